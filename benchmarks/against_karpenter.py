@@ -38,7 +38,7 @@ CASES = {
     "preferences-4000": "BenchmarkRespectPreferences",
 }
 DEFAULT_CASES = ("diverse-1000", "diverse-5000", "preferences-4000")
-FIGURE = re.compile(r"(?P<value>[\d.e+]+) (?P<unit>ns/op|nodes|pods)(?=\s)")
+FIGURE_PATTERN = re.compile(r"(?P<value>[\d.e+]+) (?P<unit>ns/op|nodes|pods)(?=\s)")
 LINES_OF_AN_ERROR = 15
 
 
@@ -54,15 +54,15 @@ def main(arguments: list[str] | None = None) -> None:
     """Build Karpenter's benchmark, run both in turn and print the ratios."""
     options = _options(arguments)
     with tempfile.TemporaryDirectory(prefix="against-karpenter-") as folder:
-        program = build(Path(folder))
+        program = build_program(Path(folder))
         inputs = {case: write_inputs(program, case, Path(folder)) for case in options.cases}
         core = bind_to_one_core()
-        print(heading(options.runs, core), flush=True)
+        print(table_heading(options.runs, core), flush=True)
         for case in options.cases:
             pairs = [
                 (run_karpenter(program, case), run_ours(inputs[case])) for _ in range(options.runs)
             ]
-            print(row(case, pairs), flush=True)
+            print(table_row(case, pairs), flush=True)
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -83,7 +83,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def build(folder: Path) -> Path:
+def build_program(folder: Path) -> Path:
     """Return the test program of Karpenter's scheduling package, with our writer of inputs in it.
 
     Ends the process with an error where Go is missing, or the module cannot be had or built.
@@ -94,7 +94,7 @@ def build(folder: Path) -> Path:
             "Install Go from https://go.dev/dl and run this command again."
         )
     # outside of a module, so that no go.mod of a folder above decides
-    answer = _go(["mod", "download", "-json", MODULE], folder, f"cannot download {MODULE}")
+    answer = _run_go(["mod", "download", "-json", MODULE], folder, f"cannot download {MODULE}")
     source = folder / "karpenter"
     shutil.copytree(json.loads(answer)["Dir"], source)
     for path in (source, *source.rglob("*")):
@@ -104,11 +104,11 @@ def build(folder: Path) -> Path:
     program = folder / "scheduling.test"
     print(f"Building the benchmark of {MODULE}; the first time takes several minutes.", flush=True)
     words = ["test", "-c", "-trimpath", "-tags=test_performance", "-o", str(program)]
-    _go([*words, f"./{PACKAGE}"], source, "cannot build Karpenter's benchmark")
+    _run_go([*words, f"./{PACKAGE}"], source, "cannot build Karpenter's benchmark")
     return program
 
 
-def _go(words: list[str], folder: Path, problem: str) -> str:
+def _run_go(words: list[str], folder: Path, problem: str) -> str:
     done = subprocess.run(["go", *words], cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-LINES_OF_AN_ERROR:])
@@ -146,12 +146,14 @@ def run_karpenter(program: Path, case: str) -> Run:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"Error: Karpenter's benchmark {CASES[case]} failed:\n{done.stdout}{done.stderr}")
-    return parsed(done.stdout)
+    return parse_figures(done.stdout)
 
 
-def parsed(output: str) -> Run:
+def parse_figures(output: str) -> Run:
     """Return the figures that a Go benchmark printed."""
-    figures = {match["unit"]: float(match["value"]) for match in FIGURE.finditer(output + "\n")}
+    figures = {
+        match["unit"]: float(match["value"]) for match in FIGURE_PATTERN.finditer(output + "\n")
+    }
     return Run(figures["ns/op"] / 1e9, int(figures["pods"]), int(figures["nodes"]))
 
 
@@ -162,7 +164,7 @@ def run_ours(folder: Path) -> Run:
     return Run(figures["elapsed"], scheduled, figures["nodes"])
 
 
-def heading(runs: int, core: str) -> str:
+def table_heading(runs: int, core: str) -> str:
     """Return the lines above the table: what is compared, and where."""
     go = subprocess.check_output(["go", "env", "GOVERSION"], text=True).strip()
     return (
@@ -174,7 +176,7 @@ def heading(runs: int, core: str) -> str:
     )
 
 
-def row(case: str, pairs: list[tuple[Run, Run]]) -> str:
+def table_row(case: str, pairs: list[tuple[Run, Run]]) -> str:
     """Return one line of the table: both sides, and the ratio of the times of each pair."""
     sides = [
         f"{side[0].pods:6} {side[0].nodes:6} {median(run.seconds for run in side):9.3f}"

@@ -85,7 +85,7 @@ class Heartbeats:
 
 
 @dataclass(frozen=True)
-class Spent:
+class ApiServerLoad:
     """What the API server did in a window: CPU seconds, and requests by verb and resource."""
 
     cpu_s: float
@@ -98,7 +98,7 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def requests(plane: ControlPlane) -> Counter[tuple[str, str]]:
+def count_requests(plane: ControlPlane) -> Counter[tuple[str, str]]:
     """Return how many requests the API server has answered, by verb and resource."""
     found: Counter[tuple[str, str]] = Counter()
     for match in _REQUESTS.finditer(plane.api.call("GET", "/metrics").decode()):
@@ -107,18 +107,18 @@ def requests(plane: ControlPlane) -> Counter[tuple[str, str]]:
     return found
 
 
-def spent_in(plane: ControlPlane, seconds: float) -> Spent:
+def measure_load(plane: ControlPlane, seconds: float) -> ApiServerLoad:
     """Return what the API server does within some seconds."""
     assert plane.server.process is not None
-    pid, asked = plane.server.process.pid, requests(plane)
+    pid, asked = plane.server.process.pid, count_requests(plane)
     before = cpu_seconds(pid)
     time.sleep(seconds)
     cpu_s = cpu_seconds(pid) - before
-    return Spent(cpu_s, requests(plane) - asked)
+    return ApiServerLoad(cpu_s, count_requests(plane) - asked)
 
 
 @contextmanager
-def running(live: Live, state: str, interval: str) -> Iterator[None]:
+def run_daemon(live: Live, state: str, interval: str) -> Iterator[None]:
     """Run the daemon as a process, and end it in order."""
     with a_daemon(live.process_words(state), interval) as (process, _):
         yield
@@ -146,7 +146,7 @@ def quiet_fleet(nodes: int, state: str) -> Iterator[Live]:
     with live_fleet() as live:
         live.scale(nodes)
         begun = time.monotonic()
-        with running(live, state, "2s"):
+        with run_daemon(live, state, "2s"):
             live.await_(f"{nodes} nodes", lambda: live.settled(nodes), 900)
             print(f"{nodes} nodes with a pod each after {time.monotonic() - begun:.0f} s")
             time.sleep(10)
@@ -155,7 +155,7 @@ def quiet_fleet(nodes: int, state: str) -> Iterator[Live]:
 
 def main(nodes: int, seconds: int, rounds: int) -> None:
     """Print the figures."""
-    without, with_run = Spent(0.0, Counter()), Spent(0.0, Counter())
+    without, with_run = ApiServerLoad(0.0, Counter()), ApiServerLoad(0.0, Counter())
     state = a_database()
     with quiet_fleet(nodes, state) as live:
         hearts = Heartbeats(live.plane, tuple(sorted(live.plane.list("/api/v1/nodes"))))
@@ -163,10 +163,12 @@ def main(nodes: int, seconds: int, rounds: int) -> None:
         with background_thread("heartbeats", hearts.beat):
             for number in range(rounds):
                 time.sleep(SETTLES_S / 3)
-                without = added("without", number, without, spent_in(live.plane, seconds))
-                with running(live, state, INTERVAL):
+                without = add_window("without", number, without, measure_load(live.plane, seconds))
+                with run_daemon(live, state, INTERVAL):
                     time.sleep(SETTLES_S)
-                    with_run = added("with run", number, with_run, spent_in(live.plane, seconds))
+                    with_run = add_window(
+                        "with run", number, with_run, measure_load(live.plane, seconds)
+                    )
     more = with_run.requests - without.requests
     print(f"requests that run adds in {rounds * seconds} s, without the noise of the others:")
     for (verb, resource), times in more.most_common(25):
@@ -176,10 +178,12 @@ def main(nodes: int, seconds: int, rounds: int) -> None:
     print(f"run changes it by {share:+.1%}")
 
 
-def added(what: str, number: int, total: Spent, window: Spent) -> Spent:
+def add_window(
+    what: str, number: int, total: ApiServerLoad, window: ApiServerLoad
+) -> ApiServerLoad:
     """Return the sum of some windows and another one, which is printed."""
     print(f"round {number + 1}, {what:8} {window.cpu_s:6.2f} CPU s", flush=True)
-    return Spent(total.cpu_s + window.cpu_s, total.requests + window.requests)
+    return ApiServerLoad(total.cpu_s + window.cpu_s, total.requests + window.requests)
 
 
 if __name__ == "__main__":

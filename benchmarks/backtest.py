@@ -102,25 +102,25 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="backtest-") as folder:
         if given.at_rest:
-            resting(given.at_rest, given.candidates, Path(folder))
+            print_advice_at_rest(given.at_rest, given.candidates, Path(folder))
             return
         fleet = Path(folder) / "fleet"
         fleet.mkdir()
         (fleet / "nodes.yaml").write_text(FLEET)
         days = given.days or ("116-116" if given.sweep else "116-117" if given.advice else None)
-        trace = cut(given.trace, days, Path(folder)) if days else Path(given.trace)
+        trace = cut_trace(given.trace, days, Path(folder)) if days else Path(given.trace)
         if given.sweep:
-            sweep(fleet, trace)
+            print_sweep(fleet, trace)
         elif given.advice:
-            kept(fleet, trace, given.candidates)
+            print_kept_savings(fleet, trace, given.candidates)
         else:
-            compare(fleet, trace)
+            print_comparison(fleet, trace)
 
 
 TIMES = ("creation_time", "scheduled_time", "deletion_time")
 
 
-def cut(trace: str, days: str, folder: Path) -> Path:
+def cut_trace(trace: str, days: str, folder: Path) -> Path:
     """Write the pods that were created from the first to the last day, which then begins it."""
     first, _, last = days.partition("-")
     begin = int(first) * DAY_S
@@ -149,12 +149,12 @@ def write_rows(path: Path, rows: list[dict[str, str]], begin: float) -> None:
             writer.writerow(row | {t: float(row[t]) - begin for t in TIMES if row[t]})
 
 
-def compare(fleet: Path, trace: Path) -> None:
+def print_comparison(fleet: Path, trace: Path) -> None:
     """Print what each way of deciding comes to."""
     found = {
-        "Karpenter's defaults": played(fleet, trace, *KARPENTERS),
-        "our defaults": played(fleet, trace),
-        "cheapest, thorough": played(fleet, trace, *CHEAPEST),
+        "Karpenter's defaults": run_side(fleet, trace, *KARPENTERS),
+        "our defaults": run_side(fleet, trace),
+        "cheapest, thorough": run_side(fleet, trace, *CHEAPEST),
     }
     base = found["Karpenter's defaults"][0]
     row = "{:22} {:>12} {:>8} {:>9} {:>8} {:>8} {:>10} {:>8} {:>8}"
@@ -182,30 +182,30 @@ def compare(fleet: Path, trace: Path) -> None:
         print(f"{part:22}", *amounts)
 
 
-def played(fleet: Path, trace: Path, *more: str) -> tuple[dict[str, Any], float]:
+def run_side(fleet: Path, trace: Path, *more: str) -> tuple[dict[str, Any], float]:
     """Return the result of a side, and the CPU seconds of the command."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    out = command(fleet, trace, *more)
+    out = run_backtest(fleet, trace, *more)
     seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
     side: dict[str, Any] = json.loads(out)["backtest"]["sides"]["head"]
     return side, seconds
 
 
-def command(fleet: Path, trace: Path, *more: str) -> bytes:
+def run_backtest(fleet: Path, trace: Path, *more: str) -> bytes:
     """Run the backtest, and return what it prints."""
     words = ["simulate", str(fleet), "--trace", str(trace), "--now", NOW, "-o", "json", *more]
     done = subprocess.run([sys.executable, "-m", "reconciler", *words], stdout=-1, check=True)
     return done.stdout
 
 
-def resting(case: str, candidates: str, folder: Path) -> None:
+def print_advice_at_rest(case: str, candidates: str, folder: Path) -> None:
     """Print what advice for a running fleet takes and finds."""
     maker = [sys.executable, str(BENCH / "make_bench.py"), str(folder), case]
     subprocess.run(maker, check=True, stdout=subprocess.DEVNULL)
     files = folder / case
     words = ["advise", str(files / "desired"), "--now", "2026-03-01T12:00:00Z", "-o", "json"]
     words += ["--snapshot", str(files / "snapshot.json"), "--catalog", str(files / "catalog.json")]
-    found, seconds = timed([*words, "--candidates", candidates])
+    found, seconds = run_timed([*words, "--candidates", candidates])
     judged = len(found["advice"]) + len(found["workloads"]) + len(found["refused"])
     judged += len(found["noEffect"])
     saved = found["together"]["perMonth"] if found["together"] else 0.0
@@ -215,7 +215,7 @@ def resting(case: str, candidates: str, folder: Path) -> None:
     )
 
 
-def timed(words: list[str]) -> tuple[Any, float]:
+def run_timed(words: list[str]) -> tuple[Any, float]:
     """Return what a command prints as JSON, and its CPU seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     run = [sys.executable, "-m", "reconciler", *words]
@@ -223,29 +223,29 @@ def timed(words: list[str]) -> tuple[Any, float]:
     return json.loads(out), resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
 
 
-def kept(fleet: Path, trace: Path, candidates: str) -> None:
+def print_kept_savings(fleet: Path, trace: Path, candidates: str) -> None:
     """Print what advice promised on the first half of a trace, and what it keeps on the second."""
     rows = read_rows(str(trace))
     middle = max(float(row["creation_time"]) for row in rows) / 2
     folder = fleet.parent
     first, second = folder / "first.csv", folder / "second.csv"
     early = [row for row in rows if float(row["creation_time"]) < middle]
-    write_rows(first, [row | ended_by(row, middle) for row in early], 0)
+    write_rows(first, [row | clipped_times(row, middle) for row in early], 0)
     write_rows(second, [row for row in rows if float(row["creation_time"]) >= middle], middle)
     snapshot = folder / "snapshot.json"
-    present = at_peak(early)
-    snapshot.write_text(json.dumps(waiting(present)))
+    present = peak_pods(early)
+    snapshot.write_text(json.dumps(pending_snapshot(present)))
     for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "fleet"]):
         author = ["-c", "user.name=bench", "-c", "user.email=bench@example.com"]
         subprocess.run(["git", *author, *words], cwd=fleet, check=True)
     given = ["--snapshot", str(snapshot), "--trace", str(first), "--candidates", candidates]
     words = ["advise", str(fleet), "--now", NOW, "--write", "--auto-approve", "-o", "json"]
-    found, seconds = timed([*words, *given])
+    found, seconds = run_timed([*words, *given])
     one = found["together"] or (found["advice"] or [None])[0]
     if one is None:
         print("no advice was found on the first half")
         return
-    out = json.loads(command(fleet, second, "--base", "HEAD"))["backtest"]
+    out = json.loads(run_backtest(fleet, second, "--base", "HEAD"))["backtest"]
     sides = out["sides"]["base"], out["sides"]["head"]
     promised, promise = one["backtest"], one["backtest"]["perMonth"]
     share = -100 * promise / promised["base"]["dollarsPerMonth"]
@@ -264,7 +264,7 @@ def kept(fleet: Path, trace: Path, candidates: str) -> None:
     )
 
 
-def ended_by(row: dict[str, str], end: float) -> dict[str, str]:
+def clipped_times(row: dict[str, str], end: float) -> dict[str, str]:
     """Return the times of a pod within the half that it began in."""
     is_bound = row["scheduled_time"] and float(row["scheduled_time"]) <= end
     return {
@@ -273,7 +273,7 @@ def ended_by(row: dict[str, str], end: float) -> dict[str, str]:
     }
 
 
-def at_peak(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+def peak_pods(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     """Return the pods of the first moment at which most of them run."""
 
     def running(at: float) -> list[dict[str, str]]:
@@ -283,12 +283,12 @@ def at_peak(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     return max((running(float(row["creation_time"])) for row in rows), key=len)
 
 
-def waiting(rows: list[dict[str, str]]) -> dict[str, Any]:
+def pending_snapshot(rows: list[dict[str, str]]) -> dict[str, Any]:
     """Return a snapshot in which these pods wait for nodes."""
-    return {"apiVersion": "v1", "kind": "List", "items": [a_pod(row) for row in rows]}
+    return {"apiVersion": "v1", "kind": "List", "items": [pending_pod(row) for row in rows]}
 
 
-def a_pod(row: dict[str, str]) -> dict[str, Any]:
+def pending_pod(row: dict[str, str]) -> dict[str, Any]:
     """Return a pod of a trace as the cluster shows it before it has a node."""
     amounts = {"cpu": f"{row['cpu_milli']}m", "memory": f"{row['memory_mib']}Mi"}
     limits, tolerations = {}, []
@@ -320,12 +320,12 @@ GPU = "nvidia.com/gpu"
 SEEDS = 8
 
 
-def sweep(fleet: Path, trace: Path) -> None:
+def print_sweep(fleet: Path, trace: Path) -> None:
     """Print the time of the same plays in several processes."""
     first: tuple[float, bytes] | None = None
     for workers in (1, 2, 4):
         begin = time.perf_counter()
-        out = command(fleet, trace, "--seeds", str(SEEDS), "--workers", str(workers))
+        out = run_backtest(fleet, trace, "--seeds", str(SEEDS), "--workers", str(workers))
         seconds = time.perf_counter() - begin
         first = first or (seconds, out)
         assert out == first[1], "the workers change nothing"

@@ -10,9 +10,9 @@ import sys
 _BUNDLED = """
 import json, time
 start = time.process_time()
-from reconciler.catalog.catalog import bundled
+from reconciler.catalog.catalog import bundled_catalog
 imported = time.process_time()
-catalog = bundled("us-east-1")
+catalog = bundled_catalog("us-east-1")
 loaded = time.process_time()
 catalog.columns
 columns = time.process_time()
@@ -21,11 +21,11 @@ objects = time.process_time()
 print(json.dumps([imported - start, loaded - imported, columns - loaded, objects - columns]))
 """
 _FILE = _BUNDLED.replace(
-    "catalog.catalog import bundled", "catalog.catalogfile import read_catalog"
-).replace('bundled("us-east-1")', 'read_catalog(open({path!r}, "rb").read(), "file")')
+    "catalog.catalog import bundled_catalog", "catalog.catalogfile import read_catalog"
+).replace('bundled_catalog("us-east-1")', 'read_catalog(open({path!r}, "rb").read(), "file")')
 
 
-def best_of_five(program: str) -> list[float]:
+def minimum_milliseconds(program: str) -> list[float]:
     """Return the least CPU milliseconds of each part of ``program``."""
     runs = [
         json.loads(subprocess.check_output([sys.executable, "-c", program], text=True))
@@ -39,7 +39,9 @@ def main() -> None:
     programs = {"bundled us-east-1": _BUNDLED}
     programs.update((path, _FILE.replace("{path!r}", repr(path))) for path in sys.argv[1:])
     for name, program in programs.items():
-        print(f"{name[-40:]:40} " + " ".join(f"{part:8.1f}" for part in best_of_five(program)))
+        print(
+            f"{name[-40:]:40} " + " ".join(f"{part:8.1f}" for part in minimum_milliseconds(program))
+        )
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BENCH = Path(os.environ.get("CONFORMANCE") or ROOT.parent / "shared" / "conformance") / "bench"
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 EXAMPLES = ("web", "batch-spot", "multi-team", "maintenance-windows")
-RESTED = ("fleet-17", "fleet-25", "fleet-35", "fleet-57")
+SETTLED = ("fleet-17", "fleet-25", "fleet-35", "fleet-57")
 RAW = ("fleet-11", "fleet-21")
 LARGE = ("fleet-230", "fleet-260")
 NOTABLE = 0.005
@@ -76,54 +76,54 @@ class Fleet:
     words: list[str] = field(default_factory=list)
 
 
-def of_kind(objects: Objects, kind: str) -> Objects:
+def objects_of_kind(objects: Objects, kind: str) -> Objects:
     return [item for item in objects if item["kind"] == kind]
 
 
-def template(pool: dict[str, Any]) -> dict[str, Any]:
+def node_template(pool: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = pool["spec"]["template"]["spec"]
     return found
 
 
-def require(pool: dict[str, Any], key: str, operator: str, *values: str) -> None:
-    rows = template(pool).setdefault("requirements", [])
+def set_requirement(pool: dict[str, Any], key: str, operator: str, *values: str) -> None:
+    rows = node_template(pool).setdefault("requirements", [])
     rows[:] = [row for row in rows if row["key"] != key]
     rows.append({"key": key, "operator": operator, "values": list(values)})
 
 
-def all_pools(change: Callable[[dict[str, Any]], None]) -> Change:
+def change_all_pools(change: Callable[[dict[str, Any]], None]) -> Change:
     def applied(objects: Objects) -> None:
-        for pool in of_kind(objects, "NodePool"):
+        for pool in objects_of_kind(objects, "NodePool"):
             change(pool)
 
     return applied
 
 
-def one_pool(change: Callable[[dict[str, Any]], None], index: int = 0) -> Change:
-    return lambda objects: change(of_kind(objects, "NodePool")[index])
+def change_one_pool(change: Callable[[dict[str, Any]], None], index: int = 0) -> Change:
+    return lambda objects: change(objects_of_kind(objects, "NodePool")[index])
 
 
-def disruption(**values: Any) -> Change:
-    return all_pools(lambda pool: pool["spec"].setdefault("disruption", {}).update(values))
+def change_disruption(**values: Any) -> Change:
+    return change_all_pools(lambda pool: pool["spec"].setdefault("disruption", {}).update(values))
 
 
-def of_workloads(change: Callable[[dict[str, Any]], None]) -> Change:
+def change_workloads(change: Callable[[dict[str, Any]], None]) -> Change:
     def applied(objects: Objects) -> None:
-        for item in of_kind(objects, "Deployment"):
+        for item in objects_of_kind(objects, "Deployment"):
             change(item["spec"])
 
     return applied
 
 
-def config(**values: Any) -> Change:
-    return lambda objects: of_kind(objects, "Configuration")[0].update(values)
+def change_settings(**values: Any) -> Change:
+    return lambda objects: objects_of_kind(objects, "Configuration")[0].update(values)
 
 
-def scaled(spec: dict[str, Any], factor: float) -> None:
+def scale_replicas(spec: dict[str, Any], factor: float) -> None:
     spec["replicas"] = max(1, round(spec.get("replicas", 1) * factor))
 
 
-def grown(spec: dict[str, Any]) -> None:
+def increase_cpu_requests(spec: dict[str, Any]) -> None:
     for container in spec["template"]["spec"]["containers"]:
         requests = container.get("resources", {}).get("requests", {})
         if "cpu" in requests:
@@ -132,7 +132,7 @@ def grown(spec: dict[str, Any]) -> None:
             requests["cpu"] = f"{milli * 3 // 2}m"
 
 
-def a_new_service(objects: Objects) -> None:
+def add_service(objects: Objects) -> None:
     requests = {"cpu": "750m", "memory": "1536Mi"}
     labels = {"app": "newcomer"}
     spec = {"containers": [{"name": "main", "image": "app", "resources": {"requests": requests}}]}
@@ -150,14 +150,14 @@ def a_new_service(objects: Objects) -> None:
     )
 
 
-def another_image(objects: Objects) -> None:
-    for item in of_kind(objects, "EC2NodeClass"):
+def change_image(objects: Objects) -> None:
+    for item in objects_of_kind(objects, "EC2NodeClass"):
         item["spec"]["amiSelectorTerms"] = [{"alias": "al2023@v20250801"}]
         item["spec"]["tags"] = {"release": "2"}
 
 
-def an_overlay(objects: Objects) -> None:
-    config(featureGates={"NodeOverlay": True})(objects)
+def add_overlay(objects: Objects) -> None:
+    change_settings(featureGates={"NodeOverlay": True})(objects)
     rows = [{"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c"]}]
     objects.append(
         {
@@ -169,63 +169,71 @@ def an_overlay(objects: Objects) -> None:
     )
 
 
-def without_last_pool(objects: Objects) -> None:
-    objects.remove(of_kind(objects, "NodePool")[-1])
+def remove_last_pool(objects: Objects) -> None:
+    objects.remove(objects_of_kind(objects, "NodePool")[-1])
 
 
 CT, ARCH = "karpenter.sh/capacity-type", "kubernetes.io/arch"
 K = "karpenter.k8s.aws/instance-"
 WINDOW = [{"nodes": "0", "schedule": "0 9 * * *", "duration": "8h"}, {"nodes": "20%"}]
 POOL_CHANGES: dict[str, Change] = {
-    "budgets of 10%": disruption(budgets=[{"nodes": "10%"}]),
-    "on-demand only": all_pools(lambda p: require(p, CT, "In", "on-demand")),
-    "nodes of at most 8 cpu": all_pools(lambda p: require(p, f"{K}cpu", "Lt", "9")),
-    "another image": another_image,
-    "a label on the nodes": all_pools(
+    "budgets of 10%": change_disruption(budgets=[{"nodes": "10%"}]),
+    "on-demand only": change_all_pools(lambda p: set_requirement(p, CT, "In", "on-demand")),
+    "nodes of at most 8 cpu": change_all_pools(lambda p: set_requirement(p, f"{K}cpu", "Lt", "9")),
+    "another image": change_image,
+    "a label on the nodes": change_all_pools(
         lambda p: p["spec"]["template"].setdefault("metadata", {}).update(labels={"team": "one"})
     ),
-    "budget of one node": disruption(budgets=[{"nodes": "1"}]),
-    "spot allowed": all_pools(lambda p: require(p, CT, "In", "spot", "on-demand")),
-    "WhenEmpty": disruption(consolidationPolicy="WhenEmpty", consolidateAfter="1m"),
-    "arm64 and amd64": one_pool(lambda p: require(p, ARCH, "In", "arm64", "amd64")),
-    "expireAfter of a week": all_pools(lambda p: template(p).update(expireAfter="168h")),
-    "memory-optimized only": one_pool(lambda p: require(p, f"{K}category", "In", "r")),
-    "newest generations": all_pools(lambda p: require(p, f"{K}generation", "Gt", "6")),
-    "nodes of at least 8 cpu": all_pools(lambda p: require(p, f"{K}cpu", "Gt", "7")),
-    "packing": config(packing="cheapest"),
-    "consolidateAfter of ten minutes": disruption(consolidateAfter="10m"),
-    "weight": one_pool(lambda p: p["spec"].update(weight=100), -1),
-    "c is dearer": an_overlay,
-    "two zones": all_pools(
-        lambda p: require(p, "topology.kubernetes.io/zone", "In", "us-east-1a", "us-east-1b")
+    "budget of one node": change_disruption(budgets=[{"nodes": "1"}]),
+    "spot allowed": change_all_pools(lambda p: set_requirement(p, CT, "In", "spot", "on-demand")),
+    "WhenEmpty": change_disruption(consolidationPolicy="WhenEmpty", consolidateAfter="1m"),
+    "arm64 and amd64": change_one_pool(lambda p: set_requirement(p, ARCH, "In", "arm64", "amd64")),
+    "expireAfter of a week": change_all_pools(
+        lambda p: node_template(p).update(expireAfter="168h")
     ),
-    "limits": one_pool(lambda p: p["spec"].update(limits={"cpu": "40"})),
-    "a pool is removed": without_last_pool,
-    "a window": disruption(budgets=WINDOW),
-    "taint": one_pool(
-        lambda p: template(p).update(
+    "memory-optimized only": change_one_pool(
+        lambda p: set_requirement(p, f"{K}category", "In", "r")
+    ),
+    "newest generations": change_all_pools(
+        lambda p: set_requirement(p, f"{K}generation", "Gt", "6")
+    ),
+    "nodes of at least 8 cpu": change_all_pools(lambda p: set_requirement(p, f"{K}cpu", "Gt", "7")),
+    "packing": change_settings(packing="cheapest"),
+    "consolidateAfter of ten minutes": change_disruption(consolidateAfter="10m"),
+    "weight": change_one_pool(lambda p: p["spec"].update(weight=100), -1),
+    "c is dearer": add_overlay,
+    "two zones": change_all_pools(
+        lambda p: set_requirement(
+            p, "topology.kubernetes.io/zone", "In", "us-east-1a", "us-east-1b"
+        )
+    ),
+    "limits": change_one_pool(lambda p: p["spec"].update(limits={"cpu": "40"})),
+    "a pool is removed": remove_last_pool,
+    "a window": change_disruption(budgets=WINDOW),
+    "taint": change_one_pool(
+        lambda p: node_template(p).update(
             taints=[{"key": "team", "value": "one", "effect": "NoSchedule"}]
         ),
         -1,
     ),
-    "thorough search": config(consolidation={"search": "thorough"}),
+    "thorough search": change_settings(consolidation={"search": "thorough"}),
 }
 WORKLOAD_CHANGES: dict[str, Change] = {
-    "twice the replicas": of_workloads(lambda spec: scaled(spec, 2)),
-    "half the replicas": of_workloads(lambda spec: scaled(spec, 0.5)),
-    "requests grow by half": of_workloads(grown),
-    "a new service": a_new_service,
+    "twice the replicas": change_workloads(lambda spec: scale_replicas(spec, 2)),
+    "half the replicas": change_workloads(lambda spec: scale_replicas(spec, 0.5)),
+    "requests grow by half": change_workloads(increase_cpu_requests),
+    "a new service": add_service,
 }
 
 
-def example(name: str) -> Fleet:
+def example_fleet(name: str) -> Fleet:
     """Return an example with its workloads."""
     files = sorted((ROOT / "examples" / name).rglob("*.yaml"))
     objects = [o for f in files for o in load_all(f.read_bytes())]
     return Fleet(name, objects)
 
 
-def bench(name: str, folder: Path, *, rested: bool) -> Fleet:
+def generated_fleet(name: str, folder: Path, *, rested: bool) -> Fleet:
     """Return a made-up fleet; one that is ``rested`` has been carried to rest before."""
     maker = [sys.executable, str(BENCH / "make_bench.py"), str(folder), name]
     subprocess.run(maker, check=True, stdout=subprocess.DEVNULL)
@@ -233,12 +241,12 @@ def bench(name: str, folder: Path, *, rested: bool) -> Fleet:
     pools = [json.loads(f.read_text()) for f in sorted((home / "desired").glob("*.yaml"))]
     settings = {"apiVersion": "reconciler/v1", "kind": "Configuration", "fleet": name}
     if rested:
-        (home / "snapshot.json").write_bytes(_snapshot(_carried(home)))
+        (home / "snapshot.json").write_bytes(_encode_snapshot(_settled_cluster(home)))
     words = ["--snapshot", str(home / "snapshot.json"), "--catalog", str(home / "catalog.json")]
     return Fleet(name if rested else f"{name} raw", [*pools, settings], words)
 
 
-def _carried(home: Path) -> ClusterState:
+def _settled_cluster(home: Path) -> ClusterState:
     files = [SourceFile(f.name, f.read_bytes()) for f in sorted((home / "desired").glob("*.yaml"))]
     inputs = Inputs(
         fleet=read_fleet(files, any_class=True)[0],
@@ -253,7 +261,7 @@ def _carried(home: Path) -> ClusterState:
     return rest.world.cluster
 
 
-def _snapshot(cluster: ClusterState) -> bytes:
+def _encode_snapshot(cluster: ClusterState) -> bytes:
     def objects() -> Iterator[dict[str, Any]]:
         for version, kind, items in (
             ("v1", "Node", [n.node for n in cluster.nodes if n.node is not None]),
@@ -270,16 +278,16 @@ def _snapshot(cluster: ClusterState) -> bytes:
 
 def large_pull_requests(folder: Path) -> Iterator[tuple[Fleet, str, Change]]:
     """Yield the changes of NodePools, in turn over the fleets that are not simulated."""
-    made = [bench(name, folder, rested=True) for name in LARGE]
+    made = [generated_fleet(name, folder, rested=True) for name in LARGE]
     for turn, (name, change) in enumerate(POOL_CHANGES.items()):
         yield made[turn % len(made)], name, change
 
 
 def pull_requests(folder: Path) -> Iterator[tuple[Fleet, str, Change]]:
     """Yield fleets with a change each: those of NodePools over all fleets, those of workloads."""
-    examples = [example(name) for name in EXAMPLES]
-    made = [bench(name, folder, rested=True) for name in RESTED]
-    made += [bench(name, folder, rested=False) for name in RAW]
+    examples = [example_fleet(name) for name in EXAMPLES]
+    made = [generated_fleet(name, folder, rested=True) for name in SETTLED]
+    made += [generated_fleet(name, folder, rested=False) for name in RAW]
     own = [(f, n, c) for f in examples for n, c in WORKLOAD_CHANGES.items()]
     pools = [
         (fleet, name, change)
@@ -290,41 +298,43 @@ def pull_requests(folder: Path) -> Iterator[tuple[Fleet, str, Change]]:
         yield from (row for row in pair if row is not None)
 
 
-def written(fleet: Fleet, change: Change, folder: Path) -> Path:
+def write_repository(fleet: Fleet, change: Change, folder: Path) -> Path:
     """Write the fleet before the change and after it, as two commits."""
     folder.mkdir(parents=True)
     objects: Objects = json.loads(json.dumps(fleet.objects))
-    _git(folder, "init", "-q")
+    _run_git(folder, "init", "-q")
     for turn in range(2):
         if turn:
             change(objects)
         rest = [item for item in objects if item["kind"] != "Configuration"]
         (folder / "fleet.yaml").write_text("\n---\n".join(map(json.dumps, rest)))
-        (folder / "reconciler.yaml").write_text(json.dumps(of_kind(objects, "Configuration")[0]))
-        _git(folder, "add", "-A")
-        _git(folder, "commit", "-qm", "change", "--allow-empty")
+        (folder / "reconciler.yaml").write_text(
+            json.dumps(objects_of_kind(objects, "Configuration")[0])
+        )
+        _run_git(folder, "add", "-A")
+        _run_git(folder, "commit", "-qm", "change", "--allow-empty")
     return folder
 
 
-def _git(folder: Path, *words: str) -> None:
+def _run_git(folder: Path, *words: str) -> None:
     who = ["-c", "user.name=bench", "-c", "user.email=bench@example.com"]
     subprocess.run(["git", *who, *words], cwd=folder, check=True)
 
 
-def asked(command: str, folder: Path, words: Iterable[str]) -> tuple[dict[str, Any], float]:
+def run_command(command: str, folder: Path, words: Iterable[str]) -> tuple[dict[str, Any], float]:
     """Return what a command answers, and its CPU seconds."""
     out, began = io.StringIO(), time.process_time()
     line = [command, str(folder), *words, "--base", "HEAD~1", "-o", "json"]
     with contextlib.redirect_stdout(out):
-        code = reconciler([*line, "--now", _zulu()])
+        code = reconciler([*line, "--now", _now_text()])
     assert code == 0, line
     found: dict[str, Any] = json.loads(out.getvalue())
     return found, time.process_time() - began
 
 
-def carried_on(folder: Path, words: Iterable[str]) -> float:
+def planner_cost(folder: Path, words: Iterable[str]) -> float:
     """Return what the change costs by the planner alone, USD an hour."""
-    line = ["plan", str(folder), *words, "--base", "HEAD~1", "--now", _zulu()]
+    line = ["plan", str(folder), *words, "--base", "HEAD~1", "--now", _now_text()]
     invocation = commandline.read(line, COMMANDS)
     assert invocation is not None, line
     inputs = read_inputs(invocation.request.fleet, Timings())
@@ -332,7 +342,7 @@ def carried_on(folder: Path, words: Iterable[str]) -> float:
     return compare_with_base(replace(inputs, simulation=None), inputs.against)[0].per_hour
 
 
-def _zulu() -> str:
+def _now_text() -> str:
     return NOW.isoformat().replace("+00:00", "Z")
 
 
@@ -384,15 +394,20 @@ HEADING = (
 )
 
 
-def measured(fleet: Fleet, name: str, change: Change, folder: Path, seeds: int) -> Row:
+def measure_change(fleet: Fleet, name: str, change: Change, folder: Path, seeds: int) -> Row:
     """Return the truth, in the mean over the seeds, and the two answers."""
-    repository = written(fleet, change, folder)
+    repository = write_repository(fleet, change, folder)
     words = list(fleet.words)
-    if change is without_last_pool:
-        words += ["--allow-removal", of_kind(fleet.objects, "NodePool")[-1]["metadata"]["name"]]
-    plan, seconds = asked("plan", repository, words)
-    carried_cost = carried_on(repository, words)
-    stories = [asked("simulate", repository, [*words, "--seed", str(n)]) for n in range(seeds)]
+    if change is remove_last_pool:
+        words += [
+            "--allow-removal",
+            objects_of_kind(fleet.objects, "NodePool")[-1]["metadata"]["name"],
+        ]
+    plan, seconds = run_command("plan", repository, words)
+    carried_cost = planner_cost(repository, words)
+    stories = [
+        run_command("simulate", repository, [*words, "--seed", str(n)]) for n in range(seeds)
+    ]
     merges, found = [story["merge"] for story, _ in stories], plan["atRest"]
     costs = [merge["after"] - merge["before"] for merge in merges]
     truth, before = fmean(costs), fmean(merge["before"] for merge in merges)
@@ -425,7 +440,7 @@ def main() -> None:
             if args.only not in f"{fleet.name} {change}":
                 continue
             home = folder / "repositories" / str(number)
-            rows.append(measured(fleet, change, apply, home, args.seeds))
+            rows.append(measure_change(fleet, change, apply, home, args.seeds))
             print(rows[-1], flush=True)
     for what, answers in (("plan", [r.plan for r in rows]), ("planner", [r.carried for r in rows])):
         pairs = list(zip(rows, answers, strict=True))

@@ -24,7 +24,7 @@ BENCH = Path(os.environ.get("CONFORMANCE") or ROOT.parent / "shared" / "conforma
 CASES = ("fleet-100", "fleet-300")
 LARGE = "fleet-1000"
 SEARCHES = ("default", "thorough")
-EVICTED_IN_ITS_ORDER = {"fleet-100": 449, "fleet-300": 1902}
+EVICTED_IN_KARPENTERS_ORDER = {"fleet-100": 449, "fleet-300": 1902}
 """Pods moved when one command a round is started in Karpenter's order, by our own simulation."""
 _ONE_CASE = """
 import json, sys, time
@@ -106,14 +106,14 @@ HEADING = (
 )
 
 
-def measured(folder: Path, search: str, goal: float) -> dict[str, Any]:
+def measure(folder: Path, search: str, goal: float) -> dict[str, Any]:
     """Return the figures of one fleet with one search, and when it was as cheap as ``goal``."""
     command = [sys.executable, "-c", _ONE_CASE, str(folder), search, str(goal)]
     figures: dict[str, Any] = json.loads(subprocess.check_output(command, text=True, cwd=ROOT))
     return figures
 
 
-def row(case: str, search: str, ours: dict[str, Any], theirs: dict[str, Any]) -> str:
+def table_row(case: str, search: str, ours: dict[str, Any], theirs: dict[str, Any]) -> str:
     """Return one line of the table; what did not come to its end is marked ``…``.
 
     The share behind the cost is that of Karpenter's. ``to theirs`` is when its cost was reached;
@@ -128,24 +128,24 @@ def row(case: str, search: str, ours: dict[str, Any], theirs: dict[str, Any]) ->
         f"{case:12} {search:10} {ours['nodes']:>4} → {ours['left']:>4} {ours['start']:12.2f} "
         f"{ours['end']:8.2f} {share:>6} {ours['commands']:8} {ours['evicted']:8} "
         f"{ours['evicted'] / saved if saved else 0:9.1f} {ours['rounds']:6} "
-        f"{ours['seconds']:8.2f} {until:>9} {faster:>8}{_end(ours)}"
+        f"{ours['seconds']:8.2f} {until:>9} {faster:>8}{_end_mark(ours)}"
     )
 
 
-def their_row(case: str, theirs: dict[str, Any]) -> str:
+def karpenter_row(case: str, theirs: dict[str, Any]) -> str:
     """Return Karpenter's line of the table."""
-    evicted = EVICTED_IN_ITS_ORDER.get(case)
+    evicted = EVICTED_IN_KARPENTERS_ORDER.get(case)
     saved = theirs["costStart"] - theirs["costEnd"]
     pods = f"{f'~{evicted}':>8} {f'~{evicted / saved:.1f}':>9}" if evicted else f"{'?':>8} {'?':>9}"
     return (
         f"{case:12} {'Karpenter':10} {theirs['nodesStart']:>4} → {theirs['nodesEnd']:>4} "
         f"{theirs['costStart']:12.2f} {theirs['costEnd']:8.2f} {'':>6} {theirs['commands']:8} "
         f"{pods} {theirs['commands'] + 1:6} {theirs['decisionCPUSeconds']:8.2f} {'':>9} {'':>8}"
-        f"{_end(theirs)}"
+        f"{_end_mark(theirs)}"
     )
 
 
-def _end(figures: dict[str, Any]) -> str:
+def _end_mark(figures: dict[str, Any]) -> str:
     return "" if figures["converged"] else "…"
 
 
@@ -165,10 +165,10 @@ def main() -> None:
             subprocess.run(maker, check=True, stdout=subprocess.DEVNULL)
             theirs = recorded.get(case, {})
             if theirs:
-                print(their_row(case, theirs))
+                print(karpenter_row(case, theirs))
             for search in args.search or SEARCHES:
-                figures = measured(Path(folder) / case, search, theirs.get("costEnd", 0.0))
-                print(row(case, search, figures, theirs), flush=True)
+                figures = measure(Path(folder) / case, search, theirs.get("costEnd", 0.0))
+                print(table_row(case, search, figures, theirs), flush=True)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def memory_mib(pid: int) -> dict[str, float]:
     return {name: int(sizes[name]) / 1024 for name in ("Pss", "Rss")}
 
 
-def connections(url: str) -> int:
+def count_connections(url: str) -> int:
     """Return how many connections of reconciler the server counts."""
     with psycopg.connect(url.replace("+psycopg", "")) as connection:
         row = connection.execute(
@@ -85,7 +85,7 @@ def main(count: int) -> int:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(IDLE_S)
                     sys.exit(f"the process has ended: {(Path(folder) / 'log').read_text()[-3000:]}")
-                memory, used = memory_mib(process.pid), connections(url)
+                memory, used = memory_mib(process.pid), count_connections(url)
                 threads = len(os.listdir(f"/proc/{process.pid}/task"))
             finally:
                 process.send_signal(signal.SIGTERM)

@@ -23,17 +23,17 @@ from tests.cli.forgeapi import ForgeImitation, serving
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "tests" / "fixtures" / "karpenter-examples"
 LIMIT_S = 300.0
-TYPED_MAX = 6
+COMMANDS_MAX = 6
 
 
 def main() -> int:
     """Run the steps and print how long each took."""
     with tempfile.TemporaryDirectory(prefix="newcomer-") as folder:
-        wheel = _built(Path(folder) / "dist")
-        return _timed(Path(folder), wheel)
+        wheel = _build_wheel(Path(folder) / "dist")
+        return _run_steps(Path(folder), wheel)
 
 
-def _built(folder: Path) -> Path:
+def _build_wheel(folder: Path) -> Path:
     """Return a wheel of this checkout; a release is built already, so this is not timed."""
     words = ["pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
     subprocess.run([sys.executable, "-m", *words, str(folder), str(ROOT)], check=True)
@@ -41,7 +41,7 @@ def _built(folder: Path) -> Path:
     return wheel
 
 
-def _timed(folder: Path, wheel: Path) -> int:
+def _run_steps(folder: Path, wheel: Path) -> int:
     work, bin_ = folder / "work", folder / "venv" / "bin"
     work.mkdir()
     shutil.copytree(EXAMPLES, work / "karpenter")
@@ -86,7 +86,7 @@ def _timed(folder: Path, wheel: Path) -> int:
     if len(forge.comments) != 1 or "Plan for demo" not in forge.comments[0]["body"]:
         print("no comment was posted")
         return 1
-    return int(total > LIMIT_S or len(typed) > TYPED_MAX)
+    return int(total > LIMIT_S or len(typed) > COMMANDS_MAX)
 
 
 if __name__ == "__main__":

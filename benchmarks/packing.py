@@ -44,7 +44,7 @@ EC2 = "aws-us-east-1"
 DESIRED = {"NodePool", "NodeOverlay", "EC2NodeClass", "TestNodeClass", "KWOKNodeClass"}
 
 
-class Line(NamedTuple):
+class PackingResult(NamedTuple):
     """One scenario: dollars an hour, new nodes, CPU milliseconds."""
 
     name: str
@@ -59,11 +59,11 @@ class Line(NamedTuple):
 
 
 @cache
-def catalog(name: str) -> Catalog:
+def load_catalog(name: str) -> Catalog:
     return read_catalog((FOLDER / "catalogs" / f"{name}.json").read_bytes(), name)
 
 
-def scenarios(text: str, *, every: bool) -> Iterator[dict[str, Any]]:
+def load_scenarios(text: str, *, every: bool) -> Iterator[dict[str, Any]]:
     for path in sorted((FOLDER / "scenarios" / "random").glob("*.json")):
         scenario: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         has_nodes = any(o["kind"] == "Node" for o in scenario["objects"])
@@ -71,7 +71,7 @@ def scenarios(text: str, *, every: bool) -> Iterator[dict[str, Any]]:
             yield scenario
 
 
-def inputs_of(scenario: dict[str, Any], packing: str) -> Inputs:
+def scenario_inputs(scenario: dict[str, Any], packing: str) -> Inputs:
     """Return what the command line would read of a scenario."""
     desired = [o for o in scenario["objects"] if o["kind"] in DESIRED]
     others = [o for o in scenario["objects"] if o["kind"] not in DESIRED]
@@ -86,14 +86,14 @@ def inputs_of(scenario: dict[str, Any], packing: str) -> Inputs:
     return Inputs(
         fleet=fleet,
         cluster=cluster_state(read_snapshot(snapshot, "snapshot")),
-        catalog=catalog(scenario["catalog"]),
+        catalog=load_catalog(scenario["catalog"]),
         settings=resolve(fleet.config, {}, chosen, fleet="benchmark").settings,
         now=datetime.fromisoformat(scenario["now"]),
         any_class=True,
     )
 
 
-def asked(inputs: Inputs, facts: Facts) -> tuple[Scheduler, Placement, float]:
+def place_pods(inputs: Inputs, facts: Facts) -> tuple[Scheduler, Placement, float]:
     """Return a scheduler, its answer, and the CPU milliseconds of a second one like it."""
     pods = pods_to_place(facts.cluster, inputs.now)
     for _ in range(2):
@@ -104,33 +104,33 @@ def asked(inputs: Inputs, facts: Facts) -> tuple[Scheduler, Placement, float]:
     return scheduler, placement, 1000 * seconds
 
 
-def line_of(scenario: dict[str, Any]) -> Line:
+def measure_scenario(scenario: dict[str, Any]) -> PackingResult:
     found = []
     for packing in ("default", "cheapest"):
-        inputs = inputs_of(scenario, packing)
+        inputs = scenario_inputs(scenario, packing)
         facts = facts_of(inputs)
-        found.append((*asked(inputs, facts), facts))
+        found.append((*place_pods(inputs, facts), facts))
     (_, usual, before, _), (scheduler, packed, after, facts) = found
     seats = {pod for claim in packed.claims for pod in claim.pods} | packed.on_nodes.keys()
     placed = [pod for pod in facts.cluster.pods if pod.key in seats]
-    return Line(
+    return PackingResult(
         name=scenario["name"],
         pods=len(pods_to_place(facts.cluster, datetime.fromisoformat(scenario["now"]))),
-        usual=cost(usual),
-        packed=cost(packed),
+        usual=hourly_cost(usual),
+        packed=hourly_cost(packed),
         karpenter=scenario.get("expect", {}).get("costAtMost", 0.0),
         bound=scheduler.lower_bound(placed).cost,
         nodes=(len(usual.claims), len(packed.claims)),
         milliseconds=(before, after),
-        unplaced=(unplaced(usual), unplaced(packed)),
+        unplaced=(count_unplaced(usual), count_unplaced(packed)),
     )
 
 
-def cost(placement: Placement) -> float:
+def hourly_cost(placement: Placement) -> float:
     return sum(claim.launch[1].price for claim in placement.claims)
 
 
-def unplaced(placement: Placement) -> int:
+def count_unplaced(placement: Placement) -> int:
     return len(placement.unschedulable) + len(placement.deferred)
 
 
@@ -142,8 +142,8 @@ def main() -> None:
         f"{'bound':>9} {'/Karp.':>7} {'/bound':>7} {'ms':>11}"
     )
     lines = []
-    for scenario in scenarios(arguments[0] if arguments else "", every=every):
-        line = line_of(scenario)
+    for scenario in load_scenarios(arguments[0] if arguments else "", every=every):
+        line = measure_scenario(scenario)
         lines.append(line)
         print(
             f"{line.name:38}{line.pods:5} {line.nodes[0]:4}{line.nodes[1]:5} {line.usual:9.4f} "
@@ -153,13 +153,13 @@ def main() -> None:
             flush=True,
         )
     if lines:
-        summary(lines)
+        print_summary(lines)
 
 
 EXAMPLES = ("web", "batch-spot", "multi-team", "maintenance-windows")
 
 
-def examples() -> None:
+def print_examples() -> None:
     """Print the first plans of the examples with either packing, as rows of a Markdown table."""
     print("| example | default | cheapest | minimum | nodes | CPU, cheapest relative to default |")
     print("|---|---|---|---|---|---|")
@@ -191,7 +191,7 @@ def ratio(amount: float, of: float) -> float:
     return amount / of if of else 1.0
 
 
-def summary(lines: list[Line]) -> None:
+def print_summary(lines: list[PackingResult]) -> None:
     worse = [
         x.name for x in lines if (x.unplaced[1], x.packed) > (x.unplaced[0], x.usual * (1 + 1e-9))
     ]
@@ -205,4 +205,4 @@ def summary(lines: list[Line]) -> None:
 
 
 if __name__ == "__main__":
-    examples() if "--examples" in sys.argv else main()
+    print_examples() if "--examples" in sys.argv else main()

@@ -115,14 +115,14 @@ print(json.dumps({"passes": passes, "plans": plans, "records": records, "peak": 
 """
 
 
-def measured(folder: Path) -> dict[str, Any]:
+def measure(folder: Path) -> dict[str, Any]:
     """Return the figures of one case."""
     command = [sys.executable, "-c", _ONE_CASE, str(folder)]
     figures: dict[str, Any] = json.loads(subprocess.check_output(command, text=True, cwd=ROOT))
     return figures
 
 
-def row(case: str, figures: dict[str, Any]) -> str:
+def table_row(case: str, figures: dict[str, Any]) -> str:
     """Return one line of the table: passes, planning alone, recording in percent, the peak."""
     passes, plans = _cells(figures["passes"]), _cells(figures["plans"])
     shares = zip(figures["records"], figures["passes"], strict=True)
@@ -146,7 +146,7 @@ def main() -> None:
         for case in sys.argv[1:] or CASES:
             maker = [sys.executable, str(BENCH / "make_bench.py"), folder, case]
             subprocess.run(maker, check=True, stdout=subprocess.DEVNULL)
-            print(row(case, measured(Path(folder) / case)), flush=True)
+            print(table_row(case, measure(Path(folder) / case)), flush=True)
 
 
 if __name__ == "__main__":

@@ -87,12 +87,12 @@ def run_once(folder: Path) -> dict[str, Any]:
     return figures
 
 
-def measured(folder: Path) -> dict[str, Any]:
+def measure(folder: Path) -> dict[str, Any]:
     """Return the figures of one case, the faster of two runs."""
     return min((run_once(folder) for _ in range(2)), key=lambda run: float(run["seconds"]))
 
 
-def row(case: str, ours: dict[str, Any], theirs: dict[str, Any]) -> str:
+def table_row(case: str, ours: dict[str, Any], theirs: dict[str, Any]) -> str:
     """Return one line of the table; a case that Karpenter was not run on leaves gaps."""
     rate = ours["pods"] / ours["seconds"]
     cells = [
@@ -125,7 +125,7 @@ def main() -> None:
         for case in sys.argv[1:] or CASES:
             maker = [sys.executable, str(BENCH / "make_bench.py"), folder, case]
             subprocess.run(maker, check=True, stdout=subprocess.DEVNULL)
-            print(row(case, measured(Path(folder) / case), recorded.get(case, {})), flush=True)
+            print(table_row(case, measure(Path(folder) / case), recorded.get(case, {})), flush=True)
 
 
 if __name__ == "__main__":

@@ -78,13 +78,13 @@ class Passes:
         )
 
 
-def prefer(pid: int) -> None:
+def raise_priority(pid: int) -> None:
     """Give a process priority over others: each of its threads, and those that they will begin."""
     for thread in os.listdir(f"/proc/{pid}/task"):
         os.setpriority(os.PRIO_PROCESS, int(thread), -15)
 
 
-def scaled(live: Live, nodes: int) -> None:
+def scale_fleet(live: Live, nodes: int) -> None:
     """Scale the fleet to a number of pods, and wait until their nodes are ready."""
     live.scale(nodes)
     eventually(f"{nodes} nodes", lambda: live.settled(nodes), 900, pause_s=10)
@@ -98,14 +98,14 @@ def main(nodes: int) -> None:
         with a_daemon(words) as (process, _):
             live.await_("two nodes", lambda: live.settled(2))
             with suppress(PermissionError):
-                prefer(process.pid)
+                raise_priority(process.pid)
             passes = Passes(f"http://{address}", process.pid)
             columns = f"{'passes':>7} {'median':>8} {'longest':>8} {'listing':>8} {'CPU s':>8}"
             print(f"{'phase':8} {'s':>6} {columns}")
             with background_thread("passes", passes.follow):
-                passes.phase("launch", partial(scaled, live, nodes))
+                passes.phase("launch", partial(scale_fleet, live, nodes))
                 passes.phase("quiet", partial(time.sleep, QUIET_S))
-                passes.phase("remove", partial(scaled, live, 2))
+                passes.phase("remove", partial(scale_fleet, live, 2))
 
 
 if __name__ == "__main__":

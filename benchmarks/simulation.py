@@ -33,7 +33,7 @@ COMPILED = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE
 UNIT = "[hash((n % 97, str(n))) for n in range(2_000_000)]"
 
 
-def cpu_seconds(words: list[str]) -> tuple[bytes, float]:
+def run_timed(words: list[str]) -> tuple[bytes, float]:
     """Return what a process prints, and its CPU seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([sys.executable, *words], stdout=-1, check=True, cwd=ROOT, env=COMPILED)
@@ -41,17 +41,17 @@ def cpu_seconds(words: list[str]) -> tuple[bytes, float]:
     return done.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def row(name: str, words: list[str], pods: int = 0) -> str:
+def table_row(name: str, words: list[str], pods: int = 0) -> str:
     """Return a line of the table: what one simulation takes."""
-    before = cpu_seconds(["-c", UNIT])[1]
-    out, seconds = cpu_seconds(["-m", "reconciler", "simulate", *words, "-o", "json"])
-    unit = (before + cpu_seconds(["-c", UNIT])[1]) / 2
+    before = run_timed(["-c", UNIT])[1]
+    out, seconds = run_timed(["-m", "reconciler", "simulate", *words, "-o", "json"])
+    unit = (before + run_timed(["-c", UNIT])[1]) / 2
     passes: int = json.loads(out)["passes"]
     each = f"{1e3 * seconds / pods:8.0f}" if pods else f"{'':8}"
     return f"{name:24} {seconds:8.2f} {passes:7} {1e3 * seconds / passes:8.1f} {each} {unit:6.2f}"
 
 
-def a_bench_fleet(folder: str, case: str) -> list[str]:
+def generated_fleet_arguments(folder: str, case: str) -> list[str]:
     """Write a fleet and its cluster, and return the words that simulate it."""
     maker = [sys.executable, str(BENCH / "make_bench.py"), folder, case]
     subprocess.run(maker, check=True, stdout=subprocess.DEVNULL)
@@ -60,7 +60,9 @@ def a_bench_fleet(folder: str, case: str) -> list[str]:
     return [str(home / "desired"), *seen, "--set", "fleet=bench", "--now", NOW]
 
 
-def a_part(rows: list[dict[str, str]], first: int, pods: int, file: Path) -> list[str]:
+def trace_part_arguments(
+    rows: list[dict[str, str]], first: int, pods: int, file: Path
+) -> list[str]:
     """Write some pods of a trace, the first of them at its beginning; return words to replay it."""
     part = rows[first : first + pods]
     begin = float(part[0]["creation_time"])
@@ -78,7 +80,7 @@ def main() -> None:
     print(f"{'':24} {'CPU s':>8} {'passes':>7} {'ms each':>8} {'ms a pod':>8} {'unit':>6}")
     with tempfile.TemporaryDirectory() as folder:
         for case in args.cases or CASES:
-            print(row(case, a_bench_fleet(folder, case)), flush=True)
+            print(table_row(case, generated_fleet_arguments(folder, case)), flush=True)
         if args.trace is None:
             return
         rows, fleet = read_rows(args.trace), Path(folder) / "fleet"
@@ -87,9 +89,9 @@ def main() -> None:
         (fleet / "nodes.yaml").write_text(FLEET)
         for share in PARTS:
             first = int(share * len(rows))
-            words = a_part(rows, first, args.pods, Path(folder) / "part.csv")
+            words = trace_part_arguments(rows, first, args.pods, Path(folder) / "part.csv")
             name = f"trace, {args.pods} from {first}"
-            print(row(name, [str(fleet), *words], args.pods), flush=True)
+            print(table_row(name, [str(fleet), *words], args.pods), flush=True)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ LIBRARIES = (
 )
 
 
-def commands(folder: str) -> dict[str, list[str]]:
+def measured_commands(folder: str) -> dict[str, list[str]]:
     """Return what is started, by name; the first is the unit."""
     ours = ["-m", "reconciler"]
     return {
@@ -37,7 +37,7 @@ def commands(folder: str) -> dict[str, list[str]]:
     }
 
 
-def seconds(words: list[str]) -> float:
+def cpu_seconds(words: list[str]) -> float:
     """Return the processor time of one process."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     words = [sys.executable, *words]
@@ -48,11 +48,11 @@ def seconds(words: list[str]) -> float:
 
 def main() -> int:
     folder = sys.argv[1] if len(sys.argv) > 1 else "examples/headroom"
-    started = commands(folder)
+    started = measured_commands(folder)
     least = dict.fromkeys(started, float("inf"))
     for _ in range(ROUNDS):  # interleaved: a busy moment meets all of them
         for name, words in started.items():
-            least[name] = min(least[name], seconds(words))
+            least[name] = min(least[name], cpu_seconds(words))
     for name, taken in least.items():
         limit = f"  limit {LIMITS[name]}" if name in LIMITS else ""
         print(f"{name:20} {taken * 1e3:7.1f} ms {taken / least['pass']:6.1f}{limit}")

@@ -21,7 +21,7 @@ from tests.adapters.kubernetes.sandbox import a_claim, a_node, a_pod, a_sandbox
 SHARE_MAX = 0.01
 
 
-def filled(kind: dict[str, object], size: int) -> dict[str, object]:
+def pad_object(kind: dict[str, object], size: int) -> dict[str, object]:
     """Return an object whose JSON has so many bytes, as managed fields and status make it."""
     missing = size - len(json.dumps(kind))
     metadata = kind["metadata"]
@@ -39,9 +39,9 @@ def main(nodes: int, pods: int) -> int:
         assert cache is not None
         for number in range(nodes):
             name, machine = f"n{number}", f"aws:///us-east-1a/i-{number}"
-            sandbox.kube.add(filled(a_node(name, machine), 8000))
+            sandbox.kube.add(pad_object(a_node(name, machine), 8000))
         for number in range(pods):
-            sandbox.kube.add(filled(a_pod(f"p{number}", f"n{number % nodes}"), 5000))
+            sandbox.kube.add(pad_object(a_pod(f"p{number}", f"n{number % nodes}"), 5000))
 
         def observed(what: str) -> int:
             before, begin = sandbox.kube.sent, time.perf_counter()

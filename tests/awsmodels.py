@@ -29,7 +29,7 @@ def share_models() -> None:
             share(sys.modules[module])
 
 
-def _loader(module: Any) -> None:
+def _share_loader(module: Any) -> None:
     made = cache(module.create_loader)
 
     def create_once(*data_path: str | None) -> Any:
@@ -41,16 +41,16 @@ def _loader(module: Any) -> None:
     module.create_loader = create_once
 
 
-def _moto(responses: Any) -> None:
+def _share_moto_methods(responses: Any) -> None:
     responses.method_names_from_class = cache(responses.method_names_from_class)
 
 
-def _offerings(types: Any) -> None:
+def _drop_offerings(types: Any) -> None:
     """Drop a table of 15 MB that no call of ours reads."""
     types.INSTANCE_TYPE_OFFERINGS.pop("availability-zone-id", None)
 
 
-def _botocore(client: Any) -> None:
+def _share_client_models(client: Any) -> None:
     creator = client.ClientCreator
     load, create = creator._load_service_model, creator._create_methods
     models: dict[tuple[str, str | None], Any] = {}
@@ -71,9 +71,9 @@ def _botocore(client: Any) -> None:
 
 
 _SHARED: Final = {
-    "botocore.session": _loader,
-    "moto.core.utils": _loader,
-    "moto.core.responses": _moto,
-    "moto.ec2.models.instance_types": _offerings,
-    "botocore.client": _botocore,
+    "botocore.session": _share_loader,
+    "moto.core.utils": _share_loader,
+    "moto.core.responses": _share_moto_methods,
+    "moto.ec2.models.instance_types": _drop_offerings,
+    "botocore.client": _share_client_models,
 }

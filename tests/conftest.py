@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from reconciler.catalog.catalog import bundled
+from reconciler.catalog.catalog import bundled_catalog
 from reconciler.catalog.table import table_of
 from tests.awsmodels import share_models
 from tests.examples import is_exhaustive, load_profile
@@ -74,11 +74,11 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     A complete collection takes a tenth of a second, so it waits until memory has grown.
     """
     if nextitem is not None and nextitem.path != item.path:
-        bundled.cache_clear()
+        bundled_catalog.cache_clear()
         table_of.cache_clear()
         if _resident_mb() > _settled.get("mb", 0.0) + _GROWTH_MB:
             gc.collect()
-            _trim()
+            _trim_memory()
             _settled["mb"] = _resident_mb()
 
 
@@ -91,7 +91,7 @@ def _resident_mb() -> float:
     return pages * resource.getpagesize() / 2**20
 
 
-def _trim() -> None:
+def _trim_memory() -> None:
     """Give memory back that the allocator keeps; only glibc can be asked to."""
     with contextlib.suppress(OSError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
@@ -122,7 +122,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_retry_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Botocore's own retries wait on the machine's clock; the tests do not."""
     import botocore.endpoint
 

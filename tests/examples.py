@@ -44,7 +44,7 @@ def is_exhaustive(markers: str) -> bool:
     return "exhaustive" in markers and "not exhaustive" not in markers
 
 
-def in_turn(turn: int, values: Sequence[T]) -> Sequence[T]:
+def rotate(turn: int, values: Sequence[T]) -> Sequence[T]:
     """Return the values from another one on for each turn: the first is what a short run tries."""
     start = turn % len(values)
     return [*values[start:], *values[:start]]

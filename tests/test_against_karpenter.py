@@ -16,13 +16,13 @@ PASS
 
 
 def test_figures_of_a_go_benchmark_are_parsed() -> None:
-    assert against_karpenter.parsed(PRINTED) == Run(6.250538653, 1000, 200)
+    assert against_karpenter.parse_figures(PRINTED) == Run(6.250538653, 1000, 200)
 
 
 def test_ratios_compare_adjacent_runs() -> None:
     pairs = [(Run(8.0, 9, 2), Run(0.2, 9, 2)), (Run(30.0, 9, 2), Run(1.0, 9, 2))]
     pairs.append((Run(9.0, 9, 2), Run(0.18, 9, 2)))
-    assert against_karpenter.row("diverse-9", pairs).endswith("| 40.0 x (30.0 to 50.0)")
+    assert against_karpenter.table_row("diverse-9", pairs).endswith("| 40.0 x (30.0 to 50.0)")
 
 
 def test_without_go_the_command_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,13 +30,13 @@ def generator() -> ModuleType:
 
 def test_the_configuration_reference_agrees_with_the_schemas() -> None:
     generate = generator()
-    assert generate.PAGE.read_text(encoding="utf-8") == generate.page(), "run docs/generate.py"
+    assert generate.PAGE.read_text(encoding="utf-8") == generate.configuration_page(), "run docs/generate.py"
 
 
 @pytest.mark.parametrize("name", ["commands", "metrics", "events", "exit-codes"])
 def test_a_page_of_the_reference_matches_the_code(name: str) -> None:
     path = ROOT / "docs" / f"{name}.md"
-    assert path.read_text(encoding="utf-8") == generator().reference()[path], "run docs/generate.py"
+    assert path.read_text(encoding="utf-8") == generator().reference_pages()[path], "run docs/generate.py"
 
 
 def test_every_command_has_a_section_in_the_reference() -> None:
@@ -47,7 +47,7 @@ def test_every_command_has_a_section_in_the_reference() -> None:
 def test_the_documented_states_of_actions_agree_with_the_code() -> None:
     generate = generator()
     page = generate.ARCHITECTURE.read_text(encoding="utf-8")
-    assert page == generate.architecture(), "run docs/generate.py"
+    assert page == generate.architecture_page(), "run docs/generate.py"
     assert page.count("stateDiagram-v2") == 3
     for row in TRANSITIONS:
         assert f"| `{row.before}` | {row.event}" in page

@@ -22,18 +22,18 @@ def structure() -> ModuleType:
 
 def test_no_module_is_longer_than_five_hundred_lines() -> None:
     tool = structure()
-    lengths = {name: tool.lines(path) for name, path in tool.modules().items()}
+    lengths = {name: tool.count_lines(path) for name, path in tool.find_modules().items()}
     long = {name: length for name, length in lengths.items() if length > 500}
     assert long == {}
 
 
 def test_no_two_classes_share_a_name() -> None:
-    assert {name: count for name, count in structure().classes().items() if count > 1} == {}
+    assert {name: count for name, count in structure().class_counts().items() if count > 1} == {}
 
 
 def test_use_of_any_does_not_grow() -> None:
     """Lower the number with every use that goes; ``model/json.py`` says when ``Any`` is right."""
-    assert structure().uses_of_any() <= ANY_MAX
+    assert structure().count_any() <= ANY_MAX
 
 
 def test_no_folder_has_too_many_modules() -> None:
@@ -51,7 +51,7 @@ def test_every_module_named_in_the_architecture_exists() -> None:
 
 def test_the_map_of_the_architecture_is_drawn_from_the_code() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    assert structure().drawing() in page, "run python .ci/structure.py --map"
+    assert structure().import_diagram() in page, "run python .ci/structure.py --map"
 
 
 def test_only_the_parser_and_the_commands_use_the_arguments() -> None:

@@ -164,7 +164,7 @@ def paragraphs(page: str) -> Iterator[tuple[int, str]]:
         line += text.count("\n")
 
 
-def forbidden(parts: Iterable[tuple[int, str]], forms: Mapping[str, str]) -> list[str]:
+def find_forbidden(parts: Iterable[tuple[int, str]], forms: Mapping[str, str]) -> list[str]:
     """Return a line for each forbidden form in a text: line number, form, and better words."""
     pattern = re.compile(rf"\b(?:{'|'.join(forms)})\b")
     found = []
@@ -188,12 +188,12 @@ def parts_of(folder: str) -> list[tuple[Path, list[tuple[int, str]]]]:
     return found
 
 
-def faults(folder: str, forms: Mapping[str, str]) -> list[str]:
+def find_faults(folder: str, forms: Mapping[str, str]) -> list[str]:
     """Return the forbidden forms in the modules and pages of a folder."""
     return [
         f"{path.relative_to(ROOT)}, {fault}"
         for path, parts in parts_of(folder)
-        for fault in forbidden(parts, forms)
+        for fault in find_forbidden(parts, forms)
     ]
 
 
@@ -221,7 +221,7 @@ def single_quotes(source: str) -> list[tuple[int, str]]:
     if QUOTED.search(source) is None and not re.search(r"!r}|'{", source):
         return []
     tree = ast.parse(source)
-    lines = {line for node in ast.walk(tree) for line in unchecked(node)}
+    lines = {line for node in ast.walk(tree) for line in unchecked_lines(node)}
     found = [
         (node.lineno, f"{{{ast.unparse(node.value)}!r}}")
         for node in ast.walk(tree)
@@ -233,7 +233,7 @@ def single_quotes(source: str) -> list[tuple[int, str]]:
     return [(line, text) for line, text in found if line not in lines]
 
 
-def unchecked(node: ast.AST) -> range:
+def unchecked_lines(node: ast.AST) -> range:
     """Return the lines of a node that are no message: an assertion, a docstring, a ``__repr__``."""
     if isinstance(node, ast.Assert) or getattr(node, "name", "") == "__repr__":
         return range(node.lineno, (node.end_lineno or node.lineno) + 1)
@@ -275,13 +275,13 @@ def test_single_quotes_are_found(source: str, found: str | None) -> None:
 
 @pytest.mark.parametrize("folder", REWRITTEN)
 def test_text_avoids_the_words_that_the_guide_forbids(folder: str) -> None:
-    found = faults(folder, FORBIDDEN)
+    found = find_faults(folder, FORBIDDEN)
     assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("folder", REWRITTEN)
 def test_rewritten_text_avoids_dialect(folder: str) -> None:
-    found = faults(folder, DIALECT)
+    found = find_faults(folder, DIALECT)
     assert not found, "\n".join(found)
 
 
@@ -315,13 +315,13 @@ def test_checked_folders_contain_text(folder: str) -> None:
     ids=["string", "docstring", "f-string", "joined", "lines", "comment", "comment-block"],
 )
 def test_a_forbidden_word_is_found(source: str, form: str) -> None:
-    found = forbidden([*texts(source), *comments(source)], FORBIDDEN)
+    found = find_forbidden([*texts(source), *comments(source)], FORBIDDEN)
     assert any(f'"{form}"' in fault for fault in found)
 
 
 def test_a_forbidden_word_in_a_page_is_found_with_its_line() -> None:
     page = "# Prices\n\n```\nwhence\n```\n\nThe plan says `whence`\nand names so\nmany prices.\n"
-    assert forbidden(paragraphs(page), FORBIDDEN) == ['line 7: "so many" (write: the number)']
+    assert find_forbidden(paragraphs(page), FORBIDDEN) == ['line 7: "so many" (write: the number)']
 
 
 def test_a_dialect_word_in_an_identifier_is_found() -> None:
@@ -332,4 +332,4 @@ def test_a_dialect_word_in_an_identifier_is_found() -> None:
 
 def test_identifiers_and_parts_of_words_are_not_text() -> None:
     source = 'mend = recommend("amendment, indeed, solong")  # mended_at'
-    assert forbidden([*texts(source), *comments(source)], FORBIDDEN) == []
+    assert find_forbidden([*texts(source), *comments(source)], FORBIDDEN) == []

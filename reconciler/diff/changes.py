@@ -53,19 +53,19 @@ class Change:
 Place = Callable[[Object], tuple[str | None, int | None]]
 
 
-def _nowhere(_: Object) -> tuple[str | None, int | None]:
+def _unknown_place(_: Object) -> tuple[str | None, int | None]:
     return None, None
 
 
-def changes(
-    base: Iterable[Object], head: Iterable[Object], *, place: Place = _nowhere
+def object_changes(
+    base: Iterable[Object], head: Iterable[Object], *, place: Place = _unknown_place
 ) -> tuple[Change, ...]:
     """Return the changes from ``base`` to ``head``, ordered by kind and name.
 
     ``place`` returns file and line of an object. Status, and metadata except for labels and
     annotations, do not count: they are not desired state.
     """
-    old, new = _by_key(base), _by_key(head)
+    old, new = _objects_by_key(base), _objects_by_key(head)
     found: list[Change] = []
     for key in sorted(old.keys() | new.keys()):
         before, after = old.get(key), new.get(key)
@@ -80,7 +80,7 @@ def changes(
     return tuple(found)
 
 
-def _by_key(objects: Iterable[Object]) -> dict[tuple[str, str, str], Object]:
+def _objects_by_key(objects: Iterable[Object]) -> dict[tuple[str, str, str], Object]:
     return {
         (o["kind"], o.get("metadata", {}).get("namespace") or "", o["metadata"]["name"]): o
         for o in objects
@@ -94,22 +94,22 @@ def field_changes(before: Object, after: Object) -> tuple[FieldChange, ...]:
     """
     if before == after:  # nearly always: each plan of a loop compares the same objects
         return ()
-    leaves = sorted(_differing(_desired_part(before), _desired_part(after), ()))
+    leaves = sorted(_differing_paths(_desired_part(before), _desired_part(after), ()))
     found: list[FieldChange] = []
     for path in leaves:
-        old, new = _at(before, path), _at(after, path)
-        found.append(FieldChange(dotted(path), old, new, drifts_nodes(before, path, new)))
+        old, new = _value_at(before, path), _value_at(after, path)
+        found.append(FieldChange(format_path(path), old, new, drifts_nodes(before, path, new)))
     return tuple(found)
 
 
 def _desired_part(item: Object) -> JsonDict:
     metadata = item.get("metadata") or {}
-    kept = {k: metadata[k] for k in ("labels", "annotations") if metadata.get(k)}
+    metadata_kept = {k: metadata[k] for k in ("labels", "annotations") if metadata.get(k)}
     rest = {k: v for k, v in item.items() if k not in ("apiVersion", "kind", "metadata", "status")}
-    return {**rest, "metadata": kept}
+    return {**rest, "metadata": metadata_kept}
 
 
-def _differing(old: object, new: object, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _differing_paths(old: object, new: object, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Yield the paths of the leaves that differ; a branch on one side only is expanded."""
     branches = [side for side in (old, new) if isinstance(side, Mapping)]
     others = [side for side in (old, new) if not isinstance(side, Mapping) and side is not None]
@@ -121,20 +121,20 @@ def _differing(old: object, new: object, path: tuple[str, ...]) -> Iterator[tupl
     if left == right and old != new:
         yield path  # an empty branch on one side only: there is no leaf to name
     for key in left.keys() | right.keys():
-        yield from _differing(left.get(key), right.get(key), (*path, key))
+        yield from _differing_paths(left.get(key), right.get(key), (*path, key))
 
 
-def _at(item: object, path: Sequence[str]) -> object:
+def _value_at(item: object, path: Sequence[str]) -> object:
     for step in path:
         item = item.get(step) if isinstance(item, Mapping) else None
     return item
 
 
-def _with(item: object, path: Sequence[str], value: object) -> dict[str, object]:
+def _with_value(item: object, path: Sequence[str], value: object) -> dict[str, object]:
     """Return a copy of ``item`` with ``value`` at the leaf ``path``; None removes it."""
     copy = dict(item) if isinstance(item, Mapping) else {}
     if len(path) > 1:
-        copy[path[0]] = _with(copy.get(path[0]), path[1:], value)
+        copy[path[0]] = _with_value(copy.get(path[0]), path[1:], value)
     elif value is None:
         copy.pop(path[0], None)
     else:
@@ -142,7 +142,7 @@ def _with(item: object, path: Sequence[str], value: object) -> dict[str, object]
     return copy
 
 
-def dotted(path: Sequence[str]) -> str:
+def format_path(path: Sequence[str]) -> str:
     """Return the path as diagnostics write it; a key with dots or slashes is in brackets."""
     text = ""
     for step in path:
@@ -161,27 +161,27 @@ def drifts_nodes(item: Object, path: Sequence[str], new: object) -> bool:
     them. What a selector of an EC2NodeClass *finds* may drift nodes, its text does not.
     """
     if item["kind"] == "NodePool" and tuple(path) == _REQUIREMENTS:
-        return narrows(_at(item, path), new)
+        return narrows_requirements(_value_at(item, path), new)
     try:
-        return object_hash(_with(item, path, new)) != object_hash(item)
+        return object_hash(_with_value(item, path, new)) != object_hash(item)
     except ValueError:
         return True  # unreadable on one side: the reviewer should check it
 
 
-def narrows(old: object, new: object) -> bool:
+def narrows_requirements(old: object, new: object) -> bool:
     """Return whether a node that met the ``old`` requirements may not meet the ``new`` ones.
 
     True if any key allows less than before; the labels of a given node may still match.
     """
-    before, after = _by_label(old), _by_label(new)
-    for key, wanted in after.items():
-        had = before.get(key)
-        if had is None or not _covers(wanted, had):
+    before, after = _parse_requirements(old), _parse_requirements(new)
+    for key, allowed in after.items():
+        previous = before.get(key)
+        if previous is None or not _covers(allowed, previous):
             return True
     return False
 
 
-def _by_label(entries: Any) -> Requirements:
+def _parse_requirements(entries: Any) -> Requirements:
     return Requirements(
         requirement(str(e["key"]), str(e["operator"]), map(str, e.get("values") or ()))
         for e in entries or ()
@@ -214,7 +214,7 @@ def configuration_changes(
     old, new = _settings(base), _settings(head)
     found = []
     for key in sorted(old.keys() | new.keys()):
-        fields = tuple(_differing_settings(key, old.get(key), new.get(key)))
+        fields = tuple(_setting_changes(key, old.get(key), new.get(key)))
         if fields:
             found.append(Change(UPDATE, CONFIGURATION, key, *place(fields[0].path), fields))
     return tuple(found)
@@ -224,7 +224,7 @@ def _settings(config: Object | None) -> dict[str, object]:
     return {k: v for k, v in (config or {}).items() if k not in _NO_SETTINGS and v is not None}
 
 
-def _differing_settings(path: str, old: object, new: object) -> Iterator[FieldChange]:
+def _setting_changes(path: str, old: object, new: object) -> Iterator[FieldChange]:
     """Yield the settings that differ; lists are leaves."""
     if old == new:
         return
@@ -232,9 +232,9 @@ def _differing_settings(path: str, old: object, new: object) -> Iterator[FieldCh
     if not all(isinstance(side, Mapping) for side in sides):
         yield FieldChange(path, old, new)
         return
-    was, wanted = (side if isinstance(side, Mapping) else {} for side in (old, new))
-    for key in sorted(was.keys() | wanted.keys()):
-        yield from _differing_settings(f"{path}.{key}", was.get(key), wanted.get(key))
+    before_value, after_value = (side if isinstance(side, Mapping) else {} for side in (old, new))
+    for key in sorted(before_value.keys() | after_value.keys()):
+        yield from _setting_changes(f"{path}.{key}", before_value.get(key), after_value.get(key))
 
 
 LOCK: Final = "Lock"
@@ -253,26 +253,26 @@ def lock_changes(base: Object | None, head: Object | None, line: Line) -> tuple[
     if base is None and head is None:
         return ()
     old, new = base or {}, head or {}
-    found = list(_classes(old, new, line))
+    found = list(_class_changes(old, new, line))
     if base is None or head is None:
         op = CREATE if base is None else DELETE
         return (Change(op, LOCK, LOCK_FILE, LOCK_FILE, 1), *found)
-    return (*_catalog(old, new, line), *found, *_types(old, new, line))
+    return (*_catalog_changes(old, new, line), *found, *_type_changes(old, new, line))
 
 
-def _change(name: str, line: int, *fields: FieldChange) -> Iterator[Change]:
+def _lock_change(name: str, line: int, *fields: FieldChange) -> Iterator[Change]:
     if fields:
         yield Change(UPDATE, LOCK, name, LOCK_FILE, line, fields)
 
 
-def _catalog(old: Object, new: Object, line: Line) -> Iterator[Change]:
+def _catalog_changes(old: Object, new: Object, line: Line) -> Iterator[Change]:
     before, after = _catalog_facts(old), _catalog_facts(new)
     fields = [
         FieldChange(path, before.get(path), after.get(path))
         for path in sorted(before.keys() | after.keys())
         if before.get(path) != after.get(path)
     ]
-    yield from _change("catalog", line("catalog"), *fields)
+    yield from _lock_change("catalog", line("catalog"), *fields)
 
 
 def _catalog_facts(lock: Object) -> dict[str, object]:
@@ -289,23 +289,23 @@ def _catalog_facts(lock: Object) -> dict[str, object]:
     }
 
 
-def _classes(old: Object, new: Object, line: Line) -> Iterator[Change]:
+def _class_changes(old: Object, new: Object, line: Line) -> Iterator[Change]:
     before, after = old.get("nodeClasses", {}), new.get("nodeClasses", {})
     for name in sorted(before.keys() | after.keys()):
         for subject, facts in _SUBJECTS.items():
-            was, wanted = facts(before.get(name, {})), facts(after.get(name, {}))
-            if was != wanted:
+            before_value, after_value = facts(before.get(name, {})), facts(after.get(name, {}))
+            if before_value != after_value:
                 path = f"nodeClasses.{name}.{subject}"
                 drifts = subject in (IMAGES, SUBNETS, SECURITY_GROUPS)
-                field = FieldChange(subject, was, wanted, drifts=drifts)
-                yield from _change(path, line(path), field)
+                field = FieldChange(subject, before_value, after_value, drifts=drifts)
+                yield from _lock_change(path, line(path), field)
 
 
-def _images(entry: Object) -> list[str] | None:
-    return [_image(ami) for ami in entry.get("amis", ())] or None
+def _format_images(entry: Object) -> list[str] | None:
+    return [_format_image(ami) for ami in entry.get("amis", ())] or None
 
 
-def _image(ami: Object) -> str:
+def _format_image(ami: Object) -> str:
     needs = [
         " ".join((str(r["key"]), str(r["operator"]), ",".join(map(str, r.get("values", ())))))
         for r in ami.get("requirements", ())
@@ -314,48 +314,50 @@ def _image(ami: Object) -> str:
     return f"{ami['id']} ({'; '.join(about)})" if about else str(ami["id"])
 
 
-def _subnets(entry: Object) -> list[str] | None:
+def _format_subnets(entry: Object) -> list[str] | None:
     return sorted(f"{s['id']} ({s['zone']})" for s in entry.get("subnets", ())) or None
 
 
-def _groups(entry: Object) -> list[str] | None:
+def _format_security_groups(entry: Object) -> list[str] | None:
     groups = entry.get("securityGroups", ())
     return sorted(f"{g['id']} ({g['name']})" if g.get("name") else g["id"] for g in groups) or None
 
 
 _SUBJECTS: Final[dict[str, Callable[[Object], object]]] = {
-    IMAGES: _images,
-    SUBNETS: _subnets,
-    SECURITY_GROUPS: _groups,
+    IMAGES: _format_images,
+    SUBNETS: _format_subnets,
+    SECURITY_GROUPS: _format_security_groups,
     "instanceProfile": lambda entry: entry.get("instanceProfile") or None,
 }
 
 
-def _types(old: Object, new: Object, line: Line) -> Iterator[Change]:
+def _type_changes(old: Object, new: Object, line: Line) -> Iterator[Change]:
     """Yield one change for each kind of fact about instance types, with a field for each type."""
     before, after = old.get("types", {}), new.get("types", {})
     names = sorted(before.keys() | after.keys())
-    came_or_went = [
+    listed_or_unlisted = [
         FieldChange(name, "listed" if name in before else None, "listed" if name in after else None)
         for name in names
         if (name in before) is not (name in after)
     ]
-    yield from _change("types", line("types"), *came_or_went)
+    yield from _lock_change("types", line("types"), *listed_or_unlisted)
     both = [name for name in names if name in before and name in after]
     for subject in ("onDemand", "spot", "zones", "machine"):
-        fields = [f for name in both for f in _facts(name, subject, before[name], after[name])]
+        fields = [
+            f for name in both for f in _type_fact_changes(name, subject, before[name], after[name])
+        ]
         first = fields[0].path.partition(" ")[0] if fields else ""
-        yield from _change(f"types.{subject}", line(f"types.{first}"), *fields)
+        yield from _lock_change(f"types.{subject}", line(f"types.{first}"), *fields)
 
 
-def _facts(name: str, subject: str, old: Object, new: Object) -> Iterator[FieldChange]:
-    was, wanted = old.get(subject), new.get(subject)
-    if was == wanted:
+def _type_fact_changes(name: str, subject: str, old: Object, new: Object) -> Iterator[FieldChange]:
+    before_value, after_value = old.get(subject), new.get(subject)
+    if before_value == after_value:
         return
     if subject != "spot":
-        yield FieldChange(name, was, wanted)
+        yield FieldChange(name, before_value, after_value)
         return
-    was, wanted = was or {}, wanted or {}
-    for zone in sorted(was.keys() | wanted.keys()):
-        if was.get(zone) != wanted.get(zone):
-            yield FieldChange(f"{name} {zone}", was.get(zone), wanted.get(zone))
+    before_value, after_value = before_value or {}, after_value or {}
+    for zone in sorted(before_value.keys() | after_value.keys()):
+        if before_value.get(zone) != after_value.get(zone):
+            yield FieldChange(f"{name} {zone}", before_value.get(zone), after_value.get(zone))

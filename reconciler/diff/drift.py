@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Final
 
 from reconciler.desired.hash import NODE_POOL_HASH_VERSION
-from reconciler.diff.changes import FieldChange, dotted
+from reconciler.diff.changes import FieldChange, format_path
 from reconciler.diff.nodeclass import ClassState, class_drift
 from reconciler.model.duration import parse_nillable
 from reconciler.model.karpenter.instancetype import InstanceType
@@ -47,39 +47,41 @@ def template_fields(claim: NodeClaim, pool: NodePool) -> tuple[FieldChange, ...]
     A claim also has labels and annotations from other sources, so one that was removed from the
     template cannot be detected: the hash may differ although no field is named.
     """
-    return tuple(FieldChange(p, old, new, drifts=True) for p, old, new in _differing(claim, pool))
+    return tuple(
+        FieldChange(p, old, new, drifts=True) for p, old, new in _differing_fields(claim, pool)
+    )
 
 
-def _differing(claim: NodeClaim, pool: NodePool) -> Iterator[tuple[str, object, object]]:
+def _differing_fields(claim: NodeClaim, pool: NodePool) -> Iterator[tuple[str, object, object]]:
     template = pool.spec.template
     for kind in ("annotations", "labels"):
         have: dict[str, str] = getattr(claim.metadata, kind)
         want: dict[str, str] = getattr(template.metadata, kind)
         for key in sorted(want):
             if have.get(key) != want[key]:
-                path = dotted(("spec", "template", "metadata", kind, key))
+                path = format_path(("spec", "template", "metadata", kind, key))
                 yield path, have.get(key), want[key]
     spec = "spec.template.spec."
-    made, wanted = claim.spec, template.spec
-    if parse_nillable(made.expire_after) != parse_nillable(wanted.expire_after):
-        yield f"{spec}expireAfter", made.expire_after, wanted.expire_after
-    if made.node_class_ref != wanted.node_class_ref:
-        yield f"{spec}nodeClassRef.name", made.node_class_ref.name, wanted.node_class_ref.name
+    own, desired = claim.spec, template.spec
+    if parse_nillable(own.expire_after) != parse_nillable(desired.expire_after):
+        yield f"{spec}expireAfter", own.expire_after, desired.expire_after
+    if own.node_class_ref != desired.node_class_ref:
+        yield f"{spec}nodeClassRef.name", own.node_class_ref.name, desired.node_class_ref.name
     for name, old, new in (
-        ("startupTaints", made.startup_taints, wanted.startup_taints),
-        ("taints", made.taints, wanted.taints),
+        ("startupTaints", own.startup_taints, desired.startup_taints),
+        ("taints", own.taints, desired.taints),
     ):
-        if _texts(old) != _texts(new):
-            yield spec + name, _texts(old), _texts(new)
+        if _format_taints(old) != _format_taints(new):
+            yield spec + name, _format_taints(old), _format_taints(new)
     if claim.termination_grace_period != pool.termination_grace_period:
         yield (
             f"{spec}terminationGracePeriod",
-            made.termination_grace_period,
-            wanted.termination_grace_period,
+            own.termination_grace_period,
+            desired.termination_grace_period,
         )
 
 
-def _texts(taints: tuple[Taint, ...]) -> list[str]:
+def _format_taints(taints: tuple[Taint, ...]) -> list[str]:
     return sorted(f"{t.key}={t.value}:{t.effect}" for t in taints)
 
 
@@ -141,7 +143,7 @@ class _Finding:
     side: Side = Side.GIT
 
 
-_IN_ORDER: Final = _Finding(None)
+_NO_DRIFT: Final = _Finding(None)
 
 
 class DriftRecall:
@@ -153,28 +155,30 @@ class DriftRecall:
 
     def __init__(self) -> None:
         self._desired: DesiredObjects | None = None
-        self._found: dict[str, _Known] = {}
+        self._found: dict[str, _RecalledResult] = {}
 
     def begin(self, desired: DesiredObjects) -> None:
         """Forget everything if another desired state is compared than last time."""
-        if self._desired is None or not _same_desired(desired, self._desired):
+        if self._desired is None or not _is_same_desired_state(desired, self._desired):
             self._found = {}
         self._desired = desired
 
-    def known(self, claim: NodeClaim, facts: tuple[object, ...], now: datetime) -> _Known | None:
+    def find(
+        self, claim: NodeClaim, facts: tuple[object, ...], now: datetime
+    ) -> _RecalledResult | None:
         """Return the last result for a claim, None if it may be different now."""
         known = self._found.get(claim.name)
         if known is None or now < known.at or known.facts != facts:
             return None
         return known if known.until is None or now < known.until else None
 
-    def keep(self, found: dict[str, _Known]) -> None:
+    def replace_results(self, found: dict[str, _RecalledResult]) -> None:
         """Replace the results; those of claims that are gone are forgotten."""
         self._found = found
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _RecalledResult:
     """The result for one claim at ``at``; ``until`` is when time alone may change it."""
 
     facts: tuple[object, ...]
@@ -183,14 +187,14 @@ class _Known:
     finding: _Finding | None
 
 
-def _same_desired(one: DesiredObjects, other: DesiredObjects) -> bool:
-    if len(one.pools) != len(other.pools) or one.classes.keys() != other.classes.keys():
+def _is_same_desired_state(left: DesiredObjects, right: DesiredObjects) -> bool:
+    if len(left.pools) != len(right.pools) or left.classes.keys() != right.classes.keys():
         return False
-    pools = zip(one.pools, other.pools, strict=True)
+    pools = zip(left.pools, right.pools, strict=True)
     if not all(a.types is b.types and a.node_pool == b.node_pool for a, b in pools):
         return False
-    classes = ((a, other.classes[name]) for name, a in one.classes.items())
-    return one.pool_hashes == other.pool_hashes and all(
+    classes = ((a, right.classes[name]) for name, a in left.classes.items())
+    return left.pool_hashes == right.pool_hashes and all(
         (a.hash, a.node_class) == (b.hash, b.node_class) for a, b in classes
     )
 
@@ -206,26 +210,28 @@ def find_drift(
     recall.begin(desired)
     pools = {pool.node_pool.name: _PoolChecks(pool) for pool in desired.pools}
     found: list[Drift] = []
-    kept: dict[str, _Known] = {}
+    results: dict[str, _RecalledResult] = {}
     for node in cluster.nodes:
         claim = node.claim
         pool = pools.get(claim.node_pool) if claim is not None else None
         if claim is None or pool is None:
             continue
-        facts = _facts_of(claim, node, desired)
-        known = recall.known(claim, facts, now)
+        facts = _drift_facts(claim, node, desired)
+        known = recall.find(claim, facts, now)
         if known is None:
-            due = type_checked_from(claim)
+            due = type_check_due_at(claim)
             until = due if due is not None and due > now else None
-            known = _Known(facts, now, until, _claim_drift(node, claim, pool, desired, now))
-        kept[claim.name] = known
+            known = _RecalledResult(
+                facts, now, until, _claim_drift(node, claim, pool, desired, now)
+            )
+        results[claim.name] = known
         if known.finding is not None and known.finding.reason is not None:
-            found.append(_drift(node, claim, known.finding))
-    recall.keep(kept)
+            found.append(_make_drift(node, claim, known.finding))
+    recall.replace_results(results)
     return tuple(sorted(found, key=lambda d: d.node_claim))
 
 
-def _facts_of(claim: NodeClaim, node: StateNode, desired: DesiredObjects) -> tuple[object, ...]:
+def _drift_facts(claim: NodeClaim, node: StateNode, desired: DesiredObjects) -> tuple[object, ...]:
     """Return the facts about a node that decide whether it has drifted."""
     status, state = claim.status, desired.classes.get(claim.spec.node_class_ref.name)
     instance = state.instances.get(status.provider_id) if state is not None else None
@@ -240,13 +246,13 @@ def _facts_of(claim: NodeClaim, node: StateNode, desired: DesiredObjects) -> tup
     )
 
 
-def type_checked_from(claim: NodeClaim) -> datetime | None:
+def type_check_due_at(claim: NodeClaim) -> datetime | None:
     """Return the time from which the claim is old enough for its type to be checked."""
     created = claim.metadata.creation_timestamp
     return None if created is None else created + _TYPE_CHECK_AGE + datetime.resolution
 
 
-def _drift(node: StateNode, claim: NodeClaim, finding: _Finding) -> Drift:
+def _make_drift(node: StateNode, claim: NodeClaim, finding: _Finding) -> Drift:
     assert finding.reason is not None
     return Drift(
         node_claim=claim.name,
@@ -265,18 +271,18 @@ class _PoolChecks:
 
     def __init__(self, pool: LaunchPool) -> None:
         self.pool = pool
-        self._wanted = pool.node_pool.requirements()
+        self._requirements = pool.node_pool.requirements()
         self._by_requirements: dict[tuple[str | None, ...], _Finding] = {}
         self._by_offerings: dict[tuple[str | None, ...], bool] = {}
         self._offering_keys: dict[str, list[str]] = {}
 
     def requirements(self, labels: Mapping[str, str]) -> _Finding:
         """Check whether labels satisfy the requirements: a missing label satisfies none."""
-        read = tuple(map(labels.get, self._wanted))
+        read = tuple(map(labels.get, self._requirements))
         known = self._by_requirements.get(read)
         if known is None:
-            own = {key: labels[key] for key in self._wanted if key in labels}
-            known = self._by_requirements[read] = _requirement_drift(own, self._wanted)
+            own = {key: labels[key] for key in self._requirements if key in labels}
+            known = self._by_requirements[read] = _requirement_drift(own, self._requirements)
         return known
 
     def has_offering(self, labels: Mapping[str, str]) -> bool:
@@ -293,7 +299,7 @@ class _PoolChecks:
         known = self._by_offerings.get(read)
         if known is None:
             own = {key: labels[key] for key in keys if key in labels}
-            known = self._by_offerings[read] = _is_offered(own, kind, self.pool.types.well_known)
+            known = self._by_offerings[read] = _has_offering(own, kind, self.pool.types.well_known)
         return known
 
 
@@ -319,10 +325,10 @@ def _claim_drift(
                 reason, differs.recorded_hash, differs.desired_hash, differs.fields, side
             )
     computed = {reason for reason, finding in checks.items() if finding is not None}
-    return _recorded(claim, computed | by_class.keys())
+    return _recorded_drift(claim, computed | by_class.keys())
 
 
-def _recorded(claim: NodeClaim, computed: set[str]) -> _Finding | None:
+def _recorded_drift(claim: NodeClaim, computed: set[str]) -> _Finding | None:
     """Return what Karpenter recorded, if the facts to compute it are missing."""
     condition = claim.condition("Drifted")
     if condition is None or condition.status != "True" or condition.reason in computed:
@@ -344,14 +350,14 @@ def _hash_drift(claim: NodeClaim, pool: NodePool, hashes: Mapping[str, str]) -> 
     if recorded is None or desired is None or version != NODE_POOL_HASH_VERSION:
         return None
     if recorded == desired:
-        return _IN_ORDER
+        return _NO_DRIFT
     return _Finding(NODE_POOL_DRIFTED, recorded, desired, template_fields(claim, pool))
 
 
 def _requirement_drift(labels: Mapping[str, str], wanted: Requirements) -> _Finding:
     conflict = Requirements.from_labels(labels).first_conflict(wanted)
     if conflict is None:
-        return _IN_ORDER
+        return _NO_DRIFT
     old = labels.get(conflict.key)
     change = FieldChange(_REQUIREMENTS_PATH, old, str(conflict.wanted), drifts=True)
     return _Finding(REQUIREMENTS_DRIFTED, fields=(change,))
@@ -367,10 +373,10 @@ def _type_drift(claim: NodeClaim, checked: _PoolChecks, now: datetime) -> _Findi
     if not checked.pool.types.types:
         return None
     if created is None or now - created <= _TYPE_CHECK_AGE:
-        return _IN_ORDER
+        return _NO_DRIFT
     labels = claim.metadata.labels
     if checked.has_offering(labels):
-        return _IN_ORDER
+        return _NO_DRIFT
     change = FieldChange(INSTANCE_TYPE, labels.get(INSTANCE_TYPE) or None, None, drifts=True)
     return _Finding(INSTANCE_TYPE_NOT_FOUND, fields=(change,), side=Side.WORLD)
 
@@ -378,7 +384,9 @@ def _type_drift(claim: NodeClaim, checked: _PoolChecks, now: datetime) -> _Findi
 _OFFERING_KEYS: Final = frozenset({CAPACITY_TYPE, RESERVATION_ID})
 
 
-def _is_offered(labels: Mapping[str, str], kind: InstanceType, well_known: Collection[str]) -> bool:
+def _has_offering(
+    labels: Mapping[str, str], kind: InstanceType, well_known: Collection[str]
+) -> bool:
     """Return whether a type has an offering with these labels, available or not."""
     wanted = Requirements.from_labels(labels)
     if labels.get(CAPACITY_TYPE) == RESERVED:

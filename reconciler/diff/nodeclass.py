@@ -71,12 +71,12 @@ def class_drift(
     if facts is None:
         return {}
     checks = {
-        NODE_CLASS_DRIFT: _hash(claim, facts),
-        AMI_DRIFT: _image(claim, facts, types),
-        SECURITY_GROUP_DRIFT: _security_groups(claim, facts),
-        SUBNET_DRIFT: _subnet(claim, facts),
-        CAPACITY_RESERVATION_DRIFT: _reservation(claim, facts),
-        PLACEMENT_GROUP_DRIFT: _placement_group(claim, facts),
+        NODE_CLASS_DRIFT: _check_hash(claim, facts),
+        AMI_DRIFT: _check_image(claim, facts, types),
+        SECURITY_GROUP_DRIFT: _check_security_groups(claim, facts),
+        SUBNET_DRIFT: _check_subnet(claim, facts),
+        CAPACITY_RESERVATION_DRIFT: _check_reservation(claim, facts),
+        PLACEMENT_GROUP_DRIFT: _check_placement_group(claim, facts),
     }
     return {reason: finding or None for reason, finding in checks.items() if finding is not None}
 
@@ -85,7 +85,7 @@ _Check = ClassDrift | Literal[False] | None
 """A drift, False without drift, None if it cannot be checked."""
 
 
-def _hash(claim: NodeClaim, facts: ClassState) -> _Check:
+def _check_hash(claim: NodeClaim, facts: ClassState) -> _Check:
     recorded = claim.metadata.annotations.get(NODECLASS_HASH)
     version = claim.metadata.annotations.get(NODECLASS_HASH_VERSION)
     if recorded is None or facts.hash is None or version != NODE_CLASS_HASH_VERSION:
@@ -95,7 +95,7 @@ def _hash(claim: NodeClaim, facts: ClassState) -> _Check:
     return ClassDrift(recorded_hash=recorded, desired_hash=facts.hash)
 
 
-def _image(claim: NodeClaim, facts: ClassState, types: LaunchCatalog) -> _Check:
+def _check_image(claim: NodeClaim, facts: ClassState, types: LaunchCatalog) -> _Check:
     """Compare the image with the first of the class that suits the instance type."""
     images = facts.node_class.status.amis
     instance = facts.instances.get(claim.status.provider_id)
@@ -105,31 +105,31 @@ def _image(claim: NodeClaim, facts: ClassState, types: LaunchCatalog) -> _Check:
         return None
     for image in images:
         if kind.requirements.intersects(requirements_of(image.requirements)):
-            return False if image.id == running else _changed("status.amis", running, image.id)
-    return _changed("status.amis", running, None)
+            return False if image.id == running else _field_drift("status.amis", running, image.id)
+    return _field_drift("status.amis", running, None)
 
 
-def _security_groups(claim: NodeClaim, facts: ClassState) -> _Check:
+def _check_security_groups(claim: NodeClaim, facts: ClassState) -> _Check:
     instance = facts.instances.get(claim.status.provider_id)
-    wanted = frozenset(group.id for group in facts.node_class.status.security_groups)
-    if instance is None or not instance.security_groups or not wanted:
+    selected = frozenset(group.id for group in facts.node_class.status.security_groups)
+    if instance is None or not instance.security_groups or not selected:
         return None
-    if instance.security_groups == wanted:
+    if instance.security_groups == selected:
         return False
-    return _changed("status.securityGroups", sorted(instance.security_groups), sorted(wanted))
+    return _field_drift("status.securityGroups", sorted(instance.security_groups), sorted(selected))
 
 
-def _subnet(claim: NodeClaim, facts: ClassState) -> _Check:
+def _check_subnet(claim: NodeClaim, facts: ClassState) -> _Check:
     instance = facts.instances.get(claim.status.provider_id)
     subnets = [subnet.id for subnet in facts.node_class.status.subnets]
     if instance is None or not instance.subnet_id or not subnets:
         return None
     if instance.subnet_id in subnets:
         return False
-    return _changed("status.subnets", instance.subnet_id, sorted(subnets))
+    return _field_drift("status.subnets", instance.subnet_id, sorted(subnets))
 
 
-def _reservation(claim: NodeClaim, facts: ClassState) -> _Check:
+def _check_reservation(claim: NodeClaim, facts: ClassState) -> _Check:
     """Check whether its reservation is still selected; one demoted to on-demand has none.
 
     EC2's description of the instance takes precedence over the claim's labels.
@@ -143,10 +143,10 @@ def _reservation(claim: NodeClaim, facts: ClassState) -> _Check:
     known = sorted(r.id for r in facts.node_class.status.capacity_reservations)
     if running in known:
         return False
-    return _changed("status.capacityReservations", running, known)
+    return _field_drift("status.capacityReservations", running, known)
 
 
-def _placement_group(claim: NodeClaim, facts: ClassState) -> _Check:
+def _check_placement_group(claim: NodeClaim, facts: ClassState) -> _Check:
     """Check whether the instance is in the placement group that its class selects now."""
     found = facts.node_class.status.placement_group
     running = claim.metadata.labels.get(PLACEMENT_GROUP_ID)
@@ -154,8 +154,8 @@ def _placement_group(claim: NodeClaim, facts: ClassState) -> _Check:
         return None
     if running == found.id:
         return False
-    return _changed("status.placementGroup", running, found.id)
+    return _field_drift("status.placementGroup", running, found.id)
 
 
-def _changed(path: str, old: object, new: object) -> ClassDrift:
+def _field_drift(path: str, old: object, new: object) -> ClassDrift:
     return ClassDrift((FieldChange(path, old, new, drifts=True),))

@@ -15,7 +15,7 @@ from typing import Final
 from reconciler.engine.world import World
 from reconciler.plan.render.wording import format_list
 from reconciler.ports.calls import Answer, UnansweredError
-from reconciler.ports.journal import Ended, Intent, Outcome, Verb
+from reconciler.ports.journal import Intent, IntentOutcome, Outcome, Verb
 from reconciler.ports.progress import EventKind
 
 _ID_LENGTH: Final = 32
@@ -141,17 +141,17 @@ class Effects:
 
     def finish(self, intents: Sequence[Intent], outcome: Outcome, message: str = "") -> None:
         """Journal the one outcome of intents."""
-        self.end([Ended(intent.id, outcome, message) for intent in intents])
+        self.end([IntentOutcome(intent.id, outcome, message) for intent in intents])
 
-    def end(self, ended: Sequence[Ended]) -> None:
+    def end(self, ended: Sequence[IntentOutcome]) -> None:
         """Journal the outcomes of intents, in one write."""
         if ended:
             self.world.journal.finish(ended, self.world.clock.now())
 
 
-def _call_outcomes(intents: Sequence[Intent], answer: Answer) -> Iterator[Ended]:
+def _call_outcomes(intents: Sequence[Intent], answer: Answer) -> Iterator[IntentOutcome]:
     """Yield the outcomes of the intents of a call; nothing while they are unknown."""
     if answer.error is None:
-        yield from (Ended(intent.id, Outcome.SUCCEEDED) for intent in intents)
+        yield from (IntentOutcome(intent.id, Outcome.SUCCEEDED) for intent in intents)
     elif answer.is_refusal:
-        yield from (Ended(i.id, Outcome.FAILED, str(answer.error)) for i in intents)
+        yield from (IntentOutcome(i.id, Outcome.FAILED, str(answer.error)) for i in intents)

@@ -299,7 +299,7 @@ class _CurrentRevision:
     world: World
     source: DesiredSource
     _desired: Desired | None = None
-    _tried: str = ""
+    _tried_fingerprint: str = ""
     _fresh_until: datetime | None = None
     _problem: str = ""
     _invalid_since: datetime | None = None
@@ -311,9 +311,9 @@ class _CurrentRevision:
         try:
             fingerprint = self.source.fingerprint()
             is_fresh = self._fresh_until is not None and now < self._fresh_until
-            if is_fresh and fingerprint == self._tried:
+            if is_fresh and fingerprint == self._tried_fingerprint:
                 return before
-            self._tried, self._fresh_until = fingerprint, None
+            self._tried_fingerprint, self._fresh_until = fingerprint, None
             desired = self.source.read()
         except LeaseLostError:
             raise
@@ -329,7 +329,7 @@ class _CurrentRevision:
     def has_changed(self) -> bool:
         """Return whether git has changed since the last attempt; never raises."""
         try:
-            return self.source.fingerprint() != self._tried
+            return self.source.fingerprint() != self._tried_fingerprint
         except Exception:  # noqa: BLE001 - the next read reports the problem
             return False
 

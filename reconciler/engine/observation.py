@@ -25,7 +25,7 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.ownership import NO_OWNER, NODE_FINALIZER, Owner
 from reconciler.observed.fingerprint import Pods
-from reconciler.observed.identity import identified
+from reconciler.observed.identity import identify_nodes
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import ClusterState, cluster_state
 from reconciler.ports.calls import UnansweredError
@@ -218,7 +218,7 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observatio
         for claim in recorded
     ]
     observed = world.cluster.observe(claims, instances)
-    matched = identified(
+    matched = identify_nodes(
         observed, {i.id: i.private_dns_name for i in instances if i.private_dns_name}
     )
     seen = matched.snapshot
@@ -229,7 +229,7 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observatio
         world, _joined_claims(claims, by_id), {n.name for n in observed.nodes}, now
     )
     registrations = _register_nodes(world, claims, nodes, now)
-    pods = Pods.of(seen.pods).holding
+    pods = Pods.from_tuple(seen.pods).workload_names
     after = {pool.name: pool.spec.disruption.consolidates_after for pool in pools}
     updated = []
     for claim in claims:

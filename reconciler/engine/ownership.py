@@ -142,7 +142,7 @@ def unclear_owners(
     recorded = {lifecycle.instance_id(claim) for claim in claims if claim.status.provider_id}
     unrecorded, contested = [], []
     for instance in sorted(instances, key=lambda i: i.id):
-        if instance.is_going:
+        if instance.is_terminating:
             continue
         if instance.id not in recorded:
             unrecorded.append(instance)

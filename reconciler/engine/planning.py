@@ -40,7 +40,7 @@ from reconciler.observed.fingerprint import (
     Fingerprints,
     fingerprint,
     fingerprints,
-    joined,
+    join_fingerprints,
     node_class_facts,
 )
 from reconciler.observed.state import ClusterState, StateNode
@@ -70,9 +70,9 @@ def evidence(
     ``recall`` holds the fingerprints of the last observation of the same loop.
     """
     snapshot = replace(seen.snapshot, node_claims=seen.before.node_claims)
-    found = dict(fingerprints(snapshot) if recall is None else recall.of(snapshot))
+    found = dict(fingerprints(snapshot) if recall is None else recall.fingerprints(snapshot))
     for instance in seen.instances:
-        if not instance.is_going:
+        if not instance.is_terminating:
             found[f"Instance {instance.id}"] = fingerprint(_instance_facts(instance))
     for command in seen.before.commands:
         found[f"Command {command.id}"] = fingerprint(_command_facts(command))
@@ -356,7 +356,7 @@ class PlannedFleet:
             nominated=claims_awaiting_pods(seen.snapshot, seen.commands),
             unsettled=unsettled_claims(seen.commands, seen.at),
             digests=msgspec.structs.replace(
-                self.digests, snapshot=input_digest(joined(self.evidence(seen)))
+                self.digests, snapshot=input_digest(join_fingerprints(self.evidence(seen)))
             ),
         )
 
@@ -422,7 +422,7 @@ def _live_instances(seen: Observation) -> dict[str, LiveInstance]:
             i.reservation_id,
         )
         for i in seen.instances
-        if not i.is_going
+        if not i.is_terminating
     }
 
 

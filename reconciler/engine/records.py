@@ -33,7 +33,7 @@ from reconciler.observed.snapshot import RECORDS_KIND, RawRecords
 from reconciler.observed.state import StateNode
 from reconciler.plan.make.pools import MemoryByType
 from reconciler.ports.cloud import Instance
-from reconciler.ports.journal import Ended, Journal, JournalEntry
+from reconciler.ports.journal import IntentOutcome, Journal, JournalEntry
 from reconciler.ports.state import (
     CommandPhase,
     RecordedObject,
@@ -242,7 +242,7 @@ def restore(
     for entry in records.launches:
         journal.begin([entry.intent])
         if entry.outcome is not None and entry.finished_at is not None:
-            journal.finish([Ended(entry.intent.id, entry.outcome)], entry.finished_at)
+            journal.finish([IntentOutcome(entry.intent.id, entry.outcome)], entry.finished_at)
 
 
 def restore_records(records: FleetRecords, store: StateStore) -> None:

@@ -36,7 +36,7 @@ from reconciler.model.ownership import CLUSTER_TAG, FLEET_TAG, Owner
 from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Compute, Instance
-from reconciler.ports.journal import Ended, Intent, Journal, Outcome, Verb
+from reconciler.ports.journal import Intent, IntentOutcome, Journal, Outcome, Verb
 from reconciler.ports.state import StateStore
 
 # The claim of an adopted instance without a record is created from its tags. Drift and
@@ -158,7 +158,7 @@ def _rejection(instance: Instance, owner: str, context: AdoptionContext) -> str:
         return f"its tags do not show that cluster {context.owner.cluster} owns it"
     if owner and context.is_settled(instance):
         return "this fleet launched it; the next pass records or terminates it"
-    if instance.is_going:
+    if instance.is_terminating:
         return f"it is {instance.state}"
     if pool not in context.pools:
         return f"git has no NodePool {pool}"
@@ -331,7 +331,7 @@ def adopt_instances(
         except ReconcilerError as error:
             outcome, message = Outcome.FAILED, str(error)
             problems.append(f"{candidate.instance.id}: {error}")
-        ports.journal.finish([Ended(intent.id, outcome, message)], ports.clock.now())
+        ports.journal.finish([IntentOutcome(intent.id, outcome, message)], ports.clock.now())
     return problems
 
 

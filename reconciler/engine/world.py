@@ -13,7 +13,14 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.calls import Calls, InlineCalls
 from reconciler.ports.clock import Clock
-from reconciler.ports.cloud import Compute, Interruption, Interruptions, Launch, Leftover, Leftovers
+from reconciler.ports.cloud import (
+    Compute,
+    Interruption,
+    Interruptions,
+    Launch,
+    UnusedResource,
+    UnusedResources,
+)
 from reconciler.ports.cluster import Announcement, Announcer, Arrivals, Cluster, FleetUsage, Mirror
 from reconciler.ports.journal import Intent, Journal
 from reconciler.ports.progress import EventKind, Notifier, Progress
@@ -65,15 +72,15 @@ class NoArrivals:
         """Do nothing: there are no events."""
 
 
-class NoLeftovers:
+class NoUnusedResources:
     """Nothing is ever left behind in a simulated account."""
 
-    def find_unused(self, classes: Iterable[EC2NodeClass]) -> Sequence[Leftover]:
+    def find_unused(self, classes: Iterable[EC2NodeClass]) -> Sequence[UnusedResource]:
         """Return nothing."""
         del classes
         return ()
 
-    def delete(self, resource: Leftover) -> None:
+    def delete(self, resource: UnusedResource) -> None:
         """Do nothing: there is nothing to delete."""
         del resource
 
@@ -148,7 +155,7 @@ class World:
     confirm: Callable[[], None] = _confirm_always
     interruptions: Interruptions = field(default_factory=NoInterruptions)
     arrivals: Arrivals = field(default_factory=NoArrivals)
-    unused_resources: Leftovers = field(default_factory=NoLeftovers)
+    unused_resources: UnusedResources = field(default_factory=NoUnusedResources)
     span: Callable[[str], AbstractContextManager[object]] = nullcontext
     calls: Calls = field(default_factory=InlineCalls)
     requested: dict[str, RequestedLaunches] = field(default_factory=dict)

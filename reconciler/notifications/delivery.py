@@ -42,7 +42,7 @@ class WebhookRequest:
     headers: Mapping[str, str]
 
 
-def message_of(notice: Notice, webhook: Webhook, secret: str, now: datetime) -> WebhookRequest:
+def webhook_request(notice: Notice, webhook: Webhook, secret: str, now: datetime) -> WebhookRequest:
     """Return the request for a webhook; with a secret it is signed as of ``now``.
 
     The signature is that of Standard Webhooks 1.0: HMAC-SHA256 of ``id.timestamp.body``.
@@ -51,21 +51,21 @@ def message_of(notice: Notice, webhook: Webhook, secret: str, now: datetime) -> 
         ValueError: the secret is not in base64.
     """
     if webhook.format is WebhookFormat.SLACK:
-        body = _encoded({"text": _text(notice, webhook.template or _DEFAULT, in_slack=True)})
+        body = _encode({"text": _format_text(notice, webhook.template or _DEFAULT, in_slack=True)})
     else:
-        text = _text(notice, webhook.template) if webhook.template else notice.text
-        body = _encoded(_document(notice, text))
+        text = _format_text(notice, webhook.template) if webhook.template else notice.text
+        body = _encode(_notice_document(notice, text))
     headers = {"content-type": "application/json"}
     if secret:
-        headers |= _signature(notice.id, body, secret, now)
+        headers |= _signature_headers(notice.id, body, secret, now)
     return WebhookRequest(body, headers)
 
 
-def _encoded(value: object) -> bytes:
+def _encode(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, sort_keys=True).encode()
 
 
-def _document(notice: Notice, text: str) -> dict[str, object]:
+def _notice_document(notice: Notice, text: str) -> dict[str, object]:
     return {
         "apiVersion": API,
         "kind": "Notice",
@@ -80,7 +80,7 @@ def _document(notice: Notice, text: str) -> dict[str, object]:
     }
 
 
-def _text(notice: Notice, template: str, *, in_slack: bool = False) -> str:
+def _format_text(notice: Notice, template: str, *, in_slack: bool = False) -> str:
     """Return the text of a message; what comes from the fleet cannot form links or mentions."""
     values = {
         "fleet": notice.fleet,
@@ -92,17 +92,17 @@ def _text(notice: Notice, template: str, *, in_slack: bool = False) -> str:
     }
     shown = {name: one_line(value) for name, value in values.items()}
     if in_slack:
-        shown = {name: _escaped(value) for name, value in shown.items()}
+        shown = {name: _escape_slack(value) for name, value in shown.items()}
     text = Template(template).substitute(shown)
     return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 1] + "…"
 
 
-def _escaped(text: str) -> str:
+def _escape_slack(text: str) -> str:
     """Return a text in which Slack finds no ``<!channel>``, user or link."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _signature(identity: str, body: bytes, secret: str, now: datetime) -> dict[str, str]:
+def _signature_headers(identity: str, body: bytes, secret: str, now: datetime) -> dict[str, str]:
     try:
         key = base64.b64decode(secret.removeprefix(_SECRET_PREFIX), validate=True)
     except binascii.Error:
@@ -141,7 +141,7 @@ class _Delivery:
     webhook: Webhook
 
 
-class Deliveries:
+class DeliveryQueue:
     """A queue of notices and the thread that sends them, in order.
 
     A message is tried ``ATTEMPTS`` times with growing pauses, or after the pause that the server
@@ -189,7 +189,7 @@ class Deliveries:
         notice, webhook = delivery.notice, delivery.webhook
         problem = ""
         for attempt in range(ATTEMPTS):
-            problem, pause = self._tried(notice, webhook, attempt)
+            problem, pause = self._try_delivery(notice, webhook, attempt)
             if not problem:
                 return
             if pause is None or attempt == ATTEMPTS - 1 or self._ends.is_set():
@@ -202,17 +202,19 @@ class Deliveries:
             problem,
         )
 
-    def _tried(self, notice: Notice, webhook: Webhook, attempt: int) -> tuple[str, float | None]:
+    def _try_delivery(
+        self, notice: Notice, webhook: Webhook, attempt: int
+    ) -> tuple[str, float | None]:
         """Return why an attempt failed, empty if not, and the pause before the next or None."""
         url = self._environ.get(webhook.url_variable, "").strip()
-        problem = _unusable(url)
+        problem = _url_problem(url)
         if problem:
             return problem, None
         secret = self._environ.get(webhook.secret_variable, "") if webhook.secret_variable else ""
         if webhook.secret_variable and not secret:
             return f"{webhook.secret_variable} is not set", None
         try:
-            message = message_of(notice, webhook, secret, self._clock.now())
+            message = webhook_request(notice, webhook, secret, self._clock.now())
         except ValueError as error:
             return f"the value of {webhook.secret_variable} {error}", None
         pause = min(_FIRST_PAUSE_S * 2.0**attempt, PAUSE_MAX_S)
@@ -235,7 +237,7 @@ class Deliveries:
         return f"it answered {response.status}", retry_pause(response.headers, pause)
 
 
-def _unusable(url: str) -> str:
+def _url_problem(url: str) -> str:
     """Return why a URL cannot be used, empty if it can."""
     if not url:
         return "the variable is not set"

@@ -97,16 +97,16 @@ class PassFacts:
         return Notice(identity, self.at, kind, self.fleet, title, text, node_pool, self.revision)
 
 
-def after_pass(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:
+def notices_of_pass(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:
     """Return the notices about a pass, and the data to record."""
     notices: list[Notice] = []
-    for step in (_rollouts, _unschedulable, _savings):
+    for step in (_rollout_notices, _unschedulable_notices, _savings_notices):
         memory, found = step(memory, facts)
         notices += found
     return memory, notices
 
 
-def after_event(
+def notices_of_event(
     memory: NoticeMemory, event: Progress, fleet: str, revision: str
 ) -> tuple[NoticeMemory, list[Notice]]:
     """Return the notices about an event, and the data to record."""
@@ -137,7 +137,7 @@ _FAILURE_TITLES: Final = {
 }
 
 
-def _rollouts(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:
+def _rollout_notices(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:
     """Report when nodes of a NodePool begin to be replaced for drift, and when none is left."""
     notices: list[Notice] = []
     rollouts = dict(memory.rollouts)
@@ -149,7 +149,7 @@ def _rollouts(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, lis
         if known is None:
             known = RolloutMemory(facts.at)
             waiting = sum(drifted.node_pool == pool for drifted in facts.plan.drift)
-            waiting = max(waiting, _nodes(of_pool, pool))
+            waiting = max(waiting, _count_nodes(of_pool, pool))
             notices.append(
                 facts.notice(
                     NoticeKind.ROLLOUT_STARTED,
@@ -161,13 +161,13 @@ def _rollouts(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, lis
         new = [command for command in of_pool if command.id not in known.counted]
         rollouts[pool] = RolloutMemory(
             known.started_at,
-            known.nodes + _nodes(new, pool),
+            known.nodes + _count_nodes(new, pool),
             tuple(sorted(command.id for command in of_pool)),
         )
     active = {pool for command in running for pool in command.node_pools} | left
     for pool in sorted(rollouts.keys() - active):
         ended = rollouts.pop(pool)
-        took = format_duration(_whole_minutes(facts.at - ended.started_at))
+        took = format_duration(_round_to_minutes(facts.at - ended.started_at))
         notices.append(
             facts.notice(
                 NoticeKind.ROLLOUT_FINISHED,
@@ -179,15 +179,17 @@ def _rollouts(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, lis
     return msgspec.structs.replace(memory, rollouts=rollouts), notices
 
 
-def _nodes(commands: Iterable[RunningCommand], node_pool: str) -> int:
+def _count_nodes(commands: Iterable[RunningCommand], node_pool: str) -> int:
     return sum(command.node_pools.count(node_pool) for command in commands)
 
 
-def _whole_minutes(span: timedelta) -> timedelta:
+def _round_to_minutes(span: timedelta) -> timedelta:
     return max(span - span % timedelta(minutes=1), timedelta(minutes=1))
 
 
-def _unschedulable(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:
+def _unschedulable_notices(
+    memory: NoticeMemory, facts: PassFacts
+) -> tuple[NoticeMemory, list[Notice]]:
     """Report when pods have been unschedulable for a while, and when none is any more."""
     pods = facts.plan.unschedulable
     replace = msgspec.structs.replace
@@ -214,7 +216,7 @@ def _unschedulable(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory
     return replace(memory, unschedulable_told=True, told=told), [notice]
 
 
-def _savings(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:
+def _savings_notices(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:
     """Add up the savings of consolidation, and report them on Monday at 09:00 UTC."""
     replace = msgspec.structs.replace
     started = [c for c in facts.plan.commands if c.savings is not None and c.savings > 0]

@@ -20,13 +20,13 @@ from reconciler.notifications.notices import (
     Notice,
     NoticeMemory,
     PassFacts,
-    after_event,
-    after_pass,
+    notices_of_event,
+    notices_of_pass,
 )
 from reconciler.ports.progress import Notifier, Progress
 from reconciler.ports.state import Shelf
 
-SHELF: Final = "notices"
+NOTICES_RECORD: Final = "notices"
 """The name of the sent notices in the state of a fleet."""
 _EVENTS_MAX: Final = 100
 _LOG: Final = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class NoticeObserver:
 
     def follow(self, shelf: Shelf, settings: Settings) -> None:
         """Continue from the notices in the state of the fleet."""
-        self._shelf, self._memory = shelf, _read(shelf)
+        self._shelf, self._memory = shelf, _read_memory(shelf)
         self._fleet, self._webhooks = settings.fleet, settings.webhooks
 
     def record_event(self, event: Progress) -> None:
@@ -60,28 +60,28 @@ class NoticeObserver:
         """Report the result of the pass, and what happened before and in it."""
         self._fleet, self._revision = desired.settings.fleet, desired.revision
         self._webhooks = desired.settings.webhooks
-        memory, notices = self._after_events()
+        memory, notices = self._notices_of_events()
         if self._webhooks:
             facts = PassFacts(
                 result.seen.at, self._fleet, self._revision, result.plan, world.store.commands()
             )
-            memory, found = after_pass(memory, facts)
+            memory, found = notices_of_pass(memory, facts)
             notices += found
-        self._tell(memory, notices)
+        self._deliver_notices(memory, notices)
 
     def failed(self) -> None:
         """Report what happened in a pass that failed."""
-        self._tell(*self._after_events())
+        self._deliver_notices(*self._notices_of_events())
 
-    def _after_events(self) -> tuple[NoticeMemory, list[Notice]]:
+    def _notices_of_events(self) -> tuple[NoticeMemory, list[Notice]]:
         memory, notices = self._memory, list[Notice]()
         while self._events:
             event = self._events.popleft()
-            memory, found = after_event(memory, event, self._fleet, self._revision)
+            memory, found = notices_of_event(memory, event, self._fleet, self._revision)
             notices += found
         return memory, notices
 
-    def _tell(self, memory: NoticeMemory, notices: Sequence[Notice]) -> None:
+    def _deliver_notices(self, memory: NoticeMemory, notices: Sequence[Notice]) -> None:
         """Record first and then deliver: a crash between the two loses a message.
 
         The other order would repeat it with every crash. If recording fails, nothing is sent: the
@@ -99,15 +99,15 @@ class NoticeObserver:
         if self._shelf is None:
             return True
         try:
-            self._shelf.write(SHELF, msgspec.json.encode(memory, order="sorted"))
+            self._shelf.write(NOTICES_RECORD, msgspec.json.encode(memory, order="sorted"))
         except ReconcilerError as error:
             _LOG.warning("cannot record which notifications were sent: %s", error)
             return False
         return True
 
 
-def _read(shelf: Shelf) -> NoticeMemory:
-    content = shelf.read(SHELF)
+def _read_memory(shelf: Shelf) -> NoticeMemory:
+    content = shelf.read(NOTICES_RECORD)
     if content is None:
         return NoticeMemory()
     try:

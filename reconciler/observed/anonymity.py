@@ -141,19 +141,19 @@ def vocabulary_of(objects: Iterable[JsonDict], catalog: object = None) -> Vocabu
     texts: set[str] = set()
     for item in objects:
         if item.get("kind") in _REFERRING:
-            names.update(_names(item))
+            names.update(_object_names(item))
         if item.get("kind") == "Configuration":
-            texts.update(_texts(item))
+            texts.update(_all_texts(item))
         if item.get("kind") not in _CONFIGURED:
             continue
         names.add(str((item.get("metadata") or {}).get("name", "")))
         spec = item.get("spec") or {}
-        texts.update(_texts(spec))
-        for key, value, operator in _pairs(spec, ""):
+        texts.update(_all_texts(spec))
+        for key, value, operator in _label_values(spec, ""):
             values[key].update(value)
             if operator in _COMPARING:
                 compared.add(key)
-    for key, value, _ in _pairs(catalog, ""):
+    for key, value, _ in _label_values(catalog, ""):
         values[key].update(value)
     known = {key: frozenset(found) for key, found in values.items()}
     return Vocabulary(
@@ -161,29 +161,29 @@ def vocabulary_of(objects: Iterable[JsonDict], catalog: object = None) -> Vocabu
     )
 
 
-def _names(data: object) -> Iterator[str]:
+def _object_names(data: object) -> Iterator[str]:
     """Yield the names and namespaces in an object."""
     if isinstance(data, dict):
         for key, value in data.items():
             if key in ("name", "namespace") and isinstance(value, str):
                 yield value
             else:
-                yield from _names(value)
+                yield from _object_names(value)
 
 
-def _texts(data: object) -> Iterator[str]:
+def _all_texts(data: object) -> Iterator[str]:
     if isinstance(data, str):
         yield data
     elif isinstance(data, dict):
         for key, value in data.items():
             yield str(key)
-            yield from _texts(value)
+            yield from _all_texts(value)
     elif isinstance(data, (list, tuple)):
         for item in data:
-            yield from _texts(item)
+            yield from _all_texts(item)
 
 
-def _pairs(data: object, name: str) -> Iterator[tuple[str, tuple[str, ...], str]]:
+def _label_values(data: object, name: str) -> Iterator[tuple[str, tuple[str, ...], str]]:
     """Yield each key of a label, taint or tag with its values and operator."""
     if isinstance(data, dict):
         if name in _LABEL_MAPS:
@@ -195,17 +195,17 @@ def _pairs(data: object, name: str) -> Iterator[tuple[str, tuple[str, ...], str]
             yield data["key"], tuple(map(str, found)), str(data.get("operator", ""))
             return
         for key, value in data.items():
-            yield from _pairs(value, str(key))
+            yield from _label_values(value, str(key))
     elif isinstance(data, (list, tuple)):
         for item in data:
-            yield from _pairs(item, name)
+            yield from _label_values(item, name)
 
 
-def comparing(objects: Iterable[JsonDict]) -> frozenset[str]:
+def numeric_label_keys(objects: Iterable[JsonDict]) -> frozenset[str]:
     """Return the label keys whose values objects of the cluster compare as numbers."""
     found: set[str] = set()
     for item in objects:
-        found.update(key for key, _, operator in _pairs(item, "") if operator in _COMPARING)
+        found.update(key for key, _, operator in _label_values(item, "") if operator in _COMPARING)
     return frozenset(found)
 
 
@@ -231,21 +231,23 @@ class Anonymizer:
         self._compared = compared | vocabulary.compared
         self._in_order = in_order
         self._hashes: dict[str, str] = {}
-        self._joined: dict[str, tuple[str, str]] = {}
+        self._ephemeral_claims: dict[str, tuple[str, str]] = {}
 
     def objects(self, items: Iterable[JsonDict]) -> list[JsonDict]:
         """Return objects without names, in the order of the new ones."""
         items = list(items)
-        self._joined = {
-            f"{pod}-{volume}": (pod, volume) for item in items for pod, volume in _ephemeral(item)
+        self._ephemeral_claims = {
+            f"{pod}-{volume}": (pod, volume)
+            for item in items
+            for pod, volume in _ephemeral_volumes(item)
         }
         found = [self._object(item) for item in items]
         if self._in_order:
-            self._number()
+            self._number_hashes()
             found = [self._object(item) for item in items]
-        return sorted(found, key=_place)
+        return sorted(found, key=_sort_key)
 
-    def _number(self) -> None:
+    def _number_hashes(self) -> None:
         """Put a number before each hash; the first pass has met every name."""
         digits = len(str(len(self._hashes)))
         for number, text in enumerate(sorted(self._hashes)):
@@ -265,9 +267,9 @@ class Anonymizer:
         """Return the replacement of a name, or of the parts of ``namespace/name``."""
         if text in _KEPT_NAMES or text in self._known.names or _AWS_ID.fullmatch(text):
             return text
-        joined = self._joined.get(text)
-        if joined is not None:
-            return "-".join(map(self._hash, joined))
+        parts = self._ephemeral_claims.get(text)
+        if parts is not None:
+            return "-".join(map(self._hash, parts))
         if "/" in text:
             return "/".join(map(self.name, text.split("/")))
         return self._hash(text)
@@ -331,7 +333,7 @@ class Anonymizer:
         return data
 
     def _mapping(self, data: JsonDict, name: str, plain: frozenset[str]) -> JsonDict:
-        if name in _LABEL_MAPS or (name == "selector" and _is_flat(data)):
+        if name in _LABEL_MAPS or (name == "selector" and _is_label_map(data)):
             return self._labels(data)
         if name == "annotations":
             return self._annotations(data)
@@ -376,7 +378,7 @@ class Anonymizer:
         return self._hash(text) if name in ("providerID", "path") else self.name(text)
 
 
-def _ephemeral(item: JsonDict) -> Iterator[tuple[str, str]]:
+def _ephemeral_volumes(item: JsonDict) -> Iterator[tuple[str, str]]:
     """Yield pod and volume of each claim that Kubernetes names ``POD-VOLUME``."""
     if item.get("kind") == "Pod":
         for volume in item.get("spec", {}).get("volumes", ()):
@@ -384,11 +386,11 @@ def _ephemeral(item: JsonDict) -> Iterator[tuple[str, str]]:
                 yield item["metadata"].get("name", ""), volume.get("name", "")
 
 
-def _is_flat(data: JsonDict) -> bool:
+def _is_label_map(data: JsonDict) -> bool:
     """Return whether a selector is a map of labels, as in a Service."""
     return all(isinstance(value, str) for value in data.values())
 
 
-def _place(item: JsonDict) -> tuple[str, str, str]:
+def _sort_key(item: JsonDict) -> tuple[str, str, str]:
     metadata = item.get("metadata") or {}
     return item.get("kind", ""), metadata.get("namespace", ""), metadata.get("name", "")

@@ -68,14 +68,14 @@ class FingerprintRecall:
     def __init__(self) -> None:
         self._last: dict[str, tuple[object, str]] = {}
 
-    def of(self, snapshot: Snapshot) -> Fingerprints:
+    def fingerprints(self, snapshot: Snapshot) -> Fingerprints:
         """Return what ``fingerprints`` returns."""
-        last, kept = self._last, dict[str, tuple[object, str]]()
+        last, current = self._last, dict[str, tuple[object, str]]()
         for name, item, facts in _objects(snapshot):
             known = last.get(name)
             if known is None or (known[0] is not item and known[0] != item):
                 known = (item, fingerprint(facts()))
-            kept[name] = known
+            current[name] = known
         for pod in snapshot.pods:
             if pod.is_terminal:
                 continue
@@ -83,9 +83,9 @@ class FingerprintRecall:
             known = last.get(name)
             if known is None or (known[0] is not pod and known[0] != pod):
                 known = (pod, fingerprint(pod_facts(pod)))
-            kept[name] = known
-        self._last = kept
-        return {name: mark for name, (_, mark) in kept.items()}
+            current[name] = known
+        self._last = current
+        return {name: mark for name, (_, mark) in current.items()}
 
 
 def fingerprints(snapshot: Snapshot) -> Fingerprints:
@@ -94,12 +94,12 @@ def fingerprints(snapshot: Snapshot) -> Fingerprints:
     return {**found, **snapshot.indexed_pods.fingerprints}
 
 
-def joined(found: Fingerprints) -> bytes:
-    """Return the fingerprints as bytes, for a digest: a line for each, sorted."""
+def join_fingerprints(found: Fingerprints) -> bytes:
+    """Return the fingerprints as sorted lines of bytes, to compute a digest of them."""
     return "".join(f"{name} {mark}\n" for name, mark in sorted(found.items())).encode()
 
 
-def difference(before: Fingerprints, after: Fingerprints) -> list[str]:
+def describe_changes(before: Fingerprints, after: Fingerprints) -> list[str]:
     """Return what was removed, added or changed, in words and sorted by kind and name."""
     found = []
     for name in sorted(before.keys() | after.keys()):
@@ -115,19 +115,19 @@ def difference(before: Fingerprints, after: Fingerprints) -> list[str]:
 def _objects(snapshot: Snapshot) -> Iterator[tuple[str, object, Callable[[], object]]]:
     """Yield the name of every object except pods, the object, and the function for its facts."""
     for node in snapshot.nodes:
-        yield f"Node {node.name}", node, partial(_node, node)
+        yield f"Node {node.name}", node, partial(_node_facts, node)
     for claim in snapshot.node_claims:
-        yield f"NodeClaim {claim.name}", claim, partial(_node_claim, claim)
+        yield f"NodeClaim {claim.name}", claim, partial(_node_claim_facts, claim)
     for kind, item in snapshot.objects():
         if kind not in ("Pod", "Node", "NodeClaim"):
-            yield f"{kind} {_key(item.metadata)}", item, partial(_plain, item)
+            yield f"{kind} {_object_key(item.metadata)}", item, partial(_object_facts, item)
 
 
-def _key(metadata: Metadata) -> str:
+def _object_key(metadata: Metadata) -> str:
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
-def _metadata(metadata: Metadata) -> tuple[object, ...]:
+def _metadata_facts(metadata: Metadata) -> tuple[object, ...]:
     annotations = metadata.annotations
     if annotations:
         annotations = {k: v for k, v in annotations.items() if k in _ANNOTATIONS}
@@ -148,7 +148,7 @@ def pod_facts(pod: Pod) -> object:
     status = pod.status
     return (
         pod.metadata.uid,
-        _metadata(pod.metadata),
+        _metadata_facts(pod.metadata),
         pod.spec,
         status.phase,
         status.nominated_node_name,
@@ -159,10 +159,10 @@ def pod_facts(pod: Pod) -> object:
     )
 
 
-def _node(node: Node) -> object:
+def _node_facts(node: Node) -> object:
     """Return what decisions read from a Node: repair depends on the age of its conditions."""
     return (
-        _metadata(node.metadata),
+        _metadata_facts(node.metadata),
         node.spec,
         node.status.capacity,
         node.status.allocatable,
@@ -170,25 +170,25 @@ def _node(node: Node) -> object:
     )
 
 
-def _node_claim(claim: NodeClaim) -> object:
+def _node_claim_facts(claim: NodeClaim) -> object:
     conditions = [c for c in claim.status.conditions if c.type not in _TIMED]
     annotations = claim.metadata.annotations
     return (
         {key: value for key, value in annotations.items() if key.startswith(_OURS)},
         claim.metadata.creation_timestamp,
-        _metadata(claim.metadata),
+        _metadata_facts(claim.metadata),
         claim.spec,
         msgspec.structs.replace(claim.status, conditions=()),
-        [(c.type, c.status, c.reason, c.last_transition_time) for c in _by_type(conditions)],
+        [(c.type, c.status, c.reason, c.last_transition_time) for c in _sort_by_type(conditions)],
     )
 
 
-def _by_type(conditions: Iterable[Condition]) -> list[Condition]:
+def _sort_by_type(conditions: Iterable[Condition]) -> list[Condition]:
     return sorted(conditions, key=lambda c: c.type)
 
 
-def _plain(item: Any) -> object:
-    return _metadata(item.metadata), msgspec.structs.replace(item, metadata=_NO_METADATA)
+def _object_facts(item: Any) -> object:
+    return _metadata_facts(item.metadata), msgspec.structs.replace(item, metadata=_NO_METADATA)
 
 
 _NO_METADATA: Final = Metadata()
@@ -213,25 +213,25 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its 
     """A tuple of pods that is indexed once. Equal to any other tuple of the same pods."""
 
     @classmethod
-    def of(cls, pods: tuple[Pod, ...]) -> Pods:
+    def from_tuple(cls, pods: tuple[Pod, ...]) -> Pods:
         """Return the pods with their index; pods that have one are returned unchanged."""
         return pods if isinstance(pods, Pods) else cls(pods)
 
     @classmethod
-    def following(cls, pods: Iterable[Pod], earlier: Pods) -> Pods:
-        """Return the pods with their index, of which the unchanged nodes are those of ``earlier``.
+    def index_after(cls, pods: Iterable[Pod], earlier: Pods) -> Pods:
+        """Return the pods with their index, sharing the tuples of unchanged nodes with ``earlier``.
 
         What was computed from the pods of a node is valid while it has the same tuple.
         """
         found = cls(pods)
-        known, held = earlier.by_node, earlier.holding
+        known, names = earlier.by_node, earlier.workload_names
         by_node = {
             name: alike if (alike := known.get(name, on_node)) == on_node else on_node
             for name, on_node in found.by_node.items()
         }
         found.__dict__["by_node"] = by_node
         found.__dict__["holding"] = {
-            name: held[name] if on_node is known.get(name) else _holding(on_node)
+            name: names[name] if on_node is known.get(name) else _workload_names(on_node)
             for name, on_node in by_node.items()
         }
         return found
@@ -250,9 +250,9 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its 
         return {name: tuple(on_node) for name, on_node in found.items()}
 
     @cached_property
-    def holding(self) -> Mapping[str, tuple[str, ...]]:
-        """The names of the pods that block each node, without daemons and completed pods."""
-        return {name: _holding(pods) for name, pods in self.by_node.items()}
+    def workload_names(self) -> Mapping[str, tuple[str, ...]]:
+        """The names of the pods on each node, without daemons and completed pods."""
+        return {name: _workload_names(pods) for name, pods in self.by_node.items()}
 
     @cached_property
     def provisionable(self) -> Mapping[str, Pod]:
@@ -265,5 +265,5 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its 
         return {f"Pod {p.key}": fingerprint(pod_facts(p)) for p in self if not p.is_terminal}
 
 
-def _holding(pods: Iterable[Pod]) -> tuple[str, ...]:
+def _workload_names(pods: Iterable[Pod]) -> tuple[str, ...]:
     return tuple([p.key for p in pods if not p.is_terminal and not p.is_daemon])

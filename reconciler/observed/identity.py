@@ -38,7 +38,7 @@ LABELS: Final = "node-labels"
 CAPACITY: Final = "node-capacity"
 """Codes of the findings."""
 
-_OF_THE_CLAIM: Final = (NODEPOOL, NODECLASS, INSTANCE_TYPE, ZONE, CAPACITY_TYPE)
+_CLAIM_LABELS: Final = (NODEPOOL, NODECLASS, INSTANCE_TYPE, ZONE, CAPACITY_TYPE)
 """Labels that are taken only from the record: budgets, prices and drift depend on them."""
 
 _MEASURED: Final = ("cpu", "memory")
@@ -66,7 +66,7 @@ _EC2_NAME: Final = re.compile(r"(ip-\d{1,3}(-\d{1,3}){3}|i-[0-9a-f]{8,17})(\.|$)
 
 
 @dataclass(frozen=True, slots=True)
-class Identified:
+class IdentifiedNodes:
     """A snapshot in which every Node agrees with its NodeClaim.
 
     Nodes that claim another identity are excluded. ``disputed`` are the NodeClaims whose own Node
@@ -78,52 +78,57 @@ class Identified:
     disputed: frozenset[str] = frozenset()
 
 
-def identified(snapshot: Snapshot, host_names: Mapping[str, str] | None = None) -> Identified:
+def identify_nodes(
+    snapshot: Snapshot, host_names: Mapping[str, str] | None = None
+) -> IdentifiedNodes:
     """Return the snapshot to decide from, and the contradictions in it.
 
     ``host_names`` are the private DNS names that EC2 has for instances, by instance id.
     """
     names = host_names or {}
-    claims = {instance_of(c.status.provider_id): c for c in snapshot.node_claims}
+    claims = {instance_id_of(c.status.provider_id): c for c in snapshot.node_claims}
     claims.pop("", None)
-    names_taken = {c.status.node_name: c for c in claims.values() if c.status.node_name}
+    claims_by_node_name = {c.status.node_name: c for c in claims.values() if c.status.node_name}
     findings: list[Diagnostic] = []
-    rivals: dict[str, list[Node]] = {}
-    kept: list[Node] = []
+    conflicting: dict[str, list[Node]] = {}
+    consistent: list[Node] = []
     for node in snapshot.nodes:
-        why = _contradiction(node, claims, names_taken, names)
+        why = _contradiction(node, claims, claims_by_node_name, names)
         if why:
-            findings.append(_finding(PROVIDER_ID, node, why))
-            rivals.setdefault(instance_of(node.spec.provider_id), [])
-            rivals.setdefault(_instance_named(node, names_taken), [])
+            findings.append(_identity_finding(PROVIDER_ID, node, why))
+            conflicting.setdefault(instance_id_of(node.spec.provider_id), [])
+            conflicting.setdefault(_instance_of_node_name(node, claims_by_node_name), [])
         else:
-            kept.append(node)
+            consistent.append(node)
     by_instance: dict[str, list[Node]] = {}
-    for node in kept:
-        by_instance.setdefault(instance_of(node.spec.provider_id), []).append(node)
+    for node in consistent:
+        by_instance.setdefault(instance_id_of(node.spec.provider_id), []).append(node)
     by_instance.pop("", None)
     for identity, nodes in by_instance.items():
         if len(nodes) > 1:
-            rivals[identity] = nodes
+            conflicting[identity] = nodes
             for node in nodes:
                 others = ", ".join(n.name for n in nodes if n is not node)
-                why = f"its providerID {shown(node.spec.provider_id)} is also that of {others}"
-                findings.append(_finding(PROVIDER_ID, node, why))
-    dropped = {node.name for nodes in rivals.values() for node in nodes}
-    fresh = [_believed(n, claims, findings) for n in kept if n.name not in dropped]
-    with_node = {instance_of(n.spec.provider_id) for n in fresh}
-    disputed = {claims[i].name for i in rivals if i in claims and i not in with_node}
+                provider_id = format_untrusted(node.spec.provider_id)
+                why = f"its providerID {provider_id} is also that of {others}"
+                findings.append(_identity_finding(PROVIDER_ID, node, why))
+    dropped = {node.name for nodes in conflicting.values() for node in nodes}
+    fresh = [_correct_node(n, claims, findings) for n in consistent if n.name not in dropped]
+    with_node = {instance_id_of(n.spec.provider_id) for n in fresh}
+    disputed = {claims[i].name for i in conflicting if i in claims and i not in with_node}
     if not findings:
-        return Identified(snapshot)
-    return Identified(replace(snapshot, nodes=tuple(fresh)), tuple(findings), frozenset(disputed))
+        return IdentifiedNodes(snapshot)
+    return IdentifiedNodes(
+        replace(snapshot, nodes=tuple(fresh)), tuple(findings), frozenset(disputed)
+    )
 
 
-def instance_of(provider_id: str) -> str:
+def instance_id_of(provider_id: str) -> str:
     """Return the instance id in a provider id, empty for none."""
     return provider_id.rpartition("/")[2]
 
 
-def shown(text: str) -> str:
+def format_untrusted(text: str) -> str:
     """Return a text from a Node for display, short and without control characters."""
     return quoted(text.encode("ascii", "backslashreplace").decode(), 80)
 
@@ -131,51 +136,51 @@ def shown(text: str) -> str:
 def _contradiction(
     node: Node,
     claims: Mapping[str, NodeClaim],
-    names_taken: Mapping[str, NodeClaim],
+    claims_by_node_name: Mapping[str, NodeClaim],
     host_names: Mapping[str, str],
 ) -> str:
     """Return why a Node cannot be the node of the instance that it names, empty if it can."""
     provider_id = node.spec.provider_id
     if not provider_id:
         return ""
-    identity = instance_of(provider_id)
-    claim, named = claims.get(identity), names_taken.get(node.name)
+    identity = instance_id_of(provider_id)
+    claim, named = claims.get(identity), claims_by_node_name.get(node.name)
     if named is not None and (claim is None or claim.name != named.name):
         return (
             f"its name is that of NodeClaim {named.name}, "
-            f"but its providerID is {shown(provider_id)}"
+            f"but its providerID is {format_untrusted(provider_id)}"
         )
     if claim is None:
         return ""
-    if claim.status.provider_id != provider_id and _is_of_aws(claim.status.provider_id):
-        return f"its providerID {shown(provider_id)} is not {claim.status.provider_id}"
+    if claim.status.provider_id != provider_id and _is_aws_id(claim.status.provider_id):
+        return f"its providerID {format_untrusted(provider_id)} is not {claim.status.provider_id}"
     if claim.status.node_name:
         if claim.status.node_name != node.name:
             return (
-                f"its providerID {shown(provider_id)} is that of NodeClaim {claim.name}, "
-                f"whose Node is {claim.status.node_name}"
+                f"its providerID {format_untrusted(provider_id)} is that of NodeClaim "
+                f"{claim.name}, whose Node is {claim.status.node_name}"
             )
         return ""
     host = host_names.get(identity, "")
-    if host and not _may_be_called(node.name, identity, host):
+    if host and not _may_have_name(node.name, identity, host):
         return (
-            f"its providerID {shown(provider_id)} is that of NodeClaim {claim.name}, "
+            f"its providerID {format_untrusted(provider_id)} is that of NodeClaim {claim.name}, "
             f"whose instance EC2 calls {host}"
         )
     return ""
 
 
-def _is_of_aws(provider_id: str) -> bool:
+def _is_aws_id(provider_id: str) -> bool:
     return provider_id.startswith("aws:///")
 
 
-def _instance_named(node: Node, names_taken: Mapping[str, NodeClaim]) -> str:
+def _instance_of_node_name(node: Node, claims_by_node_name: Mapping[str, NodeClaim]) -> str:
     """Return the instance of the claim whose Node has that name, empty if there is none."""
-    claim = names_taken.get(node.name)
-    return instance_of(claim.status.provider_id) if claim is not None else ""
+    claim = claims_by_node_name.get(node.name)
+    return instance_id_of(claim.status.provider_id) if claim is not None else ""
 
 
-def _may_be_called(name: str, identity: str, host: str) -> bool:
+def _may_have_name(name: str, identity: str, host: str) -> bool:
     """Return whether a Node of that name may run on an instance.
 
     EKS lets a kubelet write only the Node with the name of its instance. Elsewhere nodes may have
@@ -186,46 +191,51 @@ def _may_be_called(name: str, identity: str, host: str) -> bool:
     return _EC2_NAME.match(name) is None
 
 
-def _believed(node: Node, claims: Mapping[str, NodeClaim], findings: list[Diagnostic]) -> Node:
-    """Return a Node with the claim's values where the two differ, and record the differences."""
-    claim = claims.get(instance_of(node.spec.provider_id))
-    node = _with_labels(node, claim, findings)
-    status = _with_amounts(node, claim, findings)
+def _correct_node(node: Node, claims: Mapping[str, NodeClaim], findings: list[Diagnostic]) -> Node:
+    """Return a Node with the values of its claim where the two differ; add findings about that."""
+    claim = claims.get(instance_id_of(node.spec.provider_id))
+    node = _correct_labels(node, claim, findings)
+    status = _correct_amounts(node, claim, findings)
     return node if status is node.status else msgspec.structs.replace(node, status=status)
 
 
-def _with_labels(node: Node, claim: NodeClaim | None, findings: list[Diagnostic]) -> Node:
-    have = node.metadata.labels
-    wrong = [key for key in have if _is_hostile(key, have[key])] if _any_hostile(have) else []
-    for key in wrong:
-        why = f"its label {shown(key)} with the value {shown(have[key])} is not a valid label"
-        findings.append(_finding(LABELS, node, why))
+def _correct_labels(node: Node, claim: NodeClaim | None, findings: list[Diagnostic]) -> Node:
+    observed = node.metadata.labels
+    invalid = (
+        [key for key in observed if _is_invalid_label(key, observed[key])]
+        if _has_invalid_label(observed)
+        else []
+    )
+    for key in invalid:
+        value = format_untrusted(observed[key])
+        why = f"its label {format_untrusted(key)} with the value {value} is not a valid label"
+        findings.append(_identity_finding(LABELS, node, why))
     differing: dict[str, str] = {}
-    for key in _OF_THE_CLAIM if claim is not None else ():
+    for key in _CLAIM_LABELS if claim is not None else ():
         ours = claim.metadata.labels.get(key) if claim is not None else None
-        theirs = have.get(key)
+        theirs = observed.get(key)
         if ours and theirs is not None and theirs != ours:
             differing[key] = ours
             if (key, theirs, ours) != (CAPACITY_TYPE, RESERVED, ON_DEMAND):
                 assert claim is not None
                 why = (
-                    f"its label {key} is {shown(theirs)}, but NodeClaim {claim.name} has "
-                    f"{quoted(ours)}"
+                    f"its label {key} is {format_untrusted(theirs)}, but NodeClaim {claim.name} "
+                    f"has {quoted(ours)}"
                 )
-                findings.append(_finding(LABELS, node, why))
+                findings.append(_identity_finding(LABELS, node, why))
     findings += (
-        _finding(LABELS, node, f"its taint {shown(str(taint))} is not valid")
+        _identity_finding(LABELS, node, f"its taint {format_untrusted(str(taint))} is not valid")
         for taint in node.spec.taints
-        if _is_hostile(taint.key, taint.value or "")
+        if _is_invalid_label(taint.key, taint.value or "")
     )
-    if not wrong and not differing:
+    if not invalid and not differing:
         return node
-    labels = {k: v for k, v in have.items() if k not in wrong} | differing
+    labels = {k: v for k, v in observed.items() if k not in invalid} | differing
     metadata = msgspec.structs.replace(node.metadata, labels=labels)
     return msgspec.structs.replace(node, metadata=metadata)
 
 
-def _any_hostile(labels: Mapping[str, str]) -> bool:
+def _has_invalid_label(labels: Mapping[str, str]) -> bool:
     """Return whether any label may be invalid: all are checked together, as nodes have many."""
     text = "".join(labels) + "".join(labels.values())
     return (
@@ -235,45 +245,51 @@ def _any_hostile(labels: Mapping[str, str]) -> bool:
     )
 
 
-def _is_hostile(key: str, value: str) -> bool:
-    return _any_hostile({key: value})
+def _is_invalid_label(key: str, value: str) -> bool:
+    return _has_invalid_label({key: value})
 
 
-def _with_amounts(node: Node, claim: NodeClaim | None, findings: list[Diagnostic]) -> NodeStatus:
+def _correct_amounts(node: Node, claim: NodeClaim | None, findings: list[Diagnostic]) -> NodeStatus:
     """Return the status with amounts that the machine can have.
 
     Otherwise pods of other nodes would be planned onto capacity that does not exist.
     """
-    believed = {}
-    limits = _LARGEST if claim is None else _limits(_key(claim.status.capacity))
+    corrected = {}
+    limits = _LARGEST if claim is None else _maximum_amounts(_amounts_key(claim.status.capacity))
     for kind in ("capacity", "allocatable"):
-        own = _amounts(_key(getattr(node.status, kind)))
+        own = _parse_amounts(_amounts_key(getattr(node.status, kind)))
         if own is None:
-            findings.append(_finding(CAPACITY, node, f"its {kind} contains invalid quantities"))
-            believed[kind] = dict[str, str | int | float]()
+            findings.append(
+                _identity_finding(CAPACITY, node, f"its {kind} contains invalid quantities")
+            )
+            corrected[kind] = dict[str, str | int | float]()
             continue
-        beyond = [name for name, amount in own.items() if amount > limits.get(name, inf)]
-        if not beyond:
+        exceeding = [name for name, amount in own.items() if amount > limits.get(name, inf)]
+        if not exceeding:
             continue
-        said = format_resources({name: own[name] for name in sorted(beyond)})
+        amounts = format_resources({name: own[name] for name in sorted(exceeding)})
         whose = f"NodeClaim {claim.name}" if claim is not None else "any EC2 instance"
-        listed = ", ".join(f"{name} {amount}" for name, amount in said.items())
-        findings.append(_finding(CAPACITY, node, f"its {kind} has {listed}: more than {whose} has"))
-        real = _amounts(_key(getattr(claim.status, kind))) if claim is not None else None
-        capped = {**own, **{name: (real or {}).get(name, 0) for name in beyond}}
-        believed[kind] = dict(format_resources(capped))
-    return msgspec.structs.replace(node.status, **believed) if believed else node.status
+        listed = ", ".join(f"{name} {amount}" for name, amount in amounts.items())
+        findings.append(
+            _identity_finding(CAPACITY, node, f"its {kind} has {listed}: more than {whose} has")
+        )
+        claimed = (
+            _parse_amounts(_amounts_key(getattr(claim.status, kind))) if claim is not None else None
+        )
+        capped = {**own, **{name: (claimed or {}).get(name, 0) for name in exceeding}}
+        corrected[kind] = dict(format_resources(capped))
+    return msgspec.structs.replace(node.status, **corrected) if corrected else node.status
 
 
 _Key = tuple[tuple[str, str | int | float], ...]
 
 
-def _key(amounts: Mapping[str, str | int | float]) -> _Key:
+def _amounts_key(amounts: Mapping[str, str | int | float]) -> _Key:
     return tuple(amounts.items())
 
 
 @lru_cache(maxsize=4096)
-def _amounts(key: _Key) -> Mapping[str, int] | None:
+def _parse_amounts(key: _Key) -> Mapping[str, int] | None:
     """Return amounts in thousandths, None if one is not a quantity; many nodes have the same."""
     try:
         return parse_resources(dict(key))
@@ -282,19 +298,19 @@ def _amounts(key: _Key) -> Mapping[str, int] | None:
 
 
 @lru_cache(maxsize=4096)
-def _limits(capacity: _Key) -> Mapping[str, float]:
+def _maximum_amounts(capacity: _Key) -> Mapping[str, float]:
     """Return the maximum amounts of a Node that can be checked against its claim's capacity."""
-    known = _amounts(capacity)
+    known = _parse_amounts(capacity)
     if not known:
         return {}
     limits = {name: known[name] * _TOLERANCE for name in _MEASURED if known.get(name)}
     return limits | {name: 0.0 for name in _DEVICES if not known.get(name)}
 
 
-def _finding(code: str, node: Node, why: str) -> Diagnostic:
+def _identity_finding(code: str, node: Node, why: str) -> Diagnostic:
     return Diagnostic(
         Severity.WARNING,
         code,
-        f"Node {shown(node.name)[1:-1]}: {why}",
+        f"Node {format_untrusted(node.name)[1:-1]}: {why}",
         hint="the recorded state is used; check what modifies this Node",
     )

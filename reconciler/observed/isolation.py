@@ -54,17 +54,17 @@ class SnapshotPlace:
     content: bytes
     number: int
 
-    def of(self, raw: bytes | msgspec.Raw) -> str:
+    def locate(self, raw: bytes | msgspec.Raw) -> str:
         """Return ``file:line:column`` of an object in the text, otherwise the file alone.
 
-        Of several equal objects, it is the first. YAML has no position here, because its text is
-        not the JSON that it was converted to.
+        If several objects are equal, it is the position of the first. YAML has no position here,
+        because its text is not the JSON that it was converted to.
         """
         at = self.content.find(bytes(raw))
-        return self.source if at < 0 else at_byte(self.source, self.content, at)
+        return self.source if at < 0 else format_position(self.source, self.content, at)
 
 
-def at_byte(source: str, content: bytes, at: int) -> str:
+def format_position(source: str, content: bytes, at: int) -> str:
     """Return ``file:line:column`` of a byte, both from 1; columns count characters."""
     line = content.count(b"\n", 0, at) + 1
     start = content.rfind(b"\n", 0, at) + 1
@@ -72,28 +72,28 @@ def at_byte(source: str, content: bytes, at: int) -> str:
     return f"{source}:{line}:{column}"
 
 
-def json_place(source: str, content: bytes, error: Exception) -> tuple[str, str]:
+def json_error_position(source: str, content: bytes, error: Exception) -> tuple[str, str]:
     """Return the position of an error in JSON, and the error without the number of the byte.
 
     For text that ends too early, the position is its end.
     """
-    said = str(error)
-    found = _BYTE.search(said)
+    message = str(error)
+    found = _BYTE.search(message)
     if found is not None:
         offset = len(content) - len(content.lstrip())
-        return at_byte(source, content, offset + int(found[1])), _BYTE.sub("", said)
-    if "truncated" in said:
-        return at_byte(source, content, len(content.rstrip())), said
-    return source, said
+        return format_position(source, content, offset + int(found[1])), _BYTE.sub("", message)
+    if "truncated" in message:
+        return format_position(source, content, len(content.rstrip())), message
+    return source, message
 
 
-def yaml_place(source: str, error: Exception) -> tuple[str, str]:
+def yaml_error_position(source: str, error: Exception) -> tuple[str, str]:
     """Return the position of an error in YAML, and the error in one line."""
     mark: Any = getattr(error, "problem_mark", None)
-    said = getattr(error, "problem", None) or str(error).splitlines()[0]
+    message = getattr(error, "problem", None) or str(error).splitlines()[0]
     if mark is None:
-        return source, str(said)
-    return f"{source}:{mark.line + 1}:{mark.column + 1}", str(said)
+        return source, str(message)
+    return f"{source}:{mark.line + 1}:{mark.column + 1}", str(message)
 
 
 CODE: Final = "unreadable-object"
@@ -102,14 +102,14 @@ _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
 @dataclass(frozen=True, slots=True)
-class Isolated:
+class IsolatedObject:
     """An object that cannot be read: its substitute, None if there is none, and the finding."""
 
     item: object
     finding: Diagnostic
 
 
-def isolated(item: Any, place: Callable[[], str]) -> Isolated | None:
+def isolate_invalid(item: Any, place: Callable[[], str]) -> IsolatedObject | None:
     """Return the substitute of a decoded object that no decision can use; None if it is valid.
 
     ``place`` returns the position of the object, and is called only if something is wrong.
@@ -119,7 +119,7 @@ def isolated(item: Any, place: Callable[[], str]) -> Isolated | None:
     except ValueError as error:
         metadata = item.metadata
         name = "/".join(filter(None, (metadata.namespace, metadata.name)))
-        return _isolated(item, f"{type(item).__name__} {name}: {error}", place())
+        return _isolate(item, f"{type(item).__name__} {name}: {error}", place())
     return None
 
 
@@ -147,17 +147,19 @@ class _OtherClass(msgspec.Struct, frozen=True):
         return self.metadata.name
 
 
-def isolated_live(data: object, kind: str, place: Callable[[], str]) -> Isolated | None:
-    """Return that an object of one of our own kinds cannot be read; None if it can.
+def isolate_invalid_live(
+    data: object, kind: str, place: Callable[[], str]
+) -> IsolatedObject | None:
+    """Return the finding that an object of one of our own kinds is invalid; None if it is valid.
 
     It has no substitute: desired state comes from git.
     """
     try:
         item: Any = decode(data, _LIVE.get(kind, _OtherClass))
-        _moments(item.metadata)
+        _check_times(item.metadata)
     except ValueError as error:  # msgspec's errors are among them
-        return _isolated(None, f"{kind}: {error}", place())
-    return None if item.name else _isolated(None, f"{kind}: it has no name", place())
+        return _isolate(None, f"{kind}: {error}", place())
+    return None if item.name else _isolate(None, f"{kind}: it has no name", place())
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
@@ -169,7 +171,7 @@ class _Name(msgspec.Struct, frozen=True):
     namespace: str = ""
 
 
-def _part(data: object, name: str, otherwise: T) -> T:
+def _decode_part(data: object, name: str, otherwise: T) -> T:
     """Return a part of an object if it can be read, otherwise ``otherwise``."""
     part = data.get(name) if isinstance(data, dict) else None
     try:
@@ -178,31 +180,35 @@ def _part(data: object, name: str, otherwise: T) -> T:
         return otherwise
 
 
-def undecoded(raw: bytes | msgspec.Raw, kind: type, problem: str, where: str) -> Isolated:
+def isolate_undecoded(
+    raw: bytes | msgspec.Raw, kind: type, problem: str, where: str
+) -> IsolatedObject:
     """Return the substitute of an object that does not have the shape of its kind."""
     data = msgspec.json.decode(raw)
-    short = _part(data, "metadata", _Name())
-    metadata = _part(data, "metadata", Metadata(name=short.name, namespace=short.namespace))
+    short = _decode_part(data, "metadata", _Name())
+    metadata = _decode_part(data, "metadata", Metadata(name=short.name, namespace=short.namespace))
     item: HasMetadata | None = None
     if kind is Pod:
-        item = Pod(metadata, PodSpec(node_name=_part(data, "spec", _Spec()).node_name))
+        item = Pod(metadata, PodSpec(node_name=_decode_part(data, "spec", _Spec()).node_name))
     elif kind in (Node, PodDisruptionBudget):
         item = kind(metadata)
-    return _isolated(item, problem, where)
+    return _isolate(item, problem, where)
 
 
-def _isolated(item: object, problem: str, where: str) -> Isolated:
-    stand_in, effect = _stand_in(item)
+def _isolate(item: object, problem: str, where: str) -> IsolatedObject:
+    substitute, effect = _substitute(item)
     hint = f"until it is fixed, {effect}"
-    return Isolated(stand_in, Diagnostic(Severity.WARNING, CODE, f"{where}: {problem}", hint=hint))
+    return IsolatedObject(
+        substitute, Diagnostic(Severity.WARNING, CODE, f"{where}: {problem}", hint=hint)
+    )
 
 
-def _stand_in(item: object) -> tuple[object, str]:
+def _substitute(item: object) -> tuple[object, str]:
     """Return what is used in place of an object, and the consequences."""
     match item:
         case Pod() if item.spec.node_name:
             pod = Pod(
-                _guarded(item.metadata),
+                _protected_metadata(item.metadata),
                 PodSpec(node_name=item.spec.node_name),
                 PodStatus(phase=item.status.phase),
             )
@@ -210,7 +216,7 @@ def _stand_in(item: object) -> tuple[object, str]:
         case Pod():
             return None, "it is not scheduled"
         case Node():
-            node = Node(_guarded(item.metadata), item.spec, NodeStatus())
+            node = Node(_protected_metadata(item.metadata), item.spec, NodeStatus())
             return node, "the node takes no pods and is not disrupted"
         case PodDisruptionBudget():
             spec = PodDisruptionBudgetSpec(selector=LabelSelector(), max_unavailable=0)
@@ -219,10 +225,10 @@ def _stand_in(item: object) -> tuple[object, str]:
     return None, "it is left out"
 
 
-def _guarded(metadata: Metadata) -> Metadata:
+def _protected_metadata(metadata: Metadata) -> Metadata:
     annotations = {**metadata.annotations, DO_NOT_DISRUPT: "true"}
     moments = {
-        name: at if _is_usable(at) else None
+        name: at if _is_usable_time(at) else None
         for name in ("creation_timestamp", "deletion_timestamp")
         if (at := getattr(metadata, name)) is not None
     }
@@ -233,40 +239,40 @@ def _check(item: Any) -> None:
     """Raise ValueError if a decision that reads the object would fail."""
     match item:
         case Pod():
-            _moments(item.metadata, (item.status.start_time,))
+            _check_times(item.metadata, (item.status.start_time,))
             _check_spec(item.spec)
             for status in item.status.container_statuses:
                 if status.resources is not None:
-                    _quantities(status.resources.requests)
-                _quantities(status.allocated_resources)
+                    _check_quantities(status.resources.requests)
+                _check_quantities(status.allocated_resources)
         case Node():
-            _moments(item.metadata, (c.last_transition_time for c in item.status.conditions))
-            _quantities(item.status.capacity)
-            _quantities(item.status.allocatable)
+            _check_times(item.metadata, (c.last_transition_time for c in item.status.conditions))
+            _check_quantities(item.status.capacity)
+            _check_quantities(item.status.allocatable)
         case PodDisruptionBudget():
-            _moments(item.metadata)
+            _check_times(item.metadata)
             if item.spec.selector is not None:
-                _selector(item.spec.selector)
+                _check_selector(item.spec.selector)
         case DaemonSet():  # placement counts it on every node where its affinity is unreadable
-            _moments(item.metadata)
+            _check_times(item.metadata)
             _check_selectors(item.spec.template.spec)
         case Deployment() | ReplicaSet() | StatefulSet():
-            _moments(item.metadata)
+            _check_times(item.metadata)
             _check_spec(item.spec.template.spec)
         case StoredTemplate():
             _check_spec(item.template.spec)
         case _:
-            _moments(item.metadata)
+            _check_times(item.metadata)
 
 
 def _check_spec(spec: PodSpec) -> None:
     for container in (*spec.containers, *spec.init_containers):
-        _quantities(container.resources.requests)
-        _quantities(container.resources.limits)
+        _check_quantities(container.resources.requests)
+        _check_quantities(container.resources.limits)
     if spec.resources is not None:
-        _quantities(spec.resources.requests)
-        _quantities(spec.resources.limits)
-    _quantities(spec.overhead)
+        _check_quantities(spec.resources.requests)
+        _check_quantities(spec.resources.limits)
+    _check_quantities(spec.overhead)
     for expression in _expressions(spec):
         requirement(expression.key, expression.operator, expression.values)
     _check_selectors(spec)
@@ -274,7 +280,7 @@ def _check_spec(spec: PodSpec) -> None:
 
 def _check_selectors(spec: PodSpec) -> None:
     for selector in _selectors(spec):
-        _selector(selector)
+        _check_selector(selector)
 
 
 def _expressions(spec: PodSpec) -> Iterator[NodeSelectorExpression]:
@@ -301,14 +307,14 @@ def _selectors(spec: PodSpec) -> Iterator[LabelSelector]:
                         yield selector
 
 
-def _selector(selector: LabelSelector) -> None:
+def _check_selector(selector: LabelSelector) -> None:
     for expression in selector.match_expressions:
         if expression.operator not in _OPERATORS:
             known = ", ".join(_OPERATORS)
             raise ValueError(f"not an operator: {quoted(expression.operator)} (one of {known})")
 
 
-def _quantities(texts: Mapping[str, str | int | float] | None) -> None:
+def _check_quantities(texts: Mapping[str, str | int | float] | None) -> None:
     for name, text in (texts or {}).items():
         try:
             parse_quantity(text if isinstance(text, str) else str(text))
@@ -316,12 +322,12 @@ def _quantities(texts: Mapping[str, str | int | float] | None) -> None:
             raise ValueError(f"{name[:60]}: {error}") from None
 
 
-def _moments(metadata: Metadata, more: Iterable[datetime | None] = ()) -> None:
+def _check_times(metadata: Metadata, more: Iterable[datetime | None] = ()) -> None:
     for at in (metadata.creation_timestamp, metadata.deletion_timestamp, *more):
-        if at is not None and not _is_usable(at):
+        if at is not None and not _is_usable_time(at):
             raise ValueError(f"not a usable time: {at.isoformat()}")
 
 
-def _is_usable(at: datetime) -> bool:
+def _is_usable_time(at: datetime) -> bool:
     """Return whether a moment has an offset, and lies where every duration can be added to it."""
     return at.tzinfo is not None and at.year in _YEARS

@@ -16,7 +16,13 @@ import msgspec
 
 from reconciler.observed.fingerprint import Pods
 from reconciler.observed.isolation import SnapshotPlace
-from reconciler.observed.snapshot import Snapshot, assembled, decoded, decoded_as, items_of
+from reconciler.observed.snapshot import (
+    Snapshot,
+    assemble_snapshot,
+    decode_as_kind,
+    decode_object,
+    snapshot_items,
+)
 
 
 class SnapshotReader:
@@ -35,17 +41,17 @@ class SnapshotReader:
         """Return the snapshot that ``content`` holds.
 
         Raises:
-            UnreadableError: it is not a snapshot, or an object in it has not the shape of its kind.
+            UnreadableError: it is not a snapshot, or an object does not have the shape of its kind.
         """
         known, fresh, order = self._known, dict[bytes, object](), list[bytes]()
-        for number, raw in enumerate(items_of(content, source), 1):
+        for number, raw in enumerate(snapshot_items(content, source), 1):
             key = blake2b(raw, digest_size=16).digest()
             item = known.get(key)
             if item is None:
-                item = decoded(raw, SnapshotPlace(source, content, number))
+                item = decode_object(raw, SnapshotPlace(source, content, number))
             fresh[key] = item
             order.append(key)
-        return self._settled(fresh, order)
+        return self._keep_snapshot(fresh, order)
 
     def read_lists(
         self, lists: Iterable[tuple[str, str, Sequence[bytes | msgspec.Raw]]]
@@ -63,16 +69,16 @@ class SnapshotReader:
                 key = text.digest()
                 item = known.get(key)
                 if item is None:
-                    item = decoded_as(raw, kind, SnapshotPlace(source, b"", number))
+                    item = decode_as_kind(raw, kind, SnapshotPlace(source, b"", number))
                 fresh[key] = item
                 order.append(key)
-        return self._settled(fresh, order)
+        return self._keep_snapshot(fresh, order)
 
-    def _settled(self, fresh: dict[bytes, object], order: list[bytes]) -> Snapshot:
+    def _keep_snapshot(self, fresh: dict[bytes, object], order: list[bytes]) -> Snapshot:
         """Keep what was read, and return the snapshot of it."""
         if order != self._order:
-            read = assembled(fresh[key] for key in order)
-            pods = Pods.following(read.pods, self._last.indexed_pods)
+            read = assemble_snapshot(fresh[key] for key in order)
+            pods = Pods.index_after(read.pods, self._last.indexed_pods)
             self._last = replace(read, pods=pods)
         self._known, self._order = fresh, order
         return self._last

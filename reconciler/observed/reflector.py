@@ -30,7 +30,7 @@ _GONE: Final = 410
 _FAILURES_UNTIL_LIST: Final = 2
 _SHORT_WATCH_S: Final = 1.0
 _PAUSE_S: Final = 0.5
-_SAID_MAX: Final = 300
+_MESSAGE_MAX: Final = 300
 
 
 class _Identity(msgspec.Struct, frozen=True, rename="camel"):
@@ -41,7 +41,7 @@ class _Identity(msgspec.Struct, frozen=True, rename="camel"):
     deletion_timestamp: str | None = None
 
 
-class _Identified(msgspec.Struct, frozen=True):
+class _ObjectWithMetadata(msgspec.Struct, frozen=True):
     metadata: _Identity
 
 
@@ -107,7 +107,7 @@ class Reflector:
         """
         return None if self._confirmed_s is None else now_s - self._confirmed_s
 
-    def cached(self) -> list[CachedObject]:
+    def cached_objects(self) -> list[CachedObject]:
         """Return every object, in the order of a list."""
         if self._order is None:
             self._order = sorted(self._objects)
@@ -115,7 +115,7 @@ class Reflector:
 
     def objects(self) -> list[bytes]:
         """Return the JSON of every object, in the order of a list."""
-        return [item.content for item in self.cached()]
+        return [item.content for item in self.cached_objects()]
 
     def begin_list(self, now_s: float) -> None:
         """Record that a list starts, which shows nothing older than this moment."""
@@ -125,17 +125,17 @@ class Reflector:
         self._forgotten.clear()
 
     def complete_list(self, items: Iterable[bytes | msgspec.Raw], version: str) -> None:
-        """Replace the copy by a list. What was accepted or forgotten meanwhile stays so.
+        """Replace the copy with a list. What was accepted or forgotten meanwhile stays so.
 
         Raises:
             ClusterError: an item or the list has no usable ``resourceVersion``; nothing changed.
         """
-        reached = self._number(version)
+        reached = self._parse_version(version)
         listed: dict[str, CachedObject] = {}
         for raw in items:
-            item = self._object(raw)
+            item = self._decode_object(raw)
             if item.uid not in self._forgotten:
-                listed[item.key] = self._unchanged(item)
+                listed[item.key] = self._keep_unchanged(item)
         for key, item in self._accepted.items():
             if item.version > reached:  # what the list has under this key is gone or older
                 listed.pop(key, None)
@@ -158,18 +158,18 @@ class Reflector:
             ClusterError: the watch is over: the API ended it with an error, or the event cannot be
                 read or placed. A new list follows where events may be missing.
         """
-        event = self._decoded(line)
+        event = self._decode_event(line)
         if event.type == "ERROR":
-            raise self._ended(event)
+            raise self._watch_error(event)
         assert self._version is not None, "a watch follows a list"
-        item = self._object(event.object)
+        item = self._decode_object(event.object)
         self._confirmed_s = now_s
         self._failures = 0
         if event.type == "BOOKMARK":
             self._version = max(self._version, item.version)
             return None
         if item.version <= self._version:
-            self._expect_repeated(item, is_deletion=event.type == "DELETED")
+            self._check_repeated(item, is_deletion=event.type == "DELETED")
             return None
         self._version = item.version
         if event.type != "DELETED":
@@ -179,7 +179,7 @@ class Reflector:
         return None
 
     def end_watch(self, now_s: float) -> float:
-        """Record that the API ended the watch in order; return the seconds to pause."""
+        """Record that the API ended the watch normally; return the seconds to pause."""
         self._confirmed_s = now_s
         self._failures = 0
         return _PAUSE_S if now_s - self._begun_s < _SHORT_WATCH_S else 0.0
@@ -207,7 +207,7 @@ class Reflector:
         Raises:
             ClusterError: the answer has no usable ``resourceVersion``.
         """
-        item = self._object(content)
+        item = self._decode_object(content)
         if item.version > (self._version or 0) and self._put(item):
             self._accepted[item.key] = item
 
@@ -225,10 +225,12 @@ class Reflector:
     @property
     def is_behind(self) -> bool:
         """Whether the copy shows an object as running that we have asked to terminate."""
-        self._evicted = {key: uid for key, uid in self._evicted.items() if self._runs(key, uid)}
+        self._evicted = {
+            key: uid for key, uid in self._evicted.items() if self._is_running(key, uid)
+        }
         return bool(self._evicted)
 
-    def _runs(self, key: str, uid: str) -> bool:
+    def _is_running(self, key: str, uid: str) -> bool:
         known = self._objects.get(key)
         return known is not None and known.uid == uid and not known.is_terminating
 
@@ -248,13 +250,13 @@ class Reflector:
             del self._objects[key]
             self._order = None
 
-    def _unchanged(self, item: CachedObject) -> CachedObject:
+    def _keep_unchanged(self, item: CachedObject) -> CachedObject:
         """Return the object as it is known if its version is the same, so that its text stays."""
         known = self._objects.get(item.key)
         same = known is not None and (known.uid, known.version) == (item.uid, item.version)
         return known if known is not None and same else item
 
-    def _expect_repeated(self, item: CachedObject, *, is_deletion: bool) -> None:
+    def _check_repeated(self, item: CachedObject, *, is_deletion: bool) -> None:
         """Tolerate an event whose version has been passed if it contains nothing new.
 
         Raises:
@@ -273,35 +275,35 @@ class Reflector:
             remedy="the kind is listed again",
         )
 
-    def _ended(self, event: _Event) -> ClusterError:
+    def _watch_error(self, event: _Event) -> ClusterError:
         try:
-            said = msgspec.json.decode(event.object, type=_Failure)
+            failure = msgspec.json.decode(event.object, type=_Failure)
         except msgspec.MsgspecError:
-            said = _Failure(message=bytes(event.object).decode(errors="replace"))
-        self._is_expired = self._is_expired or said.code == _GONE
-        text = " ".join(said.message.split())[:_SAID_MAX]
-        status = f"HTTP {said.code} " if said.code else ""
+            failure = _Failure(message=bytes(event.object).decode(errors="replace"))
+        self._is_expired = self._is_expired or failure.code == _GONE
+        text = " ".join(failure.message.split())[:_MESSAGE_MAX]
+        status = f"HTTP {failure.code} " if failure.code else ""
         return ClusterError(f"the API ended the watch: {status}{text}", where=self._source)
 
-    def _decoded(self, line: bytes) -> _Event:
+    def _decode_event(self, line: bytes) -> _Event:
         try:
             return msgspec.json.decode(line, type=_Event)
         except msgspec.MsgspecError as error:
             self._is_expired = True
             raise ClusterError(f"invalid watch event: {error}", where=self._source) from error
 
-    def _object(self, raw: bytes | msgspec.Raw) -> CachedObject:
+    def _decode_object(self, raw: bytes | msgspec.Raw) -> CachedObject:
         try:
-            found = msgspec.json.decode(raw, type=_Identified).metadata
+            found = msgspec.json.decode(raw, type=_ObjectWithMetadata).metadata
         except msgspec.MsgspecError as error:
             self._is_expired = True
             raise ClusterError(f"invalid object: {error}", where=self._source) from error
         key = f"{found.namespace}/{found.name}" if found.namespace else found.name
-        version = self._number(found.resource_version)
+        version = self._parse_version(found.resource_version)
         is_terminating = found.deletion_timestamp is not None
         return CachedObject(key, found.uid, version, bytes(raw), is_terminating)
 
-    def _number(self, version: str) -> int:
+    def _parse_version(self, version: str) -> int:
         if version.isascii() and version.isdecimal():
             return int(version)
         self._is_expired = True

@@ -42,13 +42,13 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.text.quoting import quoted
 from reconciler.observed.fingerprint import Pods
 from reconciler.observed.isolation import (
-    Isolated,
+    IsolatedObject,
     SnapshotPlace,
-    isolated,
-    isolated_live,
-    json_place,
-    undecoded,
-    yaml_place,
+    isolate_invalid,
+    isolate_invalid_live,
+    isolate_undecoded,
+    json_error_position,
+    yaml_error_position,
 )
 
 _KINDS: Final[JsonDict] = {
@@ -172,7 +172,7 @@ class Snapshot:
     @property
     def indexed_pods(self) -> Pods:
         """The pods with their index, computed once."""
-        return Pods.of(self.pods)
+        return Pods.from_tuple(self.pods)
 
 
 def _is_unready(node_class: JsonDict) -> bool:
@@ -186,7 +186,7 @@ def snapshot_of(objects: Iterable[object], live: Iterable[dict[str, object]] = (
     for item in objects:
         by_kind[type(item)].append(item)
     rows: JsonDict = {
-        name: tuple(sorted(by_kind[_KINDS[kind]], key=_order)) for kind, name in _FIELDS.items()
+        name: tuple(sorted(by_kind[_KINDS[kind]], key=_sort_key)) for kind, name in _FIELDS.items()
     }
     rows["pods"] = Pods(rows["pods"])
     return Snapshot(
@@ -221,15 +221,15 @@ def read_snapshot(content: bytes, source: str) -> Snapshot:
     """Return the snapshot in a file: JSON or YAML, also several documents or Lists.
 
     Raises:
-        UnreadableError: it is not a snapshot, or an object in it has not the shape of its kind.
+        UnreadableError: it is not a snapshot, or an object does not have the shape of its kind.
     """
-    return assembled(
-        decoded(raw, SnapshotPlace(source, content, number))
-        for number, raw in enumerate(items_of(content, source), 1)
+    return assemble_snapshot(
+        decode_object(raw, SnapshotPlace(source, content, number))
+        for number, raw in enumerate(snapshot_items(content, source), 1)
     )
 
 
-def _too_deep(where: str) -> UnreadableError:
+def _nesting_error(where: str) -> UnreadableError:
     return UnreadableError("not a snapshot: it is nested too deeply", where=where)
 
 
@@ -245,58 +245,60 @@ _FORMS: Final = {
 """The first bytes of files that are not text in UTF-8, what they are, and what to do."""
 
 
-class Skipped(str):
+class SkippedKind(str):
     """The kind of an object that no decision reads."""
 
     __slots__ = ()
 
 
-def decoded(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> Any:
+def decode_object(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> Any:
     """Return the object in its JSON: a Struct, or plain data for our own kinds.
 
     An object that has the shape of its kind and still cannot be used is ``Isolated``.
 
     Raises:
-        UnreadableError: it has not the shape of its kind; the message names object and field.
+        UnreadableError: it does not have the shape of its kind; the message names object and field.
     """
     try:
-        return _understood(raw, place)
+        return _decode_by_kind(raw, place)
     except RecursionError as error:
-        raise _too_deep(place.of(raw)) from error
+        raise _nesting_error(place.locate(raw)) from error
 
 
-def _understood(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> object:
-    name = _kind_of(raw, place)
+def _decode_by_kind(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> object:
+    name = _object_kind(raw, place)
     kind = _KINDS.get(name)
     if kind is not None:
-        item = _decoded(raw, kind, name, place)
-        return isolated(item, lambda: place.of(raw)) or item
+        item = _decode_struct(raw, kind, name, place)
+        return isolate_invalid(item, lambda: place.locate(raw)) or item
     if name == RECORDS_KIND:
-        return RawRecords(bytes(raw), place.of(raw))
+        return RawRecords(bytes(raw), place.locate(raw))
     if name == CAPTURE_KIND:
-        return _decoded(raw, Capture, name, place)
+        return _decode_struct(raw, Capture, name, place)
     if name not in _LIVE and not name.endswith(_ANY_CLASS):
-        return Skipped(name)
+        return SkippedKind(name)
     data = msgspec.json.decode(raw)
-    return isolated_live(data, name, lambda: place.of(raw)) or data
+    return isolate_invalid_live(data, name, lambda: place.locate(raw)) or data
 
 
-def decoded_as(raw: bytes | msgspec.Raw, kind: str, place: SnapshotPlace) -> Any:
+def decode_as_kind(raw: bytes | msgspec.Raw, kind: str, place: SnapshotPlace) -> Any:
     """Return the Struct of an object whose kind is known: a list of the API does not repeat it.
 
     One that cannot be used is ``Isolated``, whatever its shape: it has to be corrected in the
     cluster, and until then the rest continues.
     """
     try:
-        item = _decoded(raw, _KINDS[kind], kind, place)
+        item = _decode_struct(raw, _KINDS[kind], kind, place)
     except UnreadableError as error:
-        return undecoded(raw, _KINDS[kind], error.message, place.source)
+        return isolate_undecoded(raw, _KINDS[kind], error.message, place.source)
     except RecursionError:
-        return undecoded(b"{}", _KINDS[kind], "an object is nested too deeply", place.source)
-    return isolated(item, lambda: place.source) or item
+        return isolate_undecoded(
+            b"{}", _KINDS[kind], "an object is nested too deeply", place.source
+        )
+    return isolate_invalid(item, lambda: place.source) or item
 
 
-def assembled(objects: Iterable[object]) -> Snapshot:
+def assemble_snapshot(objects: Iterable[object]) -> Snapshot:
     """Return the snapshot of objects as ``decoded`` gives them."""
     structs: list[object] = []
     live: list[JsonDict] = []
@@ -305,7 +307,7 @@ def assembled(objects: Iterable[object]) -> Snapshot:
     records: RawRecords | None = None
     captured_at: datetime | None = None
     for item in objects:
-        if isinstance(item, Isolated):
+        if isinstance(item, IsolatedObject):
             findings.append(item.finding)
             structs += [item.item] if item.item is not None else []
         elif isinstance(item, RawRecords):
@@ -319,14 +321,14 @@ def assembled(objects: Iterable[object]) -> Snapshot:
         elif isinstance(item, Capture):
             # of several captures, the oldest determines the age
             captured_at = item.at if captured_at is None else min(captured_at, item.at)
-        elif isinstance(item, Skipped):
+        elif isinstance(item, SkippedKind):
             skipped[item] = skipped.get(item, 0) + 1
         elif isinstance(item, dict):
             live.append(item)
         else:
             structs.append(item)
     skipped = {str(kind): count for kind, count in sorted(skipped.items())}
-    told = tuple(sorted(findings, key=lambda d: d.order))
+    sorted_findings = tuple(sorted(findings, key=lambda d: d.order))
     known = snapshot_of(structs, (o for o in live if o["kind"] in _LIVE))
     others = sorted(
         (o for o in live if o["kind"] not in _LIVE),
@@ -336,23 +338,23 @@ def assembled(objects: Iterable[object]) -> Snapshot:
         known,
         other_classes=tuple(others),
         skipped=skipped,
-        findings=told,
+        findings=sorted_findings,
         records=records,
         captured_at=captured_at,
     )
 
 
-def _order(item: HasMetadata) -> tuple[str, str]:
+def _sort_key(item: HasMetadata) -> tuple[str, str]:
     return (item.metadata.namespace, item.metadata.name)
 
 
-def items_of(content: bytes, source: str) -> Iterator[bytes | msgspec.Raw]:
+def snapshot_items(content: bytes, source: str) -> Iterator[bytes | msgspec.Raw]:
     """Yield the JSON of each object; a List is cut apart, also one within a List.
 
     A single object is not a snapshot: everything else in the cluster would count as missing.
 
     Raises:
-        UnreadableError: it is neither JSON nor YAML, or has no List and no several objects.
+        UnreadableError: it is neither JSON nor YAML, or has neither a List nor several objects.
     """
     text = content.lstrip()
     for start, (form, remedy) in _FORMS.items():
@@ -366,12 +368,12 @@ def items_of(content: bytes, source: str) -> Iterator[bytes | msgspec.Raw]:
         )
     documents: list[bytes] = [text] if text.startswith(b"{") else _yaml_documents(text, source)
     if not documents:
-        raise _no_list("", source)
+        raise _no_list_error("", source)
     for document in documents:
-        yield from _unrolled(document, source, content, is_alone=len(documents) == 1)
+        yield from _unroll_list(document, source, content, is_alone=len(documents) == 1)
 
 
-def _unrolled(
+def _unroll_list(
     document: bytes | msgspec.Raw,
     source: str,
     content: bytes,
@@ -380,27 +382,27 @@ def _unrolled(
     is_alone: bool = False,
 ) -> Iterator[bytes | msgspec.Raw]:
     if depth > _LISTS_MAX:
-        raise _too_deep(source)
+        raise _nesting_error(source)
     try:
         page = msgspec.json.decode(document, type=_Page)
     except RecursionError as error:
-        raise _too_deep(source) from error
+        raise _nesting_error(source) from error
     except msgspec.MsgspecError as error:
-        where, said = json_place(source, content, error)
-        raise UnreadableError(f"not a snapshot: {said}", where=where) from error
+        where, message = json_error_position(source, content, error)
+        raise UnreadableError(f"not a snapshot: {message}", where=where) from error
     if page.items is None or not page.kind.endswith("List"):
         if is_alone or page.kind in ("", "List", "Status"):
-            raise _no_list(page.kind, source)
+            raise _no_list_error(page.kind, source)
         yield document
         return
     for item in page.items:
         if b'"items"' in bytes(item)[:200]:
-            yield from _unrolled(item, source, content, depth + 1)
+            yield from _unroll_list(item, source, content, depth + 1)
         else:
             yield item
 
 
-def _no_list(kind: str, source: str) -> UnreadableError:
+def _no_list_error(kind: str, source: str) -> UnreadableError:
     found = f"a single object of kind {quoted(kind)}" if kind else "no Kubernetes object"
     if kind == "List":
         found = "a List without items"
@@ -419,8 +421,8 @@ def _yaml_documents(text: bytes, source: str) -> list[bytes]:
     try:
         documents = load_all(text)
     except YAMLError as error:
-        where, said = yaml_place(source, error)
-        raise UnreadableError(f"neither JSON nor YAML: {said}", where=where) from error
+        where, message = yaml_error_position(source, error)
+        raise UnreadableError(f"neither JSON nor YAML: {message}", where=where) from error
     for number, document in enumerate(documents, 1):
         if not isinstance(document, dict):
             raise UnreadableError(
@@ -428,10 +430,10 @@ def _yaml_documents(text: bytes, source: str) -> list[bytes]:
                 where=source,
                 remedy=_CAPTURE,
             )
-    return [_as_json(d, f"document {n}", source) for n, d in enumerate(documents, 1)]
+    return [_yaml_to_json(d, f"document {n}", source) for n, d in enumerate(documents, 1)]
 
 
-def _as_json(document: object, name: str, source: str) -> bytes:
+def _yaml_to_json(document: object, name: str, source: str) -> bytes:
     """Return YAML as the equivalent JSON."""
     content = msgspec.json.encode(document)
     try:
@@ -441,34 +443,38 @@ def _as_json(document: object, name: str, source: str) -> bytes:
     return content
 
 
-def _kind_of(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> str:
+def _object_kind(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> str:
     try:
         return msgspec.json.decode(raw, type=_Kind).kind
     except msgspec.MsgspecError as error:
-        raise _no_object(raw, place, error) from error
+        raise _no_object_error(raw, place, error) from error
 
 
-def _no_object(raw: bytes | msgspec.Raw, place: SnapshotPlace, error: Exception) -> UnreadableError:
+def _no_object_error(
+    raw: bytes | msgspec.Raw, place: SnapshotPlace, error: Exception
+) -> UnreadableError:
     text = f"item {place.number} is not a Kubernetes object: {error}"
-    return UnreadableError(text, where=place.of(raw))
+    return UnreadableError(text, where=place.locate(raw))
 
 
-def _decoded(raw: bytes | msgspec.Raw, kind: type, named: str, place: SnapshotPlace) -> object:
-    """Return the Struct in the JSON of an object of a kind, which errors call ``named``."""
+def _decode_struct(
+    raw: bytes | msgspec.Raw, kind: type, kind_name: str, place: SnapshotPlace
+) -> object:
+    """Return the Struct in the JSON of an object of a kind, which errors call ``kind_name``."""
     try:
         return msgspec.json.decode(raw, type=kind, strict=False)
     except msgspec.ValidationError:
         try:
             return decode(msgspec.json.decode(raw), kind)
         except msgspec.ValidationError as error:
-            called = f"{named} {_name_of(raw, place)}".rstrip()
+            called = f"{kind_name} {_object_name(raw, place)}".rstrip()
             text = f"item {place.number}, {called}: {error}"
-            raise UnreadableError(text, where=place.of(raw)) from error
+            raise UnreadableError(text, where=place.locate(raw)) from error
 
 
-def _name_of(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> str:
+def _object_name(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> str:
     try:
         metadata = msgspec.json.decode(raw, type=_Item).metadata
     except msgspec.MsgspecError as error:
-        raise _no_object(raw, place, error) from error
+        raise _no_object_error(raw, place, error) from error
     return "/".join(filter(None, (metadata.namespace, metadata.name)))

@@ -56,7 +56,7 @@ class StateNode:
     @cached_property
     def name(self) -> str:
         """The Node's name once it is registered (or not ours), otherwise the NodeClaim's."""
-        source = self.node if self._node_speaks else self.claim
+        source = self.node if self._uses_node else self.claim
         assert source is not None, "a state node has a Node or a NodeClaim"
         return source.metadata.name
 
@@ -84,17 +84,17 @@ class StateNode:
         return self.node is not None and self.node.metadata.labels.get(INITIALIZED) == "true"
 
     @property
-    def _node_speaks(self) -> bool:
+    def _uses_node(self) -> bool:
         return self.node is not None and self.is_registered
 
     @cached_property
     def labels(self) -> Mapping[str, str]:
-        source = self.node if self._node_speaks else self.claim
+        source = self.node if self._uses_node else self.claim
         return source.metadata.labels if source is not None else {}
 
     @cached_property
     def annotations(self) -> Mapping[str, str]:
-        source = self.node if self._node_speaks else self.claim
+        source = self.node if self._uses_node else self.claim
         return source.metadata.annotations if source is not None else {}
 
     @property
@@ -220,10 +220,10 @@ class ClusterState:
     @cached_property
     def pending(self) -> tuple[Pod, ...]:
         """The pods for which the scheduler found no node."""
-        return tuple(Pods.of(self.pods).provisionable.values())
+        return tuple(Pods.from_tuple(self.pods).provisionable.values())
 
-    def sharing(self, earlier: ClusterState) -> ClusterState:
-        """Return this state with the equal nodes of an earlier one in place of its own.
+    def with_shared_nodes(self, earlier: ClusterState) -> ClusterState:
+        """Return this state, sharing the objects of unchanged nodes with an earlier one.
 
         What was computed from those nodes does not have to be computed again.
         """
@@ -239,20 +239,20 @@ def cluster_state(snapshot: Snapshot, marked: Iterable[str] = ()) -> ClusterStat
 
     ``marked`` are names of NodeClaims (or Nodes) that a command of ours is removing.
     """
-    going = frozenset(marked)
-    pods_by_node = Pods.of(snapshot.pods).by_node
+    removed = frozenset(marked)
+    pods_by_node = Pods.from_tuple(snapshot.pods).by_node
     nodes = [
         StateNode(
             node,
             claim,
-            pods_by_node.get(_host(node, claim), ()),
-            marked=bool(going)
+            pods_by_node.get(_host_name(node, claim), ()),
+            marked=bool(removed)
             and (
-                (claim is not None and claim.name in going)
-                or (node is not None and node.name in going)
+                (claim is not None and claim.name in removed)
+                or (node is not None and node.name in removed)
             ),
         )
-        for node, claim in _pairs(snapshot)
+        for node, claim in _pair_nodes_and_claims(snapshot)
     ]
     return ClusterState(
         nodes=tuple(sorted(nodes, key=lambda n: n.name)),
@@ -266,9 +266,9 @@ def cluster_state(snapshot: Snapshot, marked: Iterable[str] = ()) -> ClusterStat
         csi_nodes={node.metadata.name: node for node in snapshot.csi_nodes},
         namespaces={n.metadata.name: n.metadata.labels for n in snapshot.namespaces},
         capacity_buffers=snapshot.capacity_buffers,
-        pod_templates={_key(t.metadata): t.template for t in snapshot.pod_templates},
+        pod_templates={_object_key(t.metadata): t.template for t in snapshot.pod_templates},
         scalables={
-            (kind, _key(item.metadata)): item
+            (kind, _object_key(item.metadata)): item
             for kind, items in (
                 ("Deployment", snapshot.deployments),
                 ("StatefulSet", snapshot.stateful_sets),
@@ -281,11 +281,11 @@ def cluster_state(snapshot: Snapshot, marked: Iterable[str] = ()) -> ClusterStat
     )
 
 
-def _key(metadata: Metadata) -> str:
+def _object_key(metadata: Metadata) -> str:
     return f"{metadata.namespace or 'default'}/{metadata.name}"
 
 
-def _host(node: Node | None, claim: NodeClaim | None) -> str:
+def _host_name(node: Node | None, claim: NodeClaim | None) -> str:
     """Return the node name of its pods; a claim has pods that will be scheduled to it.
 
     A Node that is gone still has its pods, until Kubernetes collects them.
@@ -297,7 +297,7 @@ def _host(node: Node | None, claim: NodeClaim | None) -> str:
     return source.metadata.name
 
 
-def _pairs(snapshot: Snapshot) -> list[tuple[Node | None, NodeClaim | None]]:
+def _pair_nodes_and_claims(snapshot: Snapshot) -> list[tuple[Node | None, NodeClaim | None]]:
     """Pair Nodes and NodeClaims by provider id, leaving out what Karpenter does not track.
 
     Untracked are claims without an instance, Nodes of a pool without a provider id, and Nodes of
@@ -317,7 +317,7 @@ def _pairs(snapshot: Snapshot) -> list[tuple[Node | None, NodeClaim | None]]:
     return pairs + [(None, claim) for claim in claims.values()]
 
 
-def quiet_since(claim: NodeClaim) -> datetime | None:
+def last_pod_change(claim: NodeClaim) -> datetime | None:
     """Return when a pod was last added or removed, or when the node was initialized."""
     if claim.status.last_pod_event_time is not None:
         return claim.status.last_pod_event_time

@@ -18,7 +18,7 @@ import msgspec
 from reconciler.model.errors import UnreadableError
 from reconciler.model.json import JsonDict
 from reconciler.model.text.quoting import quoted
-from reconciler.observed.fingerprint import difference
+from reconciler.observed.fingerprint import describe_changes
 from reconciler.plan.render.summary import summary_of
 from reconciler.plan.render.wording import format_list
 from reconciler.plan.value.actions import Action, PlannedCommand
@@ -199,7 +199,7 @@ def plan_differences(
         return [f"the plan is of fleet {_sanitize(approved.fleet)}, not {_sanitize(fresh.fleet)}"]
     objects: Sequence[str] = ()
     if observed is not None and approved.observed:
-        objects = difference(approved.observed, observed)
+        objects = describe_changes(approved.observed, observed)
     found = changed_inputs(
         approved.inputs, fresh.inputs, approved.revision, fresh.revision, objects
     )

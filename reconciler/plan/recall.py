@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from reconciler.catalog.adjusted.discovered import REMEMBERED_FOR, Discoveries
 from reconciler.catalog.catalog import Catalog
 from reconciler.desired.objects import node_pools
-from reconciler.diff.drift import type_checked_from
+from reconciler.diff.drift import type_check_due_at
 from reconciler.disruption.calendar import next_moment
 from reconciler.plan.make.decide import Phase, ignore_phase
 from reconciler.plan.make.findings import drift_deadline
@@ -83,7 +83,7 @@ class Recall:
         """Return what ``plan_of`` returns for ``inputs``, byte for byte."""
         last = self._last
         if last is not None:
-            inputs = replace(inputs, cluster=inputs.cluster.sharing(last.inputs.cluster))
+            inputs = replace(inputs, cluster=inputs.cluster.with_shared_nodes(last.inputs.cluster))
             if last.holds_for(inputs):
                 return last.plan_at(inputs)
         self._last = last = None  # release the old plan before the work, which needs most memory
@@ -134,7 +134,7 @@ def steady_until(inputs: Inputs) -> datetime | None:
     pools = (*desired, *deleted_pools(inputs.known_before, desired))
     moments = [next_moment(inputs.cluster, pools, inputs.settings, inputs.now, inputs.history)]
     claims = [node.claim for node in inputs.cluster.nodes if node.claim is not None]
-    moments += (type_checked_from(claim) for claim in claims)
+    moments += (type_check_due_at(claim) for claim in claims)
     moments += (drift_deadline(claim, inputs.settings) for claim in claims)
     moments += (m.seen_at + REMEMBERED_FOR for row in inputs.memory.values() for m in row.values())
     commitments = inputs.settings.commitments

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 
 from reconciler.model.errors import LeaseLostError, ReconcilerError, TransientCloudError
 
-BRIEFLY_S: Final = 0.5
+SHORT_WAIT_S: Final = 0.5
 """How long a pass waits for calls on whose answers nothing depends that it decides."""
 
 Call = Callable[[], object]
@@ -94,7 +94,7 @@ class InlineCalls:
     ) -> Mapping[str, Answer]:
         """Make the calls in their order."""
         del within_s
-        return {name: _made(call) for name, call in calls.items()}
+        return {name: _make_call(call) for name, call in calls.items()}
 
     def read(self, name: str, call: Callable[[], T], within_s: float | None) -> T | None:
         """Make the call."""
@@ -104,7 +104,7 @@ class InlineCalls:
     def start(self, name: str, call: Call) -> None:
         """Make the call at once."""
         if name not in self._answers:
-            self._answers[name] = _made(call)
+            self._answers[name] = _make_call(call)
 
     def is_open(self, name: str) -> bool:
         """Return whether the call has an unread answer."""
@@ -115,7 +115,7 @@ class InlineCalls:
         return self._answers.pop(name, None)
 
 
-def _made(call: Call) -> Answer:
+def _make_call(call: Call) -> Answer:
     try:
         return Answer(call())
     except LeaseLostError:

@@ -39,7 +39,7 @@ class Instance:
         return f"aws:///{self.zone}/{self.id}"
 
     @property
-    def is_going(self) -> bool:
+    def is_terminating(self) -> bool:
         """Whether it is terminated or shutting down."""
         return self.state in ("shutting-down", "terminated")
 
@@ -186,7 +186,7 @@ class Interruptions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Leftover:
+class UnusedResource:
     """An unused object in the account that a launch created.
 
     ``kind`` is ``launch-template`` or ``instance-profile``. ``id`` is the id of a template, so that
@@ -199,14 +199,14 @@ class Leftover:
     roles: tuple[str, ...] = ()
 
 
-class Leftovers(Protocol):
+class UnusedResources(Protocol):
     """Unused objects that launches leave in the account; raises like ``Compute``."""
 
-    def find_unused(self, classes: Iterable[EC2NodeClass]) -> Sequence[Leftover]:
+    def find_unused(self, classes: Iterable[EC2NodeClass]) -> Sequence[UnusedResource]:
         """Return what may be deleted, given all node classes of the fleet.
 
         It may be called at any time, and queries AWS only now and then.
         """
 
-    def delete(self, resource: Leftover) -> None:
+    def delete(self, resource: UnusedResource) -> None:
         """Delete it; one that is gone already is not an error."""

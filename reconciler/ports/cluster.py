@@ -39,7 +39,7 @@ class Announcer(Protocol):
         """Publish what was not published a short while ago, as fast as the limits allow."""
 
 
-SHELF: Final = "usage"
+USAGE_RECORD: Final = "usage"
 """The name of the record on the shelf of a fleet."""
 
 

@@ -67,7 +67,7 @@ class JournalEntry(msgspec.Struct, frozen=True, rename="camel"):
     message: str = ""
 
 
-class Ended(NamedTuple):
+class IntentOutcome(NamedTuple):
     """How an intent, named by its id, has ended."""
 
     intent: str
@@ -81,7 +81,7 @@ class Journal(Protocol):
     def begin(self, intents: Sequence[Intent]) -> None:
         """Append intents; known ones are left unchanged."""
 
-    def finish(self, ended: Sequence[Ended], at: datetime) -> None:
+    def finish(self, ended: Sequence[IntentOutcome], at: datetime) -> None:
         """Append the outcomes of intents, all or none."""
 
     def find_entries(self, intents: Collection[str]) -> Mapping[str, JournalEntry]:

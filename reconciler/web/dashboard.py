@@ -32,7 +32,7 @@ from reconciler.model.text.visible import visible
 from reconciler.plan.render.wording import format_whole_dollars
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.web.health import DaemonHealth
-from reconciler.web.view import CommitView, FleetView, NodeView, view_of
+from reconciler.web.view import CommitView, FleetView, NodeView, fleet_view
 
 HERE: Final = Path(__file__).parent
 EVENTS_MAX: Final = 500
@@ -75,11 +75,11 @@ class DashboardAccess:
             return True
         if self.header and request.headers.get(self.header):
             return True
-        given = _given_token(request.headers.get("Authorization", ""))
+        given = _token_from_header(request.headers.get("Authorization", ""))
         return bool(self.token) and hmac.compare_digest(given, self.token.encode())
 
 
-def _given_token(authorization: str) -> bytes:
+def _token_from_header(authorization: str) -> bytes:
     """Return the bearer token or the password of basic authentication, empty without one."""
     scheme, _, value = authorization.partition(" ")
     match scheme.lower():
@@ -143,7 +143,7 @@ class Dashboard:
         """Return the data of the last pass, None before the first."""
         with self._lock:
             if self._view is None and self._last is not None:
-                self._view = view_of(*self._last)
+                self._view = fleet_view(*self._last)
             return self._view
 
     def events(self) -> list[Progress]:
@@ -163,7 +163,7 @@ class Dashboard:
 
     def page(self, name: str, request: Request, **more: object) -> Response:
         """Return a page."""
-        return rendered(
+        return render_page(
             name,
             request,
             serial=self.serial,  # read first: what changes meanwhile is reported to the page
@@ -175,7 +175,7 @@ class Dashboard:
         )
 
 
-def rendered(name: str, request: Request, **facts: object) -> Response:
+def render_page(name: str, request: Request, **facts: object) -> Response:
     """Return a page.
 
     The links of its fleet begin with ``root``, and the list of several fleets is at ``top``.
@@ -191,13 +191,13 @@ def static_files() -> StaticFiles:
     return StaticFiles(directory=HERE / "static")
 
 
-def follow_changes(serial: Callable[[], int], request: Request) -> Response:
+def stream_changes(serial: Callable[[], int], request: Request) -> Response:
     """Return a stream of server-sent events: one whenever the serial has changed.
 
     The first comes at once if it has changed since the page was made (``since``), or since the last
     event that the browser has seen.
     """
-    return StreamingResponse(_changes(serial, request), media_type="text/event-stream")
+    return StreamingResponse(_change_events(serial, request), media_type="text/event-stream")
 
 
 def dashboard_routes(dashboard: Dashboard) -> list[BaseRoute]:
@@ -210,9 +210,9 @@ def dashboard_routes(dashboard: Dashboard) -> list[BaseRoute]:
 
     def nodes(request: Request) -> Response:
         view = dashboard.view()
-        chosen = _chosen(view.nodes if view else (), request)
+        chosen = _matching_nodes(view.nodes if view else (), request)
         last = max(0, (len(chosen) - 1) // PAGE_SIZE)
-        page = min(_number(request), last)
+        page = min(_page_number(request), last)
         shown = chosen[page * PAGE_SIZE : (page + 1) * PAGE_SIZE]
         query = {key: request.query_params.get(key, "") for key in ("pool", "state", "q")}
         return dashboard.page(
@@ -232,7 +232,7 @@ def dashboard_routes(dashboard: Dashboard) -> list[BaseRoute]:
         return dashboard.page("history", request, commits=dashboard.commits())
 
     async def stream(request: Request) -> Response:
-        return follow_changes(lambda: dashboard.serial, request)
+        return stream_changes(lambda: dashboard.serial, request)
 
     return [
         Route("/", overview),
@@ -244,7 +244,7 @@ def dashboard_routes(dashboard: Dashboard) -> list[BaseRoute]:
     ]
 
 
-async def _changes(serial: Callable[[], int], request: Request) -> AsyncIterator[str]:
+async def _change_events(serial: Callable[[], int], request: Request) -> AsyncIterator[str]:
     """Yield an event for each change, and a comment regularly in between."""
     seen = request.headers.get("Last-Event-ID") or request.query_params.get("since", "")
     known, quiet = seen or str(serial()), 0
@@ -259,7 +259,7 @@ async def _changes(serial: Callable[[], int], request: Request) -> AsyncIterator
             yield ": nothing new\n\n"
 
 
-def _chosen(nodes: tuple[NodeView, ...], request: Request) -> list[NodeView]:
+def _matching_nodes(nodes: tuple[NodeView, ...], request: Request) -> list[NodeView]:
     """Return the nodes that match the query, sorted by name."""
     pool = request.query_params.get("pool", "")
     state = request.query_params.get("state", "")
@@ -273,12 +273,12 @@ def _chosen(nodes: tuple[NodeView, ...], request: Request) -> list[NodeView]:
     ]
 
 
-def _number(request: Request) -> int:
+def _page_number(request: Request) -> int:
     text = request.query_params.get("page", "0")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0
 
 
-def guarded(app: ASGIApp, access: DashboardAccess, free: frozenset[str]) -> ASGIApp:
+def with_access_control(app: ASGIApp, access: DashboardAccess, free: frozenset[str]) -> ASGIApp:
     """Return the application behind ``access``; the paths in ``free`` need none.
 
     Every answer has the security headers, and only GET and HEAD are answered.
@@ -314,26 +314,26 @@ def _with_headers(send: Send) -> Send:
     return send_with_headers
 
 
-def _money(amount: float) -> str:
+def _format_dollars(amount: float) -> str:
     return f"{'−' if amount < 0 else ''}${abs(amount):,.2f}"
 
 
-def _signed(amount: float) -> str:
+def _format_change(amount: float) -> str:
     """Return a change in whole dollars, as plans show sums of a month."""
     return "±$0" if abs(amount) < 0.5 else format_whole_dollars(amount, signed=True)
 
 
-def _moment(at: datetime | None) -> str:
+def _format_time(at: datetime | None) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}" if at is not None else ""
 
 
-def _age(span: timedelta | None) -> str:
+def _format_age(span: timedelta | None) -> str:
     if span is None:
         return ""
     return format_duration(span - span % _MINUTE) if span >= _MINUTE else "under 1m"
 
 
-def _seconds(span: timedelta | None) -> str:
+def _format_seconds(span: timedelta | None) -> str:
     return format_duration(span - span % timedelta(seconds=1)) if span is not None else ""
 
 
@@ -347,13 +347,13 @@ def _environment() -> Environment:
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
     pages.filters |= {
-        "money": _money,
+        "money": _format_dollars,
         "whole": format_whole_dollars,
-        "signed": _signed,
+        "signed": _format_change,
         "monthly": lambda per_hour: per_hour * HOURS_A_MONTH,
-        "moment": _moment,
-        "age": _age,
-        "seconds": _seconds,
+        "moment": _format_time,
+        "age": _format_age,
+        "seconds": _format_seconds,
         "weekday": lambda at: f"{at.astimezone(UTC):%a %d %b %H:%M}",
         "percent": lambda share: f"{share * 100:.0f}%",
     }

@@ -19,9 +19,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from reconciler.web.dashboard import (
     Dashboard,
     dashboard_routes,
-    follow_changes,
-    rendered,
+    render_page,
     static_files,
+    stream_changes,
 )
 from reconciler.web.health import DaemonHealth, ProbeResult
 from reconciler.web.metrics import CallMetrics, FleetMetrics
@@ -66,7 +66,7 @@ class WatchedFleets:
     def __post_init__(self) -> None:
         """Register what belongs to the process, and the fleets as one collector."""
         self.calls = CallMetrics(self.registry)
-        self.registry.register(_Labelled(self.fleets))
+        self.registry.register(_LabelledMetrics(self.fleets))
 
     def add(self, name: str, health: DaemonHealth) -> WatchedFleet:
         """Show a fleet."""
@@ -101,13 +101,13 @@ class WatchedFleets:
 
     def alive(self) -> ProbeResult:
         """Return whether all fleets go round their loops."""
-        return self._over_all(DaemonHealth.alive)
+        return self._probe_all(DaemonHealth.alive)
 
     def ready(self) -> ProbeResult:
         """Return whether all fleets are served here or by another replica."""
         if self.expected is None:
             return ProbeResult(False, "the fleets are being started")
-        return self._over_all(DaemonHealth.ready)
+        return self._probe_all(DaemonHealth.ready)
 
     def rows(self) -> list[FleetRow]:
         """Return the list of fleets."""
@@ -116,7 +116,7 @@ class WatchedFleets:
             for name, fleet in self.fleets().items()
         ]
 
-    def _over_all(self, probe: Callable[[DaemonHealth], ProbeResult]) -> ProbeResult:
+    def _probe_all(self, probe: Callable[[DaemonHealth], ProbeResult]) -> ProbeResult:
         results = {name: probe(fleet.health) for name, fleet in self.fleets().items()}
         bad = [f"fleet {name}: {r.reason}" for name, r in results.items() if not r.is_good]
         if bad:
@@ -124,7 +124,7 @@ class WatchedFleets:
         return ProbeResult(True, f"{len(results)} fleets")
 
 
-class _Labelled(Collector):
+class _LabelledMetrics(Collector):
     """The metrics of all fleets: one family for each name, whose samples name their fleet."""
 
     def __init__(self, fleets: Callable[[], dict[str, WatchedFleet]]) -> None:
@@ -143,15 +143,15 @@ class _Labelled(Collector):
                 if merged is None:
                     merged = Metric(family.name, family.documentation, family.type, family.unit)
                     families[family.name] = merged
-                merged.samples += [_of_fleet(sample, name) for sample in family.samples]
+                merged.samples += [_with_fleet_label(sample, name) for sample in family.samples]
         yield from families.values()
 
 
-def _of_fleet(sample: Sample, fleet: str) -> Sample:
+def _with_fleet_label(sample: Sample, fleet: str) -> Sample:
     return sample._replace(labels={LABEL: fleet, **sample.labels})
 
 
-def _counted(rows: Sequence[FleetRow], ready: ProbeResult) -> ProbeResult:
+def _count_unready(rows: Sequence[FleetRow], ready: ProbeResult) -> ProbeResult:
     """Return the number of fleets that are not ready; the rows state the reasons."""
     bad = sum(not row.ready.is_good for row in rows)
     return ProbeResult(False, f"{bad} of {len(rows)} fleets") if bad else ready
@@ -164,13 +164,13 @@ def fleets_routes(fleets: WatchedFleets) -> list[BaseRoute]:
         serial = fleets.serial  # read first: what changes meanwhile is reported to the page
         rows = fleets.rows()
         views = [row.view for row in rows if row.view is not None]
-        return rendered(
+        return render_page(
             "fleets",
             request,
             serial=serial,
             fleet="All fleets",
             view=None,
-            ready=_counted(rows, fleets.ready()),
+            ready=_count_unready(rows, fleets.ready()),
             rows=rows,
             nodes=sum(len(view.nodes) for view in views),
             per_month=sum(view.per_month for view in views),
@@ -178,9 +178,9 @@ def fleets_routes(fleets: WatchedFleets) -> list[BaseRoute]:
         )
 
     async def stream(request: Request) -> Response:
-        return follow_changes(lambda: fleets.serial, request)
+        return stream_changes(lambda: fleets.serial, request)
 
-    async def of_fleet(scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve_fleet(scope: Scope, receive: Receive, send: Send) -> None:
         fleet = fleets.fleets().get(scope["path_params"]["name"])
         answer: ASGIApp = PlainTextResponse("Unknown fleet.\n", 404)
         await (fleet.app if fleet is not None else answer)(scope, receive, send)
@@ -189,5 +189,5 @@ def fleets_routes(fleets: WatchedFleets) -> list[BaseRoute]:
         Route("/", overview),
         Route("/stream", stream),
         Mount("/static", static_files()),
-        Mount("/fleets/{name}", of_fleet),
+        Mount("/fleets/{name}", serve_fleet),
     ]

@@ -36,7 +36,7 @@ def snake_case(word: str) -> str:
     ).lower()
 
 
-def label_of(claim: NodeClaim, name: str) -> str:
+def claim_label(claim: NodeClaim, name: str) -> str:
     """Return a label of a claim, empty without it."""
     return claim.metadata.labels.get(name, "")
 
@@ -201,7 +201,7 @@ def _pool_gauges(
         "reconciler_nodeclaims",
         "NodeClaims by NodePool, capacity type and phase.",
         ["nodepool", "capacity_type", "phase"],
-        Tally((c.node_pool, label_of(c, CAPACITY_TYPE), _phase(c)) for c in result.seen.claims),
+        Tally((c.node_pool, claim_label(c, CAPACITY_TYPE), _phase(c)) for c in result.seen.claims),
     )
 
 
@@ -225,17 +225,17 @@ def _node_gauges(state: ClusterState) -> Iterator[GaugeMetricFamily]:
         (
             "karpenter_nodes_total_pod_requests",
             "Resources requested by the pods of a node, including DaemonSets.",
-            _requested,
+            _pod_requests,
         ),
         (
             "karpenter_nodes_total_daemon_requests",
             "Resources requested by the DaemonSet pods of a node.",
-            _requested_by_daemons,
+            _daemon_requests,
         ),
     )
     for name, text, amounts_of in kinds:
         rows = {
-            (*_identity(node), resource): amount / MILLI
+            (*_node_label_values(node), resource): amount / MILLI
             for node in nodes
             for resource, amount in amounts_of(node).items()
         }
@@ -258,14 +258,14 @@ def _allocatable(node: StateNode) -> Mapping[str, int]:
     return node.allocatable
 
 
-def _requested(node: StateNode) -> Mapping[str, int]:
+def _pod_requests(node: StateNode) -> Mapping[str, int]:
     return node.used
 
 
-def _requested_by_daemons(node: StateNode) -> Mapping[str, int]:
+def _daemon_requests(node: StateNode) -> Mapping[str, int]:
     return node.daemons_used
 
 
-def _identity(node: StateNode) -> tuple[str, ...]:
+def _node_label_values(node: StateNode) -> tuple[str, ...]:
     labels = (INSTANCE_TYPE, CAPACITY_TYPE, ZONE, ARCH)
     return (node.name, node.node_pool, *(node.labels.get(label, "") for label in labels))

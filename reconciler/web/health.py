@@ -94,7 +94,7 @@ class DaemonHealth:
         return ProbeResult(True, f"last pass ended {age:.0f} s ago")
 
 
-def reporting_alive(stop: Callable[[], bool], health: DaemonHealth) -> Callable[[], bool]:
+def with_heartbeat(stop: Callable[[], bool], health: DaemonHealth) -> Callable[[], bool]:
     """Return ``stop`` in a form that also notes that the daemon is alive."""
 
     def beat_and_ask() -> bool:

@@ -27,7 +27,7 @@ from reconciler.model.karpenter.labels import (
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.ports.state import RunningCommand
-from reconciler.web.gauges import LastPass, label_of, snake_case
+from reconciler.web.gauges import LastPass, claim_label, snake_case
 
 PASS_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 CALL_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -120,21 +120,21 @@ class FleetMetrics:
         if before is None:
             return
         for name in now.keys() - before.keys():
-            self._counters.created_one(now[name])
+            self._counters.count_created(now[name])
         for name in before.keys() - now.keys():
-            self._counters.terminated_one(before[name])
+            self._counters.count_terminated(before[name])
 
 
 class _Counters:
     """What is counted over the life of the process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._count_karpenter(registry)
-        self._count_ours(registry)
+        self._register_karpenter_metrics(registry)
+        self._register_own_metrics(registry)
         self._is_invalid_from = 0.0
         self._reasons: dict[str, str] = {}
 
-    def _count_karpenter(self, registry: CollectorRegistry) -> None:
+    def _register_karpenter_metrics(self, registry: CollectorRegistry) -> None:
         """Register the metrics that Karpenter has too."""
         build = Gauge(
             "karpenter_build_info",
@@ -180,7 +180,7 @@ class _Counters:
             "message_type",
         )
 
-    def _count_ours(self, registry: CollectorRegistry) -> None:
+    def _register_own_metrics(self, registry: CollectorRegistry) -> None:
         """Register the metrics that Karpenter does not have."""
 
         def counter(name: str, meaning: str, *labels: str) -> Counter:
@@ -216,9 +216,9 @@ class _Counters:
         for planned in result.plan.node_claims:
             self._reasons[planned.name] = planned.reason
         for command in result.started:
-            self._decided(command, pools)
+            self._count_command(command, pools)
 
-    def _decided(self, command: RunningCommand, claims: Mapping[str, NodeClaim]) -> None:
+    def _count_command(self, command: RunningCommand, claims: Mapping[str, NodeClaim]) -> None:
         reason = snake_case(command.reason)
         self.decisions.labels(command.decision, reason, _consolidation_type(command)).inc()
         if command.savings is not None and command.savings > 0:
@@ -226,17 +226,19 @@ class _Counters:
         for name in command.node_claims:
             if name in claims:
                 claim = claims[name]
-                self.disrupted.labels(reason, claim.node_pool, label_of(claim, CAPACITY_TYPE)).inc()
+                self.disrupted.labels(
+                    reason, claim.node_pool, claim_label(claim, CAPACITY_TYPE)
+                ).inc()
 
-    def created_one(self, claim: NodeClaim) -> None:
+    def count_created(self, claim: NodeClaim) -> None:
         reason = snake_case(self._reasons.pop(claim.name, "provisioned"))
         relaxed = claim.metadata.annotations.get(MIN_VALUES_RELAXED, "false")
         self.created.labels(reason, claim.node_pool, relaxed).inc()
 
-    def terminated_one(self, claim: NodeClaim) -> None:
+    def count_terminated(self, claim: NodeClaim) -> None:
         self._reasons.pop(claim.name, None)
         self.terminated.labels(
-            claim.node_pool, label_of(claim, CAPACITY_TYPE), label_of(claim, ZONE)
+            claim.node_pool, claim_label(claim, CAPACITY_TYPE), claim_label(claim, ZONE)
         ).inc()
 
     def record_event(self, progress: Progress) -> None:

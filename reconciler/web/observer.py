@@ -11,7 +11,7 @@ from reconciler.ports.progress import EventKind, Notifier, Progress
 from reconciler.web.dashboard import Dashboard
 from reconciler.web.health import DaemonHealth
 from reconciler.web.metrics import FleetMetrics
-from reconciler.web.view import ENTRIES_MAX, commits_of
+from reconciler.web.view import ENTRIES_MAX, commit_views
 
 
 class WebObserver:
@@ -36,7 +36,7 @@ class WebObserver:
         self._health.passed()
         if self._dashboard is not None:
             entries = world.journal.entries(limit=ENTRIES_MAX)
-            self._dashboard.passed(desired, result, commits_of(entries, result.seen.at))
+            self._dashboard.passed(desired, result, commit_views(entries, result.seen.at))
 
     def failed(self, problem: str) -> None:
         """Count the failure; the metrics keep showing the last pass that succeeded."""

@@ -19,7 +19,12 @@ from starlette.types import ASGIApp
 from reconciler.model.errors import UsageError
 from reconciler.model.text.quoting import quoted
 from reconciler.model.text.urls import is_loopback
-from reconciler.web.dashboard import Dashboard, DashboardAccess, dashboard_routes, guarded
+from reconciler.web.dashboard import (
+    Dashboard,
+    DashboardAccess,
+    dashboard_routes,
+    with_access_control,
+)
 from reconciler.web.fleets import WatchedFleets, fleets_routes
 from reconciler.web.health import DaemonHealth, ProbeResult
 from reconciler.web.metrics import FleetMetrics
@@ -34,14 +39,14 @@ PROBES: Final = frozenset({"/metrics", "/healthz", "/readyz"})
 """The paths that monitoring asks for, without authentication."""
 
 
-def app_of(
+def make_app(
     metrics: FleetMetrics, health: DaemonHealth, dashboard: Dashboard, access: DashboardAccess
 ) -> ASGIApp:
     """Return the application: metrics, health checks and, behind ``access``, the dashboard."""
     return _app(metrics.text, health.alive, health.ready, dashboard_routes(dashboard), access)
 
 
-def app_of_fleets(fleets: WatchedFleets, access: DashboardAccess) -> ASGIApp:
+def make_fleets_app(fleets: WatchedFleets, access: DashboardAccess) -> ASGIApp:
     """Return the application of several fleets: the same paths, over all of them."""
     return _app(fleets.text, fleets.alive, fleets.ready, fleets_routes(fleets), access)
 
@@ -57,10 +62,10 @@ def _app(
         return Response(text(), media_type=CONTENT_TYPE_LATEST)
 
     def healthz(_: Request) -> Response:
-        return _answer(alive())
+        return _probe_response(alive())
 
     def readyz(_: Request) -> Response:
-        return _answer(ready())
+        return _probe_response(ready())
 
     app = Starlette(
         routes=[
@@ -70,10 +75,10 @@ def _app(
             *pages,
         ]
     )
-    return guarded(app, access, PROBES)
+    return with_access_control(app, access, PROBES)
 
 
-def _answer(verdict: ProbeResult) -> Response:
+def _probe_response(verdict: ProbeResult) -> Response:
     return PlainTextResponse(f"{verdict.reason}\n", status_code=200 if verdict.is_good else 503)
 
 
@@ -102,13 +107,13 @@ def is_loopback_address(address: str) -> bool:
 
 
 @contextmanager
-def listening(address: str, app: ASGIApp) -> Iterator[str]:
+def serve_in_thread(address: str, app: ASGIApp) -> Iterator[str]:
     """Serve ``app`` while the block runs; yield the URL.
 
     Raises:
         UsageError: the server cannot listen at ``address``.
     """
-    with _bound(address) as listener:
+    with _open_listener(address) as listener:
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -132,7 +137,7 @@ def listening(address: str, app: ASGIApp) -> Iterator[str]:
 
 
 @contextmanager
-def _bound(address: str) -> Iterator[socket.socket]:
+def _open_listener(address: str) -> Iterator[socket.socket]:
     host, port = parse_address(address)
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]

@@ -71,11 +71,15 @@ def calendar_of(
     more than two hundred changes is cut short.
     """
     return tuple(
-        row for pool in pools for row in _rows(pool, totals.get(pool.name, 0), settings, now)
+        row
+        for pool in pools
+        for row in _calendar_rows(pool, totals.get(pool.name, 0), settings, now)
     )
 
 
-def _rows(pool: NodePool, total: int, settings: Settings, now: datetime) -> Iterator[CalendarRow]:
+def _calendar_rows(
+    pool: NodePool, total: int, settings: Settings, now: datetime
+) -> Iterator[CalendarRow]:
     alike: dict[tuple[PeriodView, ...], list[str]] = {}
     for reason in DisruptionReason:
         periods = tuple(_periods(pool, reason, total, settings, now))
@@ -108,25 +112,25 @@ def _periods(
         else:
             merged.append((began, ended, allowed))
     for began, ended, allowed in merged:
-        start, end = _place(began - now), _place(ended - now)
+        start, end = _position_in_week(began - now), _position_in_week(ended - now)
         yield PeriodView(began, ended, allowed, start, max(1, end - start))
 
 
-def days_of(now: datetime) -> tuple[tuple[int, str], ...]:
+def calendar_days(now: datetime) -> tuple[tuple[int, str], ...]:
     """Return where each day (UTC) of the week begins on the drawing, with its name."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     days = (midnight + timedelta(days=n) for n in range(1, AHEAD.days + 1))
-    return tuple((_place(day - now), f"{day:%a}") for day in days)
+    return tuple((_position_in_week(day - now), f"{day:%a}") for day in days)
 
 
-def _place(after: timedelta) -> int:
+def _position_in_week(after: timedelta) -> int:
     return round(after / AHEAD * WIDTH)
 
 
 ENTRIES_MAX: Final = 500
 """How many entries of the journal the page is made of; ``reconciler history`` lists all."""
 
-_LEAST: Final = 4
+_LENGTH_MIN: Final = 4
 _SHOWN: Final = 6
 
 
@@ -167,7 +171,7 @@ class CommitView:
     commands: tuple[CommandView, ...]
 
 
-def commits_of(entries: Iterable[JournalEntry], now: datetime) -> tuple[CommitView, ...]:
+def commit_views(entries: Iterable[JournalEntry], now: datetime) -> tuple[CommitView, ...]:
     """Return the commits, newest first, of entries that are ordered newest first.
 
     A commit that was in effect twice, with another one between, is listed twice.
@@ -178,12 +182,12 @@ def commits_of(entries: Iterable[JournalEntry], now: datetime) -> tuple[CommitVi
             runs[-1].append(entry)
         else:
             runs.append([entry])
-    return tuple(_commit(run, now) for run in runs)
+    return tuple(_commit_view(run, now) for run in runs)
 
 
-def _commit(entries: Sequence[JournalEntry], now: datetime) -> CommitView:
+def _commit_view(entries: Sequence[JournalEntry], now: datetime) -> CommitView:
     began = min(entry.intent.at for entry in entries)
-    ended = _end(entries)
+    ended = _end_time(entries)
     groups: dict[tuple[str, str], list[JournalEntry]] = {}
     for entry in entries:
         intent = entry.intent
@@ -196,18 +200,18 @@ def _commit(entries: Sequence[JournalEntry], now: datetime) -> CommitView:
         ended=ended,
         operations=len(entries),
         failures=sum(entry.outcome is Outcome.FAILED for entry in entries),
-        commands=tuple(_command(group, began, span, now) for group in groups.values()),
+        commands=tuple(_command_view(group, began, span, now) for group in groups.values()),
     )
 
 
-def _command(
+def _command_view(
     entries: Sequence[JournalEntry], origin: datetime, span: timedelta, now: datetime
 ) -> CommandView:
     verbs = Counter(entry.intent.verb.value for entry in reversed(entries))
     targets = list(dict.fromkeys(entry.intent.target for entry in reversed(entries)))
-    began, ended = min(entry.intent.at for entry in entries), _end(entries)
+    began, ended = min(entry.intent.at for entry in entries), _end_time(entries)
     failed = [entry for entry in entries if entry.outcome is Outcome.FAILED]
-    start = min(_position(began - origin, span), WIDTH - _LEAST)
+    start = min(_position(began - origin, span), WIDTH - _LENGTH_MIN)
     return CommandView(
         reason=next((e.intent.reason for e in entries if e.intent.reason), ""),
         operations=", ".join(f"{count} × {verb}" for verb, count in verbs.items()),
@@ -218,11 +222,11 @@ def _command(
         outcome="in progress" if ended is None else "failed" if failed else "succeeded",
         problem=failed[0].message if failed else "",
         start=start,
-        length=max(_LEAST, _position((ended or now) - origin, span) - start),
+        length=max(_LENGTH_MIN, _position((ended or now) - origin, span) - start),
     )
 
 
-def _end(entries: Iterable[JournalEntry]) -> datetime | None:
+def _end_time(entries: Iterable[JournalEntry]) -> datetime | None:
     """Return when the last outcome was known, None while one is not."""
     ends = [entry.finished_at for entry in entries]
     known = [end for end in ends if end is not None]
@@ -298,12 +302,14 @@ class FleetView:
         return (self.planned_per_hour - self.per_hour) * HOURS_A_MONTH
 
 
-def view_of(desired: Desired, result: Pass) -> FleetView:
+def fleet_view(desired: Desired, result: Pass) -> FleetView:
     """Return what the dashboard shows of a pass."""
     plan, seen = result.plan, result.seen
     state = seen.state()
     blocked = {b.node: f"{b.reason}: {b.message}" for b in plan.blocked}
-    nodes = tuple(_node(node, desired, blocked, seen.at) for node in state.nodes if node.is_managed)
+    nodes = tuple(
+        _node_view(node, desired, blocked, seen.at) for node in state.nodes if node.is_managed
+    )
     names = [pool.name for pool in desired.node_pools]
     names += sorted({node.node_pool for node in nodes} - set(names))
     cost = plan.cost
@@ -316,7 +322,7 @@ def view_of(desired: Desired, result: Pass) -> FleetView:
         unpriced=cost.unpriced,
         pending=len(state.pending),
         suspended=seen.unclear_owners.summary if seen.unclear_owners else "",
-        pools=tuple(_pools(names, nodes, cost.by_node_pool, plan.budgets)),
+        pools=tuple(_pool_views(names, nodes, cost.by_node_pool, plan.budgets)),
         nodes=nodes,
         actions=plan.actions,
         unschedulable=plan.unschedulable,
@@ -325,7 +331,7 @@ def view_of(desired: Desired, result: Pass) -> FleetView:
         calendar=calendar_of(
             desired.node_pools, Counter(n.node_pool for n in nodes), desired.settings, seen.at
         ),
-        days=days_of(seen.at),
+        days=calendar_days(seen.at),
         notes=tuple(note_texts(plan.diagnostics)),
     )
 
@@ -335,7 +341,9 @@ def _blockers(blockers: Iterable[PlannedBlocker]) -> tuple[PlannedBlocker, ...]:
     return tuple(sorted(blockers, key=lambda b: (-(b.forgone or 0.0), b.kind, b.name)))
 
 
-def _node(node: StateNode, desired: Desired, blocked: Mapping[str, str], now: datetime) -> NodeView:
+def _node_view(
+    node: StateNode, desired: Desired, blocked: Mapping[str, str], now: datetime
+) -> NodeView:
     claim, usage = node.claim, node_usage(node, desired)
     created = claim.metadata.creation_timestamp if claim is not None else None
     return NodeView(
@@ -359,7 +367,7 @@ def _state(node: StateNode) -> str:
     return "ready" if node.claim is None or node.claim.is_true(INITIALIZED) else "starting"
 
 
-def _pools(
+def _pool_views(
     names: Iterable[str],
     nodes: Iterable[NodeView],
     costs: Mapping[str, PoolCost],

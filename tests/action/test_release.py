@@ -31,8 +31,8 @@ def release() -> ModuleType:
 
 
 def test_a_tag_that_matches_the_version_and_the_changelog_is_released(release: ModuleType) -> None:
-    assert release.check("v1.2.3", "appVersion: 1.2.3\n", CHANGELOG) == []
-    assert release.notes("v1.2.3", CHANGELOG) == "- new"
+    assert release.find_problems("v1.2.3", "appVersion: 1.2.3\n", CHANGELOG) == []
+    assert release.release_notes("v1.2.3", CHANGELOG) == "- new"
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_tag_that_matches_the_version_and_the_changelog_is_released(release: M
 def test_a_tag_that_does_not_match_is_not_released(
     tag: str, version: str, problem: str, release: ModuleType
 ) -> None:
-    (found,) = release.check(tag, f"appVersion: {version}\n", CHANGELOG)
+    (found,) = release.find_problems(tag, f"appVersion: {version}\n", CHANGELOG)
     assert problem in found
 
 
@@ -56,7 +56,7 @@ def test_the_version_of_the_chart_is_found_in_its_file(release: ModuleType) -> N
 
 def test_hashes_equal_those_of_sha256sum(release: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "a.whl").write_bytes(b"a")
-    assert release.hashes(tmp_path) == f"{hashlib.sha256(b'a').hexdigest()}  a.whl\n"
+    assert release.checksums(tmp_path) == f"{hashlib.sha256(b'a').hexdigest()}  a.whl\n"
 
 
 def _git(folder: Path, *words: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.web.server import listening
+from reconciler.web.server import serve_in_thread
 from tests.browser.conftest import Window
 from tests.browser.test_pages import CONTRASTS, UNFOLD, schemes, widths
 from tests.engine.faults import three_nodes
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.exhaustive
 def dashboard() -> Iterator[str]:
     site = Site(three_nodes())
     site.passes(2)
-    with listening("127.0.0.1:0", site.app) as url:
+    with serve_in_thread("127.0.0.1:0", site.app) as url:
         yield url
 
 
@@ -53,7 +53,7 @@ def test_ten_thousand_nodes_are_shown_by_pages_and_filtered(browser: Any) -> Non
     assert view is not None
     nodes = tuple(replace(view.nodes[0], name=f"node-{n:05}") for n in range(10_000))
     site.dashboard._view = replace(view, nodes=nodes)
-    with listening("127.0.0.1:0", site.app) as url:
+    with serve_in_thread("127.0.0.1:0", site.app) as url:
         window = Window(browser, offline=False)
         page = window.show(f"{url}/nodes", 1280, "light")
         assert page.get_by_text("10000 nodes").first.is_visible()

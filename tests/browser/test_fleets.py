@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from reconciler.engine.loop import Pulse, run
+from reconciler.engine.loop import PassIntervals, run
 from reconciler.engine.reconcile import Mandate
 from reconciler.web.dashboard import DashboardAccess
 from reconciler.web.fleets import WatchedFleets
 from reconciler.web.health import DaemonHealth
 from reconciler.web.observer import WebNotifier, WebObserver
-from reconciler.web.server import app_of_fleets, listening
+from reconciler.web.server import make_fleets_app, serve_in_thread
 from tests.browser.conftest import Window
 from tests.browser.test_pages import CONTRASTS, UNFOLD, schemes, widths
 from tests.engine.faults import three_nodes
@@ -44,7 +44,7 @@ def fleets() -> WatchedFleets:
                 replace(engine.ports, notifier=notifier),
                 engine.source,
                 Mandate(TAGS),
-                pulse=Pulse(busy=5.0),
+                pulse=PassIntervals(busy=5.0),
                 stop=lambda left=left: next(left, None) is None,  # type: ignore[misc]
                 next_change=lambda _: None,
                 observer=WebObserver(metrics, health, dashboard),
@@ -55,7 +55,7 @@ def fleets() -> WatchedFleets:
 @pytest.fixture(scope="module")
 def site(fleets: WatchedFleets) -> Iterator[str]:
     access = DashboardAccess(is_open=True)
-    with listening("127.0.0.1:0", app_of_fleets(fleets, access)) as url:
+    with serve_in_thread("127.0.0.1:0", make_fleets_app(fleets, access)) as url:
         yield url
 
 

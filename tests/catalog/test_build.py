@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.catalog.aws.build import Answers, build, moto_resources, read_answers, zone_ids
+from reconciler.catalog.aws.build import (
+    Answers,
+    build,
+    match_zone_ids,
+    moto_resources,
+    read_answers,
+)
 from reconciler.catalog.aws.bundle import encode, load
 
 DATA = Path(os.environ.get("CATALOG_DATA") or Path(__file__).parents[3] / "shared" / "data")
@@ -49,4 +55,4 @@ def test_withdrawn_types_are_retained_and_marked(current: Answers) -> None:
 def test_a_zone_has_an_id_only_if_it_is_unique() -> None:
     a, b, c = frozenset("a"), frozenset("ab"), frozenset("abc")
     by_zone = {"z1": a, "z2": b, "z3": c, "z4": c}
-    assert zone_ids(by_zone, {"i1": c, "i2": b, "i3": a, "i4": c}) == {"z1": "i3", "z2": "i2"}
+    assert match_zone_ids(by_zone, {"i1": c, "i2": b, "i3": a, "i4": c}) == {"z1": "i3", "z2": "i2"}

@@ -11,7 +11,7 @@ from reconciler.catalog.catalog import (
     DEFAULT_FACTS,
     RESOLVED_MAX,
     BundledCatalog,
-    bundled,
+    bundled_catalog,
     bundled_data,
     bundled_regions,
 )
@@ -32,7 +32,7 @@ from reconciler.model.karpenter.labels import (
 from reconciler.model.karpenter.requirements import Requirements, equals, requirement
 from reconciler.model.resources import parse_quantity
 
-CATALOG = bundled()
+CATALOG = bundled_catalog()
 AWS = "karpenter.k8s.aws/"
 
 
@@ -87,9 +87,9 @@ def test_a_damaged_file_is_an_error_that_names_it(content: bytes) -> None:
 
 def test_an_unknown_region_lists_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r'"mars-north-1".*eu-west-1'):
-        bundled("mars-north-1")
+        bundled_catalog("mars-north-1")
     with pytest.raises(UsageError, match=r'"eu-west1" \(did you mean eu-west-1\?\)'):
-        bundled("eu-west1")
+        bundled_catalog("eu-west1")
 
 
 @pytest.mark.exhaustive
@@ -109,7 +109,7 @@ def test_an_unknown_region_lists_the_known_ones() -> None:
     ],
 )
 def test_columns_and_objects_are_equal(facts: ClassFacts) -> None:
-    catalog = bundled("us-east-1", facts)
+    catalog = bundled_catalog("us-east-1", facts)
     columns, objects = catalog.columns, columns_of(list(catalog.types))
     assert columns.names == objects.names
     assert dict(columns.requirements) == objects.requirements
@@ -124,19 +124,19 @@ def test_equal_facts_give_the_same_catalog_and_others_another_digest() -> None:
     digests = {
         CATALOG.digest,
         CATALOG.for_node_class(facts).digest,
-        bundled("eu-west-1").digest,
+        bundled_catalog("eu-west-1").digest,
     }
     assert len(digests) == 3
-    assert bundled("us-east-1", facts).digest == CATALOG.for_node_class(facts).digest
+    assert bundled_catalog("us-east-1", facts).digest == CATALOG.for_node_class(facts).digest
 
 
 def test_prices_of_another_region_are_marked_as_estimates() -> None:
-    home, away = a_type(), bundled("eu-west-1").get("m5.large")
+    home, away = a_type(), bundled_catalog("eu-west-1").get("m5.large")
     assert away is not None
     assert {o.estimated for o in home.offerings if o.capacity_type == ON_DEMAND} == {False}
     assert {o.estimated for o in away.offerings} == {True}
     assert {o.price for o in away.offerings if o.capacity_type == ON_DEMAND} == {0.096}
-    assert any("eu-west-1" in note for note in bundled("eu-west-1").notes)
+    assert any("eu-west-1" in note for note in bundled_catalog("eu-west-1").notes)
 
 
 def test_spot_is_an_estimate_below_on_demand_that_differs_by_zone() -> None:
@@ -151,7 +151,7 @@ def test_spot_is_an_estimate_below_on_demand_that_differs_by_zone() -> None:
 
 
 def test_a_type_that_cannot_be_launched_has_a_reason() -> None:
-    reasons = {name: CATALOG.why_not(name) for name in CATALOG.names}
+    reasons = {name: CATALOG.launch_rejection(name) for name in CATALOG.names}
     for kind in CATALOG.types:
         assert (reasons[kind.name] is None) == any(o.available for o in kind.offerings)
     assert reasons["a1.large"] == "AL2023 has no image for a1"
@@ -315,7 +315,7 @@ def test_windows_runs_on_amd64_only_and_offers_addresses() -> None:
 def test_a_class_rejects_types_without_its_features(
     name: str, facts: dict[str, object], reason: str | None
 ) -> None:
-    why = CATALOG.for_node_class(ClassFacts(**facts)).why_not(name)  # type: ignore[arg-type]
+    why = CATALOG.for_node_class(ClassFacts(**facts)).launch_rejection(name)  # type: ignore[arg-type]
     assert (reason in (why or "")) if reason else (why is None)
 
 

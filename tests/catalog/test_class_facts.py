@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from reconciler.catalog.catalog import bundled
+from reconciler.catalog.catalog import bundled_catalog
 from reconciler.catalog.classfacts import (
     ClassFacts,
     DeviceMapping,
@@ -76,8 +76,8 @@ def test_kubelet_settings_that_cannot_be_evaluated_launch_nothing(
 ) -> None:
     found = facts({"kubelet": kubelet})
     assert found.problem == problem
-    catalog = bundled().for_node_class(found)
-    assert catalog.why_not("m5.large") == problem
+    catalog = bundled_catalog().for_node_class(found)
+    assert catalog.launch_rejection("m5.large") == problem
     kind = catalog.get("m5.large")
     assert kind is not None
     assert bool(kind.available()) == (problem is None)

@@ -12,7 +12,7 @@ from reconciler.adapters.aws.facts.latest import describe_offerings, describe_ty
 from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.catalog.aws.live import Zones, live_bundle, live_machines
-from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled, bundled_data
+from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled_catalog, bundled_data
 from reconciler.catalog.classfacts import ClassFacts, DeviceMapping, Interface
 from reconciler.model.karpenter.labels import ZONE_ID
 
@@ -48,7 +48,7 @@ def a_catalog(
 )
 def test_labels_and_amounts_are_those_of_the_bundle_for_the_same_facts(facts: ClassFacts) -> None:
     """The bundle's own facts of a few machines are older; those cannot be compared."""
-    live, home = a_catalog(*answers(), facts), bundled(REGION, facts)
+    live, home = a_catalog(*answers(), facts), bundled_catalog(REGION, facts)
     known = frozenset(bundled_data()[1].machines)
     alike = [m.name for m in live.data[1].machines if m in known and m.name in home]
     assert len(alike) > 1250
@@ -81,7 +81,7 @@ def test_a_type_that_ec2_no_longer_lists_keeps_its_price_and_is_not_launched() -
     catalog = a_catalog(rest, offered)
     kind = catalog.get("m5.large")
     assert kind is not None
-    assert catalog.why_not("m5.large") == "EC2 no longer offers it"
+    assert catalog.launch_rejection("m5.large") == "EC2 no longer offers it"
     assert kind.price_of("us-east-1a", "on-demand") == 0.096
     assert not any(o.available for o in kind.offerings)
 

@@ -13,15 +13,15 @@ from reconciler.catalog.adjusted.overlay import (
     OverlayPool,
     OverlayVerdict,
     apply_overlays,
-    evaluate,
+    evaluate_overlays,
 )
-from reconciler.catalog.catalog import Catalog, bundled
+from reconciler.catalog.catalog import Catalog, bundled_catalog
 from reconciler.catalog.columns import columns_of
 from reconciler.model.karpenter.labels import INSTANCE_TYPE, ON_DEMAND
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay
 from reconciler.model.karpenter.nodepool import NodePool
 
-CATALOG = bundled()
+CATALOG = bundled_catalog()
 FAMILY = "karpenter.k8s.aws/instance-family"
 
 
@@ -49,7 +49,7 @@ def test_columns_and_objects_of_an_overlaid_catalog_are_equal() -> None:
         an_overlay("prices", priceAdjustment="-10%"),
         an_overlay("devices", capacity={"example.com/fuse": "3", "hugepages-2Mi": "1Gi"}),
     ]
-    evaluation = evaluate([a_pool()], overlays)
+    evaluation = evaluate_overlays([a_pool()], overlays)
     catalog = evaluation.catalogs["general"]
     objects = columns_of(list(catalog.types))
     assert dict(catalog.columns.requirements) == objects.requirements
@@ -65,21 +65,23 @@ def test_columns_and_objects_of_an_overlaid_catalog_are_equal() -> None:
 
 
 def test_nothing_is_changed_in_place() -> None:
-    evaluate([a_pool()], [an_overlay(price="7", capacity={"example.com/fuse": "3"})])
+    evaluate_overlays([a_pool()], [an_overlay(price="7", capacity={"example.com/fuse": "3"})])
     assert price(CATALOG, "m5.large") == 0.096
     assert "example.com/fuse" not in CATALOG.columns.allocatable
     assert not CATALOG.price_overlaid
 
 
 def test_an_overlay_without_effect_returns_the_same_catalog() -> None:
-    evaluation = evaluate([a_pool()], [an_overlay(requirements=[in_("no-such.type")], price="1")])
+    evaluation = evaluate_overlays(
+        [a_pool()], [an_overlay(requirements=[in_("no-such.type")], price="1")]
+    )
     assert evaluation.catalogs["general"] is CATALOG
     assert evaluation.findings == (OverlayFinding("overlay", OverlayVerdict.ACCEPTED),)
 
 
 def test_a_conflict_names_the_other_overlay_and_what_to_do() -> None:
     overlays = [an_overlay("first", price="1"), an_overlay("second", price="1")]
-    first, second = evaluate([a_pool()], overlays).findings
+    first, second = evaluate_overlays([a_pool()], overlays).findings
     assert (first.verdict, first.other) == (OverlayVerdict.CONFLICT, "second")
     assert first.message == (
         "overlay second has the same weight 1 and sets a price too; give one of them another weight"
@@ -94,7 +96,7 @@ def test_a_conflict_in_one_pool_rejects_the_overlay_in_all() -> None:
         an_overlay("zz-narrow", price="2", requirements=[in_("green", key="example.com/team")]),
     ]
     pools = [a_pool("blue"), a_pool("green", **{"example.com/team": "green"})]
-    evaluation = evaluate(pools, overlays)
+    evaluation = evaluate_overlays(pools, overlays)
     assert price(evaluation.catalogs["blue"], "m5.large") == 0.096
     assert price(evaluation.catalogs["green"], "m5.large") == 2.0
 
@@ -108,22 +110,22 @@ def test_a_conflict_in_one_pool_rejects_the_overlay_in_all() -> None:
     ],
 )
 def test_an_invalid_overlay_is_rejected_and_reported(spec: dict[str, Any], message: str) -> None:
-    [finding] = evaluate([a_pool()], [an_overlay(**spec)]).findings
+    [finding] = evaluate_overlays([a_pool()], [an_overlay(**spec)]).findings
     assert finding.verdict is OverlayVerdict.INVALID
     assert re.search(message, finding.message)
 
 
 def test_a_type_without_a_price_is_available_once_an_overlay_prices_it() -> None:
-    name = next(n for n in CATALOG.names if CATALOG.why_not(n) == "no price is known")
-    priced = evaluate([a_pool()], [an_overlay(requirements=[in_(name)], price="9.5")])
+    name = next(n for n in CATALOG.names if CATALOG.launch_rejection(n) == "no price is known")
+    priced = evaluate_overlays([a_pool()], [an_overlay(requirements=[in_(name)], price="9.5")])
     catalog = priced.catalogs["general"]
     kind = catalog.get(name)
     assert kind is not None
     assert {o.price for o in kind.available()} == {9.5}
-    assert catalog.why_not(name) is None
+    assert catalog.launch_rejection(name) is None
     assert catalog.columns.offerings == columns_of(list(catalog.types)).offerings
     wider = [in_(name), in_("linux", key="kubernetes.io/os")]
-    other = evaluate([a_pool()], [an_overlay(requirements=wider, price="9.5")])
+    other = evaluate_overlays([a_pool()], [an_overlay(requirements=wider, price="9.5")])
     kind = other.catalogs["general"].get(name)
     assert kind is not None
     assert not kind.available()
@@ -140,6 +142,6 @@ def test_one_pool_can_be_evaluated_alone() -> None:
 @given(st.permutations([("a", 1, "5"), ("b", 1, "6"), ("c", 2, "7"), ("d", 0, "8")]))
 def test_the_order_of_overlays_does_not_matter(order: list[tuple[str, int, str]]) -> None:
     overlays = [an_overlay(name, weight=weight, price=text) for name, weight, text in order]
-    evaluation = evaluate([a_pool()], overlays)
+    evaluation = evaluate_overlays([a_pool()], overlays)
     assert price(evaluation.catalogs["general"], "m5.large") == 7.0
     assert [f.name for f in evaluation.findings if f.verdict is OverlayVerdict.CONFLICT] == ["a"]

@@ -15,12 +15,12 @@ from reconciler.catalog.commitments.accounting import (
     decide_compute,
     decide_ec2_instance,
     decide_reserved,
-    family_and_region,
     is_fresh,
-    joined,
     label_value,
     overlay_of,
-    type_and_region,
+    parse_family_and_region,
+    parse_type_and_region,
+    with_remaining,
 )
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay, NodeOverlaySpec
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
@@ -93,9 +93,9 @@ def decision(fields: Case) -> OverlayDecision:
     kind = CommitmentKind(fields.get("capacity_type", CommitmentKind.COMPUTE))
     family = region = instance_type = ""
     if kind is CommitmentKind.EC2_INSTANCE:
-        family, region = family_and_region(fields["name"])
+        family, region = parse_family_and_region(fields["name"])
     elif kind is CommitmentKind.RESERVED:
-        instance_type, region = type_and_region(fields["name"])
+        instance_type, region = parse_type_and_region(fields["name"])
         family = instance_type.partition(".")[0]
     return OverlayDecision(
         name=fields["name"],
@@ -151,7 +151,7 @@ def capacity_join(given: Case) -> Case:
             {"arn": p.arn, "type": kinds[p.arn]}
             | ({"family": p.family, "region": p.region} if kinds[p.arn] != "compute" else {})
             | {"remaining": p.remaining, "commitment": p.commitment}
-            for p in joined(plans, remaining)
+            for p in with_remaining(plans, remaining)
         ]
     }
 
@@ -207,10 +207,10 @@ ADAPTERS: dict[str, Callable[[Case], Case]] = {
     "sanitize_label": lambda given: {"result": label_value(given["value"])},
     "capacity_type_label": lambda given: {"result": CommitmentKind(given["value"]).label},
     "parse_ec2_sp_name": lambda given: dict(
-        zip(("family", "region"), family_and_region(given["name"]), strict=True)
+        zip(("family", "region"), parse_family_and_region(given["name"]), strict=True)
     ),
     "parse_ri_name": lambda given: dict(
-        zip(("instance_type", "region"), type_and_region(given["name"]), strict=True)
+        zip(("instance_type", "region"), parse_type_and_region(given["name"]), strict=True)
     ),
 }
 FATE = {"note", "error", "lumina_data_available_gauge", "existing_sp_overlays"}

@@ -11,8 +11,8 @@ from reconciler.catalog.adjusted.overlay import (
     OverlayPool,
     OverlayVerdict,
     adjusted_price,
-    evaluate,
-    problems,
+    evaluate_overlays,
+    overlay_problems,
 )
 from reconciler.catalog.file import read_catalog
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay
@@ -38,7 +38,7 @@ def test_prices_are_adjusted_as_in_karpenter(case: Any) -> None:
 def test_overlays_accepted_by_the_api_are_checked_again(case: Any) -> None:
     expected = case["expect"]
     try:
-        fields = [path for path, _ in problems(overlay(case["input"]["overlay"]))]
+        fields = [path for path, _ in overlay_problems(overlay(case["input"]["overlay"]))]
     except msgspec.ValidationError as error:  # an unknown operator is rejected when decoding
         fields = [str(error).rpartition("`$.")[2].rstrip("`")]
     assert sorted(set(fields)) == expected.get("runtime_fields", [])
@@ -68,7 +68,7 @@ def test_overlays_are_accepted_and_rejected_as_in_karpenter(case: Any) -> None:
     ]
 
     resources = AWS_RESOURCES.union(given.get("extra_well_known_resources", ()))
-    evaluation = evaluate(pools, map(overlay, given["overlays"]), resources)
+    evaluation = evaluate_overlays(pools, map(overlay, given["overlays"]), resources)
 
     for finding in evaluation.findings:
         status = expected["overlay_status"][finding.name]

@@ -9,11 +9,11 @@ import pytest
 from reconciler.catalog.adjusted.preference import (
     Preference,
     PreferenceError,
-    adjustment_text,
-    changes,
-    is_admitted,
+    format_percent_adjustment,
     is_preference_overlay,
+    is_valid_adjustment,
     needs_update,
+    overlay_changes,
     overlay_name,
     overlay_of,
     parse_adjustment,
@@ -91,8 +91,8 @@ def generate(given: Case) -> Case:
 
 
 def format_adjustment(given: Case) -> Case:
-    text = adjustment_text(given["adjustment"])
-    return {"priceAdjustment": text, "accepted_by_karpenter_crd": is_admitted(text)}
+    text = format_percent_adjustment(given["adjustment"])
+    return {"priceAdjustment": text, "accepted_by_karpenter_crd": is_valid_adjustment(text)}
 
 
 def reconcile(given: Case) -> Case:
@@ -100,7 +100,7 @@ def reconcile(given: Case) -> Case:
     preferences, _ = parse_preferences(pool, annotations)
     desired = [overlay_of(p, uid=given["uid"], disabled=given["disabled"]) for p in preferences]
     existing = [overlay(fields) for fields in given["existing_overlays"]]
-    actions = changes(pool, desired, existing)
+    actions = overlay_changes(pool, desired, existing)
     gone = {name for name, change in actions.items() if change == "delete"}
     return {
         "actions": {name: str(change) for name, change in actions.items()},

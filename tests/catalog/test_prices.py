@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reconciler.catalog.adjusted.overlay import OverlayPool, evaluate
+from reconciler.catalog.adjusted.overlay import OverlayPool, evaluate_overlays
 from reconciler.catalog.aws.offerings import NO_PRICE
 from reconciler.catalog.aws.prices import OnDemandQuotes, Pricing, SpotQuotes
-from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled, bundled_data
+from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled_catalog, bundled_data
 from reconciler.catalog.columns import columns_of
 from reconciler.model.billing import PriceBook, PriceRule
 from reconciler.model.karpenter.instancetype import Offering, PriceOrigin
@@ -39,8 +39,8 @@ def an_offering(
 
 
 def an_unpriced_type() -> str:
-    catalog = bundled(REGION)
-    return next(n for n in catalog.names if catalog.why_not(n) == NO_PRICE)
+    catalog = bundled_catalog(REGION)
+    return next(n for n in catalog.names if catalog.launch_rejection(n) == NO_PRICE)
 
 
 def quotes(**prices: float) -> OnDemandQuotes:
@@ -53,7 +53,7 @@ def spot(prices: dict[str, dict[str, float]]) -> SpotQuotes:
 
 
 def test_bundled_prices_have_their_source() -> None:
-    catalog = bundled(REGION)
+    catalog = bundled_catalog(REGION)
     assert an_offering(catalog, "m5.large").origin == PriceOrigin(
         "bundled", datetime(2026, 7, 20, tzinfo=UTC)
     )
@@ -61,7 +61,7 @@ def test_bundled_prices_have_their_source() -> None:
 
 
 def test_prices_of_another_region_are_estimates() -> None:
-    kind = bundled("eu-west-1").get("m5.large")
+    kind = bundled_catalog("eu-west-1").get("m5.large")
     assert kind is not None
     assert {o.origin for o in kind.offerings} == {PriceOrigin("estimate")}
 
@@ -82,7 +82,7 @@ def test_a_type_without_a_bundled_price_is_available_once_quoted() -> None:
     sold = [o for o in kind.offerings if o.capacity_type == "on-demand" and o.available]
     assert sold
     assert {o.price for o in sold} == {3.0}
-    assert catalog.why_not(name) is None
+    assert catalog.launch_rejection(name) is None
 
 
 def test_spot_without_a_quote_is_unavailable_and_never_free() -> None:
@@ -113,7 +113,7 @@ def test_the_time_of_a_quote_is_not_part_of_the_digest() -> None:
     second = a_catalog(on_demand=OnDemandQuotes({"m5.large": 0.5}, later))
     third = a_catalog(on_demand=OnDemandQuotes({"m5.large": 0.6}, later))
     assert first.digest == second.digest
-    assert first.digest not in (third.digest, bundled(REGION).digest)
+    assert first.digest not in (third.digest, bundled_catalog(REGION).digest)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_an_overlay_adjusts_the_price_of_the_book() -> None:
         Metadata(name="more-expensive"),
         NodeOverlaySpec(requirements=(wanted,), price_adjustment="+10%"),
     )
-    evaluation = evaluate([OverlayPool("web", {}, catalog)], [overlay])
+    evaluation = evaluate_overlays([OverlayPool("web", {}, catalog)], [overlay])
     kind = evaluation.catalogs["web"].get("m5.large")
     assert kind is not None
     found = next(o for o in kind.offerings if o.capacity_type == "on-demand")

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from reconciler.catalog.adjusted.adjustment import without_refused
-from reconciler.catalog.catalog import bundled
+from reconciler.catalog.adjusted.adjustment import without_unavailable
+from reconciler.catalog.catalog import bundled_catalog
 
 POOL = ("m7g.large", "us-east-1a", "spot")
 
 
 def test_an_unavailable_offering_stays_listed() -> None:
-    limited = without_refused(bundled(), [POOL])
+    limited = without_unavailable(bundled_catalog(), [POOL])
     kind = limited.get("m7g.large")
     assert kind is not None
     refused = [o for o in kind.offerings if not o.available]
@@ -17,7 +17,7 @@ def test_an_unavailable_offering_stays_listed() -> None:
 
 
 def test_columns_equal_the_types() -> None:
-    limited = without_refused(bundled(), [POOL])
+    limited = without_unavailable(bundled_catalog(), [POOL])
     rows = limited.columns.offerings
     by_column = [
         rows.available[position]
@@ -30,8 +30,11 @@ def test_columns_equal_the_types() -> None:
 
 
 def test_an_unknown_offering_changes_nothing() -> None:
-    assert without_refused(bundled(), [("x1.none", "us-east-1a", "spot")]) is bundled()
+    assert (
+        without_unavailable(bundled_catalog(), [("x1.none", "us-east-1a", "spot")])
+        is bundled_catalog()
+    )
 
 
 def test_other_unavailable_offerings_give_another_digest() -> None:
-    assert without_refused(bundled(), [POOL]).digest != bundled().digest
+    assert without_unavailable(bundled_catalog(), [POOL]).digest != bundled_catalog().digest

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from reconciler.catalog.adjusted import adjustment
-from reconciler.catalog.catalog import Catalog, bundled
+from reconciler.catalog.catalog import Catalog, bundled_catalog
 from reconciler.catalog.columns import OfferingColumns, append_offerings
 
 
@@ -20,11 +20,11 @@ def traits_of(catalog: Catalog) -> dict[str, object]:
 
 
 def test_overlaid_types_are_retained_by_derived_catalogs() -> None:
-    base = bundled("us-east-1")
+    base = bundled_catalog("us-east-1")
     first, second = base.names[0], base.names[1]
-    overlaid = adjustment.overlaid(base, {0: 1.5}, {1: {"example.com/card": 1000}})
-    repriced = adjustment.repriced(overlaid, twice, "twice")
-    again = adjustment.overlaid(repriced, {}, {2: {"example.com/card": 1000}})
+    overlaid = adjustment.with_overlaid_values(base, {0: 1.5}, {1: {"example.com/card": 1000}})
+    repriced = adjustment.with_price_factors(overlaid, twice, "twice")
+    again = adjustment.with_overlaid_values(repriced, {}, {2: {"example.com/card": 1000}})
     for catalog in (overlaid, repriced, again):
         assert first in catalog.price_overlaid
         assert second in catalog.capacity_overlaid
@@ -35,10 +35,14 @@ def test_overlaid_types_are_retained_by_derived_catalogs() -> None:
 
 
 ADJUSTMENTS: dict[str, Callable[[Catalog], Catalog]] = {
-    "refused": lambda c: adjustment.without_refused(c, [(c.names[3], "us-east-1a", "on-demand")]),
-    "repriced": lambda c: adjustment.repriced(c, twice, "twice"),
-    "overlaid": lambda c: adjustment.overlaid(c, {5: 1.5}, {1: {"example.com/card": 1000}}),
-    "paid": lambda c: adjustment.overlaid(c, {5: 0.0}, {}, paid={5: "savings plan"}),
+    "refused": lambda c: adjustment.without_unavailable(
+        c, [(c.names[3], "us-east-1a", "on-demand")]
+    ),
+    "repriced": lambda c: adjustment.with_price_factors(c, twice, "twice"),
+    "overlaid": lambda c: adjustment.with_overlaid_values(
+        c, {5: 1.5}, {1: {"example.com/card": 1000}}
+    ),
+    "paid": lambda c: adjustment.with_overlaid_values(c, {5: 0.0}, {}, paid={5: "savings plan"}),
 }
 
 
@@ -47,7 +51,7 @@ ADJUSTMENTS: dict[str, Callable[[Catalog], Catalog]] = {
 def test_an_adjusted_catalog_has_the_same_offerings_by_type_and_by_column(
     first: str, second: str
 ) -> None:
-    catalog = ADJUSTMENTS[second](ADJUSTMENTS[first](bundled("us-east-1")))
+    catalog = ADJUSTMENTS[second](ADJUSTMENTS[first](bundled_catalog("us-east-1")))
     by_type = OfferingColumns([], [], [], [], [], [], {})
     for index in range(8):
         append_offerings(by_type, index, catalog.types[index].offerings)
@@ -58,7 +62,7 @@ def test_an_adjusted_catalog_has_the_same_offerings_by_type_and_by_column(
 
 def test_derived_catalogs_inherit_all_fields() -> None:
     """This also covers fields that are added later."""
-    base = bundled("us-east-1")
+    base = bundled_catalog("us-east-1")
     own = {"rows", "types", "names", "digest", "columns"}
     attributes = {name for name in vars(base) if not name.startswith("_")} - own - {"pricing"}
     assert attributes == base.traits().keys()

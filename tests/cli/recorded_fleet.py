@@ -36,7 +36,7 @@ from reconciler.plan.value.nodes import (
 )
 from reconciler.plan.value.plan import Plan, Revision, to_json
 from reconciler.ports.cluster import USAGE_RECORD, FleetUsage, NodeUsage
-from reconciler.ports.journal import IntentOutcome, Intent, Outcome, Verb
+from reconciler.ports.journal import Intent, IntentOutcome, Outcome, Verb
 from reconciler.ports.state import (
     CommandPhase,
     RecordedObject,

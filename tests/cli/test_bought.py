@@ -19,7 +19,7 @@ from reconciler.cli.main import main
 from reconciler.model.errors import TransientCloudError
 from tests.yamltext import load
 
-pytestmark = pytest.mark.usefixtures("impatient")
+pytestmark = pytest.mark.usefixtures("without_retry_pauses")
 
 END = datetime(2027, 3, 1, tzinfo=UTC)
 POOL = """

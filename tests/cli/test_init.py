@@ -491,7 +491,7 @@ def test_a_finding_about_the_context_without_a_cluster(capsys: pytest.CaptureFix
 
 
 def test_without_access_to_aws_no_lock_is_written_and_the_reason_printed(
-    impatient: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    without_retry_pauses: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "y")

@@ -20,7 +20,7 @@ from reconciler.model.settings import Settings
 from reconciler.ports.cloud import Instance, Launch, LaunchAnswer
 from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_launch, a_type, options
 
-pytestmark = pytest.mark.usefixtures("impatient")
+pytestmark = pytest.mark.usefixtures("without_retry_pauses")
 
 NUMBERS = itertools.count(1)
 
@@ -154,7 +154,7 @@ def test_a_fulfilled_intent_always_returns_its_instance(site: Site) -> None:
     assert site.launched("i1").id == first.id
     site.compute.terminate([first.id])
     again = site.launched("i1")
-    assert (again.id, again.is_going) == (first.id, True)
+    assert (again.id, again.is_terminating) == (first.id, True)
     assert site.running_instances("i1") == []
 
 

@@ -17,7 +17,7 @@ from reconciler.adapters.simulated.memory import (
 )
 from reconciler.model.errors import LockedError
 from reconciler.model.history import Move, Obstacle, Rollout
-from reconciler.ports.journal import Ended, Journal, Outcome, Verb
+from reconciler.ports.journal import IntentOutcome, Journal, Outcome, Verb
 from reconciler.ports.state import CommandPhase, Lease, Shelf, StateStore
 from tests.contracts.records import (
     NOW,
@@ -113,7 +113,7 @@ def test_other_writes_do_not_change_the_serial(state: Parts) -> None:
     before = state.store.serial()
     state.store.put_plan(a_plan("d"))
     state.journal.begin([an_intent("i")])
-    state.journal.finish([Ended("i", Outcome.SUCCEEDED)], NOW)
+    state.journal.finish([IntentOutcome("i", Outcome.SUCCEEDED)], NOW)
     state.shelf.write("cluster", b"{}")
     state.store.node_claims()
     assert state.store.serial() == before
@@ -217,7 +217,7 @@ def test_the_later_expiry_applies(state: Parts) -> None:
 def test_an_intent_is_in_doubt_until_it_ends(state: Parts) -> None:
     state.journal.begin([an_intent("one"), an_intent("two", "general-2")])
     state.journal.begin([an_intent("three")])
-    state.journal.finish([Ended("two", Outcome.FAILED, "no capacity")], after(2))
+    state.journal.finish([IntentOutcome("two", Outcome.FAILED, "no capacity")], after(2))
     assert [e.intent.id for e in state.journal.in_doubt()] == ["one", "three"]
     (entry,) = state.journal.entries(target="general-2")
     assert entry.outcome is Outcome.FAILED
@@ -227,7 +227,7 @@ def test_an_intent_is_in_doubt_until_it_ends(state: Parts) -> None:
 def test_an_existing_intent_is_not_changed(state: Parts) -> None:
     intent = an_intent("one", parameters={"launch": '{"name": "a"}'}, verb=Verb.TERMINATE)
     state.journal.begin([intent, an_intent("one", reason="twice at once")])
-    state.journal.finish([Ended("one", Outcome.SUCCEEDED, "i-0abc")], after(1))
+    state.journal.finish([IntentOutcome("one", Outcome.SUCCEEDED, "i-0abc")], after(1))
     state.journal.begin([an_intent("one", reason="another time")])
     entry = state.journal.find_entries(["one"]).get("one")
     assert entry is not None
@@ -237,8 +237,8 @@ def test_an_existing_intent_is_not_changed(state: Parts) -> None:
 
 def test_the_last_outcome_applies(state: Parts) -> None:
     state.journal.begin([an_intent("one")])
-    state.journal.finish([Ended("one", Outcome.FAILED, "throttled")], after(1))
-    state.journal.finish([Ended("one", Outcome.SUCCEEDED)], after(2))
+    state.journal.finish([IntentOutcome("one", Outcome.FAILED, "throttled")], after(1))
+    state.journal.finish([IntentOutcome("one", Outcome.SUCCEEDED)], after(2))
     entry = state.journal.find_entries(["one"]).get("one")
     assert entry is not None
     assert (entry.outcome, entry.finished_at, entry.message) == (

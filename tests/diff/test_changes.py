@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.diff.changes import changes, dotted, narrows
+from reconciler.diff.changes import format_path, narrows_requirements, object_changes
 
 
 def _pool(name: str = "web", **spec: Any) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def _template(**spec: Any) -> dict[str, Any]:
 
 
 def _only(before: dict[str, Any], after: dict[str, Any]) -> dict[str, bool]:
-    (change,) = changes([before], [after])
+    (change,) = object_changes([before], [after])
     assert change.op == "update"
     return {field.path: field.drifts for field in change.fields}
 
@@ -27,13 +27,13 @@ def _only(before: dict[str, Any], after: dict[str, Any]) -> dict[str, bool]:
 def test_added_and_removed_objects_are_changes() -> None:
     base, head = [_pool("a"), _pool("b")], [_pool("b"), _pool("c")]
 
-    found = changes(base, head)
+    found = object_changes(base, head)
 
     assert [(c.op, c.name) for c in found] == [("delete", "a"), ("create", "c")]
 
 
 def test_equal_objects_do_not_change() -> None:
-    assert changes([_pool(weight=1)], [_pool(weight=1)]) == ()
+    assert object_changes([_pool(weight=1)], [_pool(weight=1)]) == ()
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def _requirement(operator: str, *values: str, key: str = "k") -> dict[str, Any]:
 def test_requirements_drift_only_if_a_node_violates_them(
     old: list[Any], new: list[Any], drifts: bool
 ) -> None:
-    assert narrows(old, new) is drifts
+    assert narrows_requirements(old, new) is drifts
     paths = _only(_pool(**_template(requirements=old)), _pool(**_template(requirements=new)))
     assert paths == {"spec.template.spec.requirements": drifts}
 
@@ -137,14 +137,14 @@ def test_status_and_metadata_bookkeeping_are_not_changes() -> None:
     live = {**_pool(), "status": {"resources": {}}}
     live["metadata"] = {"name": "web", "uid": "1", "resourceVersion": "7"}
 
-    assert changes([live], [_pool()]) == ()
+    assert object_changes([live], [_pool()]) == ()
 
 
 def test_a_change_contains_its_file() -> None:
-    (change,) = changes([], [_pool()], place=lambda _: ("pools/web.yaml", 3))
+    (change,) = object_changes([], [_pool()], place=lambda _: ("pools/web.yaml", 3))
 
     assert (change.file, change.line) == ("pools/web.yaml", 3)
 
 
 def test_keys_with_dots_are_written_in_brackets() -> None:
-    assert dotted(("spec", "tags", "a.b/c", "d")) == 'spec.tags["a.b/c"].d'
+    assert format_path(("spec", "tags", "a.b/c", "d")) == 'spec.tags["a.b/c"].d'

@@ -6,5 +6,5 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _impatient(impatient: None) -> None:
+def _impatient(without_retry_pauses: None) -> None:
     """Disable the retry delays of botocore."""

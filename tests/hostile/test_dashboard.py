@@ -13,7 +13,7 @@ from reconciler.ports.progress import EventKind, Progress
 from reconciler.web.dashboard import DashboardAccess
 from reconciler.web.fleets import WatchedFleets
 from reconciler.web.health import DaemonHealth
-from reconciler.web.server import app_of_fleets, is_loopback_address, listening
+from reconciler.web.server import is_loopback_address, make_fleets_app, serve_in_thread
 from tests.hostile.threats import Threat, attack
 from tests.web.test_dashboard import Site
 
@@ -65,7 +65,7 @@ def test_without_a_token_no_fleet_name_is_shown(path: str) -> None:
     fleets = WatchedFleets()
     fleets.add("shop", DaemonHealth())
     access = DashboardAccess(token="s3cret")
-    with listening("127.0.0.1:0", app_of_fleets(fleets, access)) as url:
+    with serve_in_thread("127.0.0.1:0", make_fleets_app(fleets, access)) as url:
         with pytest.raises(HTTPError) as refused:
             urlopen(f"{url}{path}", timeout=10)
         with refused.value as answer:

@@ -47,7 +47,7 @@ from tests.engine.world import (
 from tests.hostile.threats import Threat, attack
 from tests.yamltext import dump_all
 
-pytestmark = pytest.mark.usefixtures("impatient")
+pytestmark = pytest.mark.usefixtures("without_retry_pauses")
 OURS = {
     "reconciler/fleet": "test",
     "eks:eks-cluster-name": "test",

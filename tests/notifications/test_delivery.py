@@ -13,7 +13,7 @@ from threading import Event, Thread
 import pytest
 
 from reconciler.model.notification import NoticeKind, Webhook
-from reconciler.notifications.delivery import ATTEMPTS, QUEUED_MAX, Deliveries
+from reconciler.notifications.delivery import ATTEMPTS, QUEUED_MAX, DeliveryQueue
 from reconciler.notifications.notices import Notice
 
 NOW = datetime(2026, 3, 3, 12, 0, tzinfo=UTC)
@@ -77,7 +77,7 @@ def server() -> Iterator[Server]:
 
 def deliver(url: str, *titles: str) -> FakeClock:
     clock = FakeClock()
-    with Deliveries(clock, {"HOOK_URL": url}) as deliveries:
+    with DeliveryQueue(clock, {"HOOK_URL": url}) as deliveries:
         for title in titles:
             deliveries.deliver(a_notice(title), HOOK)
     return clock
@@ -92,7 +92,7 @@ def test_a_failed_delivery_is_retried(server: Server) -> None:
     server.answers = [(503, {}), (429, {"retry-after": "30"}), (200, {})]
     clock = FakeClock()
     arrived = Event()
-    with Deliveries(clock, {"HOOK_URL": server.url}) as deliveries:
+    with DeliveryQueue(clock, {"HOOK_URL": server.url}) as deliveries:
         deliveries.deliver(a_notice(), HOOK)
         while len(server.texts) < 3 and not arrived.wait(0.01):
             pass
@@ -140,7 +140,7 @@ def test_delivery_to_a_dead_server_ends_after_some_attempts(
     )
     with (
         caplog.at_level(logging.WARNING),
-        Deliveries(clock, {"HOOK_URL": "http://127.0.0.1:1/secret-path"}) as deliveries,
+        DeliveryQueue(clock, {"HOOK_URL": "http://127.0.0.1:1/secret-path"}) as deliveries,
     ):
         deliveries.deliver(a_notice(), HOOK)
         assert given_up.wait(20)
@@ -155,7 +155,7 @@ def test_a_hanging_webhook_blocks_nothing_and_uses_bounded_memory(
     server.hold.clear()
     with (
         caplog.at_level(logging.WARNING),
-        Deliveries(FakeClock(), {"HOOK_URL": server.url}) as all_,
+        DeliveryQueue(FakeClock(), {"HOOK_URL": server.url}) as all_,
     ):
         for number in range(QUEUED_MAX + 10):
             all_.deliver(a_notice(f"n{number}"), HOOK)

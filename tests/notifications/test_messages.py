@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 
 from reconciler.model.notification import NoticeKind, Webhook, WebhookFormat
-from reconciler.notifications.delivery import TEXT_MAX, message_of
+from reconciler.notifications.delivery import TEXT_MAX, webhook_request
 from reconciler.notifications.notices import Notice
 
 NOW = datetime(2026, 3, 3, 12, 0, tzinfo=UTC)
@@ -22,7 +22,7 @@ JSON = Webhook("URL", WebhookFormat.JSON)
 
 
 def text_of(notice: Notice, template: str = "") -> str:
-    body = message_of(notice, Webhook("URL", template=template), "", NOW).body
+    body = webhook_request(notice, Webhook("URL", template=template), "", NOW).body
     text: str = json.loads(body)["text"]
     return text
 
@@ -50,7 +50,7 @@ def test_a_long_text_is_truncated() -> None:
 
 
 def test_json_has_every_field() -> None:
-    assert json.loads(message_of(NOTICE, JSON, "", NOW).body) == {
+    assert json.loads(webhook_request(NOTICE, JSON, "", NOW).body) == {
         "apiVersion": "reconciler/v1", "kind": "Notice", "id": "shop/1", "type": "Failed",
         "at": "2026-03-03T12:00:00Z", "fleet": "shop", "nodePool": "web", "revision": "4f2c9e1a",
         "title": "Launch failed", "text": "no capacity",
@@ -60,7 +60,7 @@ def test_json_has_every_field() -> None:
 @pytest.mark.parametrize("prefix", ["", "whsec_"])
 def test_the_signature_is_that_of_standard_webhooks(prefix: str) -> None:
     key = b"a secret of 24 bytes or so"
-    message = message_of(NOTICE, JSON, prefix + base64.b64encode(key).decode(), NOW)
+    message = webhook_request(NOTICE, JSON, prefix + base64.b64encode(key).decode(), NOW)
     headers = message.headers
     assert headers["webhook-timestamp"] == str(int(NOW.timestamp()))
     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + message.body
@@ -71,11 +71,11 @@ def test_the_signature_is_that_of_standard_webhooks(prefix: str) -> None:
 def test_the_id_of_a_message_is_the_same_in_every_attempt() -> None:
     later = NOW.replace(hour=13)
     secret = base64.b64encode(b"secret").decode()
-    ids = {message_of(NOTICE, JSON, secret, at).headers["webhook-id"] for at in (NOW, later)}
+    ids = {webhook_request(NOTICE, JSON, secret, at).headers["webhook-id"] for at in (NOW, later)}
     assert len(ids) == 1
 
 
 def test_a_secret_that_is_not_base64_is_refused_without_showing_it() -> None:
     with pytest.raises(ValueError, match="is not base64") as caught:
-        message_of(NOTICE, JSON, "s3cr3t!", NOW)
+        webhook_request(NOTICE, JSON, "s3cr3t!", NOW)
     assert "s3cr3t" not in str(caught.value)

@@ -13,8 +13,8 @@ from reconciler.notifications.notices import (
     Notice,
     NoticeMemory,
     PassFacts,
-    after_event,
-    after_pass,
+    notices_of_event,
+    notices_of_pass,
 )
 from reconciler.plan.value.actions import DriftedClaim, PlannedCommand
 from reconciler.plan.value.nodes import Reason, UnschedulablePod
@@ -55,7 +55,7 @@ def after_passes(
     memory, notices = memory or NoticeMemory(), []
     for facts in passes:
         memory = msgspec.json.decode(msgspec.json.encode(memory), type=NoticeMemory)
-        memory, found = after_pass(memory, facts)
+        memory, found = notices_of_pass(memory, facts)
         notices += found
     return memory, notices
 
@@ -150,7 +150,7 @@ EVENT = Progress(START, EventKind.LAUNCH_FAILED, "no capacity", node_pool="web")
 def test_failures_are_announced_with_the_text_of_the_log(
     event: Progress, kind: NoticeKind, title: str
 ) -> None:
-    _, (notice,) = after_event(NoticeMemory(), event, "shop", "4f2c9e1a")
+    _, (notice,) = notices_of_event(NoticeMemory(), event, "shop", "4f2c9e1a")
     assert (notice.kind, notice.title, notice.text) == (kind, title, event.message)
 
 
@@ -158,22 +158,22 @@ def test_a_failure_in_every_pass_is_announced_once_in_six_hours() -> None:
     memory, times = NoticeMemory(), []
     for minute in range(0, 13 * 60, 5):
         event = replace(EVENT, at=START + timedelta(minutes=minute))
-        memory, notices = after_event(memory, event, "shop", "")
+        memory, notices = notices_of_event(memory, event, "shop", "")
         times += [(n.at - START) / timedelta(hours=1) for n in notices]
     assert times == [0.0, 6.0, 12.0]
     other = replace(EVENT, node_pool="batch")
-    assert after_event(memory, other, "shop", "")[1]
+    assert notices_of_event(memory, other, "shop", "")[1]
 
 
 def test_a_clock_that_was_set_back_does_not_silence_a_problem() -> None:
-    memory, _ = after_event(NoticeMemory(), EVENT, "shop", "")
+    memory, _ = notices_of_event(NoticeMemory(), EVENT, "shop", "")
     earlier = replace(EVENT, at=START - timedelta(days=3))
-    assert after_event(memory, earlier, "shop", "")[1]
+    assert notices_of_event(memory, earlier, "shop", "")[1]
 
 
 def test_unimportant_events_are_not_announced() -> None:
     event = Progress(START, EventKind.LAUNCHED, "i-1")
-    assert after_event(NoticeMemory(), event, "shop", "") == (NoticeMemory(), [])
+    assert notices_of_event(NoticeMemory(), event, "shop", "") == (NoticeMemory(), [])
 
 
 def saving(amount: float, *claims: str) -> PlannedCommand:

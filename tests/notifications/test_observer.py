@@ -53,7 +53,7 @@ def test_a_webhook_receives_only_its_selected_events() -> None:
     sent = Sent()
     only_savings = Webhook("OTHER_URL", events=(NoticeKind.WEEKLY_SAVINGS,))
     watching = observer(sent, MemoryShelf(), only_savings, HOOK)
-    watching.happened(HALT)
+    watching.record_event(HALT)
     watching.failed()
     assert [url for url, _ in sent.notices] == ["HOOK_URL"]
 
@@ -64,7 +64,7 @@ def test_a_process_without_the_lease_announces_nothing() -> None:
 
     sent = Sent()
     watching = observer(sent, SimpleNamespace(read=lambda _: None, write=write), HOOK)
-    watching.happened(HALT)
+    watching.record_event(HALT)
     watching.failed()
     assert sent.notices == []
 
@@ -73,7 +73,7 @@ def test_stored_notices_of_another_release_are_discarded() -> None:
     sent, shelf = Sent(), MemoryShelf()
     shelf.write("notices", b'{"told": 7}')
     watching = observer(sent, shelf, HOOK)
-    watching.happened(HALT)
+    watching.record_event(HALT)
     watching.failed()
     assert len(sent.notices) == 1
 

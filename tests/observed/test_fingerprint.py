@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from reconciler.observed.fingerprint import (
     FingerprintRecall,
     Fingerprints,
-    difference,
+    describe_changes,
     fingerprints,
-    joined,
+    join_fingerprints,
 )
 from reconciler.observed.snapshot import Snapshot, read_snapshot
 
@@ -209,7 +209,7 @@ def test_facts_used_by_decisions_change_the_fingerprint(
         with_other(item, path, value_for(path)) if item["kind"] == kind else item
         for item in OBJECTS
     ]
-    assert difference(BEFORE, marks(after)) == [f"{name} has changed"]
+    assert describe_changes(BEFORE, marks(after)) == [f"{name} has changed"]
 
 
 @given(
@@ -223,7 +223,7 @@ def test_facts_unused_by_decisions_do_not_change_the_fingerprint(
     for index, path in changes:
         after[index] = with_other(after[index], path, value_for(path))
     shuffled = [after[index] for index in order]
-    assert joined(marks(shuffled)) == joined(BEFORE)
+    assert join_fingerprints(marks(shuffled)) == join_fingerprints(BEFORE)
 
 
 def quieter(items: list[Object]) -> list[Object]:
@@ -258,7 +258,7 @@ def quieter(items: list[Object]) -> list[Object]:
 def test_a_change_is_named(
     change: Callable[[list[Object]], list[Object]], message: list[str]
 ) -> None:
-    assert difference(BEFORE, marks(change(OBJECTS))) == message
+    assert describe_changes(BEFORE, marks(change(OBJECTS))) == message
 
 
 def test_recalled_fingerprints_equal_recomputed_ones() -> None:
@@ -271,13 +271,13 @@ def test_recalled_fingerprints_equal_recomputed_ones() -> None:
                 for item in OBJECTS
             ]
         )
-        assert recall.of(before) == fingerprints(before)
-        assert recall.of(after) == fingerprints(after), (name, path)
+        assert recall.fingerprints(before) == fingerprints(before)
+        assert recall.fingerprints(after) == fingerprints(after), (name, path)
 
 
 def test_removed_objects_are_dropped() -> None:
     recall, before = FingerprintRecall(), snapshot_of(OBJECTS)
 
-    assert recall.of(before) == fingerprints(before)
-    assert recall.of(snapshot_of([])) == {}
-    assert recall.of(before) == fingerprints(before)
+    assert recall.fingerprints(before) == fingerprints(before)
+    assert recall.fingerprints(snapshot_of([])) == {}
+    assert recall.fingerprints(before) == fingerprints(before)

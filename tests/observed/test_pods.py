@@ -55,7 +55,7 @@ def test_the_index_agrees_with_the_pods(pods: tuple[Pod, ...]) -> None:
 
     assert found == pods
     assert found.by_node == {n: tuple(p for p in pods if p.spec.node_name == n) for n in nodes}
-    assert found.holding == {
+    assert found.workload_names == {
         n: tuple(
             p.key
             for p in pods
@@ -76,10 +76,10 @@ def test_unchanged_pods_are_not_indexed_again() -> None:
     ]
     first, again, moved = (reader.read(text.encode(), "x") for text in texts)
 
-    kept = Pods.of(first.pods)
-    assert Pods.of(again.pods).by_node is kept.by_node
+    kept = Pods.from_tuple(first.pods)
+    assert Pods.from_tuple(again.pods).by_node is kept.by_node
     assert cluster_state(again).nodes[0].pods is kept.by_node["n"]
-    assert Pods.of(moved.pods).by_node == {"m": moved.pods}
+    assert Pods.from_tuple(moved.pods).by_node == {"m": moved.pods}
     assert [node.pods for node in cluster_state(moved).nodes] == [()]
 
 
@@ -88,8 +88,12 @@ def test_pods_that_follow_others_have_the_same_index(
     before: tuple[Pod, ...], pods: tuple[Pod, ...]
 ) -> None:
     earlier = Pods(before)
-    later, plain = Pods.following(pods, earlier), Pods(pods)
-    assert (later, later.by_node, later.holding) == (plain, plain.by_node, plain.holding)
+    later, plain = Pods.index_after(pods, earlier), Pods(pods)
+    assert (later, later.by_node, later.workload_names) == (
+        plain,
+        plain.by_node,
+        plain.workload_names,
+    )
     for name, on_node in later.by_node.items():
         if earlier.by_node.get(name) == on_node:
             assert on_node is earlier.by_node[name]

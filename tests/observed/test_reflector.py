@@ -30,7 +30,7 @@ class Server:
         uid, _ = self.objects.get(name, (f"uid-{self.version}", 0))
         kind = "MODIFIED" if name in self.objects else "ADDED"
         self.objects[name] = (uid, self.version)
-        self._tell(kind, name)
+        self._send_event(kind, name)
         return self.read(name)
 
     def delete(self, name: str) -> str:
@@ -38,7 +38,7 @@ class Server:
         self.version += 1
         uid, _ = self.objects[name]
         self.objects[name] = (uid, self.version)
-        self._tell("DELETED", name)
+        self._send_event("DELETED", name)
         del self.objects[name]
         return uid
 
@@ -57,7 +57,7 @@ class Server:
     def after(self, version: int) -> list[bytes]:
         return [line for at, line in self.events if at > version]
 
-    def _tell(self, kind: str, name: str) -> None:
+    def _send_event(self, kind: str, name: str) -> None:
         line = b'{"type":"%s","object":%s}' % (kind.encode(), self.read(name))
         self.events.append((self.version, line))
 

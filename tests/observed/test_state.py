@@ -111,7 +111,7 @@ def test_equal_nodes_of_an_earlier_state_are_reused() -> None:
     objects = [a_node("a"), a_node("b"), a_pod("p", "a"), a_pod("q", "b")]
     earlier = cluster_state(snapshot_of(objects))
     later = cluster_state(snapshot_of([*objects, a_pod("new", "b")]))
-    shared = later.sharing(earlier)
+    shared = later.with_shared_nodes(earlier)
     assert shared == later
     assert shared.by_name["a"] is earlier.by_name["a"]
     assert [pod.metadata.name for pod in shared.by_name["b"].pods] == ["new", "q"]

@@ -142,7 +142,7 @@ def test_rows_added_between_solutions_lead_to_the_same_optimum(
     growing = Program(objective)
     for row, limit in every:
         growing.add(row, limit)
-        found = growing.solved()
+        found = growing.solve()
     at_once = maximize(objective, [row for row, _ in every], [limit for _, limit in every])
     assert found.value == pytest.approx(at_once.value, abs=1e-6)
     assert sum(p * limit for p, (_, limit) in zip(found.prices, every, strict=True)) == (

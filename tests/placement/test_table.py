@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.catalog.catalog import bundled
-from reconciler.catalog.table import TypeTable, bits, indices, where
+from reconciler.catalog.catalog import bundled_catalog
+from reconciler.catalog.table import TypeTable, bits, indices, mask_of_flags
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.requirements import Requirements, requirement
 from reconciler.model.resources import fits
 from tests.examples import examples
 from tests.placement.builders import ARCH, CAPACITY_TYPE, TYPES, ZONE, a_catalog
 
-CATALOG = bundled()
+CATALOG = bundled_catalog()
 TABLE = TypeTable(CATALOG)
 KINDS: list[InstanceType] = list(CATALOG.types)
 AWS = "karpenter.k8s.aws/"
@@ -57,7 +57,7 @@ def _those(kinds: Iterable[bool]) -> list[int]:
 @quick
 def test_types_that_meet_requirements(wanted: Requirements) -> None:
     expected = _those(kind.requirements.intersects(wanted) for kind in KINDS)
-    assert indices(TABLE.meeting(wanted)) == expected
+    assert indices(TABLE.types_meeting(wanted)) == expected
 
 
 @pytest.mark.exhaustive
@@ -72,7 +72,7 @@ def test_offerings_and_their_price_order(wanted: Requirements) -> None:
     assert indices(available) == _those(offering is not None for offering in cheapest)
     prices = [float("inf") if o is None else o.price for o in cheapest]
     order = sorted(range(len(KINDS)), key=lambda i: (prices[i], KINDS[i].name))
-    assert TABLE.by_price(offers) == order
+    assert TABLE.order_by_price(offers) == order
     assert TABLE.cheapest_price(offers, TABLE.all) == min(prices)
 
 
@@ -85,7 +85,7 @@ def test_offerings_and_their_price_order(wanted: Requirements) -> None:
 @quick
 def test_types_with_room(amounts: dict[str, int]) -> None:
     expected = _those(fits(amounts, kind.allocatable) for kind in KINDS)
-    assert indices(TABLE.fitting(amounts)) == expected
+    assert indices(TABLE.fitting_types(amounts)) == expected
     for name in amounts:
         most = max((KINDS[i].allocatable.get(name, 0) for i in expected), default=0)
         assert TABLE.most(name, bits(expected)) == most
@@ -101,4 +101,4 @@ def test_zones_and_capacity_types_follow_from_available_offerings() -> None:
 def test_sets_of_positions_keep_their_members_in_order(members: set[int]) -> None:
     mask = bits(members)
     assert indices(mask) == sorted(members)
-    assert where(i in members for i in range(701)) == mask
+    assert mask_of_flags(i in members for i in range(701)) == mask

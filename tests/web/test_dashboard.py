@@ -11,14 +11,14 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from reconciler.engine.loop import Pulse, run
+from reconciler.engine.loop import PassIntervals, run
 from reconciler.engine.reconcile import Mandate
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.web.dashboard import PAGE_SIZE, Dashboard, DashboardAccess
 from reconciler.web.health import DaemonHealth
 from reconciler.web.metrics import FleetMetrics
 from reconciler.web.observer import WebNotifier, WebObserver
-from reconciler.web.server import app_of, is_loopback_address, listening
+from reconciler.web.server import is_loopback_address, make_app, serve_in_thread
 from tests.engine.faults import commit_drift, three_nodes
 from tests.engine.world import TAGS, World, a_deployment, a_pool, a_world
 
@@ -32,7 +32,7 @@ class Site:
         self.health = DaemonHealth()
         self.metrics = FleetMetrics()
         self.dashboard = Dashboard("shop <b>", self.health)
-        self.app = app_of(self.metrics, self.health, self.dashboard, access)
+        self.app = make_app(self.metrics, self.health, self.dashboard, access)
         self.world = world
 
     def passes(self, count: int) -> None:
@@ -45,14 +45,14 @@ class Site:
             replace(engine.ports, notifier=notifier),
             engine.source,
             Mandate(TAGS),
-            pulse=Pulse(busy=5.0),
+            pulse=PassIntervals(busy=5.0),
             stop=lambda: next(left, None) is None,
             next_change=lambda _: None,
             observer=observer,
         )
 
     def get(self, path: str, **headers: str) -> tuple[int, str, dict[str, str]]:
-        with listening("127.0.0.1:0", self.app) as url:
+        with serve_in_thread("127.0.0.1:0", self.app) as url:
             try:
                 with urlopen(Request(f"{url}{path}", headers=headers), timeout=10) as answer:
                     return answer.status, answer.read().decode(), dict(answer.headers)
@@ -110,11 +110,11 @@ def test_a_commit_that_is_not_in_effect_is_shown_until_the_next_one_is() -> None
     at = datetime(2026, 11, 22, 9, tzinfo=UTC)
     for minute in (0, 5):
         late = at + timedelta(minutes=minute)
-        site.dashboard.happened(Progress(late, EventKind.INVALID_REVISION, "fleet.yaml:3: bad"))
+        site.dashboard.record_event(Progress(late, EventKind.INVALID_REVISION, "fleet.yaml:3: bad"))
     text = words(site.page("/"))
     assert "invalid The newest commit has not been in effect since 2026-11-22 09:00:00" in text
     assert "fleet.yaml:3: bad" in text
-    site.dashboard.happened(Progress(at, EventKind.REVISION, "another commit"))
+    site.dashboard.record_event(Progress(at, EventKind.REVISION, "another commit"))
     assert "has not been in effect" not in site.page("/")
 
 
@@ -157,7 +157,7 @@ def test_untrusted_text_is_never_markup(rolling: Site) -> None:
     rolling.dashboard.fleet = "shop <b>"
     evil = '<script>alert(1)</script>"\u202e\x1b[31m'
     at = datetime(2026, 11, 22, tzinfo=UTC)
-    rolling.dashboard.happened(Progress(at, EventKind.FAILED, evil))
+    rolling.dashboard.record_event(Progress(at, EventKind.FAILED, evil))
     for path in ("/", "/events", "/nodes?q=%3Cscript%3Ealert(1)%3C/script%3E"):
         page = rolling.page(path)
         assert "<script>alert" not in page
@@ -221,12 +221,12 @@ def test_without_a_token_it_is_off_beyond_loopback_and_probes_still_work() -> No
 def test_a_change_is_pushed_to_the_page() -> None:
     site = Site()
     with (
-        listening("127.0.0.1:0", site.app) as url,
+        serve_in_thread("127.0.0.1:0", site.app) as url,
         urlopen(f"{url}/stream", timeout=10) as stream,
     ):
         assert stream.readline() == b"retry: 3000\n"
         at = datetime(2026, 11, 22, tzinfo=UTC)
-        site.dashboard.happened(Progress(at, EventKind.LAUNCHED, "web-1"))
+        site.dashboard.record_event(Progress(at, EventKind.LAUNCHED, "web-1"))
         lines = [stream.readline() for _ in range(4)]
     assert b"event: change\n" in lines
 
@@ -234,10 +234,10 @@ def test_a_change_is_pushed_to_the_page() -> None:
 def test_a_change_before_the_page_subscribes_is_pushed_at_once() -> None:
     site = Site()
     at = datetime(2026, 11, 22, tzinfo=UTC)
-    with listening("127.0.0.1:0", site.app) as url:
+    with serve_in_thread("127.0.0.1:0", site.app) as url:
         with urlopen(url, timeout=10) as answer:
             page = answer.read().decode()
-        site.dashboard.happened(Progress(at, EventKind.LAUNCHED, "web-1"))
+        site.dashboard.record_event(Progress(at, EventKind.LAUNCHED, "web-1"))
         path = re.search(r'data-stream="([^"]+)"', page)
         assert path is not None
         with urlopen(f"{url}{path[1]}", timeout=10) as stream:
@@ -246,7 +246,7 @@ def test_a_change_before_the_page_subscribes_is_pushed_at_once() -> None:
         last = Request(f"{url}{path[1]}", headers={"Last-Event-ID": "1"})
         with urlopen(last, timeout=10) as stream:
             stream.readline()
-            site.dashboard.happened(Progress(at, EventKind.LAUNCHED, "web-2"))
+            site.dashboard.record_event(Progress(at, EventKind.LAUNCHED, "web-2"))
             lines = [stream.readline() for _ in range(4)]
         assert b"id: 2\n" in lines
 

@@ -12,7 +12,7 @@ from reconciler.ports.progress import EventKind, Progress
 from reconciler.web.dashboard import DashboardAccess
 from reconciler.web.fleets import WatchedFleets
 from reconciler.web.health import DaemonHealth
-from reconciler.web.server import app_of_fleets, listening
+from reconciler.web.server import make_fleets_app, serve_in_thread
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -59,7 +59,7 @@ class Browser:
 @contextmanager
 def client(fleets: WatchedFleets, *, is_open: bool = True) -> Iterator[Browser]:
     access = DashboardAccess(is_open=is_open, token="t")
-    with listening("127.0.0.1:0", app_of_fleets(fleets, access)) as url:
+    with serve_in_thread("127.0.0.1:0", make_fleets_app(fleets, access)) as url:
         yield Browser(url)
 
 
@@ -94,8 +94,8 @@ def test_a_process_is_not_ready_before_its_fleets_are_known() -> None:
 def test_metrics_have_one_family_whose_samples_name_their_fleet() -> None:
     fleets, _, _ = two_fleets()
     fleets.fleets()["web"].metrics.started()
-    fleets.calls.called("ec2", "CreateFleet", "ok", 0.1)
-    fleets.fleets()["shop"].metrics.called("ec2", "CreateFleet", "ok", 0.1)
+    fleets.calls.record_call("ec2", "CreateFleet", "ok", 0.1)
+    fleets.fleets()["shop"].metrics.record_call("ec2", "CreateFleet", "ok", 0.1)
     with client(fleets) as site:
         text = site.text("/metrics")
     assert text.count("# TYPE reconciler_lease_held gauge") == 1
@@ -122,7 +122,7 @@ def test_the_list_counts_the_fleets_that_are_not_ready() -> None:
 def test_each_fleet_has_its_own_pages() -> None:
     fleets, _, _ = two_fleets()
     dashboard = fleets.fleets()["shop"].dashboard
-    dashboard.happened(Progress(NOW, EventKind.FAILED, "of the shop"))
+    dashboard.record_event(Progress(NOW, EventKind.FAILED, "of the shop"))
     with client(fleets) as site:
         assert 'href="/fleets/shop/"' in site.text("/")
         assert "of the shop" in site.text("/fleets/shop/events")

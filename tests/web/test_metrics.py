@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from reconciler.engine.loop import Pulse, run
+from reconciler.engine.loop import PassIntervals, run
 from reconciler.engine.reconcile import Mandate
 from reconciler.model.errors import TransientCloudError, UnreadableError
 from reconciler.ports.progress import EventKind, Progress
@@ -52,7 +52,7 @@ class Daemon:
             self.ports,
             self.engine.source,
             Mandate(TAGS),
-            pulse=Pulse(busy=5.0),
+            pulse=PassIntervals(busy=5.0),
             stop=lambda: observer.count >= count or next(ticks, None) is None,
             next_change=lambda _: None,
             observer=observer,

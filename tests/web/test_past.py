@@ -9,7 +9,7 @@ from reconciler.model.duration import Duration
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings, Window
 from reconciler.ports.journal import Intent, JournalEntry, Outcome, Verb
-from reconciler.web.view import WIDTH, calendar_of, commits_of, days_of
+from reconciler.web.view import WIDTH, calendar_days, calendar_of, commit_views
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)  # a Monday
 
@@ -33,7 +33,7 @@ def test_operations_are_grouped_by_commit_and_command_newest_first() -> None:
         entry(1, Verb.LAUNCH, "web-1", "aaa"),
         entry(0, Verb.LAUNCH, "web-0", "aaa"),
     ]  # fmt: skip
-    newer, older = commits_of(entries, NOW)
+    newer, older = commit_views(entries, NOW)
     assert (newer.revision, newer.operations, newer.failures, newer.ended) == ("bbb", 3, 1, None)
     running, failed = newer.commands
     assert running.operations == "1 × launch, 1 × terminate"
@@ -51,17 +51,17 @@ def test_a_command_is_drawn_at_its_time() -> None:
         entry(8, Verb.LAUNCH, "web-1", "aaa", command="c2", ends=2),
         entry(0, Verb.LAUNCH, "web-0", "aaa", command="c1", ends=5),
     ]
-    (commit,) = commits_of(entries, NOW)
+    (commit,) = commit_views(entries, NOW)
     assert [(c.start, c.length) for c in commit.commands] == [(800, 200), (0, 500)]
     at_once = [entry(0, Verb.TAG, "web-0", "aaa", ends=0)]
-    (commit,) = commits_of(at_once, NOW)
+    (commit,) = commit_views(at_once, NOW)
     assert commit.commands[0].length > 0
 
 
 def test_a_reverted_and_reapplied_commit_is_listed_twice() -> None:
     entries = [entry(n, Verb.LAUNCH, "web-0", r) for n, r in ((2, "aaa"), (1, "bbb"), (0, "aaa"))]
-    assert [c.revision for c in commits_of(entries, NOW)] == ["aaa", "bbb", "aaa"]
-    assert commits_of([], NOW) == ()
+    assert [c.revision for c in commit_views(entries, NOW)] == ["aaa", "bbb", "aaa"]
+    assert commit_views([], NOW) == ()
 
 
 def pool(*budgets: dict[str, object]) -> NodePool:
@@ -102,6 +102,6 @@ def test_a_disruption_window_closes_the_rest_of_the_week() -> None:
 
 
 def test_the_days_of_the_week_are_marked() -> None:
-    days = days_of(NOW)
+    days = calendar_days(NOW)
     assert [name for _, name in days] == ["Tue", "Wed", "Thu", "Fri", "Sat", "Sun", "Mon"]
     assert days[0][0] == round(1000 * 0.5 / 7)

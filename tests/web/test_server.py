@@ -14,7 +14,7 @@ from reconciler.model.errors import UsageError
 from reconciler.web.dashboard import Dashboard, DashboardAccess
 from reconciler.web.health import DaemonHealth
 from reconciler.web.metrics import FleetMetrics
-from reconciler.web.server import app_of, listening, parse_address
+from reconciler.web.server import make_app, parse_address, serve_in_thread
 
 OPEN = DashboardAccess(is_open=True)
 
@@ -41,12 +41,12 @@ def health(time: Time) -> DaemonHealth:
 
 @pytest.fixture
 def url(health: DaemonHealth) -> Iterator[str]:
-    with listening("127.0.0.1:0", an_app(health)) as url:
+    with serve_in_thread("127.0.0.1:0", an_app(health)) as url:
         yield url
 
 
 def an_app(health: DaemonHealth, access: DashboardAccess = OPEN) -> Any:
-    return app_of(FleetMetrics(), health, Dashboard("shop", health), access)
+    return make_app(FleetMetrics(), health, Dashboard("shop", health), access)
 
 
 def get(url: str) -> tuple[int, str]:
@@ -134,6 +134,6 @@ def test_a_port_in_use_is_an_error_with_a_remedy(health: DaemonHealth) -> None:
         port = taken.getsockname()[1]
         with (
             pytest.raises(UsageError, match=r"cannot listen on .*in use.*free port"),
-            listening(f"127.0.0.1:{port}", an_app(health)),
+            serve_in_thread(f"127.0.0.1:{port}", an_app(health)),
         ):
             pass

@@ -19,7 +19,7 @@ from reconciler.adapters.aws.errors import (
 from reconciler.adapters.aws.launch.addresses import Addresses
 from reconciler.adapters.aws.launch.instances import Launcher, assign_instances
 from reconciler.adapters.aws.launch.profiles import Profiles
-from reconciler.adapters.aws.launch.templatestore import AwsLeftovers, LaunchTemplates
+from reconciler.adapters.aws.launch.templatestore import AwsUnusedResources, LaunchTemplates
 from reconciler.adapters.aws.nodeclass.images import Types, TypesOf
 from reconciler.adapters.aws.nodeclass.resolve import Resolver
 from reconciler.adapters.aws.nodeclass.validation import Validation
@@ -78,7 +78,7 @@ class AwsCompute:
         addresses = Addresses()
         self._resolver = Resolver(self._ec2, connect, settings, clock, addresses, trials)
         templates = LaunchTemplates(self._ec2, clock)
-        self.unused_resources = AwsLeftovers(self._ec2, connect, settings, clock, templates)
+        self.unused_resources = AwsUnusedResources(self._ec2, connect, settings, clock, templates)
         self._launcher = Launcher(
             connect("ec2", 1),
             templates,

@@ -35,7 +35,7 @@ from reconciler.adapters.database.connection import (
 )
 from reconciler.adapters.database.tables import intent as intents_table
 from reconciler.adapters.database.tables import outcome as outcomes_table
-from reconciler.ports.journal import Ended, Intent, JournalEntry, Outcome
+from reconciler.ports.journal import Intent, IntentOutcome, JournalEntry, Outcome
 
 _IDS_OF_A_QUERY: Final = 500
 
@@ -66,7 +66,7 @@ class DatabaseJournal:
             if rows:
                 connection.execute(intents_table.insert(), rows)
 
-    def finish(self, ended: Sequence[Ended], at: datetime) -> None:
+    def finish(self, ended: Sequence[IntentOutcome], at: datetime) -> None:
         if not ended:
             return
         with self.database.write_transaction() as connection:

@@ -195,7 +195,7 @@ class Informer:
             if not found.version:
                 self._reflector.expire()  # nothing can be watched until the kind exists
             self._is_tried, self._is_broken = True, False
-            self._on_objects(self._reflector.cached(), True)
+            self._on_objects(self._reflector.cached_objects(), True)
             self._changed.notify_all()
         return 0.0 if found.version else float(self._freshness.watch_s)
 

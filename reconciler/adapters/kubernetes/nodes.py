@@ -37,7 +37,7 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.ownership import NODE_FINALIZER
 from reconciler.observed.isolation import SnapshotPlace
-from reconciler.observed.snapshot import Snapshot, decoded_as
+from reconciler.observed.snapshot import Snapshot, decode_as_kind
 
 EXCLUDED_FROM_BALANCERS: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
 DO_NOT_SYNC_TAINTS: Final = "karpenter.sh/do-not-sync-taints"
@@ -248,7 +248,7 @@ class Drain:
         found = list_items(self.api, POD, f"spec.nodeName={node}")
         try:
             pods = [
-                decoded_as(raw, "Pod", SnapshotPlace(where, b"", n))
+                decode_as_kind(raw, "Pod", SnapshotPlace(where, b"", n))
                 for n, raw in enumerate(found, 1)
             ]
         except UnreadableError as error:

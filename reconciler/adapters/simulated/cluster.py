@@ -101,7 +101,7 @@ class EmbeddedCluster:
 
     def _index_pods(self, pods: Iterable[Pod]) -> Pods:
         ordered = sorted(pods, key=lambda p: (p.metadata.namespace, p.metadata.name))
-        self._last = Pods.following(ordered, self._last)
+        self._last = Pods.index_after(ordered, self._last)
         return self._last
 
     def taint(self, node: str) -> None:

@@ -206,7 +206,7 @@ class SimulatedCompute:
         if price is not None:
             factor = self.conditions.factor(machine.pool, now)
             machine.prices.append((now, price * factor))
-        if instance.is_going:
+        if instance.is_terminating:
             machine.going_at = now
             machine.gone_at = now + timedelta(seconds=self._draw_latency("stopping", instance.id))
         elif instance.capacity_type == SPOT:

@@ -19,7 +19,7 @@ from reconciler.model.errors import LeaseHeldError, LeaseLostError
 from reconciler.model.history import Obstacle, Rollout
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.ownership import NO_CLUSTER, ClusterId
-from reconciler.ports.journal import Ended, Intent, JournalEntry
+from reconciler.ports.journal import Intent, IntentOutcome, JournalEntry
 from reconciler.ports.state import (
     CommandPhase,
     RecordedObject,
@@ -63,7 +63,7 @@ class MemoryJournal:
                 self._entries[intent.id] = JournalEntry(len(self._entries) + 1, intent)
                 self._open[intent.id] = None
 
-    def finish(self, ended: Sequence[Ended], at: datetime) -> None:
+    def finish(self, ended: Sequence[IntentOutcome], at: datetime) -> None:
         """Record how intents ended; the last outcome is valid."""
         when = at.astimezone(UTC)
         for intent, outcome, message in ended:

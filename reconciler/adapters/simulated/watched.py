@@ -353,7 +353,7 @@ class WatchedCluster(EmbeddedCluster):
 
     def _moments(self) -> Iterator[datetime]:
         for instance in self._instances:
-            if instance.id not in self._initial_ids and not instance.is_going:
+            if instance.id not in self._initial_ids and not instance.is_terminating:
                 for moment in (self._join_time(instance), self._ready_time(instance)):
                     if moment is not None:
                         yield moment

@@ -126,7 +126,7 @@ def _test_with_trace(
 
 
 def _ranked_advice(found: Findings) -> list[JudgedChanges]:
-    ours = (one for one in found.alone if is_advice(one) and not one.is_of_workload)
+    ours = (one for one in found.alone if is_advice(one) and not one.concerns_workload)
     return sorted(ours, key=lambda one: one.order)
 
 
@@ -243,12 +243,12 @@ def _apply_backtest_limits(
         return found
     from reconciler.cli.advice.backtesting import exceeded_limit
 
-    def apply_limits(one: JudgedChanges) -> JudgedChanges:
-        backtest = backtests.get(_candidate_ids(one))
+    def apply_limits(judged: JudgedChanges) -> JudgedChanges:
+        backtest = backtests.get(_candidate_ids(judged))
         refusal = exceeded_limit(backtest, judge.limits) if backtest is not None else ""
-        if not refusal or (one.over_time is not None and not one.saves):
-            return one  # what saves nothing over time is no advice in any case
-        return with_fields(one, verdict=with_fields(one.verdict, refusal=refusal))
+        if not refusal or (judged.over_time is not None and not judged.saves):
+            return judged  # what saves nothing over time is no advice in any case
+        return with_fields(judged, verdict=with_fields(judged.verdict, refusal=refusal))
 
     together = apply_limits(found.together) if found.together is not None else None
     if together is not None and together.verdict.refusal:

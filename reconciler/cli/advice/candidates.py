@@ -166,13 +166,13 @@ def _setting_candidates(pools: Sequence[NodePool], settings: Settings) -> Iterat
 
 def _pool_candidates(pool: NodePool, offered: Sequence[InstanceType]) -> Iterator[AdviceCandidate]:
     values = OfferedValues(pool, offered)
-    yield from _capacity_types(pool, values)
-    yield from _architectures(pool, values)
-    yield from _zones(pool, values)
-    yield from _families(pool, values)
-    yield from _generations(pool, values)
-    yield from _sizes(pool)
-    yield from _disruption(pool)
+    yield from _capacity_type_candidates(pool, values)
+    yield from _architecture_candidates(pool, values)
+    yield from _zone_candidates(pool, values)
+    yield from _family_candidates(pool, values)
+    yield from _generation_candidates(pool, values)
+    yield from _size_candidates(pool)
+    yield from _disruption_candidates(pool)
 
 
 class OfferedValues:
@@ -207,7 +207,7 @@ class OfferedValues:
         return sorted(value for value in found if not wanted.has(value))
 
 
-def _capacity_types(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate]:
+def _capacity_type_candidates(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate]:
     if SPOT in values.missing_values(CAPACITY_TYPE):
         yield AdviceCandidate(
             f"{pool.name}-spot", Topic.CAPACITY_TYPES, f"Let NodePool {pool.name} use spot nodes",
@@ -216,7 +216,7 @@ def _capacity_types(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCan
         )  # fmt: skip
 
 
-def _architectures(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate]:
+def _architecture_candidates(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate]:
     for arch in values.missing_values(ARCH):
         yield AdviceCandidate(
             f"{pool.name}-{arch}", Topic.ARCHITECTURES,
@@ -246,7 +246,7 @@ def _image_risk(arch: str) -> str:
     return f"every image of its pods must exist for {arch}"
 
 
-def _zones(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate]:
+def _zone_candidates(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate]:
     missing = values.missing_values(ZONE)
     if missing:
         yield AdviceCandidate(
@@ -257,7 +257,7 @@ def _zones(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate]:
         )  # fmt: skip
 
 
-def _families(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate]:
+def _family_candidates(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate]:
     name = pool.name
     categories = _categories(values.kinds())
     if categories and any(r.operator == Operator.IN for r in rows_of(pool, INSTANCE_TYPE)):
@@ -310,7 +310,7 @@ def _value_candidates(
             )  # fmt: skip
 
 
-def _generations(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate]:
+def _generation_candidates(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate]:
     name = pool.name
     older = sorted((v for v in values.missing_values(GENERATION) if v.isdecimal()), key=int)
     if rows_of(pool, GENERATION):
@@ -332,7 +332,7 @@ def _generations(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandid
         )  # fmt: skip
 
 
-def _sizes(pool: NodePool) -> Iterator[AdviceCandidate]:
+def _size_candidates(pool: NodePool) -> Iterator[AdviceCandidate]:
     name = pool.name
     for key, word in ((SIZE, "sizes"), (VCPUS, "vCPUs"), (MEMORY_MIB, "memory")):
         slug, fewer = word.lower(), "less" if key == MEMORY_MIB else "fewer"
@@ -371,7 +371,7 @@ def _sizes(pool: NodePool) -> Iterator[AdviceCandidate]:
                 )  # fmt: skip
 
 
-def _disruption(pool: NodePool) -> Iterator[AdviceCandidate]:
+def _disruption_candidates(pool: NodePool) -> Iterator[AdviceCandidate]:
     if pool.is_static:
         return
     name, disruption = pool.name, pool.spec.disruption

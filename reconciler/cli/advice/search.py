@@ -94,7 +94,7 @@ class JudgedChanges:
         return self.per_month <= -LEAST_SAVING
 
     @property
-    def is_of_workload(self) -> bool:
+    def concerns_workload(self) -> bool:
         """Whether it removes a constraint of a workload, and changes no file."""
         return self.members[0].workload is not None
 
@@ -166,7 +166,7 @@ def _best_combination(
 
     What saves less than ``least`` alone, in USD a month, is not added.
     """
-    eligible = [one for one in alone if not one.is_of_workload]
+    eligible = [one for one in alone if not one.concerns_workload]
     saving = sorted((one for one in eligible if is_advice(one)), key=lambda one: one.order)
     if not saving:
         return None

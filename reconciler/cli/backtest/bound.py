@@ -69,7 +69,7 @@ def lower_bounds(fleet: SimulatedFleet, stays: Iterable[Stay], end: datetime) ->
     return bounds
 
 
-def types_of(fleet: SimulatedFleet) -> PoolTypes:
+def launchable_types(fleet: SimulatedFleet) -> PoolTypes:
     """Return what the NodePools of a fleet may launch, with every offering available."""
     return pool_types(
         fleet.node_pools,
@@ -112,7 +112,7 @@ class _LowestPrice:
     def __init__(self, fleet: SimulatedFleet) -> None:
         self.fleet = fleet
         self._scheduler = Scheduler(
-            types_of(fleet).ready, cluster_without_nodes(fleet), fleet.settings, TIMELESS
+            launchable_types(fleet).ready, cluster_without_nodes(fleet), fleet.settings, TIMELESS
         )
         self._known: dict[tuple[tuple[int, int], ...], float] = {}
 

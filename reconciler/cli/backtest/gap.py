@@ -27,7 +27,7 @@ from reconciler.cli.backtest.bound import (
     Stretch,
     cluster_without_nodes,
     stretches,
-    types_of,
+    launchable_types,
 )
 from reconciler.cli.backtest.replay import Stay
 from reconciler.cli.simulation.building import SimulatedFleet
@@ -155,7 +155,7 @@ class _Amounts:
 
     def __init__(self, fleet: SimulatedFleet) -> None:
         self.fleet = fleet
-        self._pools = [_without_limits(pool) for pool in types_of(fleet).ready]
+        self._pools = [_without_limits(pool) for pool in launchable_types(fleet).ready]
         self._cluster = cluster_without_nodes(fleet)
         self._specs: dict[tuple[int, Callable[[PodSpec], PodSpec]], tuple[PodSpec, PodSpec]] = {}
 

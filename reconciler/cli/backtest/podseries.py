@@ -101,17 +101,17 @@ class PodSeries:
     def record_first_sample(self, samples: Iterable[MetricSample]) -> None:
         """Record when the very first sample was recorded."""
         for sample in samples:
-            self.first = _earliest(self.first, _time(sample.value))
+            self.first = _earliest(self.first, _valid_time(sample.value))
 
     def record_seen(self, samples: Iterable[MetricSample]) -> None:
         """Record when pods were last seen."""
         for facts, sample in self._facts_of(samples):
-            facts.seen = _latest(facts.seen, _time(sample.value))
+            facts.seen = _latest(facts.seen, _valid_time(sample.value))
 
     def record_finished(self, samples: Iterable[MetricSample]) -> None:
         """Record when pods were first seen in a final phase."""
         for facts, sample in self._facts_of(samples):
-            facts.finished = _earliest(facts.finished, _time(sample.value))
+            facts.finished = _earliest(facts.finished, _valid_time(sample.value))
             self.families.add(Family.PHASE)
 
     def add(self, family: Family, samples: Iterable[MetricSample]) -> None:
@@ -146,7 +146,7 @@ def _pod_label(labels: Mapping[str, str], name: str) -> str:
     return labels.get(f"exported_{name}") or labels.get(name, "")
 
 
-def _time(value: float) -> float | None:
+def _valid_time(value: float) -> float | None:
     """Return a time, None if the value cannot be one."""
     return value if 0 < value < _TIME_MAX else None  # NaN is neither
 
@@ -164,19 +164,19 @@ def _latest(known: float | None, other: float | None) -> float | None:
 
 
 def _join_created(facts: PodFacts, _labels: Mapping[str, str], value: float) -> None:
-    facts.created = _earliest(facts.created, _time(value))
+    facts.created = _earliest(facts.created, _valid_time(value))
 
 
 def _join_scheduled(facts: PodFacts, _labels: Mapping[str, str], value: float) -> None:
-    facts.scheduled = _earliest(facts.scheduled, _time(value))
+    facts.scheduled = _earliest(facts.scheduled, _valid_time(value))
 
 
 def _join_completed(facts: PodFacts, _labels: Mapping[str, str], value: float) -> None:
-    facts.completed = _latest(facts.completed, _time(value))
+    facts.completed = _latest(facts.completed, _valid_time(value))
 
 
 def _join_deleted(facts: PodFacts, _labels: Mapping[str, str], value: float) -> None:
-    facts.deleted = _earliest(facts.deleted, _time(value))
+    facts.deleted = _earliest(facts.deleted, _valid_time(value))
 
 
 def _join_info(facts: PodFacts, labels: Mapping[str, str], _value: float) -> None:

@@ -240,18 +240,18 @@ class Narrator:
         """Print a paragraph."""
         self._write()
         for line in wrap(text, WIDTH - _INDENT):
-            self._line(line)
+            self._write_line(line)
 
     def command(self, *texts: str) -> None:
         """Show a command of the user."""
         self._write()
         for text in texts:
-            self._line(f"{self._paint('$', '$')} {self._paint(text, 'bold')}")
+            self._write_line(f"{self._paint('$', '$')} {self._paint(text, 'bold')}")
 
     def quote(self, text: str) -> None:
         """Show what a command prints."""
         for line in visible(text).rstrip("\n").split("\n"):
-            self._line(f"  {line}" if line else "")
+            self._write_line(f"  {line}" if line else "")
 
     def event(self, at: datetime, sign: str, text: str, aside: str = "") -> None:
         """Show an event; ``aside`` is right-aligned if there is room."""
@@ -263,9 +263,9 @@ class Narrator:
         shown = f"{at:%H:%M:%S}  {self._paint(sign, sign)} {text}"
         if aside and gap >= 2:
             shown += " " * gap + aside
-        self._line(f"  {shown}")
+        self._write_line(f"  {shown}")
 
-    def _line(self, text: str) -> None:
+    def _write_line(self, text: str) -> None:
         self._write(" " * _INDENT + text)
         self._pause(self._pace.line_s)
 

@@ -104,7 +104,7 @@ def _run_passes(
 
     fleet = request.fleet if request.acts_on_files else follow_commits(request.fleet)
     world = assemble_world(fleet, notifier, imitation, sleeps=True, standby=standby)
-    with world as assembly, assembly.source.watched():
+    with world as assembly, assembly.source.watch_changes():
         begin()
         sharing = standby.sharing if standby is not None else None
 

@@ -60,14 +60,14 @@ class FleetsMonitoring:
     def for_fleet(self, name: str, stop: Callable[[], bool]) -> Monitoring:
         """Return the notifier, the observer and the ``stop`` of a fleet."""
         from reconciler.notifications.observer import NoticeNotifier, NoticeObserver
-        from reconciler.web.health import DaemonHealth, reporting_alive
+        from reconciler.web.health import DaemonHealth, with_heartbeat
 
         context = LogContext(fleet=name)
         log = LogNotifier(
             self.out, self.clock, self.form, context, colour=self.is_coloured, names_fleet=True
         )
         health = self._healths[name] = DaemonHealth()
-        alive = reporting_alive(stop, health)
+        alive = with_heartbeat(stop, health)
         notices = NoticeObserver(self.deliveries)
         traces = self.traces.for_fleet(name) if self.traces is not None else None
         notifier = NoticeNotifier(log, notices)
@@ -127,9 +127,9 @@ def _serve_pages(request: RunRequest) -> Iterator[WatchedFleets]:
     expect_web()
     from reconciler.web.dashboard import DashboardAccess
     from reconciler.web.fleets import WatchedFleets
-    from reconciler.web.server import app_of_fleets, is_loopback_address, listening
+    from reconciler.web.server import is_loopback_address, make_fleets_app, serve_in_thread
 
     fleets = WatchedFleets()
     access = DashboardAccess(is_loopback_address(request.listen), request.token, request.header)
-    with listening(request.listen, app_of_fleets(fleets, access)):
+    with serve_in_thread(request.listen, make_fleets_app(fleets, access)):
         yield fleets

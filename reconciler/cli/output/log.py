@@ -158,9 +158,9 @@ class LogNotifier:
     def log_resolved(self, started: datetime) -> None:
         """Log the end of problems that did not recur in a pass since ``started``."""
         with self._lock:
-            self._resolve(started)
+            self._log_ended_problems(started)
 
-    def _resolve(self, started: datetime) -> None:
+    def _log_ended_problems(self, started: datetime) -> None:
         for key, problem in list(self._problems.items()):
             if problem.seen_at >= started:
                 continue
@@ -182,13 +182,13 @@ class LogNotifier:
         now = self._clock.now()
         with self._lock:
             if self._form == "json":
-                self._line({"level": level, "logger": logger, "message": message}, now)
+                self._write_json({"level": level, "logger": logger, "message": message}, now)
             else:
-                self._text(now, level, logger, message)
+                self._write_text(now, level, logger, message)
 
     def _write(self, level: Level, progress: Progress, message: str) -> None:
         if self._form == "text":
-            self._text(progress.at, level, progress.kind, message)
+            self._write_text(progress.at, level, progress.kind, message)
             return
         facts = {
             "level": level,
@@ -201,9 +201,9 @@ class LogNotifier:
             "reason": progress.reason,
             **progress.facts,
         }
-        self._line(facts, progress.at)
+        self._write_json(facts, progress.at)
 
-    def _text(self, at: datetime, level: Level, kind: str, message: str) -> None:
+    def _write_text(self, at: datetime, level: Level, kind: str, message: str) -> None:
         shown = f"{level:<7}"
         if self._colour and level is not Level.INFO:
             shown = f"\x1b[{_COLOURS[level]}m{shown}\x1b[0m"
@@ -213,7 +213,7 @@ class LogNotifier:
         )
         self._out.flush()
 
-    def _line(self, facts: Mapping[str, str], at: datetime) -> None:
+    def _write_json(self, facts: Mapping[str, str], at: datetime) -> None:
         context = {
             "fleet": self.context.fleet,
             "revision": self.context.revision,

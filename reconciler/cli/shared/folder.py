@@ -18,10 +18,10 @@ def fleet_folder(path: str | None, below: str | None = None) -> str | None:
         UsageError: the named folder is inside a fleet, and is not itself a fleet.
     """
     if path is None and below is None:
-        found = _nearest(".")
+        found = _nearest_fleet_folder(".")
         return None if found in (None, ".") else found
     named = os.path.join(path or ".", below) if below else path or "."
-    found = _nearest(named)
+    found = _nearest_fleet_folder(named)
     if found is not None and found != named:
         from reconciler.model.errors import UsageError
 
@@ -33,7 +33,7 @@ def fleet_folder(path: str | None, below: str | None = None) -> str | None:
     return path
 
 
-def _nearest(folder: str) -> str | None:
+def _nearest_fleet_folder(folder: str) -> str | None:
     """Return ``folder`` or the nearest one above it with a ``reconciler.yaml``; None if none has.
 
     The search ends at the root of the repository. A file of another user is not trusted: anyone who
@@ -51,7 +51,7 @@ def _nearest(folder: str) -> str | None:
         if os.path.lexists(os.path.join(absolute, _REPOSITORY)) or above == absolute:
             return None
         absolute = above
-        shown = _relative(absolute)
+        shown = _relative_path(absolute)
 
 
 def _has_config(folder: str, owner: int) -> bool:
@@ -66,7 +66,7 @@ def _has_config(folder: str, owner: int) -> bool:
     return False
 
 
-def _relative(folder: str) -> str:
+def _relative_path(folder: str) -> str:
     """Return a path below the current folder in its relative form, any other unchanged."""
     below = os.path.relpath(folder)
     return folder if below.split(os.sep, 1)[0] == os.pardir else below

@@ -283,7 +283,7 @@ def records_of(state: DatabaseState, plan: str) -> Records:
         return found if found is not None and found.plan in ("", plan) else None
 
     @cache
-    def gone(name: str) -> NodeClaim | None:
+    def gone_claim(name: str) -> NodeClaim | None:
         found = state.history.gone_claim(name)
         return None if found is None else found.claim
 
@@ -293,7 +293,7 @@ def records_of(state: DatabaseState, plan: str) -> Records:
         return next(ours, None)
 
     claims = {claim.name: claim for claim in state.store.node_claims()}
-    return Records(claims, command, gone, launch)
+    return Records(claims, command, gone_claim, launch)
 
 
 class ServedAction(NamedTuple):

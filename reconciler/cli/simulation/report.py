@@ -259,14 +259,14 @@ def _node_lives(stage: SimulationStage, start: datetime) -> tuple[Life, ...]:
     return tuple(sorted(lives, key=lambda x: (x.launched_at or start, x.node_pool, x.node_claim)))
 
 
-def _stuck_objects(played: SimulationOutcome) -> tuple[Stuck, ...]:
+def _stuck_objects(outcome: SimulationOutcome) -> tuple[Stuck, ...]:
     """Return what is stuck: unschedulable pods, stalled drains, blocked nodes.
 
     A node of a NodePool that was removed from git is stuck until its removal is allowed.
     """
-    if played.last is None:
+    if outcome.last is None:
         return ()
-    plan, seen = played.last.plan, played.last.seen
+    plan, seen = outcome.last.plan, outcome.last.seen
     found = [
         Stuck("Pod", p.pod, "", p.reasons[0].code if p.reasons else "", _first_reason(p))
         for p in plan.unschedulable

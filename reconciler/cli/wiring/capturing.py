@@ -100,7 +100,7 @@ def _update_pod_digests(
     from reconciler.engine.steps.lifecycle import PODS_SEEN, pods_digest
 
     nodes = {n.spec.provider_id: n.name for n in snapshot.nodes if n.spec.provider_id}
-    holding = snapshot.indexed_pods.holding
+    holding = snapshot.indexed_pods.workload_names
     digests: dict[tuple[str, str], str] = {}
     for claim in snapshot.node_claims:
         pods = holding.get(nodes.get(claim.status.provider_id, ""), ())

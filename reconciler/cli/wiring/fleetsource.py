@@ -165,7 +165,7 @@ class FleetSource:
         return self.request.repo is not None or self.request.ref is not None
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def watch_changes(self) -> Iterator[None]:
         """Record the changes of a working tree while the block runs."""
         if self._is_polled:
             yield

@@ -288,9 +288,9 @@ class _WebPages:
         return WebNotifier(notifier, self.metrics, self.health, self.dashboard)
 
     def report_alive(self, stop: Callable[[], bool]) -> Callable[[], bool]:
-        from reconciler.web.health import reporting_alive
+        from reconciler.web.health import with_heartbeat
 
-        return reporting_alive(stop, self.health)
+        return with_heartbeat(stop, self.health)
 
 
 @contextmanager
@@ -300,12 +300,12 @@ def _serve_pages(request: RunRequest, fleet: str) -> Iterator[_WebPages]:
     from reconciler.web.dashboard import Dashboard, DashboardAccess
     from reconciler.web.health import DaemonHealth
     from reconciler.web.metrics import FleetMetrics
-    from reconciler.web.server import app_of, is_loopback_address, listening
+    from reconciler.web.server import is_loopback_address, make_app, serve_in_thread
 
     metrics, health = FleetMetrics(), DaemonHealth()
     dashboard = Dashboard(fleet, health)
     access = DashboardAccess(is_loopback_address(request.listen), request.token, request.header)
-    with listening(request.listen, app_of(metrics, health, dashboard, access)):
+    with serve_in_thread(request.listen, make_app(metrics, health, dashboard, access)):
         yield _WebPages(metrics, health, dashboard)
 
 

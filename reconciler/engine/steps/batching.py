@@ -104,7 +104,7 @@ def assign_instances(
     by_id = {instance.id: instance for instance in instances}
     own = {name: by_id[assigned[name]] for name in names if assigned.get(name) in by_id}
     taken_ids = frozenset(assigned.values())
-    running = (i for i in instances if not i.is_going and i.id not in taken_ids)
+    running = (i for i in instances if not i.is_terminating and i.id not in taken_ids)
     free = sorted(running, key=lambda i: (i.launched_at, i.id))
     waiting = [name for name in names if not assigned.get(name)]
     return {**own, **dict(zip(waiting, free, strict=False))}

@@ -50,7 +50,7 @@ def with_nominated_pods(
     if not seats:
         return snapshot
     pods = (_bind_pod(pod, seats[pod.key]) if pod.key in seats else pod for pod in snapshot.pods)
-    return with_fields(snapshot, pods=Pods.following(pods, snapshot.indexed_pods))
+    return with_fields(snapshot, pods=Pods.index_after(pods, snapshot.indexed_pods))
 
 
 def nominations(snapshot: Snapshot, now: datetime) -> dict[str, str]:
@@ -83,7 +83,7 @@ def _nominated_nodes(
         waiting = [unseated[key] for key in nominated if key in unseated]
         node = nodes.get(claim.status.provider_id)
         seats.update((pod.key, node.name if node is not None else claim.name) for pod in waiting)
-        if node is not None and not set(pods.holding.get(node.name, ())) <= set(nominated):
+        if node is not None and not set(pods.workload_names.get(node.name, ())) <= set(nominated):
             for pod in _displaced_pods(waiting, node, claim, pods.by_node[node.name]):
                 del seats[pod.key]
     return seats

@@ -43,7 +43,7 @@ from reconciler.model.resources import parse_resources
 from reconciler.plan.make.launch import is_interruptible, launch_choices, reservation_type
 from reconciler.plan.value.nodes import PlannedNodeClaim
 from reconciler.ports.cloud import Instance, Launch, LaunchAnswer, LaunchOption, Refusal
-from reconciler.ports.journal import Ended, Intent, Outcome
+from reconciler.ports.journal import Intent, IntentOutcome, Outcome
 from reconciler.ports.progress import EventKind
 from reconciler.ports.state import StateStore, Unavailable
 
@@ -293,8 +293,10 @@ def record_outcomes(effects: Effects, answered: Sequence[AnsweredLaunch], types:
         world.store.put_node_claims(launched_claims)
     if failed:
         world.store.forget_node_claims({c.name: why for c, why in failed.values()}, now)
-    ended = [Ended(i, Outcome.SUCCEEDED, instance.id) for i, (_, instance) in launched.items()]
-    ended += [Ended(i, Outcome.FAILED, why) for i, (_, why) in failed.items()]
+    ended = [
+        IntentOutcome(i, Outcome.SUCCEEDED, instance.id) for i, (_, instance) in launched.items()
+    ]
+    ended += [IntentOutcome(i, Outcome.FAILED, why) for i, (_, why) in failed.items()]
     effects.end(ended)
     for claim, instance in launched.values():
         what = f"{instance.instance_type} {instance.capacity_type} in {instance.zone}"
@@ -312,7 +314,7 @@ def _launched_instance(answer: LaunchAnswer | Exception) -> Instance | str:
         raise answer
     if answer.instance is None:
         return str(_refusal_error(answer.refused))
-    if answer.instance.is_going:
+    if answer.instance.is_terminating:
         return f"{answer.instance.id} was terminated immediately"
     return answer.instance
 

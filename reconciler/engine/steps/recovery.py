@@ -19,7 +19,7 @@ from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.ownership import Owner
 from reconciler.ports.cloud import Instance, Launch, LaunchAnswer
-from reconciler.ports.journal import REQUESTED, Ended, Intent, Outcome, Verb
+from reconciler.ports.journal import REQUESTED, Intent, IntentOutcome, Outcome, Verb
 from reconciler.ports.progress import EventKind
 
 LAG: Final = timedelta(seconds=5)
@@ -46,7 +46,7 @@ def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> prov
     in_doubt = effects.world.journal.in_doubt()
     draining = _draining_nodes(effects) if in_doubt else frozenset()
     launches, batches, waiting = list[Intent](), dict[str, Intent](), list[Intent]()
-    ended_intents: list[Ended] = []
+    ended_intents: list[IntentOutcome] = []
     for entry in in_doubt:
         if entry.intent.verb in REQUESTED:
             continue  # a request that has not been executed yet
@@ -58,10 +58,12 @@ def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> prov
             batches[entry.intent.id] = entry.intent
         elif entry.intent.verb is not Verb.DRAIN:
             ended_intents.append(
-                Ended(entry.intent.id, Outcome.FAILED, "interrupted; planned again")
+                IntentOutcome(entry.intent.id, Outcome.FAILED, "interrupted; planned again")
             )
         elif entry.intent.target not in draining:
-            ended_intents.append(Ended(entry.intent.id, Outcome.SUCCEEDED, "the node is gone"))
+            ended_intents.append(
+                IntentOutcome(entry.intent.id, Outcome.SUCCEEDED, "the node is gone")
+            )
     effects.end(ended_intents)
     claims = {claim.name: claim for claim in effects.world.store.node_claims()}
     _settle_launches(effects, launches, batches, claims, types, owner)
@@ -211,7 +213,7 @@ def _settle_batch(
     provision.record_outcomes(effects, found, types)
     effects.end(
         [
-            Ended(intent.id, Outcome.SUCCEEDED, assigned[intent.target])
+            IntentOutcome(intent.id, Outcome.SUCCEEDED, assigned[intent.target])
             for intent, _ in members
             if intent.target not in found_instances and assigned.get(intent.target)
         ]
@@ -234,7 +236,7 @@ def _answer_from_instances(instances: Sequence[Instance]) -> LaunchAnswer | Exce
 
     If a server ignored the client token, the oldest instance is kept and the others are orphans.
     """
-    alive = [instance for instance in instances if not instance.is_going]
+    alive = [instance for instance in instances if not instance.is_terminating]
     if alive:
         return LaunchAnswer(min(alive, key=lambda i: (i.launched_at, i.id)))
     if instances:

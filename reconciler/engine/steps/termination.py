@@ -24,7 +24,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.fingerprint import Pods
-from reconciler.ports.calls import BRIEFLY_S
+from reconciler.ports.calls import SHORT_WAIT_S
 from reconciler.ports.cloud import Instance
 from reconciler.ports.journal import Intent, Outcome, Verb
 from reconciler.ports.progress import EventKind
@@ -46,7 +46,11 @@ def advance(effects: Effects, seen: Observation) -> None:
         instance, node = seen.instance_of(claim), nodes.get(claim.status.provider_id)
         if seen.is_gone(claim):
             gone.append((claim, node))
-        elif instance is not None and not instance.is_going and _may_drain(claim, instance, seen):
+        elif (
+            instance is not None
+            and not instance.is_terminating
+            and _may_drain(claim, instance, seen)
+        ):
             leaving.append((claim, instance, node))
     _forget_claims(effects, gone)
     _taint_nodes(effects, [(claim, node) for claim, _, node in leaving if node is not None])
@@ -96,7 +100,7 @@ def collect_garbage(effects: Effects, seen: Observation) -> None:
         if claim.metadata.deletion_timestamp is not None:
             continue
         instance = seen.instance_of(claim)
-        if (instance is not None and instance.is_going) or seen.is_gone(claim):
+        if (instance is not None and instance.is_terminating) or seen.is_gone(claim):
             world.notify(
                 EventKind.VANISHED, f"the instance of {claim.name} is gone", node_claim=claim.name
             )
@@ -122,7 +126,7 @@ def collect_garbage(effects: Effects, seen: Observation) -> None:
 def unclaimed_instances(seen: Observation) -> list[Instance]:
     """Return the live instances of our fleet without a claim."""
     known = {lifecycle.instance_id(claim) for claim in seen.claims}
-    living = (i for i in seen.instances if i.id not in known and not i.is_going)
+    living = (i for i in seen.instances if i.id not in known and not i.is_terminating)
     return sorted(living, key=lambda i: i.id)
 
 
@@ -155,7 +159,7 @@ def _taint_nodes(effects: Effects, leaving: Sequence[tuple[NodeClaim, Node]]) ->
             facts = {"since": str(claim.metadata.deletion_timestamp)}
             intent = effects.intent(Verb.TAINT, node.name, facts, reason=_termination_reason(claim))
             taints.append(([intent], partial(effects.world.cluster.taint, node.name)))
-    effects.execute_all(taints, BRIEFLY_S)
+    effects.execute_all(taints, SHORT_WAIT_S)
 
 
 def _is_tainted(node: Node) -> bool:
@@ -175,7 +179,7 @@ def _drain_nodes(
             drains[claim.name] = intent
     if drains:
         effects.begin(list(drains.values()))
-    pods = Pods.of(seen.snapshot.pods).by_node if leaving else {}
+    pods = Pods.from_tuple(seen.snapshot.pods).by_node if leaving else {}
     empty, ended, noted = [], [], list[NodeClaim]()
     for claim, instance, node in leaving:
         left = 0 if node is None else _drain_node(world, claim, node, seen)
@@ -257,7 +261,7 @@ def _forget_claims(effects: Effects, gone: Sequence[tuple[NodeClaim, Node | None
         if node is not None:
             intent = effects.intent(Verb.DELETE_NODE, node.name, reason=_termination_reason(claim))
             deletions.append(([intent], partial(world.cluster.delete_node, node.name)))
-    deleted = iter(effects.execute_all(deletions, BRIEFLY_S))
+    deleted = iter(effects.execute_all(deletions, SHORT_WAIT_S))
     forgotten = [claim.name for claim, node in gone if node is None or next(deleted)]
     reasons = dict.fromkeys(forgotten, "the instance is gone")
     if reasons:

@@ -18,7 +18,7 @@ from reconciler.model.errors import LeaseLostError, ReconcilerError
 from reconciler.model.karpenter.labels import NODECLAIM
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
-from reconciler.ports.calls import BRIEFLY_S
+from reconciler.ports.calls import SHORT_WAIT_S
 from reconciler.ports.cloud import Instance
 from reconciler.ports.journal import Verb
 from reconciler.ports.progress import EventKind
@@ -39,7 +39,7 @@ def tag_joined_instances(effects: Effects, seen: Observation) -> int:
         (claim, instance)
         for claim in seen.claims
         if _needs_tags(claim) and (instance := seen.instance_of(claim)) is not None
-        if not instance.is_going
+        if not instance.is_terminating
     ]
     done, calls = [], []
     for claim, instance in untagged[:TAGGED_PER_PASS_MAX]:
@@ -50,7 +50,7 @@ def tag_joined_instances(effects: Effects, seen: Observation) -> int:
             calls.append((claim, tag))
     first, rest = calls[:1], calls[1:]
     for batch in (first, rest):
-        tagged = effects.execute_all([tag for _, tag in batch], BRIEFLY_S)
+        tagged = effects.execute_all([tag for _, tag in batch], SHORT_WAIT_S)
         done += [
             _mark_tagged(claim)
             for (claim, _), is_done in zip(batch, tagged, strict=True)

@@ -80,7 +80,7 @@ def changes_of(inputs: Inputs, drift: Iterable[Drift]) -> tuple[PlannedChange, .
 
     base = [o for o in inputs.base if o.get("kind") not in _FILES]
     base = [o for o in base if every or o.get("kind") in _OURS]
-    found = diff.changes(base, [r.data for r in resources], place=place)
+    found = diff.object_changes(base, [r.data for r in resources], place=place)
     drifted = list(drift)
     objects = tuple(_planned_change(change, inputs.fleet, drifted) for change in found)
     return (*objects, *_file_changes(inputs, drifted))

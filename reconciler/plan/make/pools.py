@@ -13,7 +13,7 @@ import msgspec
 from reconciler.catalog.adjusted.preference import (
     ANNOTATION,
     Preference,
-    adjustment_text,
+    format_percent_adjustment,
     is_valid_adjustment,
     overlay_name,
     overlay_of,
@@ -80,7 +80,7 @@ def _preference_problem(preference: Preference, *, is_taken: bool) -> str:
         return "duplicate number"
     if preference.number > _WEIGHT_MAX:
         return f"the number must be at most {_WEIGHT_MAX}"
-    if not is_valid_adjustment(adjustment_text(preference.adjustment)):
+    if not is_valid_adjustment(format_percent_adjustment(preference.adjustment)):
         return "the adjustment must not be 0% or below -100%"
     return ""
 
@@ -91,7 +91,7 @@ def _rejected_preference(pool: str, why: str) -> PlanFinding:
 
 
 def _rounding_findings(preference: Preference) -> Iterator[PlanFinding]:
-    text = adjustment_text(preference.adjustment)
+    text = format_percent_adjustment(preference.adjustment)
     if float(text.removesuffix("%")) != preference.adjustment:
         yield PlanFinding(
             severity="info",

@@ -9,7 +9,7 @@ from reconciler.adapters.simulated.conditions import SimulatedClock
 
 
 @pytest.fixture(autouse=True)
-def _impatient(impatient: None) -> None:
+def _impatient(without_retry_pauses: None) -> None:
     """Disable the retry delays of botocore."""
 
 

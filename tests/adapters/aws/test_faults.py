@@ -37,10 +37,10 @@ from reconciler.model.karpenter.nodeclass import (
     SelectorTerm,
 )
 from reconciler.model.settings import ClusterKind
-from reconciler.ports.cloud import LaunchAnswer, Leftover
+from reconciler.ports.cloud import LaunchAnswer, UnusedResource
 from tests.adapters.aws.test_events import SPOT
 from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_launch, a_type
-from tests.examples import in_turn
+from tests.examples import rotate
 
 pytestmark = pytest.mark.usefixtures("tireless")
 
@@ -225,7 +225,7 @@ def drop_template(s: Site) -> None:
     made = s.client("ec2").create_launch_template(
         LaunchTemplateName=name, LaunchTemplateData={"ImageId": "ami-0000000000000a64d"}
     )["LaunchTemplate"]
-    s.compute().unused_resources.delete(Leftover(TEMPLATE, name, made["LaunchTemplateId"]))
+    s.compute().unused_resources.delete(UnusedResource(TEMPLATE, name, made["LaunchTemplateId"]))
     assert not s.cloud._account.has_template(name)
 
 
@@ -233,7 +233,7 @@ def drop_profile(s: Site) -> None:
     name, iam = f"idle-{next(NUMBERS)}", s.client("iam")
     iam.create_instance_profile(InstanceProfileName=name)
     iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName="nodes")
-    s.compute().unused_resources.delete(Leftover(PROFILE, name, roles=("nodes",)))
+    s.compute().unused_resources.delete(UnusedResource(PROFILE, name, roles=("nodes",)))
 
 
 def poll_queue(s: Site) -> None:
@@ -355,7 +355,7 @@ def test_a_fault_is_retried_or_reported_with_its_call(site: Site, name: str, cou
     for fault in Fault:
         if name != MOTO_FAILS or not fault.takes_effect:
             turn = list(ACTS).index(name) + list(Fault).index(fault)
-            for times in in_turn(turn, ONCE_THRICE_FOR_EVER)[:count]:
+            for times in rotate(turn, ONCE_THRICE_FOR_EVER)[:count]:
                 try_with(site, act, name, fault, times)
 
 

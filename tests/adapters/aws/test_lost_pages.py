@@ -23,7 +23,7 @@ from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudE
 from reconciler.model.settings import ClusterKind
 from reconciler.ports.cloud import LaunchAnswer
 from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_launch, a_type
-from tests.examples import in_turn
+from tests.examples import rotate
 
 pytestmark = pytest.mark.usefixtures("tireless")
 
@@ -166,7 +166,7 @@ def test_a_list_is_complete_or_an_error(site: Site, name: str, count: int) -> No
     assert read(site) == whole, "pages make the same list"
     for fault in FAULTS:
         turn = list(READS).index(name) + list(Fault).index(fault)
-        for times in in_turn(turn, ONCE_THRICE_FOR_EVER)[:count]:
+        for times in rotate(turn, ONCE_THRICE_FOR_EVER)[:count]:
             site.cloud.faults.add(call.partition(":")[2], fault, times=times, skip=1)
             got, error = outcome(lambda: read(site))
             site.cloud.faults.clear()

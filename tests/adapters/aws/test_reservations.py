@@ -18,7 +18,7 @@ from reconciler.model.settings import FeatureGate
 from reconciler.ports.cloud import Launch, LaunchAnswer, LaunchOption
 from tests.adapters.aws.test_lost_pages import assert_addressed, outcome
 from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_launch
-from tests.examples import in_turn
+from tests.examples import rotate
 
 CALL = "DescribeCapacityReservations"
 OWNER = "123456789012"
@@ -153,7 +153,7 @@ def test_a_block_expires_forty_minutes_before_its_end(
             marks=pytest.mark.exhaustive if number else (),
         )
         for turn, fault in enumerate(f for f in Fault if not f.takes_effect)
-        for number, times in enumerate(in_turn(turn, (1, 3, None)))
+        for number, times in enumerate(rotate(turn, (1, 3, None)))
     ],
 )
 @pytest.mark.parametrize("term", [{"id": "cr-1"}, {"tags": {"team": "web"}}], ids=["id", "tags"])

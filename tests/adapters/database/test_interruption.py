@@ -13,7 +13,7 @@ from reconciler.adapters.database.maintenance import export_lines
 from reconciler.adapters.database.state import DatabaseState
 from reconciler.model.errors import StateError
 from reconciler.plan.explain.answer import Decision
-from reconciler.ports.journal import Ended, Outcome
+from reconciler.ports.journal import IntentOutcome, Outcome
 from reconciler.ports.state import CommandPhase
 from tests.contracts.records import (
     NOW,
@@ -38,7 +38,7 @@ WRITES: dict[str, Callable[[DatabaseState], None]] = {
         [an_unavailable(until=after(999)), an_unavailable("b")]
     ),
     "begin": lambda s: s.journal.begin([an_intent("i1"), an_intent("i2")]),
-    "finish": lambda s: s.journal.finish([Ended("i0", Outcome.SUCCEEDED)], NOW),
+    "finish": lambda s: s.journal.finish([IntentOutcome("i0", Outcome.SUCCEEDED)], NOW),
     "shelf.write": lambda s: s.shelf.write("cluster", b"new"),
     "put_decisions": lambda s: s.history.put_decisions(
         "p", NOW, [Decision(kind="Pod", name="a/b", code="c", message="new")]

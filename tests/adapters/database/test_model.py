@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 
 from reconciler.adapters.database.state import DatabaseState
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.ports.journal import Ended, JournalEntry, Outcome
+from reconciler.ports.journal import IntentOutcome, JournalEntry, Outcome
 from reconciler.ports.state import CommandPhase, RunningCommand, Unavailable
 from tests.contracts.records import NOW, a_claim, a_command, an_intent, an_unavailable
 from tests.examples import examples
@@ -88,7 +88,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=begun, outcome=st.sampled_from(Outcome), message=TEXTS)
     def finish(self, name: str, outcome: Outcome, message: str) -> None:
-        self.state.journal.finish([Ended(name, outcome, message)], NOW)
+        self.state.journal.finish([IntentOutcome(name, outcome, message)], NOW)
         entry = self.journal[name]
         self.journal[name] = JournalEntry(
             entry.sequence, entry.intent, outcome, NOW, message.replace("\0", "\ufffd")

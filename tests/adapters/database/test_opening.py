@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from reconciler.model.errors import StateError
-from reconciler.ports.journal import Ended, Outcome
+from reconciler.ports.journal import IntentOutcome, Outcome
 from tests.contracts.records import NOW, a_claim, an_intent
 from tests.postgres import a_database
 from tests.states import open_state
@@ -89,7 +89,7 @@ def test_threads_may_share_a_state(tmp_path: Path) -> None:
         def work(n: int) -> None:
             state.journal.begin([an_intent(f"i{n}")])
             state.store.put_node_claims([a_claim(f"c{n}")])
-            state.journal.finish([Ended(f"i{n}", Outcome.SUCCEEDED)], NOW)
+            state.journal.finish([IntentOutcome(f"i{n}", Outcome.SUCCEEDED)], NOW)
 
         list(pool.map(work, range(60)))
         assert state.store.serial() == 60

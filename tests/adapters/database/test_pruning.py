@@ -15,7 +15,7 @@ from reconciler.adapters.database.pruning import Tally
 from reconciler.adapters.database.state import DatabaseState
 from reconciler.model.history import Move, Rollout
 from reconciler.plan.explain.answer import Decision
-from reconciler.ports.journal import Ended, Outcome, Verb
+from reconciler.ports.journal import IntentOutcome, Outcome, Verb
 from reconciler.ports.state import CommandPhase
 from tests.adapters.database.test_crash import running
 from tests.contracts.records import (
@@ -53,7 +53,7 @@ def pruned(state: DatabaseState, *needed: str) -> dict[str, int]:
 def effect(state: DatabaseState, name: str, at: object, **fields: object) -> None:
     """Record an effect that succeeded at once."""
     state.journal.begin([an_intent(name, at=at, **fields)])
-    state.journal.finish([Ended(name, Outcome.SUCCEEDED)], at)  # type: ignore[arg-type]
+    state.journal.finish([IntentOutcome(name, Outcome.SUCCEEDED)], at)  # type: ignore[arg-type]
 
 
 def active(state: DatabaseState) -> None:
@@ -71,7 +71,7 @@ def test_old_settled_intents_are_pruned_with_their_outcomes(
     for name, at in (("old", OLD), ("young", RECENT)):
         effect(state, name, at, verb=Verb.DRAIN, target="node")
     effect(state, "again", OLD, verb=Verb.TAINT)
-    state.journal.finish([Ended("again", Outcome.FAILED)], RECENT)
+    state.journal.finish([IntentOutcome("again", Outcome.FAILED)], RECENT)
     active(state)
     assert pruned(state) == {"effects": 1}
     assert names(state) == {"young", "again"}
@@ -254,7 +254,7 @@ def test_a_killed_pruning_removed_everything_or_nothing(tmp_path: Path, wait_s: 
         ids = [f"e{n}" for n in range(300)]
         state.journal.begin([an_intent(i, at=OLD, verb=Verb.TAINT, target=i) for i in ids])
         for name in ids[:250]:
-            state.journal.finish([Ended(name, Outcome.SUCCEEDED)], OLD)
+            state.journal.finish([IntentOutcome(name, Outcome.SUCCEEDED)], OLD)
         active(state)
     with running(PRUNER, tmp_path) as process:
         assert process.stdout is not None

@@ -142,7 +142,7 @@ class Kube:
             key = (kind.group, kind.resource, meta.get("namespace", ""), meta["name"])
             known = key in self.objects
             self.objects[key] = item
-            self._tell("MODIFIED" if known else "ADDED", item)
+            self._send_event("MODIFIED" if known else "ADDED", item)
             return item
 
     def of(self, resource: str) -> dict[str, Object]:
@@ -403,15 +403,15 @@ class Kube:
     def _touch(self, item: Object) -> None:
         self._version += 1
         item["metadata"]["resourceVersion"] = str(self._version)
-        self._tell("MODIFIED", item)
+        self._send_event("MODIFIED", item)
 
     def _remove(self, key: tuple[str, str, str, str]) -> None:
         item = self.objects.pop(key)
         self._version += 1
         item["metadata"]["resourceVersion"] = str(self._version)
-        self._tell("DELETED", item)
+        self._send_event("DELETED", item)
 
-    def _tell(self, what: str, item: Object) -> None:
+    def _send_event(self, what: str, item: Object) -> None:
         kind = next(k for k in KINDS.values() if k.kind == item["kind"])
         line = json.dumps({"type": what, "object": item}).encode() + b"\n"
         with self.news:

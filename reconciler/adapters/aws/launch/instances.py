@@ -174,8 +174,8 @@ class Launcher:
         others terminated. If none is alive, the terminated ones are returned.
         """
         token = batch[0].token
-        found = sorted(self._find([token]), key=lambda i: (i.is_going, i.launched_at, i.id))
-        living = [instance for instance in found if not instance.is_going]
+        found = sorted(self._find([token]), key=lambda i: (i.is_terminating, i.launched_at, i.id))
+        living = [instance for instance in found if not instance.is_terminating]
         surplus = [instance.id for instance in living[len(batch) :]]
         if surplus:
             _LOG.warning("intent %s has %d instances: terminating %s", token, len(living), surplus)

@@ -25,7 +25,7 @@ from reconciler.adapters.aws.tags import CLUSTER, as_map, owner_of
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.ports.clock import Clock
-from reconciler.ports.cloud import Leftover
+from reconciler.ports.cloud import UnusedResource
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.client import EC2Client
@@ -53,8 +53,8 @@ _ATTEMPTS: Final = 5
 _GONE: Final = (Failure.NOT_FOUND, Failure.TEMPLATE_NOT_FOUND)
 
 
-class AwsLeftovers:
-    """The port ``Leftovers``, for one fleet in one region.
+class AwsUnusedResources:
+    """The port ``UnusedResources``, for one fleet in one region.
 
     It limits the rate of its checks, so it can be called in every pass.
     """
@@ -74,28 +74,28 @@ class AwsLeftovers:
         self._templates = templates
         self._checked_at: dict[str, datetime] = {}
 
-    def find_unused(self, classes: Iterable[EC2NodeClass]) -> Sequence[Leftover]:
+    def find_unused(self, classes: Iterable[EC2NodeClass]) -> Sequence[UnusedResource]:
         """Return what can be deleted now, templates first, each by name.
 
         Raises:
             TransientCloudError, CloudError: AWS did not respond.
         """
         now = self._clock.now()
-        rows: list[Leftover] = []
+        rows: list[UnusedResource] = []
         if self._is_due(TEMPLATE, UNUSED_FOR, now):
             rows += self._idle_templates(now)
         if not is_imitated(self._settings) and self._is_due(PROFILE, PROFILES_EVERY, now):
             rows += self._idle_profiles(classes, now)
         return rows
 
-    def delete(self, leftover: Leftover) -> None:
+    def delete(self, resource: UnusedResource) -> None:
         """Delete it; it is not an error if it no longer exists."""
-        if leftover.kind == TEMPLATE:
-            self._templates.forget(leftover.name)
-            self._delete(self._ec2, "ec2", "delete_launch_template", LaunchTemplateId=leftover.id)
+        if resource.kind == TEMPLATE:
+            self._templates.forget(resource.name)
+            self._delete(self._ec2, "ec2", "delete_launch_template", LaunchTemplateId=resource.id)
             return
-        iam, name = self._connect("iam", _ATTEMPTS), leftover.name
-        for role in leftover.roles:
+        iam, name = self._connect("iam", _ATTEMPTS), resource.name
+        for role in resource.roles:
             self._delete(
                 iam,
                 "iam",
@@ -112,7 +112,7 @@ class AwsLeftovers:
         self._checked_at[kind] = now
         return True
 
-    def _idle_templates(self, now: datetime) -> list[Leftover]:
+    def _idle_templates(self, now: datetime) -> list[UnusedResource]:
         filters: list[FilterTypeDef] = [
             {"Name": f"tag:{CLUSTER}", "Values": [self._settings.cluster_name]}
         ]
@@ -127,9 +127,11 @@ class AwsLeftovers:
             and now - row["CreateTime"] >= UNUSED_FOR
         }
         idle = ids.keys() - self._templates.used_since(now - UNUSED_FOR)
-        return [Leftover(TEMPLATE, name, ids[name]) for name in sorted(idle)]
+        return [UnusedResource(TEMPLATE, name, ids[name]) for name in sorted(idle)]
 
-    def _idle_profiles(self, classes: Iterable[EC2NodeClass], now: datetime) -> Iterator[Leftover]:
+    def _idle_profiles(
+        self, classes: Iterable[EC2NodeClass], now: datetime
+    ) -> Iterator[UnusedResource]:
         wanted = {profile_name(c, self._settings) for c in classes}
         wanted |= {c.status.instance_profile for c in classes}
         ours = re.compile(re.escape(self._settings.cluster_name[:100]) + r"_[0-9a-f]{20}")
@@ -143,7 +145,7 @@ class AwsLeftovers:
             old = now - rows[name]["CreateDate"] >= PROFILE_AGE
             if old and ours.fullmatch(name) and self._is_idle(iam, rows[name]):
                 roles = tuple(role["RoleName"] for role in rows[name].get("Roles") or [])
-                yield Leftover(PROFILE, name, roles=roles)
+                yield UnusedResource(PROFILE, name, roles=roles)
 
     def _is_idle(self, iam: IAMClient, row: InstanceProfileTypeDef) -> bool:
         """Return whether this fleet created a profile, and no instance of the account has it.

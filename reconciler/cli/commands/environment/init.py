@@ -101,7 +101,7 @@ def run(request: InitRequest) -> int:
     from reconciler.cli.initialization.writing import write_new_files
 
     folder = _target_folder(request)
-    _expect_new(folder)
+    _expect_no_fleet(folder)
     origin = _read_origin(request)
     if origin is not None and not origin.found.of_kind("NodePool", "EC2NodeClass"):
         raise _nothing_found_error(request, origin)
@@ -121,7 +121,7 @@ def run(request: InitRequest) -> int:
         ci = pipelines.detect_ci(repository)
         choices.append(f"CI service {ci}: assumed; set it with --ci")
     new, other_files, advice = _new_files(folder, repository, files, ci)
-    _expect_absent([f for f in new if f.path in {file.path for file in files}])
+    _expect_no_files([f for f in new if f.path in {file.path for file in files}])
     findings = _validate_files(folder, files)
     write_new_files(new)
     is_valid = not any(d.severity == "error" for d in findings)
@@ -167,7 +167,7 @@ def _is_inside(source: str | None, folder: str) -> bool:
     return below == above or below.startswith(above.rstrip(os.sep) + os.sep)
 
 
-def _expect_new(folder: str) -> None:
+def _expect_no_fleet(folder: str) -> None:
     """Refuse a folder that is already a fleet, before anything is asked or read.
 
     Raises:
@@ -300,7 +300,7 @@ def _new_files(
     return new, names, advice
 
 
-def _expect_absent(files: Sequence[NewFile]) -> None:
+def _expect_no_files(files: Sequence[NewFile]) -> None:
     from reconciler.cli.initialization.writing import existing_files
     from reconciler.model.errors import UsageError
     from reconciler.plan.render.wording import format_list
