@@ -146,7 +146,7 @@ class Catalog:
         del facts
         return self
 
-    def why_not(self, name: str) -> str | None:
+    def launch_rejection(self, name: str) -> str | None:
         """Return why a type can never be launched, or None."""
         del name
         return None
@@ -180,7 +180,7 @@ class BundledCatalog(Catalog):
         warnings: tuple[str, ...] = (),
     ) -> None:
         pricing = pricing or None
-        origin, pricer = PriceOrigin("bundled", _published(header)), None
+        origin, pricer = PriceOrigin("bundled", _publication_time(header)), None
         key = f"{header.digest} {region} {facts}"
         if pricing is not None:
             from reconciler.catalog.aws.prices import Pricer
@@ -202,14 +202,16 @@ class BundledCatalog(Catalog):
         self.pricing: Final = pricing
         self._descriptions = (source, notes, warnings)
         self._facts = facts
-        self._resolve: Callable[[ClassFacts], BundledCatalog] = lru_cache(RESOLVED_MAX)(self._made)
+        self._resolve: Callable[[ClassFacts], BundledCatalog] = lru_cache(RESOLVED_MAX)(
+            self._resolved_for
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the catalog: what it is built from, without the bundled data."""
         source, notes, warnings = self._descriptions
         data = None if self._bundle is _load()[1] else self.data
         described = {"source": source, "notes": notes, "warnings": warnings}
-        return _restored, (data, self.region, self._facts, self.pricing, described)
+        return _restore, (data, self.region, self._facts, self.pricing, described)
 
     @property
     def data(self) -> tuple[Header, Bundle]:
@@ -217,17 +219,17 @@ class BundledCatalog(Catalog):
         return self._header, self._bundle
 
     @property
-    def published(self) -> PriceOrigin:
+    def price_origin(self) -> PriceOrigin:
         """The source of the data's on-demand prices."""
         if self._rows.prices_are_estimated:
             return PriceOrigin("estimate")
-        return PriceOrigin("bundled", _published(self._header))
+        return PriceOrigin("bundled", _publication_time(self._header))
 
     def for_node_class(self, facts: ClassFacts) -> Catalog:
         """Return the types resolved for a node class, cached for facts in use."""
         return self if facts == self._facts else self._resolve(facts)
 
-    def _made(self, facts: ClassFacts) -> BundledCatalog:
+    def _resolved_for(self, facts: ClassFacts) -> BundledCatalog:
         if facts == self._facts:
             return self
         source, notes, warnings = self._descriptions
@@ -244,7 +246,7 @@ class BundledCatalog(Catalog):
         made._resolve = self._resolve
         return made
 
-    def why_not(self, name: str) -> str | None:
+    def launch_rejection(self, name: str) -> str | None:
         """Return why a type can never be launched, or None."""
         return self._refusals.get(name)
 
@@ -253,7 +255,7 @@ class BundledCatalog(Catalog):
         return self._rows.refusals
 
 
-def _restored(
+def _restore(
     data: tuple[Header, Bundle] | None,
     region: str,
     facts: ClassFacts,
@@ -263,7 +265,7 @@ def _restored(
     return BundledCatalog(*(data or _load()), region, facts, pricing=pricing, **described)
 
 
-def _published(header: Header) -> datetime | None:
+def _publication_time(header: Header) -> datetime | None:
     """Return the publication time of the data's on-demand price list."""
     text = header.priced_at or header.version
     try:
@@ -305,7 +307,7 @@ def bundled_regions() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=8)
-def bundled(region: str = "us-east-1", facts: ClassFacts = DEFAULT_FACTS) -> Catalog:
+def bundled_catalog(region: str = "us-east-1", facts: ClassFacts = DEFAULT_FACTS) -> Catalog:
     """Return the bundled AWS catalog of a region, for a node class with default settings.
 
     Raises:

@@ -41,7 +41,7 @@ class ImageFamily(msgspec.Struct, frozen=True):
         return self.windows_build is not None
 
 
-def _windows(build: str) -> ImageFamily:
+def _windows_family(build: str) -> ImageFamily:
     return ImageFamily(
         eni_density=False,
         eni_overhead=False,
@@ -56,9 +56,9 @@ FAMILIES: Final = {
     "AL2023": ImageFamily(),
     "Bottlerocket": ImageFamily(pods_per_core=False, eni_overhead=False, device="/dev/xvdb"),
     "Custom": ImageFamily(device=None),
-    "Windows2019": _windows("10.0.17763"),
-    "Windows2022": _windows("10.0.20348"),
-    "Windows2025": _windows("10.0.26100"),
+    "Windows2019": _windows_family("10.0.17763"),
+    "Windows2022": _windows_family("10.0.20348"),
+    "Windows2025": _windows_family("10.0.26100"),
 }
 
 
@@ -169,11 +169,11 @@ def class_facts(
     group = placement_group_of(node_class, settings)
     return ClassFacts(
         family=node_class.ami_family,
-        max_pods=_count(kubelet.get("maxPods")),
-        pods_per_core=_count(kubelet.get("podsPerCore")),
-        kube_reserved=_texts(kubelet.get("kubeReserved")),
-        system_reserved=_texts(kubelet.get("systemReserved")),
-        eviction_hard=_texts(kubelet.get("evictionHard")),
+        max_pods=_integer_or_none(kubelet.get("maxPods")),
+        pods_per_core=_integer_or_none(kubelet.get("podsPerCore")),
+        kube_reserved=_sorted_items(kubelet.get("kubeReserved")),
+        system_reserved=_sorted_items(kubelet.get("systemReserved")),
+        eviction_hard=_sorted_items(kubelet.get("evictionHard")),
         volumes=tuple(map(_volume, spec.block_device_mappings)),
         raid0=spec.instance_store_policy == "RAID0",
         interfaces=tuple(
@@ -201,10 +201,10 @@ def _kubelet_problem(kubelet: Mapping[str, object]) -> str | None:
     """Return why the kubelet settings cannot be evaluated, or None."""
     for name in ("maxPods", "podsPerCore"):
         value = kubelet.get(name)
-        if value is not None and _count(value) is None:
+        if value is not None and _integer_or_none(value) is None:
             return f"spec.kubelet.{name} is not a number: {quoted(value)}"
     for name in ("kubeReserved", "systemReserved", "evictionHard"):
-        for key, text in _texts(kubelet.get(name)):
+        for key, text in _sorted_items(kubelet.get(name)):
             if not _is_amount(text, share=name == "evictionHard"):
                 return f"spec.kubelet.{name}.{key} is not a quantity: {quoted(text)}"
     return None
@@ -234,11 +234,11 @@ def _reservations(node_class: EC2NodeClass) -> tuple[Reservation, ...]:
     )
 
 
-def _count(value: object) -> int | None:
+def _integer_or_none(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _texts(value: object) -> Texts:
+def _sorted_items(value: object) -> Texts:
     items = value.items() if isinstance(value, dict) else ()
     return tuple(sorted((str(key), str(text)) for key, text in items))
 

@@ -70,7 +70,7 @@ def read_catalog(content: bytes, source: str) -> Catalog:
     """
     types = _decode(content, source)
     try:
-        _check(types)
+        _check_types(types)
     except ValueError as error:
         raise UnreadableError(str(error), where=source, remedy=_REMEDY) from None
     digest = sha256(content).hexdigest()
@@ -80,7 +80,7 @@ def read_catalog(content: bytes, source: str) -> Catalog:
         digest=digest,
         source=source,
         well_known=WELL_KNOWN | _label_keys(types),
-        notes=tuple(_repeated(types)),
+        notes=tuple(_duplicate_notes(types)),
     )
 
 
@@ -105,7 +105,7 @@ def _position(content: bytes, message: str) -> str:
     return f"{line}:{column}"
 
 
-def _check(types: Iterable[_Type]) -> None:
+def _check_types(types: Iterable[_Type]) -> None:
     """Check what the field types cannot express.
 
     Raises:
@@ -122,7 +122,7 @@ def _check(types: Iterable[_Type]) -> None:
                 _check_requirements(offering.requirements, place)
 
 
-def _repeated(types: Iterable[_Type]) -> list[str]:
+def _duplicate_notes(types: Iterable[_Type]) -> list[str]:
     """Return a note for each duplicate name, which Karpenter's providers allow."""
     counts = Counter(kind.name for kind in types)
     return [
@@ -135,7 +135,7 @@ def _repeated(types: Iterable[_Type]) -> list[str]:
 def _check_quantities(texts: Quantities, path: str) -> None:
     for name, text in texts.items():
         try:
-            amount = _amount(text)
+            amount = _parse_amount(text)
         except ValueError as error:
             raise ValueError(f"{path}.{name}: {error}") from None
         if amount < 0:
@@ -152,7 +152,7 @@ def _check_requirements(items: tuple[_Requirement, ...], path: str) -> None:
             raise ValueError(f"{path}[{index}].values: {error}") from None
 
 
-def _amount(text: str | float) -> int:
+def _parse_amount(text: str | float) -> int:
     return parse_quantity(text if isinstance(text, str) else repr(text))
 
 
@@ -201,22 +201,24 @@ class FileRows:
                 known = column[index]
                 column[index] = item if known is None else item.intersection(known)
             for name, amount in _allocatable(kind).items():
-                _fill(allocatable, name, index, amount, count)
+                _set_cell(allocatable, name, index, amount, count)
             for name, amount in _resources(kind.capacity).items():
-                _fill(capacity, name, index, amount, count)
+                _set_cell(capacity, name, index, amount, count)
             for offering in kind.offerings:
-                _append(offerings, index, offering)
+                _append_offering(offerings, index, offering)
         return Columns(self.names, requirements, allocatable, capacity, offerings)
 
 
-def _fill(columns: dict[str, list[int]], name: str, index: int, amount: int, count: int) -> None:
+def _set_cell(
+    columns: dict[str, list[int]], name: str, index: int, amount: int, count: int
+) -> None:
     column = columns.get(name)
     if column is None:
         column = columns[name] = [0] * count
     column[index] = amount
 
 
-def _append(columns: OfferingColumns, index: int, offering: _Offering) -> None:
+def _append_offering(columns: OfferingColumns, index: int, offering: _Offering) -> None:
     if offering.requirements or offering.reservation_id:
         append_offerings(columns, index, (_offering(offering),))
         return
@@ -229,16 +231,16 @@ def _append(columns: OfferingColumns, index: int, offering: _Offering) -> None:
 
 
 def _resources(texts: Quantities) -> Resources:
-    return {name: _amount(text) for name, text in texts.items()}
+    return {name: _parse_amount(text) for name, text in texts.items()}
 
 
 def _allocatable(kind: _Type) -> Resources:
     overhead = kind.overhead
     amounts = {
-        name: _amount(text) - (_amount(overhead[name]) if name in overhead else 0)
+        name: _parse_amount(text) - (_parse_amount(overhead[name]) if name in overhead else 0)
         for name, text in kind.capacity.items()
     }
-    pages = sum(_amount(v) for name, v in kind.capacity.items() if name.startswith(HUGEPAGES))
+    pages = sum(_parse_amount(v) for name, v in kind.capacity.items() if name.startswith(HUGEPAGES))
     if pages and MEMORY in amounts:
         amounts[MEMORY] = max(amounts[MEMORY] - pages, 0)
     return amounts

@@ -179,7 +179,7 @@ def _spot_prices(kind: InstanceType) -> dict[str, float] | None:
 
 
 def locked_catalog(catalog: BundledCatalog, types: FactSource, bundled: Header) -> LockedCatalog:
-    """Return the lock entry of the catalog as a whole."""
+    """Return the lock entry of the complete catalog."""
     pricing = catalog.pricing
     published = catalog.price_origin
     on_demand = FactSource(source=published.source, at=published.at)

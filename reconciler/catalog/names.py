@@ -21,29 +21,29 @@ from reconciler.source.objects import Entry
 from reconciler.source.schema import value_at
 
 _FAMILY: Final = "karpenter.k8s.aws/instance-family"
-_WHAT: Final = {
+_NAME_LABELS: Final = {
     INSTANCE_TYPE: ("unknown-instance-type", "instance type"),
     _FAMILY: ("unknown-instance-family", "instance family"),
     ZONE: ("unknown-zone", "zone"),
     ZONE_ID: ("unknown-zone", "zone id"),
 }
-_AT: Final[Mapping[str, Pointer]] = {
+_REQUIREMENT_PATHS: Final[Mapping[str, Pointer]] = {
     "NodePool": ("spec", "template", "spec", "requirements"),
     "NodeClaim": ("spec", "requirements"),
     "NodeOverlay": ("spec", "requirements"),
 }
-_GROUP: Final[Mapping[str, Pointer]] = {
+_GROUP_PATHS: Final[Mapping[str, Pointer]] = {
     "NodePool": ("spec", "template", "spec", "nodeClassRef", "group"),
     "NodeClaim": ("spec", "nodeClassRef", "group"),
 }
 _AWS: Final = "karpenter.k8s.aws"
 _ZONE: Final = re.compile(r"(?P<region>[a-z]{2,4}(?:-[a-z]+)+-\d)(?P<rest>.*)", re.ASCII)
-_LIKE: Final = 0.7
+_SIMILARITY_MIN: Final = 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class KnownNames:
-    """What the catalog knows: names by the label that has them, and the zones of each region.
+    """The names in the catalog: by the label that has them, and the zones of each region.
 
     ``as_of`` is the version of the catalog.
     """
@@ -83,17 +83,17 @@ _LABEL_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
 
 def unknown_label_values(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Finding]]:
     """Yield a warning for each architecture or operating system that no instance type has."""
-    for entry, pointer, key, value in _named(entries, _LABEL_VALUES):
+    for entry, pointer, key, value in _requirement_values(entries, _LABEL_VALUES):
         known = _LABEL_VALUES[key]
         if value not in known:
             message = f"no instance type has the {key} {quoted(value)}"
-            hint = did_you_mean(value, known, f"known: {', '.join(known)}", _LIKE)
+            hint = did_you_mean(value, known, f"known: {', '.join(known)}", _SIMILARITY_MIN)
             yield entry, Finding("unknown-label-value", pointer, message, hint, Severity.WARNING)
 
 
-def named(entries: Sequence[Entry]) -> bool:
+def has_named_values(entries: Sequence[Entry]) -> bool:
     """Return whether a requirement names a type, a family or a zone of AWS."""
-    return any(True for _ in _named(entries, _WHAT))
+    return any(True for _ in _requirement_values(entries, _NAME_LABELS))
 
 
 def unknown_names(
@@ -104,27 +104,31 @@ def unknown_names(
     ``region`` is the region of the fleet if that is configured: a zone of another region is
     reported as well.
     """
-    for entry, pointer, key, value in _named(entries, _WHAT):
-        finding = _finding(names, region, pointer, key, value)
+    for entry, pointer, key, value in _requirement_values(entries, _NAME_LABELS):
+        finding = _unknown_name_finding(names, region, pointer, key, value)
         if finding is not None:
             yield entry, finding
 
 
-def _named(
+def _requirement_values(
     entries: Sequence[Entry], labels: Container[str]
 ) -> Iterator[tuple[Entry, Pointer, str, str]]:
     """Yield the values of requirements on some labels, each with its place."""
-    has_aws = any(entry.kind in _GROUP and _is_aws(entry) for entry in entries)
+    has_aws = any(entry.kind in _GROUP_PATHS and _is_aws(entry) for entry in entries)
     for entry in entries:
-        judged = _is_aws(entry) if entry.kind in _GROUP else entry.kind in _AT and has_aws
-        requirements = value_at(entry.data, _AT[entry.kind]) if judged else None
+        checked = (
+            _is_aws(entry)
+            if entry.kind in _GROUP_PATHS
+            else entry.kind in _REQUIREMENT_PATHS and has_aws
+        )
+        requirements = value_at(entry.data, _REQUIREMENT_PATHS[entry.kind]) if checked else None
         for index, requirement in enumerate(requirements if isinstance(requirements, list) else ()):
             for number, key, value in _values(requirement, labels):
-                yield entry, (*_AT[entry.kind], index, "values", number), key, value
+                yield entry, (*_REQUIREMENT_PATHS[entry.kind], index, "values", number), key, value
 
 
 def _is_aws(entry: Entry) -> bool:
-    return value_at(entry.data, _GROUP[entry.kind]) in (None, _AWS)
+    return value_at(entry.data, _GROUP_PATHS[entry.kind]) in (None, _AWS)
 
 
 def _values(requirement: object, labels: Container[str]) -> Iterator[tuple[int, str, str]]:
@@ -139,22 +143,22 @@ def _values(requirement: object, labels: Container[str]) -> Iterator[tuple[int, 
                 yield number, label, value
 
 
-def _finding(
+def _unknown_name_finding(
     names: KnownNames, region: str, pointer: Pointer, key: str, value: str
 ) -> Finding | None:
     known = names.values[key]
-    code, what = _WHAT[key]
+    code, what = _NAME_LABELS[key]
     if value in known:
-        return _elsewhere(names, region, pointer, key, value)
-    if key == ZONE and not _is_judged(value, names):
+        return _other_region_finding(names, region, pointer, key, value)
+    if key == ZONE and not _is_checked(value, names):
         return None
     message = f"{what} {quoted(value)} is not in the bundled catalog of {names.as_of}"
-    near = nearest(value, sorted(known), _LIKE)
+    near = nearest(value, sorted(known), _SIMILARITY_MIN)
     hint = f"did you mean {near}?" if near else "ignore this if AWS has added it since"
     return Finding(code, pointer, message, hint, Severity.WARNING)
 
 
-def _elsewhere(
+def _other_region_finding(
     names: KnownNames, region: str, pointer: Pointer, key: str, value: str
 ) -> Finding | None:
     """Return a finding on a zone of another region than that of the fleet."""
@@ -166,8 +170,8 @@ def _elsewhere(
     return Finding("zone-of-another-region", pointer, message, hint, Severity.WARNING)
 
 
-def _is_judged(zone: str, names: KnownNames) -> bool:
-    """Return whether the catalog would know the zone: local zones and other partitions not."""
+def _is_checked(zone: str, names: KnownNames) -> bool:
+    """Return whether the catalog should have the zone: not if local or of another partition."""
     match = _ZONE.fullmatch(zone)
     if match is None:
         return True

@@ -39,7 +39,7 @@ REGIONS: Final = frozenset({
 })  # fmt: skip
 """The regions of all partitions."""
 
-_LIKE: Final = 0.7
+_SIMILARITY_MIN: Final = 0.7
 _SETTINGS: Final[tuple[Pointer, ...]] = (
     ("aws", "region"),
     ("priceBook", "rules", "*", "regions", "*"),
@@ -52,16 +52,19 @@ _SETTINGS: Final[tuple[Pointer, ...]] = (
 def unknown_regions(config: object) -> Iterator[Finding]:
     """Yield a warning for each region in the data of ``reconciler.yaml`` that AWS does not have."""
     for setting in _SETTINGS:
-        for pointer, region in _named(config, setting, ()):
+        for pointer, region in _strings_at(config, setting, ()):
             if region not in REGIONS:
                 message = f"region {quoted(region)} is not known"
                 hint = did_you_mean(
-                    region, sorted(REGIONS), "ignore this if AWS has added it since", _LIKE
+                    region,
+                    sorted(REGIONS),
+                    "ignore this if AWS has added it since",
+                    _SIMILARITY_MIN,
                 )
                 yield Finding("unknown-region", pointer, message, hint, Severity.WARNING)
 
 
-def _named(data: object, steps: Pointer, above: Pointer) -> Iterator[tuple[Pointer, str]]:
+def _strings_at(data: object, steps: Pointer, above: Pointer) -> Iterator[tuple[Pointer, str]]:
     """Yield the strings at a path, each with its place."""
     if not steps:
         if isinstance(data, str):
@@ -70,6 +73,6 @@ def _named(data: object, steps: Pointer, above: Pointer) -> Iterator[tuple[Point
     step, *rest = steps
     if step == "*":
         for index, item in enumerate(data if isinstance(data, list) else ()):
-            yield from _named(item, tuple(rest), (*above, index))
+            yield from _strings_at(item, tuple(rest), (*above, index))
     elif isinstance(data, dict) and step in data:
-        yield from _named(data[step], tuple(rest), (*above, step))
+        yield from _strings_at(data[step], tuple(rest), (*above, step))

@@ -21,7 +21,7 @@ from reconciler.model.karpenter.labels import CAPACITY_TYPE, RESERVATION_ID, RES
 from reconciler.model.karpenter.requirements import Requirement, Requirements, requirement
 from reconciler.model.resources import Resources, largest
 
-_FAR = float("inf")
+_INFINITY = float("inf")
 _ANSWERS_MAX = 4096
 """The maximum number of answers of one kind that a table keeps."""
 _DENSE: Final = 5
@@ -47,12 +47,12 @@ def bits(indices: Iterable[int]) -> int:
     return mask
 
 
-def where(flags: Iterable[bool]) -> int:
+def mask_of_flags(flags: Iterable[bool]) -> int:
     """Return the set of the positions at which ``flags`` is true."""
     return int("".join(["1" if flag else "0" for flag in flags])[::-1] or "0", 2)
 
 
-def any_of(masks: Iterable[int]) -> int:
+def union_of(masks: Iterable[int]) -> int:
     """Return the members of any of these sets."""
     found = 0
     for mask in masks:
@@ -63,13 +63,13 @@ def any_of(masks: Iterable[int]) -> int:
 def indices(mask: int) -> list[int]:
     """Return the members of a set of bits, in order."""
     if mask.bit_count() * _DENSE <= mask.bit_length():
-        return list(members_of(mask))
+        return list(iterate_members(mask))
     digits = f"{mask:b}"[::-1].encode()
     return list(compress(range(len(digits)), digits.translate(_FLAGS)))
 
 
-def members_of(mask: int) -> Iterator[int]:
-    """Yield the members of a set of bits in order, for those who may need only the first."""
+def iterate_members(mask: int) -> Iterator[int]:
+    """Yield the members of a set of bits in order, for callers that may need only the first."""
     digits = f"{mask:b}"[::-1]
     at = digits.find("1")
     while at >= 0:
@@ -151,7 +151,7 @@ class _Label:
             for value in cell.values if not cell.complement else ():
                 self.values[value] = self.values.get(value, 0) | mask
 
-    def matching(self, wanted: Requirement) -> int:
+    def types_matching(self, wanted: Requirement) -> int:
         mask = self.undefined
         if wanted.complement:
             for value, types in self.values.items():
@@ -227,7 +227,7 @@ class TypeTable:
     def __len__(self) -> int:
         return len(self.names)
 
-    def chosen(self, order: Sequence[int]) -> ChosenTypes:
+    def select_types(self, order: Sequence[int]) -> ChosenTypes:
         """Return the types of these bits, in this order."""
         return ChosenTypes(self._types, order)
 
@@ -250,11 +250,11 @@ class TypeTable:
         if key not in self._labels:
             cells = self._columns.requirements.get(key)
             if cells is None and key in (ZONE, CAPACITY_TYPE):
-                cells = self._from_offerings(key)
+                cells = self._offering_values(key)
             self._labels[key] = None if cells is None else _Label(cells)
         return self._labels[key]
 
-    def _from_offerings(self, key: str) -> list[Requirement | None]:
+    def _offering_values(self, key: str) -> list[Requirement | None]:
         """Return the requirement that a type's available offerings imply."""
         offerings = self._columns.offerings
         column = offerings.zone if key == ZONE else offerings.capacity_type
@@ -271,7 +271,7 @@ class TypeTable:
         mask = self._matching.get(wanted)
         if mask is None:
             label = self._label(wanted.key)
-            mask = self.all if label is None else label.matching(wanted)
+            mask = self.all if label is None else label.types_matching(wanted)
             self._matching[wanted] = mask
         return mask
 
@@ -289,7 +289,7 @@ class TypeTable:
 
     # resources
 
-    def at_least(self, resource: str, amount: int) -> int:
+    def types_with_at_least(self, resource: str, amount: int) -> int:
         """Return the types whose allocatable ``resource`` is at least ``amount``."""
         if resource not in self._allocatable:
             column = self._columns.allocatable.get(resource)
@@ -299,16 +299,16 @@ class TypeTable:
             return self.all if amount <= 0 else 0
         return amounts.masks[bisect_left(amounts.thresholds, amount)]
 
-    def fitting_types(self, wanted: Mapping[str, int]) -> int:
-        """Return the usable types that offer ``wanted``."""
+    def fitting_types(self, requests: Mapping[str, int]) -> int:
+        """Return the usable types that offer ``requests``."""
         mask = self.usable
-        for resource, amount in wanted.items():
-            mask &= self.at_least(resource, amount)
+        for resource, amount in requests.items():
+            mask &= self.types_with_at_least(resource, amount)
         return mask
 
-    def most(self, resource: str, mask: int) -> int:
+    def most_allocatable(self, resource: str, mask: int) -> int:
         """Return the most allocatable ``resource`` of any type in ``mask``, 0 if there is none."""
-        self.at_least(resource, 0)
+        self.types_with_at_least(resource, 0)
         amounts = self._allocatable[resource]
         return amounts.largest(mask) if amounts is not None and mask else 0
 
@@ -338,7 +338,7 @@ class TypeTable:
         return largest(self._types[i].capacity for i in indices(mask))
 
     def least_allocatable(self, mask: int) -> Resources:
-        """Return what every type in ``mask`` offers at least."""
+        """Return the smallest allocatable amount of each resource among the types in ``mask``."""
         rows = indices(mask)
         return {
             name: min(column[i] for i in rows) for name, column in self._columns.allocatable.items()
@@ -419,23 +419,23 @@ class TypeTable:
         if known is None:
             if len(self._cheapest) >= _ANSWERS_MAX:
                 self._cheapest.clear()
-            first = next((i for i in self.by_price(offers) if mask >> i & 1), None)
-            known = self.prices(offers).get(first, _FAR) if first is not None else _FAR
+            first = next((i for i in self.order_by_price(offers) if mask >> i & 1), None)
+            known = self.prices(offers).get(first, _INFINITY) if first is not None else _INFINITY
             self._cheapest[offers, mask] = known
         return known
 
-    def first_by_price(
-        self, offers: tuple[OfferingClass, ...], mask: int, most: int
+    def cheapest_types(
+        self, offers: tuple[OfferingClass, ...], mask: int, limit: int
     ) -> tuple[int, ...]:
-        """Return at most ``most`` types of ``mask``, the cheapest among ``offers`` first."""
-        known = self._first.get((offers, mask, most))
+        """Return at most ``limit`` types of ``mask``, the cheapest among ``offers`` first."""
+        known = self._first.get((offers, mask, limit))
         if known is None:
             if len(self._first) >= _ANSWERS_MAX:
                 self._first.clear()
             digits = f"{mask:b}"[::-1]
             count = len(digits)
-            order = [i for i in self.by_price(offers) if i < count and digits[i] == "1"]
-            known = self._first[offers, mask, most] = tuple(order[:most])
+            order = [i for i in self.order_by_price(offers) if i < count and digits[i] == "1"]
+            known = self._first[offers, mask, limit] = tuple(order[:limit])
         return known
 
     def prices(self, offers: tuple[OfferingClass, ...]) -> Mapping[int, float]:
@@ -445,18 +445,18 @@ class TypeTable:
             known = {}
             for offering in offers:
                 for index, price in offering.prices.items():
-                    if price < known.get(index, _FAR):
+                    if price < known.get(index, _INFINITY):
                         known[index] = price
             self._prices[offers] = known
         return known
 
-    def cheaper_than(self, price: float) -> int:
+    def types_cheaper_than(self, price: float) -> int:
         """Return the types with an available offering of less than ``price``."""
-        prices, masks = self._ascending
+        prices, masks = self._ascending_prices
         return masks[bisect_left(prices, price)]
 
     @cached_property
-    def _ascending(self) -> tuple[list[float], list[int]]:
+    def _ascending_prices(self) -> tuple[list[float], list[int]]:
         """The prices of the types' cheapest offerings in order, and the types below each."""
         masks, prices = [0], []
         lowest = self.prices(self.offering_classes)
@@ -465,7 +465,7 @@ class TypeTable:
             masks.append(masks[-1] | 1 << index)
         return prices, masks
 
-    def by_price(self, offers: tuple[OfferingClass, ...]) -> list[int]:
+    def order_by_price(self, offers: tuple[OfferingClass, ...]) -> list[int]:
         """Return all types by their cheapest offering among ``offers``, ties by name.
 
         Types without an offering come last.
@@ -474,7 +474,7 @@ class TypeTable:
         if order is None:
             prices = self.prices(offers)
             order = sorted(
-                range(len(self.names)), key=lambda i: (prices.get(i, _FAR), self.names[i], i)
+                range(len(self.names)), key=lambda i: (prices.get(i, _INFINITY), self.names[i], i)
             )
             self._orders[offers] = order
         return order

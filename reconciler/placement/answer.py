@@ -59,7 +59,7 @@ class Finisher:
         template = claim.template
         table, pool = template.table, template.node_pool
         space = _with_reservations(claim)
-        order = table.first_by_price(space.offers, claim.mask, TYPES_MAX)
+        order = table.cheapest_types(space.offers, claim.mask, TYPES_MAX)
         strict = space.has_min_values and not template.best_effort
         if strict and len(order) == TYPES_MAX and min_values_shortfalls(table, bits(order), space):
             return None
@@ -72,7 +72,7 @@ class Finisher:
             pods=pods,
             requests=add(claim.requests, minimum_requests(template.daemon_groups, claim.mask)),
             requirements=requirements,
-            types=table.chosen(order),
+            types=table.select_types(order),
             types_total=claim.mask.bit_count(),
             labels=claim_labels(pool, requirements, table.well_known),
             annotations={**pool.spec.template.metadata.annotations, MIN_VALUES_RELAXED: relaxed},

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from reconciler.catalog.table import any_of, indices, members_of
+from reconciler.catalog.table import indices, iterate_members, union_of
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import untolerated
 from reconciler.model.resources import Resources
@@ -78,7 +78,7 @@ def hosts_of(
 
     ``known`` has the hosts of earlier questions. None if there are too many.
     """
-    union = any_of(node_sets)
+    union = union_of(node_sets)
     if union.bit_count() > HOSTS_MAX:
         return None
     order = indices(union)
@@ -123,7 +123,7 @@ def cannot_share(
     if not needy and not required:
         return False
     for template in templates:
-        types = template.types & template.table.cheaper_than(price)
+        types = template.types & template.table.types_cheaper_than(price)
         for shape in needy:
             types &= _suitable_types(shape, template)
         if types and template.fitting_types(types, required, ()):
@@ -135,7 +135,7 @@ def _count_fitting_pods(shape: Shape, limit: int, hosts: int, nodes: Nodes) -> i
     """Return how many pods of a shape fit these nodes without any others, up to ``limit``."""
     count = 0
     least = [(name, amount) for name, amount in shape.requests.items() if amount > 0]
-    for index in members_of(hosts):
+    for index in iterate_members(hosts):
         left = nodes.rows[index].left
         count += min((left.get(name, 0) // amount for name, amount in least), default=limit)
         if count >= limit:
@@ -157,7 +157,7 @@ def _requests_beyond_nodes(
 ) -> dict[str, int]:
     """Return how much of a total is left if the existing nodes are filled completely."""
     remaining = dict(total)
-    for index in indices(any_of(hosts.values())):
+    for index in indices(union_of(hosts.values())):
         left = nodes.rows[index].left
         for name in remaining:
             remaining[name] -= left.get(name, 0)

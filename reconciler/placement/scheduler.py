@@ -12,12 +12,12 @@ from datetime import datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
-from reconciler.catalog.table import any_of, table_of
+from reconciler.catalog.table import table_of, union_of
 from reconciler.model.karpenter.labels import NODEPOOL, WELL_KNOWN_AWS
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import Resources
 from reconciler.model.settings import FeatureGate, MinValuesPolicy, PreferencePolicy, Settings
-from reconciler.observed.state import ClusterState, StateNode, quiet_since
+from reconciler.observed.state import ClusterState, StateNode, last_pod_change
 from reconciler.placement.answer import Attempt, build_placement
 from reconciler.placement.approach import ApproachScore, approaches, queue, score
 from reconciler.placement.footing import (
@@ -157,7 +157,7 @@ class Scheduler:
             state = row.state
             if state is None or state.claim is None or not state.claim.is_true("Initialized"):
                 continue
-            wait, since = after.get(state.node_pool), quiet_since(state.claim)
+            wait, since = after.get(state.node_pool), last_pod_change(state.claim)
             if wait and since is not None and self._now - since < wait:
                 mask |= 1 << index
         return mask
@@ -215,7 +215,7 @@ class Scheduler:
         for shape, members in shapes.items():
             guarded = all(map(self._is_guarded, members))
             allowed = usable & ~self._guarded_nodes if guarded else usable
-            hosts[shape] = allowed & any_of(self._accepting_nodes(shape))
+            hosts[shape] = allowed & union_of(self._accepting_nodes(shape))
         counts = {shape: len(members) for shape, members in shapes.items()}
         return cannot_share(counts, hosts, self._nodes, self._templates, price)
 

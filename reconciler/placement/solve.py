@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from reconciler.catalog.table import any_of, members_of
+from reconciler.catalog.table import iterate_members, union_of
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.placement.nodes.claims import (
     Entry,
@@ -233,7 +233,7 @@ class _CohortPlacement:
         if not mask:
             return
         cpu, memory, enough_cpu, enough_memory = use.cpu, use.memory, shape.cpu, shape.memory
-        for i in members_of(mask & use.nodes.nodes_with_room(shape)):
+        for i in iterate_members(mask & use.nodes.nodes_with_room(shape)):
             if cpu[i] >= enough_cpu and memory[i] >= enough_memory:
                 yield i
 
@@ -243,9 +243,9 @@ class _CohortPlacement:
         mask = nodes.labels.all
         for domains in view.open:
             values = nodes.labels.values(domains.key)
-            mask &= any_of(values.get(domain, 0) for domain in domains.members)
+            mask &= union_of(values.get(domain, 0) for domain in domains.members)
         if self.shape.volume_demands:
-            mask &= any_of(nodes.nodes_meeting(demand) for demand in self.shape.volume_demands)
+            mask &= union_of(nodes.nodes_meeting(demand) for demand in self.shape.volume_demands)
         return mask
 
     def _count_fitting(self, index: int, most: int) -> int:

@@ -88,7 +88,7 @@ def test_types_with_room(amounts: dict[str, int]) -> None:
     assert indices(TABLE.fitting_types(amounts)) == expected
     for name in amounts:
         most = max((KINDS[i].allocatable.get(name, 0) for i in expected), default=0)
-        assert TABLE.most(name, bits(expected)) == most
+        assert TABLE.most_allocatable(name, bits(expected)) == most
 
 
 def test_zones_and_capacity_types_follow_from_available_offerings() -> None:

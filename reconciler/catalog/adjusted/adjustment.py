@@ -25,9 +25,9 @@ T = TypeVar("T")
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """What differs: by the position of an offering, and capacities by the index of a type.
+    """The changes: by the position of an offering, and capacities by the index of a type.
 
-    ``origins`` gives the source of a changed price, which without it stays as it is.
+    ``origins`` returns the source of a changed price; without it, the source does not change.
     """
 
     prices: Mapping[int, float] = {}
@@ -37,16 +37,16 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 Rule = Callable[[Columns], Changes]
-"""Finds what differs in a catalog; called when the first type or column is asked for."""
+"""Returns the changes to a catalog; called when the first type or column is requested."""
 
 
 class AdjustedCatalog(Catalog):
     """A catalog under a rule, with a ``digest_key`` that identifies the rule.
 
-    A rule that ``survives_resolving`` goes by the names of types, so it is applied again to the
-    types that are resolved for a node class; another one goes by positions of resolved types.
-    ``opened`` types lacked only a price, and have one now. A price that is ``set_by_user`` (an
-    overlay, a commitment) is no longer the listed one.
+    A rule that ``survives_resolving`` refers to types by name, so it is applied again to the types
+    that are resolved for a node class. Any other rule refers to positions of resolved types.
+    ``newly_priced`` types lacked only a price, and have one now. A price that is ``set_by_user``
+    (an overlay, a commitment) is no longer the listed one.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class AdjustedCatalog(Catalog):
         note: str = "",
         price_overlaid: frozenset[str] = frozenset(),
         capacity_overlaid: frozenset[str] = frozenset(),
-        opened: frozenset[str] = frozenset(),
+        newly_priced: frozenset[str] = frozenset(),
         set_by_user: bool = False,
     ) -> None:
         traits = base.traits()
@@ -70,7 +70,7 @@ class AdjustedCatalog(Catalog):
         super().__init__(AdjustedRows(base, rule), **traits, digest=digest)
         self._base, self._rule, self._digest_key, self._note = base, rule, digest_key, note
         self._survives_resolving = survives_resolving
-        self._opened = opened
+        self._newly_priced = newly_priced
         self._set_by_user = set_by_user
 
     @property
@@ -90,9 +90,9 @@ class AdjustedCatalog(Catalog):
             note=self._note,
         )
 
-    def why_not(self, name: str) -> str | None:
+    def launch_rejection(self, name: str) -> str | None:
         """Return why a type can never be launched, or None."""
-        return None if name in self._opened else self._base.why_not(name)
+        return None if name in self._newly_priced else self._base.launch_rejection(name)
 
 
 class AdjustedRows:
@@ -108,7 +108,7 @@ class AdjustedRows:
         return self._rule(self._base.columns)
 
     @cached_property
-    def _first(self) -> list[int]:
+    def _first_positions(self) -> list[int]:
         """The position of each type's first offering."""
         kinds = self._base.columns.offerings.type
         first = [0] * len(self.names)
@@ -119,15 +119,17 @@ class AdjustedRows:
     def instance_type(self, index: int) -> InstanceType:
         """Return the type at ``index``, the base's own object where nothing differs."""
         kind = self._base.types[index]
-        first = self._first[index]
-        offerings = tuple(self._changed(first + i, o) for i, o in enumerate(kind.offerings))
+        first = self._first_positions[index]
+        offerings = tuple(
+            self._adjusted_offering(first + i, o) for i, o in enumerate(kind.offerings)
+        )
         extra = self._changes.capacities.get(index)
-        if extra is None and all(map(_is, offerings, kind.offerings)):
+        if extra is None and all(map(_is_same, offerings, kind.offerings)):
             return kind
         capacity = {**kind.capacity, **extra} if extra else kind.capacity
         return replace(kind, capacity=capacity, offerings=offerings)
 
-    def _changed(self, position: int, offering: Offering) -> Offering:
+    def _adjusted_offering(self, position: int, offering: Offering) -> Offering:
         changes = self._changes
         price = changes.prices.get(position)
         available = changes.available.get(position, offering.available)
@@ -142,7 +144,9 @@ class AdjustedRows:
         """Return the types by column."""
         base, changes = self._base.columns, self._changes
         rows = base.offerings
-        special = {at: self._changed(at, offering) for at, offering in rows.special.items()}
+        special = {
+            at: self._adjusted_offering(at, offering) for at, offering in rows.special.items()
+        }
         allocatable, capacity = dict(base.allocatable), dict(base.capacity)
         for index in changes.capacities:
             kind = self.instance_type(index)
@@ -150,8 +154,8 @@ class AdjustedRows:
             self._set(capacity, base.capacity, index, kind.capacity)
         offerings = msgspec.structs.replace(
             rows,
-            price=_with(rows.price, changes.prices),
-            available=_with(rows.available, changes.available),
+            price=_replace_values(rows.price, changes.prices),
+            available=_replace_values(rows.available, changes.available),
             special=special,
         )
         return msgspec.structs.replace(
@@ -173,12 +177,12 @@ class AdjustedRows:
             column[index] = amount
 
 
-def _is(one: object, other: object) -> bool:
-    return one is other
+def _is_same(first: object, second: object) -> bool:
+    return first is second
 
 
-def _with(column: list[T], changes: Mapping[int, T]) -> list[T]:
-    """Return the column with the changes, itself where there are none."""
+def _replace_values(column: list[T], changes: Mapping[int, T]) -> list[T]:
+    """Return the column with the changes, or the column itself if there are none."""
     if not changes:
         return column
     changed = list(column)
@@ -194,35 +198,35 @@ Factor = Callable[[str, str, str], float]
 """The price factor of an offering of (instance type, zone, capacity type)."""
 
 
-def without_refused(catalog: Catalog, refused: Collection[OfferingKey]) -> Catalog:
+def without_unavailable(catalog: Catalog, unavailable: Collection[OfferingKey]) -> Catalog:
     """Return the catalog without the offerings that EC2 recently rejected (the ICE cache).
 
     They remain listed as not available. A node that runs on one keeps its price, and «no capacity»
     can be distinguished from «no such type».
     """
-    known = frozenset(key for key in refused if key[0] in catalog)
-    if not known:
+    listed = frozenset(key for key in unavailable if key[0] in catalog)
+    if not listed:
         return catalog
-    types = {name for name, _, _ in known}
+    types = {name for name, _, _ in listed}
 
-    def marked(columns: Columns) -> Changes:
+    def mark_unavailable(columns: Columns) -> Changes:
         names, rows = columns.names, columns.offerings
-        concerned = [name in types for name in names]
+        affected = [name in types for name in names]
         return Changes(
             available={
                 at: False
                 for at, index in enumerate(rows.type)
-                if concerned[index]
-                and (names[index], rows.zone[at], rows.capacity_type[at]) in known
+                if affected[index]
+                and (names[index], rows.zone[at], rows.capacity_type[at]) in listed
             }
         )
 
     return AdjustedCatalog(
         catalog,
-        marked,
-        f"refused {sorted(known)}",
+        mark_unavailable,
+        f"refused {sorted(listed)}",
         survives_resolving=True,
-        note=f"{len(known)} unavailable offerings (insufficient capacity) are excluded",
+        note=f"{len(listed)} unavailable offerings (insufficient capacity) are excluded",
     )
 
 
@@ -238,22 +242,22 @@ def spot_prices(catalog: Catalog) -> dict[str, dict[str, float]]:
     return found
 
 
-def quoted(catalog: Catalog, prices: Mapping[OfferingKey, float], name: str) -> Catalog:
+def with_quoted_prices(catalog: Catalog, prices: Mapping[OfferingKey, float], name: str) -> Catalog:
     """Return the catalog with these prices in USD an hour; ``name`` identifies them."""
 
-    def priced(columns: Columns) -> Changes:
+    def quote(columns: Columns) -> Changes:
         names, rows = columns.names, columns.offerings
         keys = zip(rows.type, rows.zone, rows.capacity_type, strict=True)
         found = (prices.get((names[index], zone, kind)) for index, zone, kind in keys)
         return Changes({at: price for at, price in enumerate(found) if price is not None})
 
-    return AdjustedCatalog(catalog, priced, f"quoted {name}", survives_resolving=True)
+    return AdjustedCatalog(catalog, quote, f"quoted {name}", survives_resolving=True)
 
 
-def repriced(catalog: Catalog, factor: Factor, name: str) -> Catalog:
+def with_price_factors(catalog: Catalog, factor: Factor, name: str) -> Catalog:
     """Return the catalog with prices multiplied by ``factor``; ``name`` identifies the factor."""
 
-    def priced(columns: Columns) -> Changes:
+    def multiply(columns: Columns) -> Changes:
         names, rows = columns.names, columns.offerings
         factors = (
             factor(names[index], zone, capacity_type)
@@ -264,20 +268,20 @@ def repriced(catalog: Catalog, factor: Factor, name: str) -> Catalog:
         known = zip(rows.price, factors, strict=True)
         return Changes({at: price * by for at, (price, by) in enumerate(known) if by != 1.0})
 
-    return AdjustedCatalog(catalog, priced, f"repriced {name}", survives_resolving=True)
+    return AdjustedCatalog(catalog, multiply, f"repriced {name}", survives_resolving=True)
 
 
-def overlaid(
+def with_overlaid_values(
     catalog: Catalog,
     prices: Mapping[int, float],
     capacities: Mapping[int, Resources],
-    opened: frozenset[int] = frozenset(),
+    newly_priced: frozenset[int] = frozenset(),
     paid: Mapping[int, str] = MappingProxyType({}),
 ) -> Catalog:
     """Return a resolved catalog with prices by offering position, capacities by type index.
 
-    Offerings at the positions ``opened`` lacked only a price, and have one now. ``paid`` names, by
-    position, the commitment that set the price instead of an overlay.
+    Offerings at the positions ``newly_priced`` lacked only a price, and have one now. ``paid``
+    names, by position, the commitment that set the price instead of an overlay.
     """
     names, kinds = catalog.names, catalog.columns.offerings.type
 
@@ -288,7 +292,7 @@ def overlaid(
             return PriceOrigin(source, note=note)
         return PriceOrigin(source, before.at, before.source, note or before.note)
 
-    changes = Changes(prices, dict.fromkeys(opened, True), capacities, origin)
+    changes = Changes(prices, dict.fromkeys(newly_priced, True), capacities, origin)
     key = f"{sorted(prices.items())} {sorted(capacities.items())}"
     if paid:
         key += f" {sorted(paid.items())}"
@@ -298,6 +302,6 @@ def overlaid(
         key,
         price_overlaid=frozenset(names[kinds[position]] for position in prices),
         capacity_overlaid=frozenset(names[index] for index in capacities),
-        opened=frozenset(names[kinds[position]] for position in opened),
+        newly_priced=frozenset(names[kinds[position]] for position in newly_priced),
         set_by_user=True,
     )

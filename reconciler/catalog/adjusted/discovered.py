@@ -32,7 +32,7 @@ def images_key(node_class: EC2NodeClass) -> str:
     return sha256(repr(facts).encode()).hexdigest()[:16]
 
 
-def discovered(
+def update_discoveries(
     nodes: Iterable[StateNode],
     classes: Mapping[str, EC2NodeClass],
     known: Discoveries,
@@ -48,7 +48,7 @@ def discovered(
         for key, types in known.items()
     }
     for node in sorted(nodes, key=lambda n: n.name):
-        seen = _seen(node, classes)
+        seen = _reported_memory(node, classes)
         if seen is None:
             continue
         key, name, amount = seen
@@ -59,7 +59,7 @@ def discovered(
     return {key: types for key, types in sorted(found.items()) if types}
 
 
-def memory_of(node_class: EC2NodeClass, known: Discoveries) -> tuple[tuple[str, int], ...]:
+def discovered_memory(node_class: EC2NodeClass, known: Discoveries) -> tuple[tuple[str, int], ...]:
     """Return the discovered memory of a class's nodes, by instance type, sorted."""
     if not known:
         return ()
@@ -67,7 +67,9 @@ def memory_of(node_class: EC2NodeClass, known: Discoveries) -> tuple[tuple[str, 
     return tuple(sorted((name, memory.amount) for name, memory in types.items()))
 
 
-def _seen(node: StateNode, classes: Mapping[str, EC2NodeClass]) -> tuple[str, str, int] | None:
+def _reported_memory(
+    node: StateNode, classes: Mapping[str, EC2NodeClass]
+) -> tuple[str, str, int] | None:
     """Return the images, instance type and memory that a node reports, or None."""
     if node.node is None or node.claim is None or not node.is_registered or node.is_deleting:
         return None

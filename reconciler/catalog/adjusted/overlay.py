@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from reconciler.catalog.adjusted.adjustment import overlaid
+from reconciler.catalog.adjusted.adjustment import with_overlaid_values
 from reconciler.catalog.aws.offerings import NO_PRICE
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.columns import Columns
@@ -61,14 +61,14 @@ _PREFIX_LENGTH_MAX: Final = 253
 _BOUNDS: Final = frozenset({Operator.GT, Operator.LT, Operator.GTE, Operator.LTE})
 
 
-def problems(
+def overlay_problems(
     overlay: NodeOverlay, provider_resources: Collection[str] = AWS_RESOURCES
 ) -> list[tuple[str, str]]:
     """Return the problems of an overlay: pairs of a field path and a message, empty if valid."""
     found: list[tuple[str, str]] = []
     for index, entry in enumerate(overlay.spec.requirements):
         path = f"spec.requirements[{index}]"
-        found += [(f"{path}.{field}", text) for field, text in _of_requirement(entry)]
+        found += [(f"{path}.{field}", text) for field, text in _requirement_problems(entry)]
     found += [
         ("spec.capacity", f"{name} comes from the provider and cannot be set")
         for name in sorted(overlay.spec.capacity)
@@ -77,8 +77,8 @@ def problems(
     return found
 
 
-def _of_requirement(entry: NodeSelectorRequirement) -> Iterator[tuple[str, str]]:
-    if reason := _bad_key(entry.key):
+def _requirement_problems(entry: NodeSelectorRequirement) -> Iterator[tuple[str, str]]:
+    if reason := _key_problem(entry.key):
         yield "key", reason
     values = entry.values
     if entry.operator in (Operator.IN, Operator.NOT_IN) and not values:
@@ -99,7 +99,7 @@ def _of_requirement(entry: NodeSelectorRequirement) -> Iterator[tuple[str, str]]
         yield "values", f"none of {', '.join(values)} is a capacity type"
 
 
-def _bad_key(key: str) -> str | None:
+def _key_problem(key: str) -> str | None:
     prefix, slash, name = key.rpartition("/")
     if slash and not (len(prefix) <= _PREFIX_LENGTH_MAX and _PREFIX.fullmatch(prefix)):
         return f"{quoted(prefix)} is not the prefix of a label key"
@@ -164,19 +164,19 @@ def adjusted_price(base: float, price: str | None, adjustment: str | None) -> fl
         ValueError: a text is not a number.
     """
     if price is not None:
-        return _bounded(float(price))
+        return _clamp_price(float(price))
     if adjustment is None:
         return base
     if adjustment.endswith("%"):
-        return _bounded(base * (1 + float(adjustment[:-1]) / 100))
-    return _bounded(base + float(adjustment))
+        return _clamp_price(base * (1 + float(adjustment[:-1]) / 100))
+    return _clamp_price(base + float(adjustment))
 
 
-def _bounded(price: float) -> float:
+def _clamp_price(price: float) -> float:
     return min(max(price, 0.0), PRICE_MAX)
 
 
-def evaluate(
+def evaluate_overlays(
     pools: Sequence[OverlayPool],
     overlays: Iterable[NodeOverlay],
     provider_resources: Collection[str] = AWS_RESOURCES,
@@ -188,7 +188,7 @@ def evaluate(
     """
     ledgers = [_Ledger(pool) for pool in pools]
     ordered = sorted(overlays, key=lambda o: (o.weight, o.name), reverse=True)
-    findings = [_take(overlay, ledgers, provider_resources) for overlay in ordered]
+    findings = [_evaluate_overlay(overlay, ledgers, provider_resources) for overlay in ordered]
     return Evaluation(
         {ledger.pool.name: ledger.catalog() for ledger in ledgers},
         tuple(sorted(findings, key=lambda f: f.name)),
@@ -200,10 +200,10 @@ def apply_overlays(
 ) -> tuple[Catalog, tuple[OverlayFinding, ...]]:
     """Return one NodePool's catalog under overlays, as if it were the only NodePool.
 
-    Conflicts that arise in other NodePools are not detected; use ``evaluate`` for that.
+    Conflicts that arise in other NodePools are not detected; use ``evaluate_overlays`` for that.
     """
     pool = OverlayPool(node_pool.name, node_pool.spec.template.metadata.labels, catalog)
-    evaluation = evaluate([pool], overlays)
+    evaluation = evaluate_overlays([pool], overlays)
     return evaluation.catalogs[pool.name], evaluation.findings
 
 
@@ -220,16 +220,16 @@ class _Match:
     offerings: list[int]
 
 
-def _take(
+def _evaluate_overlay(
     overlay: NodeOverlay, ledgers: Sequence[_Ledger], provider_resources: Collection[str]
 ) -> OverlayFinding:
-    invalid = _invalid(overlay, provider_resources)
+    invalid = _invalid_reason(overlay, provider_resources)
     if invalid:
         return OverlayFinding(overlay.name, OverlayVerdict.INVALID, invalid)
     requirements = requirements_of(overlay.spec.requirements)
     matches = [ledger.match(requirements) for ledger in ledgers]
     for ledger, match in zip(ledgers, matches, strict=True):
-        clash = ledger.clash(overlay, match)
+        clash = ledger.conflict(overlay, match)
         if clash:
             other, what = clash
             return OverlayFinding(
@@ -245,9 +245,9 @@ def _take(
     return OverlayFinding(overlay.name, OverlayVerdict.ACCEPTED, matches=count)
 
 
-def _invalid(overlay: NodeOverlay, provider_resources: Collection[str]) -> str:
+def _invalid_reason(overlay: NodeOverlay, provider_resources: Collection[str]) -> str:
     """Return why the overlay cannot be evaluated, or an empty string."""
-    found = [f"{path}: {text}" for path, text in problems(overlay, provider_resources)]
+    found = [f"{path}: {text}" for path, text in overlay_problems(overlay, provider_resources)]
     try:
         adjusted_price(1.0, overlay.spec.price, overlay.spec.price_adjustment)
     except ValueError:
@@ -260,7 +260,7 @@ def _invalid(overlay: NodeOverlay, provider_resources: Collection[str]) -> str:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _AppliedOverlay:
     """The last accepted overlay that changed something."""
 
     weight: int
@@ -273,9 +273,9 @@ class _Ledger:
 
     pool: OverlayPool
     prices: dict[int, NodeOverlay] = field(default_factory=dict)
-    price_seen: dict[int, _Seen] = field(default_factory=dict)
+    price_seen: dict[int, _AppliedOverlay] = field(default_factory=dict)
     capacities: dict[int, Resources] = field(default_factory=dict)
-    capacity_seen: dict[int, tuple[_Seen, frozenset[str]]] = field(default_factory=dict)
+    capacity_seen: dict[int, tuple[_AppliedOverlay, frozenset[str]]] = field(default_factory=dict)
 
     def match(self, requirements: Requirements) -> _Match:
         """Return what ``requirements`` select."""
@@ -303,7 +303,7 @@ class _Ledger:
                 selected[index] = selected[index] and verdict
         return selected
 
-    def clash(self, overlay: NodeOverlay, match: _Match) -> tuple[str, str] | None:
+    def conflict(self, overlay: NodeOverlay, match: _Match) -> tuple[str, str] | None:
         """Return the accepted overlay of equal weight that sets the same value, and which value."""
         if _sets_price(overlay):
             for position in match.offerings:
@@ -319,7 +319,7 @@ class _Ledger:
 
     def record(self, overlay: NodeOverlay, match: _Match) -> None:
         """Record an accepted overlay; values set by a heavier one remain."""
-        seen = _Seen(overlay.weight, overlay.name)
+        seen = _AppliedOverlay(overlay.weight, overlay.name)
         if _sets_price(overlay):
             for position in match.offerings:
                 self.prices.setdefault(position, overlay)
@@ -339,10 +339,14 @@ class _Ledger:
             position: adjusted_price(base[position], o.spec.price, o.spec.price_adjustment)
             for position, o in sorted(self.prices.items())
         }
-        opened = frozenset(p for p, overlay in self.prices.items() if self._opens(overlay, p))
-        return overlaid(catalog, prices, dict(sorted(self.capacities.items())), opened)
+        newly_priced = frozenset(
+            p for p, overlay in self.prices.items() if self._makes_available(overlay, p)
+        )
+        return with_overlaid_values(
+            catalog, prices, dict(sorted(self.capacities.items())), newly_priced
+        )
 
-    def _opens(self, overlay: NodeOverlay, position: int) -> bool:
+    def _makes_available(self, overlay: NodeOverlay, position: int) -> bool:
         """Return whether the overlay makes an offering available that lacked only a price.
 
         As in Karpenter, only an overlay that selects nothing but types by name does so.
@@ -355,7 +359,7 @@ class _Ledger:
         offerings = catalog.columns.offerings
         index = offerings.type[position]
         zones = catalog.columns.requirements[ZONE][index]
-        lacks_price = catalog.why_not(catalog.names[index]) == NO_PRICE
+        lacks_price = catalog.launch_rejection(catalog.names[index]) == NO_PRICE
         return lacks_price and zones is not None and zones.has(offerings.zone[position])
 
 

@@ -54,11 +54,13 @@ DISABLED: Final = "veneer.io/disabled"
 
 _ADJUST: Final = re.compile(r"adjust=(?P<percent>[+-]?[0-9]+(?:\.[0-9]+)?)%", re.ASCII)
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
-_ADMITTED: Final = re.compile(r"[+-]\d*\.?\d+|\+\d*\.?\d+%|-\d{1,2}(?:\.\d+)?%|-100%", re.ASCII)
+_VALID_ADJUSTMENT: Final = re.compile(
+    r"[+-]\d*\.?\d+|\+\d*\.?\d+%|-\d{1,2}(?:\.\d+)?%|-100%", re.ASCII
+)
 
 
 class Problem(StrEnum):
-    """What is wrong with an annotation: the first problem found when reading it."""
+    """The problem of an invalid annotation: the first one found when parsing it."""
 
     INVALID_NUMBER = "invalid_number"
     NUMBER_BELOW_ONE = "number_below_one"
@@ -105,7 +107,7 @@ def parse_preferences(
         if not annotation.startswith(ANNOTATION):
             continue
         try:
-            number = _number(annotation.removeprefix(ANNOTATION))
+            number = _parse_number(annotation.removeprefix(ANNOTATION))
             adjustment, matchers = parse_value(annotations[annotation])
         except PreferenceError as error:
             errors.append(PreferenceError(error.problem, error.message, annotation))
@@ -115,7 +117,7 @@ def parse_preferences(
     return preferences, errors
 
 
-def _number(text: str) -> int:
+def _parse_number(text: str) -> int:
     if not _INTEGER.fullmatch(text):
         raise PreferenceError(Problem.INVALID_NUMBER, f"{quoted(text)} is not a number")
     number = int(text)
@@ -168,7 +170,7 @@ def parse_matcher(word: str) -> NodeSelectorRequirement:
     Raises:
         PreferenceError: the word has another form, or the key is not supported.
     """
-    sign, operator = _operator(word)
+    sign, operator = _parse_operator(word)
     key, _, right = word.partition(sign)
     if operator in (Operator.GT, Operator.LT):
         if not _INTEGER.fullmatch(right):
@@ -187,7 +189,7 @@ def parse_matcher(word: str) -> NodeSelectorRequirement:
     return NodeSelectorRequirement(key, operator, tuple(values))
 
 
-def _operator(word: str) -> tuple[str, Operator]:
+def _parse_operator(word: str) -> tuple[str, Operator]:
     if "!=" in word:
         return "!=", Operator.NOT_IN
     if ">=" in word or "<=" in word:
@@ -201,7 +203,7 @@ def _operator(word: str) -> tuple[str, Operator]:
     )
 
 
-def adjustment_text(adjustment: float) -> str:
+def format_percent_adjustment(adjustment: float) -> str:
     """Return an adjustment in NodeOverlay syntax, in whole percent as Veneer writes it.
 
     Half a percent is rounded to even: 7.5 is ``+8%`` and −12.5 is ``-12%``.
@@ -211,9 +213,9 @@ def adjustment_text(adjustment: float) -> str:
     return f"{adjustment:+.0f}%"
 
 
-def is_admitted(text: str) -> bool:
+def is_valid_adjustment(text: str) -> bool:
     """Return whether the API accepts it as ``spec.priceAdjustment``: signed, at least −100 %."""
-    return _ADMITTED.fullmatch(text) is not None
+    return _VALID_ADJUSTMENT.fullmatch(text) is not None
 
 
 def overlay_name(node_pool: str, number: int) -> str:
@@ -238,7 +240,7 @@ def overlay_of(preference: Preference, *, uid: str = "", disabled: bool = False)
         Metadata(name=overlay_name(pool, number), labels=labels, owner_references=(owner,)),
         NodeOverlaySpec(
             requirements=(*requirements, *preference.matchers),
-            price_adjustment=adjustment_text(preference.adjustment),
+            price_adjustment=format_percent_adjustment(preference.adjustment),
             weight=number,
         ),
     )
@@ -264,29 +266,33 @@ class OverlayChange(StrEnum):
     TAKEN = "create-fails-already-exists"
 
 
-def changes(
+def overlay_changes(
     node_pool: str, desired: Iterable[NodeOverlay], existing: Iterable[NodeOverlay]
 ) -> dict[str, OverlayChange]:
     """Return the operations that update a NodePool's overlays, by name, as Veneer would.
 
     An overlay with one of these names but without the labels has another owner and is left alone.
     """
-    wanted = {overlay.name: overlay for overlay in desired}
-    present = {overlay.name: overlay for overlay in existing}
-    ours = {name: o for name, o in present.items() if _is_of(node_pool, o.metadata.labels)}
+    desired_by_name = {overlay.name: overlay for overlay in desired}
+    existing_by_name = {overlay.name: overlay for overlay in existing}
+    ours = {
+        name: o
+        for name, o in existing_by_name.items()
+        if _is_from_pool(node_pool, o.metadata.labels)
+    }
     found: dict[str, OverlayChange] = {}
-    for name in sorted({*wanted, *ours}):
-        if name not in wanted:
+    for name in sorted({*desired_by_name, *ours}):
+        if name not in desired_by_name:
             found[name] = OverlayChange.DELETE
         elif name in ours:
-            if needs_update(ours[name], wanted[name]):
+            if needs_update(ours[name], desired_by_name[name]):
                 found[name] = OverlayChange.UPDATE
         else:
-            found[name] = OverlayChange.TAKEN if name in present else OverlayChange.CREATE
+            found[name] = OverlayChange.TAKEN if name in existing_by_name else OverlayChange.CREATE
     return found
 
 
-def _is_of(node_pool: str, labels: Mapping[str, str]) -> bool:
+def _is_from_pool(node_pool: str, labels: Mapping[str, str]) -> bool:
     return is_preference_overlay(labels) and labels.get(SOURCE) == node_pool
 
 

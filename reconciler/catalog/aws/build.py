@@ -45,9 +45,9 @@ def read_answers(resources: Path, release: str) -> Answers:
     offerings = resources / "instance_type_offerings"
     return Answers(
         release,
-        _json(resources / "instance_types.json.gz"),
-        _by_region(offerings / "availability-zone"),
-        _by_region(offerings / "availability-zone-id"),
+        _read_json(resources / "instance_types.json.gz"),
+        _read_offerings(offerings / "availability-zone"),
+        _read_offerings(offerings / "availability-zone-id"),
     )
 
 
@@ -57,7 +57,7 @@ def build(data: Path, current: Answers, older: Answers | None = None) -> tuple[B
     Machines in ``older`` take precedence; those no longer in ``current`` count as withdrawn.
     """
     prices, limits, bandwidths = (
-        _json(data / name)
+        _read_json(data / name)
         for name in ("ondemand_prices.json", "vpc_limits.json", "network_bandwidth.json")
     )
     bodies = {**current.bodies, **(older.bodies if older else {})}
@@ -68,10 +68,10 @@ def build(data: Path, current: Answers, older: Answers | None = None) -> tuple[B
     )
     withdrawn = frozenset(m.name for m in machines if m.name not in current.bodies)
     regions = {
-        name: region(
+        name: build_region(
             machines,
             _with_withdrawn(by_zone, older.zones.get(name, {}) if older else {}, withdrawn),
-            zone_ids(by_zone, current.zone_ids[name]),
+            match_zone_ids(by_zone, current.zone_ids[name]),
             prices["prices"].get(name, {}),
         )
         for name, by_zone in sorted(current.zones.items())
@@ -79,10 +79,10 @@ def build(data: Path, current: Answers, older: Answers | None = None) -> tuple[B
     releases = [current.release, *([older.release] if older else [])]
     sources = (*releases, *(str(d["about"]) for d in (prices, limits, bandwidths)))
     bundle = Bundle(sources, PRICE_REGION, machines, tuple(sorted(withdrawn)), regions)
-    return bundle, _date(prices["about"])
+    return bundle, _find_date(prices["about"])
 
 
-def region(
+def build_region(
     machines: Iterable[MachineType],
     by_zone: Mapping[str, frozenset[str]],
     ids: Mapping[str, str],
@@ -97,7 +97,7 @@ def region(
     return Region(zones, bytes(offered), tuple(prices.get(m.name) for m in machines if prices))
 
 
-def zone_ids(
+def match_zone_ids(
     by_zone: Mapping[str, frozenset[str]], by_id: Mapping[str, frozenset[str]]
 ) -> dict[str, str]:
     """Return the ids of zones.
@@ -107,10 +107,10 @@ def zone_ids(
     """
     ids: dict[str, str] = {}
     for name, types in by_zone.items():
-        alike = [identifier for identifier, offered in by_id.items() if offered == types]
-        rivals = sum(offered == types for offered in by_zone.values())
-        if len(alike) == 1 and rivals == 1:
-            ids[name] = alike[0]
+        matching = [identifier for identifier, offered in by_id.items() if offered == types]
+        same_types = sum(offered == types for offered in by_zone.values())
+        if len(matching) == 1 and same_types == 1:
+            ids[name] = matching[0]
     return ids
 
 
@@ -124,25 +124,25 @@ def _with_withdrawn(
     return {z: types | (before.get(z, none) & withdrawn) for z, types in by_zone.items()}
 
 
-def _by_region(folder: Path) -> dict[str, dict[str, frozenset[str]]]:
+def _read_offerings(folder: Path) -> dict[str, dict[str, frozenset[str]]]:
     paths = sorted(folder.glob("*.json.gz"))
-    return {path.name.removesuffix(".json.gz"): _offered(path) for path in paths}
+    return {path.name.removesuffix(".json.gz"): _types_by_location(path) for path in paths}
 
 
-def _offered(path: Path) -> dict[str, frozenset[str]]:
+def _types_by_location(path: Path) -> dict[str, frozenset[str]]:
     """Return the instance types that are offered in each location of a file of offerings."""
     types: dict[str, set[str]] = {}
-    for offering in _json(path):
+    for offering in _read_json(path):
         types.setdefault(offering["Location"], set()).add(offering["InstanceType"])
     return {location: frozenset(names) for location, names in types.items()}
 
 
-def _json(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     content = path.read_bytes()
     return json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
 
 
-def _date(about: str) -> str:
+def _find_date(about: str) -> str:
     match = re.search(r"\d{4}-\d{2}-\d{2}", about)
     assert match, f"no date in {about!r}"
     return match[0]

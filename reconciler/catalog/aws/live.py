@@ -34,14 +34,14 @@ def live_machines(bodies: Iterable[JsonObject], bundle: Bundle) -> tuple[Machine
         if not name or not is_usable(body):
             continue
         try:
-            found[name] = _reduced(body, before)
+            found[name] = _reduce_with_bundled(body, before)
         except (KeyError, TypeError, AttributeError):
             if before is not None:
                 found[name] = before
     return tuple(found[name] for name in sorted(found))
 
 
-def _reduced(body: JsonObject, before: MachineType | None) -> MachineType:
+def _reduce_with_bundled(body: JsonObject, before: MachineType | None) -> MachineType:
     if before is None:
         return reduce_body(body)
     machine = reduce_body(body, network_mbps=before.network_mbps)
@@ -63,31 +63,31 @@ def live_bundle(
     may still run on it.
     """
     header, bundle = bundled
-    named = {machine.name: machine for machine in machines}
-    offered = {zone: names & named.keys() for zone, names in zones.items()}
-    gone = _gone(bundle, region, named)
-    every = [machine for _, machine in sorted({**named, **gone}.items())]
-    places = tuple(Zone(zone, None) for zone in sorted(offered))
-    for zone in bundle.regions[region].zones if gone else ():
-        before = _offered(bundle, region, zone.name) & gone.keys()
+    by_name = {machine.name: machine for machine in machines}
+    offered = {zone: names & by_name.keys() for zone, names in zones.items()}
+    withdrawn = _withdrawn_machines(bundle, region, by_name)
+    all_machines = [machine for _, machine in sorted({**by_name, **withdrawn}.items())]
+    live_zones = tuple(Zone(zone, None) for zone in sorted(offered))
+    for zone in bundle.regions[region].zones if withdrawn else ():
+        before = _offered_types(bundle, region, zone.name) & withdrawn.keys()
         offered[zone.name] = offered.get(zone.name, frozenset()) | before
     masks = tuple(
-        sum(1 << bit for bit, zone in enumerate(places) if machine.name in offered[zone.name])
-        for machine in every
+        sum(1 << bit for bit, zone in enumerate(live_zones) if machine.name in offered[zone.name])
+        for machine in all_machines
     )
-    made = Bundle(
+    result = Bundle(
         sources=(f"EC2 in {region}, {at:%FT%TZ}", *bundle.sources),
         price_region=bundle.price_region,
-        machines=tuple(every),
-        withdrawn=tuple(sorted(gone)),
-        regions=_regions(bundle, region, every, places, masks),
+        machines=tuple(all_machines),
+        withdrawn=tuple(sorted(withdrawn)),
+        regions=_regions(bundle, region, all_machines, live_zones, masks),
     )
     # The time is not included: the same response tomorrow is the same catalog.
-    digest = sha256(msgspec.msgpack.encode((made.machines, made.regions))).hexdigest()
-    return Header(f"{at:%FT%TZ}", digest, header.priced_at or header.version), made
+    digest = sha256(msgspec.msgpack.encode((result.machines, result.regions))).hexdigest()
+    return Header(f"{at:%FT%TZ}", digest, header.priced_at or header.version), result
 
 
-def _offered(bundle: Bundle, region: str, zone: str) -> frozenset[str]:
+def _offered_types(bundle: Bundle, region: str, zone: str) -> frozenset[str]:
     """Return the types that a zone offers according to the bundle."""
     known = bundle.regions[region]
     bit = next(i for i, place in enumerate(known.zones) if place.name == zone)
@@ -95,14 +95,16 @@ def _offered(bundle: Bundle, region: str, zone: str) -> frozenset[str]:
     return frozenset(machine.name for machine, mask in pairs if mask >> bit & 1)
 
 
-def _gone(bundle: Bundle, region: str, named: Mapping[str, MachineType]) -> dict[str, MachineType]:
+def _withdrawn_machines(
+    bundle: Bundle, region: str, by_name: Mapping[str, MachineType]
+) -> dict[str, MachineType]:
     known = bundle.regions.get(region)
     if known is None:
         return {}
     return {
         machine.name: machine
         for machine, mask in zip(bundle.machines, known.offered, strict=True)
-        if mask and machine.name not in named
+        if mask and machine.name not in by_name
     }
 
 
@@ -116,8 +118,8 @@ def _regions(
     """Return the region and, if it has no prices, the region whose prices are used instead."""
     found = {region: Region(zones, offered, _prices(bundle, region, machines))}
     if bundle.price_region != region:
-        stand_ins = _prices(bundle, bundle.price_region, machines)
-        found[bundle.price_region] = Region((), bytes(len(machines)), stand_ins)
+        substitutes = _prices(bundle, bundle.price_region, machines)
+        found[bundle.price_region] = Region((), bytes(len(machines)), substitutes)
     return found
 
 

@@ -147,7 +147,7 @@ def reduce_body(
         cpu=body["VCpuInfo"]["DefaultVCpus"],
         memory_mib=body["MemoryInfo"]["SizeInMiB"],
         clock_mhz=round(processor.get("SustainedClockSpeedInGhz", 0) * 1000),
-        cpu_manufacturer=kebab(processor.get("Manufacturer", "")),
+        cpu_manufacturer=kebab_case(processor.get("Manufacturer", "")),
         hypervisor=body.get("Hypervisor", ""),
         spot="spot" in usage,
         on_demand="on-demand" in usage,
@@ -172,7 +172,7 @@ def reduce_body(
     )
 
 
-def kebab(text: str) -> str:
+def kebab_case(text: str) -> str:
     """Return an EC2 name as a label value: lower case, with hyphens instead of spaces."""
     return text.lower().replace(" ", "-")
 

@@ -100,7 +100,7 @@ class OfferingMaker:
         self,
         bundle: Bundle,
         region: str,
-        kept: list[int],
+        indices: list[int],
         facts: ClassFacts,
         origin: PriceOrigin,
         pricer: Pricer | None = None,
@@ -118,7 +118,7 @@ class OfferingMaker:
         self._names: dict[int, tuple[str, ...]] = {}
         self._shapes: dict[tuple[int, bool, bool], _Shape] = {}
         self._rows = [
-            self._row(bundle.machines[i], home.offered[i], prices[i], withdrawn) for i in kept
+            self._row(bundle.machines[i], home.offered[i], prices[i], withdrawn) for i in indices
         ]
         self._reservations: dict[str, list[Reservation]] = {}
         for reservation in facts.reservations:
@@ -186,14 +186,17 @@ class OfferingMaker:
         row = self._rows[index]
         reservations = self.reservations(index)
         plain = _NO_RESERVATION if reservations else ()
-        offerings = [*self._market(row, plain), *self._reserved(row, reservations)]
+        offerings = [
+            *self._market_offerings(row, plain),
+            *self._reserved_offerings(row, reservations),
+        ]
         if self._facts.strategy == "partition" and self._facts.partitions:
-            offerings = [o for offering in offerings for o in self._partitioned(offering)]
+            offerings = [o for offering in offerings for o in self._split_by_partition(offering)]
         return tuple(offerings)
 
-    def _market(self, row: _Row, extra: tuple[Requirement, ...]) -> Iterator[Offering]:
+    def _market_offerings(self, row: _Row, extra: tuple[Requirement, ...]) -> Iterator[Offering]:
         if self._pricer is not None:
-            yield from self._quoted_market(row, extra, self._pricer)
+            yield from self._quoted_offerings(row, extra, self._pricer)
             return
         zones = self.zones(row.mask)
         spot = self._spot_prices(row)
@@ -222,7 +225,7 @@ class OfferingMaker:
                     origin=_ESTIMATE,
                 )
 
-    def _quoted_market(
+    def _quoted_offerings(
         self, row: _Row, extra: tuple[Requirement, ...], pricer: Pricer
     ) -> Iterator[Offering]:
         """Yield the offerings at quoted prices; one without a quote is not available.
@@ -232,18 +235,20 @@ class OfferingMaker:
         machine = row.machine
         on_demand = pricer.on_demand(machine.name, row.price)
         spot = self._quoted_spot(row, pricer)
-        stand_ins = pricer.estimates(machine.name, machine.category, row.price, self._zones_of(row))
-        for zone, quoted, stand_in in zip(self.zones(row.mask), spot, stand_ins, strict=True):
-            for kind, has, price, other in (
+        estimates = pricer.estimates(
+            machine.name, machine.category, row.price, self._zone_names(row)
+        )
+        for zone, quoted, estimate in zip(self.zones(row.mask), spot, estimates, strict=True):
+            for kind, offered, price, fallback in (
                 (ON_DEMAND, machine.on_demand, on_demand, row.price or 0.0),
-                (SPOT, machine.spot, quoted, stand_in),
+                (SPOT, machine.spot, quoted, estimate),
             ):
-                if has:
+                if offered:
                     is_known = price.amount is not None
                     yield Offering(
                         zone.name,
                         kind,
-                        other if price.amount is None else price.amount,
+                        fallback if price.amount is None else price.amount,
                         row.refused is None and is_known and self.is_open(zone),
                         zone.id,
                         extra=extra,
@@ -251,7 +256,7 @@ class OfferingMaker:
                         origin=price.origin if is_known else _ESTIMATE,
                     )
 
-    def _zones_of(self, row: _Row) -> tuple[str, ...]:
+    def _zone_names(self, row: _Row) -> tuple[str, ...]:
         names = self._names.get(row.mask)
         if names is None:
             names = self._names[row.mask] = tuple(zone.name for zone in self.zones(row.mask))
@@ -259,15 +264,17 @@ class OfferingMaker:
 
     def _quoted_spot(self, row: _Row, pricer: Pricer) -> Sequence[QuotedPrice]:
         machine = row.machine
-        return pricer.spot(machine.name, machine.category, row.price, self._zones_of(row))
+        return pricer.spot(machine.name, machine.category, row.price, self._zone_names(row))
 
     def _spot_prices(self, row: _Row) -> list[float]:
-        names = self._zones_of(row)
+        names = self._zone_names(row)
         if row.price is None:
             return [0.0] * len(names)
         return spot_prices(row.machine.name, row.machine.category, row.price, names)
 
-    def _reserved(self, row: _Row, reservations: Iterable[Reservation]) -> Iterator[Offering]:
+    def _reserved_offerings(
+        self, row: _Row, reservations: Iterable[Reservation]
+    ) -> Iterator[Offering]:
         zone_ids = {zone.name: zone.id for zone in self._zones}
         for r in reservations:
             is_open = self._subnets is None or r.zone in self._subnets
@@ -275,7 +282,7 @@ class OfferingMaker:
             yield Offering(
                 r.zone,
                 RESERVED,
-                self._public(row) / RESERVED_DISCOUNT,
+                self._public_price(row) / RESERVED_DISCOUNT,
                 suits and is_open and not r.expiring and r.remaining != 0,
                 zone_ids.get(r.zone),
                 reservation_id=r.id,
@@ -288,13 +295,15 @@ class OfferingMaker:
                 origin=PriceOrigin("reservation"),
             )
 
-    def _public(self, row: _Row) -> float:
+    def _public_price(self, row: _Row) -> float:
         """Return the on-demand price without the price book, or 0.0 if it is unknown."""
         pricer = self._pricer
-        public = row.price if pricer is None else pricer.public(row.machine.name, row.price)
+        public = (
+            row.price if pricer is None else pricer.public_on_demand(row.machine.name, row.price)
+        )
         return public or 0.0
 
-    def _partitioned(self, offering: Offering) -> Iterator[Offering]:
+    def _split_by_partition(self, offering: Offering) -> Iterator[Offering]:
         """Yield the offering once for each partition of the class's placement group."""
         for partition in range(1, self._facts.partitions + 1):
             label = equals(AWS + "placement-group-partition", str(partition))
@@ -313,7 +322,7 @@ class OfferingMaker:
         return columns
 
     def _append_market(self, columns: OfferingColumns, index: int, row: _Row) -> None:
-        """Add what ``_market`` yields, without creating objects."""
+        """Add the rows of ``_market_offerings``, without creating objects."""
         shape = self._shape(row)
         count = len(shape.zone)
         columns.type.extend([index] * count)

@@ -57,7 +57,7 @@ _SHARES: Final = {
 _SHARE: Final = 0.42
 _STEPS: Final = 32
 _FACTORS: Final = tuple(1 + 0.1 * (step * 2 - _STEPS) / _STEPS for step in range(_STEPS))
-_LEAST: Final = 0.0001
+_PRICE_MIN: Final = 0.0001
 
 
 def spot_prices(
@@ -67,7 +67,7 @@ def spot_prices(
     share = on_demand * _SHARES.get(category or "", _SHARE)
     seed = crc32(name.encode())
     prices = [round(share * _FACTORS[(seed >> bits) % _STEPS], 4) for bits in _shifts(zones)]
-    return prices if share > 2 * _LEAST else [max(price, _LEAST) for price in prices]
+    return prices if share > 2 * _PRICE_MIN else [max(price, _PRICE_MIN) for price in prices]
 
 
 @cache
@@ -139,7 +139,7 @@ class Pricer:
         self._bundled = bundled
         self._pricing = pricing
 
-    def public(self, name: str, bundled: float | None) -> float | None:
+    def public_on_demand(self, name: str, bundled: float | None) -> float | None:
         """Return the on-demand price without the price book: the quoted or else the bundled one."""
         quotes = self._pricing.on_demand
         return bundled if quotes is None else quotes.prices.get(name, bundled)
@@ -149,7 +149,9 @@ class Pricer:
         quotes = self._pricing.on_demand
         quoted = quotes is not None and name in quotes.prices
         origin = quotes.origin if quotes is not None and quoted else self._bundled
-        return self._booked(name, ON_DEMAND, QuotedPrice(self.public(name, bundled), origin))
+        return self._apply_price_book(
+            name, ON_DEMAND, QuotedPrice(self.public_on_demand(name, bundled), origin)
+        )
 
     def spot(
         self, name: str, category: str | None, bundled: float | None, zones: tuple[str, ...]
@@ -160,23 +162,23 @@ class Pricer:
             quoted = quotes.prices.get(name, {})
             found = [QuotedPrice(quoted.get(zone), quotes.origin) for zone in zones]
         else:
-            public = self.public(name, bundled)
+            public = self.public_on_demand(name, bundled)
             amounts: Sequence[float | None] = [None] * len(zones)
             if public is not None:
                 amounts = spot_prices(name, category, public, zones)
             found = [QuotedPrice(amount, ESTIMATE) for amount in amounts]
-        return [self._booked(name, SPOT, price) for price in found]
+        return [self._apply_price_book(name, SPOT, price) for price in found]
 
     def estimates(
         self, name: str, category: str | None, bundled: float | None, zones: tuple[str, ...]
     ) -> Sequence[float]:
         """Return estimates for running spot nodes whose price is not quoted."""
-        public = self.public(name, bundled)
+        public = self.public_on_demand(name, bundled)
         if public is None:
             return [0.0] * len(zones)
         return spot_prices(name, category, public, zones)
 
-    def _booked(self, name: str, capacity_type: str, price: QuotedPrice) -> QuotedPrice:
+    def _apply_price_book(self, name: str, capacity_type: str, price: QuotedPrice) -> QuotedPrice:
         book = self._pricing.book
         if book is None:
             return price

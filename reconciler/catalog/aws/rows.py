@@ -45,12 +45,12 @@ class _Cells(dict[str | None, Requirement]):
         self._key = key
 
     def __missing__(self, value: str | None) -> Requirement:
-        cell = _in(self._key, () if value is None else (value,))
+        cell = _one_of(self._key, () if value is None else (value,))
         self[value] = cell
         return cell
 
 
-def _in(key: str, values: tuple[str, ...]) -> Requirement:
+def _one_of(key: str, values: tuple[str, ...]) -> Requirement:
     """Return a requirement for one of ``values``, or «does not exist» if there are none."""
     return requirement(key, Operator.IN if values else Operator.DOES_NOT_EXIST, values)
 
@@ -132,7 +132,7 @@ class AwsRows:
             for key, (label, cells) in zip(self._keys, self._labels, strict=True)
         }
         for constant in self._constants:
-            makers[constant.key] = partial(_repeated, constant, count)
+            makers[constant.key] = partial(_constant_column, constant, count)
         zones = [self._zones(mask) for mask in self._masks]
         makers[ZONE] = lambda: [zone for zone, _ in zones]
         if any(zone_id is not None for _, zone_id in zones):
@@ -155,7 +155,7 @@ class AwsRows:
         return column
 
     def _reservation_column(self, without: Requirement) -> Cells:
-        column = _repeated(without, len(self._machines))
+        column = _constant_column(without, len(self._machines))
         for index in self._maker.reserved_indices():
             cells = _reservation_requirements(self._maker.reservations(index))
             column[index] = next(cell for cell in cells if cell.key == without.key)
@@ -183,30 +183,30 @@ class AwsRows:
             open_zones = [zone for zone in self._maker.zones(mask) if self._maker.is_open(zone)]
             ids = tuple(zone.id for zone in open_zones if zone.id)
             known = (
-                _in(ZONE, tuple(zone.name for zone in open_zones)),
-                _in(ZONE_ID, ids) if ids else None,
+                _one_of(ZONE, tuple(zone.name for zone in open_zones)),
+                _one_of(ZONE_ID, ids) if ids else None,
             )
             self._zone_cells[mask] = known
         return known
 
     def _constant_requirements(self) -> Iterator[Requirement]:
         facts = self._facts
-        yield _in(REGION, (self._region,))
-        yield _in(AWS + "instance-tenancy", types.TENANCIES)
+        yield _one_of(REGION, (self._region,))
+        yield _one_of(AWS + "instance-tenancy", types.TENANCIES)
         group = facts.placement_group
-        yield _in(AWS + "placement-group-id", (group,) if group else ())
+        yield _one_of(AWS + "placement-group-id", (group,) if group else ())
         partitions = range(1, facts.partitions + 1) if facts.strategy == "partition" else ()
-        yield _in(AWS + "placement-group-partition", tuple(map(str, partitions)))
+        yield _one_of(AWS + "placement-group-partition", tuple(map(str, partitions)))
 
 
-def _repeated(cell: Requirement, count: int) -> Cells:
+def _constant_column(cell: Requirement, count: int) -> Cells:
     return [cell] * count
 
 
 @cache
 def _capacity_types(on_demand: bool, spot: bool, reserved: bool) -> Requirement:
     values = ((ON_DEMAND, on_demand), (SPOT, spot), (RESERVED, reserved))
-    return _in(CAPACITY_TYPE, tuple(name for name, has in values if has))
+    return _one_of(CAPACITY_TYPE, tuple(name for name, has in values if has))
 
 
 def _reservation_requirements(reservations: tuple[Reservation, ...]) -> Iterator[Requirement]:
@@ -219,4 +219,4 @@ def _reservation_requirements(reservations: tuple[Reservation, ...]) -> Iterator
             {"true" if r.interruptible else "false" for r in reservations},
         ),
     ):
-        yield _in(AWS + key, tuple(sorted(values)))
+        yield _one_of(AWS + key, tuple(sorted(values)))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Final
 
-from reconciler.catalog.aws.machine import Accelerator, MachineType, kebab
+from reconciler.catalog.aws.machine import Accelerator, MachineType, kebab_case
 from reconciler.catalog.classfacts import GIB, ClassFacts, Texts
 from reconciler.model.karpenter.labels import ARCH, INSTANCE_TYPE, OS, WINDOWS_BUILD
 from reconciler.model.resources import (
@@ -44,33 +44,33 @@ _GPU_RESOURCES: Final = {
 Label = Callable[[MachineType], str | None]
 
 
-def _flag(value: bool) -> str:
+def _format_flag(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _text(value: int | None) -> str | None:
+def _format_optional(value: int | None) -> str | None:
     return None if value is None else str(value)
 
 
-def _accelerator(machine: MachineType) -> Accelerator | None:
+def _labelled_accelerator(machine: MachineType) -> Accelerator | None:
     """Return the accelerator that has labels; Neuron devices take precedence."""
     devices = machine.neuron or machine.inference
     return devices[0] if len(devices) == 1 else None
 
 
-def _of_accelerator(read: Callable[[Accelerator], str]) -> Label:
+def _accelerator_label(read: Callable[[Accelerator], str]) -> Label:
     def label(machine: MachineType) -> str | None:
-        device = _accelerator(machine)
+        device = _labelled_accelerator(machine)
         return None if device is None else read(device)
 
     return label
 
 
-def _of_gpu(field: str) -> Label:
+def _gpu_label(field: str) -> Label:
     """Return a label of a machine's GPU; only a machine with one kind of GPU has it."""
 
     def label(machine: MachineType) -> str | None:
-        return kebab(str(getattr(machine.gpus[0], field))) if len(machine.gpus) == 1 else None
+        return kebab_case(str(getattr(machine.gpus[0], field))) if len(machine.gpus) == 1 else None
 
     return label
 
@@ -86,20 +86,26 @@ LABELS: Final[dict[str, Label]] = {
     AWS + "instance-cpu-manufacturer": lambda m: m.cpu_manufacturer,
     AWS + "instance-cpu-sustained-clock-speed-mhz": lambda m: str(m.clock_mhz),
     AWS + "instance-memory": lambda m: str(m.memory_mib),
-    AWS + "instance-ebs-bandwidth": lambda m: _text(m.ebs_mbps),
-    AWS + "instance-network-bandwidth": lambda m: _text(m.network_mbps),
-    AWS + "instance-local-nvme": lambda m: _text(m.storage_gb) if m.storage_nvme else None,
+    AWS + "instance-ebs-bandwidth": lambda m: _format_optional(m.ebs_mbps),
+    AWS + "instance-network-bandwidth": lambda m: _format_optional(m.network_mbps),
+    AWS + "instance-local-nvme": lambda m: (
+        _format_optional(m.storage_gb) if m.storage_nvme else None
+    ),
     AWS + "instance-hypervisor": lambda m: m.hypervisor,
-    AWS + "instance-encryption-in-transit-supported": lambda m: _flag(m.encryption_in_transit),
-    AWS + "nitro-sandbox": lambda m: _flag(m.nitro_enclaves),
-    AWS + "instance-capability-flex": lambda m: _flag("-flex" in m.family),
-    AWS + "instance-gpu-name": _of_gpu("name"),
-    AWS + "instance-gpu-manufacturer": _of_gpu("manufacturer"),
-    AWS + "instance-gpu-count": _of_gpu("count"),
-    AWS + "instance-gpu-memory": _of_gpu("memory_mib"),
-    AWS + "instance-accelerator-name": _of_accelerator(lambda d: kebab(d.name)),
-    AWS + "instance-accelerator-manufacturer": _of_accelerator(lambda d: kebab(d.manufacturer)),
-    AWS + "instance-accelerator-count": _of_accelerator(lambda d: str(d.count)),
+    AWS + "instance-encryption-in-transit-supported": lambda m: _format_flag(
+        m.encryption_in_transit
+    ),
+    AWS + "nitro-sandbox": lambda m: _format_flag(m.nitro_enclaves),
+    AWS + "instance-capability-flex": lambda m: _format_flag("-flex" in m.family),
+    AWS + "instance-gpu-name": _gpu_label("name"),
+    AWS + "instance-gpu-manufacturer": _gpu_label("manufacturer"),
+    AWS + "instance-gpu-count": _gpu_label("count"),
+    AWS + "instance-gpu-memory": _gpu_label("memory_mib"),
+    AWS + "instance-accelerator-name": _accelerator_label(lambda d: kebab_case(d.name)),
+    AWS + "instance-accelerator-manufacturer": _accelerator_label(
+        lambda d: kebab_case(d.manufacturer)
+    ),
+    AWS + "instance-accelerator-count": _accelerator_label(lambda d: str(d.count)),
 }
 """Single-valued labels that depend only on the machine; None means that it is not set."""
 
@@ -138,8 +144,8 @@ def guest_memory(machine: MachineType, overhead_percent: float) -> int:
     would be visible, so this uses the same arithmetic.
     """
     mebibytes = machine.memory_mib - (64 if machine.arch == "arm64" else 0)
-    taken = math.ceil(mebibytes * _MIB * overhead_percent / 1024 / 1024)
-    return (mebibytes - taken) * _MIB_MILLI
+    overhead = math.ceil(mebibytes * _MIB * overhead_percent / 1024 / 1024)
+    return (mebibytes - overhead) * _MIB_MILLI
 
 
 @cache
@@ -157,7 +163,7 @@ def reserved_cpu(cores: int) -> int:
     return total
 
 
-def share(amount: int, percent: float) -> int:
+def percent_of(amount: int, percent: float) -> int:
     """Return a percentage of ``amount`` in whole bytes, rounded up, in Karpenter's arithmetic."""
     return math.ceil(amount / MILLI / 100 * percent) * MILLI
 
@@ -171,8 +177,8 @@ class NodeRules:
         self._volume = _volume_size(facts)
         self._efa_only = facts.efa_only
         self._efa_only_first_card = facts.efa_only_first_card
-        self._kube_reserved = _quantities(facts.kube_reserved)
-        self._system_reserved = _quantities(facts.system_reserved)
+        self._kube_reserved = _parse_quantities(facts.kube_reserved)
+        self._system_reserved = _parse_quantities(facts.system_reserved)
         eviction = dict(facts.eviction_hard)
         self._seen_memory = dict(facts.memory)
         self._evict_memory = eviction.get("memory.available")
@@ -242,10 +248,12 @@ class NodeRules:
         for name, amount in self._system_reserved:
             total[name] = total.get(name, 0) + amount
         storage = amounts[EPHEMERAL_STORAGE]
-        kept_memory = _threshold(self._evict_memory, amounts[MEMORY])
-        kept_storage = _threshold(self._evict_storage, storage)
-        total[MEMORY] += 100 * _MIB_MILLI if kept_memory is None else kept_memory
-        total[EPHEMERAL_STORAGE] += share(storage, 10.0) if kept_storage is None else kept_storage
+        evict_memory = _eviction_threshold(self._evict_memory, amounts[MEMORY])
+        evict_storage = _eviction_threshold(self._evict_storage, storage)
+        total[MEMORY] += 100 * _MIB_MILLI if evict_memory is None else evict_memory
+        total[EPHEMERAL_STORAGE] += (
+            percent_of(storage, 10.0) if evict_storage is None else evict_storage
+        )
         return total
 
 
@@ -272,15 +280,15 @@ def _volume_size(facts: ClassFacts) -> int:
     return family.volume if size is None else size
 
 
-def _threshold(text: str | None, amount: int) -> int | None:
+def _eviction_threshold(text: str | None, amount: int) -> int | None:
     """Return an eviction threshold: a percentage of ``amount`` or a quantity; 100 % disables it."""
     if text is None:
         return None
     if not text.endswith("%"):
         return parse_quantity(text)
     percent = float(text[:-1])
-    return 0 if percent == 100.0 else share(amount, percent)
+    return 0 if percent == 100.0 else percent_of(amount, percent)
 
 
-def _quantities(texts: Texts) -> list[tuple[str, int]]:
+def _parse_quantities(texts: Texts) -> list[tuple[str, int]]:
     return [(name, parse_quantity(text)) for name, text in texts]

@@ -129,7 +129,9 @@ def is_fresh(age_s: float | None) -> bool:
     return age_s is not None and age_s <= AGE_MAX_S
 
 
-def joined(commitments: Iterable[SavingsPlan], remaining: Mapping[str, float]) -> list[SavingsPlan]:
+def with_remaining(
+    commitments: Iterable[SavingsPlan], remaining: Mapping[str, float]
+) -> list[SavingsPlan]:
     """Return the plans with their remaining amounts, by ARN; empty if these are unknown."""
     return [
         msgspec.structs.replace(plan, remaining=remaining.get(plan.arn, 0.0))
@@ -256,7 +258,7 @@ def label_value(text: str) -> str:
     return safe[:_LABEL_LENGTH_MAX].rstrip("-_.") or "capacity-available"
 
 
-def family_and_region(name: str) -> tuple[str, str]:
+def parse_family_and_region(name: str) -> tuple[str, str]:
     """Return family and region from the name of an EC2 instance plan's overlay, as Veneer does.
 
     It uses the last three words as the region, so ``us-gov-west-1`` loses its first.
@@ -269,7 +271,7 @@ def family_and_region(name: str) -> tuple[str, str]:
     return "-".join(words[:split]), "-".join(words[split:])
 
 
-def type_and_region(name: str) -> tuple[str, str]:
+def parse_type_and_region(name: str) -> tuple[str, str]:
     """Return instance type and region from the name of a reservation's overlay, as Veneer does.
 
     The type ends at the first hyphen after its dot, so ``c7i.metal-24xl`` is cut short.

@@ -1,4 +1,4 @@
-"""What is left of the user's commitments after the running nodes, and the resulting prices."""
+"""The unused part of the user's commitments given the running nodes, and the resulting prices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from reconciler.catalog.adjusted.adjustment import overlaid
+from reconciler.catalog.adjusted.adjustment import with_overlaid_values
 from reconciler.catalog.adjusted.overlay import OverlayPool, selected_offerings
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.commitments.accounting import (
@@ -88,16 +88,16 @@ def coverage_of(
 ) -> Coverage:
     """Return the coverage of a region's commitments at ``now``."""
 
-    def holds(terms: SavingsPlanTerms | ReservedInstancesTerms) -> bool:
+    def applies(terms: SavingsPlanTerms | ReservedInstancesTerms) -> bool:
         return terms.region in ("", region) and (terms.until is None or now < terms.until)
 
-    reserved = [_Reserved(terms) for terms in commitments.reserved_instances if holds(terms)]
-    plans = [_Plan(terms) for terms in commitments.savings_plans if holds(terms)]
+    reserved = [_Reserved(terms) for terms in commitments.reserved_instances if applies(terms)]
+    plans = [_Plan(terms) for terms in commitments.savings_plans if applies(terms)]
     unknown = [
         *(m.name for m in reserved if m.is_unknown),
         *(m.name for m in plans if m.is_unknown),
     ]
-    paid = _taken(
+    paid = _apply_commitments(
         sorted((m for m in reserved if not m.is_unknown), key=lambda m: not m.terms.zone),
         sorted((m for m in plans if not m.is_unknown), key=lambda m: not m.terms.family),
         sorted(running, key=lambda node: node.name),
@@ -115,7 +115,7 @@ class _Reserved:
 
     def __init__(self, terms: ReservedInstancesTerms) -> None:
         self.terms: Final = terms
-        self.own = 0
+        self.used_here = 0
         utilization = (terms.used_elsewhere, terms.utilization_percent)
         self.is_unknown: Final = utilization == (None, None)
         self._elsewhere: Final = terms.used_elsewhere or 0
@@ -123,18 +123,18 @@ class _Reserved:
         where = terms.zone or terms.region
         self.name: Final = terms.note or f"{terms.instance_type} {where}".strip()
 
-    def take(self, node: RunningNode) -> bool:
+    def cover(self, node: RunningNode) -> bool:
         """Assign one of them to the node if one is left that matches; return whether it was."""
         terms = self.terms
         fits = node.instance_type == terms.instance_type and terms.zone in ("", node.zone)
-        if not fits or self.own >= terms.count - self._elsewhere:
+        if not fits or self.used_here >= terms.count - self._elsewhere:
             return False
-        self.own += 1
+        self.used_here += 1
         return True
 
     @property
     def free(self) -> int:
-        used = max(self._billed, self._elsewhere + self.own)
+        used = max(self._billed, self._elsewhere + self.used_here)
         return max(self.terms.count - used, 0)
 
 
@@ -143,7 +143,7 @@ class _Plan:
 
     def __init__(self, terms: SavingsPlanTerms) -> None:
         self.terms: Final = terms
-        self.own = 0.0
+        self.used_here = 0.0
         utilization = (terms.used_elsewhere, terms.utilization_percent)
         self.is_unknown: Final = utilization == (None, None)
         self._elsewhere: Final = terms.used_elsewhere or 0.0
@@ -151,34 +151,34 @@ class _Plan:
         self.rate: Final = 1 - terms.discount_percent / 100
         self.name: Final = terms.note or f"{terms.type} savings plan {terms.family}".strip()
 
-    def take(self, node: RunningNode, uncovered: float) -> float:
+    def cover(self, node: RunningNode, uncovered: float) -> float:
         """Pay for a node from the plan and return the uncovered remainder at on-demand price."""
         if self.terms.type == EC2_INSTANCE and node.family != self.terms.family:
             return uncovered
-        room = max(self.terms.commitment - self._elsewhere - self.own, 0.0)
-        taken = min(uncovered * self.rate, room)
-        self.own += taken
-        return uncovered - taken / self.rate if taken < uncovered * self.rate else 0.0
+        room = max(self.terms.commitment - self._elsewhere - self.used_here, 0.0)
+        paid = min(uncovered * self.rate, room)
+        self.used_here += paid
+        return uncovered - paid / self.rate if paid < uncovered * self.rate else 0.0
 
     @property
-    def left(self) -> float:
-        return self.terms.commitment - max(self._billed, self._elsewhere + self.own)
+    def remaining(self) -> float:
+        return self.terms.commitment - max(self._billed, self._elsewhere + self.used_here)
 
 
-def _taken(
+def _apply_commitments(
     reserved: Sequence[_Reserved], plans: Sequence[_Plan], running: Sequence[RunningNode]
 ) -> dict[str, float]:
     """Apply commitments to the nodes and return their additional cost by name."""
     open_nodes: list[RunningNode] = list(running)
     paid: dict[str, float] = {}
     for meter in reserved:
-        for node in [n for n in open_nodes if meter.take(n)]:
+        for node in [n for n in open_nodes if meter.cover(n)]:
             paid[node.name] = node.price * PAID_SHARE
             open_nodes.remove(node)
     uncovered = {node.name: node.price for node in open_nodes}
     for plan in plans:
         for node in open_nodes:
-            uncovered[node.name] = plan.take(node, uncovered[node.name])
+            uncovered[node.name] = plan.cover(node, uncovered[node.name])
     for node in open_nodes:
         if uncovered[node.name] < node.price:
             paid[node.name] = max(uncovered[node.name], node.price * PAID_SHARE)
@@ -207,31 +207,31 @@ def _plan_covers(
     for family in sorted(by_family, key=lambda name: (not name, name)):
         group = by_family[family]
         if family:
-            decisions = decide_ec2_instance([_judged(m, region) for m in group], settings)
+            decisions = decide_ec2_instance([_savings_plan(m, region) for m in group], settings)
         else:
-            decisions = [decide_compute([_judged(m, "") for m in group], settings)]
+            decisions = [decide_compute([_savings_plan(m, "") for m in group], settings)]
         for decision in decisions:
             if decision.outcome is OverlayReason.CAPACITY_AVAILABLE:
-                yield Cover(decision, _room(group), _note(decision))
+                yield Cover(decision, _remaining_on_demand(group), _format_note(decision))
 
 
-def _judged(meter: _Plan, region: str) -> SavingsPlan:
-    return SavingsPlan(meter.terms.commitment, meter.left, meter.terms.family, region)
+def _savings_plan(meter: _Plan, region: str) -> SavingsPlan:
+    return SavingsPlan(meter.terms.commitment, meter.remaining, meter.terms.family, region)
 
 
-def _room(group: Sequence[_Plan]) -> float:
-    """Return what is left at on-demand prices; an overused plan reduces the others."""
-    return max(sum(meter.left / meter.rate for meter in group), 0.0)
+def _remaining_on_demand(group: Sequence[_Plan]) -> float:
+    """Return the unused amount at on-demand prices; an overused plan reduces the others."""
+    return max(sum(meter.remaining / meter.rate for meter in group), 0.0)
 
 
-def _note(decision: OverlayDecision) -> str:
+def _format_note(decision: OverlayDecision) -> str:
     named = "compute savings plan"
     if decision.kind is CommitmentKind.EC2_INSTANCE:
         named = f"{decision.family} savings plan"
     return f"{named}, {decision.utilization_percent:.0f}% used"
 
 
-def committed(catalog: Catalog, covers: Sequence[Cover]) -> Catalog:
+def with_commitments(catalog: Catalog, covers: Sequence[Cover]) -> Catalog:
     """Return the catalog with commitments applied; the first that fits an offering counts.
 
     They match offerings as a NodeOverlay with the same requirements would, and they never add up:
@@ -248,4 +248,4 @@ def committed(catalog: Catalog, covers: Sequence[Cover]) -> Catalog:
                 notes[position] = cover.note
     if not prices:
         return catalog
-    return overlaid(catalog, prices, {}, paid=notes)
+    return with_overlaid_values(catalog, prices, {}, paid=notes)

@@ -25,7 +25,7 @@ from reconciler.model.ownership import FLEET_TAG
 API_VERSION: Final = "karpenter.sh/v1alpha1"
 KIND: Final = "NodeOverlay"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
-OURS: Final = "reconciler"
+MANAGER_NAME: Final = "reconciler"
 SOURCE_LABEL: Final = "reconciler/source"
 POOL_LABEL: Final = "reconciler/nodepool"
 NUMBER_LABEL: Final = "reconciler/preference"
@@ -34,21 +34,21 @@ COVERED: Final = "-99.99999%"
 """The adjustment for prepaid capacity (``coverage.PAID_SHARE``)."""
 
 
-class WantedOverlay(msgspec.Struct, frozen=True):
+class DesiredOverlay(msgspec.Struct, frozen=True):
     """An overlay to write, and the annotation or commitment that it stands for."""
 
     overlay: NodeOverlay
     reason: str
 
 
-def wanted_overlays(
+def fleet_overlays(
     preferences: Iterable[NodeOverlay],
     covers: Iterable[Cover],
     fleet: str,
     *,
     owners: Mapping[str, str],
     disabled: bool = False,
-) -> list[WantedOverlay]:
+) -> list[DesiredOverlay]:
     """Return the overlays of a fleet, by name.
 
     ``preferences`` are the overlays of annotations (``plan.make.pools.preference_overlays``).
@@ -56,34 +56,40 @@ def wanted_overlays(
     ``disabled`` overlays require a label that no node has, so they can be inspected without an
     effect.
     """
-    found = [_of_preference(overlay, fleet, owners, disabled=disabled) for overlay in preferences]
-    found += [_of_cover(cover, fleet, disabled=disabled) for cover in covers]
-    return sorted(found, key=lambda one: one.overlay.name)
+    found = [
+        _preference_overlay(overlay, fleet, owners, disabled=disabled) for overlay in preferences
+    ]
+    found += [_cover_overlay(cover, fleet, disabled=disabled) for cover in covers]
+    return sorted(found, key=lambda desired: desired.overlay.name)
 
 
-def _of_preference(
+def _preference_overlay(
     overlay: NodeOverlay, fleet: str, owners: Mapping[str, str], *, disabled: bool
-) -> WantedOverlay:
-    given = overlay.metadata.labels
-    pool, number = given[SOURCE], given[NUMBER]
+) -> DesiredOverlay:
+    preference_labels = overlay.metadata.labels
+    pool, number = preference_labels[SOURCE], preference_labels[NUMBER]
     labels = {SOURCE_LABEL: "preference", POOL_LABEL: pool, NUMBER_LABEL: number}
     uid = owners.get(pool)
     owner = OwnerReference("NodePool", pool, "karpenter.sh/v1", uid) if uid else None
-    made = _ours(overlay.name, overlay.spec, {FLEET_TAG: fleet, **labels}, owner, disabled=disabled)
+    managed = _managed_overlay(
+        overlay.name, overlay.spec, {FLEET_TAG: fleet, **labels}, owner, disabled=disabled
+    )
     adjustment = overlay.spec.price_adjustment
-    return WantedOverlay(made, f"NodePool {pool}, {ANNOTATION}{number}: {adjustment}")
+    return DesiredOverlay(managed, f"NodePool {pool}, {ANNOTATION}{number}: {adjustment}")
 
 
-def _of_cover(cover: Cover, fleet: str, *, disabled: bool) -> WantedOverlay:
+def _cover_overlay(cover: Cover, fleet: str, *, disabled: bool) -> DesiredOverlay:
     decision = cover.decision
     spec = NodeOverlaySpec(
         requirements=decision.requirements, price_adjustment=COVERED, weight=decision.weight
     )
     labels = {FLEET_TAG: fleet, SOURCE_LABEL: decision.kind.label}
-    return WantedOverlay(_ours(decision.name, spec, labels, None, disabled=disabled), cover.note)
+    return DesiredOverlay(
+        _managed_overlay(decision.name, spec, labels, None, disabled=disabled), cover.note
+    )
 
 
-def _ours(
+def _managed_overlay(
     name: str,
     spec: NodeOverlaySpec,
     labels: Mapping[str, str],
@@ -91,17 +97,17 @@ def _ours(
     *,
     disabled: bool,
 ) -> NodeOverlay:
-    named = {MANAGED_BY: OURS, **labels}
+    all_labels = {MANAGED_BY: MANAGER_NAME, **labels}
     if disabled:
-        named[DISABLED_LABEL] = "true"
+        all_labels[DISABLED_LABEL] = "true"
         never = NodeSelectorRequirement(DISABLED_LABEL, Operator.IN, ("true",))
         spec = msgspec.structs.replace(spec, requirements=(never, *spec.requirements))
     owners = (owner,) if owner is not None else ()
-    return NodeOverlay(Metadata(name=name, labels=named, owner_references=owners), spec)
+    return NodeOverlay(Metadata(name=name, labels=all_labels, owner_references=owners), spec)
 
 
 class OverlayAction(StrEnum):
-    """What happens to an overlay. A skipped one belongs to somebody else."""
+    """The action for an overlay. A skipped one is managed by somebody else."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -113,7 +119,7 @@ class OverlayAction(StrEnum):
 class OverlayRow(msgspec.Struct, frozen=True):
     """An overlay and what happens to it.
 
-    ``overlay`` is the wanted one, or the present one if that is deleted; ``present`` is the one in
+    ``overlay`` is the desired one, or the present one if it is deleted; ``present`` is the one in
     the cluster, None if there is none.
     """
 
@@ -124,43 +130,43 @@ class OverlayRow(msgspec.Struct, frozen=True):
 
 
 def overlay_rows(
-    wanted: Sequence[WantedOverlay], present: Iterable[NodeOverlay], fleet: str
+    desired: Sequence[DesiredOverlay], present: Iterable[NodeOverlay], fleet: str
 ) -> list[OverlayRow]:
-    """Return what happens to each overlay that is wanted or ours, by name.
+    """Return the action for each overlay that is desired or ours, by name.
 
     Ours are those with the labels of this fleet, whatever their names. Labels that others have
     added to them do not count as a difference.
     """
-    there = {overlay.name: overlay for overlay in present}
-    rows = [_row(one, there.get(one.overlay.name), fleet) for one in wanted]
-    names = {one.overlay.name for one in wanted}
+    present_by_name = {overlay.name: overlay for overlay in present}
+    rows = [_overlay_row(item, present_by_name.get(item.overlay.name), fleet) for item in desired]
+    names = {item.overlay.name for item in desired}
     rows += [
         OverlayRow(OverlayAction.DELETE, overlay, "no longer needed", overlay)
-        for overlay in there.values()
+        for overlay in present_by_name.values()
         if overlay.name not in names and is_ours(overlay, fleet)
     ]
     return sorted(rows, key=lambda row: row.overlay.name)
 
 
-def _row(one: WantedOverlay, present: NodeOverlay | None, fleet: str) -> OverlayRow:
+def _overlay_row(desired: DesiredOverlay, present: NodeOverlay | None, fleet: str) -> OverlayRow:
     if present is None:
-        return OverlayRow(OverlayAction.CREATE, one.overlay, one.reason)
+        return OverlayRow(OverlayAction.CREATE, desired.overlay, desired.reason)
     if not is_ours(present, fleet):
         owner = present.metadata.labels.get(MANAGED_BY) or "nobody"
         of_fleet = present.metadata.labels.get(FLEET_TAG, "")
-        whose = f"fleet {of_fleet}" if owner == OURS else owner
-        return OverlayRow(OverlayAction.SKIP, one.overlay, f"managed by {whose}", present)
+        manager = f"fleet {of_fleet}" if owner == MANAGER_NAME else owner
+        return OverlayRow(OverlayAction.SKIP, desired.overlay, f"managed by {manager}", present)
     labels = present.metadata.labels
-    is_same = one.overlay.metadata.labels.items() <= labels.items()
-    same = is_same and present.spec == one.overlay.spec
+    is_same = desired.overlay.metadata.labels.items() <= labels.items()
+    same = is_same and present.spec == desired.overlay.spec
     action = OverlayAction.UNCHANGED if same else OverlayAction.UPDATE
-    return OverlayRow(action, one.overlay, one.reason, present)
+    return OverlayRow(action, desired.overlay, desired.reason, present)
 
 
 def is_ours(overlay: NodeOverlay, fleet: str) -> bool:
     """Return whether an overlay has the labels of this fleet."""
     labels = overlay.metadata.labels
-    return labels.get(MANAGED_BY) == OURS and labels.get(FLEET_TAG) == fleet
+    return labels.get(MANAGED_BY) == MANAGER_NAME and labels.get(FLEET_TAG) == fleet
 
 
 def document(overlay: NodeOverlay) -> dict[str, object]:

@@ -35,7 +35,7 @@ class UsageStep(msgspec.Struct, frozen=True):
 
 
 class Purchase(msgspec.Struct, frozen=True, kw_only=True):
-    """A commitment and what it comes to; money is USD.
+    """A commitment and its cost and savings; money is USD.
 
     ``name`` is the family or the instance type, empty for a compute savings plan. ``commitment`` is
     the payment an hour, ``count`` the number of reserved instances, 0 for a plan. ``replaces`` is
@@ -59,7 +59,7 @@ def purchases(
     compute_percent: float,
     instance_percent: float,
 ) -> tuple[Purchase, ...]:
-    """Return what is worth buying, the largest saving first. They are alternatives.
+    """Return the commitments worth buying, the largest saving first; they are alternatives.
 
     ``price`` is that of an instance type on demand. ``compute_percent`` is the discount of compute
     savings plans, ``instance_percent`` that of EC2 instance savings plans and reserved instances.
@@ -68,18 +68,22 @@ def purchases(
     families: dict[str, list[str]] = {}
     for kind in kinds:
         families.setdefault(kind.partition(".")[0], []).append(kind)
-    found = [_plan(PurchaseKind.COMPUTE_PLAN, "", _levels(steps, kinds), compute_percent)]
+    found = [_plan_purchase(PurchaseKind.COMPUTE_PLAN, "", _levels(steps, kinds), compute_percent)]
     found += [
-        _plan(PurchaseKind.INSTANCE_PLAN, family, _levels(steps, members), instance_percent)
+        _plan_purchase(
+            PurchaseKind.INSTANCE_PLAN, family, _levels(steps, members), instance_percent
+        )
         for family, members in families.items()
     ]
     found += [
-        _reserved(kind, _levels(steps, [kind]), amount, instance_percent)
+        _reserved_purchase(kind, _levels(steps, [kind]), amount, instance_percent)
         for kind in kinds
         if (amount := price(kind))
     ]
-    worth = [one for one in found if one is not None and one.per_month < 0]
-    return tuple(sorted(worth, key=lambda one: (one.per_month, one.kind, one.name)))
+    profitable = [purchase for purchase in found if purchase is not None and purchase.per_month < 0]
+    return tuple(
+        sorted(profitable, key=lambda purchase: (purchase.per_month, purchase.kind, purchase.name))
+    )
 
 
 _Level = tuple[float, float]
@@ -90,21 +94,23 @@ def _levels(steps: Iterable[UsageStep], kinds: Sequence[str]) -> list[_Level]:
     return [(step.hours, fsum(step.dollars.get(kind, 0.0) for kind in kinds)) for step in steps]
 
 
-def _plan(
+def _plan_purchase(
     kind: PurchaseKind, name: str, levels: Sequence[_Level], percent: float
 ) -> Purchase | None:
-    return _purchase(kind, name, levels, _worth_covering(levels, percent), percent)
+    return _purchase(kind, name, levels, _usage_worth_covering(levels, percent), percent)
 
 
-def _reserved(name: str, levels: Sequence[_Level], price: float, percent: float) -> Purchase | None:
-    count = floor(_worth_covering(levels, percent) / price + 1e-9)
+def _reserved_purchase(
+    name: str, levels: Sequence[_Level], price: float, percent: float
+) -> Purchase | None:
+    count = floor(_usage_worth_covering(levels, percent) / price + 1e-9)
     return _purchase(
         PurchaseKind.RESERVED_INSTANCES, name, levels, count * price, percent, count=count
     )
 
 
-def _worth_covering(levels: Sequence[_Level], percent: float) -> float:
-    """Return the largest usage that is reached in more than the share of time that pays for it."""
+def _usage_worth_covering(levels: Sequence[_Level], percent: float) -> float:
+    """Return the largest usage that is reached long enough to pay for a commitment to it."""
     total = fsum(hours for hours, _ in levels)
     needed, reached = (1 - percent / 100) * total, 0.0
     for hours, usage in sorted(levels, key=lambda level: -level[1]):

@@ -125,7 +125,7 @@ class Funnel:
         requests: Resources = self._view.cohort.shape.requests
         suffix = " left after DaemonSets" if daemons else ""
         for name, amount in requests.items():
-            most = template.table.most(name, mask & template.table.usable)
+            most = template.table.most_allocatable(name, mask & template.table.usable)
             most -= daemons.get(name, 0)
             if amount > 0 and amount > most:
                 wanted, largest = format_amount(name, amount), format_amount(name, max(most, 0))

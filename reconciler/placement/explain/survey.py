@@ -123,7 +123,7 @@ def cheapest_offering(
     table: TypeTable, offers: tuple[OfferingClass, ...], mask: int
 ) -> PricedOffering | None:
     """Return the cheapest offering of the types in ``mask`` among ``offers``, ties by name."""
-    for index in table.by_price(offers):
+    for index in table.order_by_price(offers):
         if mask >> index & 1:
             priced = [(o.prices[index], i) for i, o in enumerate(offers) if index in o.prices]
             if not priced:

@@ -182,7 +182,7 @@ def count_fitting_pods(
     template, table = claim.template, claim.template.table
     for name, amount in shape.requests.items():
         if amount > 0:
-            room = table.most(name, fit_result.mask) - claim.requests.get(name, 0)
+            room = table.most_allocatable(name, fit_result.mask) - claim.requests.get(name, 0)
             limit = min(limit, room // amount)
     low, mask_at_low, high, count = 1, fit_result.mask, limit, limit
     while low < high:
@@ -310,9 +310,13 @@ class OpenClaim:
     def update_room(self) -> None:
         """Recompute its remaining room after its types may have become fewer."""
         table, template, mask = self.template.table, self.template, self.mask
-        self.cpu_room = table.most(CPU, mask) - template.least_cpu - self.requests.get(CPU, 0)
+        self.cpu_room = (
+            table.most_allocatable(CPU, mask) - template.least_cpu - self.requests.get(CPU, 0)
+        )
         self.memory_room = (
-            table.most(MEMORY, mask) - template.least_memory - self.requests.get(MEMORY, 0)
+            table.most_allocatable(MEMORY, mask)
+            - template.least_memory
+            - self.requests.get(MEMORY, 0)
         )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from reconciler.catalog.table import bits, indices, where
+from reconciler.catalog.table import bits, indices, mask_of_flags
 from reconciler.model.karpenter.labels import HOSTNAME
 from reconciler.model.karpenter.requirements import Requirement, Requirements
 from reconciler.model.kubernetes.node import CSINode
@@ -231,8 +231,8 @@ class Nodes:
         self.index = {row.name: index for index, row in enumerate(rows)}
         self.cpu = [row.left.get(CPU, 0) for row in self.rows]
         self.memory = [row.left.get(MEMORY, 0) for row in self.rows]
-        self.initialized = where(row.is_initialized for row in rows)
-        self.open = where(all(v >= 0 for v in row.left.values()) for row in self.rows)
+        self.initialized = mask_of_flags(row.is_initialized for row in rows)
+        self.open = mask_of_flags(all(v >= 0 for v in row.left.values()) for row in self.rows)
 
     def _subtract_daemons(self, daemons: tuple[Daemon, ...]) -> list[Target]:
         """Return the targets minus the requests of daemons that do not run there yet."""
@@ -289,7 +289,7 @@ class Nodes:
         """Return the nodes with at least this amount left; pods request few different amounts."""
         known = self._rich.get((name, amount))
         if known is None:
-            known = where(row.left.get(name, 0) >= amount for row in self.rows)
+            known = mask_of_flags(row.left.get(name, 0) >= amount for row in self.rows)
             self._rich[name, amount] = known
         return known
 

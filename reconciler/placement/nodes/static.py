@@ -66,7 +66,7 @@ def _count_missing(pool: NodePool, cluster: ClusterState, existing: int) -> int:
 def _template_claim(pool: LaunchPool, parts: tuple[str, ...]) -> PlannedClaim:
     template = PoolTemplate(pool.node_pool, SpaceBook(table_of(pool.types)), (), best_effort=True)
     allowed = set(indices(template.types))
-    order = [i for i in template.table.by_price(template.space.offers) if i in allowed]
+    order = [i for i in template.table.order_by_price(template.space.offers) if i in allowed]
     requirements = template.space.requirements.without((REGISTERED, INITIALIZED))
     spec = pool.node_pool.spec.template
     return PlannedClaim(
@@ -75,7 +75,7 @@ def _template_claim(pool: LaunchPool, parts: tuple[str, ...]) -> PlannedClaim:
         pods=(),
         requests={},
         requirements=requirements,
-        types=template.table.chosen(order[:TYPES_MAX]),
+        types=template.table.select_types(order[:TYPES_MAX]),
         types_total=len(order),
         labels=claim_labels(pool.node_pool, requirements, template.table.well_known),
         annotations=dict(spec.metadata.annotations),

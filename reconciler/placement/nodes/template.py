@@ -68,7 +68,7 @@ class PoolTemplate:
 
         ``ports`` are the host ports of the new pod; types whose daemons use one are excluded.
         """
-        at_least = self.table.at_least
+        at_least = self.table.types_with_at_least
         found = 0
         for group in self.daemon_groups:
             fits = mask & group.mask

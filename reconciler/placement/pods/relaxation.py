@@ -121,11 +121,11 @@ def _drop_next(parts: _Droppable, tolerate_soft_taints: bool) -> tuple[_Droppabl
             f"required node affinity alternative {_format_term(parts.required[0])}"
         )
     if parts.affinity:
-        return replaced(parts, near=parts.affinity[1:]), (
+        return replaced(parts, affinity=parts.affinity[1:]), (
             f"preferred pod affinity on {parts.affinity[0].topology_key}"
         )
     if parts.anti_affinity:
-        return replaced(parts, apart=parts.anti_affinity[1:]), (
+        return replaced(parts, anti_affinity=parts.anti_affinity[1:]), (
             f"preferred pod anti-affinity on {parts.anti_affinity[0].topology_key}"
         )
     if parts.preferred:

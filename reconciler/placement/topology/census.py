@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from reconciler.catalog.table import TypeTable, bits, where
+from reconciler.catalog.table import TypeTable, bits, mask_of_flags
 from reconciler.model.karpenter.labels import HOSTNAME
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.karpenter.requirements import Requirements, equals
@@ -160,7 +160,7 @@ class Census:
 
     @cached_property
     def _remaining_nodes(self) -> int:
-        return where(not node.is_deleting for node in self._nodes)
+        return mask_of_flags(not node.is_deleting for node in self._nodes)
 
     def remaining_nodes(self, without: Iterable[str]) -> int:
         """Return the nodes left after some are removed, as a bit set for ``domains``."""
