@@ -1,23 +1,23 @@
-"""A production trace against three ways to decide: dollars, waiting, and CPU time of the backtest.
+"""Backtest a production trace with three configurations: cost, waiting times, and CPU time.
 
 ``python -m benchmarks.backtest [TRACE]`` replays Alibaba's openb trace (8,152 pods in 149 days;
 ``DATA``, by default ``../shared/data`` beside the checkout) on an empty fleet of two NodePools, for
 pods with and without GPUs. The sides are Karpenter's packing and search, our defaults, and
-``packing: cheapest`` with thorough search; the bound is the least that any nodes of these NodePools
-can cost for the pods that run at each moment. ``--days FROM-TO`` replays only the pods that were
+``packing: cheapest`` with thorough search; the bound is the minimum cost of any nodes of these
+NodePools for the pods that run at each moment. ``--days FROM-TO`` replays only the pods that were
 created in these days.
 
 ``python -m benchmarks.backtest --advice`` finds advice on the first half of the trace, by default
-of days 116 and 117, and backtests it on the second half. The pods of the moment with most pods in
-the first half are the fleet that ``advise`` carries to rest. What is kept is compared in dollars
-and as a share of the cost of each half, since their load differs.
+of days 116 and 117, and backtests it on the second half. The pods of the moment with the most pods
+in the first half are the fleet that ``advise`` simulates until it is stable. The savings are
+compared in dollars and as a share of the cost of each half, since their load differs.
 
-``python -m benchmarks.backtest --at-rest fleet-300`` finds advice at rest for a running fleet of
+``python -m benchmarks.backtest --at-rest fleet-300`` finds advice for a stable, running fleet of
 300 nodes, which the ``make_bench.py`` of the conformance folder writes (``CONFORMANCE``, by default
 beside the checkout), and prints the CPU time.
 
-``python -m benchmarks.backtest --sweep`` plays a short trace with eight seeds in 1, 2 and 4
-processes, and prints the speed-up and the overhead for each evaluation. Nothing is asserted.
+``python -m benchmarks.backtest --sweep`` replays a short trace with eight seeds in 1, 2 and 4
+processes, and prints the speed-up and the overhead of each evaluation. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -91,28 +91,32 @@ spec:
 
 
 def main() -> None:
-    """Print the figures of the trace, or those of a sweep."""
+    """Print the results of the selected benchmark."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("trace", nargs="?", default=str(TRACE / "openb-default.csv.gz"))
     parser.add_argument("--days", metavar="FROM-TO", help="only pods created in these days")
     parser.add_argument("--sweep", action="store_true", help="measure processes instead")
-    parser.add_argument("--advice", action="store_true", help="measure what advice keeps instead")
+    parser.add_argument(
+        "--advice", action="store_true", help="measure the savings of advice on unseen data instead"
+    )
     parser.add_argument("--at-rest", metavar="CASE", help="measure advice for a fleet instead")
-    parser.add_argument("--candidates", default="100", metavar="N", help="how many advice judges")
-    given = parser.parse_args()
+    parser.add_argument("--candidates", default="100", metavar="N", help="candidates of advice")
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="backtest-") as folder:
-        if given.at_rest:
-            print_advice_at_rest(given.at_rest, given.candidates, Path(folder))
+        if arguments.at_rest:
+            print_advice_at_rest(arguments.at_rest, arguments.candidates, Path(folder))
             return
         fleet = Path(folder) / "fleet"
         fleet.mkdir()
         (fleet / "nodes.yaml").write_text(FLEET)
-        days = given.days or ("116-116" if given.sweep else "116-117" if given.advice else None)
-        trace = cut_trace(given.trace, days, Path(folder)) if days else Path(given.trace)
-        if given.sweep:
+        days = arguments.days or (
+            "116-116" if arguments.sweep else "116-117" if arguments.advice else None
+        )
+        trace = cut_trace(arguments.trace, days, Path(folder)) if days else Path(arguments.trace)
+        if arguments.sweep:
             print_sweep(fleet, trace)
-        elif given.advice:
-            print_kept_savings(fleet, trace, given.candidates)
+        elif arguments.advice:
+            print_kept_savings(fleet, trace, arguments.candidates)
         else:
             print_comparison(fleet, trace)
 
@@ -121,27 +125,27 @@ TIMES = ("creation_time", "scheduled_time", "deletion_time")
 
 
 def cut_trace(trace: str, days: str, folder: Path) -> Path:
-    """Write the pods that were created from the first to the last day, which then begins it."""
+    """Write the pods created from the first to the last day as a trace that begins on the first."""
     first, _, last = days.partition("-")
     begin = int(first) * DAY_S
-    kept = [
+    selected = [
         row
         for row in read_rows(trace)
         if int(first) <= float(row["creation_time"]) // DAY_S <= int(last or first)
     ]
     path = folder / "cut.csv"
-    write_rows(path, kept, begin)
+    write_rows(path, selected, begin)
     return path
 
 
 def read_rows(trace: str) -> list[dict[str, str]]:
-    """Return the pods of a trace in openb's form, plain or gzipped."""
+    """Return the pods of a trace in openb's format, plain or gzipped."""
     with (gzip.open if trace.endswith(".gz") else open)(trace, "rt", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
 def write_rows(path: Path, rows: list[dict[str, str]], begin: float) -> None:
-    """Write pods as a trace that begins at second ``begin`` of theirs."""
+    """Write pods as a trace that begins at their second ``begin``."""
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
@@ -150,7 +154,7 @@ def write_rows(path: Path, rows: list[dict[str, str]], begin: float) -> None:
 
 
 def print_comparison(fleet: Path, trace: Path) -> None:
-    """Print what each way of deciding comes to."""
+    """Print the results of each configuration."""
     found = {
         "Karpenter's defaults": run_side(fleet, trace, *KARPENTERS),
         "our defaults": run_side(fleet, trace),
@@ -182,24 +186,24 @@ def print_comparison(fleet: Path, trace: Path) -> None:
         print(f"{part:22}", *amounts)
 
 
-def run_side(fleet: Path, trace: Path, *more: str) -> tuple[dict[str, Any], float]:
-    """Return the result of a side, and the CPU seconds of the command."""
+def run_side(fleet: Path, trace: Path, *options: str) -> tuple[dict[str, Any], float]:
+    """Return the result of a configuration, and the CPU seconds of the command."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    out = run_backtest(fleet, trace, *more)
+    out = run_backtest(fleet, trace, *options)
     seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
     side: dict[str, Any] = json.loads(out)["backtest"]["sides"]["head"]
     return side, seconds
 
 
-def run_backtest(fleet: Path, trace: Path, *more: str) -> bytes:
-    """Run the backtest, and return what it prints."""
-    words = ["simulate", str(fleet), "--trace", str(trace), "--now", NOW, "-o", "json", *more]
-    done = subprocess.run([sys.executable, "-m", "reconciler", *words], stdout=-1, check=True)
-    return done.stdout
+def run_backtest(fleet: Path, trace: Path, *options: str) -> bytes:
+    """Run the backtest, and return its output."""
+    words = ["simulate", str(fleet), "--trace", str(trace), "--now", NOW, "-o", "json", *options]
+    result = subprocess.run([sys.executable, "-m", "reconciler", *words], stdout=-1, check=True)
+    return result.stdout
 
 
 def print_advice_at_rest(case: str, candidates: str, folder: Path) -> None:
-    """Print what advice for a running fleet takes and finds."""
+    """Print the CPU time and the results of advice for a running fleet."""
     maker = [sys.executable, str(BENCH / "make_bench.py"), str(folder), case]
     subprocess.run(maker, check=True, stdout=subprocess.DEVNULL)
     files = folder / case
@@ -210,13 +214,14 @@ def print_advice_at_rest(case: str, candidates: str, folder: Path) -> None:
     judged += len(found["noEffect"])
     saved = found["together"]["perMonth"] if found["together"] else 0.0
     print(
-        f"{case}: {judged} candidates, {found['evaluations']} fleets carried to rest, "
-        f"{len(found['advice'])} proposals, together ${saved:,.0f} a month, {seconds:.0f} CPU s"
+        f"{case}: {judged} candidates, {found['evaluations']} simulated fleets, "
+        f"{len(found['advice'])} proposals, combined savings ${saved:,.0f}/month, "
+        f"{seconds:.0f} CPU s"
     )
 
 
 def run_timed(words: list[str]) -> tuple[Any, float]:
-    """Return what a command prints as JSON, and its CPU seconds."""
+    """Return the JSON output of a command, and its CPU seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     run = [sys.executable, "-m", "reconciler", *words]
     out = subprocess.run(run, stdout=-1, check=True).stdout
@@ -224,7 +229,7 @@ def run_timed(words: list[str]) -> tuple[Any, float]:
 
 
 def print_kept_savings(fleet: Path, trace: Path, candidates: str) -> None:
-    """Print what advice promised on the first half of a trace, and what it keeps on the second."""
+    """Print the savings of advice on the first half of a trace and on the second, unseen half."""
     rows = read_rows(str(trace))
     middle = max(float(row["creation_time"]) for row in rows) / 2
     folder = fleet.parent
@@ -238,34 +243,41 @@ def print_kept_savings(fleet: Path, trace: Path, candidates: str) -> None:
     for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "fleet"]):
         author = ["-c", "user.name=bench", "-c", "user.email=bench@example.com"]
         subprocess.run(["git", *author, *words], cwd=fleet, check=True)
-    given = ["--snapshot", str(snapshot), "--trace", str(first), "--candidates", candidates]
+    options = ["--snapshot", str(snapshot), "--trace", str(first), "--candidates", candidates]
     words = ["advise", str(fleet), "--now", NOW, "--write", "--auto-approve", "-o", "json"]
-    found, seconds = run_timed([*words, *given])
-    one = found["together"] or (found["advice"] or [None])[0]
-    if one is None:
-        print("no advice was found on the first half")
+    found, seconds = run_timed([*words, *options])
+    proposal = found["together"] or (found["advice"] or [None])[0]
+    if proposal is None:
+        print("No advice was found on the first half.")
         return
     out = json.loads(run_backtest(fleet, second, "--base", "HEAD"))["backtest"]
     sides = out["sides"]["base"], out["sides"]["head"]
-    promised, promise = one["backtest"], one["backtest"]["perMonth"]
-    share = -100 * promise / promised["base"]["dollarsPerMonth"]
+    predicted, predicted_savings = proposal["backtest"], proposal["backtest"]["perMonth"]
+    share = -100 * predicted_savings / predicted["base"]["dollarsPerMonth"]
     saved = 100 * (1 - sides[1]["dollars"] / sides[0]["dollars"])
-    print(f"{len(present)} pods at rest; advice: {', '.join(one['parts'])} ({seconds:.0f} CPU s)")
+    print(
+        f"{len(present)} pods in the snapshot; advice: {', '.join(proposal['parts'])} "
+        f"({seconds:.0f} CPU s)"
+    )
     row = "{:28} {:>12} {:>10} {:>16} {:>16}"
     print(row.format("", "$/month", "saved", "p99 s before", "p99 s after"))
-    waits = [promised[side]["waitingSeconds"]["p99"] for side in ("base", "head")]
-    print(row.format("promised on the first half", f"{promise:,.0f}", f"{share:.1f}%", *waits))
+    waits = [predicted[side]["waitingSeconds"]["p99"] for side in ("base", "head")]
+    print(
+        row.format(
+            "predicted on the first half", f"{predicted_savings:,.0f}", f"{share:.1f}%", *waits
+        )
+    )
     change = sides[1]["dollarsPerMonth"] - sides[0]["dollarsPerMonth"]
     waits = [side["waitingSeconds"]["p99"] for side in sides]
-    print(row.format("kept on the second half", f"{change:,.0f}", f"{saved:.1f}%", *waits))
+    print(row.format("measured on the second half", f"{change:,.0f}", f"{saved:.1f}%", *waits))
     print(
-        f"{100 * change / promise:.0f}% of the promised dollars are kept, "
-        f"{100 * saved / share:.0f}% of the promised share of the cost"
+        f"{100 * change / predicted_savings:.0f}% of the predicted savings in dollars were reached, "
+        f"{100 * saved / share:.0f}% as a share of the cost"
     )
 
 
 def clipped_times(row: dict[str, str], end: float) -> dict[str, str]:
-    """Return the times of a pod within the half that it began in."""
+    """Return the times of a pod, clipped to the half in which it started."""
     is_bound = row["scheduled_time"] and float(row["scheduled_time"]) <= end
     return {
         "deletion_time": str(min(float(row["deletion_time"]), end)),
@@ -274,7 +286,7 @@ def clipped_times(row: dict[str, str], end: float) -> dict[str, str]:
 
 
 def peak_pods(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the pods of the first moment at which most of them run."""
+    """Return the pods that run at the first moment with the most running pods."""
 
     def running(at: float) -> list[dict[str, str]]:
         begun = [row for row in rows if float(row["creation_time"]) <= at]
@@ -284,12 +296,12 @@ def peak_pods(rows: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def pending_snapshot(rows: list[dict[str, str]]) -> dict[str, Any]:
-    """Return a snapshot in which these pods wait for nodes."""
+    """Return a snapshot in which these pods are pending."""
     return {"apiVersion": "v1", "kind": "List", "items": [pending_pod(row) for row in rows]}
 
 
 def pending_pod(row: dict[str, str]) -> dict[str, Any]:
-    """Return a pod of a trace as the cluster shows it before it has a node."""
+    """Return a pod of a trace as the cluster shows it while it is pending."""
     amounts = {"cpu": f"{row['cpu_milli']}m", "memory": f"{row['memory_mib']}Mi"}
     limits, tolerations = {}, []
     if int(row["num_gpu"]):
@@ -321,19 +333,19 @@ SEEDS = 8
 
 
 def print_sweep(fleet: Path, trace: Path) -> None:
-    """Print the time of the same plays in several processes."""
+    """Print the time of the same replays in several processes."""
     first: tuple[float, bytes] | None = None
     for workers in (1, 2, 4):
         begin = time.perf_counter()
         out = run_backtest(fleet, trace, "--seeds", str(SEEDS), "--workers", str(workers))
         seconds = time.perf_counter() - begin
         first = first or (seconds, out)
-        assert out == first[1], "the workers change nothing"
+        assert out == first[1], "the number of workers does not change the result"
         ideal = first[0] / min(workers, os.cpu_count() or 1)
-        over = max(0.0, seconds - ideal) * min(workers, os.cpu_count() or 1) / SEEDS
+        overhead = max(0.0, seconds - ideal) * min(workers, os.cpu_count() or 1) / SEEDS
         print(
             f"{workers} processes: {seconds:6.1f} s, speed-up {first[0] / seconds:.2f}, "
-            f"{over:.2f} s of overhead for each of {SEEDS} evaluations"
+            f"{overhead:.2f} s of overhead for each of {SEEDS} evaluations"
         )
 
 

@@ -132,11 +132,11 @@ def commands() -> str:
         parts.append(f"## {group.capitalize()}\n")
         for name, spec in COMMANDS.items():
             if spec.group == group:
-                parts += _command(name, spec.module, spec.summary)
+                parts += _command_section(name, spec.module, spec.summary)
     return "\n".join(parts)
 
 
-def _command(name: str, path: str, summary: str) -> Iterator[str]:
+def _command_section(name: str, path: str, summary: str) -> Iterator[str]:
     module = import_module(path)
     yield f"### `{name}`\n"
     yield f"{summary[:1].upper()}{summary[1:]}.\n"
@@ -144,26 +144,26 @@ def _command(name: str, path: str, summary: str) -> Iterator[str]:
     for subcommand, text in subcommands.items():
         yield f"#### `{name} {subcommand}`\n"
         yield f"{text[:1].upper()}{text[1:]}.\n"
-        yield from _arguments(parser_of(module, name, summary, subcommand))
-        yield from _examples(f"{name} {subcommand}")
+        yield from _argument_table(parser_of(module, name, summary, subcommand))
+        yield from _example_block(f"{name} {subcommand}")
     if not subcommands:
-        yield from _arguments(parser_of(module, name, summary))
-        yield from _examples(name)
+        yield from _argument_table(parser_of(module, name, summary))
+        yield from _example_block(name)
 
 
-def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
+def _argument_table(parser: argparse.ArgumentParser) -> Iterator[str]:
     """Yield a table; argparse's own text differs between releases of Python."""
     rows = []
     for action in parser._actions:  # noqa: SLF001 - argparse has no public way to its arguments
         if action.help == argparse.SUPPRESS or action.dest in ("help", "debug"):
             continue
-        meaning = _cell((action.help or "") % vars(action))
-        rows.append(f"| {_cell(_usage(action))} | {meaning} |")
+        meaning = _table_cell((action.help or "") % vars(action))
+        rows.append(f"| {_table_cell(_argument_usage(action))} | {meaning} |")
     if rows:
         yield "\n".join(["| argument | meaning |", "|---|---|", *rows, ""])
 
 
-def _usage(action: argparse.Action) -> str:
+def _argument_usage(action: argparse.Action) -> str:
     value = action.metavar or (
         "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
     )
@@ -175,11 +175,11 @@ def _usage(action: argparse.Action) -> str:
     return ", ".join(words) + ("" if action.nargs == 0 else f" `{value}`")
 
 
-def _cell(text: str) -> str:
+def _table_cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def _examples(words: str) -> Iterator[str]:
+def _example_block(words: str) -> Iterator[str]:
     lines = [f"# {why}\n{PROGRAM} {example}" for example, why in EXAMPLES.get(words, ())]
     if lines:
         yield "```\n" + "\n\n".join(lines) + "\n```\n"
@@ -200,7 +200,7 @@ def metrics() -> str:
     for prefix, title in zip(PREFIXES, ("Karpenter's names", "Our own"), strict=True):
         names = sorted(name for name in found if name.startswith(prefix))
         rows = [
-            f"| `{n}` | {kind} | {labels} | {_cell(text)} |"
+            f"| `{n}` | {kind} | {labels} | {_table_cell(text)} |"
             for n, (kind, labels, text) in ((n, found[n]) for n in names)
         ]
         head = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
@@ -217,7 +217,7 @@ def _counters() -> Iterator[tuple[str, str, str, str]]:
             names = list(getattr(collector, "_labelnames", ()))
             total = "_total" if kind == "counter" else ""
             text = str(getattr(collector, "_documentation", ""))
-            yield name + total, kind, _labels(names), text
+            yield name + total, kind, _label_text(names), text
 
 
 def _gauges() -> Iterator[tuple[str, str, str, str]]:
@@ -226,36 +226,38 @@ def _gauges() -> Iterator[tuple[str, str, str, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             values = [a.value if isinstance(a, ast.Constant) else None for a in node.args]
-            labels = node.args[2] if _function(node) == "_gauges" and len(node.args) > 2 else None
+            labels = (
+                node.args[2] if _function_name(node) == "_gauges" and len(node.args) > 2 else None
+            )
         elif isinstance(node, ast.Tuple):  # the gauges of each node share their labels
             values = [e.value if isinstance(e, ast.Constant) else None for e in node.elts]
             labels = ast.Name("_NODE_LABELS")
         else:
             continue
         if len(values) > 1 and isinstance(values[0], str) and values[0].startswith(PREFIXES):
-            yield values[0], "gauge", _labels(_names(labels)), str(values[1])
+            yield values[0], "gauge", _label_text(_label_names(labels)), str(values[1])
 
 
-def _function(call: ast.Call) -> str:
+def _function_name(call: ast.Call) -> str:
     return call.func.id if isinstance(call.func, ast.Name) else ""
 
 
-def _names(labels: ast.expr | None) -> list[str]:
+def _label_names(labels: ast.expr | None) -> list[str]:
     if isinstance(labels, ast.Name):
         return list(getattr(gauges, labels.id))
     return [str(name) for name in ast.literal_eval(labels)] if labels is not None else []
 
 
-def _labels(names: list[str]) -> str:
+def _label_text(names: list[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
 def events() -> str:
     """Return the page of events of the log, Kubernetes Events and conditions of NodeClaims."""
-    _same(set(EVENTS), set(EventKind), "EventKind")
-    reasons = {r for r in _literals(announcing) if r in KUBERNETES_EVENTS or _is_reason(r)}
-    _same(set(KUBERNETES_EVENTS), reasons, "reasons of Kubernetes Events")
-    _same(set(CONDITIONS), set(karpenter._CONDITIONS), "conditions")  # noqa: SLF001
+    _expect_same_names(set(EVENTS), set(EventKind), "EventKind")
+    reasons = {r for r in _string_literals(announcing) if r in KUBERNETES_EVENTS or _is_reason(r)}
+    _expect_same_names(set(KUBERNETES_EVENTS), reasons, "reasons of Kubernetes Events")
+    _expect_same_names(set(CONDITIONS), set(karpenter._CONDITIONS), "conditions")  # noqa: SLF001
     parts = [
         "# Events and conditions\n",
         GENERATED,
@@ -283,7 +285,7 @@ def events() -> str:
     return "\n".join(parts)
 
 
-def _literals(module: object) -> set[str]:
+def _string_literals(module: object) -> set[str]:
     source = Path(str(getattr(module, "__file__", ""))).read_text(encoding="utf-8")
     found = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))
     return {value for value in found if isinstance(value, str)}
@@ -294,7 +296,7 @@ def _is_reason(text: str) -> bool:
     return text.startswith("Disruption") and text.isalpha()
 
 
-def _same(described: set[str], known: set[str], what: str) -> None:
+def _expect_same_names(described: set[str], known: set[str], what: str) -> None:
     if described != known:
         names = ", ".join(sorted(described ^ known))
         raise SystemExit(f"docs/reference.py and the code differ in {what}: {names}")
@@ -323,7 +325,7 @@ def findings() -> str:
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    lines += [f"| {' | '.join(map(_cell, row))} |" for row in rows]
+    lines += [f"| {' | '.join(map(_table_cell, row))} |" for row in rows]
     return "\n".join([*lines, ""])
 
 

@@ -137,7 +137,7 @@ class _PlanQuestion(NamedTuple):
         found = captured_fleet(snapshot)
         if found is None:
             return None
-        from reconciler.desired.lock import pinned
+        from reconciler.desired.lock import with_locked_resources
         from reconciler.desired.objects import node_classes, node_pools
         from reconciler.engine.planning import PlannedFleet
         from reconciler.engine.records import Discovery
@@ -147,7 +147,9 @@ class _PlanQuestion(NamedTuple):
         classes = with_captured_status({c.name: c for c in node_classes(fleet)}, snapshot)
         lock = fleet.lock_for(settings.region)
         if lock is not None:
-            classes = {name: pinned(c, lock.entry(name)) for name, c in classes.items()}
+            classes = {
+                name: with_locked_resources(c, lock.entry(name)) for name, c in classes.items()
+            }
         digests = sources.digests_of(fleet, b"", self.catalog, self.resolved)
         desired = PlannedFleet(
             fleet=fleet,

@@ -41,7 +41,7 @@ def validate_fleet(request: ValidateRequest) -> tuple[str, bool]:
     if request.settings:
         from reconciler.desired.settings.layers import resolve
 
-        resolve({}, {}, request.settings)  # a setting that is wrong is wrong usage
+        resolve({}, {}, request.settings)  # a wrong setting is wrong usage
 
     files, refused = read_folder(request.path)
     fixes = None
@@ -120,14 +120,16 @@ class _Advice:
     ) -> Iterator[tuple[Entry, Finding]]:
         import os
 
-        from reconciler.desired.rules.crd import without_gate
+        from reconciler.desired.rules.crd import static_pools_without_gate
         from reconciler.desired.settings.layers import Layer, resolve
         from reconciler.source.schema import value_at
 
         if not any(e.kind in ("NodePool", "NodeClaim", "NodeOverlay") for e in entries):
             return
         if any(value_at(e.data, ("spec", "replicas")) is not None for e in entries):
-            yield from without_gate(entries, resolve(config, os.environ, self.sets).settings)
+            yield from static_pools_without_gate(
+                entries, resolve(config, os.environ, self.sets).settings
+            )
         from reconciler.catalog import names
 
         yield from names.unknown_label_values(entries)
@@ -140,7 +142,7 @@ class _Advice:
 
 
 def _quotable_content(file: SourceFile) -> bytes:
-    """Return the lines that a finding may quote: a password in a setting is not among them."""
+    """Return the content that a finding may quote, without the passwords in settings."""
     from reconciler.model.text.urls import without_secrets
     from reconciler.source.resource import CONFIG_FILES
 
@@ -151,7 +153,7 @@ def _quotable_content(file: SourceFile) -> bytes:
 
 
 def folder_in_repository(path: str) -> str:
-    """Return where ``path`` lies below the top of its git repository; "" at the top or outside."""
+    """Return the path relative to the top of its git repository, "" at the top or outside."""
     from pathlib import Path
 
     folder = Path(path).resolve()

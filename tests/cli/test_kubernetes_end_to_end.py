@@ -196,14 +196,14 @@ class Passes:
     def watching(self, assembly: Any) -> Any:
         return assembly.world
 
-    def started(self) -> None:
+    def pass_started(self) -> None:
         """Do nothing."""
 
-    def ended(self, world: Any, desired: Any, result: Any) -> None:
+    def pass_ended(self, world: Any, desired: Any, result: Any) -> None:
         found = result.seen.snapshot.versions
         self.versions.append({name: int(version) for name, version in found.items()})
 
-    def failed(self, problem: str) -> None:
+    def pass_failed(self, problem: str) -> None:
         """Do nothing."""
 
 

@@ -70,13 +70,13 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 def test_a_pass_its_steps_and_its_calls_are_one_trace(collector: Collector) -> None:
     with export_traces("shop", {ENDPOINT: collector.url}) as traces:
         assert traces is not None
-        traces.started()
+        traces.pass_started()
         with traces.span("observe"):
             traces.record_call("ec2", "DescribeInstances", "ok", 0.25)
             traces.record_call("ec2", "CreateFleet", "RequestLimitExceeded", 0.1)
-        traces.ended({"reconciler.actions": 2})
-        traces.started()
-        traces.failed("EC2 did not answer")
+        traces.pass_ended({"reconciler.actions": 2})
+        traces.pass_started()
+        traces.pass_failed("EC2 did not answer")
     observe, call = collector.spans["observe"], collector.spans["ec2 DescribeInstances"]
     assert call.parent_span_id == observe.span_id
     assert call.end_time_unix_nano - call.start_time_unix_nano == 250_000_000
@@ -91,10 +91,10 @@ def test_the_first_pass_ends_before_the_second_begins(collector: Collector) -> N
     with export_traces("shop", {ENDPOINT: collector.url}) as traces:
         assert traces is not None
         for step in ("first", "second"):
-            traces.started()
+            traces.pass_started()
             with traces.span(step):
                 pass
-            traces.ended({})
+            traces.pass_ended({})
     assert len({collector.spans[step].trace_id for step in ("first", "second")}) == 2
 
 
@@ -120,9 +120,9 @@ def test_every_step_of_a_real_pass_is_a_span_of_it(collector: Collector) -> None
     with export_traces("shop", {ENDPOINT: collector.url}) as traces:
         assert traces is not None
         ports = replace(engine.ports, span=traces.span)
-        traces.started()
+        traces.pass_started()
         reconcile(ports, engine.source.read(), Mandate(TAGS))
-        traces.ended({})
+        traces.pass_ended({})
     whole = collector.spans["pass"]
     for step in STEPS:
         assert collector.spans[step.name].parent_span_id == whole.span_id
@@ -131,11 +131,11 @@ def test_every_step_of_a_real_pass_is_a_span_of_it(collector: Collector) -> None
 def test_a_call_on_another_thread_belongs_to_the_step_that_makes_it(collector: Collector) -> None:
     with export_traces("shop", {ENDPOINT: collector.url}) as traces, threaded_calls() as calls:
         assert traces is not None
-        traces.started()
+        traces.pass_started()
         with traces.span("drain"):
             calls.call_all(
                 {"x": lambda: traces.record_call("kubernetes", "POST evictions", "ok", 0.1)}
             )
-        traces.ended({})
+        traces.pass_ended({})
     call = collector.spans["kubernetes POST evictions"]
     assert call.parent_span_id == collector.spans["drain"].span_id

@@ -1,4 +1,4 @@
-"""Makes a report of advice: reads the fleet, searches for changes, and states what was left out."""
+"""Makes a report of advice: reads the fleet, searches for changes, and lists omitted ones."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def make_advice(
 ) -> AdviceResult:
     """Return the changes to a fleet's files that save the most.
 
-    ``progress`` learns how far the search is.
+    ``progress`` receives the progress of the search.
 
     Raises:
         UsageError: an argument or setting is wrong.
@@ -79,10 +79,10 @@ def make_advice(
 
 @dataclass(frozen=True, slots=True)
 class _TraceResults:
-    """What a trace shows.
+    """The results of a trace.
 
-    ``backtests`` are by the ids of the candidates that make up a proposal. ``unfolding`` are the
-    changes that show nothing at rest and were replayed, ``untried`` those that were not.
+    ``backtests`` are keyed by the ids of the candidates in a proposal. ``replayed`` are the changes
+    without an effect at rest that were replayed, ``untried`` those that were not.
     """
 
     backtests: Mapping[tuple[str, ...], AdviceBacktest] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class _TraceResults:
 def _test_with_trace(
     judge: Judge, found: Findings, needing_trace: Sequence[AdviceCandidate], sweep: Sweep
 ) -> _TraceResults:
-    """Return what the trace shows of the best proposals, and of changes that need one."""
+    """Return the results of the trace for the best proposals, and for changes that need a trace."""
     request = judge.request
     if request.trace is None:
         commitments = commitments_worth_buying(judge, None, ())
@@ -144,7 +144,7 @@ def _make_judge(request: AdviceRequest, phase: Timings) -> Judge:
             allow_empty=request.fleet.may_be_empty,
         )
     inputs = replace(read_inputs(request.fleet, phase), fleet=fleet)
-    # the present files are the base of every change, so a change cannot relax their policies
+    # the current files are the base of every change, so a change cannot relax their policies
     own = [with_fields(policy, source=PolicySource.BASE) for policy in fleet.policies]
     with phase("disruption"):
         rules, layers = binding_policies((*operator, *own)), sources.layers_of(request.fleet)
@@ -219,8 +219,8 @@ def _workload_advice(judge: Judge, found: Findings) -> Iterator[WorkloadAdvice]:
         workload, verdict = judged.members[0].workload, judged.verdict
         if workload is None or not is_advice(judged):
             continue
-        assert verdict.at_rest is not None, "what saves has been carried to rest"
-        assert verdict.exposure is not None, "what saves has been carried to rest"
+        assert verdict.at_rest is not None, "a change that saves has been carried to rest"
+        assert verdict.exposure is not None, "a change that saves has been carried to rest"
         yield WorkloadAdvice(
             id=judged.members[0].id,
             owner=workload.constraint.owner,
@@ -238,7 +238,7 @@ def _workload_advice(judge: Judge, found: Findings) -> Iterator[WorkloadAdvice]:
 def _apply_backtest_limits(
     judge: Judge, found: Findings, backtests: Mapping[tuple[str, ...], AdviceBacktest]
 ) -> Findings:
-    """Return the findings with every proposal refused whose backtest exceeds a limit."""
+    """Return the findings; a proposal whose backtest exceeds a limit is rejected."""
     if not backtests:
         return found
     from reconciler.cli.advice.backtesting import exceeded_limit
@@ -247,7 +247,7 @@ def _apply_backtest_limits(
         backtest = backtests.get(_candidate_ids(judged))
         refusal = exceeded_limit(backtest, judge.limits) if backtest is not None else ""
         if not refusal or (judged.over_time is not None and not judged.saves):
-            return judged  # what saves nothing over time is no advice in any case
+            return judged  # a change that saves nothing over time is not advice in any case
         return with_fields(judged, verdict=with_fields(judged.verdict, refusal=refusal))
 
     together = apply_limits(found.together) if found.together is not None else None
@@ -257,7 +257,7 @@ def _apply_backtest_limits(
 
 
 def _rejected_advice(alone: Iterable[JudgedChanges]) -> Iterator[RefusedAdvice]:
-    """Yield what saves but must not be proposed, the largest saving first."""
+    """Yield the changes that save but must not be proposed, the largest saving first."""
     for judged in sorted(alone, key=lambda one: one.order):
         if judged.verdict.refusal and judged.saves and not judged.verdict.is_impossible:
             candidate = judged.members[0]
@@ -277,7 +277,7 @@ def _untried_changes(
     untried: Sequence[AdviceCandidate],
     found: Findings,
 ) -> Iterator[NotTried]:
-    """Yield what was not judged, and why."""
+    """Yield the changes that were not judged, and why."""
     for judged in found.alone:
         is_forbidden = judged.members[0].needs_trace and judged.over_time is None
         if judged.verdict.is_impossible or (is_forbidden and judged.verdict.refusal):

@@ -1,7 +1,7 @@
-"""Replays a trace against proposals: the cost of each, and the effect on its pods.
+"""Replays a trace with each proposal: the cost, and the effect on the pods.
 
-The base is replayed once. Every proposal has the same trace, start and seed, so they differ by
-nothing but the change.
+The base is replayed once. Every proposal has the same trace, start and seed, so they differ only in
+the change.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from reconciler.plan.value.costs import SideResult
 
 @dataclass(frozen=True, slots=True)
 class AdvicePlay:
-    """What a trace comes to under some files; ``nodes`` are those of the present files alone."""
+    """The result of a trace with some files; only that of the current files has ``nodes``."""
 
     result: SideResult
     nodes: tuple[TracedNode, ...] = ()
@@ -48,7 +48,7 @@ class AdvicePlay:
 class Backtests:
     """A trace, and its results under the current files and under those of proposals.
 
-    Files are evaluated by what the trace costs with them (``sweeps.evaluation.Evaluations``).
+    Files are evaluated by the cost of the trace (``sweeps.evaluation.Evaluations``).
     """
 
     def __init__(self, judge: Judge, trace: Trace, inputs: SimulationInputs) -> None:
@@ -58,12 +58,12 @@ class Backtests:
 
     @classmethod
     def from_trace_file(cls, judge: Judge, file: str) -> Backtests:
-        """Read the trace, and the present fleet, in which only the files differ by proposal.
+        """Read the trace and the current fleet; proposals differ only in the files.
 
         Raises:
             UnreadableError: it cannot be read, or is not a trace.
         """
-        # the pods of a snapshot would run beside the trace once more
+        # the pods of a snapshot would run in addition to the trace
         request = replace(judge.request.fleet, now=judge.inputs.now, snapshot=None)
         inputs = read_simulation(request, ignore_phase, is_replay=True)
         return cls(judge, read_trace(read_bytes(file), file), inputs)
@@ -76,9 +76,9 @@ class Backtests:
     def compare_all(
         self, proposals: Sequence[JudgedChanges], sweep: Sweep
     ) -> tuple[tuple[AdviceBacktest, ...], tuple[TracedNode, ...]]:
-        """Return the backtest of each, compared with the present files, and the nodes of these.
+        """Return the backtest of each proposal, compared with the current files, and their nodes.
 
-        Nothing is played where nothing is asked, and the trace has its own nodes.
+        Nothing is played without proposals if the trace has its own nodes.
         """
         if not proposals and self._trace.nodes:
             return (), ()
@@ -92,7 +92,7 @@ class Backtests:
         return AdvicePlay
 
     def evaluate(self, key: Files) -> AdvicePlay:
-        """Play the trace against the fleet in the files."""
+        """Play the trace with the fleet in the files."""
         inputs, stages = self._inputs, list[SimulationStage]()
 
         def build(replay: Replay) -> SimulationSetup:
@@ -116,7 +116,7 @@ class Backtests:
         return address_of("backtest", digests_of_files(key), facts, self._judge.facts)
 
     def _fleet(self, head: SimulatedFleet, files: Files) -> SimulatedFleet:
-        """Return the simulated fleet as ``files`` want it."""
+        """Return the simulated fleet with ``files``."""
         judge = self._judge
         fleet = judge.read(files)
         assert not isinstance(fleet, str), "a proposal is valid"
@@ -135,7 +135,7 @@ class Backtests:
 
 
 def _played_nodes(stage: SimulationStage, start: datetime, end: datetime) -> Iterator[TracedNode]:
-    """Yield the nodes of a play as a trace has them."""
+    """Yield the nodes of a play in the form of a trace."""
     for name, machine in sorted(stage.compute.machines.items()):
         facts, gone = machine.facts, machine.going_at
         yield TracedNode(
@@ -168,9 +168,9 @@ def _backtested_side(result: SideResult) -> BacktestedSide:
 
 
 def exceeded_limit(backtest: AdviceBacktest, limits: AdviceLimits) -> str:
-    """Return which limit the change exceeds in its backtest, empty where it keeps all.
+    """Return which limit the change exceeds in its backtest, empty if it exceeds none.
 
-    What the present files come to is allowed where that is more.
+    The value of the current files is allowed if it is higher.
     """
     before, after = backtest.base, backtest.head
     if after.unplaced > before.unplaced:

@@ -1,6 +1,6 @@
 """Commitments worth buying for a fleet, by its usage at rest, or over the time of a trace.
 
-Usage is what nodes cost on demand and no commitment of the settings covers. Spot nodes do not
+Usage is the on-demand cost of nodes that no commitment of the settings covers. Spot nodes do not
 count: no commitment covers them.
 """
 
@@ -26,10 +26,10 @@ _DAY: Final = 24.0
 def commitments_worth_buying(
     judge: Judge, trace: Trace | None, played_nodes: Sequence[TracedNode]
 ) -> tuple[CommitmentAdvice, ...]:
-    """Return what is worth buying, the largest saving first.
+    """Return the commitments worth buying, the largest saving first.
 
-    With a trace its recorded nodes count, or those that the present files got for its pods
-    (``played_nodes``). Without one, what the fleet uses at rest counts as its usage at all times.
+    With a trace, its recorded nodes count, or those that the current files got for its pods
+    (``played_nodes``). Without one, the usage at rest counts as the usage at all times.
     """
     is_at_rest = trace is None
     if trace is None:
@@ -96,7 +96,7 @@ def _nodes_at_rest(judge: Judge) -> list[RunningNode]:
 
 
 def _usage_steps(judge: Judge, nodes: Iterable[TracedNode], seconds: float) -> Iterator[UsageStep]:
-    """Yield the usage between the moments at which nodes come and go, from the first on."""
+    """Yield the usage between two changes of the nodes, from the first change on."""
     moments: list[tuple[float, int, RunningNode]] = []
     for node in nodes:
         price = (
@@ -137,7 +137,7 @@ def _uncovered_usage(judge: Judge, nodes: Iterable[RunningNode]) -> dict[str, fl
 
 
 def _on_demand_price(judge: Judge, kind: str) -> float | None:
-    """Return the listed price of a type on demand, None where there is none."""
+    """Return the listed on-demand price of a type, None if there is none."""
     known = judge.inputs.catalog.listed.get(kind)
     offerings = () if known is None else known.offerings
     return min((o.price for o in offerings if o.capacity_type == ON_DEMAND), default=None)

@@ -1,8 +1,8 @@
-"""The changes that are considered, from the desired state and from what EC2 offers.
+"""The changes that are considered, from the desired state and the offerings of EC2.
 
-Requirements are loosened where they leave something out, and tightened where a fleet of fewer or
-larger nodes may cost less. What depends on the change of a workload over time is considered only
-with a trace.
+Requirements are loosened if they exclude something, and tightened if a fleet of fewer or larger
+nodes may cost less. Changes that depend on the workload over time are considered only with a
+trace.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _MOST_VCPUS: Final = ("9", "17", "33")
 
 
 class Topic(StrEnum):
-    """What a change is about."""
+    """The topic of a change."""
 
     FAMILIES = "families"
     GENERATIONS = "generations"
@@ -76,7 +76,7 @@ class Topic(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AdviceCandidate:
-    """A change to consider; ``title`` is an imperative, ``risk`` what it asks of the workloads.
+    """A change to consider; ``title`` is an imperative, ``risk`` its consequence for the workloads.
 
     ``needs_trace`` is whether it changes nothing about a fleet at rest. ``workload`` is the
     constraint that is removed, None for a change of the files.

@@ -21,7 +21,7 @@ Change = tuple[SourceFile | None, SourceFile]
 
 
 def pick_proposal(report: AdviceReport, pick: str | None) -> Advice | None:
-    """Return the proposal to apply; None where there is none and none is named.
+    """Return the proposal to apply; None if there is none and none is named.
 
     Raises:
         UsageError: no proposal has the id ``pick``.
@@ -112,7 +112,7 @@ def commit_changes(
 
 
 def commit_message(report: AdviceReport, proposal: Advice) -> str:
-    """Return the message of the commit, with what the proposal rests on."""
+    """Return the commit message, with the reasons for the proposal."""
     titles = {each.id: each.title for each in report.advice}
     before = report.base.per_month
     now, then = report.base.exposure, proposal.exposure

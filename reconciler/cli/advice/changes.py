@@ -1,7 +1,7 @@
-"""Changes to NodePools and settings, and how the files of a fleet look with them.
+"""Changes to NodePools and settings, and the files of a fleet with them.
 
-A change names what it is about and not where that is written, so several can be made one after
-another. All other text of a file stays as it is (``source/edit.py``).
+A change names its target and not where that is written, so several can be applied one after
+another. All other text of a file is preserved (``source/edit.py``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class DesiredChange(Protocol):
 
     @property
     def target(self) -> tuple[object, ...]:
-        """What it changes: of two changes with one target, only the later one has an effect."""
+        """The target: of two changes with the same target, only the later one has an effect."""
 
     def apply_to(self, files: Files) -> Files:
         """Return the files with the change.
@@ -71,7 +71,7 @@ class AllowValues:
 
     @property
     def target(self) -> tuple[object, ...]:
-        """The values: others can be allowed beside them."""
+        """The values: others can be allowed in addition."""
         return ("allow", self.node_pool, self.key, self.values)
 
     def apply_to(self, files: Files) -> Files:
@@ -96,7 +96,7 @@ class AllowValues:
 
 @dataclass(frozen=True, slots=True)
 class DropRequirement:
-    """A NodePool has no requirement on a label any more; ``operators`` limits it to these."""
+    """A NodePool loses its requirements on a label; ``operators`` limits it to these."""
 
     node_pool: str
     key: str
@@ -129,7 +129,7 @@ class AddRequirement:
 
     @property
     def target(self) -> tuple[object, ...]:
-        """The label and the operator: a stricter requirement makes the other one needless."""
+        """The label and the operator: a stricter requirement makes the other one redundant."""
         return ("require", self.node_pool, self.key, self.operator)
 
     def apply_to(self, files: Files) -> Files:
@@ -158,7 +158,7 @@ class SetPoolField:
         return ("field", self.node_pool, self.pointer)
 
     def apply_to(self, files: Files) -> Files:
-        """Return the files with the value, in mappings of its own where there are none."""
+        """Return the files with the value; missing mappings are added."""
         return _edit_pool(
             files, self.node_pool, lambda data: iter((_set_field(data, self.pointer, self.value),))
         )
@@ -166,7 +166,7 @@ class SetPoolField:
 
 @dataclass(frozen=True, slots=True)
 class CopyPool:
-    """A NodePool is copied to a file beside it, under another name, for one capacity type.
+    """A NodePool is copied to a file in the same folder, with another name and one capacity type.
 
     The copy launches at most ``vcpus`` vCPUs, and is preferred to the others by its ``weight``.
     """
@@ -217,7 +217,7 @@ class RemovePoolItem:
 
 @dataclass(frozen=True, slots=True)
 class SetSetting:
-    """A setting in ``reconciler.yaml`` gets a value; the file is made where there is none."""
+    """A setting in ``reconciler.yaml`` gets a value; the file is created if there is none."""
 
     key: str
     value: str | int | bool
@@ -286,7 +286,7 @@ def _requirements(data: JsonDict) -> list[JsonDict]:
 
 
 def _set_field(data: object, pointer: Pointer, value: Value) -> SetField:
-    """Return the edit that sets a field whose mappings may be missing as well."""
+    """Return the edit that sets a field, also if its parent mappings are missing."""
     depth, at = 0, data
     while depth < len(pointer) - 1:
         step = pointer[depth]
@@ -305,7 +305,7 @@ _NO_NEWLINE: Final = "\\ No newline at end of file\n"
 
 
 def changed_files(before: Files, after: Files) -> tuple[tuple[SourceFile | None, SourceFile], ...]:
-    """Return each file that differs, as it was (None where there was none) and as it will be."""
+    """Return each file that differs, before (None if there was none) and after."""
     known = {file.path: file for file in before}
     return tuple(
         (known.get(file.path), file)

@@ -1,7 +1,7 @@
 """Constraints of workloads that may cost something, and the cluster without one of them.
 
-A workload is what its owner deploys: the pods with one controller. Its constraints are for the
-owner to decide, so they are advice without a patch: what the fleet would cost without one of them.
+A workload is the set of pods with the same controller. The owner decides about its constraints, so
+the advice has no patch: only the cost of the fleet without one of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HASH: Final = "pod-template-hash"
 
 
 class Loosening(StrEnum):
-    """What a workload can do without."""
+    """A constraint that can be removed from a workload."""
 
     NODE_SELECTOR = "nodeSelector"
     NODE_AFFINITY = "nodeAffinity"
@@ -80,7 +80,7 @@ class WorkloadConstraint:
 
 @dataclass(frozen=True, slots=True)
 class ConstrainedWorkload:
-    """A constraint that may cost something, of how many pods, and how it reads."""
+    """A constraint that may increase the cost, the number of its pods, and its description."""
 
     constraint: WorkloadConstraint
     pods: int
@@ -89,7 +89,7 @@ class ConstrainedWorkload:
 
 
 def constrained_workloads(cluster: ClusterState) -> tuple[ConstrainedWorkload, ...]:
-    """Return the constraints of the workloads, those that request most CPU first."""
+    """Return the constraints of the workloads, those with the largest CPU requests first."""
     owned: dict[str, list[Pod]] = {}
     for pod in cluster.pods:
         if not (pod.is_daemon or pod.is_mirror or pod.is_terminal or pod.is_virtual):
@@ -112,7 +112,7 @@ def constrained_workloads(cluster: ClusterState) -> tuple[ConstrainedWorkload, .
 
 
 def owner_of(pod: Pod) -> str:
-    """Return the kind and the name of what its owner deploys: a Deployment, not its ReplicaSet."""
+    """Return the kind and the name of the pod's owner: a Deployment, not its ReplicaSet."""
     meta = pod.metadata
     owner = next((o for o in meta.owner_references if o.controller), None)
     if owner is None:
@@ -139,8 +139,8 @@ def _budget_owner(budget: PodDisruptionBudget) -> str:
     return f"PodDisruptionBudget {budget.key}"
 
 
-# What each constraint is of a pod, and the pod without it. Pods that share a spec go on sharing
-# one: placement recognizes pods that are alike by it.
+# Each constraint of a pod, and the pod without it. Pods that share a spec continue to share one:
+# placement recognizes equal pods by it.
 
 _PodChange = Callable[[Pod, dict[int, PodSpec]], Pod]
 
@@ -234,7 +234,7 @@ _WORDS: Final[Mapping[Loosening, tuple[str, str]]] = {
         "the pods that it covers are evicted when their nodes are consolidated",
     ),
 }
-"""How a constraint reads after "Remove", and what its removal asks of the owner."""
+"""The text of a constraint after "Remove", and the consequence of its removal for the owner."""
 
 
 def _describe_workload(constraint: WorkloadConstraint, pods: int) -> ConstrainedWorkload:

@@ -1,6 +1,6 @@
-"""Candidates that change how pods are divided: NodePools merged and split, and workloads.
+"""Candidates that merge or split NodePools or remove constraints of workloads.
 
-They depend on the fleet at rest, and not only on its files.
+They depend on the fleet at rest, not only on its files.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def divisions(
 
 
 def _weight_candidates(pools: Sequence[NodePool]) -> Iterator[AdviceCandidate]:
-    """Yield for each NodePool that comes before others to let it come with the last of them.
+    """Yield, for each preferred NodePool, the change that removes its preference.
 
-    No weight is the least; then the others get the weight of the NodePool.
+    It gets the lowest weight; if that is no weight, the others get its weight instead.
     """
     least = min((pool.spec.weight or 0 for pool in pools), default=0)
     at = ("spec", "weight")
@@ -81,7 +81,7 @@ def _weight_candidates(pools: Sequence[NodePool]) -> Iterator[AdviceCandidate]:
 def _split_candidates(
     pool: NodePool, kinds: Sequence[InstanceType], total: int, spot_percent: float
 ) -> Iterator[AdviceCandidate]:
-    """Yield a NodePool of spot nodes beside one without, for as many pods as may run on spot."""
+    """Yield the split of a NodePool without spot nodes, for as many pods as may run on spot."""
     if pool.is_static or (pool.spec.weight or 0) >= _PREFERRED:
         return
     values = OfferedValues(pool, kinds)
@@ -101,7 +101,7 @@ def _split_candidates(
 
 
 def _merge_candidates(pools: Sequence[NodePool]) -> Iterator[AdviceCandidate]:
-    """Yield for NodePools that differ by requirements alone to launch the nodes of both in one."""
+    """Yield the merge of each pair of NodePools that differ only in requirements."""
     for number, pool in enumerate(pools):
         for other in pools[number + 1 :]:
             changes = _merge_changes(pool, other)
@@ -116,7 +116,7 @@ def _merge_candidates(pools: Sequence[NodePool]) -> Iterator[AdviceCandidate]:
 
 
 def _merge_changes(pool: NodePool, other: NodePool) -> tuple[DesiredChange, ...] | None:
-    """Return what lets a NodePool launch what another one allows, None where it cannot."""
+    """Return the changes that let a NodePool allow what another one allows; None if impossible."""
     mine, theirs = pool.spec.template.spec, other.spec.template.spec
     alike = (mine.node_class_ref, mine.taints, mine.startup_taints) == (
         theirs.node_class_ref, theirs.taints, theirs.startup_taints,
@@ -141,7 +141,7 @@ def _merge_changes(pool: NodePool, other: NodePool) -> tuple[DesiredChange, ...]
 
 
 def _workload_candidates(cluster: ClusterState) -> Iterator[AdviceCandidate]:
-    """Yield for each constraint of a workload to do without it."""
+    """Yield the removal of each constraint of a workload."""
     for workload in constrained_workloads(cluster):
         constraint = workload.constraint
         yield AdviceCandidate(

@@ -1,7 +1,7 @@
-"""Judges changes: what each saves once the fleet is at rest, and whether it keeps all limits.
+"""Judges changes: the saving of each once the fleet is at rest, and whether it exceeds a limit.
 
-Every change is judged as files, read as any fleet is read, so what is proposed is what was judged.
-The policies are those of the present files and of the operator: a change cannot relax them.
+Every change is judged as files that are read like any fleet, so a proposal is exactly what was
+judged. The policies are those of the current files and of the operator: a change cannot relax them.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ LEAST_SAVING: Final = 1.0
 class ChangeVerdict:
     """The outcome of a change.
 
-    ``refusal`` is why it is not proposed, empty where it may be; ``at_rest`` is None where the
-    change was not carried to rest. ``warnings`` are the names of policies that warn of it.
+    ``refusal`` is why it is not proposed, empty if it may be; ``at_rest`` is None if the change was
+    not carried to rest. ``warnings`` are the names of policies that warn of it.
     """
 
     files: Files = ()
@@ -59,7 +59,7 @@ class ChangeVerdict:
 
     @property
     def per_month(self) -> float:
-        """The change of the cost in USD a month, 0 where the change was not carried to rest."""
+        """The change of the cost in USD a month, 0 if the change was not carried to rest."""
         return self.at_rest.per_month if self.at_rest is not None else 0.0
 
     @property
@@ -69,7 +69,7 @@ class ChangeVerdict:
 
 
 class Judge:
-    """The current fleet at rest, with which changes of its files are compared."""
+    """The current fleet at rest, which changes of its files are compared with."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Judge:
 
     @cached_property
     def exposure(self) -> Exposure:
-        """How exposed the current fleet is at rest."""
+        """The exposure of the current fleet at rest."""
         return exposure_of(self.base)
 
     @cached_property
@@ -122,7 +122,7 @@ class Judge:
 
     @cached_property
     def limits(self) -> AdviceLimits:
-        """The limits in force: those of the request, or what the fleet has now where it is more."""
+        """The effective limits: those of the request, or the current values if they are higher."""
         request, now = self.request, self.exposure
         zones = now.zones if request.zones is None else min(request.zones, now.zones)
         return AdviceLimits(
@@ -133,7 +133,7 @@ class Judge:
         )
 
     def judge_changes(self, changes: Iterable[DesiredChange]) -> ChangeVerdict:
-        """Return what the changes come to when they are made together."""
+        """Return the verdict on the changes when they are applied together."""
         applied = self._apply_changes(changes)
         if isinstance(applied, ChangeVerdict):
             return applied
@@ -152,7 +152,7 @@ class Judge:
         return with_fields(verdict, refusal=refusal, warnings=warnings)
 
     def judge_policies_only(self, changes: Iterable[DesiredChange]) -> ChangeVerdict:
-        """Return a change that shows nothing at rest: its files, and whether policies allow it."""
+        """Return the verdict on changes without an effect at rest: whether policies allow them."""
         applied = self._apply_changes(changes)
         if isinstance(applied, ChangeVerdict):
             return applied
@@ -163,7 +163,7 @@ class Judge:
     def _apply_changes(
         self, changes: Iterable[DesiredChange]
     ) -> tuple[Files, Inputs] | ChangeVerdict:
-        """Return the files with the changes and their question, or why they are impossible."""
+        """Return the files with the changes and their inputs, or why they are impossible."""
         try:
             files = with_changes(self.files, changes)
         except RewriteError as error:
@@ -174,7 +174,7 @@ class Judge:
         return files, self.inputs_of(fleet)
 
     def judge_without_constraint(self, constraint: WorkloadConstraint) -> ChangeVerdict:
-        """Return what it comes to if a workload does without a constraint; the files stay."""
+        """Return the verdict on removing a constraint of a workload; the files do not change."""
         change, rest = self.rested.compare_cluster(constraint.remove_from)
         exposure = exposure_of(rest)
         verdict = ChangeVerdict(self.files, change, exposure)
@@ -182,7 +182,7 @@ class Judge:
         return with_fields(verdict, refusal=refusal)
 
     def inputs_of(self, fleet: Fleet) -> Inputs:
-        """Return the question of the current fleet for another desired state."""
+        """Return the inputs of the current fleet with another desired state."""
         inputs = self.inputs
         resolved = self.layers.resolve(fleet)
         catalog = inputs.catalog
@@ -202,10 +202,10 @@ class Judge:
         return fleet if error is None else f"the files would not be valid: {error.message}"
 
     def _cannot_save(self, inputs: Inputs) -> bool:
-        """Return whether any nodes for the pods cost as much as those that there are.
+        """Return whether any nodes for the pods cost as much as the existing ones.
 
-        That holds for nodes that are launched. A node that runs may cost less than its offering,
-        or be of a type that cannot be launched; then nothing is ruled out.
+        The bound holds for launched nodes. A running node may cost less than its offering, or have
+        a type that cannot be launched; then a saving cannot be ruled out.
         """
         rest = self.base
         if not rest.rested or inputs.settings.commitments is not None:
@@ -228,7 +228,7 @@ class Judge:
         return least >= self.at_rest.before.per_hour - LEAST_SAVING / HOURS_A_MONTH
 
     def _exceeded_limit(self, change: AtRest, exposure: Exposure) -> str:
-        """Return which limit the change exceeds, empty where it keeps all."""
+        """Return which limit the change exceeds, empty if it exceeds none."""
         waiting = set(change.unschedulable) - set(self.at_rest.unschedulable)
         if waiting:
             pods = format_count(len(waiting), "pod")

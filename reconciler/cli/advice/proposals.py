@@ -1,4 +1,4 @@
-"""Turns what the search found into proposals with their risks and the confidence in them."""
+"""Turns the findings of the search into proposals with their risks and confidence."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _SPOT_HIGH: Final = 25.0
 _ZONE_MEDIUM: Final = 10.0
 """It is a risk if the share of pods in the largest zone rises by this many percentage points."""
 _NOISE_PERCENT: Final = 2.0
-"""Prices change by more than this: what saves less is not certain."""
+"""Prices change by more than this: a smaller saving is not certain."""
 _KEPT: Final = 0.5
-"""A backtest that saves less than this share of what is promised lowers the confidence."""
+"""A backtest that saves less than this share of the predicted saving lowers the confidence."""
 
 
 def make_proposal(
     judge: Judge, found: JudgedChanges, rank: int, backtest: AdviceBacktest | None = None
 ) -> Advice:
-    """Return candidates that save, alone or together, as advice."""
+    """Return advice for candidates that save, alone or together."""
     verdict = found.verdict
     assert verdict.at_rest is not None, "advice has been carried to rest"
     assert verdict.exposure is not None, "advice has been carried to rest"
@@ -62,15 +62,15 @@ def make_proposal(
 
 
 def _percent(found: JudgedChanges, backtest: AdviceBacktest | None) -> float:
-    """Return the change in percent of the fleet at rest, or of the cost over the time of a trace.
+    """Return the change in percent of the cost at rest, or of the cost over the time of a trace.
 
-    The latter where the change shows only over time.
+    The latter if the change has an effect only over time.
     """
     change = found.verdict.at_rest
     assert change is not None, "advice has been carried to rest"
     part, whole = change.per_hour, change.before.per_hour
     if found.over_time is not None:
-        assert backtest is not None, "what shows over time has been replayed"
+        assert backtest is not None, "a change with an effect only over time has been replayed"
         part, whole = backtest.per_month, backtest.base.dollars_per_month
     return round(100 * part / whole, 2) if whole else 0.0
 

@@ -1,4 +1,4 @@
-"""What advice is asked for, and the answer: the fleet at rest and proposals for it."""
+"""The request for advice, and the report: the fleet at rest and proposals for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WAITING_SECONDS: Final = 120.0
 EVICTIONS_PER_POD_DAY: Final = 1.0
 COMPUTE_PLAN_PERCENT: Final = 27.0
 INSTANCE_PLAN_PERCENT: Final = 37.0
-"""What plans for one year without upfront payment take off the prices of general-purpose types."""
+"""The discounts of one-year plans without upfront payment on general-purpose types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AdviceLimits(_Part, frozen=True, kw_only=True):
-    """What a change may lead to; what the fleet has now is allowed where that is more.
+    """The limits of a change; the current values of the fleet are allowed if they are higher.
 
-    ``spot_percent`` is the share of pods on spot nodes; ``zones`` the least number of zones with
+    ``spot_percent`` is the share of pods on spot nodes; ``zones`` the minimum number of zones with
     pods. The others count with a trace: seconds of the 99th percentile of pods' waiting, and
     evictions for each pod and day.
     """
@@ -103,9 +103,9 @@ class AdviceBacktest(_Part, frozen=True, kw_only=True):
 class Advice(_Part, frozen=True, kw_only=True):
     """A change, or several made together, that saves and keeps all limits.
 
-    ``per_month`` is the change of the cost at rest in USD, negative where it saves; ``bounds`` the
-    interval of it if the limit of work ended the search. ``risks`` are what the change leads to or
-    asks for. ``warnings`` are policies that warn of it. ``parts`` are the changes by their ids.
+    ``per_month`` is the change of the cost at rest in USD, negative if it saves; ``bounds`` is its
+    interval if the work limit ended the search. ``risks`` are the consequences and requirements of
+    the change. ``warnings`` are policies that warn of it. ``parts`` are the changes by their ids.
     """
 
     id: str
@@ -131,7 +131,7 @@ class Advice(_Part, frozen=True, kw_only=True):
 
 
 class WorkloadAdvice(_Part, frozen=True, kw_only=True):
-    """A constraint that costs something, for the owner of the workload to decide.
+    """A constraint that increases the cost; the owner of the workload decides about it.
 
     ``per_month`` is the change of the cost at rest in USD without it, ``pods`` how many the owner
     has, ``risk`` what that asks of them.

@@ -1,10 +1,10 @@
 """Searches for the changes that save the most, alone and together.
 
-Each candidate is carried to rest alone. Those that save are then added to one another, the best
-first, and an addition stays if it saves more. What saves nothing alone may save with others: such
+Each candidate is carried to rest alone. Those that save are then combined, the best first, and an
+addition is kept if it saves more. A candidate that saves nothing alone may save with others: such
 candidates are tried with the best combination, first all together and then, if that saves, one by
-one. Most of the work is in fleets that are far from rest, as combinations are, so of alternatives
-only the best is added, and nothing that saves next to nothing alone.
+one. Combinations are far from rest and cause most of the work, so only the best of several
+alternatives is added, and no candidate that saves almost nothing alone.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Judgements:
         return self.judge.judge_changes(_changes(key))
 
     def address(self, key: Selection) -> str | None:
-        """Return the address of a verdict, None where the changes cannot be made in the files."""
+        """Return the address of a verdict, None if the files cannot be changed."""
         workload = key[0].workload
         if workload is not None:
             constraint = workload.constraint
@@ -65,18 +65,18 @@ def _changes(selection: Selection) -> list[DesiredChange]:
 ADDITIONS_MAX: Final = 8
 """How many candidates that save alone are added to a combination, one after another."""
 NEUTRAL_MAX: Final = 4
-"""How many that save nothing alone are then added."""
+"""How many candidates that save nothing alone are then added."""
 LEAST_SHARE: Final = 0.001
-"""What saves less than this share of the present cost alone is not added."""
+"""A candidate that saves less than this share of the current cost alone is not added."""
 
 JudgeAll = Callable[[Sequence[Selection]], Sequence[ChangeVerdict]]
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedChanges:
-    """Candidates made together, and what they come to.
+    """Candidates that are applied together, and their verdict.
 
-    ``over_time`` is what the backtest of a change that shows nothing at rest saves, USD a month.
+    ``over_time`` is the saving in the backtest of a change without an effect at rest, USD a month.
     """
 
     members: Selection
@@ -118,7 +118,7 @@ def select_candidates(
 ) -> tuple[Selection, tuple[AdviceCandidate, ...]]:
     """Return at most ``most`` candidates, and those left out.
 
-    Where there are more, the seed decides, topic by topic in turn.
+    If there are more, the seed selects them, from each topic in turn.
     """
     if len(candidates) <= most:
         return tuple(candidates), ()
@@ -141,8 +141,8 @@ def select_candidates(
 
 
 def search_changes(judge: Judge, candidates: Selection, sweep: Sweep) -> Findings:
-    """Return what the candidates save, alone and together."""
-    work, evaluated = Judgements(judge), 1  # the present fleet
+    """Return the savings of the candidates, alone and together."""
+    work, evaluated = Judgements(judge), 1  # the current fleet
 
     def judge_all(selections: Sequence[Selection]) -> Sequence[ChangeVerdict]:
         nonlocal evaluated
@@ -164,7 +164,7 @@ def _best_combination(
 ) -> JudgedChanges | None:
     """Return the best combination of at least two candidates, None without one.
 
-    What saves less than ``least`` alone, in USD a month, is not added.
+    A candidate that saves less than ``least`` alone, in USD a month, is not added.
     """
     eligible = [one for one in alone if not one.concerns_workload]
     saving = sorted((one for one in eligible if is_advice(one)), key=lambda one: one.order)
@@ -190,9 +190,9 @@ def _extend_combination(
     group: Sequence[JudgedChanges],
     enough: JudgedChanges | None = None,
 ) -> JudgedChanges:
-    """Return the combination with each of a group that lets it save more.
+    """Return the combination with each candidate of a group that increases its savings.
 
-    Nothing more is added where it saves as much as ``enough``.
+    Nothing more is added once it saves as much as ``enough``.
     """
     for judged in group:
         members = (*best.members, *judged.members)
@@ -209,7 +209,7 @@ def _extend_combination(
 def _compatible_candidates(
     best: JudgedChanges, group: Sequence[JudgedChanges]
 ) -> list[JudgedChanges]:
-    """Return those of a group that can be made together with the combination, and each other."""
+    """Return those of a group that can be applied together with the combination and each other."""
     members, found = list(best.members), []
     for judged in group:
         if not _are_alternatives((*members, *judged.members)):
@@ -228,6 +228,6 @@ def is_advice(judged: JudgedChanges) -> bool:
 
 
 def _are_alternatives(members: Selection) -> bool:
-    """Return whether two candidates change the same thing: they are alternatives."""
+    """Return whether two candidates change the same target."""
     targets = [change.target for candidate in members for change in candidate.changes]
     return len(set(targets)) < len(targets)

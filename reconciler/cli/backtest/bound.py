@@ -18,13 +18,13 @@ from reconciler.plan.make.pools import PoolTypes, pool_types
 
 _HOUR: Final = timedelta(hours=1)
 TIMELESS: Final = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
-"""The time of placements that depend on no clock."""
+"""The time of placements that do not depend on a clock."""
 
 
 class Stretch(NamedTuple):
     """A period in which the same pods run, at the prices of ``fleet``.
 
-    The next one changes ``pods``, so they must not be kept.
+    The next period changes ``pods``, so do not keep a reference to them.
     """
 
     fleet: SimulatedFleet
@@ -33,7 +33,7 @@ class Stretch(NamedTuple):
 
 
 def stretches(fleet: SimulatedFleet, stays: Iterable[Stay], end: datetime) -> Iterator[Stretch]:
-    """Yield the periods between any two changes of pods or prices, without those that have no pod.
+    """Yield the periods between two changes of pods or prices, except those without pods.
 
     A pod runs from its first node to its end in the trace.
     """
@@ -70,7 +70,7 @@ def lower_bounds(fleet: SimulatedFleet, stays: Iterable[Stay], end: datetime) ->
 
 
 def launchable_types(fleet: SimulatedFleet) -> PoolTypes:
-    """Return what the NodePools of a fleet may launch, with every offering available."""
+    """Return the instance types that the NodePools may launch, with all offerings available."""
     return pool_types(
         fleet.node_pools,
         {**fleet.classes, **fleet.placeholder_classes},
@@ -81,7 +81,7 @@ def launchable_types(fleet: SimulatedFleet) -> PoolTypes:
 
 
 def cluster_without_nodes(fleet: SimulatedFleet) -> ClusterState:
-    """Return a cluster that has nothing but the fleet's DaemonSets."""
+    """Return a cluster with only the fleet's DaemonSets."""
     return cluster_state(Snapshot(daemon_sets=fleet.workloads.daemon_sets))
 
 

@@ -1,6 +1,6 @@
-"""What a change since a base would have cost with a recorded workload, for a plan.
+"""The cost that a change since a base would have had with a recorded workload, for a plan.
 
-A plan without a trace must not load the simulation, so that is imported when a trace is there.
+A plan without a trace must not load the simulation, so that is imported only with a trace.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from reconciler.plan.value.plan import Plan
 
 
 def expect_base(trace: str | None, base: str | None) -> None:
-    """Refuse a trace where nothing is compared.
+    """Refuse a trace if there is no base to compare with.
 
     Raises:
         UsageError: there is a trace and no base.
@@ -26,10 +26,10 @@ def expect_base(trace: str | None, base: str | None) -> None:
 
 
 def with_backtest(plan: Plan, request: FleetRequest, trace: str, phase: Phase) -> Plan:
-    """Return the plan with what the trace comes to under its base and under its head.
+    """Return the plan with the results of the trace for its base and for its head.
 
-    The snapshot of the request is left out: the trace is the workload, and the pods of the cluster
-    would run beside it once more.
+    The snapshot of the request is omitted: the trace is the workload, and the pods of the cluster
+    would run in addition to it.
 
     Raises:
         ReconcilerError: the trace cannot be read, or a side takes too many passes.

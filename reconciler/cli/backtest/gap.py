@@ -5,7 +5,7 @@ constraints. The difference between two neighbours is the part of that group, so
 the complete gap. The lower bound of the result is one of these amounts.
 
 Amounts at a moment take longer to compute than the bound itself, so they are computed at some
-moments only, chosen by dollars: each stands for the same part of the lower bound.
+moments only, selected by dollars: each represents the same part of the lower bound.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from reconciler.cli.backtest.bound import (
     TIMELESS,
     Stretch,
     cluster_without_nodes,
-    stretches,
     launchable_types,
+    stretches,
 )
 from reconciler.cli.backtest.replay import Stay
 from reconciler.cli.simulation.building import SimulatedFleet
@@ -58,7 +58,7 @@ _HOUR: Final = timedelta(hours=1)
 
 
 class BusyRecorder:
-    """Records what the instances with pods cost; DaemonSets do not count."""
+    """Records the cost of instances with pods; DaemonSets do not count."""
 
     def __init__(self, compute: SimulatedCompute) -> None:
         self._compute = compute
@@ -117,7 +117,7 @@ def explain_gap(
 def _ratios(
     fleet: SimulatedFleet, stays: Iterable[Stay], end: datetime, bounds: Sequence[float]
 ) -> list[float]:
-    """Return what the amounts of ``_Amounts`` come to, as shares of the lower bound."""
+    """Return the amounts of ``_Amounts`` as shares of the lower bound."""
     shares = select_moments(bounds, MOMENTS_MAX)
     found: list[list[float]] = []
     amounts: _Amounts | None = None
@@ -135,9 +135,9 @@ def _ratios(
 
 
 def select_moments(amounts: Sequence[float], most: int) -> dict[int, float]:
-    """Return the numbers of at most ``most`` amounts, each with the share that it stands for.
+    """Return the indexes of at most ``most`` amounts, each with the share that it represents.
 
-    If there are more, they are those at equal distances along the sum.
+    If there are more, the selected ones are at equal distances along the sum.
     """
     counted = [number for number, amount in enumerate(amounts) if amount > 0]
     sums = [*accumulate(amounts[number] for number in counted)]
@@ -201,7 +201,7 @@ class _Amounts:
         return fsum(claim.launch[1].price for claim in claims)
 
     def _change_spec(self, pod: Pod, change: Callable[[PodSpec], PodSpec]) -> Pod:
-        """Return the pod with its spec changed; pods that share a spec still do."""
+        """Return the pod with a changed spec; pods that share a spec continue to share it."""
         key = id(pod.spec), change
         known = self._specs.get(key)
         if known is None:  # the spec is kept, so that no other one gets its id
@@ -248,7 +248,7 @@ def _allow_any_type(pools: list[LaunchPool], cluster: ClusterState) -> _World:
 
 
 def _allow_any_capacity_type(pools: list[LaunchPool], cluster: ClusterState) -> _World:
-    """Allow spot and on-demand nodes; reserved capacity only where it is allowed already."""
+    """Allow spot and on-demand nodes; reserved capacity only if it is already allowed."""
     found: list[LaunchPool] = []
     for pool in pools:
         allowed = requirements_of(_entries(pool.node_pool)).allowed(CAPACITY_TYPE)
@@ -259,7 +259,7 @@ def _allow_any_capacity_type(pools: list[LaunchPool], cluster: ClusterState) -> 
 
 
 def _drop_overhead(pools: list[LaunchPool], _: ClusterState) -> _World:
-    """Drop DaemonSets, and what nodes reserve for the system."""
+    """Drop DaemonSets and the system reservations of nodes."""
     bare: dict[int, BareTypes] = {}
     for pool in pools:
         if id(pool.types) not in bare:
@@ -275,7 +275,7 @@ _RELAXATIONS: Final = (
     _allow_any_capacity_type,
     _drop_overhead,
 )
-"""What the bounds below the lower bound no longer require, each in addition to the one before."""
+"""The relaxations of the bounds below the lower bound, each in addition to the previous one."""
 
 
 class BareTypes:
@@ -310,7 +310,7 @@ def _with_requirements(
 
 
 def _without_limits(pool: LaunchPool) -> LaunchPool:
-    """Return the NodePool without limits: pods that it refuses would have no cost."""
+    """Return the NodePool without limits: pods that it rejects would have no cost."""
     return _with_spec(pool, with_fields(pool.node_pool.spec, limits={}))
 
 

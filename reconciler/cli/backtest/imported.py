@@ -1,4 +1,4 @@
-"""Makes a trace of what kube-state-metrics recorded of pods, and states what it cannot contain."""
+"""Makes a trace from the metrics of kube-state-metrics, and reports what it cannot contain."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _MISSING_METRIC: Final = {
     Family.NODE_SELECTORS: "No kube_pod_nodeselectors: pods have no node selectors "
     "(kube-state-metrics records them with --metric-opt-in-list=kube_pod_nodeselectors).",
 }
-"""What it means that Prometheus lacks a metric."""
+"""The consequence of each metric that Prometheus lacks."""
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _STATIC: Final = "Node"
 _DAEMON: Final = "DaemonSet"
 _JOB: Final = "Job"
-"""Each has pods of its own, so a class of pods is not one of a Job."""
+"""Each Job has its own pods, so a class of pods does not belong to a Job."""
 _API_VERSIONS: Final = {
     "ReplicaSet": "apps/v1",
     "StatefulSet": "apps/v1",
@@ -88,11 +88,11 @@ _IDENTITIES: Final = frozenset(
         "batch_kubernetes_io_job_completion_index",
     }
 )
-"""Labels that controllers give to each pod: with them no two pods are of one class."""
+"""Labels that controllers give to each pod: with them, no two pods would have the same class."""
 _DEFAULT_TOLERATIONS: Final = frozenset(
     {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
 )
-"""Every pod tolerates these taints for some minutes; nodes have them for moments only."""
+"""Every pod tolerates these taints for some minutes; nodes have them only briefly."""
 
 
 def _metric_name(name: str) -> str:
@@ -120,7 +120,7 @@ class LeftOut(StrEnum):
 
 @dataclass(slots=True)
 class ImportedTrace:
-    """A trace, and what of the series is not in it.
+    """A trace, and the parts of the series that are not in it.
 
     ``left_out`` counts pods, ``resources`` and ``selectors`` the pods whose resource or node
     selector is left out because its recorded name does not tell the real one.
@@ -136,7 +136,7 @@ class ImportedTrace:
 
 @dataclass(frozen=True, slots=True)
 class ImportPeriod:
-    """From when to when, in seconds since 1970, and how fine the series are read."""
+    """The begin and the end in seconds since 1970, and the resolution of the series."""
 
     since: int
     until: int
@@ -146,8 +146,8 @@ class ImportPeriod:
 def imported_trace(series: PodSeries, period: ImportPeriod) -> ImportedTrace:
     """Return the trace of the part of a period that is recorded.
 
-    A pod that is there at the beginning is created and bound then. It ends when it finished or
-    was deleted, else one step after it was last seen, unless others were not seen later either.
+    A pod that exists at the beginning is created and bound then. It ends when it finished or was
+    deleted, otherwise one step after it was last seen, unless no pod was seen later.
     """
     seen = [facts.seen for facts in series.pods.values() if facts.seen is not None]
     newest = max(seen, default=float(period.until))
@@ -171,7 +171,7 @@ def imported_trace(series: PodSeries, period: ImportPeriod) -> ImportedTrace:
 
 
 class _TraceBuilder:
-    """Makes pods one by one; equal specs and classes are made once."""
+    """Builds the pods; equal specs and classes are shared."""
 
     def __init__(
         self, series: PodSeries, begin: float, end: float, horizon: float, step: int
@@ -184,7 +184,7 @@ class _TraceBuilder:
         self._specs: dict[bytes, PodSpec] = {}
 
     def build_pod(self, key: PodId, facts: PodFacts) -> TracedPod | None:
-        """Return the pod, or None after counting why it is left out."""
+        """Return the pod; None after counting the reason why it is left out."""
         ended = _end_time(facts, self._step, self._horizon)
         reason = self._exclusion_reason(key, facts, ended)
         if reason is not None:
@@ -255,7 +255,7 @@ class _TraceBuilder:
         )
 
     def _node_selector(self, facts: PodFacts) -> dict[str, str]:
-        """Return the node selector without the names that do not tell the real ones."""
+        """Return the node selector without ambiguous names."""
         selector = {}
         for name, text in sorted(facts.node_selector.items()):
             label = _LABEL_OF.get(name, "" if "_" in name else name)
@@ -267,7 +267,7 @@ class _TraceBuilder:
 
 
 def _end_time(facts: PodFacts, step: int, horizon: float) -> float | None:
-    """Return when a pod ended, None if it was there when the record ends."""
+    """Return when a pod ended, None if it still existed at the end of the record."""
     ends = []
     if facts.finished is not None:
         ends.append(facts.finished if facts.completed is None else facts.completed)
@@ -299,7 +299,7 @@ def _container(
 
 
 def _quantity(resource: str, amount: float) -> str:
-    """Return an amount of cores or of units; what is finer than a thousandth rounds up."""
+    """Return an amount of cores or of units; fractions below a thousandth round up."""
     if resource == CPU:
         # a float of a thousandth is not exact: 0.1 * 1000 is a little more than 100
         return format_quantity(math.ceil(round(amount * MILLI, 3)))
@@ -311,7 +311,7 @@ def _requests_gpu(facts: PodFacts) -> bool:
 
 
 def report_of(imported: ImportedTrace) -> str:
-    """Return what was imported, what was left out and why, and what the series do not tell."""
+    """Return a report of the imported and the omitted pods, and of what the series lack."""
     pods = len(imported.trace.pods)
     begin = imported.trace.begin
     assert begin is not None, "an imported trace has its beginning"
@@ -344,7 +344,7 @@ def report_of(imported: ImportedTrace) -> str:
 
 
 def _lacks(families: Collection[Family], family: Family) -> bool:
-    """Return whether a metric is missing, rather than that no pod has what it reports."""
+    """Return whether a metric is missing, not only without any pod that it applies to."""
     match family:
         case Family.INFO:
             return not {Family.INFO, Family.OWNER}.intersection(families)
@@ -354,7 +354,7 @@ def _lacks(families: Collection[Family], family: Family) -> bool:
 
 
 def _format_most_frequent(names: Counter[str]) -> str:
-    """Return the most frequent names, each with its pods."""
+    """Return the most frequent names, each with the number of its pods."""
     found = sorted(names.items(), key=lambda item: (-item[1], item[0]))
     shown = [
         f"{one_line(name[:_NAME_SHOWN])} ({format_count(n, 'pod')})" for name, n in found[:_NAMES]

@@ -1,7 +1,7 @@
-"""Spot prices and refused offerings of a trace: read, written, and as EC2 is replayed with them.
+"""Spot prices and refused offerings of a trace, and how EC2 is replayed with them.
 
-Prices apply from the moment at which they were recorded. A refusal lasts for as long as the
-recording daemon did not ask for the offering again, since nobody knows when EC2 had it again.
+Prices apply from the time at which they were recorded. A refusal lasts until the recording daemon
+requested the offering again, because it is unknown when EC2 had it again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TracedPrices(
     spot_prices: SpotChanges
 
     def problem(self, seconds_max: float) -> str:
-        """Return what is wrong with it, empty if nothing is."""
+        """Return the problem with the values, empty if there is none."""
         if not 0 <= self.at <= seconds_max:
             return f"at: {self.at} is not between 0 and {seconds_max} seconds"
         for kind, zones in self.spot_prices.items():
@@ -56,7 +56,7 @@ class TracedRefusal(
     code: str = ""
 
     def problem(self, seconds_max: float) -> str:
-        """Return what is wrong with it, empty if nothing is."""
+        """Return the problem with the values, empty if there is none."""
         if not 0 <= self.refused_from <= self.until <= seconds_max:
             return "refusedFrom and until are not in their order, or not in the time of a trace"
         return ""
@@ -64,7 +64,7 @@ class TracedRefusal(
 
 @dataclass(frozen=True, slots=True)
 class MarketTrace:
-    """The prices in their order, and the refusals by the time when they began."""
+    """The prices in order, and the refusals in the order in which they began."""
 
     prices: tuple[TracedPrices, ...] = ()
     refusals: tuple[TracedRefusal, ...] = ()
@@ -73,7 +73,7 @@ class MarketTrace:
         return bool(self.prices or self.refusals)
 
     def replay_from(self, start: datetime) -> RecordedMarket:
-        """Return it for a replay that begins at ``start``."""
+        """Return the market of a replay that begins at ``start``."""
 
         def at(seconds: float) -> datetime:
             return start + timedelta(seconds=seconds)
@@ -116,7 +116,7 @@ def _refusal_order(refusal: TracedRefusal) -> tuple[float, str, str, str]:
 
 @dataclass(slots=True)
 class MarketTimeline:
-    """Prices and refusals as batches of a daemon state them, one after the other."""
+    """Prices and refusals from the successive batches of a daemon."""
 
     prices: dict[str, dict[str, float]] = field(default_factory=dict)
     changes: list[tuple[datetime, SpotChanges]] = field(default_factory=list)
@@ -132,7 +132,7 @@ class MarketTimeline:
         *,
         is_whole: bool,
     ) -> None:
-        """Take in what the next batch states; a whole one states all prices that are known."""
+        """Add the contents of the next batch; a complete batch has all known prices."""
         for refusal in refused:
             offering = (refusal.instance_type, refusal.zone, refusal.capacity_type)
             self.refusals.setdefault(offering, []).append((at, refusal))
@@ -145,7 +145,7 @@ class MarketTimeline:
             apply_changes(self.prices, spot)
 
     def trace_between(self, begin: datetime, end: datetime) -> MarketTrace:
-        """Return them from ``begin`` to ``end``; what was before is so at the beginning."""
+        """Return the trace from ``begin`` to ``end``; earlier prices apply at its beginning."""
 
         def seconds(at: datetime) -> float:
             return round(max((min(at, end) - begin).total_seconds(), 0.0), 6)
@@ -184,7 +184,7 @@ def apply_changes(prices: dict[str, dict[str, float]], changes: SpotChanges) -> 
 def _merge_refusals(
     found: Iterable[tuple[datetime, OfferingRefusal]],
 ) -> Iterator[tuple[datetime, datetime, str]]:
-    """Yield periods that do not overlap; a whole batch states again what lasts."""
+    """Yield periods that do not overlap; a complete batch repeats ongoing refusals."""
     merged: list[tuple[datetime, datetime, str]] = []
     for at, refusal in sorted(found, key=lambda pair: pair[0]):
         if merged and at <= merged[-1][1]:

@@ -1,8 +1,8 @@
-"""What kube-state-metrics says of each pod, collected from samples in any order.
+"""The facts of kube-state-metrics about each pod, collected from samples in any order.
 
-Whatever is known of a pod is joined by a rule that order and repetition do not change: an extreme
-or a union. So a pod that two instances of kube-state-metrics report counts once, and a period that
-is read in pieces gives what it gives as a whole.
+Samples of a pod are merged by rules that do not depend on order and repetition: an extreme or a
+union. So a pod that two instances of kube-state-metrics report counts once, and a period that is
+read in parts gives the same result as the complete period.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reconciler.ports.metrics import MetricSample
 _TIME_MAX: Final = 7_258_118_400.0
 """The year 2200, in seconds since 1970."""
 _NONE: Final = "<none>"
-"""What kube-state-metrics writes where a pod has no owner."""
+"""The value of kube-state-metrics for a pod without an owner."""
 _LABEL: Final = re.compile(r"^(?:label|annotation|nodeselector)_")
 
 
@@ -61,7 +61,7 @@ class PodFacts:
     """The facts about a pod. Times are seconds since 1970, None if unknown.
 
     ``finished`` is when it was first seen in a final phase, ``seen`` when it was last seen.
-    Amounts are in units (cores, bytes); ``is_unmeasured`` tells that one is not an amount.
+    Amounts are in units (cores, bytes); ``is_unmeasured`` is whether one is not an amount.
     """
 
     created: float | None = None
@@ -141,7 +141,7 @@ class PodSeries:
 def _pod_label(labels: Mapping[str, str], name: str) -> str:
     """Return a label of the pod itself.
 
-    Unless a scrape honours labels, Prometheus moves them aside for those of the scraped pod.
+    Unless a scrape honours labels, Prometheus renames them in favour of those of the scraped pod.
     """
     return labels.get(f"exported_{name}") or labels.get(name, "")
 
@@ -204,7 +204,7 @@ def _join_init_requests(facts: PodFacts, labels: Mapping[str, str], value: float
 def _join_amount(
     facts: PodFacts, labels: Mapping[str, str], value: float, *, is_init: bool
 ) -> None:
-    """Record a request; of one that was changed, the maximum counts."""
+    """Record a request; if it was changed, the maximum counts."""
     resource = labels.get("resource", "")
     bytes_max = _BYTES_MAX if labels.get("unit") == "byte" else _COUNT_MAX
     if not 0 <= value <= _AMOUNTS_MAX.get(resource, bytes_max) or not resource:

@@ -1,7 +1,7 @@
 """Reads the series of kube-state-metrics from Prometheus, in windows that it can compute.
 
-Of each series and window only what decides is transferred: the last value, and when a pod was
-first or last seen. Samples themselves would be a thousand times as many.
+For each series and window only the necessary values are transferred: the last one, and when a pod
+was first or last seen. There would be a thousand times as many samples.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reconciler.ports.metrics import Metrics, MetricSample, TooMuchDataError
 
 WHERE: Final = "Prometheus"
 POINTS_MAX: Final = 11_000
-"""The maximum that Prometheus computes of a series in a query."""
+"""The maximum number of points of a series in a query to Prometheus."""
 _STEP_MIN: Final = timedelta(seconds=1)
 _STEP_MAX: Final = timedelta(hours=1)
 _WINDOW_S: Final = 86_400
@@ -50,7 +50,7 @@ _KEPT_LABELS: Final[dict[Family, tuple[str, ...]]] = {
     Family.LABELS: (),
     Family.ANNOTATIONS: (),
 }
-"""Metrics whose last value is read → the labels that are kept, all of them where none is named."""
+"""Metrics whose last value is read → the labels that are kept, all of them if none is named."""
 _Query = Callable[[int], str]
 """Makes an expression over a number of seconds."""
 _ONLY: Final = {Family.INIT_INFO: 'restart_policy="Always"'}
@@ -76,7 +76,7 @@ def read_period(since: datetime, until: datetime, step: str) -> ImportPeriod:
     """Return the period of a trace, in whole seconds.
 
     Raises:
-        UsageError: it is empty or too long, or the step is not a duration that serves.
+        UsageError: it is empty or too long, or the step is not a valid duration.
     """
     try:
         length = parse_duration(step)
@@ -99,10 +99,10 @@ def read_period(since: datetime, until: datetime, step: str) -> ImportPeriod:
 
 
 def read_matchers(text: str) -> str:
-    """Return label matchers as PromQL has them between braces; braces around them may be there.
+    """Return label matchers without the braces that PromQL puts around them.
 
     Raises:
-        UsageError: they are not ``LABEL="VALUE"`` and the like, with commas between.
+        UsageError: they are not matchers such as ``LABEL="VALUE"``, separated by commas.
     """
     inner = text.strip()
     if inner.startswith("{") and inner.endswith("}"):
@@ -124,10 +124,10 @@ def read_matchers(text: str) -> str:
 
 
 def read_pod_series(metrics: Metrics, period: ImportPeriod, matchers: str) -> PodSeries:
-    """Return what a server of metrics knows of the pods of a period that match.
+    """Return the series of the matching pods of a period from a metrics server.
 
     Raises:
-        UnreadableError: it knows no pods, or too many, or a query fails.
+        UnreadableError: it has no pods, or too many, or a query fails.
     """
     reader = _SeriesReader(metrics, period.step, matchers)
     begin = period.since
@@ -166,7 +166,7 @@ class _SeriesReader:
         series.record_finished(self._samples(self._finished_query, window))
         for family in _KEPT_LABELS:
             if family is Family.OWNER and Family.INFO in series.families:
-                continue  # it says the same
+                continue  # it has the same facts
             if family is not Family.CREATED:
                 series.add(family, self._samples(self._last_values_query(family), window))
         if len(series.pods) > PODS_MAX:
@@ -177,7 +177,7 @@ class _SeriesReader:
             )
 
     def _samples(self, query: _Query, window: _Window) -> Iterator[MetricSample]:
-        """Yield the answer for a window, halved while it is too much for one query."""
+        """Yield the samples of a window, halved while it is too large for one query."""
         try:
             yield from self._metrics.query(query(window.seconds), window.end)
         except TooMuchDataError:

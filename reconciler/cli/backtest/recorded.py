@@ -1,4 +1,4 @@
-"""Makes a trace of what the daemon has recorded of the workload of a fleet."""
+"""Makes a trace from the workload that the daemon of a fleet has recorded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reconciler.model.errors import StateError
 from reconciler.ports.state import NodeArrival, PodArrival, PodClass, TraceBatch
 
 _KNOWN_FOR: Final = timedelta(days=1)
-"""How long after a batch nothing is known: while the daemon runs, a whole one comes each day."""
+"""How long a batch is valid: a running daemon records a complete one each day."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class _NodeStay:
 
 @dataclass(slots=True)
 class _Timeline:
-    """What came and went, as successive batches say."""
+    """The pods and nodes that were created and removed, according to successive batches."""
 
     pods: dict[str, _PodStay] = field(default_factory=dict)
     nodes: dict[str, _NodeStay] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class _Timeline:
     market: MarketTimeline = field(default_factory=MarketTimeline)
 
     def add(self, batch: TraceBatch) -> None:
-        """Read the next batch; what a complete one no longer lists ended before it."""
+        """Read the next batch; pods that a complete batch no longer lists ended before it."""
         if batch.is_whole:
             created = {arrival.pod: arrival.created for arrival in batch.pods}
             nodes = {arrival.node for arrival in batch.nodes}
@@ -62,7 +62,7 @@ class _Timeline:
             )
         self._end(batch.gone, batch.gone_nodes, batch.at)
         for name, kind in batch.classes.items():
-            self.classes.setdefault(name, kind)  # a name is a digest: equal classes stay one
+            self.classes.setdefault(name, kind)  # a name is a digest: equal classes are one
         for arrival in batch.pods:
             known = self.pods.get(arrival.pod)
             if known is None:
@@ -94,7 +94,8 @@ class _Timeline:
 def recorded_trace(batches: Iterable[TraceBatch], since: datetime, until: datetime) -> Trace:
     """Return the trace from ``since`` to ``until``, or of the part of it that is recorded.
 
-    What is there when the trace begins is created and bound then. DaemonSets are those of its end.
+    Pods that exist when the trace begins are created and bound then. DaemonSets are those of its
+    end.
 
     Raises:
         StateError: there is no record of that time, or the record is damaged.
@@ -160,5 +161,5 @@ def _nodes(timeline: _Timeline, begin: datetime, end: datetime) -> Iterator[Trac
 
 
 def _seconds(begin: datetime, at: datetime) -> float:
-    """Return the seconds from the beginning; what was before is at the beginning."""
+    """Return the seconds from the beginning, 0 for earlier times."""
     return max(round((at - begin).total_seconds(), SECONDS_DIGITS), 0.0)

@@ -1,7 +1,7 @@
 """Replays a trace as the workloads of a simulated cluster.
 
-A pod comes when the trace says, and runs for as long as it ran there, counted from when it is first
-bound here. A pod that is evicted comes back under its name; its life goes on meanwhile.
+A pod is created when it was created in the trace, and runs for as long as it ran there, counted
+from its first binding here. An evicted pod is recreated with the same name; its lifetime continues.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reconciler.ports.progress import EventKind
 
 @dataclass(slots=True)
 class Stay:
-    """The outcome of a pod of the trace: when it came, was first bound, and ended."""
+    """The outcome of a pod of the trace: when it was created, first bound, and ended."""
 
     traced: TracedPod
     created: datetime
@@ -54,7 +54,7 @@ class Replay:
         return self.trace.market.replay_from(self.start)
 
     def workloads(self, now: datetime) -> Workloads:
-        """Return what should run now: the same object for as long as nothing comes or goes."""
+        """Return the pods that should run now: the same object until a pod is created or ends."""
         changed = False
         while self._ends and self._ends[0][0] <= now:
             ends, key = heappop(self._ends)
@@ -76,7 +76,7 @@ class Replay:
         return known[1]
 
     def record_event(self, event: Event) -> None:
-        """Learn from what happens which pods are bound."""
+        """Record which pods are bound."""
         stay = self.stays.get(event.pod)
         if event.kind != EventKind.POD_BOUND or stay is None or stay.bound is not None:
             return
@@ -85,14 +85,14 @@ class Replay:
             heappush(self._ends, (event.at + timedelta(seconds=stay.traced.life), event.pod))
 
     def next_moment(self, now: datetime) -> datetime | None:
-        """Return when a pod comes or ends next; what is overdue is due now."""
+        """Return when a pod is created or ends next; overdue times are now."""
         moments = [self._ends[0][0]] if self._ends else []
         if self._next < len(self.trace.pods):
             moments.append(self._time_at(self.trace.pods[self._next].created))
         return max(min(moments), now) if moments else None
 
     def _daemon_sets(self) -> tuple[DaemonSet, ...]:
-        """Return those of the trace and of the fleet folder, which takes precedence."""
+        """Return the DaemonSets of the trace and of the fleet folder, which takes precedence."""
         known = {_key(daemon): daemon for daemon in (*self.trace.daemons, *self.base.daemon_sets)}
         return tuple(known[key] for key in sorted(known))
 

@@ -1,4 +1,4 @@
-"""What a backtest comes to: its sides and their difference, as text and as one page."""
+"""The result of a backtest: its sides and their difference, as text and as one page."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def rows_of(backtest: Backtest) -> list[list[str]]:
 
 
 def gap_rows(backtest: Backtest) -> list[list[str]]:
-    """Return the causes of the cost with one column for each side; empty if they are not known."""
+    """Return the causes of the cost with one column for each side; empty if they are unknown."""
     sides = {name: side for name, side in backtest.sides.items() if side.gap is not None}
     if not sides:
         return []
@@ -188,7 +188,7 @@ _GAP_LINES: Final = (
 
 
 def notes_of(backtest: Backtest) -> list[str]:
-    """Return what must be known to read the figures."""
+    """Return the notes on the figures."""
     if not backtest.rounded_gpus:
         return []
     pods = format_count(backtest.rounded_gpus, "pod")
@@ -214,7 +214,7 @@ _LINES: Final[tuple[tuple[str, Callable[[SideResult], str]], ...]] = (
 
 
 def outcome_of(backtest: Backtest) -> str:
-    """Return the difference in one sentence, or what one side comes to."""
+    """Return the difference in one sentence, or the result of the only side."""
     if backtest.difference is not None:
         return backtest_sentence(backtest)
     (side,) = backtest.sides.values()

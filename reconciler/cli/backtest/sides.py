@@ -40,7 +40,7 @@ class CpuMemory:
 
     @classmethod
     def from_resources(cls, resources: Resources) -> CpuMemory:
-        """Return those of a list of resources; what is missing is 0."""
+        """Return the amounts in a list of resources; missing ones are 0."""
         return cls(resources.get(CPU, 0), resources.get(MEMORY, 0))
 
     @classmethod
@@ -55,7 +55,7 @@ class CpuMemory:
 
 @dataclass(frozen=True, slots=True)
 class UtilizationStep:
-    """From ``at`` on: what the pods on the fleet's nodes request, and what is allocatable."""
+    """The requests of the pods on the fleet's nodes and the allocatable amounts, from ``at`` on."""
 
     at: datetime
     requested: CpuMemory
@@ -70,7 +70,7 @@ class UtilizationStep:
 class UtilizationRecorder:
     """Records the utilization of NodePools when a pass observes a change.
 
-    Passes that observe the same pods and nodes cost a comparison of identities.
+    Passes that observe the same pods and nodes only compare identities.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class UtilizationRecorder:
             self.steps.append(UtilizationStep(done.seen.at, requested, allocatable))
 
     def _requests_of(self, pod: Pod, known: dict[int, tuple[PodSpec, CpuMemory]]) -> CpuMemory:
-        """Return what a pod requests; its spec is kept, so that no other one gets its id."""
+        """Return the requests of a pod; its spec is referenced, so that its id is not reused."""
         spec = pod.spec
         found = known.get(id(spec)) or (spec, CpuMemory.from_resources(pod.requests()))
         self._requests[id(spec)] = found
@@ -179,8 +179,8 @@ def play_side(
 
     ``explains`` is whether the result has the causes of its cost.
 
-    Chance goes by the names of nodes, and these by the commit and the digests of the inputs. All
-    sides have the same ones here, so that sides that decide alike also fare alike.
+    Random events depend on the names of nodes, which depend on the commit and the digests of the
+    inputs. All sides have the same ones here, so equal decisions have equal results.
 
     Raises:
         EndlessError: it takes more passes than one side may make.
@@ -231,7 +231,7 @@ def play_side(
 
 
 def _integral(samples: Sequence[Sample], end: datetime, value: Callable[[Sample], float]) -> float:
-    """Return the integral over hours of what changes only from sample to sample."""
+    """Return the integral over hours of a value that changes only at samples."""
     ends = [*(sample.at for sample in samples[1:]), end]
     return fsum(
         value(sample) * ((until - sample.at) / _HOUR)

@@ -1,6 +1,6 @@
 """Traces of workloads: which pods were created when, what they request, and how long they run.
 
-Two forms are read, plain or gzipped, and recognized by their first line:
+Two formats are read, plain or gzipped, and recognized by their first line:
 
 - ours, JSON Lines: a header (``kind: Trace``), a line for each class of pods with its labels and
   spec, and for each pod with its class and its times in seconds from the beginning. A trace that
@@ -47,7 +47,7 @@ BYTES_MAX: Final = 1 << 30
 PODS_MAX: Final = 2_000_000
 SECONDS_MAX: Final = 10 * 366 * 86_400
 SECONDS_DIGITS: Final = 6
-"""Times are kept to the microsecond."""
+"""Times are rounded to the microsecond."""
 _GZIP: Final = b"\x1f\x8b"
 _OPENB: Final = (
     "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time", "deletion_time",
@@ -103,7 +103,7 @@ class TracedNode(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Pods by the time of their creation; ``rounded`` of them wanted a share of a GPU.
+    """Pods by the time of their creation; ``rounded`` of them requested a share of a GPU.
 
     ``seconds`` is the length. A trace that was recorded from a fleet has the ``nodes`` that ran
     the pods, the ``daemons`` of all its time, the ``market`` it launched in, and when it began.
@@ -321,7 +321,7 @@ def traced_daemon(key: str, kind: _TracedClass) -> DaemonSet:
 
 
 def with_unique_names(pods: Iterable[TracedPod]) -> Iterator[TracedPod]:
-    """Yield the pods, each with a name of its own: that of a StatefulSet comes again and again."""
+    """Yield the pods, each with a unique name: a StatefulSet reuses the names of its pods."""
     names: set[str] = set()
     numbers: dict[str, int] = {}
     for traced in pods:
@@ -385,7 +385,7 @@ def _make_pod(name: str, kind: _TracedClass, namespace: str = NAMESPACE) -> Pod:
 
 
 def job_of(name: str) -> OwnerReference:
-    """Return the owner of a pod whose class has none: a Job of its own."""
+    """Return the owner of a pod whose class has none: a separate Job."""
     return OwnerReference("Job", name, "batch/v1", controller=True)
 
 

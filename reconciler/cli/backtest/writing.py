@@ -1,6 +1,6 @@
-"""Writes a trace in our own form, with names removed on request, and sums one up.
+"""Writes a trace in our own format, with names removed on request, and summarizes it.
 
-Without names, what remains is times, requests, and what has to match the nodes of a fleet: node
+Without names, a trace keeps times, requests, and all that must match the nodes of a fleet: node
 selectors, node affinity, tolerations, topology keys, and the names of schedulers and priority
 classes. Names of pods, namespaces, containers and volumes are replaced, and so are pod labels
 together with the selectors that read them. Annotations are dropped, except those that decisions
@@ -59,7 +59,7 @@ class _Names:
         self._counts: dict[str, int] = {}
 
     def number_in_order(self, kind: str, names: Iterable[str]) -> None:
-        """Number names in their order, with digits such that the new names sort as the old."""
+        """Number names in their order, padded so that the new names sort like the old ones."""
         ordered = sorted(set(names))
         digits = len(str(len(ordered)))
         for number, name in enumerate(ordered, 1):
@@ -261,8 +261,8 @@ def _row(traced: TracedPod, name: str) -> TraceRow:
 class TraceSummary(msgspec.Struct, frozen=True, rename="camel"):
     """What a trace contains. CPU is in cores, memory in GiB, as requested over time.
 
-    ``node_hours`` and ``dollars`` are those of the recorded nodes, None where there are none;
-    dollars also where a price is unknown. ``market`` is None where no prices and refusals are.
+    ``node_hours`` and ``dollars`` are those of the recorded nodes, None without any; dollars also
+    if a price is unknown. ``market`` is None without prices and refusals.
     """
 
     seconds: float

@@ -1,4 +1,4 @@
-"""Narrates the demo on a terminal: chapters, commands, and what happens to nodes and the fleet."""
+"""Narrates the demo on a terminal: chapters, commands, and events of nodes and the fleet."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _SIGNS: Final = {"Launched": "+", "Unavailable": "!", "LaunchFailed": "!", "Fail
 _NAMES_MAX: Final = 2
 _HIDDEN: Final = frozenset({"Registered"})
 Line = tuple[datetime, str, str]
-"""When, a sign, and a text."""
+"""A time, a sign, and a text."""
 
 
 class Reporter:
     """A notifier that reports to a narrator, with a picture of the fleet for each event.
 
-    ``most_disrupted`` is how many nodes of a NodePool were at most about to go at once,
-    ``least_ready`` how many were at least ready, since ``begin``.
+    ``most_disrupted`` is the maximum number of nodes of a NodePool that were disrupted at a time,
+    ``least_ready`` the minimum number that were ready, since ``begin``.
     """
 
     def __init__(self, narrator: Narrator, pools: Sequence[str]) -> None:
@@ -54,11 +54,11 @@ class Reporter:
         self.most_disrupted, self.least_ready = {}, {}
 
     def notify(self, progress: Progress) -> None:
-        """Keep it until the pass is over."""
+        """Keep the event until the pass ends."""
         self._pending.append(progress)
 
     def end_pass(self) -> None:
-        """Report the events since the last pass; what continues is reported once."""
+        """Report the events since the last pass; ongoing ones are reported once."""
         assert self._store is not None, "a reporter needs a fleet to report on"
         claims, commands = self._store.node_claims(), self._store.commands()
         self._count(claims, commands)
@@ -75,7 +75,7 @@ class Reporter:
             self._narrator.event(at, sign, text, self._draw_fleet(claims) if is_last else "")
 
     def report_sleep(self, now: datetime, until: datetime) -> None:
-        """Report that nothing can change before a time."""
+        """Report that nothing can change until a time."""
         self._narrator.event(
             now, " ", (f"sleeping until {until:%H:%M} UTC; nothing can change earlier")
         )
@@ -143,13 +143,13 @@ def _lines(
 
 
 def _resource_noun(removed: Sequence[Progress]) -> str:
-    """Return what was removed: launch templates, or resources of several kinds."""
+    """Return the noun for the removed resources: launch templates, or several kinds."""
     template = "unused launch template"
     return template if all(template in p.message for p in removed) else "unused resource"
 
 
 def _subject(claims: Sequence[str]) -> str:
-    """Return claims as the subject of a sentence that begins with what they are."""
+    """Return claims as the subject of a sentence, with the verb."""
     if len(claims) == 1:
         return f"{claims[0]} is"
     return f"{', '.join(claims) if len(claims) <= _NAMES_MAX else f'{len(claims)} nodes'} are"
@@ -195,7 +195,7 @@ _ASCII: Final = {
 class Pace:
     """Pauses in seconds, after a line and after a chapter. ``turn`` waits after a chapter.
 
-    After ``patience_s`` the story no longer stays anywhere: a slow machine is slow enough.
+    After ``patience_s`` there are no more pauses: a slow machine is slow enough.
     """
 
     line_s: float = 0.0
@@ -205,10 +205,10 @@ class Pace:
 
 
 class Narrator:
-    """Writes to ``out``, with ``colour`` only for a terminal, until ``stop`` says so.
+    """Writes to ``out``, with ``colour`` only for a terminal, until ``stop`` returns True.
 
-    Whoever wants to stop is obeyed between two lines, by a KeyboardInterrupt: in between, something
-    may be half done that would complain.
+    A request to stop raises KeyboardInterrupt between two lines, because an operation that is in
+    progress could fail with an error.
     """
 
     def __init__(self, out: TextIO, pace: Pace, stop: Callable[[], bool], *, colour: bool) -> None:
@@ -249,7 +249,7 @@ class Narrator:
             self._write_line(f"{self._paint('$', '$')} {self._paint(text, 'bold')}")
 
     def quote(self, text: str) -> None:
-        """Show what a command prints."""
+        """Show the output of a command."""
         for line in visible(text).rstrip("\n").split("\n"):
             self._write_line(f"  {line}" if line else "")
 

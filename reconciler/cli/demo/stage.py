@@ -1,8 +1,7 @@
 """The environment of the demo: a fleet repository, simulated EC2 and cluster, and a fast clock.
 
-Everything between them is the real thing: git, the planner, the engine, SQLite, and boto3 over
-HTTP. EC2 answers on a port of this machine, so that it lives on when a process that uses it is
-killed.
+Everything between them is real: git, the planner, the engine, SQLite, and boto3 over HTTP. EC2
+listens on a port of this machine, so that it survives when a process that uses it is killed.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _DAY: Final = timedelta(days=1)
 
 
 class StageClock(SimulatedClock):
-    """A clock that stands still while the engine works, and signals the end of a pass."""
+    """A clock that stops while the engine works, and signals the end of a pass."""
 
     def __init__(self, start: datetime, reporter: Reporter) -> None:
         super().__init__(start)
@@ -76,7 +75,7 @@ class Crash:
 
 
 class DemoStage:
-    """What the people of the story do, and what they can read; the engine's actions are printed."""
+    """The operations of the users in the story; the engine's actions are printed."""
 
     ledger: dict[str, str]
     """Every instance that EC2 ever launched, with the intent it was launched for."""
@@ -109,7 +108,7 @@ class DemoStage:
         """Run git in the fleet's folder, with a neutral identity, at the time of the story.
 
         Raises:
-            UnreadableError: git is not there, or failed.
+            UnreadableError: git is not installed, or failed.
         """
         from reconciler.adapters.git.command import private_folder, run, users_environment
 
@@ -154,7 +153,7 @@ class DemoStage:
         return plan_of(live_inputs(self._request(base), self._imitation))
 
     def apply(self) -> Pass:
-        """Do what ``reconciler apply`` does."""
+        """Do the same as ``reconciler apply``."""
         from reconciler.cli.wiring.mandate import mandate_of
         from reconciler.engine.loop import PassIntervals, converge
 
@@ -170,7 +169,7 @@ class DemoStage:
         return result
 
     def run_daemon(self, until: Callable[[StateStore], bool]) -> None:
-        """Do what ``reconciler run`` does, until the recorded fleet is as ``until`` says."""
+        """Do the same as ``reconciler run``, until ``until`` is true for the recorded fleet."""
         from reconciler.cli.fleets.daemon import next_change
         from reconciler.cli.wiring.mandate import mandate_of
         from reconciler.engine.loop import PassIntervals, run
@@ -191,7 +190,7 @@ class DemoStage:
     def crash(self, after: int) -> Crash:
         """Run ``reconciler apply`` as a process, and kill it at its ``after``-th launch.
 
-        It dies when EC2 has launched the instance, and before the answer is on its way.
+        It is killed when EC2 has launched the instance, before EC2 responds.
         """
         from reconciler.adapters.simulated.conditions import Fault
         from reconciler.adapters.simulated.moto.server import serve
@@ -204,12 +203,12 @@ class DemoStage:
             if len(self.ledger) - before >= after:
                 begun.wait(_CHILD_TIMEOUT_S)
                 child.kill()
-                # What it sent before and EC2 has not read yet is lost with it.
+                # Requests that it sent and EC2 has not read yet are lost.
                 self.ec2.faults.add("*", Fault.RESET_BEFORE, times=None)
 
         self.ec2.after_call = note_and_kill
         try:
-            # A door of its own, shut for good when it dies: nothing it sent comes in later.
+            # A separate port, closed when the process is killed: no late requests arrive.
             with serve(self.ec2) as url:
                 child = self._start_process(url)
                 begun.set()
@@ -271,7 +270,7 @@ class DemoStage:
                 ),
                 *("--now", now, "--set", "cluster=embedded", "--set", endpoint, "--timeout", "2m"),
             ),
-            # Ctrl-C is meant for the story: it decides how its process ends.
+            # Ctrl-C is for the story, which decides how its process ends.
             start_new_session=True,
             env={**os.environ, "PYTHONPATH": paths},
             stdin=subprocess.DEVNULL,

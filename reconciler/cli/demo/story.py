@@ -1,4 +1,4 @@
-"""The story that ``reconciler demo`` tells: a day of a shop's fleet, in seven chapters."""
+"""The story of ``reconciler demo``: a day of a shop's fleet, in seven chapters."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def _commit(stage: DemoStage, narrator: Narrator, message: str, *before: str) ->
 
 
 def _excerpt(plan: Plan) -> str:
-    """Return the plan as text, without its header and what the demo does not need."""
+    """Return the plan as text, without its header and the parts that the demo does not need."""
     from msgspec.structs import replace
 
     from reconciler.plan.render.text import render_text

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reconciler.web.health import DaemonHealth
 
 BEATING_FOR_S: Final = 60.0
-"""How long a fleet may be busy with one pass before the heartbeat of the process stops."""
+"""The maximum duration of a pass of a fleet before the heartbeat of the process stops."""
 
 
 class LockedStream:
@@ -38,7 +38,7 @@ class LockedStream:
             return self._out.write(text)
 
     def flush(self) -> None:
-        """Write what is buffered."""
+        """Flush the buffer."""
         with self._lock:
             self._out.flush()
 

@@ -197,7 +197,7 @@ class FleetService:
                 )
             except Exception as error:  # noqa: BLE001 - one fleet must not end the others
                 problem = describe_error(error)
-                monitoring.observer.failed(problem)
+                monitoring.observer.pass_failed(problem)
                 monitoring.notifier.notify(
                     Progress(self.clock.now(), EventKind.FAILED, f"cannot be served: {problem}")
                 )

@@ -82,7 +82,7 @@ _RELEASE_AFTER: Final = 3
 """After how many heartbeats with the same result a lease is released."""
 
 _KEEP_S: Final = 600.0
-"""How long a released fleet is kept that no other replica took."""
+"""How long a released fleet that no other replica took is kept."""
 
 
 @dataclass

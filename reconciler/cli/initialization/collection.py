@@ -1,6 +1,6 @@
-"""Sorts the objects that were read: what a fleet takes over, migrated, and what is left out.
+"""Sorts the objects that were read: those that a fleet takes over, migrated, and those left out.
 
-Each object is kept apart: as data, and with its comments where it came from a file.
+Each object is kept as data, and with its comments if it came from a file.
 """
 
 from __future__ import annotations
@@ -16,8 +16,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.migration import controller
 from reconciler.desired.migration.nodeclass import migrate_node_class, node_class_of_provider
-from reconciler.desired.migration.nodepool import Migrated, migrate_node_pool, migrate_provisioner
-from reconciler.desired.migration.objects import Note, filled, placeholders, without_live_fields
+from reconciler.desired.migration.nodepool import (
+    MigrationResult,
+    migrate_node_pool,
+    migrate_provisioner,
+)
+from reconciler.desired.migration.objects import Note, filled, placeholders, remove_live_fields
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.source.document import Document, Pointer, parse_documents
@@ -42,7 +46,7 @@ _ORDER: Final = ("EC2NodeClass", "NodePool", "NodeOverlay", "CapacityBuffer")
 
 @dataclass
 class Collection:
-    """What was read: objects to take over in order, settings, and remarks on everything else."""
+    """The result: objects to take over in order, settings, and notes on everything else."""
 
     items: list[SourceObject] = field(default_factory=list)
     settings: dict[str, object] = field(default_factory=dict)
@@ -64,17 +68,17 @@ class Collection:
         )  # fmt: skip
 
     def leave_out(self, place: Place | None, message: str, hint: str = "") -> None:
-        """Record what is not taken over, and why."""
+        """Record that an object is not taken over, and why."""
         self.left_out.append(Diagnostic(Severity.WARNING, "left-out", message, place, hint=hint))
 
 
 def collect(items: Iterable[SourceObject]) -> Collection:
-    """Return what a fleet takes over from the objects, in the form of today's API."""
+    """Return the objects that a fleet takes over, migrated to the current API."""
     found = Collection()
     taken_over: list[SourceObject] = []
     profile = ""
     for item in items:
-        item.change(without_live_fields)
+        item.change(remove_live_fields)
         settings = _controller_settings(item)
         if settings is not None:
             found.settings.update(settings.values)
@@ -131,7 +135,7 @@ def _migrate(items: list[SourceObject], found: Collection, profile: str) -> None
             if not _is_first(item, "NodePool", found):
                 continue
             edit = migrate_provisioner if item.kind == "Provisioner" else migrate_node_pool
-            migrated: Migrated = item.change(edit)
+            migrated: MigrationResult = item.change(edit)
             kubelets[item.name] = migrated.kubelet
             if migrated.provider is not None:
                 inline.append((item, migrated.provider))
@@ -236,7 +240,7 @@ def _set_class_reference(data: JsonDict, name: str) -> None:
 
 
 def fill_placeholders(found: Collection, values: dict[str, str]) -> None:
-    """Fill in the placeholders that have a value, and record those that are left."""
+    """Fill in the placeholders that have a value, and record the others."""
     for item in found.items:
         known = [p for p in placeholders(item.data) if p.text[2:-1] in values]
         for pointer in dict.fromkeys(p.pointer for p in known):
@@ -283,8 +287,8 @@ _BLANK: Final = re.compile(r"\A(?:[ \t]*\r?\n)+")
 class SourceObject:
     """One object: its plain data, and the same with comments (``tree``) if it has any.
 
-    ``text`` is how it was written, None where it was part of a List. ``entry`` and ``finding`` are
-    what the reader of a fleet makes of it.
+    ``text`` is the original text, None if it was part of a List. ``entry`` and ``finding`` are the
+    result of reading it as part of a fleet.
     """
 
     entry: Entry
@@ -309,7 +313,7 @@ class SourceObject:
         return self.entry.place(())
 
     def place_of(self, pointer: Pointer) -> Place:
-        """Return where a field was read, or its nearest ancestor."""
+        """Return the place of a field, or of its nearest ancestor."""
         return self.entry.place(pointer)
 
     def change(self, edit: Callable[[JsonDict], T]) -> T:
@@ -322,13 +326,13 @@ class SourceObject:
             try:
                 edit(self.tree)
             except (AttributeError, LookupError, TypeError, ValueError):
-                self.tree = None  # ruamel.yaml reads a key or value otherwise than Kubernetes
+                self.tree = None  # ruamel.yaml reads a key or value differently from Kubernetes
         return result
 
     def to_yaml(self) -> str:
-        """Return the object as YAML: as it was where nothing has changed, else with its comments.
+        """Return the object as YAML: the original text if unchanged, else with its comments.
 
-        Of an object in a List, and where a round trip would alter data, comments are not kept.
+        Comments of an object in a List, or if a round trip would alter data, are not kept.
         """
         if self.text is not None and not self.is_changed:
             return self.text.rstrip() + "\n"
@@ -370,7 +374,7 @@ def _objects_in_document(document: Document, text: str | None) -> Iterator[Sourc
 
 
 def _document_texts(documents: Sequence[Document]) -> dict[tuple[int, int], str]:
-    """Return the text of each document by its position, where the file can be cut into them.
+    """Return the text of each document by its position, empty if the file cannot be split.
 
     Comments before the first marker belong to the document after it.
     """

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from reconciler.cli.initialization.collection import Collection, SourceObject, sorted_objects
-from reconciler.desired.migration.controller import nested
+from reconciler.desired.migration.controller import nest_settings
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.text.visible import one_line
 from reconciler.source.resource import OURS, schema_of
@@ -132,7 +132,7 @@ class FleetFile(NamedTuple):
 
 
 def fleet_files(found: Collection, settings: Mapping[str, object]) -> list[FleetFile]:
-    """Return the files of a fleet that takes over what was found."""
+    """Return the files of a fleet with the objects that were found."""
     files = [FleetFile(CONFIG, settings_file(settings))]
     used = {CONFIG}
     schemas = {_SETTINGS_SCHEMA}
@@ -148,7 +148,7 @@ def fleet_files(found: Collection, settings: Mapping[str, object]) -> list[Fleet
 
 
 def starter_files(name: str, settings: Mapping[str, object]) -> list[FleetFile]:
-    """Return the files of a fleet to start with: a NodePool, its class, an example of pods."""
+    """Return the files of a new fleet: a NodePool, its class, and an example workload."""
     schemas = ("ec2nodeclass.v1", "nodepool.v1")
     texts = (("class", schemas[0], _CLASS.format(name=name)), ("pool", schemas[1], _POOL))
     nodes = [
@@ -165,7 +165,7 @@ def settings_file(settings: Mapping[str, object]) -> bytes:
     from reconciler.source.plainyaml import dump
 
     parts = [f"{_MODELINE}{SCHEMAS}/{_SETTINGS_SCHEMA}.json\n", _HEAD]
-    for key, value in nested(settings).items():
+    for key, value in nest_settings(settings).items():
         comment = _COMMENTS.get(key)
         parts += [f"\n# {comment}\n"] if comment else ["\n"]
         parts.append(dump({key: value}))
@@ -201,7 +201,7 @@ def _path_of(item: SourceObject) -> str:
 
 
 def _slug(name: str) -> str:
-    """Return a name as part of a file name, whatever it contains."""
+    """Return a name in a form that is safe in a file name."""
     return _SLUG.sub("-", name.lower()).strip("-")[:100] or "unnamed"
 
 
@@ -223,8 +223,8 @@ _SHOWN_MAX = 200
 class InitOutcome(NamedTuple):
     """The result of `init`, ready to be printed.
 
-    ``choices`` are values that were assumed, ``advice`` what to add by hand to files that exist,
-    ``lock`` one line about the lock file, ``next_commands`` what to run next.
+    ``choices`` are assumed values, ``advice`` are manual additions to existing files, ``lock`` is
+    one line about the lock file, ``next_commands`` are the commands to run next.
     """
 
     folder: str

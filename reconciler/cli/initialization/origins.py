@@ -32,7 +32,7 @@ _NODES: Final = "/api/v1/nodes"
 
 
 class FleetOrigin(NamedTuple):
-    """What was found in one place: the number of files or kinds read, and the region, if known."""
+    """The objects from one source: the number of files or kinds read, and the region, if known."""
 
     found: Collection
     sources: int
@@ -77,7 +77,7 @@ def _read_files(path: str) -> tuple[list[SourceFile], list[Diagnostic]]:
 
 
 def _as_warning(finding: Diagnostic) -> Diagnostic:
-    """Return the finding on a file that is left out: it does not make the fleet invalid."""
+    """Return the finding on an omitted file as a warning: it does not make the fleet invalid."""
     return Diagnostic(
         Severity.WARNING, finding.code, finding.message, finding.place, finding.path, finding.hint
     )
@@ -91,7 +91,7 @@ def _explain_template(file: SourceFile, finding: Diagnostic) -> Diagnostic:
 
 
 def _region_of(found: Collection) -> str:
-    """Return the region of the zones that NodePools name, empty where they name none or several."""
+    """Return the region of the zones that NodePools name, empty if they name none or several."""
     regions: set[str] = set()
     for pool in found.of_kind("NodePool"):
         requirements = value_at(pool.data, ("spec", "template", "spec", "requirements"))
@@ -121,7 +121,7 @@ def from_cluster(context: str | None) -> FleetOrigin:
 
 
 def _list_objects(api: Api) -> tuple[list[JsonDict], int, list[str]]:
-    """Return the objects, the number of kinds that were read, and what RBAC forbids to read."""
+    """Return the objects, the number of kinds that were read, and the kinds that RBAC forbids."""
     from reconciler.adapters.kubernetes.api import FORBIDDEN, ApiError
 
     objects: list[JsonDict] = []

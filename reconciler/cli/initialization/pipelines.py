@@ -1,4 +1,4 @@
-"""What `init` writes outside the fleet: workflows of a CI service, and a pre-commit entry."""
+"""The files of `init` outside the fleet: workflows of a CI service, and a pre-commit entry."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CI(StrEnum):
 
 
 class RepositoryFile(NamedTuple):
-    """A file of the repository; ``why_not`` states the manual step if it already exists."""
+    """A file of the repository; ``why_not`` is the manual step if it already exists."""
 
     path: str
     content: str
@@ -30,7 +30,7 @@ class RepositoryFile(NamedTuple):
 
 
 def repository_of(folder: str) -> str | None:
-    """Return the nearest folder above that is a git repository, ``folder`` itself among them."""
+    """Return the nearest git repository: ``folder`` itself or a parent."""
     path = os.path.realpath(folder)
     while True:
         if os.path.lexists(os.path.join(path, ".git")):

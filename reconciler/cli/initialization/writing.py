@@ -1,7 +1,7 @@
 """Writes the files of a new fleet: all of them or none, nothing over an existing file.
 
-A file is made with O_EXCL and O_NOFOLLOW in a folder that really lies below the one that was
-named, so a symbolic link in a checkout cannot lead the writing elsewhere.
+A file is created with O_EXCL and O_NOFOLLOW in a folder whose real path is below the named one, so
+a symbolic link in a checkout cannot redirect it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXE
 
 
 class NewFile(NamedTuple):
-    """A file to write: ``path`` is below ``root``, the folder that it may not leave."""
+    """A file to write: ``path`` is below ``root``, the folder that it must not leave."""
 
     root: str
     path: str

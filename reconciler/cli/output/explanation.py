@@ -160,7 +160,7 @@ def document(
     """Return the answer as an object, without the parts that do not apply."""
     import msgspec
 
-    written = answer.encodable()
+    written = answer.omit_empty()
     more = {
         name: msgspec.to_builtins(value)
         for name in ("nodes", "pools", "filters", "offerings", "constraints")

@@ -1,4 +1,4 @@
-"""Findings as a person at a terminal, a script and GitHub read them."""
+"""Findings as text for a terminal, as JSON, and as annotations for GitHub."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _summary_line(diagnostics: Sequence[Diagnostic], *, colour: bool) -> str:
 
 
 def finding_document(diagnostic: Diagnostic) -> dict[str, Any]:
-    """Return a finding as the contract's JSON writes it; what is not known is null."""
+    """Return a finding as the contract's JSON writes it; unknown values are null."""
     place = diagnostic.place
     return {
         "severity": str(diagnostic.severity),
@@ -112,7 +112,7 @@ def finding_document(diagnostic: Diagnostic) -> dict[str, Any]:
 def render_json(diagnostics: Sequence[Diagnostic], fixes: FixResult | None = None) -> str:
     """Return ``{"diagnostics": […], "valid": …}``, keys sorted; with ``fixes`` what was rewritten.
 
-    ``notFixed`` says what has to be edited by hand.
+    ``notFixed`` lists what must be edited by hand.
     """
     data: JsonDict = {
         "valid": is_valid(diagnostics),
@@ -146,7 +146,7 @@ _COMMANDS: Final = {
 def render_github(diagnostics: Sequence[Diagnostic], folder: str = "") -> str:
     """Return GitHub workflow commands, which annotate the lines of a pull request.
 
-    ``folder`` is where the fleet lies in the repository: GitHub wants paths from its root.
+    ``folder`` is the path of the fleet in the repository: GitHub needs paths from its root.
     """
     lines = []
     for diagnostic in diagnostics:

@@ -1,7 +1,7 @@
 """The log of a daemon: a line for each event, as text or as JSON.
 
-A problem that lasts is not repeated in every pass. It is logged again after five minutes, and then
-after growing intervals, with its duration, and once more when it is over.
+An ongoing problem is not repeated in every pass. It is logged again after five minutes, and then
+at growing intervals, with its duration, and once more when it has ended.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _LASTING: Final = frozenset(
         EventKind.UNREADABLE,
     }
 )
-"""Problems that every pass meets again until they are over."""
+"""Problems that recur in every pass until they end."""
 
 REPEATED_AFTER: Final = timedelta(minutes=5)
 REPEATED_AT_MOST: Final = timedelta(hours=1)
@@ -105,7 +105,7 @@ class LogStream(Protocol):
         """Write a text; return how many characters were given."""
 
     def flush(self) -> None:
-        """Write what is buffered."""
+        """Flush the buffer."""
 
 
 class LogNotifier:
@@ -178,7 +178,7 @@ class LogNotifier:
                 self._write(Level.INFO, over, text)
 
     def log_library(self, level: Level, logger: str, message: str) -> None:
-        """Log what a library logs or warns about."""
+        """Log a message or a warning of a library."""
         now = self._clock.now()
         with self._lock:
             if self._form == "json":
@@ -225,7 +225,7 @@ class LogNotifier:
 
 
 class _LibraryLog(logging.Handler):
-    """Hands the records of libraries to the log."""
+    """Forwards the records of libraries to the log."""
 
     def __init__(self, log: LogNotifier) -> None:
         super().__init__(logging.WARNING)
@@ -239,7 +239,7 @@ class _LibraryLog(logging.Handler):
 
 @contextmanager
 def log_libraries(log: LogNotifier) -> Iterator[None]:
-    """Let libraries log and warn into ``log`` while the block runs."""
+    """Redirect log messages and warnings of libraries to ``log`` while the block runs."""
     handler, root = _LibraryLog(log), logging.getLogger()
     root.addHandler(handler)
     logging.captureWarnings(capture=True)

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from reconciler.cli.output.stream import has_colour
 
 AFTER_S: Final = 2.0
-"""How long a command takes before the line appears."""
+"""How long a command runs before the line appears."""
 
 _EVERY_S: Final = 0.2
 
@@ -35,7 +35,7 @@ class Redrawable(Protocol):
 
 
 class ProgressLine:
-    """The line, redrawn by ``tick``. ``terminal`` is None where there is nothing to draw on."""
+    """The line, redrawn by ``tick``. ``terminal`` is None if there is none."""
 
     def __init__(self, terminal: Redrawable | None, what: str, clock: Callable[[], float]) -> None:
         self._terminal = terminal

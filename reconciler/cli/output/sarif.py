@@ -1,4 +1,4 @@
-"""Findings as SARIF 2.1.0, which code-scanning services show beside the lines of a change."""
+"""Findings as SARIF 2.1.0, which code-scanning services show next to the lines of a change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROOT: Final = "FLEET"
 def render_sarif(diagnostics: Sequence[Diagnostic], folder: str = "") -> str:
     """Return one run with a rule for each code that occurs.
 
-    ``folder`` is where the fleet lies in its repository: paths are written from the top of it.
+    ``folder`` is the path of the fleet in its repository: paths start at the top of that.
     """
     codes, known = sorted({d.code for d in diagnostics}), known_codes()
     driver = {

@@ -1,8 +1,8 @@
-"""What a command writes to a stream: text as wide as the stream, in colour where it has any.
+"""The output of a command: text as wide as the terminal, in colour if it shows colours.
 
-``main`` puts a door around standard output and standard error, so no renderer can forget the
-filter: what others wrote comes out as text, not as control sequences. Text that is not marked as
-``Painted`` cannot even set a colour.
+``main`` wraps standard output and standard error, so that no renderer can omit the filter: text
+from others is written as text, not as control sequences. Only text that is marked as ``Painted``
+can set a colour.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def has_colour(out: TextIO) -> bool:
 
 
 _LINE_MAX: Final = 64
-"""How much of an unfinished line counts for what comes after: more than a command's name."""
+"""How much of an unfinished line is taken into account: more than the name of a command."""
 
 
 class FilteredStream:
-    """A stream of text that writes to ``out`` what ``inert`` leaves of it."""
+    """A stream of text that writes to ``out`` after filtering with ``inert``."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -43,7 +43,7 @@ class FilteredStream:
         self._out.write(inert(text, self._line))
         _, newline, tail = text.rpartition("\n")
         line = tail if newline else self._line + tail
-        if line.isspace():  # as good as none, however long it is
+        if line.isspace():  # equal to an empty line, whatever its length
             line = ""
         self._line = line if len(line) <= _LINE_MAX else f".{line[-_LINE_MAX:]}"
         return len(text)
@@ -75,7 +75,7 @@ def filter_output() -> Iterator[None]:
 
 
 def render_for_terminal(plan: Plan, out: TextIO, next_command: str = "") -> str:
-    """Return the plan as text, as wide as the terminal and in colour where there is one."""
+    """Return the plan as text, as wide as the terminal and in colour if it shows colours."""
     from reconciler.plan.render.text import render_text
 
     width = _terminal_columns(out)
@@ -83,7 +83,7 @@ def render_for_terminal(plan: Plan, out: TextIO, next_command: str = "") -> str:
 
 
 def _terminal_columns(out: TextIO) -> int:
-    """Return the terminal's columns, 80 where there is none (``COLUMNS`` overrides)."""
+    """Return the columns of the terminal, 80 without one (``COLUMNS`` overrides)."""
     text = os.environ.get("COLUMNS", "")
     if text.isascii() and text.isdigit() and int(text):
         return int(text)

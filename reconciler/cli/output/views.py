@@ -208,7 +208,7 @@ def _action_item(plan: str, action: Action, run: PlanRun) -> Item:
             "apiVersion": API,
             "kind": "Action",
             "metadata": {"name": action.id},
-            "spec": msgspec.to_builtins(action.encodable()),
+            "spec": msgspec.to_builtins(action.omit_empty()),
             "status": {"state": state, "plan": plan, "why": why},
         },
     )

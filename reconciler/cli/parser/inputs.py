@@ -174,7 +174,7 @@ def add_flags(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
 def add_output(parser: argparse.ArgumentParser, *formats: str, more: Sequence[str] = ()) -> None:
     """Declare the output format: text by default, JSON and YAML everywhere.
 
-    ``formats`` stand before those two in the help, and ``more`` after them.
+    ``formats`` precede those two in the help, and ``more`` follow them.
     """
     every = ("text", *formats, "json", "yaml", *more)
     parser.add_argument(
@@ -188,7 +188,7 @@ def add_output(parser: argparse.ArgumentParser, *formats: str, more: Sequence[st
 
 
 def add_sweep(add: Callable[..., object], what: str) -> None:
-    """Declare where evaluations run and where their results are kept, by ``add_argument``."""
+    """Declare where evaluations run and where their results are cached, with ``add_argument``."""
     add(
         "--workers", type=int, default=1, metavar="N",
         help=f"{what} in N processes, with the same result (default: 1)",

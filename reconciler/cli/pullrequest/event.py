@@ -1,4 +1,4 @@
-"""What a CI service tells a job about the pull request it runs for.
+"""The pull request of a CI job, from the environment of the CI service.
 
 The service writes its environment and the file of its event; nothing here comes from the
 repository.
@@ -23,7 +23,7 @@ TRUSTED_RUN: Final = "workflow_run"
 class CiEvent(NamedTuple):
     """The pull request of a job.
 
-    ``number`` is None where it is not known. ``head`` is the run that a ``workflow_run`` follows.
+    ``number`` is None if it is unknown. ``head`` is the run that a ``workflow_run`` follows.
     ``run_url`` is the address of the job's page, with its artifacts.
     """
 

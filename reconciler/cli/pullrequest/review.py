@@ -21,7 +21,7 @@ _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "vendor"})
 
 
 class FleetChange(NamedTuple):
-    """A fleet to plan. ``base`` is None where the fleet is new, or nothing is compared with."""
+    """A fleet to plan. ``base`` is None if the fleet is new, or without a comparison."""
 
     folder: str
     base: str | None
@@ -59,7 +59,7 @@ def _find_fleets(folder: str) -> Iterator[str]:
 def changed_fleets(fleets: Sequence[str], base: str | None) -> list[FleetChange]:
     """Return the fleets whose files differ from those of ``base``; all of them without one.
 
-    A fleet whose folder is gone has nothing to plan and is left out.
+    A fleet whose folder was removed is left out.
 
     Raises:
         UsageError: ``base`` is not a commit of the repository, or a folder never existed.
@@ -109,8 +109,8 @@ class Review:
     """The outcome for one fleet.
 
     ``annotations`` are printed as they are; ``markdown`` goes into the summary of the job.
-    ``file`` is the plan in JSON, empty where there is none. ``per_month`` is None without a base
-    to compare with.
+    ``file`` is the plan in JSON, empty if there is none. ``per_month`` is None without a base to
+    compare with.
     """
 
     fleet: str
@@ -236,7 +236,7 @@ def _markdown_code(text: str) -> str:
 
 
 def review_all(changes: Sequence[FleetChange], options: ReviewOptions, jobs: int) -> list[Review]:
-    """Review the fleets in this order, several at a time where there are several processors."""
+    """Review the fleets in this order, several at a time if there are several processors."""
     if len(changes) < 2 or jobs < 2:
         return [review(change, options) for change in changes]
     from concurrent.futures import ProcessPoolExecutor

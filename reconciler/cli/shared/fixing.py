@@ -1,4 +1,4 @@
-"""Rewrites older spellings in the files of a fleet folder: `reconciler validate --fix`.
+"""Rewrites older spellings in the files of a fleet folder (`reconciler validate --fix`).
 
 A file is replaced completely or not at all, and only as long as it still has the content that was
 read. A file with a syntax error is not touched.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconciler.desired.fleet import SourceFile
-from reconciler.desired.spellings import accepted_in
+from reconciler.desired.spellings import accepted_spellings
 from reconciler.model.diagnostics import Place
 from reconciler.model.errors import UnreadableError
 from reconciler.source.document import Document, parse_documents
@@ -82,7 +82,7 @@ def _find_fixes(documents: Sequence[Document]) -> Iterator[tuple[Replacement, Fi
 def _fixes_of_entry(document: Document, entry: Entry) -> Iterator[tuple[Replacement, Fix]]:
     if not isinstance(entry.data, dict):
         return
-    for old in accepted_in(entry.kind, entry.data):
+    for old in accepted_spellings(entry.kind, entry.data):
         replacement = Replacement(document, (*entry.base, *old.pointer), old.value, old.key)
         written = value_at(entry.data, old.pointer)
         name = old.pointer[-1]
@@ -95,7 +95,7 @@ def _fixes_of_entry(document: Document, entry: Entry) -> Iterator[tuple[Replacem
 def replace_file(root: str, file: SourceFile, content: bytes) -> None:
     """Replace a file of the folder ``root``, a real path.
 
-    A symbolic link stays: the file that it leads to is replaced, if that is in the folder.
+    A symbolic link is kept: its target is replaced, if that is in the folder.
 
     Raises:
         UnreadableError: it leads out of the folder, has changed since, or cannot be written.

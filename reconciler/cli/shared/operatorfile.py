@@ -19,14 +19,14 @@ _REMEDY: Final = "pass a file outside the repository"
 
 
 def operator_file_path(named: str | None) -> str | None:
-    """Return the path that the flag or the variable names; None where neither does."""
+    """Return the path that the flag or the variable names; None if neither does."""
     return named or os.environ.get(_VARIABLE) or None
 
 
 def read_operator_file(named: str | None, folder: str | None) -> OperatorFile | None:
-    """Return the file that the flag or the variable names; None where neither does.
+    """Return the file that the flag or the variable names; None if neither does.
 
-    ``folder`` is the fleet's on this machine, None where it comes from a remote.
+    ``folder`` is the fleet folder on this machine, None for a remote repository.
 
     Raises:
         UsageError: it lies inside the fleet's repository, or something in it is wrong.
@@ -52,7 +52,7 @@ def read_operator_file(named: str | None, folder: str | None) -> OperatorFile | 
 def read_policies(path: str, folder: str | None) -> tuple[Policy, ...]:
     """Return the policies in a file of ``--policy``.
 
-    ``folder`` is the fleet's on this machine, None where it comes from a remote.
+    ``folder`` is the fleet folder on this machine, None for a remote repository.
 
     Raises:
         UsageError: it lies inside the fleet's repository, or something in it is wrong.
@@ -116,7 +116,7 @@ def read_document(path: str, flag: str, schema_name: str) -> Entry | None:
     if len(documents) > 1:
         raise UsageError("must contain exactly one document", where=str(documents[1].place()))
     entry = Entry(documents[0], (), documents[0].data)
-    for fault in schema.check(schema_name, entry.plain) or policies.check(entry.plain):
+    for fault in schema.check(schema_name, entry.plain) or policies.check_policies(entry.plain):
         place = entry.place(fault.pointer, of_key=fault.of_key)
         name = field_path(fault.pointer)
         what = f"{name}: {fault.message}" if name else fault.message

@@ -52,7 +52,7 @@ def name_and_path(words: Sequence[str]) -> tuple[str | None, str | None]:
 def _is_path(word: str) -> bool:
     """Return whether an argument is a folder: by its form, or because it is the folder of a fleet.
 
-    A folder that only happens to be called like a node pool is not meant.
+    A folder that only happens to have the name of a node pool does not count.
     """
     from reconciler.source.resource import CONFIG_FILES
 
@@ -80,8 +80,8 @@ def open_recorded(
 ) -> Iterator[RecordedFleet]:
     """Open the state that the request names.
 
-    Where nothing names the fleet and the state knows only one, that one is meant. Writing needs
-    the lease, unless ``needs_lease`` is False.
+    If nothing names the fleet and the state has only one, that one is opened. Writing needs the
+    lease, unless ``needs_lease`` is False.
 
     Raises:
         StateError: it cannot be used, or does not know the fleet.
@@ -144,8 +144,8 @@ def _fleet_to_read(named: str, known: Sequence[str], resolved: Resolved, place: 
 def state_location(path: str | None, resolved: Resolved) -> str:
     """Return the folder or URL of the state.
 
-    A relative folder in ``reconciler.yaml`` is meant from the fleet folder, one on the command
-    line or in the environment from where the command runs.
+    A relative folder in ``reconciler.yaml`` is relative to the fleet folder; one on the command
+    line or in the environment is relative to the current folder.
 
     Raises:
         StateError: git tracks a file of the folder, or it is behind a symbolic link: a state that
@@ -215,7 +215,7 @@ def settings_of(request: StateRequest) -> Resolved:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    """Return the data of the folder's config, empty where there is none."""
+    """Return the data of the folder's config, empty if there is none."""
     from reconciler.desired.fleet import SourceFile, read_fleet
     from reconciler.model.diagnostics import Severity
     from reconciler.model.errors import InvalidFleetError, UnreadableError

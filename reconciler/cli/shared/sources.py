@@ -56,7 +56,7 @@ def read_source(request: FleetRequest) -> SourceFiles:
 
 
 def source_of(request: FleetRequest, ref: str | None = None) -> Source:
-    """Return where the desired state comes from; ``ref`` overrides the one of the request."""
+    """Return the source of the desired state; ``ref`` overrides the one of the request."""
     from reconciler.adapters.git.source import AtRef, Remote, WorkingTree
 
     ref = ref or request.ref
@@ -71,7 +71,7 @@ def source_of(request: FleetRequest, ref: str | None = None) -> Source:
 
 
 class Base(NamedTuple):
-    """The commit of ``--base``, its objects and policies, and its fleet where that is valid."""
+    """The commit of ``--base``, its objects and policies, and its fleet if that is valid."""
 
     head: str | None
     objects: tuple[dict[str, Any], ...]
@@ -155,12 +155,12 @@ class SettingLayers(NamedTuple):
 
 def layers_of(request: FleetRequest) -> SettingLayers:
     """Return the layers of a request; ``--state`` counts as a flag of the same name."""
-    from reconciler.desired.settings.layers import environment_of
+    from reconciler.desired.settings.layers import setting_variables
 
     state = [f"state={request.state}"] if request.state else []
     folder = None if request.repo is not None else request.path or "."
     return SettingLayers(
-        environment_of(os.environ),
+        setting_variables(os.environ),
         (*state, *request.settings),
         fleet_name(request),
         operatorfile.read_operator_file(request.config, folder),

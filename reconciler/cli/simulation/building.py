@@ -93,7 +93,7 @@ class SimulatedFleet(PlannedFleet):
         return {name: EC2NodeClass(Metadata(name=name)) for name in missing}
 
     def launch_class_of(self, pool: NodePool) -> EC2NodeClass | None:
-        """Return the node class of a NodePool, or what stands in for one of any kind."""
+        """Return the node class of a NodePool, or its placeholder."""
         name = pool.spec.template.spec.node_class_ref.name
         return super().launch_class_of(pool) or self.placeholder_classes.get(name)
 
@@ -117,7 +117,7 @@ class SimulatedFleet(PlannedFleet):
                 catalog = with_quoted_prices(catalog, prices, f"{moment} {changes}")
             if name:
                 catalog = with_price_factors(catalog, factor, name)
-            self._repriced.clear()  # time does not go back: what was is asked for no more
+            self._repriced.clear()  # time does not go back: earlier prices are no longer needed
             known = self._repriced[key] = replace(self, catalog=catalog)
         return known
 
@@ -142,7 +142,7 @@ class SimulatedFleet(PlannedFleet):
         recorded: Sequence[RecordedObject],
         serial: int,
     ) -> Inputs:
-        """Return what a plan is made from."""
+        """Return the inputs of a plan."""
         facts = super().inputs(seen, unavailable, recorded, serial)
         interrupted = self.compute.interrupted() if self.compute is not None else {}
         all_interrupted = {**facts.interrupted, **interrupted}
@@ -214,7 +214,7 @@ class SimulationInputs:
 
     @property
     def address(self) -> tuple[object, ...]:
-        """What a result from these inputs is identified by (``sweeps.evaluation``)."""
+        """The identity of a result from these inputs (``sweeps.evaluation``)."""
         fleets = (self.head, *((self.base,) if self.base is not None else ()))
         return (self.start, self.captured, *(fleet.facts for fleet in fleets))
 
@@ -270,7 +270,7 @@ def read_simulation(
 
 
 def _expect_one_region(before: str, after: str) -> None:
-    """Refuse to simulate what an engine would refuse to do.
+    """Refuse to simulate a change that an engine would refuse.
 
     Raises:
         UsageError: the regions differ.
@@ -293,7 +293,7 @@ def build_simulation(
 ) -> SimulationSetup:
     """Return the simulated world at its start; ``present`` replays a trace in it.
 
-    A recorded ``market`` has the spot prices and refusals of the trace.
+    ``market`` has the recorded spot prices and refusals of the trace.
 
     Raises:
         UsageError: the script of faults is wrong.
@@ -342,7 +342,7 @@ def _read_snapshot(request: FleetRequest, *, is_replay: bool) -> _CapturedSnapsh
 
 
 def _capture_running_fleet(request: FleetRequest) -> bytes | None:
-    """Return the running fleet as a snapshot, None where a plan would not observe one either."""
+    """Return the running fleet as a snapshot; None if a plan would not observe it either."""
     fleet, _ = sources.read_desired(
         sources.read_source(request),
         any_class=request.catalog is not None,

@@ -44,7 +44,7 @@ from reconciler.ports.journal import Journal, Verb
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.ports.state import StateStore
 
-# When the next pass may decide differently although nothing happens until then.
+# The times at which the next pass may decide differently although nothing happens until then.
 #
 # The engine waits for certain periods: for a node to join, for a replacement, for consolidateAfter,
 # for a window. Between two such times a pass that changed nothing would change nothing again, so a
@@ -60,9 +60,9 @@ _MINUTE: Final = timedelta(minutes=1)
 class Outlook:
     """Relevant times in the future.
 
-    ``hopes`` are those that the fleet waits for: a window, the end of consolidateAfter, an offering
-    that becomes available. ``others`` come regardless of the fleet: a node expires, or a window
-    opens that nothing waits for.
+    ``awaited`` are those that the fleet waits for: a window, the end of consolidateAfter, an
+    offering that becomes available. ``others`` do not depend on the fleet: a node expires, or a
+    window opens that nothing waits for.
     """
 
     awaited: tuple[datetime, ...]
@@ -192,8 +192,8 @@ _FORCED: Final = frozenset(reason.value for reason in ForcefulReason)
 def next_work(fleet: PlannedFleet, done: Pass, store: StateStore, now: datetime) -> datetime | None:
     """Return when a window opens or closes that allows the planner to act, None without one.
 
-    Consolidation evaluates nothing while its budget is closed, so nothing shows that it waits. The
-    planner is therefore asked about the fleet as it is, at each future combination of windows.
+    Consolidation evaluates nothing while its budget is closed, so nothing shows that it waits. So
+    the planner evaluates the current fleet at each future combination of windows.
     Expiry does not count: it never ends.
     """
     windows = Windows.of(fleet.node_pools, fleet.settings)
@@ -241,15 +241,15 @@ PASS_INTERVAL: Final = timedelta(seconds=10)
 PASS_INTERVAL_MAX: Final = timedelta(seconds=30)
 """The time between two passes while something is in progress.
 
-A tenth of a second for each NodeClaim, within these bounds: a large fleet's pass takes longer, in a
-daemon as here, and nobody reads the day of three hundred nodes by the second.
+A tenth of a second for each NodeClaim, within these bounds: a pass of a large fleet takes longer,
+in a daemon as here, and a resolution of seconds is not needed for hundreds of nodes.
 """
 
 PASSES_MAX: Final = 20_000
 """The maximum number of passes of a simulation."""
 
 HORIZON: Final = timedelta(days=30)
-"""How far a simulation without an end goes on hoping."""
+"""How long a simulation without an end waits for a change."""
 
 _PAUSE_MAX_S: Final = 60.0
 
@@ -267,7 +267,8 @@ class Sample(msgspec.Struct, frozen=True, rename="camel"):
 class SimulationStage:
     """A simulated world, and the engine's view of it.
 
-    ``coming`` returns when the workload changes next without other events, as in a replayed trace.
+    ``next_workload_change`` returns when the workload changes next without other events, as in a
+    replayed trace.
     """
 
     clock: SimulatedClock
@@ -280,7 +281,7 @@ class SimulationStage:
     next_workload_change: Callable[[datetime], datetime | None] = lambda _: None
 
     def per_hour(self) -> float:
-        """Return what the instances cost now, in USD an hour; terminating ones cost nothing."""
+        """Return the cost of the instances in USD an hour; terminating ones cost nothing."""
         now = self.clock.now()
         return round(sum(m.price(now) or 0.0 for m in self.compute.running_instances()), 9)
 
@@ -332,7 +333,7 @@ def play(
         fleet = desired(stage.clock.now())
         done, pause = _run_pass(stage, fleet, mandate, recall)
         if done is None:
-            recall = Recall()  # a process loses its memory when it dies
+            recall = Recall()  # a killed process loses its memory
         now = stage.clock.now()
         if done is None or done.all_failed:
             failures += 1

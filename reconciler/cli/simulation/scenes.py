@@ -99,14 +99,14 @@ def _display_name(fleet: SimulatedFleet) -> str:
 
 
 _VERBATIM_REASONS: Final = frozenset({DRAINING, ForcefulReason.NODE_POOL_DELETED.value})
-"""The reasons of stuck nodes that are stated as they are; all others are kinds of drift."""
+"""The reasons of stuck nodes that are shown unchanged; all others are kinds of drift."""
 PASSES_MAX: Final = 2_000
 """The maximum number of passes of both sides; most changes take less than a hundred."""
 
 
 @dataclass(frozen=True)
 class SimulatedChange:
-    """The change that a request with ``--base`` asks about, ready to be simulated.
+    """The change of a request with ``--base``, ready to be simulated.
 
     It starts at ``now`` from the ``snapshot``, or without nodes if that is None.
     """

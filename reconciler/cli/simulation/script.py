@@ -1,6 +1,6 @@
-"""The scenario file of ``--faults``: what goes wrong in a simulation, and when.
+"""The scenario file of ``--faults``: the faults of a simulation, and when they occur.
 
-That includes kills of the daemon at a stated step: just after a write to its records, or after an
+They include kills of the daemon at a given step: just after a write to its records, or after an
 effect.
 """
 
@@ -76,7 +76,7 @@ class FailingCalls(_Part, frozen=True):
 
 
 class Kill(_Part, frozen=True):
-    """The daemon is killed just after its ``step``-th write or effect, and started again."""
+    """The daemon is killed just after its ``step``-th write or effect, and restarted."""
 
     step: int
     restart_after: str = "30s"
@@ -94,8 +94,9 @@ class Latency(_Part, frozen=True):
 
 
 class Script(_Part, frozen=True):
-    """The whole file. ``interruptions`` is per spot instance and hour, ``never_register`` a share.
+    """The complete file.
 
+    ``interruptions`` is per spot instance and hour, ``never_register`` a share.
     With ``duplicates``, EC2 ignores client tokens: a repeated call launches again.
     """
 

@@ -80,7 +80,7 @@ class StreamedTimeline:
         self._moment.append(event)
 
     def end(self, report: Report) -> None:
-        """Print what remains, and the outcome."""
+        """Print the remaining events, and the outcome."""
         self._flush(report.started_at)
         lines = []
         if self._lines > _LINES_MAX:

@@ -38,7 +38,7 @@ class Evaluations(Protocol[K_contra, V_co]):
         """
 
     def address(self, key: K_contra) -> str | None:
-        """Return the address of the result (``address_of``), None if it is not to be kept."""
+        """Return the address of the result (``address_of``), None if it must not be cached."""
 
 
 class Evaluated(Protocol[V_co]):

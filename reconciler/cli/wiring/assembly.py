@@ -331,7 +331,7 @@ def _refresh_context(before: FleetContext, now: FleetContext) -> FleetContext:
 class FleetObservation:
     """One observation of the running fleet, made as in a pass, without writing anything.
 
-    ``serial`` is that of the records, which ``world`` has a copy of. ``compute`` looks up node
+    ``serial`` is that of the records, of which ``world`` has a copy. ``compute`` looks up node
     classes in the account. ``region`` is the one that the fleet acted in last, empty if unknown.
     """
 
@@ -344,7 +344,7 @@ class FleetObservation:
     region: str = ""
 
     def inputs(self) -> Inputs:
-        """Return what a plan is made from."""
+        """Return the inputs of a plan."""
         import msgspec
 
         from reconciler.engine.steps.provision import unavailable_offerings

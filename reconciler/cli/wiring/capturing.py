@@ -95,7 +95,7 @@ def _update_pod_digests(
 ) -> None:
     """Replace the digest of the old pod names in NodeClaims with that of the new names.
 
-    Otherwise every node would look as if its pods had just changed, and would not be consolidated.
+    Otherwise the pods of every node would seem to have just changed, which defers consolidation.
     """
     from reconciler.engine.steps.lifecycle import PODS_SEEN, pods_digest
 
@@ -111,7 +111,7 @@ def _update_pod_digests(
             name = item["metadata"]["name"]
             for condition in item.get("status", {}).get("conditions", ()):
                 if condition["type"] == PODS_SEEN:
-                    # of other pods: the digest still differs, and tells nothing
+                    # of other pods: the digest still differs, and reveals nothing
                     condition["reason"] = digests.get((name, condition["reason"]), "other-pods")
 
 
@@ -336,7 +336,7 @@ def settings_for(records: FleetRecords, resolved: Resolved, place: str) -> Setti
 def with_captured_status(
     classes: Mapping[str, EC2NodeClass], snapshot: Snapshot
 ) -> Mapping[str, EC2NodeClass]:
-    """Return node classes with what was found for them when the snapshot was captured."""
+    """Return node classes with the status that they had when the snapshot was captured."""
     import msgspec
 
     from reconciler.model.decode import decode

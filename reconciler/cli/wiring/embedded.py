@@ -64,13 +64,13 @@ def isolated_environment() -> Iterator[None]:
 def simulated_account(request: FleetRequest) -> Iterator[FleetRequest]:
     """Yield the request for a separate account with the resources that the fleet selects.
 
-    Its state is new. It stays in ``.reconciler/simulated`` of the fleet folder until the next
-    time, and is apart from the recorded state of the fleet, which knows real instances.
+    Its state is new. It is kept in ``.reconciler/simulated`` of the fleet folder until the next
+    run, separate from the recorded state of the fleet, which has real instances.
 
     Raises:
         UsageError: a package is missing, or a state is named.
         StateError: git tracks the state, or a link leads to it.
-        UnreadableError: the state of the last time cannot be removed.
+        UnreadableError: the state of the last run cannot be removed.
     """
     from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
     from reconciler.adapters.simulated.moto.server import serve

@@ -105,9 +105,11 @@ class FleetSource:
         classes = {c.name: self.compute.resolve(c) for c in node_classes(fleet)}
         lock = fleet.lock_for(resolved.settings.region)
         if lock is not None:
-            from reconciler.desired.lock import pinned
+            from reconciler.desired.lock import with_locked_resources
 
-            classes = {name: pinned(c, lock.entry(name)) for name, c in classes.items()}
+            classes = {
+                name: with_locked_resources(c, lock.entry(name)) for name, c in classes.items()
+            }
         digests = sources.digests_of(fleet, b"", catalog, resolved)
         return PlannedFleet(
             fleet=fleet,

@@ -1,4 +1,4 @@
-"""What every observation of a running fleet starts from."""
+"""The context of every observation of a running fleet."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class FleetContext(NamedTuple):
-    """What every observation of a running fleet starts from."""
+    """The context of every observation of a running fleet."""
 
     resolved: Resolved
     catalog: CurrentCatalog
@@ -40,7 +40,7 @@ class FleetContext(NamedTuple):
 
 
 def context_of(request: FleetRequest, imitation: Imitation | None) -> FleetContext:
-    """Return the effective settings, the catalog of the region, and where the state is."""
+    """Return the effective settings, the catalog of the region, and the location of the state."""
     from reconciler.adapters.aws.launch.profiles import is_imitated
     from reconciler.cli.shared import sources
     from reconciler.cli.shared.catalogs import CurrentCatalog

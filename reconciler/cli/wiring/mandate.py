@@ -1,4 +1,4 @@
-"""The mandate of a pass: everything that is planned, or only what a person has approved."""
+"""The mandate of a pass: the complete plan, or only the plan that a user has approved."""
 
 from __future__ import annotations
 

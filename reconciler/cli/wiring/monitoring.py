@@ -56,13 +56,13 @@ class PassTraces:
         """Return a span around a step of a pass."""
         return self.tracer.start_as_current_span(name)
 
-    def started(self) -> None:
+    def pass_started(self) -> None:
         """Open the span of a pass."""
         attributes = {"reconciler.fleet": self.fleet} if self.fleet else None
         self._open = self.tracer.start_as_current_span("pass", attributes=attributes)
         self._open.__enter__()
 
-    def ended(self, attributes: Mapping[str, str | int | float]) -> None:
+    def pass_ended(self, attributes: Mapping[str, str | int | float]) -> None:
         """End the span of the pass with what it decided."""
         from opentelemetry.trace import get_current_span
 
@@ -71,13 +71,13 @@ class PassTraces:
             self._open.__exit__(None, None, None)
             self._open = None
 
-    def failed(self, problem: str) -> None:
+    def pass_failed(self, problem: str) -> None:
         """End the span of a pass that failed."""
         from opentelemetry.trace import Status, StatusCode, get_current_span
 
         if self._open is not None:
             get_current_span().set_status(Status(StatusCode.ERROR, problem))
-            self.ended({})
+            self.pass_ended({})
 
     def record_call(self, service: str, operation: str, outcome: str, seconds: float) -> None:
         """Add the span of a call that has ended now (``ports.progress.CallMeter``)."""
@@ -165,33 +165,33 @@ class DaemonObserver:
             self._world = replace(self._world, span=self.traces.span)
         return self._world
 
-    def started(self) -> None:
+    def pass_started(self) -> None:
         """Record when the pass starts."""
         self._started = self._world.clock.now() if self._world is not None else None
         if self.traces is not None:
-            self.traces.started()
+            self.traces.pass_started()
         if self.web is not None:
-            self.web.started()
+            self.web.pass_started()
 
-    def ended(self, world: World, desired: Desired, result: Pass) -> None:
+    def pass_ended(self, world: World, desired: Desired, result: Pass) -> None:
         """Log which problems have ended, and show the pass."""
         if self.traces is not None:
-            self.traces.ended(_attributes(desired, result))
+            self.traces.pass_ended(_attributes(desired, result))
         context = self.log.context
         context.fleet, context.revision = desired.settings.fleet, desired.revision
         if self._started is not None:
             self.log.log_resolved(self._started)
-        self.notices.ended(world, desired, result)
+        self.notices.pass_ended(world, desired, result)
         if self.web is not None:
-            self.web.ended(world, desired, result)
+            self.web.pass_ended(world, desired, result)
 
-    def failed(self, problem: str) -> None:
+    def pass_failed(self, problem: str) -> None:
         """Show the failure."""
         if self.traces is not None:
-            self.traces.failed(problem)
-        self.notices.failed()
+            self.traces.pass_failed(problem)
+        self.notices.pass_failed()
         if self.web is not None:
-            self.web.failed(problem)
+            self.web.pass_failed(problem)
 
 
 def _attributes(desired: Desired, result: Pass) -> dict[str, str | int | float]:

@@ -67,7 +67,7 @@ class Takeover:
         return takeover.evaluate_instances({i.id: i for i in found}.values(), snapshot, ours)
 
     def price_of(self, stake: AdoptionCandidate) -> float | None:
-        """Return what an instance costs in USD an hour, None where that is not known."""
+        """Return the price of an instance in USD an hour, None if it is unknown."""
         instance = stake.instance
         kind = self.desired.catalog.get(instance.instance_type)
         return None if kind is None else kind.price_of(instance.zone, instance.capacity_type)

@@ -32,9 +32,9 @@ from reconciler.desired.settings.keys import (
     definition_of,
     environment_name,
     split_pool_option,
-    unknown,
+    unknown_name_error,
 )
-from reconciler.desired.settings.policy import written
+from reconciler.desired.settings.policy import format_entries
 from reconciler.model.duration import Duration
 from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict, JsonObject
@@ -63,7 +63,7 @@ OPERATOR_ONLY: Final = frozenset(
 """Settings that a repository may not set at all; ``state`` may only be a folder of its own."""
 
 
-def misplaced(key: str, value: object) -> str:
+def misplacement_reason(key: str, value: object) -> str:
     """Return why a repository may not set ``key`` to ``value``, empty if it may."""
     if key in OPERATOR_ONLY:
         return "can be set only by the operator: it controls where credentials go or what runs"
@@ -75,7 +75,7 @@ def misplaced(key: str, value: object) -> str:
     return ""
 
 
-def remedy_of_misplaced(key: str) -> str:
+def misplacement_remedy(key: str) -> str:
     """Return where the operator can set what a repository may not."""
     return (
         f"remove it here; use --set {key}=VALUE, {environment_name(key)}, or the operator's "
@@ -103,7 +103,7 @@ _LISTS: Final = {
 }
 
 
-def settings_from(chosen: JsonObject) -> Settings:
+def build_settings(chosen: JsonObject) -> Settings:
     """Return the settings with the chosen values, by dotted key, in place of the defaults."""
     gates = {
         gate: chosen.get(f"{_GATES}{gate}", default)
@@ -128,23 +128,23 @@ def settings_from(chosen: JsonObject) -> Settings:
     )
 
 
-def values_of(settings: Settings, chosen: Mapping[str, object]) -> dict[str, object]:
+def setting_values(settings: Settings, chosen: Mapping[str, object]) -> dict[str, object]:
     """Return every setting by its dotted key as a user writes it, defaults included."""
     values: JsonDict = {}
     for key, definition in KEYS.items():
         if key.startswith(_GATES):
             values[key] = settings.gate(FeatureGate(definition.attribute))
         elif key in _LISTS:
-            values[key] = written(getattr(settings, definition.attribute))
+            values[key] = format_entries(getattr(settings, definition.attribute))
         elif key in _PLAIN:
-            values[key] = _written(getattr(settings, definition.attribute), definition.unset)
+            values[key] = _format_value(getattr(settings, definition.attribute), definition.unset)
         elif key in chosen:
-            values[key] = _written(chosen[key])
-    own = {key: _written(value) for key, value in sorted(chosen.items()) if key not in values}
+            values[key] = _format_value(chosen[key])
+    own = {key: _format_value(value) for key, value in sorted(chosen.items()) if key not in values}
     return values | own
 
 
-def _written(value: object, unset: str = "") -> object:
+def _format_value(value: object, unset: str = "") -> object:
     """Return a value as in the file."""
     if value is None:
         return unset
@@ -220,7 +220,7 @@ class Resolved:
     origins: Mapping[str, Origin]
 
 
-class _Given(NamedTuple):
+class _LayerValue(NamedTuple):
     """One value of one layer; ``spelled`` is what to name in an error."""
 
     key: str
@@ -248,10 +248,10 @@ def resolve(
             the operator may set; it names the origin, what is allowed, and the nearest key.
     """
     given = [
-        *_from_config(config),
-        *_from_operator(operator),
-        *_from_environment(environ),
-        *_from_flags(sets),
+        *_config_values(config),
+        *_operator_values(operator),
+        *_environment_values(environ),
+        *_flag_values(sets),
     ]
     chosen: dict[str, object] = {}
     origins: dict[str, Origin] = {}
@@ -265,95 +265,96 @@ def resolve(
         origins[entry.key] = entry.origin
     if fleet and "fleet" not in chosen:
         chosen["fleet"] = fleet
-    settings = settings_from(chosen)
-    values = values_of(settings, chosen)
+    settings = build_settings(chosen)
+    values = setting_values(settings, chosen)
     return Resolved(settings, values, {key: origins.get(key, DEFAULT) for key in values})
 
 
-def flattened(config: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
+def flatten_config(config: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
     """Yield the settings of a configuration file by their dotted keys."""
     entries = {k: v for k, v in config.items() if k not in _NOT_SETTINGS}
-    return _flattened(entries, "")
+    return _flatten(entries, "")
 
 
-def _from_config(config: Mapping[str, object]) -> Iterator[_Given]:
+def _config_values(config: Mapping[str, object]) -> Iterator[_LayerValue]:
     origin = Origin(Layer.FILE, CONFIG_FILE)
-    for key, value in flattened(config):
-        why = misplaced(key, value)
+    for key, value in flatten_config(config):
+        why = misplacement_reason(key, value)
         if why:
-            raise UsageError(f"{key} {why}", where=CONFIG_FILE, remedy=remedy_of_misplaced(key))
-        yield _Given(key, value, origin, CONFIG_FILE)
+            raise UsageError(f"{key} {why}", where=CONFIG_FILE, remedy=misplacement_remedy(key))
+        yield _LayerValue(key, value, origin, CONFIG_FILE)
 
 
-def _from_operator(file: OperatorFile | None) -> Iterator[_Given]:
+def _operator_values(file: OperatorFile | None) -> Iterator[_LayerValue]:
     """Yield the settings of the operator's file; a relative path in it starts at its folder."""
     if file is None:
         return
     origin = Origin(Layer.OPERATOR, file.path)
-    for key, value in flattened(file.data):
+    for key, value in flatten_config(file.data):
         is_path = key in _PATHS and isinstance(value, str) and not value.startswith("~")
         if is_path and value and "://" not in value:
             place = posixpath.join(posixpath.dirname(file.path), value)
-            yield _Given(key, place, origin, file.path)
+            yield _LayerValue(key, place, origin, file.path)
         else:
-            yield _Given(key, value, origin, file.path)
+            yield _LayerValue(key, value, origin, file.path)
 
 
-def _flattened(entries: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+def _flatten(entries: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
     for key, value in entries.items():
         if isinstance(value, Mapping):
-            yield from _flattened(value, f"{prefix}{key}.")
+            yield from _flatten(value, f"{prefix}{key}.")
         elif value is not None:
             yield f"{prefix}{key}", value
 
 
-def environment_of(environ: Mapping[str, str]) -> dict[str, str]:
+def setting_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that are meant to set something; an empty one counts as unset."""
     tools = {name for name, _ in _AWS_VARIABLES}
     return {
         name: value
         for name, value in sorted(environ.items())
-        if value and (name in tools or (name.startswith("RECONCILER_") and not _is_other(name)))
+        if value
+        and (name in tools or (name.startswith("RECONCILER_") and not _is_not_a_setting(name)))
     }
 
 
-def _is_other(name: str) -> bool:
+def _is_not_a_setting(name: str) -> bool:
     """Return whether a variable of ours is something else than a setting."""
     return name in _NO_SETTINGS or re.fullmatch(_SERVICE_VARIABLE, name) is not None
 
 
-def _from_environment(environ: Mapping[str, str]) -> Iterator[_Given]:
+def _environment_values(environ: Mapping[str, str]) -> Iterator[_LayerValue]:
     """Yield what the environment sets, the tools' common variables first: ours take precedence."""
-    given = environment_of(environ)
+    given = setting_variables(environ)
     for name, key in _AWS_VARIABLES:
         if name in given:
-            yield _Given(key, given.pop(name), Origin(Layer.ENVIRONMENT, name), name)
+            yield _LayerValue(key, given.pop(name), Origin(Layer.ENVIRONMENT, name), name)
     if not given:
         return
     known = {environment_name(key): key for key in (*KEYS, *GROUPS)}
     for name, value in given.items():
         if name not in known:
-            raise unknown(name, "environment", "unknown variable", known)
-        yield from _expanded(known[name], value, Origin(Layer.ENVIRONMENT, name), name)
+            raise unknown_name_error(name, "environment", "unknown variable", known)
+        yield from _expand_group(known[name], value, Origin(Layer.ENVIRONMENT, name), name)
 
 
-def _from_flags(sets: Sequence[str]) -> Iterator[_Given]:
+def _flag_values(sets: Sequence[str]) -> Iterator[_LayerValue]:
     for text in sets:
         key, equals, value = text.partition("=")
         if not equals or not key:
             shown = without_secrets(text, is_value=True)
             raise UsageError(f"--set {quoted(shown)} is not key=value (example: packing=cheapest)")
         spelled = f"--set {without_secrets(text, is_value=True)}"
-        yield from _expanded(key.strip(), value, Origin(Layer.FLAG, "--set"), spelled)
+        yield from _expand_group(key.strip(), value, Origin(Layer.FLAG, "--set"), spelled)
 
 
-def _expanded(key: str, value: str, origin: Origin, spelled: str) -> Iterator[_Given]:
+def _expand_group(key: str, value: str, origin: Origin, spelled: str) -> Iterator[_LayerValue]:
     """Yield one value, or those of a whole level written ``a=1,b=2``."""
     if key not in GROUPS:
-        yield _Given(key, value, origin, spelled)
+        yield _LayerValue(key, value, origin, spelled)
         return
     for part in filter(None, map(str.strip, value.split(","))):
         name, equals, text = part.partition("=")
         if not equals:
             raise UsageError(f"{key}: {quoted(part)} is not name=value", where=spelled)
-        yield _Given(f"{key}.{name}", text, origin, spelled)
+        yield _LayerValue(f"{key}.{name}", text, origin, spelled)

@@ -26,7 +26,7 @@ _REASONS: Final = ("Drifted", "Empty", "Underutilized")
 _NODES: Final = re.compile(r"(100|[0-9]{1,2})%|[0-9]{1,9}", re.ASCII)
 
 
-def nodes(value: object) -> NodeLimit:
+def read_node_limit(value: object) -> NodeLimit:
     """Return a number of nodes, or a percentage of them; no limit if none is set.
 
     Raises:
@@ -40,7 +40,7 @@ def nodes(value: object) -> NodeLimit:
     return NodeLimit(int(text.removesuffix("%")), is_percentage=text.endswith("%"))
 
 
-def budgets(value: object) -> tuple[Budget, ...]:
+def read_budgets(value: object) -> tuple[Budget, ...]:
     """Return the budgets of the complete fleet, in the format of a NodePool's.
 
     Raises:
@@ -56,14 +56,14 @@ def budgets(value: object) -> tuple[Budget, ...]:
         if ("schedule" in entry) is not ("duration" in entry):
             raise ValueError("schedule and duration must be set together")
         if "schedule" in entry:
-            _timed(entry)
-        reasons = names_in(entry, "reasons", _REASONS) or None
+            _check_schedule(entry)
+        reasons = get_names(entry, "reasons", _REASONS) or None
         schedule, duration, zone = (entry.get(k) for k in ("schedule", "duration", "timeZone"))
         made.append(Budget(limit, reasons, schedule, duration, zone))
     return tuple(made)
 
 
-def windows(value: object) -> tuple[Window, ...]:
+def read_windows(value: object) -> tuple[Window, ...]:
     """Return the windows outside which nothing is disrupted.
 
     Raises:
@@ -72,21 +72,21 @@ def windows(value: object) -> tuple[Window, ...]:
     keys = ("schedule", "duration", "timeZone", "nodePools", "reasons", "owner")
     made: list[Window] = []
     for entry in list_entries(value, keys):
-        _timed(entry)
+        _check_schedule(entry)
         made.append(
             Window(
                 schedule=entry["schedule"],
                 duration=Duration(entry["duration"]),
                 time_zone=entry.get("timeZone"),
-                node_pools=names_in(entry, "nodePools"),
-                reasons=_reasons(entry),
-                owner=text_in(entry, "owner"),
+                node_pools=get_names(entry, "nodePools"),
+                reasons=_get_reasons(entry),
+                owner=get_text(entry, "owner"),
             )
         )
     return tuple(made)
 
 
-def suspensions(value: object) -> tuple[Suspension, ...]:
+def read_suspensions(value: object) -> tuple[Suspension, ...]:
     """Return the suspensions; each has an owner.
 
     Raises:
@@ -94,39 +94,39 @@ def suspensions(value: object) -> tuple[Suspension, ...]:
     """
     made: list[Suspension] = []
     for entry in list_entries(value, ("owner", "until", "nodePools", "reasons", "note")):
-        owner = text_in(entry, "owner")
+        owner = get_text(entry, "owner")
         if not owner:
             raise ValueError("owner: required field is missing")
         made.append(
             Suspension(
                 owner=owner,
-                until=until(entry["until"]) if "until" in entry else None,
-                node_pools=names_in(entry, "nodePools"),
-                reasons=_reasons(entry),
-                note=text_in(entry, "note"),
+                until=parse_end_time(entry["until"]) if "until" in entry else None,
+                node_pools=get_names(entry, "nodePools"),
+                reasons=_get_reasons(entry),
+                note=get_text(entry, "note"),
             )
         )
     return tuple(made)
 
 
-def written(entries: Iterable[object]) -> list[dict[str, object]]:
+def format_entries(entries: Iterable[object]) -> list[dict[str, object]]:
     """Return entries as in the file, without fields that are not set."""
-    return [dict(_fields(entry)) for entry in entries]
+    return [dict(_set_fields(entry)) for entry in entries]
 
 
-def _fields(entry: Any) -> Iterator[tuple[str, object]]:
+def _set_fields(entry: Any) -> Iterator[tuple[str, object]]:
     names = getattr(entry, "__struct_fields__", None) or entry.__dataclass_fields__
     for name in names:
         value = getattr(entry, name)
         if value not in (None, "", ()):
             first, *rest = name.split("_")
             key = first + "".join(map(str.title, rest))
-            yield key, _written(value)
+            yield key, _format_value(value)
 
 
-def _written(value: object) -> object:
+def _format_value(value: object) -> object:
     if isinstance(value, tuple):
-        return [_written(one) for one in value]
+        return [_format_value(one) for one in value]
     if isinstance(value, datetime):
         return value.isoformat()
     return str(value) if isinstance(value, (Duration, StrEnum)) else value
@@ -137,7 +137,7 @@ def list_entries(value: object, allowed: tuple[str, ...]) -> Iterator[JsonObject
 
     Raises: ValueError: it is not a list of objects, or an entry has a key that is not allowed.
     """
-    entries = _from_json(value) if isinstance(value, str) else value
+    entries = _parse_json(value) if isinstance(value, str) else value
     if not isinstance(entries, list):
         raise ValueError("must be a list")  # noqa: TRY004 - of the author's making
     for index, entry in enumerate(entries):
@@ -166,7 +166,7 @@ def read_entries(
         yield made
 
 
-def _from_json(text: str) -> object:
+def _parse_json(text: str) -> object:
     import json
 
     try:
@@ -175,7 +175,7 @@ def _from_json(text: str) -> object:
         raise ValueError(f"must be a list in JSON, not {quoted(text, 40)}") from error
 
 
-def names_in(
+def get_names(
     entry: Mapping[str, object], key: str, allowed: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
     """Return the list of names under ``key``, empty without it.
@@ -194,8 +194,8 @@ def names_in(
     return tuple(value)
 
 
-def _reasons(entry: Mapping[str, object]) -> tuple[DisruptionReason, ...]:
-    names = names_in(entry, "reasons", _REASONS)
+def _get_reasons(entry: Mapping[str, object]) -> tuple[DisruptionReason, ...]:
+    names = get_names(entry, "reasons", _REASONS)
     if not names:
         return ()
     from reconciler.model.karpenter.budget import DisruptionReason  # loads msgspec, as above
@@ -203,7 +203,7 @@ def _reasons(entry: Mapping[str, object]) -> tuple[DisruptionReason, ...]:
     return tuple(map(DisruptionReason, names))
 
 
-def text_in(entry: JsonObject, key: str) -> str:
+def get_text(entry: JsonObject, key: str) -> str:
     """Return the text under ``key``, empty without it.
 
     Raises:
@@ -215,15 +215,15 @@ def text_in(entry: JsonObject, key: str) -> str:
     return value
 
 
-def _timed(entry: Mapping[str, object]) -> None:
+def _check_schedule(entry: Mapping[str, object]) -> None:
     """Check schedule, duration and time zone: an invalid one must not open or close a window."""
-    parse_schedule(text_in(entry, "schedule"))
-    if parse_duration(text_in(entry, "duration")).total_seconds() <= 0:
+    parse_schedule(get_text(entry, "schedule"))
+    if parse_duration(get_text(entry, "duration")).total_seconds() <= 0:
         raise ValueError("duration: must be longer than 0s")
-    time_zone(text_in(entry, "timeZone") or None)
+    time_zone(get_text(entry, "timeZone") or None)
 
 
-def until(value: object) -> datetime:
+def parse_end_time(value: object) -> datetime:
     """Return the moment at which something ends.
 
     Raises:

@@ -1,8 +1,8 @@
 """``reconciler apply``: apply a plan until the fleet matches git.
 
 Without a saved plan it shows the plan and asks; ``--auto-approve`` does not ask. A saved plan is
-what a reviewer approved, and not an order: the engine plans again from the inputs that the command
-line and the environment name, and applies its own plan if that equals the approved one. Otherwise,
+an approval, not an order: the engine plans again from the inputs that the command line and the
+environment name, and applies its own plan if that equals the approved one. Otherwise,
 and if it was applied before, the plan is refused. If the process is killed at any moment, the next
 run continues from the journal.
 """
@@ -51,7 +51,7 @@ class ApplyRequest:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what is applied, and how long it may take."""
+    """Declare the plan, the fleet and the timeout."""
     parser.add_argument(
         "words", nargs="*", metavar="[PLAN] [PATH]",
         help="file of a saved plan (- for stdin); fleet folder (default: this folder, or the "
@@ -111,7 +111,7 @@ def request_of(args: argparse.Namespace) -> ApplyRequest:
 
 
 def run(request: ApplyRequest) -> int:
-    """Apply until converged; exit 4 where a saved plan is stale."""
+    """Apply until converged; exit 4 if a saved plan is stale."""
     if not request.is_simulated:
         return _apply(request)
     from reconciler.cli.wiring.embedded import simulated_account
@@ -150,7 +150,7 @@ def _apply(request: ApplyRequest) -> int:
     out = sys.stdout if is_plain else sys.stderr
     approval: Approval | None = None
     if not _has_state(request.fleet):
-        # Whatever would fail fails before a state is created, and leaves no empty one behind.
+        # Errors must occur before a state is created, so that no empty state is left behind.
         expect_free(request.fleet)
         approval = _ask_approval(request, saved, out, is_first=True)
         if approval is None:
@@ -211,7 +211,7 @@ def _ask_approval(
 ) -> Approval | None:
     """Return the approval, after showing the plan and asking; None if it was declined.
 
-    Where there is no state yet, ``is_first``, the fleet is observed in any case.
+    If there is no state yet, ``is_first``, the fleet is observed in any case.
 
     Raises:
         StalePlanError: a saved plan does not fit the fleet.
@@ -310,7 +310,7 @@ def refuse_reapplied_plan(assembly: Assembly, approved: Plan) -> None:
     A plan that was started but not finished, because the process was killed, is continued.
 
     Raises:
-        StalePlanError: the plan cannot be applied any more.
+        StalePlanError: the plan can no longer be applied.
     """
     from reconciler.cli.shared.records import run_of_recorded
     from reconciler.model.errors import StalePlanError

@@ -1,8 +1,8 @@
 """``reconciler overlays``: write NodeOverlays for a cluster that keeps Karpenter.
 
 Preferences (annotations of NodePools) and ``commitments`` influence what reconciler launches
-without any object. Karpenter reads NodeOverlays instead; this command writes those that amount to
-the same. It launches and removes nothing.
+without any object. Karpenter reads NodeOverlays instead; this command writes the equivalent ones.
+It launches and terminates nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OverlaysRequest:
-    """The fleet, and where its overlays go.
+    """The fleet, and the destination of its overlays.
 
     ``out`` is a folder for files. ``applies`` writes objects of the cluster, ``previews`` only
     compares them; without any of these the overlays are printed. ``interval`` repeats the writing.
@@ -139,7 +139,7 @@ def _run_in_cluster(request: OverlaysRequest) -> int:
 
 
 def _run_once(request: OverlaysRequest, api: Api) -> Sequence[OverlayFailure]:
-    """Compare, write and show once; return what could not be written."""
+    """Compare, write and show once; return the failures."""
     found, rows, failures = _write_overlays(request, api)
     _print_warnings(found)
     _print_rows(
@@ -151,7 +151,7 @@ def _run_once(request: OverlaysRequest, api: Api) -> Sequence[OverlayFailure]:
 
 
 def _write_changes(request: OverlaysRequest, api: Api) -> tuple[list[str], list[str]]:
-    """Write once; return what was changed and what is wrong, a sentence for each."""
+    """Write once; return the changes and the problems, a sentence for each."""
     from reconciler.catalog.commitments.overlays import OverlayAction
 
     found, rows, failures = _write_overlays(request, api)

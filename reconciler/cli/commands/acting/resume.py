@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResumeRequest:
-    """The NodePools whose disruption is resumed, all that are halted where none is named."""
+    """The NodePools whose disruption is resumed, all halted ones if none is named."""
 
     fleet: StateRequest
     node_pools: tuple[str, ...]
@@ -85,10 +85,10 @@ def _document(rollout: Rollout) -> dict[str, object]:
 
 
 def _halted_rollouts(rollouts: Sequence[Rollout], names: Sequence[str]) -> list[Rollout]:
-    """Return the stopped rollouts of these NodePools, of all where none is named.
+    """Return the halted rollouts of these NodePools, of all if none is named.
 
     Raises:
-        UsageError: one that is named is not stopped.
+        UsageError: a named one is not halted.
     """
     stopped = [rollout for rollout in rollouts if rollout.stopped_at is not None]
     unknown = sorted(set(names) - {rollout.node_pool for rollout in stopped})

@@ -97,7 +97,7 @@ def run(request: RunRequest) -> int:
 
 
 def fleet_roster_of(request: RunRequest) -> FleetRoster | None:
-    """Return the fleets where the request names several or a folder of them; None for one fleet."""
+    """Return the fleets if the request names several or a folder of them; None for one fleet."""
     from reconciler.cli.fleets.roster import FleetRoster, has_fleets_below
 
     if not request.others and not has_fleets_below(request.fleet):

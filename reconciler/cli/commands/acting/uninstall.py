@@ -1,7 +1,7 @@
-"""``reconciler uninstall``: remove what reconciler has put on the Nodes of a cluster.
+"""``reconciler uninstall``: remove the finalizer of reconciler from the Nodes of a cluster.
 
-Every registered Node has a finalizer of ours. Without a daemon nobody removes it, and a Node that
-is deleted would stay for good. Nodes, pods and instances are not touched.
+Every registered Node has this finalizer. Without a daemon nothing removes it, and a deleted Node
+would remain forever. Nodes, pods and instances are not touched.
 """
 
 from __future__ import annotations

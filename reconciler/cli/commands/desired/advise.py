@@ -33,10 +33,10 @@ TOP: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class AdviseRequest:
-    """The question, the output format, and the action on a proposal.
+    """The request for advice, the output format, and the action on a proposal.
 
-    ``pick`` is the id of the proposal to write or commit, None for the best. ``branch`` is where
-    it is committed, None not to commit.
+    ``pick`` is the id of the proposal to write or commit, None for the best. ``branch`` is the
+    branch for the commit, None not to commit.
     """
 
     advice: AdviceRequest

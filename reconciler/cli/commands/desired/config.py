@@ -1,4 +1,4 @@
-"""``reconciler config``: the effective settings, and where each of them came from."""
+"""``reconciler config``: the effective settings, and the source of each."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(request: ConfigRequest) -> int:
     """Print every setting with its value and origin; passwords are hidden.
 
     Raises:
-        UsageError: a setting is unknown or has a value that it cannot have.
+        UsageError: a setting is unknown or has an invalid value.
         InvalidFleetError: ``reconciler.yaml`` is not valid.
     """
     from reconciler.desired.settings.layers import resolve
@@ -65,7 +65,7 @@ def run(request: ConfigRequest) -> int:
 
 
 def _read_config(path: str) -> dict[str, object]:
-    """Return the data of the folder's ``reconciler.yaml``, empty where there is none."""
+    """Return the data of the folder's ``reconciler.yaml``, empty if there is none."""
     from reconciler.desired.fleet import SourceFile, read_fleet
     from reconciler.model.errors import InvalidFleetError, UnreadableError
     from reconciler.source.resource import CONFIG_FILES
@@ -122,7 +122,7 @@ def _print_table(resolved: Resolved) -> None:
 
 
 def _format_value(value: object) -> str:
-    """Return a value as it would be written in the file, empty for an empty text."""
+    """Return a value in the notation of the file, empty for an empty text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:g}" if isinstance(value, float) else str(value)

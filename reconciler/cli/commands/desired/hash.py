@@ -50,8 +50,8 @@ def request_of(args: argparse.Namespace) -> HashRequest:
 def run(request: HashRequest) -> int:
     """Print kind, name, hash and hash version of each object, in order of kind and name.
 
-    Defaults count as the API server fills them in, so that the hash is the one that Karpenter
-    writes on the applied object. Other kinds are passed over.
+    Defaults are filled in as by the API server, so that the hash equals the one that Karpenter
+    writes on the applied object. Other kinds are ignored.
     """
     from reconciler.desired.settings.layers import resolve
     from reconciler.model.errors import UnreadableError
@@ -101,7 +101,7 @@ def _read_entries(file: SourceFile) -> list[Entry]:
     """Return the objects of one file.
 
     Raises:
-        InvalidFleetError: it is not YAML, or an object in it is none of Kubernetes'.
+        InvalidFleetError: it is not YAML, or contains an invalid object.
     """
     from reconciler.model.errors import InvalidFleetError
     from reconciler.source.document import parse_documents
@@ -121,7 +121,7 @@ def _read_entries(file: SourceFile) -> list[Entry]:
 
 
 def _hash_entry(entry: Entry, bundle: str) -> tuple[str, str]:
-    """Return hash and version of an object, which need not be complete to have them.
+    """Return hash and version of an object, which may be incomplete.
 
     Raises:
         InvalidFleetError: something in it has the wrong type, or cannot be read.

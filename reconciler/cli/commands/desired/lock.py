@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LockRequest:
-    """The fleet to lock; ``is_check`` writes nothing, ``is_update`` looks everything up again."""
+    """The fleet to lock; ``is_check`` writes nothing, ``is_update`` looks up everything again."""
 
     fleet: FleetRequest
     is_check: bool
@@ -40,7 +40,7 @@ class LockRequest:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what is locked, and from what."""
+    """Declare the fleet to lock, and the sources."""
     inputs.add_path(parser)
     add = parser.add_argument
     add("--update", action="store_true", help="look up every image and price again")
@@ -64,7 +64,7 @@ def request_of(args: argparse.Namespace) -> LockRequest:
 
 
 def run(request: LockRequest) -> int:
-    """Write the lock, or check it; 3 where ``--check`` finds that it does not fit.
+    """Write the lock, or check it; 3 if ``--check`` finds that it does not match.
 
     Raises:
         InvalidFleetError: the folder, or without ``--update`` its lock, cannot be read.
@@ -92,7 +92,7 @@ def run(request: LockRequest) -> int:
 
 
 def _existing_lock(file: SourceFile | None, settings: Settings, *, update: bool) -> Lock | None:
-    """Return the existing lock; None if it is of another region, or damaged and to be replaced."""
+    """Return the existing lock; None if it is for another region or damaged, and is replaced."""
     from reconciler.desired.lock import read_lock
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.model.errors import InvalidFleetError
@@ -110,11 +110,11 @@ def _existing_lock(file: SourceFile | None, settings: Settings, *, update: bool)
 def _make_lock(
     request: FleetRequest, fleet: Fleet, resolved: Resolved, existing: Lock | None
 ) -> Lock:
-    """Return the lock of what is found now; of ``existing`` what still fits stays."""
+    """Return the lock of the current facts; matching entries of ``existing`` are kept."""
     from reconciler.catalog.catalog import BundledCatalog, bundled_data
     from reconciler.catalog.locked import allowed_types, locked_catalog, locked_types
     from reconciler.cli.shared.timings import current_time
-    from reconciler.desired.lock import Lock, choices_digest, fitting
+    from reconciler.desired.lock import Lock, choices_digest, drop_stale_entries
     from reconciler.desired.objects import node_pools
 
     now = current_time(request.now).replace(microsecond=0)
@@ -124,7 +124,9 @@ def _make_lock(
     catalog = _public_catalog(request, resolved)
     assert isinstance(catalog, BundledCatalog)
     fits = (
-        fitting(existing, fleet.node_classes, fleet.node_pools)[0] if existing is not None else None
+        drop_stale_entries(existing, fleet.node_classes, fleet.node_pools)[0]
+        if existing is not None
+        else None
     )
     names = allowed_types(node_pools(fleet), catalog)
     known: Mapping[str, LockedType] = fits.types if fits is not None else {}
@@ -160,7 +162,7 @@ def _public_catalog(request: FleetRequest, resolved: Resolved) -> Catalog:
     """Return the catalog without the price book, which is in git itself.
 
     Raises:
-        CloudError: the settings want AWS' own answers, and there are none.
+        CloudError: the settings require live data from AWS, and there is none.
     """
     from dataclasses import replace
 
@@ -192,7 +194,7 @@ def _public_catalog(request: FleetRequest, resolved: Resolved) -> Catalog:
 def _locked_classes(
     request: FleetRequest, fleet: Fleet, resolved: Resolved, existing: Lock | None
 ) -> dict[str, LockedClass]:
-    """Return what each class selects: as it was locked where that fits, else as it is now."""
+    """Return the resources of each class: the locked ones if they match, else current ones."""
     from reconciler.desired.lock import LockedClass, selectors_digest
     from reconciler.desired.objects import node_classes
 
@@ -219,10 +221,10 @@ def _locked_classes(
 def _resolve_classes(
     request: FleetRequest, resolved: Resolved, classes: list[EC2NodeClass]
 ) -> list[EC2NodeClass]:
-    """Return the classes with what they select in the account.
+    """Return the classes with the resources that they select in the account.
 
     Raises:
-        CloudError: something that a class selects is not there.
+        CloudError: a class selects nothing.
     """
     from reconciler.model.errors import CloudError
 
@@ -285,7 +287,7 @@ def _without_times(lock: Lock) -> Lock:
 
 
 def _describe_changes(before: Lock | None, after: Lock) -> list[str]:
-    """Return what changes: images and places by class, then types and prices in one line."""
+    """Return the changes: the resources of each class, then types and prices in one line."""
     from reconciler.catalog.locked import describe_differences
 
     lines = []
@@ -329,7 +331,7 @@ def _summary_line(lock: Lock) -> str:
 
 
 def _write(path: str, lock: Lock) -> None:
-    """Write the file, whole or not at all.
+    """Write the file completely or not at all.
 
     Raises:
         UnreadableError: it cannot be written.
@@ -350,7 +352,7 @@ def _write(path: str, lock: Lock) -> None:
 def _check(request: LockRequest, file: SourceFile | None) -> int:
     """Check whether the lock matches the folder, without calling AWS."""
     from reconciler.cli.shared import sources
-    from reconciler.desired.lock import REMEDY, fitting, read_lock
+    from reconciler.desired.lock import REMEDY, drop_stale_entries, read_lock
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.source.resource import LOCK_FILE
 
@@ -363,7 +365,7 @@ def _check(request: LockRequest, file: SourceFile | None) -> int:
         return _print_refusal(str(lock))
     fleet, _ = sources.read_desired(sources.read_source(request.fleet), any_class=False)
     settings = sources.settings_of(request.fleet, fleet).settings
-    fits, findings = fitting(lock, fleet.node_classes, fleet.node_pools)
+    fits, findings = drop_stale_entries(lock, fleet.node_classes, fleet.node_pools)
     if findings:
         return _print_refusal(str(findings[0]))
     if lock.region != settings.region:

@@ -28,11 +28,11 @@ _PLAIN: Final = {ord("→"): "->", ord("×"): "x", ord("±"): "~", ord("…"): "
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """The fleet to plan, how the plan is shown, and what decides the exit code.
+    """The fleet to plan, the output format, and the conditions of the exit code.
 
-    ``file`` is where the plan is saved, None to save nothing. ``policies`` are files of policies,
-    ``fail_on`` names what forbids the plan beside failed policies. ``trace`` is a file with a
-    workload that is replayed with and without the change.
+    ``file`` is the file for the plan, None to save nothing. ``policies`` are files of policies,
+    ``fail_on`` names what forbids the plan in addition to failed policies. ``trace`` is a file with
+    a workload that is replayed with and without the change.
     """
 
     fleet: FleetRequest
@@ -90,13 +90,13 @@ def request_of(args: argparse.Namespace) -> PlanRequest:
 
 
 def run(request: PlanRequest) -> int:
-    """Print the plan; 0, or with ``--detailed-exitcode`` 2 when there is something to do.
+    """Print the plan; 0, or with ``--detailed-exitcode`` 2 if there are changes.
 
-    3 when a policy forbids it, or when it has what ``--fail-on`` names, whatever there is to do.
+    3 if a policy forbids it, or if it has what ``--fail-on`` names, also without changes.
     A plan that a policy forbids is not saved.
     """
-    # Nearly all values live until the plan is printed: collecting garbage among them often
-    # costs a tenth of the time and finds none.
+    # Nearly all values live until the plan is printed: frequent garbage collection would take
+    # a tenth of the time and find nothing.
     gc.set_threshold(200_000, 20, 20)
     from reconciler.cli.backtest.change import expect_base, with_backtest
     from reconciler.cli.output.progressline import show_progress
@@ -197,7 +197,7 @@ def render(plan: Plan, request: PlanRequest, inputs: Inputs) -> str:
 
 
 def _render_annotations(plan: Plan, request: PlanRequest) -> str:
-    """Return the findings and the failed policies as GitHub and code-scanning services read them.
+    """Return the findings and the failed policies for GitHub or code-scanning services.
 
     Their paths start at the top of the repository.
     """
@@ -263,7 +263,7 @@ def _command_line(*words: str) -> str:
 
 
 def write_output(text: str) -> None:
-    """Print on stdout, in ASCII where the terminal cannot show more."""
+    """Print on stdout, in ASCII if the terminal cannot show other characters."""
     encoding = sys.stdout.encoding or "utf-8"
     try:
         text.encode(encoding)

@@ -1,4 +1,4 @@
-"""``reconciler simulate``: run the engine in virtual time, and show what happens when."""
+"""``reconciler simulate``: run the engine in virtual time, and show the events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SPAN_MAX: Final = timedelta(days=366)
 
 @dataclass(frozen=True, slots=True)
 class SimulateRequest:
-    """The fleet at its first moment, how long and with which faults it is simulated.
+    """The fleet at the start, and the duration and the faults of the simulation.
 
     ``until`` is a duration or a time, None until nothing is left to do. ``faults`` is a file.
     ``trace`` is a file with a workload to replay, ``against`` what it is also replayed against,
@@ -91,7 +91,7 @@ def request_of(args: argparse.Namespace) -> SimulateRequest:
 
 
 def run(request: SimulateRequest) -> int:
-    """Run the simulation and print what happened."""
+    """Run the simulation and print its events."""
     gc.set_threshold(200_000, 20, 20)
     from reconciler.cli.commands.desired.plan import write_output
     from reconciler.cli.output.progressline import show_progress

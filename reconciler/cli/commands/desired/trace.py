@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PrometheusRequest:
-    """The server that has the series of kube-state-metrics, and which of them are read."""
+    """The server with the series of kube-state-metrics, and the selected ones."""
 
     url: str
     match: str
@@ -32,10 +32,10 @@ class PrometheusRequest:
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """A trace, and where it goes; ``out`` is a file or ``-`` for stdout.
+    """A trace, and its destination; ``out`` is a file or ``-`` for stdout.
 
-    It is read from ``file``; or made of what the daemon ``recorded`` or ``prometheus`` knows since
-    a time, which may be a duration before ``until``: None for now.
+    It is read from ``file``, or made from the data of the daemon (``recorded``) or of
+    ``prometheus`` since a time, which may be a duration before ``until``: None for now.
     """
 
     subcommand: str
@@ -153,7 +153,7 @@ def _expect_one_source(file: str | None, url: str | None, only: Mapping[str, str
     """Refuse a trace without exactly one source, and flags that have no effect on a file.
 
     Raises:
-        UsageError: a word is missing or too much.
+        UsageError: an argument is missing or redundant.
     """
     from reconciler.model.errors import UsageError
 

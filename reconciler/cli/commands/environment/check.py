@@ -1,7 +1,7 @@
 """``reconciler check``: check everything that a plan or a daemon needs.
 
-Nothing is written anywhere. Calls that change something are tried with ``DryRun`` where AWS has
-it. What cannot be tried is reported as unknown, and does not fail the check.
+Nothing is written. Calls that change something are tried with ``DryRun`` if AWS supports it. A
+permission that cannot be tried is reported as unknown, and does not fail the check.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from reconciler.model.settings import Settings
     from reconciler.plan.value.nodes import PlannedNodeClaim
 
-# What AWS says was bought, in the form in which ``reconciler.yaml`` states it.
+# The purchased commitments in AWS, in the form of ``reconciler.yaml``.
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """The fleet, for which use it is checked, and what is printed instead of checks."""
+    """The fleet, the use that it is checked for, and what is printed instead of checks."""
 
     fleet: FleetRequest
     need: str
@@ -68,13 +68,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> CheckRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     fleet = inputs.fleet_request(args, args.path)
     return CheckRequest(fleet, args.need, args.policy, args.commitments, args.output)
 
 
 def run(request: CheckRequest) -> int:
-    """Print one line for each check; exit 1 where one failed."""
+    """Print one line for each check; exit 1 if one failed."""
     from reconciler.adapters.aws.permissions import Need
     from reconciler.cli.output.listing import format_document
     from reconciler.cli.output.progressline import show_progress
@@ -143,10 +143,10 @@ _NOTHING = "# This account has no savings plans or reserved instances that apply
 
 
 def format_commitments(request: FleetRequest, output: str) -> str:
-    """Return the commitments of the account that a fleet lives in, as YAML or JSON.
+    """Return the commitments of a fleet's account, as YAML or JSON.
 
     Raises:
-        TransientCloudError, CloudError: AWS did not answer, or not to the end.
+        TransientCloudError, CloudError: AWS did not respond, or not completely.
     """
     from reconciler.adapters.aws.facts.commitments import read_commitments
     from reconciler.cli.shared import sources
@@ -217,7 +217,7 @@ def run_checks(
     """Return all checks of the fleet that the request names.
 
     Raises:
-        InvalidFleetError, UnreadableError: there is no fleet to check anything for.
+        InvalidFleetError, UnreadableError: there is no fleet to check.
     """
     from reconciler.adapters.aws.checks import node_class_checks
     from reconciler.adapters.aws.permissions import Need
@@ -282,7 +282,7 @@ def _plan_checks(
     classes: Sequence[EC2NodeClass],
     imitation: Imitation | None,
 ) -> Iterator[Check]:
-    """Yield what a plan would need: addresses for its nodes, quotas for their vCPUs."""
+    """Yield the checks of a plan's needs: addresses for its nodes, quotas for their vCPUs."""
     launches: Sequence[PlannedNodeClaim] = ()
     try:
         launches = _planned_launches(request, imitation)
@@ -313,7 +313,7 @@ def _planned_launches(
 
 
 def _cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:
-    """Yield what the cluster's API says, and whether the address that new nodes join answers."""
+    """Yield the checks of the cluster's API, and of the endpoint that new nodes join."""
     from reconciler.model.settings import ClusterKind
 
     if settings.cluster != ClusterKind.KUBECONFIG:
@@ -328,7 +328,7 @@ def _cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:
 
 
 def _endpoint_check(url: str) -> Check:
-    """Return whether new nodes would reach the cluster; any HTTP answer counts."""
+    """Return whether new nodes would reach the cluster; any HTTP response counts."""
     import urllib.error
     import urllib.request
 

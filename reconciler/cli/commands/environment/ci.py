@@ -42,7 +42,7 @@ class CiRequest:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what is planned, and where the plans are written."""
+    """Declare the fleets to plan, and the folder for the plans."""
     add = parser.add_argument
     add(
         "fleets", nargs="*", metavar="FLEET",
@@ -87,10 +87,10 @@ def request_of(args: argparse.Namespace) -> CiRequest:
 
 
 def run(request: CiRequest) -> int:
-    """Plan and report; 3 where a fleet is invalid or a policy forbids its plan, 1 on any error.
+    """Plan and report; 3 if a fleet is invalid or a policy forbids its plan, 1 on any error.
 
     Raises:
-        ReconcilerError: the fleets that changed cannot be found out.
+        ReconcilerError: the changed fleets cannot be determined.
     """
     from reconciler.cli.backtest.change import expect_base
     from reconciler.cli.pullrequest.review import (

@@ -1,8 +1,8 @@
 """``reconciler comment``: post plans on a pull request, one comment for each fleet.
 
-A comment is recognized by a hidden marker and edited from then on, but only where the account that
-posts has written it. A plan from a job without secrets is rendered here from its JSON, so that
-nothing but a plan can be posted with it.
+A comment is recognized by a hidden marker and edited, but only if the posting account has written
+it. A plan from a job without secrets is rendered here from its JSON, so that only a plan can be
+posted with it.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ _MARKDOWN_MAX: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CommentRequest:
-    """The plans to post, and where.
+    """The plans to post, and the pull request.
 
-    ``fleet`` names the fleet of a Markdown file. What is None is taken from the CI service.
+    ``fleet`` names the fleet of a Markdown file. Values that are None are taken from the CI
+    service.
     """
 
     forge: str
@@ -59,7 +60,7 @@ class CommentRequest:
 
 
 def add_subcommand(parser: argparse.ArgumentParser, subcommand: str) -> None:
-    """Declare what is posted, and where."""
+    """Declare the plans to post, and the pull request."""
     first = _TOKENS[subcommand][0]
     add = parser.add_argument
     add(
@@ -86,10 +87,10 @@ def request_of(args: argparse.Namespace) -> CommentRequest:
 
 
 def run(request: CommentRequest) -> int:
-    """Post or edit the comments; nothing is posted where one of the plans cannot be read.
+    """Post or edit the comments; nothing is posted if one of the plans cannot be read.
 
     Raises:
-        UsageError: the repository, the pull request or the token is not known.
+        UsageError: the repository, the pull request or the token is unknown.
         ForgeError: the API refused.
     """
     from contextlib import closing
@@ -115,7 +116,7 @@ def run(request: CommentRequest) -> int:
 def _plan_files(path: str) -> list[str]:
     """Return the plans in a folder, or the path itself; a folder may have none or be missing.
 
-    Symbolic links in a folder are left out: an artifact comes from somebody else.
+    Symbolic links in a folder are ignored: an artifact is not trusted.
     """
     if not path.endswith("/") and not os.path.isdir(path):
         return [path]
@@ -159,7 +160,7 @@ def _read_draft(path: str, request: CommentRequest, event: CiEvent) -> Draft:
 
     Raises:
         UnreadableError: it cannot be read, or is not a plan.
-        UsageError: it is Markdown of a job that nobody trusts.
+        UsageError: it is Markdown of an untrusted job.
     """
     from reconciler.model.errors import UnreadableError, UsageError
     from reconciler.plan.approval import SIZE_MAX, read_saved_plan
@@ -195,7 +196,7 @@ def _read_draft(path: str, request: CommentRequest, event: CiEvent) -> Draft:
 
 
 def _api(request: CommentRequest, event: CiEvent) -> ForgeApi:
-    """Return the API of the service; nothing connects before it is asked.
+    """Return the API of the service; nothing connects before the first request.
 
     Raises:
         UsageError: there is no token, or the client is not installed.
@@ -221,7 +222,7 @@ def _api(request: CommentRequest, event: CiEvent) -> ForgeApi:
 
 
 def _forge(request: CommentRequest, event: CiEvent, api: ForgeApi) -> Forge | None:
-    """Return the pull request; None where the one that a run followed has moved on.
+    """Return the pull request; None if its head is no longer that of the run.
 
     Raises:
         UsageError: it is not known.
@@ -269,7 +270,7 @@ def _headers(token: str, *, is_github: bool) -> dict[str, str]:
 
 
 _RESERVE: Final = 600
-"""Room for the notice and the tags that are closed."""
+"""Room for the notice and the closing tags."""
 
 
 _FENCE: Final = re.compile(r"^\s*(```+|~~~+)")
@@ -288,15 +289,15 @@ class Draft(NamedTuple):
     text: str
 
     def body(self, characters_max: int, more: str) -> str:
-        """Return the comment; where the text is too long, ``more`` says where all of it is."""
+        """Return the comment; if the text is too long, it is cut and ends with ``more``."""
         return f"{self.marker}\n{shorten(self.text, characters_max - len(self.marker), more)}"
 
 
 def marker_of(fleet: str, folder: str = "") -> str:
     """Return the hidden first line of a fleet's comment.
 
-    The name is readable, and a digest of name and folder separates fleets whose names only differ
-    in characters that a comment of HTML cannot hold.
+    The name is readable, and a digest of name and folder separates fleets whose names differ
+    only in characters that an HTML comment cannot contain.
     """
     digest = sha256(f"{fleet}\0{folder}".encode()).hexdigest()[:16]
     return f"<!-- reconciler {_BLOB.sub('-', fleet)[:63].replace('--', '-')} {digest} -->"
@@ -311,7 +312,7 @@ def draft_of_plan(plan: Plan) -> Draft:
 
 
 def shorten(text: str, characters_max: int, more: str) -> str:
-    """Return at most ``characters_max`` characters, cut after a line, with what is open closed."""
+    """Return at most ``characters_max`` characters, cut after a line, with closing tags."""
     if _utf16_length(text) <= characters_max:
         return text
     lines: list[str] = []
@@ -327,7 +328,7 @@ def shorten(text: str, characters_max: int, more: str) -> str:
 
 
 def _closing_tags(lines: list[str]) -> str:
-    """Return what closes the code fence and the folds that lines leave open."""
+    """Return the closing tags of the code fence and the folds that lines leave open."""
     fence, folds = "", 0
     for line in lines:
         found = _FENCE.match(line)

@@ -1,8 +1,8 @@
-"""``reconciler demo``: the whole loop on one machine, without any setup.
+"""``reconciler demo``: the complete loop on one machine, without any setup.
 
-A story of seven chapters, played by the real code on a stage (``stage.py``) and told as it
-happens (``story.py``). It touches nothing but its folder, talks to nobody but itself, and removes
-the folder when it is done, unless one was named.
+A story of seven chapters (``story.py``), run by the real code in a simulated environment
+(``stage.py``). It changes only its folder, connects only to this machine, and removes the folder
+at the end, unless one was named.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _GLANCE_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class DemoRequest:
-    """The folder that is kept, None for a temporary one, and the pace of the demo."""
+    """The permanent folder, None for a temporary one, and the pace of the demo."""
 
     folder: str | None
     is_fast: bool
@@ -69,7 +69,7 @@ def play_demo(folder: str | None, narrator: Narrator) -> None:
     """Play the demo in a permanent or a temporary folder.
 
     Raises:
-        UsageError: the folder holds something already.
+        UsageError: the folder is not empty.
         UnreadableError: git is missing, or the folder cannot be made.
     """
     from reconciler.cli.wiring.embedded import isolated_environment

@@ -1,7 +1,7 @@
 """``reconciler health``: whether the daemon of this machine or container is alive.
 
-``run --heartbeat FILE`` touches a file between passes and while it waits. A pass that hangs leaves
-the file to grow old, which a container's health check then sees.
+``run --heartbeat FILE`` touches a file between passes and while it waits. If a pass hangs,
+the file is not touched, which a container's health check detects.
 """
 
 from __future__ import annotations

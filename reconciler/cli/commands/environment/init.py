@@ -1,6 +1,6 @@
-"""``reconciler init``: make a fleet folder from Karpenter's YAML, from a cluster, or from nothing.
+"""``reconciler init``: create a fleet folder, also from Karpenter's YAML or a cluster.
 
-It overwrites nothing: all files are written, or none. What it reads is data; it runs nothing.
+It overwrites nothing: all files are written, or none. It does not execute what it reads.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 @dataclass(frozen=True, slots=True)
 class InitRequest:
-    """What a fleet is made from, and where.
+    """The source of a new fleet, and its folder.
 
-    ``folder`` is None where none was named; ``source`` is the folder or file of ``--from``.
+    ``folder`` is None if none was named; ``source`` is the folder or file of ``--from``.
     """
 
     folder: str | None
@@ -46,7 +46,7 @@ class InitRequest:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare where the fleet comes from, and what it is called."""
+    """Declare the source and the name of the fleet."""
     parser.add_argument(
         "folder", nargs="?", metavar="FOLDER",
         help="folder to write (default: this one if it has no YAML yet, else ./fleet)",
@@ -91,10 +91,10 @@ def request_of(args: argparse.Namespace) -> InitRequest:
 
 
 def run(request: InitRequest) -> int:
-    """Write the fleet and report; 3 where something has to be completed by hand.
+    """Write the fleet and report; 3 if something must be completed by hand.
 
     Raises:
-        ReconcilerError: nothing can be read, or a file to write exists already.
+        ReconcilerError: nothing can be read, or a file to write already exists.
     """
     from reconciler.cli.initialization import layout, pipelines
     from reconciler.cli.initialization.collection import fill_placeholders
@@ -168,7 +168,7 @@ def _is_inside(source: str | None, folder: str) -> bool:
 
 
 def _expect_no_fleet(folder: str) -> None:
-    """Refuse a folder that is already a fleet, before anything is asked or read.
+    """Refuse a folder that is already a fleet, before anything is read.
 
     Raises:
         UsageError: it is one, or it is a file.
@@ -250,7 +250,7 @@ def _region_of_environment(choices: list[str]) -> str:
 
 
 def _ask_value(what: str, default: str, flag: str, choices: list[str], *, asks: bool) -> str:
-    """Ask for a value, or take the default without a terminal, and record that."""
+    """Ask for a value, or record the choice of the default without a terminal."""
     from reconciler.desired.settings.readers import read_name, read_region
 
     read = read_name if flag == "--name" else read_region
@@ -270,7 +270,7 @@ def _ask_value(what: str, default: str, flag: str, choices: list[str], *, asks: 
 def _new_files(
     folder: str, repository: str | None, files: Sequence[FleetFile], ci: CI
 ) -> tuple[list[NewFile], list[str], list[str]]:
-    """Return the files to write, in the folder and outside; and what to add by hand instead."""
+    """Return the files to write, the names of those outside the fleet, and manual steps."""
     from reconciler import build
     from reconciler.cli.initialization import layout, pipelines
     from reconciler.cli.initialization.writing import NewFile
@@ -315,7 +315,7 @@ def _expect_no_files(files: Sequence[NewFile]) -> None:
 
 
 def _validate_files(folder: str, files: Sequence[FleetFile]) -> list[Diagnostic]:
-    """Return what `validate` will find in the new folder, with what is there already."""
+    """Return the findings of `validate` on the new and the existing files of the folder."""
     from reconciler.adapters.git.folder import is_fleet_file, read_folder
     from reconciler.desired.fleet import SourceFile, read_fleet
     from reconciler.model.diagnostics import Severity

@@ -1,8 +1,8 @@
-"""``reconciler snapshot``: capture what ``plan --snapshot`` reads from a live cluster.
+"""``reconciler snapshot``: capture the objects that ``plan --snapshot`` reads, from a live cluster.
 
-Of a fleet that is named or recorded it captures what a plan of that fleet is made from: the
-cluster as the engine observes it, our NodeClaims, and what else is recorded. Otherwise it captures
-the objects of the cluster that the kubeconfig names, those of Karpenter among them. It only reads.
+For a named or recorded fleet, it captures the inputs of a plan: the cluster as the engine observes
+it, the fleet's NodeClaims, and its other records. Otherwise it captures the objects of the cluster
+that the kubeconfig names, including those of Karpenter. It only reads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    """What is captured, and where it is written.
+    """The objects to capture, and the destination.
 
     ``names_fleet`` is whether an argument names a fleet. ``kubectl`` is a program to read the
     cluster with instead of the API, ``context`` one of the kubeconfig's. ``out`` is None for
@@ -42,7 +42,7 @@ class SnapshotRequest:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare where the snapshot goes, and which fleet or cluster it is of."""
+    """Declare the destination, and the fleet or cluster."""
     inputs.add_path(parser)
     add = parser.add_argument
     add(
@@ -113,7 +113,7 @@ def capture_objects(request: SnapshotRequest) -> Sequence[object]:
     """Return the objects of the fleet or cluster that the request names.
 
     Raises:
-        ReconcilerError: something could not be read; a part is never taken for the whole.
+        ReconcilerError: something could not be read; an incomplete snapshot is never written.
     """
     if request.kubectl is not None:
         from reconciler.adapters.kubernetes.kubectl import read_cluster_objects

@@ -36,7 +36,7 @@ class DescribeRequest:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what is described."""
+    """Declare the resource."""
     parser.add_argument("kind", type=parse_kind, metavar="KIND", help=f"one of {', '.join(KINDS)}")
     parser.add_argument(
         "name", metavar="NAME",
@@ -64,7 +64,7 @@ def parse_kind(word: str) -> str:
 
 
 def run(request: DescribeRequest) -> int:
-    """Print the description; 1 where the name is not recorded."""
+    """Print the description; 1 if the name is not recorded."""
     with records.open_recorded(request.fleet) as recorded:
         if request.output == "text":
             sys.stdout.write(_DESCRIBERS[request.kind](recorded, request.name))
@@ -76,7 +76,7 @@ def run(request: DescribeRequest) -> int:
 
 
 def _document(request: DescribeRequest, recorded: RecordedFleet) -> dict[str, Any]:
-    """Return the resource as ``get`` has it, with the operations on it, newest first."""
+    """Return the resource in the form of ``get``, with the operations on it, newest first."""
     from reconciler.cli.commands.recorded import get, history
 
     kind, name = f"{request.kind}s", request.name
@@ -188,7 +188,7 @@ def _condition_section(recorded: RecordedFleet, claim: NodeClaim) -> str:
 
 
 def _plan_section(recorded: RecordedFleet, claim: NodeClaim) -> str:
-    """Return what the newest plan says about a claim, nothing where there is no plan."""
+    """Return the explanation of a claim from the newest plan, empty if there is no plan."""
     from reconciler.plan.explain.reasons import explain_node
     from reconciler.plan.value.plan import from_json
 

@@ -1,12 +1,10 @@
 """``reconciler explain``: why a pod is unschedulable, or a node or NodePool is (not) disrupted.
 
-With the code of a finding, as in ``explain unknown-field``, it says what the finding means.
-Otherwise:
+With the code of a finding, as in ``explain unknown-field``, it explains the finding. Otherwise:
 
-The answer is read from the reasons that the newest plan kept, or from a plan in a file. With
-inputs of its own (``--snapshot``, ``--catalog``, ``--ref``, ``--repo``), or where nothing has been
-recorded yet, a plan is made on the spot, and the scheduler is asked further: what else was
-possible, and what each constraint costs.
+The answer is read from the reasons in the newest plan, or from a plan in a file. With separate
+inputs (``--snapshot``, ``--catalog``, ``--ref``, ``--repo``), or if nothing is recorded yet, a plan
+is made, and the scheduler also evaluates alternatives and the cost of each constraint.
 """
 
 from __future__ import annotations
@@ -85,7 +83,7 @@ class ExplainRequest:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what is to be explained, and from which plan."""
+    """Declare the resource to explain, and the plan."""
     parser.add_argument(
         "kind", type=parse_kind, metavar="KIND|CODE",
         help=f"{', '.join(_NAMED)}, or the code of a finding",
@@ -142,7 +140,7 @@ def parse_kind(word: str) -> str:
 
 
 def run(request: ExplainRequest) -> int:
-    """Print the answer; 1 where the plan does not contain the name."""
+    """Print the answer; 1 if the plan does not contain the name."""
     if request.kind == _CODE:
         return _explain_code(request)
     if request.plan_file is not None:
@@ -196,10 +194,10 @@ def _has_state(fleet: StateRequest) -> bool:
 
 
 def _explain_from_inputs(request: ExplainRequest) -> tuple[PlanSource, Explanation]:
-    """Return a plan of the inputs that the arguments name, and the answer from it.
+    """Return a plan of the named inputs, and the answer from it.
 
     Raises:
-        UnreadableError: neither the plan nor the cluster knows the name.
+        UnreadableError: neither the plan nor the cluster has the name.
     """
     from reconciler.cli.question import read_inputs
     from reconciler.cli.shared.timings import Timings
@@ -257,7 +255,7 @@ def _read_saved_plan(path: str) -> Plan:
 
 
 def _newest_plan(recorded: RecordedFleet) -> PlanSource:
-    """Return the newest plan that is recorded.
+    """Return the newest recorded plan.
 
     Raises:
         StateError: none is.
@@ -277,7 +275,7 @@ def _newest_plan(recorded: RecordedFleet) -> PlanSource:
 
 
 def _node_and_claim(recorded: RecordedFleet, request: ExplainRequest) -> tuple[str, str] | None:
-    """Return the names of node and claim that are recorded as one machine."""
+    """Return the names of the recorded node and its NodeClaim."""
     machine = request.kind in ("node", "nodeclaim")
     for claim in recorded.state.store.node_claims() if machine else ():
         if request.name == (claim.name if request.kind == "nodeclaim" else claim.status.node_name):
@@ -288,7 +286,7 @@ def _node_and_claim(recorded: RecordedFleet, request: ExplainRequest) -> tuple[s
 def _answer(
     source: PlanSource, request: ExplainRequest, pair: tuple[str, str] | None
 ) -> Explanation:
-    """Return what the plan says about the name.
+    """Return the explanation of the name from the plan.
 
     Raises:
         UnreadableError: it is not in the plan.

@@ -59,7 +59,7 @@ def parse_kind(word: str) -> str:
 
 
 def run(request: GetRequest) -> int:
-    """Print the list, once or whenever it changes; 1 where a name is not recorded."""
+    """Print the list, once or whenever it changes; 1 if a name is not recorded."""
     if request.watches:
         watching.watch_until_stopped(lambda: _view(request), sys.stdout)
         return exitcode.DONE

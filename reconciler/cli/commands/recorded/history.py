@@ -1,4 +1,4 @@
-"""``reconciler history``: what was done, when, under which commit, why, and the outcome."""
+"""``reconciler history``: past operations with time, commit, reason and outcome."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class HistoryRequest:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare how far to look back, and the output format."""
+    """Declare the number of entries, and the output format."""
     inputs.add_path(parser)
     parser.add_argument(
         "--limit", type=parse_limit, default=50, metavar="N",
@@ -112,7 +112,7 @@ def rows_of(entries: Sequence[JournalEntry], width: int | None) -> list[tuple[st
 
 
 def _outcome(entry: JournalEntry) -> str:
-    """Return the outcome of an entry; an open request is one that is not executed yet."""
+    """Return the outcome of an entry; an open request is not executed yet."""
     from reconciler.ports.journal import REQUESTED
 
     if entry.outcome is not None:

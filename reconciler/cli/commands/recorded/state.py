@@ -243,10 +243,10 @@ def prune_records(request: PruningRequest) -> int:
 
 
 def _retention(request: PruningRequest) -> timedelta:
-    """Return the span that is kept.
+    """Return how long records are kept.
 
     Raises:
-        UsageError: it is none, too short, or nothing says how long it is.
+        UsageError: it is invalid or too short, or it is not set.
     """
     from datetime import timedelta
 

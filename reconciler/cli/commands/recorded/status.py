@@ -156,7 +156,7 @@ def _newest_plan(recorded: RecordedFleet) -> Plan | None:
 
 
 def _ownership(plan: Plan | None) -> list[dict[str, str]]:
-    """Return what the newest plan found of instances whose owner is in doubt."""
+    """Return the findings of the newest plan on instances without a known owner."""
     from reconciler.engine.ownership import CONTESTED, UNKNOWN
 
     found = plan.diagnostics if plan is not None else ()
@@ -255,7 +255,7 @@ def _request_section(facts: JsonDict) -> str:
 
 
 def _ownership_section(facts: JsonDict) -> str:
-    """Return the instances that keep the fleet from changing."""
+    """Return the instances that prevent changes of the fleet."""
     if not facts["ownership"]:
         return ""
     lines = "".join(f"  {one_line(row['message'])}\n" for row in facts["ownership"])

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 RESOURCES: Final = ("cpu", "memory")
 _PHASES: Final = ("Ready", "Registered", "Launched", "Pending", "Terminating")
 _BAR: Final = 20
-"""Characters of the bar of a node; that of the fleet takes the width that is left."""
+"""Characters of the bar of a node; that of the fleet takes the remaining width."""
 _NARROW_BAR: Final = 8
 _WIDE: Final = 150
-"""Columns from which on a node has bars in full length."""
+"""The minimum number of columns for bars of full length."""
 _ABOVE: Final = 5
 """Lines above the table: the fleet, its bars, an empty line and the header."""
 
@@ -36,7 +36,7 @@ _ABOVE: Final = 5
 class TopRequest:
     """The nodes to show, by NodePool and labels (all must match), and how they are sorted.
 
-    ``lasts`` is whether they are shown until the command is stopped.
+    ``is_live`` is whether they are shown until the command is stopped.
     """
 
     fleet: StateRequest
@@ -58,11 +58,11 @@ class NodeRow:
 
     @property
     def price(self) -> float | None:
-        """USD an hour; None where it is unknown."""
+        """USD an hour; None if it is unknown."""
         return None if self.usage is None else self.usage.price
 
     def share(self, resource: str) -> float:
-        """Return how much of a resource is requested, from 0; 0 where it is unknown."""
+        """Return the requested share of a resource, 0 if it is unknown."""
         return (self.usage.share(resource) or 0.0) if self.usage is not None else 0.0
 
     @property
@@ -85,7 +85,7 @@ _SORTS: Final[Mapping[str, Callable[[NodeRow], object]]] = {
     "pods": lambda row: -row.pods,
     "age": _created_at,
 }
-"""Name of an order → its key; names come in alphabetical order, all else from the most down."""
+"""Name of an order → its key; names are sorted alphabetically, all others in descending order."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -214,7 +214,7 @@ def _share(rows: Sequence[NodeRow], resource: str) -> float:
 
 
 def _render_text(recorded: RecordedFleet, rows: Sequence[NodeRow], request: TopRequest) -> str:
-    """Return the sums of the fleet, and a table of as many nodes as the terminal has room for."""
+    """Return the sums of the fleet, and a table of the nodes that fit on the terminal."""
     from os import terminal_size
     from shutil import get_terminal_size
 
