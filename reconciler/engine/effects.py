@@ -71,7 +71,7 @@ class Effects:
         )
 
     def execute(self, intents: Sequence[Intent], call: Callable[[], object]) -> bool:
-        """Journal ``intents``, make the one call that fulfils them, journal their outcome.
+        """Journal ``intents``, make the one call that fulfils them, and journal their outcome.
 
         Returns whether the call succeeded. A refusal is reported and journalled, and the next pass
         decides again from what it observes. An intent with an unknown outcome stays in doubt.
@@ -82,10 +82,10 @@ class Effects:
         return self.execute_all([(intents, call)])[0]
 
     def execute_all(self, effects: Sequence[Effect], within_s: float | None = None) -> list[bool]:
-        """Journal effects, make their calls at the same time, journal their outcomes.
+        """Journal effects, make their calls at the same time, and journal their outcomes.
 
         Returns which calls succeeded. One that is not answered in time stays in doubt; ``within_s``
-        is the most to wait for them.
+        is how long to wait for them at most.
 
         Raises:
             LeaseLostError: another process acts for the fleet; the outcomes stay in doubt.

@@ -1,8 +1,8 @@
-"""The list of the fleet's instances, which EC2 may take longer for than a pass waits.
+"""The list of the fleet's instances. EC2 may take longer to return it than a pass waits.
 
 A pass begins a list and waits briefly for it. If EC2 is slow, the pass uses the list before, and
 a later pass uses the one that runs. Lists run one after another, so none is older than an earlier
-one. What a list does not show is evidence only from the time at which it was begun.
+one. If a list lacks an instance, that is evidence as of the time at which it was begun.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class InstanceLists:
         return self._last
 
     def _wait_limit(self, now: datetime) -> float | None:
-        """Return how long to wait for a list in seconds, None for as long as it takes."""
+        """Return how many seconds to wait for a list, None to wait until it is complete."""
         last = self._last
         return _WAITS_S if last is not None and now - last.at < _USED_FOR else None
 

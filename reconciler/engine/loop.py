@@ -80,7 +80,7 @@ class Pruning:
 
 PAUSE_MAX: Final = 60.0
 CLOCK_STEP: Final = timedelta(minutes=1)
-"""A clock that goes back by no more than this is being adjusted, and no reason to restart."""
+"""A clock that goes back by no more than this is being adjusted, which is no reason to restart."""
 REPORT_INTERVAL: Final = timedelta(minutes=5)
 """How often a revision that stays invalid is reported."""
 _PACKAGE: Final = "reconciler/"
@@ -101,26 +101,26 @@ class PassIntervals:
 class PassObserver(Protocol):
     """Watches the passes of a daemon, for metrics and health checks. No method raises."""
 
-    def started(self) -> None:
+    def pass_started(self) -> None:
         """A pass starts."""
 
-    def ended(self, world: World, desired: Desired, result: Pass) -> None:
+    def pass_ended(self, world: World, desired: Desired, result: Pass) -> None:
         """The pass has ended."""
 
-    def failed(self, problem: str) -> None:
+    def pass_failed(self, problem: str) -> None:
         """The pass has failed."""
 
 
 class NoObserver:
     """Watches nothing."""
 
-    def started(self) -> None:
+    def pass_started(self) -> None:
         """Do nothing."""
 
-    def ended(self, world: World, desired: Desired, result: Pass) -> None:
+    def pass_ended(self, world: World, desired: Desired, result: Pass) -> None:
         """Do nothing."""
 
-    def failed(self, problem: str) -> None:
+    def pass_failed(self, problem: str) -> None:
         """Do nothing."""
 
 
@@ -234,10 +234,10 @@ def run(
             world.clock.wait(pulse.quiet, is_outdated)
             continue
         try:
-            observer.started()
+            observer.pass_started()
             world.arrivals.acknowledge()
             result = reconcile(world, desired, mandate, recall)
-            observer.ended(world, desired, result)
+            observer.pass_ended(world, desired, result)
             observed(result.seen)
             if recorder is not None:
                 recorder.record_pass(world, result.seen, desired)
@@ -249,7 +249,7 @@ def run(
             failures += 1
             recall = recall if isinstance(error, ReconcilerError) else Recall()
             problem = describe_error(error)
-            observer.failed(problem)
+            observer.pass_failed(problem)
             world.notify(EventKind.FAILED, problem)
             world.clock.wait(_backoff(failures, pulse), stop)
             continue

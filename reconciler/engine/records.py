@@ -149,7 +149,7 @@ class FleetRecords(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
 
     ``commands`` are those in progress and those that started within the day before, which count
     towards daily maxima. ``objects`` are the desired objects as last applied. ``unavailable`` are
-    offerings that EC2 refused. ``memory`` is the memory that nodes turned out to have, by the
+    offerings that EC2 refused. ``memory`` is the memory that nodes actually have, by the
     images of a class and by type. ``launches`` are journalled launches, without parameters, of
     instances that have no NodeClaim. ``findings`` are about invalid objects of the cluster.
     """

@@ -145,7 +145,7 @@ class DeliveryQueue:
     """A queue of notices and the thread that sends them, in order.
 
     A message is tried ``ATTEMPTS`` times with growing pauses, or after the pause that the server
-    asks for. What cannot be delivered is logged, without the URL: it is a secret.
+    asks for. A failed delivery is logged without the URL, which is a secret.
     """
 
     def __init__(self, clock: Clock, environ: Mapping[str, str] | None = None) -> None:

@@ -138,7 +138,7 @@ _FAILURE_TITLES: Final = {
 
 
 def _rollout_notices(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:
-    """Report when nodes of a NodePool begin to be replaced for drift, and when none is left."""
+    """Report when the replacement of drifted nodes of a NodePool begins, and when it has ended."""
     notices: list[Notice] = []
     rollouts = dict(memory.rollouts)
     left = {drifted.node_pool for drifted in facts.plan.drift}
@@ -190,17 +190,17 @@ def _round_to_minutes(span: timedelta) -> timedelta:
 def _unschedulable_notices(
     memory: NoticeMemory, facts: PassFacts
 ) -> tuple[NoticeMemory, list[Notice]]:
-    """Report when pods have been unschedulable for a while, and when none is any more."""
+    """Report when pods have been unschedulable for a while, and when all can be scheduled again."""
     pods = facts.plan.unschedulable
     replace = msgspec.structs.replace
     key = NoticeKind.PODS_UNSCHEDULABLE.value
     if not pods:
         told = {k: at for k, at in memory.told.items() if k != key}
-        calm = replace(memory, unschedulable_since=None, unschedulable_told=False, told=told)
+        cleared = replace(memory, unschedulable_since=None, unschedulable_told=False, told=told)
         if not memory.unschedulable_told:
-            return calm, []
+            return cleared, []
         text = "Every pod can be scheduled again."
-        return calm, [facts.notice(NoticeKind.PODS_SCHEDULABLE, "No unschedulable pods", text)]
+        return cleared, [facts.notice(NoticeKind.PODS_SCHEDULABLE, "No unschedulable pods", text)]
     since = memory.unschedulable_since or facts.at
     memory = replace(memory, unschedulable_since=since)
     last = memory.told.get(key)

@@ -56,7 +56,7 @@ class NoticeObserver:
         """Keep an event for the end of the pass."""
         self._events.append(event)
 
-    def ended(self, world: World, desired: Desired, result: Pass) -> None:
+    def pass_ended(self, world: World, desired: Desired, result: Pass) -> None:
         """Report the result of the pass, and what happened before and in it."""
         self._fleet, self._revision = desired.settings.fleet, desired.revision
         self._webhooks = desired.settings.webhooks
@@ -69,7 +69,7 @@ class NoticeObserver:
             notices += found
         self._deliver_notices(memory, notices)
 
-    def failed(self) -> None:
+    def pass_failed(self) -> None:
         """Report what happened in a pass that failed."""
         self._deliver_notices(*self._notices_of_events())
 

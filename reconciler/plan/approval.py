@@ -295,7 +295,7 @@ def _class_differences(approved: Plan, fresh: Plan) -> list[str]:
 
 
 def _to_builtins(item: PlannedNodeClass | None) -> dict[str, object]:
-    found: JsonDict = {} if item is None else msgspec.to_builtins(item.encodable())
+    found: JsonDict = {} if item is None else msgspec.to_builtins(item.omit_empty())
     return found
 
 
@@ -324,14 +324,14 @@ def _surplus_items(rows: Iterable[tuple[bytes, T]], surplus: Counter[bytes]) -> 
 
 def _comparable_claim(claim: PlannedNodeClaim) -> JsonDict:
     """Return a launch without its name and the time at which its price was read."""
-    plain: JsonDict = msgspec.to_builtins(claim.encodable())
+    plain: JsonDict = msgspec.to_builtins(claim.omit_empty())
     del plain["name"]
     plain["launch"].get("priceSource", {}).pop("at", None)
     return plain
 
 
 def _comparable_command(command: PlannedCommand) -> dict[str, object]:
-    plain: dict[str, object] = msgspec.to_builtins(command.encodable())
+    plain: dict[str, object] = msgspec.to_builtins(command.omit_empty())
     return {key: value for key, value in plain.items() if key not in _MOMENTARY_COMMAND}
 
 
@@ -376,7 +376,7 @@ def _action_keys(plan: Plan) -> list[bytes]:
 def _action_key(
     action: Action, claims: Mapping[str, bytes], commands: Mapping[str, bytes]
 ) -> bytes:
-    plain: JsonDict = msgspec.to_builtins(action.encodable())
+    plain: JsonDict = msgspec.to_builtins(action.omit_empty())
     for generated in ("id", "dependsOn", "command", "nodeClaim"):
         del plain[generated]
     claim = action.node_claim or ""

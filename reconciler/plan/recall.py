@@ -58,7 +58,7 @@ class _Answer:
         names_nodes = self.plan.actions or self.plan.node_claims
         if names_nodes and any(getattr(inputs, n) != getattr(self.inputs, n) for n in _NAMING):
             return False
-        return equal_except_time(inputs, self.inputs)
+        return are_equal_except_time(inputs, self.inputs)
 
     def plan_at(self, inputs: Inputs) -> Plan:
         """Return the plan for ``inputs``, which are equal to these."""
@@ -92,32 +92,36 @@ class Recall:
         return plan
 
 
-def equal_except_time(one: Inputs, other: Inputs) -> bool:
+def are_equal_except_time(inputs: Inputs, other: Inputs) -> bool:
     """Return whether two inputs are equal except for the time.
 
     Serial and digests are not compared: they decide nothing but names.
     """
-    if not _same_catalog(one.catalog, other.catalog) or not _same_memory(one.memory, other.memory):
+    if not _same_catalog(inputs.catalog, other.catalog) or not _same_memory(
+        inputs.memory, other.memory
+    ):
         return False
-    return all(getattr(one, name) == getattr(other, name) for name in _EQUAL)
+    return all(getattr(inputs, name) == getattr(other, name) for name in _EQUAL)
 
 
-def _same_catalog(one: Catalog, other: Catalog) -> bool:
+def _same_catalog(catalog: Catalog, other: Catalog) -> bool:
     """Return whether two catalogs have the same types and the same description."""
-    if one is other:
+    if catalog is other:
         return True
-    facts = [(c.digest, c.source, c.version, c.region, c.notes, c.warnings) for c in (one, other)]
-    return type(one) is type(other) and facts[0] == facts[1]
+    facts = [
+        (c.digest, c.source, c.version, c.region, c.notes, c.warnings) for c in (catalog, other)
+    ]
+    return type(catalog) is type(other) and facts[0] == facts[1]
 
 
-def _same_memory(one: Discoveries, other: Discoveries) -> bool:
+def _same_memory(memory: Discoveries, other: Discoveries) -> bool:
     """Return whether the same amounts are recorded for the same types, confirmed no earlier."""
-    if one == other:
+    if memory == other:
         return True
-    if _amounts(one) != _amounts(other):
+    if _amounts(memory) != _amounts(other):
         return False
     return all(
-        m.seen_at >= other[key][n].seen_at for key, row in one.items() for n, m in row.items()
+        m.seen_at >= other[key][n].seen_at for key, row in memory.items() for n, m in row.items()
     )
 
 

@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeVar
 from reconciler.model.errors import LeaseLostError, ReconcilerError, TransientCloudError
 
 SHORT_WAIT_S: Final = 0.5
-"""How long a pass waits for calls on whose answers nothing depends that it decides."""
+"""How long a pass waits for calls whose answers do not affect its decisions."""
 
 Call = Callable[[], object]
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class Calls(Protocol):
     ) -> Mapping[str, Answer]:
         """Make short calls; one without an answer in time has an ``UnansweredError``.
 
-        ``within_s`` is the most to wait for calls that may as well be answered later.
+        ``within_s`` is how long to wait at most for calls that can also be answered later.
 
         Raises:
             LeaseLostError: another process acts for the fleet.
@@ -59,8 +59,8 @@ class Calls(Protocol):
     def read(self, name: str, call: Callable[[], T], within_s: float | None) -> T | None:
         """Return what a call returns, or None if it has not ended within that time.
 
-        The call goes on then, and the next one of that name returns what it returned. None as the
-        time waits for it. If such an earlier call has failed, it is made again.
+        In that case the call continues, and the next ``read`` of that name returns its result. With
+        None as the time, the result is waited for. An earlier call that failed is made again.
 
         Raises:
             ReconcilerError: the call failed.

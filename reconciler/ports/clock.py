@@ -14,4 +14,4 @@ class Clock(Protocol):
         """Return the present time, always in UTC and timezone-aware."""
 
     def wait(self, seconds: float, until: Callable[[], bool]) -> None:
-        """Return after ``seconds``, or as soon as ``until`` says so."""
+        """Return after ``seconds``, or as soon as ``until`` returns True."""

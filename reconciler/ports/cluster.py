@@ -40,7 +40,7 @@ class Announcer(Protocol):
 
 
 USAGE_RECORD: Final = "usage"
-"""The name of the record on the shelf of a fleet."""
+"""The name under which the usage of a fleet is stored."""
 
 
 class NodeUsage(msgspec.Struct, frozen=True, rename="camel"):
@@ -106,7 +106,7 @@ class Cluster(Protocol):
         """Take the next step of a drain, and return how many pods are still there.
 
         Evictions respect PodDisruptionBudgets; after ``deadline`` pods are deleted. None means
-        that a step is still under way. 0 is returned only if no pod can have come since.
+        that a step is still under way. 0 is returned only if no pod can have been bound since.
         """
 
     def delete_node(self, node: str) -> None:

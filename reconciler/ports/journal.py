@@ -85,7 +85,7 @@ class Journal(Protocol):
         """Append the outcomes of intents, all or none."""
 
     def find_entries(self, intents: Collection[str]) -> Mapping[str, JournalEntry]:
-        """Return the entries of intents by their ids, without those that there are none of."""
+        """Return the entries of intents by id; ids without an entry are omitted."""
 
     def in_doubt(self) -> Sequence[JournalEntry]:
         """Return the intents without an outcome, oldest first."""

@@ -10,7 +10,7 @@ from reconciler.model.errors import UnreadableError
 
 
 class TooMuchDataError(UnreadableError):
-    """An answer is more than the server computes or we read; a shorter range may do."""
+    """An answer is more than the server computes or we read; a shorter range may work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,6 @@ class Metrics(Protocol):
         """Return the vector that an expression has at a time, in seconds since 1970.
 
         Raises:
-            TooMuchDataError: there is too much of it for one answer.
+            TooMuchDataError: the result is too large for one answer.
             UnreadableError: there is no answer, or it cannot be read.
         """

@@ -192,7 +192,7 @@ class Lease(Protocol):
 
 
 class PodClass(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What decisions read of pods that are alike; the ``spec`` names no node.
+    """What decisions read from pods that are alike; the ``spec`` names no node.
 
     ``owner`` is their controller, None if they have none.
     """

@@ -116,7 +116,9 @@ class Dashboard:
         """A number that grows with every change."""
         return self._serial
 
-    def passed(self, desired: Desired, result: Pass, commits: tuple[CommitView, ...] = ()) -> None:
+    def show_pass(
+        self, desired: Desired, result: Pass, commits: tuple[CommitView, ...] = ()
+    ) -> None:
         """Show a pass, and the commits under which the fleet was changed."""
         with self._lock:
             self.fleet = desired.settings.fleet

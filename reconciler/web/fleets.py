@@ -100,7 +100,7 @@ class WatchedFleets:
         return generate_latest(self.registry)
 
     def alive(self) -> ProbeResult:
-        """Return whether all fleets go round their loops."""
+        """Return whether the loops of all fleets are running."""
         return self._probe_all(DaemonHealth.alive)
 
     def ready(self) -> ProbeResult:

@@ -1,4 +1,4 @@
-"""The state that the last pass of a daemon left, as gauges."""
+"""The state of a fleet after the last pass of a daemon, as gauges."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def claim_label(claim: NodeClaim, name: str) -> str:
 
 
 class LastPass(Collector):
-    """The state that the last pass left, as gauges; nothing before the first pass."""
+    """The state after the last pass, as gauges; nothing before the first pass."""
 
     def __init__(self) -> None:
         self._families: tuple[GaugeMetricFamily, ...] = ()

@@ -29,7 +29,8 @@ class ProbeResult(NamedTuple):
 class DaemonHealth:
     """The heartbeats of a daemon, by a monotonic clock.
 
-    ``beat`` is called between passes and while the daemon waits, ``passed`` after each pass.
+    ``record_heartbeat`` is called between passes and while the daemon waits, ``record_pass``
+    after each pass.
     """
 
     ready_for_s: float = READY_FOR_S
@@ -44,21 +45,21 @@ class DaemonHealth:
         """Count from the start of the process."""
         self._beat_at = self.monotonic()
 
-    def beat(self) -> None:
+    def record_heartbeat(self) -> None:
         """Record that the daemon is alive."""
         self._beat_at = self.monotonic()
 
-    def passed(self) -> None:
+    def record_pass(self) -> None:
         """Record that a pass has ended."""
         self._passed_at, self._failure, self._is_standby = self.monotonic(), "", False
-        self.beat()
+        self.record_heartbeat()
 
-    def failed(self, why: str) -> None:
+    def record_failure(self, why: str) -> None:
         """Record that a pass has failed."""
         self._failure, self._is_standby = why, False
-        self.beat()
+        self.record_heartbeat()
 
-    def standby(self) -> None:
+    def record_standby(self) -> None:
         """Record that another process acts, and that this one waits."""
         self._is_standby, self._passed_at = True, None
 
@@ -95,10 +96,10 @@ class DaemonHealth:
 
 
 def with_heartbeat(stop: Callable[[], bool], health: DaemonHealth) -> Callable[[], bool]:
-    """Return ``stop`` in a form that also notes that the daemon is alive."""
+    """Return ``stop``, extended to record a heartbeat with each call."""
 
-    def beat_and_ask() -> bool:
-        health.beat()
+    def record_and_ask() -> bool:
+        health.record_heartbeat()
         return stop()
 
-    return beat_and_ask
+    return record_and_ask

@@ -81,20 +81,20 @@ class FleetMetrics:
         with self._lock:
             return list(self.registry.collect())
 
-    def passed(self, world: World, desired: Desired, result: Pass, seconds: float) -> None:
+    def record_pass(self, world: World, desired: Desired, result: Pass, seconds: float) -> None:
         """Record a pass that ended after ``seconds``."""
         in_doubt = len(world.journal.in_doubt())
         with self._lock:
-            self._counters.passed(result, seconds)
+            self._counters.record_pass(result, seconds)
             self._count_claims({claim.name: claim for claim in result.seen.claims})
             self._last.show(desired, result, in_doubt, time.time())
 
-    def started(self) -> None:
+    def record_start(self) -> None:
         """Record that a pass starts, which only the holder of the lease does."""
         with self._lock:
             self._counters.lease.set(1)
 
-    def failed(self) -> None:
+    def record_failure(self) -> None:
         """Record a pass that failed."""
         with self._lock:
             self._counters.passes.labels("failed").inc()
@@ -209,7 +209,7 @@ class _Counters:
             registry=registry,
         )
 
-    def passed(self, result: Pass, seconds: float) -> None:
+    def record_pass(self, result: Pass, seconds: float) -> None:
         self.passes.labels("succeeded").inc()
         self.pass_duration.observe(seconds)
         pools = {claim.name: claim for claim in result.seen.claims}

@@ -25,23 +25,23 @@ class WebObserver:
         self._dashboard = dashboard
         self._started = time.perf_counter()
 
-    def started(self) -> None:
+    def pass_started(self) -> None:
         """Record when the pass starts."""
         self._started = time.perf_counter()
-        self._metrics.started()
+        self._metrics.record_start()
 
-    def ended(self, world: World, desired: Desired, result: Pass) -> None:
+    def pass_ended(self, world: World, desired: Desired, result: Pass) -> None:
         """Show what the pass observed and decided."""
-        self._metrics.passed(world, desired, result, time.perf_counter() - self._started)
-        self._health.passed()
+        self._metrics.record_pass(world, desired, result, time.perf_counter() - self._started)
+        self._health.record_pass()
         if self._dashboard is not None:
             entries = world.journal.entries(limit=ENTRIES_MAX)
-            self._dashboard.passed(desired, result, commit_views(entries, result.seen.at))
+            self._dashboard.show_pass(desired, result, commit_views(entries, result.seen.at))
 
-    def failed(self, problem: str) -> None:
+    def pass_failed(self, problem: str) -> None:
         """Count the failure; the metrics keep showing the last pass that succeeded."""
-        self._metrics.failed()
-        self._health.failed(problem)
+        self._metrics.record_failure()
+        self._health.record_failure(problem)
 
 
 class WebNotifier:
@@ -65,5 +65,5 @@ class WebNotifier:
         if self._dashboard is not None:
             self._dashboard.record_event(progress)
         if progress.kind is EventKind.STANDBY:
-            self._health.standby()
+            self._health.record_standby()
         self._then.notify(progress)

@@ -38,7 +38,7 @@ _PERIODS_MAX: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class PeriodView:
-    """A time in which a NodePool may lose ``allowed`` of its nodes at a time."""
+    """A period in which ``allowed`` nodes of a NodePool can be disrupted at a time."""
 
     began: datetime
     ended: datetime
@@ -58,7 +58,7 @@ class CalendarRow:
 
     @property
     def closed(self) -> timedelta:
-        """How long no node may go."""
+        """How long no node can be disrupted."""
         return sum((p.ended - p.began for p in self.periods if not p.allowed), timedelta())
 
 
@@ -93,10 +93,10 @@ def _periods(
     pool: NodePool, reason: DisruptionReason, total: int, settings: Settings, now: datetime
 ) -> Iterator[PeriodView]:
     budgets = (*settings.fleet_budgets, *pool.spec.disruption.budgets)
-    mine = [budget for budget in budgets if budget.applies_to(reason)]
+    own = [budget for budget in budgets if budget.applies_to(reason)]
     moments = [now]
     while len(moments) < _PERIODS_MAX:
-        changes = (next_change_of(mine, moments[-1]), *policy_changes(settings, moments[-1]))
+        changes = (next_change_of(own, moments[-1]), *policy_changes(settings, moments[-1]))
         following = min((at for at in changes if at is not None and at > moments[-1]), default=None)
         if following is None or following >= now + AHEAD:
             moments.append(now + AHEAD)
@@ -136,7 +136,7 @@ _SHOWN: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class CommandView:
-    """The operations of one command, or those of one plan that serve no command.
+    """The operations of one command, or those of one plan that belong to no command.
 
     ``start`` and ``length`` place it on the timeline of its commit. ``outcome`` is
     "succeeded", "failed" (an operation of it failed) or "in progress".
@@ -227,7 +227,7 @@ def _command_view(
 
 
 def _end_time(entries: Iterable[JournalEntry]) -> datetime | None:
-    """Return when the last outcome was known, None while one is not."""
+    """Return when the last outcome became known, None while any is unknown."""
     ends = [entry.finished_at for entry in entries]
     known = [end for end in ends if end is not None]
     return max(known) if len(known) == len(ends) else None
@@ -379,17 +379,17 @@ def _pool_views(
     by_pool: dict[str, list[PoolBudget]] = {}
     for budget in budgets:
         by_pool.setdefault(budget.node_pool, []).append(budget)
-    for name, mine in owned.items():
-        states = [node.state for node in mine]
+    for name, own in owned.items():
+        states = [node.state for node in own]
         yield PoolView(
             name=name,
-            nodes=len(mine),
+            nodes=len(own),
             ready=states.count("ready"),
             starting=states.count("starting"),
             terminating=states.count("terminating"),
             per_hour=costs[name].before if name in costs else 0.0,
-            cpu=_mean(node.cpu for node in mine),
-            memory=_mean(node.memory for node in mine),
+            cpu=_mean(node.cpu for node in own),
+            memory=_mean(node.memory for node in own),
             budgets=tuple(by_pool.get(name, ())),
         )
 

@@ -34,7 +34,7 @@ def fleets() -> WatchedFleets:
         health = DaemonHealth()
         fleet = fleets.add(name, health)
         if name == "failing":
-            health.failed("EC2 does not answer: " + "a-long-word-of-an-error" * 8)
+            health.record_failure("EC2 does not answer: " + "a-long-word-of-an-error" * 8)
         if name in NAMES[:2]:
             engine = three_nodes().engine()
             dashboard, metrics = fleet.dashboard, fleet.metrics

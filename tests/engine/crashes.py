@@ -60,7 +60,7 @@ class Points:
     def wrap(self, world: World) -> World:
         """Observe every interaction of a process of this world."""
         world.around = lambda port, name: _Watched(port, name, self) if name in WRITES else port
-        handle = world.cloud.handle
+        handle = world.cloud.respond
 
         def watched(request: Request) -> Response:
             self.pass_by(f"before ec2.{request.operation}")
@@ -69,7 +69,7 @@ class Points:
             finally:
                 self.pass_by(f"after ec2.{request.operation}")
 
-        world.cloud.handle = watched  # type: ignore[method-assign]
+        world.cloud.respond = watched  # type: ignore[method-assign]
         return world
 
 

@@ -84,8 +84,8 @@ def wire(
     world: World, change: Callable[[Request, Callable[[Request], Response]], Response]
 ) -> None:
     """Insert a wrapper between boto3 and EC2."""
-    handle = world.cloud.handle
-    world.cloud.handle = lambda request: change(request, handle)  # type: ignore[method-assign]
+    handle = world.cloud.respond
+    world.cloud.respond = lambda request: change(request, handle)  # type: ignore[method-assign]
 
 
 def lists_late(world: World, seconds: float) -> None:

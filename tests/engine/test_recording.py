@@ -69,17 +69,17 @@ class Watching:
 
     seen: dict[datetime, frozenset[str]] = field(default_factory=dict)
 
-    def started(self) -> None:
+    def pass_started(self) -> None:
         """Do nothing."""
 
-    def ended(self, world: Ports, desired: Desired, result: Pass) -> None:
+    def pass_ended(self, world: Ports, desired: Desired, result: Pass) -> None:
         del world, desired
         pods = result.seen.snapshot.pods
         self.seen[result.seen.at] = frozenset(
             p.key for p in pods if not p.is_daemon and (p.spec.node_name or p.is_provisionable)
         )
 
-    def failed(self, problem: str) -> None:
+    def pass_failed(self, problem: str) -> None:
         raise AssertionError(problem)
 
 

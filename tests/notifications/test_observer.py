@@ -45,7 +45,7 @@ def test_an_event_is_announced_once_even_across_a_restart() -> None:
     for _ in range(2):
         watching = observer(sent, shelf, HOOK)
         NoticeNotifier(sent, watching).notify(HALT)
-        watching.failed()
+        watching.pass_failed()
     assert sent.notices == [("HOOK_URL", NoticeKind.ROLLOUT_HALTED)]
 
 
@@ -54,7 +54,7 @@ def test_a_webhook_receives_only_its_selected_events() -> None:
     only_savings = Webhook("OTHER_URL", events=(NoticeKind.WEEKLY_SAVINGS,))
     watching = observer(sent, MemoryShelf(), only_savings, HOOK)
     watching.record_event(HALT)
-    watching.failed()
+    watching.pass_failed()
     assert [url for url, _ in sent.notices] == ["HOOK_URL"]
 
 
@@ -65,7 +65,7 @@ def test_a_process_without_the_lease_announces_nothing() -> None:
     sent = Sent()
     watching = observer(sent, SimpleNamespace(read=lambda _: None, write=write), HOOK)
     watching.record_event(HALT)
-    watching.failed()
+    watching.pass_failed()
     assert sent.notices == []
 
 
@@ -74,7 +74,7 @@ def test_stored_notices_of_another_release_are_discarded() -> None:
     shelf.write("notices", b'{"told": 7}')
     watching = observer(sent, shelf, HOOK)
     watching.record_event(HALT)
-    watching.failed()
+    watching.pass_failed()
     assert len(sent.notices) == 1
 
 

@@ -65,17 +65,17 @@ def client(fleets: WatchedFleets, *, is_open: bool = True) -> Iterator[Browser]:
 
 def test_probes_name_the_fleet_that_fails() -> None:
     fleets, healths, elapsing = two_fleets()
-    healths["web"].passed()
-    healths["shop"].failed("EC2 does not answer")
+    healths["web"].record_pass()
+    healths["shop"].record_failure("EC2 does not answer")
     with client(fleets) as site:
         assert site.get("/readyz") == (
             503,
             "fleet shop: no pass has ended yet; last failure: EC2 does not answer\n",
         )
-        healths["shop"].passed()
+        healths["shop"].record_pass()
         assert site.status("/readyz") == 200
         elapsing.now += 700
-        healths["web"].beat()
+        healths["web"].record_heartbeat()
         status, text = site.get("/healthz")
         assert status == 503
         assert text == "fleet shop: no heartbeat for 700 s (limit 600 s)\n"
@@ -93,7 +93,7 @@ def test_a_process_is_not_ready_before_its_fleets_are_known() -> None:
 
 def test_metrics_have_one_family_whose_samples_name_their_fleet() -> None:
     fleets, _, _ = two_fleets()
-    fleets.fleets()["web"].metrics.started()
+    fleets.fleets()["web"].metrics.record_start()
     fleets.calls.record_call("ec2", "CreateFleet", "ok", 0.1)
     fleets.fleets()["shop"].metrics.record_call("ec2", "CreateFleet", "ok", 0.1)
     with client(fleets) as site:
@@ -108,14 +108,14 @@ def test_metrics_have_one_family_whose_samples_name_their_fleet() -> None:
 
 def test_the_list_counts_the_fleets_that_are_not_ready() -> None:
     fleets, healths, _ = two_fleets()
-    healths["web"].passed()
-    healths["shop"].failed("EC2 does not answer")
+    healths["web"].record_pass()
+    healths["shop"].record_failure("EC2 does not answer")
     with client(fleets) as site:
         page = site.text("/")
         assert "Not ready: 1 of 2 fleets" in page
         assert page.count("EC2 does not answer") == 1
         assert "2 fleets in this process: 0 nodes, $0" in page
-        healths["shop"].passed()
+        healths["shop"].record_pass()
         assert "Ready: 2 fleets" in site.text("/")
 
 

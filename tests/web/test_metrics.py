@@ -28,9 +28,9 @@ class Counted(WebObserver):
 
     count = 0
 
-    def started(self) -> None:
+    def pass_started(self) -> None:
         self.count += 1
-        super().started()
+        super().pass_started()
 
 
 class Daemon:

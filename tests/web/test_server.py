@@ -68,9 +68,9 @@ def test_a_daemon_is_ready_once_a_pass_has_ended(
     url: str, health: DaemonHealth, time: Time
 ) -> None:
     assert get(f"{url}/readyz") == (503, "no pass has ended yet\n")
-    health.failed("throttled")
+    health.record_failure("throttled")
     assert get(f"{url}/readyz") == (503, "no pass has ended yet; last failure: throttled\n")
-    health.passed()
+    health.record_pass()
     time.now += 7
     assert get(f"{url}/readyz") == (200, "last pass ended 7 s ago\n")
 
@@ -78,11 +78,11 @@ def test_a_daemon_is_ready_once_a_pass_has_ended(
 def test_a_daemon_whose_passes_no_longer_end_is_not_ready(
     url: str, health: DaemonHealth, time: Time
 ) -> None:
-    health.passed()
+    health.record_pass()
     for _ in range(11):
         time.now += 30
-        health.beat()
-    health.failed("throttled")
+        health.record_heartbeat()
+    health.record_failure("throttled")
     expected = "no pass has ended for 330 s (limit 300 s); last failure: throttled\n"
     assert get(f"{url}/readyz") == (503, expected)
     assert get(f"{url}/healthz") == (200, "last heartbeat 0 s ago\n")
@@ -91,14 +91,14 @@ def test_a_daemon_whose_passes_no_longer_end_is_not_ready(
 def test_a_daemon_that_hangs_is_neither_alive_nor_ready(
     url: str, health: DaemonHealth, time: Time
 ) -> None:
-    health.passed()
+    health.record_pass()
     time.now += 601
     assert get(f"{url}/healthz") == (503, "no heartbeat for 601 s (limit 600 s)\n")
     assert get(f"{url}/readyz")[0] == 503
 
 
 def test_a_standby_is_ready(url: str, health: DaemonHealth) -> None:
-    health.standby()
+    health.record_standby()
     assert get(f"{url}/readyz") == (200, "standby: another process holds the lease\n")
 
 

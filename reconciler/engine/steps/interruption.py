@@ -233,7 +233,7 @@ def _claims_by_instance(seen: Observation) -> Mapping[str, NodeClaim]:
 
 
 def _mark_interrupted(claim: NodeClaim, event: Interruption) -> NodeClaim | None:
-    """Return the claim with its mark, None where it has one that is as urgent."""
+    """Return the claim with its mark, None if it already has one that is as urgent."""
     known = claim.condition(INTERRUPTED)
     if known is not None and known.reason in _URGENCY:
         before = _URGENCY.index(InterruptionKind(known.reason))

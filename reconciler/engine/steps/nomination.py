@@ -126,11 +126,11 @@ def claims_awaiting_pods(snapshot: Snapshot, commands: Iterable[RunningCommand])
 
 def nomination_expiries(snapshot: Snapshot, now: datetime) -> Iterator[datetime]:
     """Yield the times at which nominations of unbound pods end."""
-    held = set(nominations(snapshot, now).values())
-    names = {n.spec.provider_id: n.name for n in snapshot.nodes} if held else {}
+    node_names = set(nominations(snapshot, now).values())
+    names = {n.spec.provider_id: n.name for n in snapshot.nodes} if node_names else {}
     for claim in snapshot.node_claims:
         ready = claim.condition(INITIALIZED)
-        if names.get(claim.status.provider_id) not in held or not claim.is_true(INITIALIZED):
+        if names.get(claim.status.provider_id) not in node_names or not claim.is_true(INITIALIZED):
             continue
         if ready is not None and ready.last_transition_time is not None:
             yield ready.last_transition_time + WINDOW

@@ -93,7 +93,7 @@ def disclose(value: object, path: Sequence[str] = ()) -> Any:
     above = path[-2] if len(path) > 1 else ""
     if key == _USER_DATA:
         return hash_user_data(str(value))
-    if key in _HIDDEN or (above == "annotations" and not _is_open(key)):
+    if key in _HIDDEN or (above == "annotations" and not _is_disclosed(key)):
         return redact(value)
     if isinstance(value, Mapping):
         return {name: disclose(item, (*path, str(name))) for name, item in value.items()}
@@ -104,7 +104,7 @@ def disclose(value: object, path: Sequence[str] = ()) -> Any:
     return value
 
 
-def _is_open(annotation: str) -> bool:
+def _is_disclosed(annotation: str) -> bool:
     domain = annotation.partition("/")[0]
     known = any(domain == name or domain.endswith(f".{name}") for name in _OPEN_DOMAINS)
     return known and annotation != _LAST_APPLIED

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from reconciler.desired.objects import (
+    buffer_templates,
     capacity_buffers,
     node_claims,
     node_classes,
     node_overlays,
     node_pools,
-    templates,
 )
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.capacitybuffer import CapacityBuffer
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 def with_default_spread(cluster: ClusterState, inputs: Inputs) -> ClusterState:
     """Return the cluster with the configured default spread on pods without one."""
     every = [*cluster.pods, *(pod for node in cluster.nodes for pod in node.pods)]
-    _, in_git = templates(inputs.fleet, frozenset(_owners(every)))
+    _, in_git = buffer_templates(inputs.fleet, frozenset(_owners(every)))
     scalables = {**in_git, **cluster.scalables}
     selectors: dict[Owner, LabelSelector] = {
         owner: item.spec.selector
@@ -102,7 +102,7 @@ def _templates(inputs: Inputs, buffers: Iterable[CapacityBuffer]) -> BufferTempl
             references.add(("PodTemplate", f"{buffer.namespace}/{spec.pod_template_ref.name}"))
         elif spec.scalable_ref is not None:
             references.add((spec.scalable_ref.kind, f"{buffer.namespace}/{spec.scalable_ref.name}"))
-    stored, scalables = templates(inputs.fleet, references)
+    stored, scalables = buffer_templates(inputs.fleet, references)
     cluster = inputs.cluster
     return BufferTemplates({**stored, **cluster.pod_templates}, {**scalables, **cluster.scalables})
 
@@ -298,9 +298,9 @@ def _classes(inputs: Inputs) -> dict[str, EC2NodeClass]:
     lock = inputs.fleet.lock_for(inputs.settings.region)
     if lock is None:
         return classes
-    from reconciler.desired.lock import pinned
+    from reconciler.desired.lock import with_locked_resources
 
-    return {name: pinned(c, lock.entry(name)) for name, c in classes.items()}
+    return {name: with_locked_resources(c, lock.entry(name)) for name, c in classes.items()}
 
 
 def _planned_lock(inputs: Inputs) -> PlannedLock | None:

@@ -31,7 +31,7 @@ class Axis:
     """The wall clock from ``begin`` to ``end`` on the width of a picture, in UTC.
 
     ``left`` is the space for labels, whose baseline is ``drop`` below the picture. There are at
-    most ``ticks_max`` ticks and one.
+    most ``ticks_max`` + 1 ticks.
     """
 
     begin: datetime

@@ -151,8 +151,8 @@ def _unschedulable_line(plan: Plan) -> list[str]:
     if not pods:
         return []
     when = " now" if plan.at_rest is not None and not plan.at_rest.unschedulable else ""
-    said = _truncate(without_backticks(format_pods(pods)), _PODS_WIDTH)
-    return [f"{format_count(len(pods), 'pod')} cannot be scheduled{when}: {said}."]
+    pod_text = _truncate(without_backticks(format_pods(pods)), _PODS_WIDTH)
+    return [f"{format_count(len(pods), 'pod')} cannot be scheduled{when}: {pod_text}."]
 
 
 def _change_lines(plan: Plan) -> list[str]:
@@ -270,16 +270,16 @@ def _action_line(plan: Plan) -> str:
 
 def _bound_line(plan: Plan) -> list[str]:
     """Return how far the new nodes are above their theoretical minimum cost, and why."""
-    bound, gap, held = plan.cost.lower_bound, plan.cost.bound_gap, plan.cost.bound_held_by
+    bound, gap, cause = plan.cost.lower_bound, plan.cost.bound_gap, plan.cost.bound_held_by
     if bound is None or gap is None:
         return []
     if format_hourly(bound * (1 + gap)) == format_hourly(bound):
         return ["This is already the cheapest possible set of nodes."]
-    if gap >= _GAP_EXPLAINED_MIN and held in _GAP_REASONS:
-        return [f"{gap:.0%} above the theoretical minimum{_GAP_REASONS[held]}."]
+    if gap >= _GAP_EXPLAINED_MIN and cause in _GAP_REASONS:
+        return [f"{gap:.0%} above the theoretical minimum{_GAP_REASONS[cause]}."]
     much = f"{1 + gap:.1f}×" if gap >= 1 else f"{gap:.0%} more"
     advice = ""
-    if gap >= _GAP_EXPLAINED_MIN and held == "Packing":
+    if gap >= _GAP_EXPLAINED_MIN and cause == "Packing":
         advice = " Try `--set packing=cheapest`."
     least = f"Theoretical minimum for these pods: {format_dollars(bound)}/hour."
     return [f"{least} This plan costs {much}.{advice}"]

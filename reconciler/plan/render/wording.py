@@ -196,17 +196,17 @@ def format_price_source(source: PriceSource, now: datetime | None = None) -> str
     With ``now``, the age replaces the date: ``spot price history, 3 h old``.
     """
     basis = source.basis
-    said = _PRICES.get(source.source, source.source)
+    text = _PRICES.get(source.source, source.source)
     if source.note:
-        said += f" ({source.note})"
+        text += f" ({source.note})"
     if basis:
-        said += f" on {_PRICES.get(basis, basis)}"
+        text += f" on {_PRICES.get(basis, basis)}"
     if source.at is None:
-        return said
+        return text
     return (
-        f"{said} of {source.at.astimezone(UTC):%Y-%m-%d}"
+        f"{text} of {source.at.astimezone(UTC):%Y-%m-%d}"
         if now is None
-        else f"{said}, {format_age(source.at, now)}"
+        else f"{text}, {format_age(source.at, now)}"
     )
 
 
@@ -376,11 +376,11 @@ def note_texts(findings: Iterable[PlanFinding]) -> list[NoteText]:
         places = alike.setdefault((f.severity, f.code, f.path, f.message, f.hint), [])
         if place:
             places.append(place)
-    said = [
+    notes = [
         NoteText(severity, code, _format_finding(places, path, message, hint))
         for (severity, code, path, message, hint), places in alike.items()
     ]
-    return sorted(said, key=lambda finding: _SEVERITIES.index(finding.severity))
+    return sorted(notes, key=lambda finding: _SEVERITIES.index(finding.severity))
 
 
 def _format_finding(places: list[str], path: str | None, message: str, hint: str | None) -> str:

@@ -73,18 +73,18 @@ def record_disruptions(
     """
     pools = {n.claim.name: n.node_pool for n in cluster.nodes if n.claim is not None}
     rollouts = {rollout.node_pool: rollout for rollout in history.rollouts}
-    taken = [row for row in history.taken if now - row.at < DAY]
+    recent = [row for row in history.taken if now - row.at < DAY]
     for command in commands:
         if command.is_forceful:
             continue
         counts = Counter(pools.get(name, "") for name in command.node_claims)
         for pool, nodes in sorted(counts.items()):
-            taken.append(Taken(now, pool, nodes))
+            recent.append(Taken(now, pool, nodes))
             if command.reason in WAVE_REASONS and settings.pool(pool).wave_size:
                 known = rollouts.get(pool) or Rollout(pool)
                 rollouts[pool] = _add_to_wave(known, command, nodes, cluster, settings, now, done)
     ordered = tuple(rollouts[pool] for pool in sorted(rollouts))
-    return replace(history, taken=tuple(taken), rollouts=ordered)
+    return replace(history, taken=tuple(recent), rollouts=ordered)
 
 
 def _add_to_wave(

@@ -264,30 +264,32 @@ _SIMULATED_PODS_MAX: Final = 2_000
 """Up to this size, simulating a change takes about as long as continuing three hundred nodes."""
 
 
-def compare_with_base(inputs: Inputs, base: Inputs, most: int | None = None) -> tuple[AtRest, Cost]:
+def compare_with_base(
+    inputs: Inputs, base: Inputs, work_max: int | None = None
+) -> tuple[AtRest, Cost]:
     """Return the cost of the change from ``base`` to ``inputs``, and that after the base's plan.
 
-    The change of a small fleet is simulated if possible. ``most`` is the work limit otherwise. In
+    The change of a small fleet is simulated if possible. ``work_max`` is the work limit otherwise. In
     two regions, new nodes for all pods are compared.
     """
     if base.settings.region != inputs.settings.region:
-        return _compare_new_fleets(inputs, base, most), _cost_of_first_plan(base)
+        return _compare_new_fleets(inputs, base, work_max), _cost_of_first_plan(base)
     simulation = inputs.simulation
     if simulation is not None and _is_small(base) and _is_small(inputs):
         found = simulation(has_effect=not _has_same_plans(base, inputs))
         if found is not None:
             return found, _cost_of_first_plan(base)
-    return _continue_both(inputs, base, most)
+    return _continue_both(inputs, base, work_max)
 
 
-def _compare_new_fleets(inputs: Inputs, base: Inputs, most: int | None) -> AtRest:
+def _compare_new_fleets(inputs: Inputs, base: Inputs, work_max: int | None) -> AtRest:
     """Return the difference of two fleets that launch nodes for all pods."""
-    work = (most or _WORK) // 2
-    one, other = (
+    work = (work_max or _WORK) // 2
+    base_side, head_side = (
         replace(side, cluster=without_nodes(side.cluster)[0], against=None, region_before="")
         for side in (base, inputs)
     )
-    change, _ = RestedBase(one, work, anew=True).compare_change(other)
+    change, _ = RestedBase(base_side, work, anew=True).compare_change(head_side)
     return change
 
 
@@ -304,9 +306,9 @@ def _cost_of_first_plan(base: Inputs) -> Cost:
     return rest.first
 
 
-def _continue_both(inputs: Inputs, base: Inputs, most: int | None) -> tuple[AtRest, Cost]:
-    most = most or _WORK
-    work = Work(most // 2)
+def _continue_both(inputs: Inputs, base: Inputs, work_max: int | None) -> tuple[AtRest, Cost]:
+    work_max = work_max or _WORK
+    work = Work(work_max // 2)
     world = RestingFleet(base.cluster, instances=base.instances)
     before = continue_fleet(base, world, base.now, base.history or History(), work)
     assert before.first is not None, "one answer is always asked for"
@@ -315,7 +317,7 @@ def _continue_both(inputs: Inputs, base: Inputs, most: int | None) -> tuple[AtRe
         return _difference(before, _unchanged_result(before)), first
     if not before.ended:
         return _difference(
-            before, _continue_under_head(before, inputs, base, work.increased_by(most // 2))
+            before, _continue_under_head(before, inputs, base, work.increased_by(work_max // 2))
         ), first
     if (
         _has_same_plans(base, inputs, ignore_budgets=True)
@@ -323,26 +325,28 @@ def _continue_both(inputs: Inputs, base: Inputs, most: int | None) -> tuple[AtRe
         and _allows_disruption(inputs)
     ):
         return _difference(before, _unchanged_result(before)), first
-    work = Work(most // 4)
+    work = Work(work_max // 4)
     further = continue_fleet(base, before.world, before.at, before.history, work)
     if not further.ended:
         return _difference(
-            further, _continue_under_head(further, inputs, base, work.increased_by(most // 4))
+            further, _continue_under_head(further, inputs, base, work.increased_by(work_max // 4))
         ), first
     # both continue from the same fleet and work: what remains to be done counts on both
-    return _difference(further, _continue_under_head(before, inputs, base, Work(most // 4))), first
+    return _difference(
+        further, _continue_under_head(before, inputs, base, Work(work_max // 4))
+    ), first
 
 
 class RestedBase:
     """A base at rest, with which many changes are compared: it is brought to rest once.
 
-    ``most`` is the work limit of each side, in evaluated nodes, by default the stated one. If
+    ``work_max`` is the work limit of each side, in evaluated nodes, by default the stated one. If
     fleets of new nodes are compared, both sides start from the cluster of the base, as if all nodes
     had been replaced; otherwise a change starts from the base at rest.
     """
 
-    def __init__(self, base: Inputs, most: int | None = None, *, anew: bool = False) -> None:
-        self._most = most or _WORK // 2
+    def __init__(self, base: Inputs, work_max: int | None = None, *, anew: bool = False) -> None:
+        self._work_max = work_max or _WORK // 2
         self._anew = anew
         self._base = base
         self._from = self._continue_anew(base)
@@ -350,8 +354,10 @@ class RestedBase:
         self.first: Cost = self._from.first
         self.rest = self._from
         if self._from.ended and not anew:  # with the same work, as in ``compare_with_base``
-            one = self._from
-            self.rest = continue_fleet(base, one.world, one.at, one.history, Work(self._most))
+            start = self._from
+            self.rest = continue_fleet(
+                base, start.world, start.at, start.history, Work(self._work_max)
+            )
 
     def compare_change(self, inputs: Inputs) -> tuple[AtRest, RestResult]:
         """Return the cost of the change to ``inputs``, and the fleet at rest under it."""
@@ -360,7 +366,7 @@ class RestedBase:
         elif self._anew:
             after = self._continue_anew(inputs)
         else:
-            after = _continue_under_head(self._from, inputs, self._base, Work(self._most))
+            after = _continue_under_head(self._from, inputs, self._base, Work(self._work_max))
         change = _difference(self.rest, after)
         if self._anew:  # no node of one side is one of the other
             change = msgspec.structs.replace(change, replaced=0, rollout=None)
@@ -377,9 +383,9 @@ class RestedBase:
             inputs = msgspec.structs.replace(self._base, cluster=change_cluster(self._base.cluster))
             after = self._continue_anew(inputs)
         else:
-            one = self._from
-            world = with_fields(one.world, cluster=change_cluster(one.world.cluster))
-            after = continue_fleet(self._base, world, one.at, one.history, Work(self._most))
+            start = self._from
+            world = with_fields(start.world, cluster=change_cluster(start.world.cluster))
+            after = continue_fleet(self._base, world, start.at, start.history, Work(self._work_max))
         change = _difference(self.rest, after)
         if self._anew:
             change = msgspec.structs.replace(change, replaced=0, rollout=None)
@@ -388,7 +394,7 @@ class RestedBase:
     def _continue_anew(self, inputs: Inputs) -> RestResult:
         world = RestingFleet(inputs.cluster, instances=inputs.instances)
         history = inputs.history or History()
-        return continue_fleet(inputs, world, inputs.now, history, Work(self._most))
+        return continue_fleet(inputs, world, inputs.now, history, Work(self._work_max))
 
 
 def _continue_under_head(
@@ -439,18 +445,18 @@ def _rollout_duration(rest: RestResult) -> str | None:
     return iso_duration(rest.last - rest.began if rest.last is not None else timedelta())
 
 
-def _has_same_plans(one: Inputs, other: Inputs, *, ignore_budgets: bool = False) -> bool:
+def _has_same_plans(base: Inputs, head: Inputs, *, ignore_budgets: bool = False) -> bool:
     """Return whether two inputs have the same plans, now and at every later time.
 
     Comments, the order of files, and workloads beside an observed cluster decide nothing.
     """
-    if one.catalog is not other.catalog and one.catalog.digest != other.catalog.digest:
+    if base.catalog is not head.catalog and base.catalog.digest != head.catalog.digest:
         return False
-    if one.cluster is not other.cluster and one.cluster != other.cluster:
+    if base.cluster is not head.cluster and base.cluster != head.cluster:
         return False
-    if one.settings != other.settings:
+    if base.settings != head.settings:
         return False
-    rows = (list(_decisive_objects(i.fleet, ignore_budgets=ignore_budgets)) for i in (one, other))
+    rows = (list(_decisive_objects(i.fleet, ignore_budgets=ignore_budgets)) for i in (base, head))
     return next(rows) == next(rows)
 
 

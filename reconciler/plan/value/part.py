@@ -18,7 +18,7 @@ class Part(msgspec.Struct, frozen=True, rename="camel"):
     left_out: ClassVar[tuple[str, ...]] = ()
     parts: ClassVar[tuple[str, ...]] = ()
 
-    def encodable(self) -> Self:
+    def omit_empty(self) -> Self:
         """Return the part for an encoder: UNSET in every field that is left out.
 
         Its fields may not have their declared types.
@@ -30,9 +30,9 @@ class Part(msgspec.Struct, frozen=True, rename="camel"):
         for name in self.parts:
             value: Part | tuple[Part, ...] | None = getattr(self, name)
             if isinstance(value, Part):
-                msgspec.structs.force_setattr(fresh, name, value.encodable())
+                msgspec.structs.force_setattr(fresh, name, value.omit_empty())
             elif value:
-                msgspec.structs.force_setattr(fresh, name, tuple([v.encodable() for v in value]))
+                msgspec.structs.force_setattr(fresh, name, tuple([v.omit_empty() for v in value]))
         return fresh
 
 

@@ -256,7 +256,7 @@ def input_digest(*parts: bytes) -> str:
 
 def to_json(plan: Plan) -> bytes:
     """Return the plan as one line of JSON: keys sorted, floats in their shortest decimal form."""
-    return msgspec.json.encode(plan.encodable(), order="sorted")
+    return msgspec.json.encode(plan.omit_empty(), order="sorted")
 
 
 def from_json(content: bytes, source: str = "the plan") -> Plan:

@@ -84,10 +84,10 @@ def _deferred_row(group: Sequence[DeferredClaim], now: datetime) -> SectionRow:
         wait += f", {some}not before {format_near_time(soonest, now)}"
     names = tuple(short_node_name(item.node or item.node_claim) for item in group)
     pools = tuple(sorted({item.node_pool for item in group}))
-    said = summarize_texts(
+    message = summarize_texts(
         _message_for_pools(item.message, item.node_pool, pools) for item in group
     )
-    lines = (Line((Text(wait),)), *((Line((Text(said, "soft"),)),) if said else ()))
+    lines = (Line((Text(wait),)), *((Line((Text(message, "soft"),)),) if message else ()))
     return SectionRow(cells=(NameList(names), Text(first.reason), pool_cell(pools)), lines=lines)
 
 
@@ -125,11 +125,11 @@ def blocked_nodes(plan: Plan) -> Section | None:
 def _blocked_row(group: Sequence[BlockedNode]) -> SectionRow:
     pools = tuple(sorted({item.node_pool for item in group}))
     names = tuple(dict.fromkeys(short_node_name(item.node) for item in group))
-    said = summarize_texts(
+    message = summarize_texts(
         _message_for_pools(item.message, item.node_pool, pools) for item in group
     )
     cells: tuple[Cell, ...] = (NameList(names), Text(group[0].reason), pool_cell(pools))
-    return SectionRow(cells=cells, lines=(Line((Text(said),)),))
+    return SectionRow(cells=cells, lines=(Line((Text(message),)),))
 
 
 def blockers(plan: Plan) -> Section | None:
@@ -160,9 +160,9 @@ def _blocker_row(group: Sequence[PlannedBlocker], now: datetime) -> SectionRow:
         titles[0] if len(group) == 1 else f"{titles[0]} and {format_count(len(group) - 1, 'other')}"
     )
     owner = f" ({first.owner})" if first.owner and len(group) == 1 else ""
-    said = summarize_texts(b.message for b in group)
+    message = summarize_texts(b.message for b in group)
     times = _format_blocking_times(first, now) if len(group) == 1 else ""
-    text = "; ".join(filter(None, (f"{said}{owner}", times)))
+    text = "; ".join(filter(None, (f"{message}{owner}", times)))
     lines = [Line((Text(text, "soft"),))]
     if nodes:
         lines.append(Line((NameList(tuple(nodes)),)))
@@ -273,8 +273,8 @@ def _starting_lanes(plan: Plan, end: datetime) -> Iterator[Lane]:
     for kind, verb in verbs.items():
         acting = [action for action in plan.actions if action.kind == kind]
         if acting:
-            said = f"{verb} {format_count(len(acting), 'node')} now"
-            yield Lane(said, (Bar(plan.at, end, verb, said),))  # type: ignore[arg-type]
+            message = f"{verb} {format_count(len(acting), 'node')} now"
+            yield Lane(message, (Bar(plan.at, end, verb, message),))  # type: ignore[arg-type]
 
 
 def _waiting_lanes(plan: Plan, end: datetime) -> Iterator[Lane]:

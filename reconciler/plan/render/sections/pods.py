@@ -102,8 +102,10 @@ def _reason_line(group: Sequence[Reason]) -> Line:
         return Line(
             (Text(summarize_texts(r.message for r in group)),), Name(pools[0]) if pools else None
         )
-    said = summarize_texts(without_pool(reason.message, reason.node_pool or "") for reason in group)
-    return Line((Text(said),), NameList(pools, "NodePool", most=2))
+    message = summarize_texts(
+        without_pool(reason.message, reason.node_pool or "") for reason in group
+    )
+    return Line((Text(message),), NameList(pools, "NodePool", most=2))
 
 
 def headroom(plan: Plan) -> Section | None:
@@ -126,8 +128,10 @@ def _headroom_row(group: Sequence[PlannedHeadroom]) -> SectionRow:
     buffers = tuple(dict.fromkeys(room.buffer for room in group))
     reasons = dict.fromkeys(reason for room in group for reason in room.reasons)
     tone: Tone = "" if any(room.replicas for room in group) else "soft"
-    said = Line((Text(summarize_texts(room.message for room in group), tone),))
-    return SectionRow(cells=(name_cell(buffers, "buffer"),), lines=(said, *reason_lines(reasons)))
+    capacity = Line((Text(summarize_texts(room.message for room in group), tone),))
+    return SectionRow(
+        cells=(name_cell(buffers, "buffer"),), lines=(capacity, *reason_lines(reasons))
+    )
 
 
 def placements(plan: Plan) -> Section | None:
