@@ -50,7 +50,7 @@ def validate_fleet(request: ValidateRequest) -> tuple[str, bool]:
 
         fixes = fix_folder(request.path, files)
         files, refused = read_folder(request.path)
-    fleet, diagnostics = read_fleet(files, refused=refused, advise=_Advice(request.settings))
+    fleet, diagnostics = read_fleet(files, unread=refused, advise=_Advice(request.settings))
     if fleet.policies:
         from reconciler.cli.shared.policies import compile_findings, field_findings
 

@@ -1,7 +1,7 @@
-"""From files to the desired fleet and every finding.
+"""Read the desired fleet from its files, and collect every finding.
 
-The order of the files, of the documents in them and of the keys in those does not matter:
-objects are kept in a total order by kind, namespace and name, findings by place.
+The order of the files, of their documents and of the keys in these does not matter: objects are
+kept in a total order by kind, namespace and name, findings by place.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _keys(data: object, above: Pointer) -> Iterator[Pointer]:
             yield from _keys(value, (*above, str(key)))
 
 
-UNREAD: Final = frozenset({"bad-key", "bad-number", "bad-tag", "unsupported-tag"})
+UNREADABLE_CODES: Final = frozenset({"bad-key", "bad-number", "bad-tag", "unsupported-tag"})
 """Codes of values that the document could not parse: findings about their shape add nothing."""
 FINDINGS_MAX: Final = 1000
 """The maximum number of findings that are reported for a folder."""
@@ -147,7 +147,7 @@ class Fleet:
 def read_fleet(
     files: Iterable[SourceFile],
     *,
-    refused: Iterable[Diagnostic] = (),
+    unread: Iterable[Diagnostic] = (),
     any_class: bool = False,
     allow_empty: bool = False,
     advise: Advice | None = None,
@@ -155,34 +155,34 @@ def read_fleet(
     """Return the fleet that ``files`` describe, and every finding, in order of place.
 
     An object with an error is left out of the fleet: use the fleet only where no finding is an
-    error. ``refused`` are the findings about files that were not read at all; they are included,
+    error. ``unread`` are the findings about files that were not read at all; they are included,
     and objects that such a file may contain are not reported as missing. ``any_class`` treats every
     node class as known, as with a custom catalog; with ``allow_empty``, a folder without any
     NodePool is only a warning. ``advise`` returns more findings at the end.
     """
-    reading = _Reading()
-    reading.diagnostics += refused
-    reading.broken = reading.has_errors()
+    reader = _FleetReader()
+    reader.diagnostics += unread
+    reader.broken = reader.has_errors()
     for file in sorted(files, key=lambda f: f.path):
         if file.path == LOCK_FILE:
-            reading.read_lock(file.content)
+            reader.read_lock(file.content)
             continue
         documents, findings = parse_documents(file.path, file.content)
-        reading.diagnostics += findings
-        reading.broken = reading.broken or bool(findings)
-        reading.unread = [d.place for d in findings if d.place and d.code in UNREAD]
+        reader.diagnostics += findings
+        reader.broken = reader.broken or bool(findings)
+        reader.unread = [d.place for d in findings if d.place and d.code in UNREADABLE_CODES]
         if file.path in CONFIG_FILES:
-            reading.read_config(documents)
+            reader.read_config(documents)
         else:
             for document in documents:
-                reading.read_document(document)
-    reading.finish(any_class=any_class, allow_empty=allow_empty)
+                reader.read_document(document)
+    reader.finish(any_class=any_class, allow_empty=allow_empty)
     if advise is not None:
-        reading.take_advice(advise)
-    return reading.fleet(), _reported(reading.diagnostics)
+        reader.add_advice(advise)
+    return reader.fleet(), _findings_to_report(reader.diagnostics)
 
 
-def _reported(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
+def _findings_to_report(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Return the findings to report, in order of their places.
 
     Errors come before warnings if there are too many: an omitted error would let an invalid fleet
@@ -202,8 +202,8 @@ def _reported(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
     return (*sorted(shown, key=lambda d: d.order), more)
 
 
-class _Reading:
-    """What has been read so far; ``broken`` if objects may be missing from it."""
+class _FleetReader:
+    """Reads the files of a fleet; ``broken`` is whether objects may be missing."""
 
     def __init__(self) -> None:
         self.diagnostics: list[Diagnostic] = []
@@ -246,11 +246,11 @@ class _Reading:
     def _read_policies(self, entry: Entry, faults: Iterable[Finding]) -> list[Finding]:
         """Read the policies, unless one of the ``faults`` is theirs; return their own findings.
 
-        An error elsewhere in the file does not hide what is wrong with their expressions.
+        An error elsewhere in the file does not hide the errors in their expressions.
         """
         if any(fault.pointer[:1] == ("policies",) for fault in faults):
             return []
-        found = list(policies.check(entry.plain))
+        found = list(policies.check_policies(entry.plain))
         if not found:
             self.policies = policies.policies_of(entry, PolicySource.HEAD)
         return found
@@ -269,36 +269,36 @@ class _Reading:
     def read_document(self, document: Document) -> None:
         for entry, finding in entries(document):
             if finding is not None and finding.code == "old-version" and entry.kind in OURS:
-                self._read_ours(entry, finding)
+                self._read_known_kind(entry, finding)
             elif finding is not None:
                 self.broken = True
                 self._add(entry, finding)
             elif entry.kind in OURS:
-                self._read_ours(entry)
+                self._read_known_kind(entry)
             elif WORKLOADS.get(entry.kind) == entry.api_version:
                 self._read_workload(entry)
             elif not is_other_class(entry.api_version, entry.kind):
                 self.skipped[entry.kind] = self.skipped.get(entry.kind, 0) + 1
 
-    def _read_ours(self, entry: Entry, old_version: Finding | None = None) -> None:
+    def _read_known_kind(self, entry: Entry, old_version: Finding | None = None) -> None:
         """Check an object of a known kind; an old version is also checked as a current one."""
         from reconciler.desired.rules import crd
         from reconciler.source import schema
 
         name = schema_of(entry.kind)
         version = [] if old_version is None else [old_version]
-        old = [*version, *spellings.check(entry.kind, entry.data)]
-        data = spellings.modernized(entry.kind, entry.plain)
-        shape = _without(schema.check(name, data), old)
-        semantics = crd.check(name, data, [*old, *shape])
-        self._keep(entry, [*old, *shape, *semantics], data)
+        old = [*version, *spellings.check_spellings(entry.kind, entry.data)]
+        data = spellings.modernize(entry.kind, entry.plain)
+        shape = _without_reported(schema.check(name, data), old)
+        semantics = crd.check_rules(name, data, [*old, *shape])
+        self._record_object(entry, [*old, *shape, *semantics], data)
 
     def _read_workload(self, entry: Entry) -> None:
-        from reconciler.desired.workloads.shape import check
+        from reconciler.desired.workloads.shape import check_workload
 
-        self._keep(entry, check(entry.kind, entry.plain), entry.plain)
+        self._record_object(entry, check_workload(entry.kind, entry.plain), entry.plain)
 
-    def _keep(self, entry: Entry, findings: list[Finding], data: JsonDict) -> None:
+    def _record_object(self, entry: Entry, findings: list[Finding], data: JsonDict) -> None:
         """Record the object as ``data``, unless its name is taken or it has an error."""
         for finding in findings:
             if not self._is_covered(entry, finding):
@@ -325,13 +325,13 @@ class _Reading:
         """Return whether a finding already reports that the value could not be read."""
         place = entry.place(finding.pointer)
         return any(
-            place.line == told.line and place.column <= told.column
-            for told in self.unread
-            if told.file == place.file
+            place.line == unreadable.line and place.column <= unreadable.column
+            for unreadable in self.unread
+            if unreadable.file == place.file
         )
 
     def _add(self, entry: Entry, finding: Finding) -> None:
-        finding = _as_written(entry, finding)
+        finding = _with_written_word(entry, finding)
         place = entry.place(finding.pointer, of_key=finding.of_key)
         path = field_path((*entry.base, *finding.pointer) if not entry.kind else finding.pointer)
         self.diagnostics.append(
@@ -339,7 +339,7 @@ class _Reading:
         )
 
     def finish(self, *, any_class: bool, allow_empty: bool) -> None:
-        """Check what needs all objects."""
+        """Run the checks that need all objects."""
         pools = [entry for (kind, _, _), entry in self.seen.items() if kind == "NodePool"]
         if not pools and not self.broken and not self.has_errors():
             message = "no NodePool in this folder; an empty fleet is not planned"
@@ -347,14 +347,14 @@ class _Reading:
             severity = Severity.WARNING if allow_empty else Severity.ERROR
             self.diagnostics.append(Diagnostic(severity, "empty-fleet", message, hint=hint))
         if not any_class and not self.broken:
-            for resource, entry in self._kept("NodePool"):
+            for resource, entry in self._resources_of_kinds("NodePool"):
                 self._check_class(resource, entry)
         if pools and not self.broken:
             self._check_settings_of_pools([pool.name for pool in pools])
         self._count_static_nodes()
         self._count_pods()
         if self.lock is not None and not self.broken:
-            self._fit_lock(self.lock)
+            self._drop_stale_lock_entries(self.lock)
         if self.skipped:
             count = sum(self.skipped.values())
             kinds = ", ".join(f"{kind} ({n})" for kind, n in sorted(self.skipped.items())[:20])
@@ -362,8 +362,8 @@ class _Reading:
             message = f"{count} {objects} of other kinds skipped: {kinds}"
             self.diagnostics.append(Diagnostic(Severity.INFO, "skipped-kinds", message))
 
-    def take_advice(self, advise: Advice) -> None:
-        """Add what ``advise`` finds."""
+    def add_advice(self, advise: Advice) -> None:
+        """Add the findings of ``advise``."""
         objects = [self.seen[key] for key in sorted(self.seen)]
         for entry, finding in advise(FolderEntries(self.config, objects, self.config_entry)):
             if not self._is_covered(entry, finding):
@@ -372,7 +372,7 @@ class _Reading:
     def _count_static_nodes(self) -> None:
         """Reject more static nodes than a plan can contain: a typing error is more likely."""
         nodes = 0
-        for resource, entry in self._kept("NodePool"):
+        for resource, entry in self._resources_of_kinds("NodePool"):
             replicas = resource.data["spec"].get("replicas") or 0
             nodes += replicas
             if replicas and nodes > STATIC_NODES_MAX:
@@ -385,11 +385,11 @@ class _Reading:
         """Reject more pods than a plan can contain."""
         if not any(kind in WORKLOADS for kind, _, _ in self.resources):
             return
-        from reconciler.desired.workloads.shape import PODS_MAX, pods_of
+        from reconciler.desired.workloads.shape import PODS_MAX, count_pods
 
         pods = 0
-        for resource, entry in self._kept(*WORKLOADS):
-            count = pods_of(resource.kind, resource.data)
+        for resource, entry in self._resources_of_kinds(*WORKLOADS):
+            count = count_pods(resource.kind, resource.data)
             if pods + count > PODS_MAX:
                 message = (
                     f"{resource.kind} {resource.name} has {count} pods; with the {pods} "
@@ -400,12 +400,12 @@ class _Reading:
             else:
                 pods += count
 
-    def _fit_lock(self, lock: Lock) -> None:
-        from reconciler.desired.lock import fitting
+    def _drop_stale_lock_entries(self, lock: Lock) -> None:
+        from reconciler.desired.lock import drop_stale_entries
 
-        classes = [resource for resource, _ in self._kept("EC2NodeClass")]
-        pools = [resource for resource, _ in self._kept("NodePool")]
-        self.lock, findings = fitting(lock, classes, pools)
+        classes = [resource for resource, _ in self._resources_of_kinds("EC2NodeClass")]
+        pools = [resource for resource, _ in self._resources_of_kinds("NodePool")]
+        self.lock, findings = drop_stale_entries(lock, classes, pools)
         self.diagnostics += findings
 
     def has_errors(self) -> bool:
@@ -428,21 +428,21 @@ class _Reading:
             entry, Finding("missing-nodeclass", (*at, "name"), message, hint, Severity.WARNING)
         )
 
-    def _check_settings_of_pools(self, known: Sequence[str]) -> None:
+    def _check_settings_of_pools(self, existing: Sequence[str]) -> None:
         """Warn about settings of NodePools that do not exist: they have no effect."""
         if self.config_entry is None:
             return
         for name in self.config.get("nodePools") or ():
-            if name not in known:
+            if name not in existing:
                 message = f"NodePool {quoted(name)} not found in this folder"
-                hint = did_you_mean(name, known, "remove it, or add the NodePool")
+                hint = did_you_mean(name, existing, "remove it, or add the NodePool")
                 at: Pointer = ("nodePools", name)
                 finding = Finding(
                     "missing-nodepool", at, message, hint, Severity.WARNING, of_key=True
                 )
                 self._add(self.config_entry, finding)
 
-    def _kept(self, *kinds: str) -> Iterator[tuple[Resource, Entry]]:
+    def _resources_of_kinds(self, *kinds: str) -> Iterator[tuple[Resource, Entry]]:
         for key in sorted(self.resources):
             if key[0] in kinds:
                 yield self.resources[key]
@@ -451,7 +451,7 @@ class _Reading:
         """Return what has been read, each kind in its total order."""
 
         def of(*kinds: str) -> tuple[Resource, ...]:
-            return tuple(resource for resource, _ in self._kept(*kinds))
+            return tuple(resource for resource, _ in self._resources_of_kinds(*kinds))
 
         return Fleet(
             node_pools=of("NodePool"),
@@ -469,8 +469,8 @@ class _Reading:
         )
 
 
-def _as_written(entry: Entry, finding: Finding) -> Finding:
-    """Return a finding on a boolean that should be a string with the word that was written."""
+def _with_written_word(entry: Entry, finding: Finding) -> Finding:
+    """Return a finding on a boolean that should be a string, with the word as written in YAML."""
     value = value_at(entry.data, finding.pointer)
     if finding.code != "wrong-type" or not isinstance(value, bool):
         return finding
@@ -481,7 +481,7 @@ def _as_written(entry: Entry, finding: Finding) -> Finding:
     return finding._replace(message=message, hint=f'write "{word}"')
 
 
-def _without(findings: list[Finding], told: list[Finding]) -> list[Finding]:
-    """Return the findings that are not in ``told``."""
-    pointers = [f.pointer for f in told] + [p for f in told for p in f.replaces]
+def _without_reported(findings: list[Finding], reported: list[Finding]) -> list[Finding]:
+    """Return the findings at fields that none of ``reported`` covers."""
+    pointers = [f.pointer for f in reported] + [p for f in reported for p in f.replaces]
     return [f for f in findings if not any(f.pointer[: len(p)] == p for p in pointers)]

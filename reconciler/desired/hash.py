@@ -39,7 +39,7 @@ _NANO: Final = -9
 _LENGTH_MAX: Final = 60
 
 
-def quantity_text(value: str | float) -> str:
+def format_quantity(value: str | float) -> str:
     """Return the text that Go's ``resource.Quantity`` prints after parsing ``value``.
 
     Raises:
@@ -63,11 +63,11 @@ def quantity_text(value: str | float) -> str:
     if scale < _NANO:
         amount, scale = -(-amount // 10 ** (_NANO - scale)), _NANO
     sign = "-" if match["sign"] == "-" and amount else ""
-    return sign + _canonical(amount, scale, suffix)
+    return sign + _format_canonical(amount, scale, suffix)
 
 
 def _keeps_binary_text(whole: str, fraction: str, exponent: int) -> bool:
-    """Return whether Go sees at a glance that the author's text is canonical already."""
+    """Return whether Go's fast path recognizes the author's text as already canonical."""
     if fraction or 15 - len(whole) - exponent * 3 // 10 - 1 < 0:
         return False
     return int(whole) % 8 != 0
@@ -80,7 +80,7 @@ def _keeps_decimal_text(whole: str, fraction: str, exponent: int) -> bool:
     return not digits.endswith("000") and digits[0] != "0"
 
 
-def _canonical(amount: int, scale: int, suffix: str) -> str:
+def _format_canonical(amount: int, scale: int, suffix: str) -> str:
     """Return ``amount × 10^scale`` with the largest suffix that leaves a whole number."""
     if not amount:
         return "0"
@@ -100,24 +100,24 @@ def _canonical(amount: int, scale: int, suffix: str) -> str:
     return f"{amount}{_DECIMAL_SUFFIX[scale]}"
 
 
-_ESCAPED: Final = str.maketrans(
+_HTML_ESCAPES: Final = str.maketrans(
     {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 )
 
 
-def json_text(value: object) -> str:
+def format_json(value: object) -> str:
     """Return compact JSON with sorted keys, escaped for HTML as Go's ``json.Marshal`` does."""
     if isinstance(value, dict):
-        entries = [f"{json_text(str(key))}:{json_text(value[key])}" for key in sorted(value)]
+        entries = [f"{format_json(str(key))}:{format_json(value[key])}" for key in sorted(value)]
         return "{" + ",".join(entries) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(json_text, value)) + "]"
+        return "[" + ",".join(map(format_json, value)) + "]"
     if isinstance(value, float):
-        return _number_text(value)
-    return json.dumps(value, ensure_ascii=False).translate(_ESCAPED)
+        return _format_number(value)
+    return json.dumps(value, ensure_ascii=False).translate(_HTML_ESCAPES)
 
 
-def _number_text(value: float) -> str:
+def _format_number(value: float) -> str:
     """Return the shortest text that reads back as ``value``; exponents begin at 1e21 and 1e-7."""
     mantissa, _, exponent = repr(value).partition("e")
     if not exponent:
@@ -131,8 +131,8 @@ def _number_text(value: float) -> str:
 NODE_POOL_HASH_VERSION: Final = "v3"
 NODE_CLASS_HASH_VERSION: Final = "v6"
 
-Shape = Callable[[Any], int]
-"""How a value is hashed: the Go type that it has in Karpenter."""
+Hasher = Callable[[Any], int]
+"""Hashes a value as the Go type that it has in Karpenter."""
 
 _OFFSET: Final = 0xCBF29CE484222325
 _PRIME: Final = 0x100000001B3
@@ -142,19 +142,19 @@ _MASK: Final = 0xFFFFFFFFFFFFFFFF
 def node_pool_hash(data: Mapping[str, object]) -> str:
     """Return the hash of a NodePool, as its ``karpenter.sh/nodepool-hash`` annotation reads.
 
-    ``data`` is the object as the API server stores it (see ``defaulted``). Only the template
+    ``data`` is the object as the API server stores it (see ``with_defaults``). Only the template
     counts, without its requirements: they cause drift only if a node's labels no longer match.
 
     Raises:
         ValueError: a duration or time in it cannot be read.
     """
-    return str(_node_claim_template(_mapping(data, "spec", "template")))
+    return str(_hash_template(_mapping(data, "spec", "template")))
 
 
 def node_class_hash(data: Mapping[str, object], ca_bundle: str = "") -> str:
     """Return the hash of an EC2NodeClass, as ``karpenter.k8s.aws/ec2nodeclass-hash`` reads.
 
-    ``data`` is the object as the API server stores it (see ``defaulted``); ``ca_bundle`` is the
+    ``data`` is the object as the API server stores it (see ``with_defaults``); ``ca_bundle`` is the
     cluster's certificate in base64, which goes into every node's user data.
 
     Raises:
@@ -164,9 +164,9 @@ def node_class_hash(data: Mapping[str, object], ca_bundle: str = "") -> str:
     kubelet = spec.get("kubelet")
     parts = (
         _EC2_NODE_CLASS_SPEC(spec),
-        _text(_ami_family(spec)),
-        _text(ca_bundle),
-        _text(json_text(kubelet) if kubelet else "null"),
+        _hash_text(_ami_family(spec)),
+        _hash_text(ca_bundle),
+        _hash_text(format_json(kubelet) if kubelet else "null"),
     )
     return str(parts[0] ^ parts[1] ^ parts[2] ^ parts[3])
 
@@ -175,13 +175,13 @@ def object_hash(data: JsonObject, ca_bundle: str = "") -> tuple[str, str] | None
     """Return hash and hash version of an object as its author wrote it; None for other kinds."""
     match data.get("kind"):
         case "NodePool":
-            return node_pool_hash(defaulted(data)), NODE_POOL_HASH_VERSION
+            return node_pool_hash(with_defaults(data)), NODE_POOL_HASH_VERSION
         case "EC2NodeClass":
-            return node_class_hash(defaulted(data), ca_bundle), NODE_CLASS_HASH_VERSION
+            return node_class_hash(with_defaults(data), ca_bundle), NODE_CLASS_HASH_VERSION
     return None
 
 
-def defaulted(data: Mapping[str, object]) -> dict[str, object]:
+def with_defaults(data: Mapping[str, object]) -> dict[str, object]:
     """Return the object as the API server stores it, in the fields that its hash covers.
 
     The CRDs give a NodePool's template ``expireAfter: 720h`` and a node class its metadata
@@ -190,10 +190,10 @@ def defaulted(data: Mapping[str, object]) -> dict[str, object]:
     spec = dict(_mapping(data, "spec"))
     if data.get("kind") == "NodePool":
         template = dict(_mapping(spec, "template"))
-        template["spec"] = _filled(_mapping(template, "spec"), {"expireAfter": "720h"})
+        template["spec"] = _fill_defaults(_mapping(template, "spec"), {"expireAfter": "720h"})
         spec["template"] = template
     elif data.get("kind") == "EC2NodeClass":
-        options = _filled(_mapping(spec, "metadataOptions"), _METADATA_DEFAULTS)
+        options = _fill_defaults(_mapping(spec, "metadataOptions"), _METADATA_DEFAULTS)
         spec["metadataOptions"] = options
     return {**data, "spec": spec}
 
@@ -214,7 +214,9 @@ _FAMILIES: Final = {
 }
 
 
-def _filled(values: Mapping[str, object], defaults: Mapping[str, object]) -> dict[str, object]:
+def _fill_defaults(
+    values: Mapping[str, object], defaults: Mapping[str, object]
+) -> dict[str, object]:
     return {**defaults, **{key: value for key, value in values.items() if value is not None}}
 
 
@@ -242,53 +244,53 @@ def _fnv(content: bytes) -> int:
     return value
 
 
-def _ordered(first: int, second: int) -> int:
+def _hash_ordered(first: int, second: int) -> int:
     return _fnv(first.to_bytes(8, "little") + second.to_bytes(8, "little"))
 
 
-def _finished(value: int) -> int:
+def _hash_final(value: int) -> int:
     return _fnv(value.to_bytes(8, "little"))
 
 
 @lru_cache(maxsize=4096)
-def _text(value: str) -> int:
+def _hash_text(value: str) -> int:
     return _fnv(value.encode())
 
 
-def _flag(value: bool) -> int:
+def _hash_flag(value: bool) -> int:
     return _fnv(bytes([value]))
 
 
-def _int32(value: int) -> int:
+def _hash_int32(value: int) -> int:
     return _fnv((value & 0xFFFFFFFF).to_bytes(4, "little"))
 
 
-def _int64(value: int) -> int:
+def _hash_int64(value: int) -> int:
     return _fnv((value & _MASK).to_bytes(8, "little"))
 
 
-def _quantity(value: str | int) -> int:
-    return _text(quantity_text(value))
+def _hash_quantity(value: str | int) -> int:
+    return _hash_text(format_quantity(value))
 
 
-def _texts(value: Mapping[str, str]) -> int:
+def _hash_texts(value: Mapping[str, str]) -> int:
     total = 0
     for key, text in value.items():
-        total ^= _ordered(_text(key), _text(text))
-    return _finished(total)
+        total ^= _hash_ordered(_hash_text(key), _hash_text(text))
+    return _hash_final(total)
 
 
-def _list_of(shape: Shape) -> Shape:
-    def hashed(values: list[object]) -> int:
+def _list_hasher(shape: Hasher) -> Hasher:
+    def hash_list(values: list[object]) -> int:
         total = 0
         for value in values:
             total ^= shape(value)
         return total
 
-    return hashed
+    return hash_list
 
 
-def _instant(value: str) -> int:
+def _hash_time(value: str) -> int:
     """Hash a time as Go's ``time.Time`` of a controller whose clock is set to UTC."""
     moment = datetime.fromisoformat(value).astimezone(UTC)
     since = moment - datetime(1, 1, 1, tzinfo=UTC)
@@ -306,56 +308,56 @@ class _Field(NamedTuple):
 
     key: str
     name: str
-    shape: Shape
+    shape: Hasher
     plain: bool = False
 
 
-def _struct(name: str, *fields: _Field) -> Shape:
-    """Return how a Go struct is hashed: ``fields`` are those that count, as declared."""
+def _struct_hasher(name: str, *fields: _Field) -> Hasher:
+    """Return a hash function for a Go struct; ``fields`` are those that count, as declared."""
 
-    def hashed(value: Mapping[str, object]) -> int:
-        total = _text(name)
+    def hash_struct(value: Mapping[str, object]) -> int:
+        total = _hash_text(name)
         for key, go_name, shape, plain in fields:
             item = value.get(key)
             if item is None or (plain and not item):
                 continue
-            total = _finished(total ^ _ordered(_text(go_name), shape(item)))
+            total = _hash_final(total ^ _hash_ordered(_hash_text(go_name), shape(item)))
         return total
 
-    return hashed
+    return hash_struct
 
 
-_TIME: Final = _struct("Time", _Field("time", "Time", _instant))
-_TAINT: Final = _struct(
+_TIME: Final = _struct_hasher("Time", _Field("time", "Time", _hash_time))
+_TAINT: Final = _struct_hasher(
     "Taint",
-    _Field("key", "Key", _text, plain=True),
-    _Field("value", "Value", _text, plain=True),
-    _Field("effect", "Effect", _text, plain=True),
+    _Field("key", "Key", _hash_text, plain=True),
+    _Field("value", "Value", _hash_text, plain=True),
+    _Field("effect", "Effect", _hash_text, plain=True),
     _Field("timeAdded", "TimeAdded", lambda time: _TIME({"time": time})),
 )
-_DURATION: Final = _struct(
+_DURATION: Final = _struct_hasher(
     "Duration",
-    _Field("duration", "Duration", _int64, plain=True),
+    _Field("duration", "Duration", _hash_int64, plain=True),
 )
-_NILLABLE_DURATION: Final = _struct(
+_NILLABLE_DURATION: Final = _struct_hasher(
     "NillableDuration",
-    _Field("duration", "Duration", _int64),
+    _Field("duration", "Duration", _hash_int64),
 )
-_NODE_CLASS_REFERENCE: Final = _struct(
+_NODE_CLASS_REFERENCE: Final = _struct_hasher(
     "NodeClassReference",
-    _Field("kind", "Kind", _text, plain=True),
-    _Field("name", "Name", _text, plain=True),
-    _Field("group", "Group", _text, plain=True),
+    _Field("kind", "Kind", _hash_text, plain=True),
+    _Field("name", "Name", _hash_text, plain=True),
+    _Field("group", "Group", _hash_text, plain=True),
 )
-_OBJECT_META: Final = _struct(
+_OBJECT_META: Final = _struct_hasher(
     "ObjectMeta",
-    _Field("labels", "Labels", _texts),
-    _Field("annotations", "Annotations", _texts),
+    _Field("labels", "Labels", _hash_texts),
+    _Field("annotations", "Annotations", _hash_texts),
 )
-_NODE_CLAIM_TEMPLATE_SPEC: Final = _struct(
+_NODE_CLAIM_TEMPLATE_SPEC: Final = _struct_hasher(
     "NodeClaimTemplateSpec",
-    _Field("taints", "Taints", _list_of(_TAINT)),
-    _Field("startupTaints", "StartupTaints", _list_of(_TAINT)),
+    _Field("taints", "Taints", _list_hasher(_TAINT)),
+    _Field("startupTaints", "StartupTaints", _list_hasher(_TAINT)),
     _Field("nodeClassRef", "NodeClassRef", _NODE_CLASS_REFERENCE),
     _Field(
         "terminationGracePeriod",
@@ -370,89 +372,89 @@ _NODE_CLAIM_TEMPLATE_SPEC: Final = _struct(
 )
 
 
-def _node_claim_template(value: Mapping[str, object]) -> int:
+def _hash_template(value: Mapping[str, object]) -> int:
     """Hash a template: Never is Go's nil, and requirements count for presence, not content."""
     metadata = {k: v for k, v in _mapping(value, "metadata").items() if k in _METADATA_KEYS}
     spec = {k: v for k, v in _mapping(value, "spec").items() if v is not None and v != NEVER}
-    return _TEMPLATE({"metadata": _present(metadata), "spec": _present(spec)})
+    return _TEMPLATE({"metadata": _none_if_unset(metadata), "spec": _none_if_unset(spec)})
 
 
-def _present(value: dict[str, object]) -> dict[str, object] | None:
-    """Return a struct that stands by value in another: None when all its fields are unset."""
+def _none_if_unset(value: dict[str, object]) -> dict[str, object] | None:
+    """Return a struct that is embedded by value, or None if all its fields are unset."""
     return value if any(item is not None for item in value.values()) else None
 
 
 _METADATA_KEYS: Final = ("labels", "annotations")
-_TEMPLATE: Final = _struct(
+_TEMPLATE: Final = _struct_hasher(
     "NodeClaimTemplate",
     _Field("metadata", "ObjectMeta", _OBJECT_META),
     _Field("spec", "Spec", _NODE_CLAIM_TEMPLATE_SPEC),
 )
 
-_BLOCK_DEVICE: Final = _struct(
+_BLOCK_DEVICE: Final = _struct_hasher(
     "BlockDevice",
-    _Field("deleteOnTermination", "DeleteOnTermination", _flag),
-    _Field("encrypted", "Encrypted", _flag),
-    _Field("iops", "IOPS", _int64),
-    _Field("kmsKeyID", "KMSKeyID", _text),
-    _Field("snapshotID", "SnapshotID", _text),
-    _Field("throughput", "Throughput", _int64),
-    _Field("volumeInitializationRate", "VolumeInitializationRate", _int32),
-    _Field("volumeSize", "VolumeSize", _quantity),
-    _Field("volumeType", "VolumeType", _text),
+    _Field("deleteOnTermination", "DeleteOnTermination", _hash_flag),
+    _Field("encrypted", "Encrypted", _hash_flag),
+    _Field("iops", "IOPS", _hash_int64),
+    _Field("kmsKeyID", "KMSKeyID", _hash_text),
+    _Field("snapshotID", "SnapshotID", _hash_text),
+    _Field("throughput", "Throughput", _hash_int64),
+    _Field("volumeInitializationRate", "VolumeInitializationRate", _hash_int32),
+    _Field("volumeSize", "VolumeSize", _hash_quantity),
+    _Field("volumeType", "VolumeType", _hash_text),
 )
-_BLOCK_DEVICE_MAPPING: Final = _struct(
+_BLOCK_DEVICE_MAPPING: Final = _struct_hasher(
     "BlockDeviceMapping",
-    _Field("deviceName", "DeviceName", _text),
+    _Field("deviceName", "DeviceName", _hash_text),
     _Field("ebs", "EBS", _BLOCK_DEVICE),
-    _Field("rootVolume", "RootVolume", _flag, plain=True),
+    _Field("rootVolume", "RootVolume", _hash_flag, plain=True),
 )
-_NETWORK_INTERFACE: Final = _struct(
+_NETWORK_INTERFACE: Final = _struct_hasher(
     "NetworkInterface",
-    _Field("networkCardIndex", "NetworkCardIndex", _int32, plain=True),
-    _Field("deviceIndex", "DeviceIndex", _int32, plain=True),
-    _Field("interfaceType", "InterfaceType", _text, plain=True),
+    _Field("networkCardIndex", "NetworkCardIndex", _hash_int32, plain=True),
+    _Field("deviceIndex", "DeviceIndex", _hash_int32, plain=True),
+    _Field("interfaceType", "InterfaceType", _hash_text, plain=True),
 )
-_METADATA_OPTIONS: Final = _struct(
+_METADATA_OPTIONS: Final = _struct_hasher(
     "MetadataOptions",
-    _Field("httpEndpoint", "HTTPEndpoint", _text),
-    _Field("httpProtocolIPv6", "HTTPProtocolIPv6", _text),
-    _Field("httpPutResponseHopLimit", "HTTPPutResponseHopLimit", _int64),
-    _Field("httpTokens", "HTTPTokens", _text),
+    _Field("httpEndpoint", "HTTPEndpoint", _hash_text),
+    _Field("httpProtocolIPv6", "HTTPProtocolIPv6", _hash_text),
+    _Field("httpPutResponseHopLimit", "HTTPPutResponseHopLimit", _hash_int64),
+    _Field("httpTokens", "HTTPTokens", _hash_text),
 )
-_CONNECTION_TRACKING: Final = _struct(
+_CONNECTION_TRACKING: Final = _struct_hasher(
     "ConnectionTracking",
-    _Field("tcpEstablishedTimeout", "TCPEstablishedTimeout", _int32),
-    _Field("udpStreamTimeout", "UDPStreamTimeout", _int32),
-    _Field("udpTimeout", "UDPTimeout", _int32),
+    _Field("tcpEstablishedTimeout", "TCPEstablishedTimeout", _hash_int32),
+    _Field("udpStreamTimeout", "UDPStreamTimeout", _hash_int32),
+    _Field("udpTimeout", "UDPTimeout", _hash_int32),
 )
-_PLACEMENT_GROUP_SELECTOR: Final = _struct(
+_PLACEMENT_GROUP_SELECTOR: Final = _struct_hasher(
     "PlacementGroupSelector",
-    _Field("name", "Name", _text, plain=True),
-    _Field("id", "ID", _text, plain=True),
+    _Field("name", "Name", _hash_text, plain=True),
+    _Field("id", "ID", _hash_text, plain=True),
 )
-_CPU_OPTIONS: Final = _struct(
+_CPU_OPTIONS: Final = _struct_hasher(
     "CPUOptions",
     _Field(
         "nestedVirtualization",
         "NestedVirtualization",
-        _text,
+        _hash_text,
     ),
 )
-_EC2_NODE_CLASS_SPEC: Final = _struct(
+_EC2_NODE_CLASS_SPEC: Final = _struct_hasher(
     "EC2NodeClassSpec",
     _Field("placementGroupSelector", "PlacementGroupSelector", _PLACEMENT_GROUP_SELECTOR),
-    _Field("associatePublicIPAddress", "AssociatePublicIPAddress", _flag),
-    _Field("userData", "UserData", _text),
-    _Field("role", "Role", _text, plain=True),
-    _Field("instanceProfile", "InstanceProfile", _text),
-    _Field("tags", "Tags", _texts),
-    _Field("blockDeviceMappings", "BlockDeviceMappings", _list_of(_BLOCK_DEVICE_MAPPING)),
-    _Field("instanceStorePolicy", "InstanceStorePolicy", _text),
-    _Field("networkInterfaces", "NetworkInterfaces", _list_of(_NETWORK_INTERFACE)),
-    _Field("detailedMonitoring", "DetailedMonitoring", _flag),
+    _Field("associatePublicIPAddress", "AssociatePublicIPAddress", _hash_flag),
+    _Field("userData", "UserData", _hash_text),
+    _Field("role", "Role", _hash_text, plain=True),
+    _Field("instanceProfile", "InstanceProfile", _hash_text),
+    _Field("tags", "Tags", _hash_texts),
+    _Field("blockDeviceMappings", "BlockDeviceMappings", _list_hasher(_BLOCK_DEVICE_MAPPING)),
+    _Field("instanceStorePolicy", "InstanceStorePolicy", _hash_text),
+    _Field("networkInterfaces", "NetworkInterfaces", _list_hasher(_NETWORK_INTERFACE)),
+    _Field("detailedMonitoring", "DetailedMonitoring", _hash_flag),
     _Field("metadataOptions", "MetadataOptions", _METADATA_OPTIONS),
     _Field("connectionTracking", "ConnectionTracking", _CONNECTION_TRACKING),
-    _Field("context", "Context", _text),
+    _Field("context", "Context", _hash_text),
     _Field("cpuOptions", "CPUOptions", _CPU_OPTIONS),
 )

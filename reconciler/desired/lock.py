@@ -107,11 +107,11 @@ class Lock(_Part, frozen=True, kw_only=True):
     types: dict[str, LockedType] = {}
 
     def entry(self, name: str) -> LockedClass | None:
-        """Return what is locked for a node class."""
+        """Return the locked resources of a node class."""
         return self.node_classes.get(name)
 
 
-def digest_of(lock: Lock) -> str:
+def lock_digest(lock: Lock) -> str:
     """Return the digest over everything in a lock but the digest itself."""
     plain: dict[str, object] = msgspec.to_builtins(lock)
     return _digest({k: v for k, v in plain.items() if k not in ("digest", "apiVersion", "kind")})
@@ -140,7 +140,7 @@ def encode(lock: Lock) -> bytes:
 
     The same lock gives the same bytes, and a change of one thing is a change of its line.
     """
-    signed = msgspec.structs.replace(lock, digest=digest_of(lock))
+    signed = msgspec.structs.replace(lock, digest=lock_digest(lock))
     plain: JsonDict = msgspec.to_builtins(signed)
     plain["apiVersion"], plain["kind"] = signed.api_version, signed.kind
     first = ("apiVersion", "kind", "digest", "lockedAt", "region", "catalog")
@@ -151,7 +151,7 @@ def encode(lock: Lock) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-_OPEN: Final = frozenset(
+_MULTILINE_KEYS: Final = frozenset(
     {"nodeClasses", "types", "nodePools", "amis", "subnets", "securityGroups", "catalog"}
 )
 """Under these keys each entry has a line of its own."""
@@ -160,10 +160,12 @@ _OPEN: Final = frozenset(
 def _write(lines: list[str], key: str, value: Any, depth: int, end: str) -> None:
     """Write a value under a key; a small value is on one line."""
     indent = "  " * depth
-    head = f"{indent}{_text(key)}: " if key else indent
-    is_open = depth == 0 or key in _OPEN or (isinstance(value, dict) and "selectors" in value)
+    head = f"{indent}{_encode_compact(key)}: " if key else indent
+    is_open = (
+        depth == 0 or key in _MULTILINE_KEYS or (isinstance(value, dict) and "selectors" in value)
+    )
     if not is_open or not value:
-        lines.append(f"{head}{_text(value)}{end}")
+        lines.append(f"{head}{_encode_compact(value)}{end}")
         return
     begin, stop = "{}" if isinstance(value, dict) else "[]"
     lines.append(head + begin)
@@ -174,13 +176,13 @@ def _write(lines: list[str], key: str, value: Any, depth: int, end: str) -> None
     lines.append(f"{indent}{stop}{end}")
 
 
-def _text(value: object) -> str:
+def _encode_compact(value: object) -> str:
     compact = msgspec.json.encode(value, order="sorted")
     return msgspec.json.format(compact, indent=0).decode()
 
 
 def read_lock(content: bytes) -> Lock | Diagnostic:
-    """Return the lock in a file, or what is wrong with it.
+    """Return the lock in a file, or a finding if the file is invalid.
 
     A lock that was edited by hand or merged is rejected, because its content never existed in an
     account.
@@ -188,52 +190,56 @@ def read_lock(content: bytes) -> Lock | Diagnostic:
     try:
         lock = msgspec.json.decode(content, type=Lock)
     except msgspec.ValidationError as error:
-        return _damaged(f"not a lock file: {error}")
+        return _damaged_finding(f"not a lock file: {error}")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         text = (
             "the file contains merge conflict markers" if b"\n<<<<<<< " in content else str(error)
         )
-        return _damaged(f"not JSON: {text}")
+        return _damaged_finding(f"not JSON: {text}")
     if (lock.api_version, lock.kind) != (API_VERSION, "Lock"):
-        return _damaged(
+        return _damaged_finding(
             f"expected a Lock of {API_VERSION}, found {lock.kind} of {lock.api_version}"
         )
-    if lock.digest != digest_of(lock):
-        return _damaged("wrong digest: the file was edited by hand or merged")
+    if lock.digest != lock_digest(lock):
+        return _damaged_finding("wrong digest: the file was edited by hand or merged")
     return lock
 
 
-def _damaged(message: str) -> Diagnostic:
+def _damaged_finding(message: str) -> Diagnostic:
     place = Place(LOCK_FILE, 1, 1)
     return Diagnostic(Severity.ERROR, "lock-damaged", message, place, hint=REMEDY)
 
 
-def fitting(
+def drop_stale_entries(
     lock: Lock, node_classes: Iterable[Resource], node_pools: Iterable[Resource]
 ) -> tuple[Lock, tuple[Diagnostic, ...]]:
     """Return the lock without the entries that no longer match git, and one finding on them."""
     classes = {r.name: selectors_digest(r.data) for r in node_classes}
-    kept = {
+    current = {
         name: entry
         for name, entry in lock.node_classes.items()
         if entry.selectors == classes.get(name)
     }
-    moved = [f"EC2NodeClass {name}" for name in sorted(classes) if name not in kept]
-    moved += [
+    stale_names = [f"EC2NodeClass {name}" for name in sorted(classes) if name not in current]
+    stale_names += [
         f"NodePool {r.name}"
         for r in node_pools
         if lock.node_pools.get(r.name) != choices_digest(r.data)
     ]
-    found = msgspec.structs.replace(lock, node_classes=kept)
-    if not moved:
+    found = msgspec.structs.replace(lock, node_classes=current)
+    if not stale_names:
         return found, ()
-    names = ", ".join(moved[:5]) + (f" and {len(moved) - 5} more" if len(moved) > 5 else "")
+    names = ", ".join(stale_names[:5]) + (
+        f" and {len(stale_names) - 5} more" if len(stale_names) > 5 else ""
+    )
     message = f"the lock is out of date: {names} changed since it was written"
-    stale = Diagnostic(Severity.WARNING, "lock-stale", message, Place(LOCK_FILE, 1, 1), hint=REMEDY)
-    return found, (stale,)
+    finding = Diagnostic(
+        Severity.WARNING, "lock-stale", message, Place(LOCK_FILE, 1, 1), hint=REMEDY
+    )
+    return found, (finding,)
 
 
-def pinned(node_class: EC2NodeClass, entry: LockedClass | None) -> EC2NodeClass:
+def with_locked_resources(node_class: EC2NodeClass, entry: LockedClass | None) -> EC2NodeClass:
     """Return the class with its locked resources in place of resolved ones.
 
     If nothing was resolved, the lock provides everything. Of resolved subnets and security groups,
@@ -253,19 +259,23 @@ def pinned(node_class: EC2NodeClass, entry: LockedClass | None) -> EC2NodeClass:
         return msgspec.structs.replace(node_class, status=found)
     subnets = {subnet.id for subnet in entry.subnets}
     groups = {group.id for group in entry.security_groups}
-    kept = msgspec.structs.replace(
+    locked = msgspec.structs.replace(
         status,
         amis=entry.amis or status.amis,
         subnets=tuple(s for s in status.subnets if not subnets or s.id in subnets),
         security_groups=tuple(g for g in status.security_groups if not groups or g.id in groups),
     )
-    if kept.conditions:
-        kept = msgspec.structs.replace(kept, conditions=_conditions(status.conditions, kept))
-    return msgspec.structs.replace(node_class, status=kept)
+    if locked.conditions:
+        locked = msgspec.structs.replace(
+            locked, conditions=_pinned_conditions(status.conditions, locked)
+        )
+    return msgspec.structs.replace(node_class, status=locked)
 
 
-def _conditions(before: Sequence[Condition], status: EC2NodeClassStatus) -> tuple[Condition, ...]:
-    """Return the conditions as they are for a status that was pinned."""
+def _pinned_conditions(
+    before: Sequence[Condition], status: EC2NodeClassStatus
+) -> tuple[Condition, ...]:
+    """Return the conditions for a status with only locked resources."""
     pinned_kinds = {
         "AMIsReady": (status.amis, "AMINotFound", "no image is locked"),
         "SubnetsReady": (status.subnets, "SubnetsNotFound", "no locked subnet exists any more"),
@@ -275,28 +285,28 @@ def _conditions(before: Sequence[Condition], status: EC2NodeClassStatus) -> tupl
             "no locked security group exists any more",
         ),
     }
-    made: list[Condition] = []
+    conditions: list[Condition] = []
     for condition in before:
         found, reason, message = pinned_kinds.get(condition.type, (None, "", ""))
         if found is None or condition.type == "Ready":
-            made.append(condition)
+            conditions.append(condition)
         elif found:
-            made.append(_changed(condition, "True", "", ""))
+            conditions.append(_with_status(condition, "True", "", ""))
         else:
-            made.append(_changed(condition, "False", reason, f"{message}: {REMEDY}"))
-    missing = [c for c in made if c.type != "Ready" and c.status != "True"]
+            conditions.append(_with_status(condition, "False", reason, f"{message}: {REMEDY}"))
+    missing = [c for c in conditions if c.type != "Ready" and c.status != "True"]
     kinds = ", ".join(f"{c.type}={c.status}" for c in missing)
     return tuple(
         c
         if c.type != "Ready"
-        else _changed(c, "False", "UnhealthyDependents", kinds)
+        else _with_status(c, "False", "UnhealthyDependents", kinds)
         if missing
-        else _changed(c, "True", "", "")
-        for c in made
+        else _with_status(c, "True", "", "")
+        for c in conditions
     )
 
 
-def _changed(condition: Condition, status: str, reason: str, message: str) -> Condition:
+def _with_status(condition: Condition, status: str, reason: str, message: str) -> Condition:
     if condition.status == status:
         return condition
     return msgspec.structs.replace(condition, status=status, reason=reason, message=message)

@@ -1,6 +1,6 @@
-"""From the resources of a fleet to the values of the model.
+"""Convert the resources of a fleet to the values of the model.
 
-Apart from ``fleet``, because decoding loads msgspec, and a validation does not need it.
+This is separate from ``fleet``, because decoding loads msgspec, which validation does not need.
 """
 
 from __future__ import annotations
@@ -33,61 +33,64 @@ T = TypeVar("T")
 
 def node_pools(fleet: Fleet) -> tuple[NodePool, ...]:
     """Return the NodePools, in order of their names."""
-    return _decoded(fleet.node_pools, NodePool)
+    return _decode_all(fleet.node_pools, NodePool)
 
 
 def node_claims(fleet: Fleet) -> tuple[NodeClaim, ...]:
     """Return the NodeClaims that are declared in git, in order of their names."""
-    return _decoded(fleet.node_claims, NodeClaim)
+    return _decode_all(fleet.node_claims, NodeClaim)
 
 
 def node_overlays(fleet: Fleet) -> tuple[NodeOverlay, ...]:
     """Return the NodeOverlays, in order of their names."""
-    return _decoded(fleet.node_overlays, NodeOverlay)
+    return _decode_all(fleet.node_overlays, NodeOverlay)
 
 
 def node_classes(fleet: Fleet) -> tuple[EC2NodeClass, ...]:
     """Return the EC2NodeClasses, in order of their names."""
-    return _decoded(fleet.node_classes, EC2NodeClass)
+    return _decode_all(fleet.node_classes, EC2NodeClass)
 
 
 def capacity_buffers(fleet: Fleet) -> tuple[CapacityBuffer, ...]:
     """Return the CapacityBuffers, in order of their names."""
-    return tuple(_in_namespace(r, CapacityBuffer) for r in fleet.capacity_buffers)
+    return tuple(_decode_in_namespace(r, CapacityBuffer) for r in fleet.capacity_buffers)
 
 
-def templates(
-    fleet: Fleet, wanted: Collection[tuple[str, str]]
+def buffer_templates(
+    fleet: Fleet, references: Collection[tuple[str, str]]
 ) -> tuple[dict[str, PodTemplate], dict[tuple[str, str], Scalable]]:
-    """Return the PodTemplates and workloads of ``wanted`` (kind and ``namespace/name``) in git."""
+    """Return the PodTemplates and workloads in git that ``references`` name.
+
+    A reference is a kind and ``namespace/name``.
+    """
     stored: dict[str, PodTemplate] = {}
     scalables: dict[tuple[str, str], Scalable] = {}
     for resource in fleet.workloads:
         key = f"{resource.namespace}/{resource.name}"
-        if (resource.kind, key) not in wanted:
+        if (resource.kind, key) not in references:
             continue
         if resource.kind == "PodTemplate":
-            stored[key] = _in_namespace(resource, StoredTemplate).template
+            stored[key] = _decode_in_namespace(resource, StoredTemplate).template
         elif resource.kind in SCALABLE:
-            scalables[resource.kind, key] = _in_namespace(resource, Scalable)
+            scalables[resource.kind, key] = _decode_in_namespace(resource, Scalable)
     return stored, scalables
 
 
-def _in_namespace(resource: Resource, kind: type[T]) -> T:
+def _decode_in_namespace(resource: Resource, kind: type[T]) -> T:
     metadata = {**resource.data["metadata"], "namespace": resource.namespace}
-    return _one(resource._replace(data={**resource.data, "metadata": metadata}), kind)
+    return _decode_resource(resource._replace(data={**resource.data, "metadata": metadata}), kind)
 
 
-def _decoded(resources: Iterable[Resource], kind: type[T]) -> tuple[T, ...]:
+def _decode_all(resources: Iterable[Resource], kind: type[T]) -> tuple[T, ...]:
     """Decode each resource.
 
     Raises:
         UnreadableError: the model cannot hold a value that the schema allows.
     """
-    return tuple(_one(resource, kind) for resource in resources)
+    return tuple(_decode_resource(resource, kind) for resource in resources)
 
 
-def _one(resource: Resource, kind: type[T]) -> T:
+def _decode_resource(resource: Resource, kind: type[T]) -> T:
     try:
         return decode(resource.data, kind)
     except msgspec.ValidationError as error:
@@ -106,12 +109,12 @@ def file_objects(fleet: Fleet) -> tuple[JsonDict, ...]:
         found.append({**_without_secrets(fleet.config), **known})
     if fleet.lock is not None:
         plain: dict[str, object] = msgspec.json.decode(msgspec.json.encode(fleet.lock))
-        kept = {k: v for k, v in plain.items() if k not in _OF_THE_LOCK_ITSELF}
-        found.append({**kept, "kind": "Lock", "metadata": {"name": LOCK_FILE}})
+        contents = {k: v for k, v in plain.items() if k not in _LOCK_METADATA}
+        found.append({**contents, "kind": "Lock", "metadata": {"name": LOCK_FILE}})
     return tuple(found)
 
 
-_OF_THE_LOCK_ITSELF: Final = ("apiVersion", "digest", "lockedAt", "nodePools")
+_LOCK_METADATA: Final = ("apiVersion", "digest", "lockedAt", "nodePools")
 
 
 def _without_secrets(value: object) -> Any:

@@ -18,7 +18,7 @@ RESERVED: Final = ("unschedulable", "warnings")
 _EXAMPLES: Final = "examples: 2026-12-31, 2026-12-31T18:00:00Z"
 
 
-def check(data: JsonDict) -> Iterator[Finding]:
+def check_policies(data: JsonDict) -> Iterator[Finding]:
     """Yield the findings on the policies in ``data`` that the schema cannot express."""
     names: set[str] = set()
     for index, policy in enumerate(data.get("policies") or ()):
@@ -32,7 +32,7 @@ def check(data: JsonDict) -> Iterator[Finding]:
         names.add(name)
         for number, exemption in enumerate(policy.get("exemptions") or ()):
             text = exemption["expires"]
-            if _moment(text) is None:
+            if _parse_expiry(text) is None:
                 where = (*at, "exemptions", number, "expires")
                 message = f"{quoted(text)} is not a date, or a time with its UTC offset"
                 yield Finding("bad-time", where, message, _EXAMPLES)
@@ -41,15 +41,15 @@ def check(data: JsonDict) -> Iterator[Finding]:
 def policies_of(entry: Entry, source: PolicySource) -> tuple[Policy, ...]:
     """Return the policies of a document without findings, in order of their names."""
     listed = enumerate(entry.plain.get("policies") or ())
-    every = (_policy(entry, data, ("policies", index), source) for index, data in listed)
-    return tuple(sorted(every, key=lambda policy: policy.name))
+    policies = (_policy(entry, data, ("policies", index), source) for index, data in listed)
+    return tuple(sorted(policies, key=lambda policy: policy.name))
 
 
 def _policy(entry: Entry, data: JsonDict, at: Pointer, source: PolicySource) -> Policy:
     exemptions = [
         Exemption(
             owner=item["owner"],
-            expires=_moment(item["expires"]) or datetime.min.replace(tzinfo=UTC),
+            expires=_parse_expiry(item["expires"]) or datetime.min.replace(tzinfo=UTC),
             reason=item.get("reason", ""),
             when=item.get("when", ""),
             when_at=entry.place((*at, "exemptions", number, "when")),
@@ -69,7 +69,7 @@ def _policy(entry: Entry, data: JsonDict, at: Pointer, source: PolicySource) -> 
     )
 
 
-def _moment(text: str) -> datetime | None:
+def _parse_expiry(text: str) -> datetime | None:
     """Return the time at which something with this expiry ends; a date includes its day."""
     try:
         moment = datetime.fromisoformat(text)

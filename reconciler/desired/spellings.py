@@ -43,9 +43,9 @@ class Spelling(NamedTuple):
     key: str = ""
 
 
-def check(kind: str, data: JsonDict) -> list[Finding]:
+def check_spellings(kind: str, data: JsonDict) -> list[Finding]:
     """Return the old spellings in an object; ``data`` may still hold nulls."""
-    accepted = [_warning(old, data) for old in accepted_in(kind, data)]
+    accepted = [_warning(old, data) for old in accepted_spellings(kind, data)]
     match kind:
         case "NodePool":
             moved = [*_disruption(data), *_claim(data, _TEMPLATE), *_annotations(data)]
@@ -58,7 +58,7 @@ def check(kind: str, data: JsonDict) -> list[Finding]:
     return [*accepted, *moved]
 
 
-def accepted_in(kind: str, data: JsonDict) -> list[Spelling]:
+def accepted_spellings(kind: str, data: JsonDict) -> list[Spelling]:
     """Return the older spellings in an object that are read as current ones."""
     match kind:
         case "NodePool":
@@ -68,28 +68,28 @@ def accepted_in(kind: str, data: JsonDict) -> list[Spelling]:
     return []
 
 
-def modernized(kind: str, data: JsonDict) -> JsonDict:
+def modernize(kind: str, data: JsonDict) -> JsonDict:
     """Return an object in current spelling; one without older spellings is not copied."""
-    for old in accepted_in(kind, data):
-        rewritten = _rewritten(data, old.pointer, old)
+    for old in accepted_spellings(kind, data):
+        rewritten = _rewrite(data, old.pointer, old)
         assert isinstance(rewritten, dict), "an object stays one"
         data = rewritten
     return data
 
 
-def _rewritten(data: object, pointer: Pointer, old: Spelling) -> object:
+def _rewrite(data: object, pointer: Pointer, old: Spelling) -> object:
     """Return a copy of ``data`` with the field at ``pointer`` in current spelling."""
     step, *below = pointer
     if isinstance(data, list):
-        return [_below(v, below, old) if i == step else v for i, v in enumerate(data)]
+        return [_rewrite_below(v, below, old) if i == step else v for i, v in enumerate(data)]
     assert isinstance(data, dict), "a spelling is in a field of the object"
     name = old.key if old.key and not below else step
-    return {(name if k == step else k): (_below(v, below, old) if k == step else v)
+    return {(name if k == step else k): (_rewrite_below(v, below, old) if k == step else v)
             for k, v in data.items()}  # fmt: skip
 
 
-def _below(value: object, pointer: list[str | int], old: Spelling) -> object:
-    return _rewritten(value, tuple(pointer), old) if pointer else old.value
+def _rewrite_below(value: object, pointer: list[str | int], old: Spelling) -> object:
+    return _rewrite(value, tuple(pointer), old) if pointer else old.value
 
 
 def _warning(old: Spelling, data: JsonDict) -> Finding:
@@ -135,7 +135,7 @@ def _class_version(data: dict[str, object], at: Pointer) -> Iterator[Spelling]:
             yield Spelling((*at, "nodeClassRef", "apiVersion"), group, "group")
 
 
-def _old(pointer: Pointer, message: str, hint: str, *replaces: Pointer) -> Finding:
+def _old_finding(pointer: Pointer, message: str, hint: str, *replaces: Pointer) -> Finding:
     of_key = message.startswith(("is now", "has moved"))
     return Finding(CODE, pointer, message, hint, of_key=of_key, replaces=replaces)
 
@@ -146,7 +146,7 @@ def _disruption(data: dict[str, object]) -> Iterator[Finding]:
         return
     if "expireAfter" in disruption:
         hint = "move it to spec.template.spec.expireAfter"
-        yield _old((*_DISRUPTION, "expireAfter"), "has moved in v1", hint)
+        yield _old_finding((*_DISRUPTION, "expireAfter"), "has moved in v1", hint)
     if "consolidateAfter" in disruption and disruption["consolidateAfter"] is None:
         message = "null means 0s in v1; in v1beta1 it disabled consolidateAfter"
         at = (*_DISRUPTION, "consolidateAfter")
@@ -158,13 +158,13 @@ def _claim(data: dict[str, object], at: Pointer) -> Iterator[Finding]:
     if not isinstance(spec, dict):
         return
     if "kubelet" in spec:
-        yield _old(
+        yield _old_finding(
             (*at, "kubelet"), "has moved in v1", "move it to spec.kubelet of the EC2NodeClass"
         )
     ref = spec.get("nodeClassRef")
     if isinstance(ref, dict) and "apiVersion" in ref and not list(_class_version(data, at)):
         here = (*at, "nodeClassRef")
-        yield _old(
+        yield _old_finding(
             (*here, "apiVersion"),
             "is now group, without the version",
             "remove it" if "group" in ref else "write group: karpenter.k8s.aws",
@@ -188,7 +188,7 @@ def _node_class(data: dict[str, object]) -> Iterator[Finding]:
     for old, new in _SELECTORS.items():
         if old in spec:
             hint = f"write {new}: [{{tags: {{…}}}}]"
-            yield _old(("spec", old), f"is now {new}, a list of terms", hint, ("spec", new))
+            yield _old_finding(("spec", old), f"is now {new}, a list of terms", hint, ("spec", new))
     if spec.get("amiFamily") == "Ubuntu":
         hint = "write Custom, and select the image by id, name or tags"
-        yield _old(("spec", "amiFamily"), "Ubuntu was removed in v1", hint)
+        yield _old_finding(("spec", "amiFamily"), "Ubuntu was removed in v1", hint)

@@ -244,5 +244,5 @@ def test_every_scenario_fleet_has_the_expected_findings() -> None:
 
 def test_an_unread_file_is_one_finding_and_not_an_empty_fleet() -> None:
     refused = Diagnostic(Severity.ERROR, "outside-link", "leads out", Place("a.yaml", 1, 1))
-    _, findings = read_fleet([], refused=[refused])
+    _, findings = read_fleet([], unread=[refused])
     assert findings == (refused,)

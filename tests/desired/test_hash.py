@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from reconciler.desired.hash import (
     NODE_CLASS_HASH_VERSION,
     NODE_POOL_HASH_VERSION,
-    defaulted,
-    json_text,
+    format_json,
+    format_quantity,
     node_class_hash,
     node_pool_hash,
     object_hash,
-    quantity_text,
+    with_defaults,
 )
 
 REPOSITORY = Path(__file__).parents[2]
@@ -76,12 +76,12 @@ def test_defaults_of_the_api_server_hash_like_written_values() -> None:
     assert object_hash(a_pool()) != object_hash(a_pool(expireAfter="Never"))
     partly = a_class(metadataOptions={"httpTokens": "required", "httpEndpoint": None})
     assert object_hash(a_class()) == object_hash(partly)
-    assert node_class_hash(a_class()) != node_class_hash(defaulted(a_class()))
+    assert node_class_hash(a_class()) != node_class_hash(with_defaults(a_class()))
 
 
 def test_defaulting_changes_no_input() -> None:
     pool = a_pool()
-    defaulted(pool)
+    with_defaults(pool)
     assert pool == a_pool()
 
 
@@ -190,13 +190,13 @@ def test_empty_parts_of_a_class_count(one: Any, other: Any) -> None:
     ],
 )
 def test_quantities_print_as_in_go(written: str | int, printed: str) -> None:
-    assert quantity_text(written) == printed
+    assert format_quantity(written) == printed
 
 
 @pytest.mark.parametrize("text", ["", "Gib", "1 Gi", "1.2.3", "e", "٣Gi", "0x10"])
 def test_an_invalid_quantity_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="not a quantity"):
-        quantity_text(text)
+        format_quantity(text)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_an_invalid_quantity_is_rejected(text: str) -> None:
     ],
 )
 def test_json_prints_as_in_go(value: Any, printed: str) -> None:
-    assert json_text(value) == printed
+    assert format_json(value) == printed
 
 
 names = st.text("abcé", min_size=1, max_size=3)

@@ -18,9 +18,9 @@ from reconciler.desired.lock import (
     LockedType,
     choices_digest,
     encode,
-    pinned,
     read_lock,
     selectors_digest,
+    with_locked_resources,
 )
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.karpenter.nodeclass import (
@@ -164,9 +164,12 @@ def test_outdated_entries_of_a_lock_are_reported_once_and_ignored() -> None:
 
 def test_without_lookups_the_lock_contains_everything() -> None:
     entry = a_lock().node_classes["default"]
-    found = pinned(EC2NodeClass(Metadata(name="default")), entry).status
+    found = with_locked_resources(EC2NodeClass(Metadata(name="default")), entry).status
     assert (found.amis, found.subnets) == (entry.amis, entry.subnets)
-    assert pinned(EC2NodeClass(Metadata(name="default")), None).status == EC2NodeClassStatus()
+    assert (
+        with_locked_resources(EC2NodeClass(Metadata(name="default")), None).status
+        == EC2NodeClassStatus()
+    )
 
 
 def resolved_class(*subnets: str) -> EC2NodeClass:
@@ -184,7 +187,9 @@ def resolved_class(*subnets: str) -> EC2NodeClass:
 
 
 def test_a_newer_image_is_not_used_and_subnets_keep_the_observed_order() -> None:
-    found = pinned(resolved_class("subnet-2", "subnet-9", "subnet-1"), a_lock().entry("default"))
+    found = with_locked_resources(
+        resolved_class("subnet-2", "subnet-9", "subnet-1"), a_lock().entry("default")
+    )
     assert [a.id for a in found.status.amis] == ["ami-1"]
     assert [s.id for s in found.status.subnets] == ["subnet-2", "subnet-1"]
     assert [g.id for g in found.status.security_groups] == ["sg-1"]
@@ -192,7 +197,7 @@ def test_a_newer_image_is_not_used_and_subnets_keep_the_observed_order() -> None
 
 
 def test_a_class_without_its_locked_subnets_is_not_ready_with_a_reason() -> None:
-    found = pinned(resolved_class("subnet-9"), a_lock().entry("default"))
+    found = with_locked_resources(resolved_class("subnet-9"), a_lock().entry("default"))
     assert not found.is_ready
     reason = condition(found.status.conditions, "SubnetsReady")
     assert reason is not None

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.desired.workloads.shape import SCHEMA, check
+from reconciler.desired.workloads.shape import SCHEMA, check_workload
 from reconciler.model.kubernetes.pod import Container, PodSpec, TopologySpreadConstraint
 from reconciler.source.resource import WORKLOADS
 from reconciler.source.schema import load
@@ -36,29 +36,29 @@ def test_every_field_that_is_read_is_validated(
 
 
 def test_a_field_of_a_later_kubernetes_is_accepted() -> None:
-    assert check("Pod", a_pod(evictionRequestPolicy="Wait", resourceSlices=[])) == []
+    assert check_workload("Pod", a_pod(evictionRequestPolicy="Wait", resourceSlices=[])) == []
 
 
 def test_a_misspelled_field_is_a_finding() -> None:
-    (finding,) = check("Pod", a_pod(nodeselector={"a": "b"}))
+    (finding,) = check_workload("Pod", a_pod(nodeselector={"a": "b"}))
     assert (finding.code, finding.hint) == ("unknown-field", "did you mean nodeSelector?")
 
 
 @pytest.mark.parametrize("amount", ["1", "0.5", ".5", "100m", "1.5Gi", "1e3", 2, 0.25, "+1"])
 def test_every_form_of_quantity_is_accepted(amount: object) -> None:
     pod = a_pod(overhead={"cpu": amount}, resources={"requests": {"cpu": amount}})
-    assert check("Pod", pod) == []
+    assert check_workload("Pod", pod) == []
 
 
 def test_a_pod_disruption_budget_sets_one_limit() -> None:
     budget = {"metadata": {"name": "a"}, "spec": {"minAvailable": 1, "maxUnavailable": "50%"}}
-    assert [f.code for f in check("PodDisruptionBudget", budget)] == ["budget-both"]
+    assert [f.code for f in check_workload("PodDisruptionBudget", budget)] == ["budget-both"]
 
 
 @pytest.mark.parametrize("value", ["50", "half", "-1%", 1.5])
 def test_a_share_is_a_number_or_a_percentage(value: object) -> None:
     budget = {"metadata": {"name": "a"}, "spec": {"maxUnavailable": value}}
-    assert len(check("PodDisruptionBudget", budget)) == 1
+    assert len(check_workload("PodDisruptionBudget", budget)) == 1
 
 
 JSON = st.recursive(
@@ -75,6 +75,8 @@ JSON = st.recursive(
     value=JSON,
 )
 def test_any_shape_gives_findings_and_never_an_error(kind: str, field: str, value: object) -> None:
-    check(kind, {"metadata": {"name": "a"}, "spec": {field: value}})
-    check(kind, {"metadata": {"name": "a"}, "spec": {"template": {"spec": {field: value}}}})
-    check(kind, a_pod(**{field: value}))
+    check_workload(kind, {"metadata": {"name": "a"}, "spec": {field: value}})
+    check_workload(
+        kind, {"metadata": {"name": "a"}, "spec": {"template": {"spec": {field: value}}}}
+    )
+    check_workload(kind, a_pod(**{field: value}))

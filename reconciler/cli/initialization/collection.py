@@ -21,7 +21,7 @@ from reconciler.desired.migration.nodepool import (
     migrate_node_pool,
     migrate_provisioner,
 )
-from reconciler.desired.migration.objects import Note, filled, placeholders, remove_live_fields
+from reconciler.desired.migration.objects import Note, substitute_placeholders, placeholders, remove_live_fields
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.source.document import Document, Pointer, parse_documents
@@ -262,7 +262,7 @@ def _fill_placeholder(data: JsonDict, pointer: Pointer, values: dict[str, str]) 
         place = place[step]  # type: ignore[index] # the pointer was found in this very object
     if isinstance(place, dict | list):
         old = place[last]  # type: ignore[index]
-        place[last] = type(old)(filled(str(old), values))  # type: ignore[index]
+        place[last] = type(old)(substitute_placeholders(str(old), values))  # type: ignore[index]
 
 
 def sorted_objects(found: Collection) -> Iterator[SourceObject]:

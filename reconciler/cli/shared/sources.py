@@ -113,7 +113,7 @@ def read_desired(
     from reconciler.desired.fleet import read_fleet
 
     fleet, findings = read_fleet(
-        source.files, refused=source.findings, any_class=any_class, allow_empty=allow_empty
+        source.files, unread=source.findings, any_class=any_class, allow_empty=allow_empty
     )
     return fleet, without_errors(findings)
 

@@ -16,15 +16,15 @@ _NAME: Final = "karpenter"
 _GATES: Final = ("FEATURE_GATES", "AWS_FEATURE_GATES")
 
 
-def _text(text: str) -> object:
+def _parse_text(text: str) -> object:
     return text
 
 
-def _flag(text: str) -> object:
+def _parse_flag(text: str) -> object:
     return text.strip().lower() == "true"
 
 
-def _number(text: str) -> object:
+def _parse_number(text: str) -> object:
     try:
         return int(text)
     except ValueError:
@@ -32,20 +32,20 @@ def _number(text: str) -> object:
 
 
 _VARIABLES: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
-    "AWS_REGION": ("aws.region", _text),
-    "BATCH_IDLE_DURATION": ("batchIdleDuration", _text),
-    "BATCH_MAX_DURATION": ("batchMaxDuration", _text),
-    "CLUSTER_CA_BUNDLE": ("clusterCABundle", _text),
-    "CLUSTER_ENDPOINT": ("clusterEndpoint", _text),
-    "CLUSTER_NAME": ("clusterName", _text),
-    "INTERRUPTION_QUEUE": ("interruptionQueue", _text),
-    "ISOLATED_VPC": ("isolatedVPC", _flag),
-    "MIN_VALUES_POLICY": ("minValuesPolicy", _text),
-    "PREFERENCE_POLICY": ("preferencePolicy", _text),
-    "RESERVED_ENIS": ("reservedEnis", _number),
-    "VM_MEMORY_OVERHEAD_PERCENT": ("vmMemoryOverheadPercent", _number),
+    "AWS_REGION": ("aws.region", _parse_text),
+    "BATCH_IDLE_DURATION": ("batchIdleDuration", _parse_text),
+    "BATCH_MAX_DURATION": ("batchMaxDuration", _parse_text),
+    "CLUSTER_CA_BUNDLE": ("clusterCABundle", _parse_text),
+    "CLUSTER_ENDPOINT": ("clusterEndpoint", _parse_text),
+    "CLUSTER_NAME": ("clusterName", _parse_text),
+    "INTERRUPTION_QUEUE": ("interruptionQueue", _parse_text),
+    "ISOLATED_VPC": ("isolatedVPC", _parse_flag),
+    "MIN_VALUES_POLICY": ("minValuesPolicy", _parse_text),
+    "PREFERENCE_POLICY": ("preferencePolicy", _parse_text),
+    "RESERVED_ENIS": ("reservedEnis", _parse_number),
+    "VM_MEMORY_OVERHEAD_PERCENT": ("vmMemoryOverheadPercent", _parse_number),
 }
-_OF_THE_CONFIG_MAP: Final = {
+_CONFIG_MAP_KEYS: Final = {
     "batchMaxDuration": "BATCH_MAX_DURATION",
     "batchIdleDuration": "BATCH_IDLE_DURATION",
     "aws.clusterCABundle": "CLUSTER_CA_BUNDLE",
@@ -56,7 +56,7 @@ _OF_THE_CONFIG_MAP: Final = {
     "aws.interruptionQueueName": "INTERRUPTION_QUEUE",
     "aws.reservedENIs": "RESERVED_ENIS",
 }
-_OF_THE_PROCESS: Final = frozenset(
+_PROCESS_VARIABLES: Final = frozenset(
     {
         *("CPU_REQUESTS", "DISABLE_CLUSTER_STATE_OBSERVABILITY", "DISABLE_CONTROLLER_WARMUP"),
         *("DISABLE_LEADER_ELECTION", "DISABLE_WEBHOOK", "ENABLE_PROFILING", "HEALTH_PROBE_PORT"),
@@ -100,8 +100,8 @@ def settings_of_deployment(data: JsonObject) -> ControllerSettings:
                 found[name] = str(value)
             elif name in _VARIABLES or name in _GATES:
                 left_out[name] = "its value is not in the Deployment (valueFrom)"
-        found.update(_arguments(container.get("args")))
-    return _read(found, left_out)
+        found.update(_parse_arguments(container.get("args")))
+    return _read_settings(found, left_out)
 
 
 def settings_of_config_map(data: JsonObject) -> ControllerSettings:
@@ -111,39 +111,39 @@ def settings_of_config_map(data: JsonObject) -> ControllerSettings:
     left_out: dict[str, str] = {}
     profile = ""
     for key, value in values.items() if isinstance(values, dict) else ():
-        if key in _OF_THE_CONFIG_MAP:
-            found[_OF_THE_CONFIG_MAP[key]] = str(value)
+        if key in _CONFIG_MAP_KEYS:
+            found[_CONFIG_MAP_KEYS[key]] = str(value)
         elif key == "featureGates.driftEnabled":
             found["FEATURE_GATES"] = f"Drift={value}"
         elif key == "aws.defaultInstanceProfile":
             profile = str(value)
         else:
             left_out[str(key)] = "has no successor"
-    return _read(found, left_out)._replace(default_profile=profile)
+    return _read_settings(found, left_out)._replace(default_profile=profile)
 
 
-def nested(values: Mapping[str, object]) -> JsonDict:
+def nest_settings(values: Mapping[str, object]) -> JsonDict:
     """Return settings by dotted key as the mapping that a file holds."""
-    made: JsonDict = {}
+    nested: JsonDict = {}
     for key, value in values.items():
         *above, last = key.split(".")
-        place = made
+        place = nested
         for step in above:
             place = place.setdefault(step, {})
         place[last] = value
-    return made
+    return nested
 
 
-def _read(found: Mapping[str, str], left_out: dict[str, str]) -> ControllerSettings:
+def _read_settings(found: Mapping[str, str], left_out: dict[str, str]) -> ControllerSettings:
     values: dict[str, object] = {}
     for name, text in found.items():
-        if not text or name in _OF_THE_PROCESS:
+        if not text or name in _PROCESS_VARIABLES:
             continue
         if name in _GATES:
             _read_gates(text, values, left_out)
         elif name in _VARIABLES:
             key, convert = _VARIABLES[name]
-            _keep(key, name, text, convert, values, left_out)
+            _add_setting(key, name, text, convert, values, left_out)
         else:
             left_out[name] = "has no counterpart"
     return ControllerSettings(values, left_out)
@@ -156,12 +156,12 @@ def _read_gates(text: str, values: dict[str, object], left_out: dict[str, str]) 
             continue
         key = f"featureGates.{gate}"
         if key in KEYS:
-            _keep(key, f"feature gate {gate}", value, _flag, values, left_out)
+            _add_setting(key, f"feature gate {gate}", value, _parse_flag, values, left_out)
         else:
             left_out[f"feature gate {gate}"] = "has no counterpart"
 
 
-def _keep(
+def _add_setting(
     key: str,
     name: str,
     text: str,
@@ -178,7 +178,7 @@ def _keep(
         values[key] = value
 
 
-def _arguments(words: object) -> Iterator[tuple[str, str]]:
+def _parse_arguments(words: object) -> Iterator[tuple[str, str]]:
     """Yield the flags of a command line by the name of the variable with the same meaning."""
     texts = [str(word) for word in words] if isinstance(words, list) else []
     for number, word in enumerate(texts):

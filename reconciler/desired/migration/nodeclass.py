@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Final
 
-from reconciler.desired.migration.nodepool import mapping
-from reconciler.desired.migration.objects import Note, changed, dropped, unfinished
+from reconciler.desired.migration.nodepool import ensure_mapping
+from reconciler.desired.migration.objects import Note, change_note, incomplete_note, removal_note
 from reconciler.model.json import JsonDict
 
 TERMS_MAX: Final = 30
@@ -25,7 +25,7 @@ class TooManyTermsError(ValueError):
     """The alternatives of a selector give more terms than a selector may have."""
 
 
-def terms_of(selector: JsonDict) -> list[JsonDict]:
+def selector_terms(selector: JsonDict) -> list[JsonDict]:
     """Return the terms that select what a selector of ``v1alpha1`` selects.
 
     Raises:
@@ -33,7 +33,7 @@ def terms_of(selector: JsonDict) -> list[JsonDict]:
     """
     ids = _alternatives(selector, _IDS)
     if ids:
-        return _limited([{"id": one} for one in ids])
+        return _check_count([{"id": one} for one in ids])
     special = {*_IDS, *_NAMES, *_OWNERS}
     tags = {key: _split(value) for key, value in selector.items() if key not in special}
     size = 1
@@ -62,7 +62,7 @@ def _term(tags: dict[str, str], name: str, owner: str) -> JsonDict:
     return term
 
 
-def _limited(terms: list[JsonDict]) -> list[JsonDict]:
+def _check_count(terms: list[JsonDict]) -> list[JsonDict]:
     if len(terms) > TERMS_MAX:
         raise TooManyTermsError
     return terms
@@ -112,19 +112,21 @@ def migrate_node_class(data: JsonDict, default_profile: str = "") -> list[Note]:
     is_old = version != VERSION
     if is_old:
         what = f"{kind} {version}" if is_alpha else f"{version}"
-        notes.append(changed(("apiVersion",), f"{what} → EC2NodeClass {VERSION}"))
+        notes.append(change_note(("apiVersion",), f"{what} → EC2NodeClass {VERSION}"))
         data["apiVersion"], data["kind"] = VERSION, "EC2NodeClass"
-    spec = mapping(data, "spec")
-    notes += _selectors(spec)
-    notes += _removed(spec)
+    spec = ensure_mapping(data, "spec")
+    notes += _migrate_selectors(spec)
+    notes += _remove_unsupported(spec)
     if is_alpha:
-        notes += _identity(spec, default_profile)
+        notes += _add_instance_profile(spec, default_profile)
         if not spec.get("amiFamily"):
             spec["amiFamily"] = "AL2"
-            notes.append(changed(("spec", "amiFamily"), "the former default AL2 is written out"))
-    notes += _images(spec)
+            notes.append(
+                change_note(("spec", "amiFamily"), "the former default AL2 is written out")
+            )
+    notes += _migrate_images(spec)
     if is_old:
-        notes += _metadata_options(spec)
+        notes += _add_hop_limit(spec)
     return notes
 
 
@@ -142,62 +144,68 @@ def node_class_of_provider(name: object, provider: JsonDict, default_profile: st
     return data
 
 
-def _selectors(spec: JsonDict) -> Iterator[Note]:
+def _migrate_selectors(spec: JsonDict) -> Iterator[Note]:
     for old, new in _SELECTORS.items():
         selector = spec.pop(old, None)
         if not isinstance(selector, dict) or new in spec:
             continue
         try:
-            spec[new] = terms_of(selector)
+            spec[new] = selector_terms(selector)
         except TooManyTermsError:
             message = f"has more than {TERMS_MAX} alternatives"
-            yield unfinished(("spec", old), message, f"write {new} by hand, with fewer terms")
+            yield incomplete_note(("spec", old), message, f"write {new} by hand, with fewer terms")
             continue
-        yield changed(("spec", old), f"became {new}")
+        yield change_note(("spec", old), f"became {new}")
 
 
-def _removed(spec: JsonDict) -> Iterator[Note]:
-    for key, why in _REMOVED.items():
+def _remove_unsupported(spec: JsonDict) -> Iterator[Note]:
+    for key, reason in _REMOVED.items():
         if spec.pop(key, None) is not None:
-            yield dropped(("spec", key), why, "use userData, tags and blockDeviceMappings instead")
+            yield removal_note(
+                ("spec", key), reason, "use userData, tags and blockDeviceMappings instead"
+            )
 
 
-def _identity(spec: JsonDict, default_profile: str) -> Iterator[Note]:
+def _add_instance_profile(spec: JsonDict, default_profile: str) -> Iterator[Note]:
     """Give an AWSNodeTemplate without an instance profile the former default."""
     if spec.get("role") or spec.get("instanceProfile"):
         return
     if default_profile:
         spec["instanceProfile"] = default_profile
-        yield changed(("spec", "instanceProfile"), "the former defaultInstanceProfile")
+        yield change_note(("spec", "instanceProfile"), "the former defaultInstanceProfile")
     else:
         message = "names neither a role nor an instanceProfile"
-        yield unfinished(("spec", "role"), message, "set spec.role to the IAM role of the nodes")
+        yield incomplete_note(
+            ("spec", "role"), message, "set spec.role to the IAM role of the nodes"
+        )
 
 
-def _images(spec: JsonDict) -> Iterator[Note]:
-    """Write the images out that an older class selected by its family alone."""
+def _migrate_images(spec: JsonDict) -> Iterator[Note]:
+    """Add an explicit image selector to an older class that selected images only by family."""
     family = spec.get("amiFamily")
     if family == "Ubuntu":
         spec["amiFamily"] = "Custom"
         message = "Ubuntu was removed in v1; Custom needs userData that starts the kubelet"
-        yield unfinished(("spec", "amiFamily"), message, "check amiSelectorTerms and userData")
+        yield incomplete_note(("spec", "amiFamily"), message, "check amiSelectorTerms and userData")
     if spec.get("amiSelectorTerms"):
         return
     alias = _ALIASES.get(family) if isinstance(family, str) else None
     if alias is not None:
         spec["amiSelectorTerms"] = [{"alias": alias}]
-        yield changed(("spec", "amiFamily"), f"amiSelectorTerms with alias {alias} is written out")
+        yield change_note(
+            ("spec", "amiFamily"), f"amiSelectorTerms with alias {alias} is written out"
+        )
     else:
         message = "v1 requires amiSelectorTerms, and the family has no alias"
         hint = "add amiSelectorTerms with an alias, an id, a name or tags"
-        yield unfinished(("spec", "amiSelectorTerms"), message, hint)
+        yield incomplete_note(("spec", "amiSelectorTerms"), message, hint)
 
 
-def _metadata_options(spec: JsonDict) -> Iterator[Note]:
-    options = mapping(spec, "metadataOptions")
+def _add_hop_limit(spec: JsonDict) -> Iterator[Note]:
+    options = ensure_mapping(spec, "metadataOptions")
     if "httpPutResponseHopLimit" not in options:
         options["httpPutResponseHopLimit"] = _FORMER_HOP_LIMIT
-        yield changed(
+        yield change_note(
             ("spec", "metadataOptions"),
             "httpPutResponseHopLimit 2 is written out, the former default (today's is 1)",
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from reconciler.desired.migration.objects import Note, changed, dropped, unfinished
+from reconciler.desired.migration.objects import Note, change_note, incomplete_note, removal_note
 from reconciler.model.json import JsonDict
 from reconciler.source.document import Pointer
 
@@ -18,7 +18,7 @@ CLASS_GROUP: Final = "karpenter.k8s.aws"
 CLASS_KIND: Final = "EC2NodeClass"
 
 _POOL_LABEL: Final = ("karpenter.sh/provisioner-name", "karpenter.sh/nodepool")
-_KEPT_NODES: Final = ("karpenter.sh/do-not-evict", "karpenter.sh/do-not-consolidate")
+_FORMER_PROTECTIONS: Final = ("karpenter.sh/do-not-evict", "karpenter.sh/do-not-consolidate")
 _DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 _UNSUPPORTED_KUBELET: Final = ("containerRuntime",)
 _REASONS: Final = {"underutilized": "Underutilized", "empty": "Empty", "drifted": "Drifted"}
@@ -31,15 +31,15 @@ _TYPE_PREFIX: Final = "karpenter.k8s.aws/instance-"
 _TYPE_KEYS: Final = ("node.kubernetes.io/instance-type",)
 
 
-class Migrated(NamedTuple):
-    """What is left of a migration besides the object: its kubelet settings, its inline provider."""
+class MigrationResult(NamedTuple):
+    """The results of a migration besides the object: notes, kubelet settings, inline provider."""
 
     notes: list[Note]
     kubelet: JsonDict | None = None
     provider: JsonDict | None = None
 
 
-def mapping(parent: JsonDict, key: str) -> JsonDict:
+def ensure_mapping(parent: JsonDict, key: str) -> JsonDict:
     """Return the mapping under a key, which is created if it is missing or not a mapping."""
     value = parent.get(key)
     if not isinstance(value, dict):
@@ -48,30 +48,30 @@ def mapping(parent: JsonDict, key: str) -> JsonDict:
     return value
 
 
-def migrate_node_pool(data: JsonDict) -> Migrated:
+def migrate_node_pool(data: JsonDict) -> MigrationResult:
     """Turn a NodePool of ``v1beta1``, or one with spellings of it, into one of ``v1``."""
     notes: list[Note] = []
     if data.get("apiVersion") != VERSION:
-        notes.append(changed(("apiVersion",), f"{data.get('apiVersion')} → {VERSION}"))
+        notes.append(change_note(("apiVersion",), f"{data.get('apiVersion')} → {VERSION}"))
         is_beta = True
         data["apiVersion"] = VERSION
     else:
         is_beta = False
-    spec = mapping(data, "spec")
-    claim = mapping(mapping(spec, "template"), "spec")
+    spec = ensure_mapping(data, "spec")
+    claim = ensure_mapping(ensure_mapping(spec, "template"), "spec")
     at: Pointer = ("spec", "template", "spec")
-    notes += _class_reference(claim, at)
-    notes += _disruption(spec, claim, is_beta=is_beta)
-    notes += _labels(spec, at)
-    kubelet = _taken_kubelet(claim, "kubelet", (*at, "kubelet"), notes)
-    return Migrated(notes, kubelet)
+    notes += _migrate_class_reference(claim, at)
+    notes += _migrate_disruption(spec, claim, is_beta=is_beta)
+    notes += _migrate_labels(spec, at)
+    kubelet = _pop_kubelet(claim, "kubelet", (*at, "kubelet"), notes)
+    return MigrationResult(notes, kubelet)
 
 
-def migrate_provisioner(data: JsonDict) -> Migrated:
+def migrate_provisioner(data: JsonDict) -> MigrationResult:
     """Turn a Provisioner of ``v1alpha5`` into a NodePool of ``v1`` with the same behaviour."""
-    notes = [changed(("kind",), f"Provisioner {data.get('apiVersion')} → NodePool {VERSION}")]
+    notes = [change_note(("kind",), f"Provisioner {data.get('apiVersion')} → NodePool {VERSION}")]
     data["apiVersion"], data["kind"] = VERSION, "NodePool"
-    old = mapping(data, "spec")
+    old = ensure_mapping(data, "spec")
     provider = old.pop("provider", None)
     claim: JsonDict = {}
     template: JsonDict = {"spec": claim}
@@ -80,24 +80,24 @@ def migrate_provisioner(data: JsonDict) -> Migrated:
     if metadata:
         template["metadata"] = metadata
     claim["nodeClassRef"] = _class_of_provisioner(data, old, provider, notes)
-    claim["requirements"] = _requirements(old.pop("requirements", None), notes)
+    claim["requirements"] = _migrate_requirements(old.pop("requirements", None), notes)
     for key in ("taints", "startupTaints"):
         if old.get(key):
             claim[key] = old.pop(key)
-    kubelet = _taken_kubelet(old, "kubeletConfiguration", ("spec", "kubeletConfiguration"), notes)
-    claim["expireAfter"] = _seconds(old.pop("ttlSecondsUntilExpired", None))
-    spec["disruption"] = _consolidation(old, notes)
+    kubelet = _pop_kubelet(old, "kubeletConfiguration", ("spec", "kubeletConfiguration"), notes)
+    claim["expireAfter"] = _format_seconds(old.pop("ttlSecondsUntilExpired", None))
+    spec["disruption"] = _migrate_consolidation(old, notes)
     limits = old.pop("limits", None)
     if isinstance(limits, dict) and isinstance(limits.get("resources"), dict):
         spec["limits"] = limits["resources"]
-        notes.append(changed(("spec", "limits", "resources"), "moved to spec.limits"))
+        notes.append(change_note(("spec", "limits", "resources"), "moved to spec.limits"))
     if old.get("weight"):
         spec["weight"] = old.pop("weight")
     unread = sorted(k for k, v in old.items() if v not in (None, {}, []))
-    notes += [dropped(("spec", key), "has no successor in v1") for key in unread]
+    notes += [removal_note(("spec", key), "has no successor in v1") for key in unread]
     data["spec"] = spec
-    notes += _labels(spec, ("spec",))
-    return Migrated(notes, kubelet, provider if isinstance(provider, dict) else None)
+    notes += _migrate_labels(spec, ("spec",))
+    return MigrationResult(notes, kubelet, provider if isinstance(provider, dict) else None)
 
 
 def _class_of_provisioner(
@@ -107,16 +107,16 @@ def _class_of_provisioner(
     reference = old.pop("providerRef", None)
     name = reference.get("name") if isinstance(reference, dict) else None
     if name is None and provider is not None:
-        name = mapping(data, "metadata").get("name")
-        notes.append(changed(("spec", "provider"), f"became EC2NodeClass {name}"))
+        name = ensure_mapping(data, "metadata").get("name")
+        notes.append(change_note(("spec", "provider"), f"became EC2NodeClass {name}"))
     if name is None:
         name = "default"
         message = "names no AWSNodeTemplate; EC2NodeClass default is assumed"
-        notes.append(unfinished(("spec", "providerRef"), message, "check the name"))
+        notes.append(incomplete_note(("spec", "providerRef"), message, "check the name"))
     return {"group": CLASS_GROUP, "kind": CLASS_KIND, "name": name}
 
 
-def _requirements(found: object, notes: list[Note]) -> list[JsonDict]:
+def _migrate_requirements(found: object, notes: list[Note]) -> list[JsonDict]:
     """Return the requirements, with those that Karpenter added by default to a Provisioner."""
     known = [r for r in found if isinstance(r, dict)] if isinstance(found, list) else []
     keys = {str(r.get("key")) for r in known}
@@ -134,33 +134,33 @@ def _requirements(found: object, notes: list[Note]) -> list[JsonDict]:
     if added:
         names = ", ".join(r["key"] for r in added)
         message = f"Karpenter's former defaults are written out: {names}"
-        notes.append(changed(("spec", "requirements"), message))
+        notes.append(change_note(("spec", "requirements"), message))
     for requirement in known:
         if requirement.get("key") == _POOL_LABEL[0]:
             requirement["key"] = _POOL_LABEL[1]
     return [*known, *added]
 
 
-def _consolidation(old: JsonDict, notes: list[Note]) -> JsonDict:
+def _migrate_consolidation(old: JsonDict, notes: list[Note]) -> JsonDict:
     """Return the disruption of a Provisioner, which removed nothing by default."""
     empty_for = old.pop("ttlSecondsAfterEmpty", None)
     consolidation = old.pop("consolidation", None)
     if isinstance(consolidation, dict) and consolidation.get("enabled") is True:
         found = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "0s"}
-        notes.append(changed(("spec", "consolidation"), "became WhenEmptyOrUnderutilized"))
+        notes.append(change_note(("spec", "consolidation"), "became WhenEmptyOrUnderutilized"))
     else:
-        found = {"consolidationPolicy": "WhenEmpty", "consolidateAfter": _seconds(empty_for)}
+        found = {"consolidationPolicy": "WhenEmpty", "consolidateAfter": _format_seconds(empty_for)}
         what = "nodes are never consolidated" if empty_for is None else "only empty nodes go"
         at: Pointer = ("spec", "ttlSecondsAfterEmpty")
-        notes.append(changed(at, f"became consolidationPolicy WhenEmpty: {what}, as before"))
+        notes.append(change_note(at, f"became consolidationPolicy WhenEmpty: {what}, as before"))
     return found
 
 
-def _seconds(value: object) -> str:
+def _format_seconds(value: object) -> str:
     return f"{value}s" if isinstance(value, int) and not isinstance(value, bool) else "Never"
 
 
-def _class_reference(claim: JsonDict, at: Pointer) -> Iterator[Note]:
+def _migrate_class_reference(claim: JsonDict, at: Pointer) -> Iterator[Note]:
     """Write the group of a class where older versions wrote its apiVersion."""
     reference = claim.get("nodeClassRef")
     if not isinstance(reference, dict):
@@ -171,17 +171,17 @@ def _class_reference(claim: JsonDict, at: Pointer) -> Iterator[Note]:
     if group is None:
         written = version if isinstance(version, str) else CLASS_GROUP
         reference["group"] = written.partition("/")[0]
-        yield changed(here, f"apiVersion became group: {reference['group']}")
+        yield change_note(here, f"apiVersion became group: {reference['group']}")
     elif isinstance(group, str) and "/" in group:
         reference["group"] = group.partition("/")[0]
         message = f'"{group}" is a group with a version; corrected to {reference["group"]}'
-        yield changed((*here, "group"), message)
+        yield change_note((*here, "group"), message)
     if reference.get("kind") is None:
         reference["kind"] = CLASS_KIND
-        yield changed(here, f"kind {CLASS_KIND} is written out")
+        yield change_note(here, f"kind {CLASS_KIND} is written out")
 
 
-def _disruption(spec: JsonDict, claim: JsonDict, *, is_beta: bool) -> Iterator[Note]:
+def _migrate_disruption(spec: JsonDict, claim: JsonDict, *, is_beta: bool) -> Iterator[Note]:
     disruption = spec.get("disruption")
     if not isinstance(disruption, dict):
         return
@@ -189,13 +189,13 @@ def _disruption(spec: JsonDict, claim: JsonDict, *, is_beta: bool) -> Iterator[N
     if disruption.get("consolidationPolicy") == "WhenUnderutilized":
         disruption["consolidationPolicy"] = "WhenEmptyOrUnderutilized"
         message = "WhenUnderutilized → WhenEmptyOrUnderutilized"
-        yield changed((*at, "consolidationPolicy"), message)
+        yield change_note((*at, "consolidationPolicy"), message)
     if "expireAfter" in disruption:
         claim.setdefault("expireAfter", disruption.pop("expireAfter"))
-        yield changed((*at, "expireAfter"), "moved to spec.template.spec.expireAfter")
+        yield change_note((*at, "expireAfter"), "moved to spec.template.spec.expireAfter")
     if is_beta and disruption.get("consolidateAfter") is None:
         disruption["consolidateAfter"] = "0s"
-        yield changed((*at, "consolidateAfter"), "0s is written out, which v1 requires")
+        yield change_note((*at, "consolidateAfter"), "0s is written out, which v1 requires")
     budgets = disruption.get("budgets")
     for budget in budgets if isinstance(budgets, list) else ():
         reasons = budget.get("reasons") if isinstance(budget, dict) else None
@@ -203,36 +203,36 @@ def _disruption(spec: JsonDict, claim: JsonDict, *, is_beta: bool) -> Iterator[N
             reasons[:] = [_REASONS.get(r, r) if isinstance(r, str) else r for r in reasons]
 
 
-def _labels(spec: JsonDict, at: Pointer) -> Iterator[Note]:
+def _migrate_labels(spec: JsonDict, at: Pointer) -> Iterator[Note]:
     """Rename the labels and annotations that are spelled differently today."""
-    template = mapping(spec, "template")
-    claim = mapping(template, "spec")
+    template = ensure_mapping(spec, "template")
+    claim = ensure_mapping(template, "spec")
     metadata = template.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    for old in _KEPT_NODES:
+    for old in _FORMER_PROTECTIONS:
         if isinstance(annotations, dict) and old in annotations:
             annotations[_DO_NOT_DISRUPT] = annotations.pop(old)
-            yield changed(("spec", "template", "metadata", "annotations", old), (
+            yield change_note(("spec", "template", "metadata", "annotations", old), (
                 f"became {_DO_NOT_DISRUPT}"
             ))  # fmt: skip
     requirements = claim.get("requirements")
-    for number, one in enumerate(requirements if isinstance(requirements, list) else ()):
-        if isinstance(one, dict) and one.get("key") == _POOL_LABEL[0]:
-            one["key"] = _POOL_LABEL[1]
-            yield changed((*at, "requirements", number), f"key became {_POOL_LABEL[1]}")
+    for number, requirement in enumerate(requirements if isinstance(requirements, list) else ()):
+        if isinstance(requirement, dict) and requirement.get("key") == _POOL_LABEL[0]:
+            requirement["key"] = _POOL_LABEL[1]
+            yield change_note((*at, "requirements", number), f"key became {_POOL_LABEL[1]}")
 
 
-def _taken_kubelet(parent: JsonDict, key: str, at: Pointer, notes: list[Note]) -> JsonDict | None:
-    """Take the kubelet settings out of a pool; they belong to its class today."""
+def _pop_kubelet(parent: JsonDict, key: str, at: Pointer, notes: list[Note]) -> JsonDict | None:
+    """Remove the kubelet settings from a pool and return them; they now belong to its class."""
     kubelet = parent.pop(key, None)
     if not isinstance(kubelet, dict):
         return None
     notes += [
-        dropped((*at, old), "was removed; nodes run containerd")
+        removal_note((*at, old), "was removed; nodes run containerd")
         for old in _UNSUPPORTED_KUBELET
         if kubelet.pop(old, None) is not None
     ]
     if not kubelet:
         return None
-    notes.append(changed(at, "moved to spec.kubelet of the EC2NodeClass"))
+    notes.append(change_note(at, "moved to spec.kubelet of the EC2NodeClass"))
     return kubelet

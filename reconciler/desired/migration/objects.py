@@ -1,4 +1,4 @@
-"""What a migration does to an object of any kind.
+"""The steps of a migration that are the same for objects of any kind.
 
 It removes what a cluster has added, finds placeholders of templates, and notes what it changed or
 could not change.
@@ -29,18 +29,18 @@ class Note(NamedTuple):
     hint: str = ""
 
 
-def changed(pointer: Pointer, message: str) -> Note:
+def change_note(pointer: Pointer, message: str) -> Note:
     """Return the note on a change that keeps the meaning."""
     return Note(Severity.INFO, pointer, message)
 
 
-def dropped(pointer: Pointer, message: str, hint: str = "") -> Note:
+def removal_note(pointer: Pointer, message: str, hint: str = "") -> Note:
     """Return the note on a field that has no successor."""
     return Note(Severity.WARNING, pointer, message, hint)
 
 
-def unfinished(pointer: Pointer, message: str, hint: str) -> Note:
-    """Return the note on what a person has to complete."""
+def incomplete_note(pointer: Pointer, message: str, hint: str) -> Note:
+    """Return the note on something that a person has to complete."""
     return Note(Severity.ERROR, pointer, message, hint)
 
 
@@ -62,7 +62,7 @@ _ANNOTATIONS: Final = (
 _PREFIX: Final = "compatibility.karpenter"
 
 
-def without_live_fields(data: JsonDict) -> bool:
+def remove_live_fields(data: JsonDict) -> bool:
     """Remove status and bookkeeping from an object; return whether there was any."""
     found = data.pop("status", None) is not None
     metadata = data.get("metadata")
@@ -108,7 +108,7 @@ def placeholders(data: object, at: Pointer = ()) -> Iterator[Placeholder]:
             yield Placeholder(at, found[0])
 
 
-def filled(text: str, values: dict[str, str]) -> str:
+def substitute_placeholders(text: str, values: dict[str, str]) -> str:
     """Return a text with the ``${NAME}`` of ``values`` filled in."""
     for name, value in values.items():
         text = text.replace(f"${{{name}}}", value)

@@ -19,48 +19,48 @@ from reconciler.source.finding import Finding
 from reconciler.source.objects import Entry
 from reconciler.source.schema import load, resolved, value_at
 
-_OF_VALUE = frozenset(
+_VALUE_RULES = frozenset(
     {"requirement-in-values", "requirement-not-in-values", "requirement-min-values"}
 )
 """Rules about the value of the field that they name; the others are about its presence."""
 
 
-def check(name: str, data: Any, faulty: list[Finding]) -> list[Finding]:
+def check_rules(name: str, data: Any, faulty: list[Finding]) -> list[Finding]:
     """Return the violated rules of the schema ``name``, without those in ``faulty``.
 
     ``faulty`` are the findings of the schema: a rule about a value with the wrong shape adds
     nothing to them.
     """
-    told = [f.pointer for f in faulty] + [p for f in faulty for p in f.replaces]
-    data = _as_meant(data, faulty)
+    reported = [f.pointer for f in faulty] + [p for f in faulty for p in f.replaces]
+    data = _correct_keys(data, faulty)
     found: dict[Pointer, Finding] = {}
-    for finding in _quietly(_all(name, data), has_faults=bool(faulty)):
-        if not any(finding.pointer[: len(p)] == p for p in told):
+    for finding in _run_checks(_all_checks(name, data), has_faults=bool(faulty)):
+        if not any(finding.pointer[: len(p)] == p for p in reported):
             found.setdefault(finding.pointer, finding)
     return list(found.values())
 
 
-def _as_meant(data: object, faulty: list[Finding]) -> object:
+def _correct_keys(data: object, faulty: list[Finding]) -> object:
     """Return the object with its mistyped keys corrected, so that rules find their values."""
     for finding in faulty:
         if finding.code == "unknown-field" and finding.replaces:
-            data = _renamed(data, finding.pointer, finding.replaces[0][-1])
+            data = _rename_key(data, finding.pointer, finding.replaces[0][-1])
     return data
 
 
-def _renamed(data: Any, pointer: Pointer, name: str | int) -> Any:
+def _rename_key(data: Any, pointer: Pointer, name: str | int) -> Any:
     """Return a copy of ``data`` with another name for the key at ``pointer``."""
     step, *below = pointer
     if isinstance(data, list) and isinstance(step, int):
-        return [_renamed(v, tuple(below), name) if i == step else v for i, v in enumerate(data)]
+        return [_rename_key(v, tuple(below), name) if i == step else v for i, v in enumerate(data)]
     if not below:
         return {name if key == step else key: value for key, value in data.items()}
-    return {k: _renamed(v, tuple(below), name) if k == step else v for k, v in data.items()}
+    return {k: _rename_key(v, tuple(below), name) if k == step else v for k, v in data.items()}
 
 
-def _all(name: str, data: Any) -> Iterator[Iterator[Finding]]:
+def _all_checks(name: str, data: Any) -> Iterator[Iterator[Finding]]:
     schema = load(name)
-    yield from _hanging(schema, schema, data, (), _predicates(name))
+    yield from _schema_checks(schema, schema, data, (), _predicates(name))
     for rule in RUNTIME.get(name, ()):
         yield rule(data)
 
@@ -73,7 +73,7 @@ def _predicates(name: str) -> dict[str, Predicate]:
     return PREDICATES
 
 
-def _quietly(checks: Iterator[Iterator[Finding]], *, has_faults: bool) -> Iterator[Finding]:
+def _run_checks(checks: Iterator[Iterator[Finding]], *, has_faults: bool) -> Iterator[Finding]:
     """Run the checks; one that fails on a value that the schema rejects reports nothing."""
     for findings in checks:
         try:
@@ -83,7 +83,7 @@ def _quietly(checks: Iterator[Iterator[Finding]], *, has_faults: bool) -> Iterat
                 raise
 
 
-def _hanging(
+def _schema_checks(
     schema: dict[str, object],
     node: JsonDict,
     data: Any,
@@ -101,20 +101,22 @@ def _hanging(
         for key, value in data.items():
             below = fields.get(key, extra)
             if isinstance(below, dict):
-                yield from _hanging(schema, below, value, (*pointer, key), predicates)
+                yield from _schema_checks(schema, below, value, (*pointer, key), predicates)
     elif isinstance(data, list) and "items" in node:
         for index, value in enumerate(data):
-            yield from _hanging(schema, node["items"], value, (*pointer, index), predicates)
+            yield from _schema_checks(schema, node["items"], value, (*pointer, index), predicates)
 
 
 def _violations(name: str, judge: Predicate, data: object, pointer: Pointer) -> Iterator[Finding]:
     for below, message, hint in judge(data):
         at = (*pointer, *below)
-        of_key = bool(below) and isinstance(below[-1], str) and name not in _OF_VALUE
+        of_key = bool(below) and isinstance(below[-1], str) and name not in _VALUE_RULES
         yield Finding(name, at, message, hint, of_key=of_key)
 
 
-def without_gate(entries: Sequence[Entry], settings: Settings) -> Iterator[tuple[Entry, Finding]]:
+def static_pools_without_gate(
+    entries: Sequence[Entry], settings: Settings
+) -> Iterator[tuple[Entry, Finding]]:
     """Yield a warning for each static NodePool while the gate for static capacity is off."""
     if settings.gate(FeatureGate.STATIC_CAPACITY):
         return

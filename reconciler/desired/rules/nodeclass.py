@@ -43,21 +43,24 @@ def _one_of(*fields: str) -> Predicate:
     return check
 
 
-def _alone_in_any(field: str, *others: str) -> Predicate:
+def _exclusive_in_any(field: str, *others: str) -> Predicate:
     """No term has ``field`` together with others."""
 
     def check(terms: list[JsonDict]) -> Iterator[Violation]:
         for index, term in enumerate(terms):
-            yield from _together(index, term, field, others)
+            yield from _exclusive_violations(index, term, field, others)
 
     return check
 
 
-def _alone_in_all(field: str, *others: str) -> Predicate:
+def _exclusive_in_all(field: str, *others: str) -> Predicate:
     """Not every term has ``field`` together with others: Karpenter's rule, although it is weak."""
 
     def check(terms: list[JsonDict]) -> Iterator[Violation]:
-        found = [list(_together(index, term, field, others)) for index, term in enumerate(terms)]
+        found = [
+            list(_exclusive_violations(index, term, field, others))
+            for index, term in enumerate(terms)
+        ]
         if terms and all(found):
             for violations in found:
                 yield from violations
@@ -67,7 +70,7 @@ def _alone_in_all(field: str, *others: str) -> Predicate:
     return check
 
 
-def _together(
+def _exclusive_violations(
     index: int, term: dict[str, object], field: str, others: Iterable[str]
 ) -> Iterator[Violation]:
     extra = [other for other in others if other in term]
@@ -126,15 +129,15 @@ def _alias_windows(alias: str) -> Iterator[Violation]:
 
 def _family_of_alias(family: str) -> Predicate:
     """``amiFamily`` agrees with an alias of ``family``, or is Custom."""
-    right = _ALIAS_FAMILIES[family]
+    expected = _ALIAS_FAMILIES[family]
 
     def check(spec: JsonDict) -> Iterator[Violation]:
         chosen = spec.get("amiFamily")
-        if chosen in (None, right, "Custom"):
+        if chosen in (None, expected, "Custom"):
             return
         if any(re.split("@", t.get("alias", ""))[0] == family for t in spec["amiSelectorTerms"]):
-            message = f"amiFamily is {chosen}, but the alias is of {right}"
-            yield ("amiFamily",), message, f"write {right} or Custom, or remove it"
+            message = f"amiFamily is {chosen}, but the alias is of {expected}"
+            yield ("amiFamily",), message, f"write {expected} or Custom, or remove it"
 
     return check
 
@@ -167,12 +170,12 @@ def _tag_key(tags: JsonDict) -> Iterator[Violation]:
         yield ("",), "empty tag keys aren't supported", "remove it"
 
 
-def _no_tag(refused: str) -> Predicate:
+def _no_tag(forbidden: str) -> Predicate:
     def check(tags: dict[str, object]) -> Iterator[Violation]:
-        if refused in tags:
+        if forbidden in tags:
             yield (
-                (refused,),
-                f"tag {quoted(refused)} is not allowed: the engine sets it",
+                (forbidden,),
+                f"tag {quoted(forbidden)} is not allowed: the engine sets it",
                 "remove it",
             )
 
@@ -239,20 +242,20 @@ PREDICATES: Final[dict[str, Predicate]] = {
     "alias-family": _alias_family,
     "alias-windows": _alias_windows,
     "ami-term-empty": _has_one_of("tags", "id", "name", "alias", "ssmParameter"),
-    "ami-term-id": _alone_in_any("id", "alias", "tags", "name", "owner"),
-    "ami-term-alias": _alone_in_any("alias", "id", "tags", "name", "owner"),
+    "ami-term-id": _exclusive_in_any("id", "alias", "tags", "name", "owner"),
+    "ami-term-alias": _exclusive_in_any("alias", "id", "tags", "name", "owner"),
     "ami-alias-alone": _alias_alone,
     "ami-family-missing": _family_missing,
     **{f"ami-family-{family}": _family_of_alias(family) for family in _ALIAS_FAMILIES},
     "subnet-terms-empty": _list_not_empty,
     "subnet-term-empty": _has_one_of("tags", "id"),
-    "subnet-term-id": _alone_in_all("id", "tags"),
+    "subnet-term-id": _exclusive_in_all("id", "tags"),
     "security-group-terms-empty": _list_not_empty,
     "security-group-term-empty": _has_one_of("tags", "id", "name"),
-    "security-group-term-id": _alone_in_all("id", "tags", "name"),
-    "security-group-term-name": _alone_in_all("name", "tags", "id"),
+    "security-group-term-id": _exclusive_in_all("id", "tags", "name"),
+    "security-group-term-name": _exclusive_in_all("name", "tags", "id"),
     "reservation-term-empty": _has_one_of("tags", "id", "instanceMatchCriteria"),
-    "reservation-term-id": _alone_in_all("id", "tags", "ownerID", "instanceMatchCriteria"),
+    "reservation-term-id": _exclusive_in_all("id", "tags", "ownerID", "instanceMatchCriteria"),
     "placement-group-empty": _one_of("name", "id"),
     "placement-group-exclusive": _group_exclusive,
     "selector-tags": _selector_tags,

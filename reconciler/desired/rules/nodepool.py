@@ -44,7 +44,7 @@ _AWS_POOL: Final = _AWS_OVERLAY | {
     )
 }
 _CORE: Final = frozenset({"karpenter.sh/capacity-type", "karpenter.sh/nodepool"})
-_SLIP: Final = 0.8
+_SIMILARITY_MIN: Final = 0.8
 """The minimum similarity for suggesting a known label in place of a reserved one."""
 _BOUNDS: Final = frozenset({"Gt", "Lt", "Gte", "Lte"})
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
@@ -59,7 +59,9 @@ def _key_domain(domain: str, allowed: frozenset[str]) -> Predicate:
     def check(key: str) -> Iterator[Violation]:
         if key not in allowed and _in_domain(key, domain):
             message = f"label {quoted(key)} is not allowed: the {domain} domain is reserved"
-            near = nearest(key.rpartition("/")[2], [k.rpartition("/")[2] for k in allowed], _SLIP)
+            near = nearest(
+                key.rpartition("/")[2], [k.rpartition("/")[2] for k in allowed], _SIMILARITY_MIN
+            )
             meant = next((k for k in sorted(allowed) if near and k.endswith(f"/{near}")), "")
             advice = f"did you mean {meant}?" if meant else "use your own domain"
             yield (), message, advice
@@ -78,18 +80,18 @@ def _map_domain(domain: str, allowed: frozenset[str]) -> Predicate:
     return check
 
 
-def _not_key(refused: str, why: str) -> Predicate:
+def _forbid_key(forbidden: str, reason: str) -> Predicate:
     def check(key: str) -> Iterator[Violation]:
-        if key == refused:
-            yield (), f"label {quoted(refused)} is not allowed: {why}", "remove it"
+        if key == forbidden:
+            yield (), f"label {quoted(forbidden)} is not allowed: {reason}", "remove it"
 
     return check
 
 
-def _not_in_map(refused: str, why: str) -> Predicate:
+def _forbid_map_key(forbidden: str, reason: str) -> Predicate:
     def check(labels: JsonDict) -> Iterator[Violation]:
-        if refused in labels:
-            yield (refused,), f"label {quoted(refused)} is not allowed: {why}", "remove it"
+        if forbidden in labels:
+            yield (forbidden,), f"label {quoted(forbidden)} is not allowed: {reason}", "remove it"
 
     return check
 
@@ -107,7 +109,7 @@ def _needs_values(operator: str) -> Predicate:
     return check
 
 
-def _bound(requirements: list[JsonDict]) -> Iterator[Violation]:
+def _check_bound(requirements: list[JsonDict]) -> Iterator[Violation]:
     for index, requirement in enumerate(requirements):
         operator = requirement.get("operator")
         if operator not in _BOUNDS:
@@ -195,17 +197,17 @@ def _buffer_reference(spec: dict[str, object]) -> Iterator[Violation]:
 
 PREDICATES: Final[dict[str, Predicate]] = {
     "labels-domain-karpenter": _map_domain("karpenter.sh", _CORE),
-    "labels-nodepool": _not_in_map("karpenter.sh/nodepool", _BY_ENGINE),
-    "labels-hostname": _not_in_map("kubernetes.io/hostname", _BY_NODE),
+    "labels-nodepool": _forbid_map_key("karpenter.sh/nodepool", _BY_ENGINE),
+    "labels-hostname": _forbid_map_key("kubernetes.io/hostname", _BY_NODE),
     "labels-domain-aws": _map_domain(_AWS, _AWS_POOL),
     "label-domain-karpenter": _key_domain("karpenter.sh", _CORE),
-    "label-nodepool": _not_key("karpenter.sh/nodepool", _BY_ENGINE),
-    "label-hostname": _not_key("kubernetes.io/hostname", _BY_NODE),
+    "label-nodepool": _forbid_key("karpenter.sh/nodepool", _BY_ENGINE),
+    "label-hostname": _forbid_key("kubernetes.io/hostname", _BY_NODE),
     "label-domain-aws": _key_domain(_AWS, _AWS_POOL),
     "label-domain-aws-overlay": _key_domain(_AWS, _AWS_OVERLAY),
     "requirement-in-values": _needs_values("In"),
     "requirement-not-in-values": _needs_values("NotIn"),
-    "requirement-bound": _bound,
+    "requirement-bound": _check_bound,
     "requirement-min-values": _min_values,
     "budget-schedule-duration": _budgets,
     "static-limits": _static_limits,

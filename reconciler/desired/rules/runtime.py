@@ -22,7 +22,7 @@ from reconciler.model.text.quoting import quoted
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
 
-_AT: Final[Pointer] = ("spec", "kubelet")
+_KUBELET: Final[Pointer] = ("spec", "kubelet")
 _SIGNALS: Final = (
     "memory.available",
     "nodefs.available",
@@ -32,7 +32,7 @@ _SIGNALS: Final = (
     "pid.available",
 )
 _RESERVABLE: Final = ("cpu", "memory", "ephemeral-storage", "pid")
-_READ: Final = frozenset(
+_COMMON_SETTINGS: Final = frozenset(
     {
         "clusterDNS",
         "maxPods",
@@ -60,27 +60,29 @@ _FAMILIES: Final = {
 
 
 def check_kubelet(data: JsonDict) -> Iterator[Finding]:
-    """Yield what Karpenter's controller would reject in ``spec.kubelet``."""
+    """Yield findings on settings in ``spec.kubelet`` that Karpenter's controller would reject."""
     kubelet = data["spec"].get("kubelet")
     if not kubelet:
         return
     if "registerWithTaints" in kubelet:
         message = "can't be set: the engine sets it from the taints of the NodeClaim"
         hint = "use startupTaints of the NodePool"
-        yield Finding("kubelet-owned", (*_AT, "registerWithTaints"), message, hint, of_key=True)
+        yield Finding(
+            "kubelet-owned", (*_KUBELET, "registerWithTaints"), message, hint, of_key=True
+        )
     for field in ("evictionHard", "evictionSoft", "evictionMinimumReclaim"):
         yield from _signals(kubelet, field, _threshold_fault)
     yield from _signals(kubelet, "evictionSoftGracePeriod", _grace_fault)
     yield from _pairs(kubelet)
     for field in ("kubeReserved", "systemReserved"):
-        yield from _reserved(kubelet, field)
+        yield from _reserved_amounts(kubelet, field)
     yield from _numbers(kubelet)
-    yield from _supported(data["spec"], kubelet)
+    yield from _unsupported_settings(data["spec"], kubelet)
 
 
 def _signals(kubelet: JsonDict, field: str, fault_of: Callable[[str], str]) -> Iterator[Finding]:
     for signal, value in kubelet.get(field, {}).items():
-        at = (*_AT, field, signal)
+        at = (*_KUBELET, field, signal)
         if signal not in _SIGNALS:
             message = f"{quoted(signal)} is not an eviction signal"
             yield Finding(
@@ -123,12 +125,14 @@ def _pairs(kubelet: JsonDict) -> Iterator[Finding]:
             if signal not in other:
                 message = f"{signal} has no matching {other_field}"
                 hint = "both must have the same signals"
-                yield Finding("kubelet-pair", (*_AT, field, signal), message, hint, of_key=True)
+                yield Finding(
+                    "kubelet-pair", (*_KUBELET, field, signal), message, hint, of_key=True
+                )
 
 
-def _reserved(kubelet: JsonDict, field: str) -> Iterator[Finding]:
+def _reserved_amounts(kubelet: JsonDict, field: str) -> Iterator[Finding]:
     for name, value in kubelet.get(field, {}).items():
-        at = (*_AT, field, name)
+        at = (*_KUBELET, field, name)
         if name not in _RESERVABLE:
             message = f"{quoted(name)} cannot be reserved"
             hint = f"one of {', '.join(_RESERVABLE)}"
@@ -138,7 +142,7 @@ def _reserved(kubelet: JsonDict, field: str) -> Iterator[Finding]:
                 "kubelet-value", at, f"invalid value {quoted(value)}; a quantity cannot be negative"
             )
         else:
-            yield from _expression(at, value, is_quantity(value))
+            yield from _expression_finding(at, value, is_quantity(value))
 
 
 def is_quantity(text: str) -> bool:
@@ -150,7 +154,7 @@ def is_quantity(text: str) -> bool:
     return True
 
 
-def _expression(at: Pointer, text: str, is_plain: bool) -> Iterator[Finding]:
+def _expression_finding(at: Pointer, text: str, is_plain: bool) -> Iterator[Finding]:
     if not is_plain:
         message = f"{quoted(text)} is an expression, which requires the feature gate NodeClassCEL"
         hint = "set featureGates.NodeClassCEL: true in reconciler.yaml"
@@ -162,22 +166,24 @@ def _numbers(kubelet: JsonDict) -> Iterator[Finding]:
     for field in (high, low):
         if not 0 <= kubelet.get(field, 0) <= 100:
             message = f"{kubelet[field]} is out of range; must be from 0 to 100"
-            yield Finding("out-of-range", (*_AT, field), message)
+            yield Finding("out-of-range", (*_KUBELET, field), message)
     for field in ("podsPerCore", "evictionMaxPodGracePeriod", "maxPods"):
         value = kubelet.get(field, 0)
         if isinstance(value, str):
-            yield from _expression((*_AT, field), value, is_plain=False)
+            yield from _expression_finding((*_KUBELET, field), value, is_plain=False)
         elif value < 0:
             yield Finding(
-                "out-of-range", (*_AT, field), f"{value} is out of range; cannot be negative"
+                "out-of-range", (*_KUBELET, field), f"{value} is out of range; cannot be negative"
             )
     if high in kubelet and low in kubelet and kubelet[high] <= kubelet[low]:
         message = f"is {kubelet[high]}; must be greater than {low}, which is {kubelet[low]}"
-        yield Finding("kubelet-threshold-order", (*_AT, high), message)
+        yield Finding("kubelet-threshold-order", (*_KUBELET, high), message)
 
 
-def _supported(spec: dict[str, object], kubelet: JsonDict) -> Iterator[Finding]:
-    """Only AL2023 and Custom pass every setting on; the other families ignore unknown ones.
+def _unsupported_settings(spec: dict[str, object], kubelet: JsonDict) -> Iterator[Finding]:
+    """Yield warnings on settings that the image family ignores.
+
+    Only AL2023 and Custom pass on every setting; the other families ignore unknown ones.
 
     This is a warning: Karpenter marks such a class as not ready, but launches from one that is
     marked ready.
@@ -186,18 +192,20 @@ def _supported(spec: dict[str, object], kubelet: JsonDict) -> Iterator[Finding]:
     if family in _OPEN_FAMILIES:
         return
     for field in kubelet:
-        if field not in _READ and field != "registerWithTaints":
+        if field not in _COMMON_SETTINGS and field != "registerWithTaints":
             hint = f"only {' and '.join(_OPEN_FAMILIES)} support every kubelet setting"
-            yield _unsupported(field, f"is not supported with the family {family}", hint)
+            yield _unsupported_finding(field, f"is not supported with the family {family}", hint)
     if family == "Bottlerocket" and "podsPerCore" in kubelet:
-        yield _unsupported("podsPerCore", "is not supported with the family Bottlerocket")
+        yield _unsupported_finding("podsPerCore", "is not supported with the family Bottlerocket")
     if len(kubelet.get("clusterDNS", ())) > 1:
         count = len(kubelet["clusterDNS"])
-        yield _unsupported("clusterDNS", f"has {count} addresses; the family {family} supports one")
+        yield _unsupported_finding(
+            "clusterDNS", f"has {count} addresses; the family {family} supports one"
+        )
 
 
-def _unsupported(field: str, message: str, hint: str = "") -> Finding:
-    at = (*_AT, field)
+def _unsupported_finding(field: str, message: str, hint: str = "") -> Finding:
+    at = (*_KUBELET, field)
     return Finding("kubelet-unsupported", at, message, hint, Severity.WARNING, of_key=True)
 
 
@@ -321,7 +329,7 @@ def _contradictions(at: Pointer) -> Rule:
 
 
 def _capacity_types(entry: JsonDict, here: Pointer) -> Iterator[Finding]:
-    """With In, some value must be a capacity type that exists; others are only logged."""
+    """Check that In has some existing capacity type; other values are only warnings."""
     if normalized(entry["key"]) != CAPACITY_TYPE or entry.get("operator") != "In":
         return
     values = entry.get("values") or []
@@ -347,13 +355,13 @@ def _budgets(data: dict[str, object]) -> Iterator[Finding]:
     for index, budget in enumerate(_get(data, ("spec", "disruption", "budgets"), ())):
         here = ("spec", "disruption", "budgets", index)
         if "schedule" in budget or "timeZone" in budget:
-            yield from _schedule(budget, here)
+            yield from _check_schedule(budget, here)
         if budget.get("nodes") in ("0", "0%") and not {"schedule", "reasons"} & set(budget):
             message = "never allows voluntary disruption"
             yield Finding("never-disrupts", (*here, "nodes"), message, "", Severity.INFO)
 
 
-def _schedule(budget: JsonDict, here: Pointer) -> Iterator[Finding]:
+def _check_schedule(budget: JsonDict, here: Pointer) -> Iterator[Finding]:
     from reconciler.model.schedule import parse_schedule, time_zone
 
     for field, parse, code in (

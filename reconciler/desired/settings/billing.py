@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from reconciler.desired.settings.policy import names_in, read_entries, text_in, until
+from reconciler.desired.settings.policy import get_names, get_text, parse_end_time, read_entries
 from reconciler.model.billing import (
     COMPUTE,
     EC2_INSTANCE,
@@ -33,7 +33,7 @@ def savings_plans(value: object) -> tuple[SavingsPlanTerms, ...]:
     Raises:
         ValueError: an entry cannot be read.
     """
-    return tuple(read_entries(value, _PLAN_KEYS, _plan))
+    return tuple(read_entries(value, _PLAN_KEYS, _read_plan))
 
 
 def reserved_instances(value: object) -> tuple[ReservedInstancesTerms, ...]:
@@ -42,61 +42,61 @@ def reserved_instances(value: object) -> tuple[ReservedInstancesTerms, ...]:
     Raises:
         ValueError: an entry cannot be read.
     """
-    return tuple(read_entries(value, _RESERVED_KEYS, _reserved))
+    return tuple(read_entries(value, _RESERVED_KEYS, _read_reserved))
 
 
-def _plan(entry: Mapping[str, object]) -> SavingsPlanTerms:
-    kind, family = text_in(entry, "type"), text_in(entry, "family")
+def _read_plan(entry: Mapping[str, object]) -> SavingsPlanTerms:
+    kind, family = get_text(entry, "type"), get_text(entry, "family")
     if kind not in (COMPUTE, EC2_INSTANCE):
         raise ValueError(f"type: {quoted(kind)} is not allowed (one of {COMPUTE}, {EC2_INSTANCE})")
     if bool(family) is not (kind == EC2_INSTANCE):
         raise ValueError(f"family: required with type {EC2_INSTANCE}, and not allowed otherwise")
-    commitment = _number(entry, "commitment")
+    commitment = _read_number(entry, "commitment")
     if not commitment:
         raise ValueError("commitment: must be an amount in USD an hour above 0")
     return SavingsPlanTerms(
         type=kind,
         commitment=commitment,
         family=family,
-        region=text_in(entry, "region"),
-        discount_percent=_number(entry, "discountPercent", 99.0) or 0.0,
-        used_elsewhere=_number(entry, "usedElsewhere"),
-        utilization_percent=_use(entry),
-        until=until(entry["until"]) if "until" in entry else None,
-        note=text_in(entry, "note"),
+        region=get_text(entry, "region"),
+        discount_percent=_read_number(entry, "discountPercent", 99.0) or 0.0,
+        used_elsewhere=_read_number(entry, "usedElsewhere"),
+        utilization_percent=_read_utilization(entry),
+        until=parse_end_time(entry["until"]) if "until" in entry else None,
+        note=get_text(entry, "note"),
     )
 
 
-def _reserved(entry: JsonObject) -> ReservedInstancesTerms:
-    instance_type = text_in(entry, "instanceType")
+def _read_reserved(entry: JsonObject) -> ReservedInstancesTerms:
+    instance_type = get_text(entry, "instanceType")
     if "." not in instance_type:
         raise ValueError(
             f"instanceType: {quoted(instance_type)} is not an instance type (example: m5.large)"
         )
-    count = _count(entry, "count")
+    count = _read_integer(entry, "count")
     if not count:
         raise ValueError("count: must be an integer of at least 1")
     return ReservedInstancesTerms(
         instance_type=instance_type,
         count=count,
-        region=text_in(entry, "region"),
-        zone=text_in(entry, "zone"),
-        used_elsewhere=_count(entry, "usedElsewhere"),
-        utilization_percent=_use(entry),
-        until=until(entry["until"]) if "until" in entry else None,
-        note=text_in(entry, "note"),
+        region=get_text(entry, "region"),
+        zone=get_text(entry, "zone"),
+        used_elsewhere=_read_integer(entry, "usedElsewhere"),
+        utilization_percent=_read_utilization(entry),
+        until=parse_end_time(entry["until"]) if "until" in entry else None,
+        note=get_text(entry, "note"),
     )
 
 
-def _use(entry: Mapping[str, object]) -> float | None:
+def _read_utilization(entry: Mapping[str, object]) -> float | None:
     """Return the utilization in percent, which replaces the use by others."""
     stated, billed = _USE
     if stated in entry and billed in entry:
         raise ValueError(f"{billed}: cannot be set together with {stated}")
-    return _number(entry, billed, 100.0)
+    return _read_number(entry, billed, 100.0)
 
 
-def _number(entry: JsonObject, key: str, most: float = 1e9) -> float | None:
+def _read_number(entry: JsonObject, key: str, most: float = 1e9) -> float | None:
     if key not in entry:
         return None
     value = entry[key]
@@ -105,8 +105,8 @@ def _number(entry: JsonObject, key: str, most: float = 1e9) -> float | None:
     return float(value)
 
 
-def _count(entry: JsonObject, key: str) -> int | None:
-    number = _number(entry, key)
+def _read_integer(entry: JsonObject, key: str) -> int | None:
+    number = _read_number(entry, key)
     if number is not None and number != int(number):
         raise ValueError(f"{key}: {quoted(entry[key])} must be an integer")
     return None if number is None else int(number)
@@ -117,11 +117,11 @@ _KEYS: Final = (
 )  # fmt: skip
 
 
-def discount(value: Any) -> float:
+def parse_discount(value: Any) -> float:
     """Return a discount in percent; a negative one is a surcharge, and 100 is rejected.
 
     Raises:
-        ValueError: it is no such number.
+        ValueError: it is not such a number.
     """
     try:
         number = float(value)
@@ -138,28 +138,28 @@ def price_rules(value: object) -> tuple[PriceRule, ...]:
     Raises:
         ValueError: an entry cannot be read.
     """
-    return tuple(read_entries(value, _KEYS, _rule))
+    return tuple(read_entries(value, _KEYS, _read_rule))
 
 
-def _rule(entry: Mapping[str, object]) -> PriceRule:
+def _read_rule(entry: Mapping[str, object]) -> PriceRule:
     if ("price" in entry) is ("discountPercent" in entry):
         raise ValueError("price: set either price or discountPercent")
-    kinds = names_in(entry, "capacityTypes", (ON_DEMAND, SPOT))
+    kinds = get_names(entry, "capacityTypes", (ON_DEMAND, SPOT))
     if "price" in entry and not kinds:
         raise ValueError("capacityTypes: required with a price (on-demand, spot)")
-    share = discount(entry["discountPercent"]) if "discountPercent" in entry else None
+    share = parse_discount(entry["discountPercent"]) if "discountPercent" in entry else None
     return PriceRule(
-        families=names_in(entry, "families"),
-        instance_types=names_in(entry, "instanceTypes"),
-        regions=names_in(entry, "regions"),
+        families=get_names(entry, "families"),
+        instance_types=get_names(entry, "instanceTypes"),
+        regions=get_names(entry, "regions"),
         capacity_types=kinds,
         discount_percent=share,
-        price=_price(entry["price"]) if "price" in entry else None,
-        note=text_in(entry, "note"),
+        price=_read_price(entry["price"]) if "price" in entry else None,
+        note=get_text(entry, "note"),
     )
 
 
-def _price(value: Any) -> float:
+def _read_price(value: Any) -> float:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not 0 < value < float("inf"):
         raise ValueError(f"price: {quoted(value)} must be a price in USD an hour above 0")

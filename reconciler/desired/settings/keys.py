@@ -6,9 +6,14 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from reconciler.desired.settings.policy import budgets, nodes, suspensions, windows
+from reconciler.desired.settings.policy import (
+    read_budgets,
+    read_node_limit,
+    read_suspensions,
+    read_windows,
+)
 from reconciler.desired.settings.readers import (
-    one_of,
+    choice_reader,
     read_amount,
     read_constraints,
     read_count,
@@ -16,20 +21,20 @@ from reconciler.desired.settings.readers import (
     read_duration,
     read_endpoint,
     read_flag,
-    read_kept,
     read_name,
+    read_optional_duration,
     read_percent,
     read_price_rules,
-    read_recorded,
+    read_recording_period,
     read_region,
     read_reserved_instances,
+    read_retention,
     read_role,
     read_savings_plans,
     read_session,
     read_share,
     read_text,
     read_url,
-    read_wait,
     read_webhooks,
 )
 from reconciler.model.duration import NEVER
@@ -88,7 +93,7 @@ def definition_of(key: str, where: str) -> Key:
         candidates: Sequence[str] = [f"nodePools.{name}.{option}" for option in POOL_OPTIONS]
     else:
         candidates = [*KEYS, *GROUPS]
-    raise unknown(key, where, "unknown setting", candidates)
+    raise unknown_name_error(key, where, "unknown setting", candidates)
 
 
 def split_pool_option(text: str) -> tuple[str, str]:
@@ -101,7 +106,7 @@ def split_pool_option(text: str) -> tuple[str, str]:
     return name, option
 
 
-def unknown(name: str, where: str, what: str, candidates: Iterable[str]) -> UsageError:
+def unknown_name_error(name: str, where: str, what: str, candidates: Iterable[str]) -> UsageError:
     """Return the error about a name that is not among the candidates."""
     from reconciler.model.text.nearest import did_you_mean
 
@@ -113,23 +118,23 @@ def _option(option: PoolOption, read: Callable[[object], object]) -> Key:
     return Key(option.value, option.attribute, read)
 
 
-_PACKING: Final = _option(PoolOption.PACKING, one_of(Packing))
+_PACKING: Final = _option(PoolOption.PACKING, choice_reader(Packing))
 _PER_NODE_COST: Final = _option(PoolOption.PER_NODE_COST, read_amount)
-_SOURCE: Final = one_of(DataSource)
+_SOURCE: Final = choice_reader(DataSource)
 _DISRUPTION_OPTIONS: Final = (
-    _option(PoolOption.CONSOLIDATION_SEARCH, one_of(ConsolidationSearch)),
+    _option(PoolOption.CONSOLIDATION_SEARCH, choice_reader(ConsolidationSearch)),
     _option(PoolOption.MINIMUM_SAVINGS, read_amount),
     _option(PoolOption.MINIMUM_SAVINGS_PERCENT, read_percent),
-    _option(PoolOption.MINIMUM_AGE, read_wait),
-    _option(PoolOption.UNDO_PERIOD, read_wait),
-    _option(PoolOption.MAXIMUM_PER_DAY, nodes),
-    _option(PoolOption.WAVE_SIZE, nodes),
-    _option(PoolOption.WAVE_SOAK, read_wait),
+    _option(PoolOption.MINIMUM_AGE, read_optional_duration),
+    _option(PoolOption.UNDO_PERIOD, read_optional_duration),
+    _option(PoolOption.MAXIMUM_PER_DAY, read_node_limit),
+    _option(PoolOption.WAVE_SIZE, read_node_limit),
+    _option(PoolOption.WAVE_SOAK, read_optional_duration),
     _option(PoolOption.WAVE_DEADLINE, read_duration),
     _option(PoolOption.STOP_AFTER_FAILURES, read_count),
-    _option(PoolOption.PROGRESS_DEADLINE, read_wait),
-    _option(PoolOption.EXPIRATION_POLICY, one_of(ExpirationPolicy)),
-    _option(PoolOption.EXPIRATION_CEILING, read_wait),
+    _option(PoolOption.PROGRESS_DEADLINE, read_optional_duration),
+    _option(PoolOption.EXPIRATION_POLICY, choice_reader(ExpirationPolicy)),
+    _option(PoolOption.EXPIRATION_CEILING, read_optional_duration),
 )
 """Disruption settings of a fleet or a NodePool that are stricter than Karpenter's."""
 KEYS: Final = {
@@ -137,13 +142,13 @@ KEYS: Final = {
     for key in (
         Key("fleet", "fleet", read_name),
         Key("state", "state", read_text),
-        Key("cluster", "cluster", one_of(ClusterKind)),
+        Key("cluster", "cluster", choice_reader(ClusterKind)),
         Key("clusterName", "cluster_name", read_text),
         Key("clusterEndpoint", "cluster_endpoint", read_endpoint),
         Key("clusterCABundle", "cluster_ca_bundle", read_text),
         Key("clusterDNS", "cluster_dns", read_text),
         Key("clusterCIDR", "cluster_cidr", read_text),
-        Key("ipFamily", "ip_family", one_of(IPFamily)),
+        Key("ipFamily", "ip_family", choice_reader(IPFamily)),
         Key("kubernetes.kubeconfig", "kubeconfig", read_text),
         Key("kubernetes.context", "kube_context", read_text),
         Key("kubernetes.timeout", "kube_timeout", read_duration),
@@ -160,8 +165,8 @@ KEYS: Final = {
         Key("aws.prices", "prices_from", _SOURCE),
         Key("aws.refreshInterval", "refresh_interval", read_duration),
         Key("isolatedVPC", "isolated_vpc", read_flag),
-        Key("history.keep", "history_keep", read_kept, unset=NEVER),
-        Key("history.trace", "history_trace", read_recorded, unset=NEVER),
+        Key("history.keep", "history_keep", read_retention, unset=NEVER),
+        Key("history.trace", "history_trace", read_recording_period, unset=NEVER),
         Key("notifications.webhooks", "webhooks", read_webhooks),
         Key("priceBook.discountPercent", "price_discount_percent", read_discount),
         Key("priceBook.rules", "price_rules", read_price_rules),
@@ -169,19 +174,23 @@ KEYS: Final = {
         Key("commitments.reservedInstances", "reserved_instances", read_reserved_instances),
         Key("commitments.utilizationThreshold", "commitment_threshold_percent", read_percent),
         Key("interruptionQueue", "interruption_queue", read_text),
-        Key("rebalanceRecommendation", "rebalance_recommendation", one_of(RebalanceRecommendation)),
-        Key("preferencePolicy", "preference_policy", one_of(PreferencePolicy)),
-        Key("minValuesPolicy", "min_values_policy", one_of(MinValuesPolicy)),
+        Key(
+            "rebalanceRecommendation",
+            "rebalance_recommendation",
+            choice_reader(RebalanceRecommendation),
+        ),
+        Key("preferencePolicy", "preference_policy", choice_reader(PreferencePolicy)),
+        Key("minValuesPolicy", "min_values_policy", choice_reader(MinValuesPolicy)),
         _PACKING,
         _PER_NODE_COST,
         Key("maximumPreferenceCostPercent", "maximum_preference_cost_percent", read_percent),
-        Key("removalPolicy", "removal_policy", one_of(RemovalPolicy)),
+        Key("removalPolicy", "removal_policy", choice_reader(RemovalPolicy)),
         *_DISRUPTION_OPTIONS,
         Key("podTopologySpread.defaultConstraints", "default_constraints", read_constraints),
-        Key("disruption.budgets", "fleet_budgets", budgets),
-        Key("disruption.maximumPerDay", "fleet_maximum_per_day", nodes),
-        Key("disruption.windows", "windows", windows),
-        Key("disruption.suspend", "suspensions", suspensions),
+        Key("disruption.budgets", "fleet_budgets", read_budgets),
+        Key("disruption.maximumPerDay", "fleet_maximum_per_day", read_node_limit),
+        Key("disruption.windows", "windows", read_windows),
+        Key("disruption.suspend", "suspensions", read_suspensions),
         Key("vmMemoryOverheadPercent", "vm_memory_overhead_percent", read_share),
         Key("reservedEnis", "reserved_enis", read_count),
         Key("batchMaxDuration", "batch_max_duration", read_duration),
@@ -189,7 +198,7 @@ KEYS: Final = {
         *(Key(f"featureGates.{gate}", gate, read_flag) for gate in DEFAULT_FEATURE_GATES),
         Key("placementGroup.id", "id", read_text),
         Key("placementGroup.name", "name", read_text),
-        Key("placementGroup.strategy", "strategy", one_of(PlacementStrategy)),
+        Key("placementGroup.strategy", "strategy", choice_reader(PlacementStrategy)),
         Key("placementGroup.partitionCount", "partition_count", read_count),
     )
 }

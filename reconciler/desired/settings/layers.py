@@ -247,7 +247,7 @@ def resolve(
         UsageError: a key is unknown, a value is not allowed, or the repository sets what only
             the operator may set; it names the origin, what is allowed, and the nearest key.
     """
-    given = [
+    layer_values = [
         *_config_values(config),
         *_operator_values(operator),
         *_environment_values(environ),
@@ -255,13 +255,13 @@ def resolve(
     ]
     chosen: dict[str, object] = {}
     origins: dict[str, Origin] = {}
-    for entry in given:
+    for entry in layer_values:
         key = definition_of(entry.key, entry.spelled)
         try:
             chosen[entry.key] = key.read(entry.value)
         except ValueError as error:
-            said = without_secrets(str(error))
-            raise UsageError(f"{entry.key}: {said}", where=entry.spelled) from error
+            message = without_secrets(str(error))
+            raise UsageError(f"{entry.key}: {message}", where=entry.spelled) from error
         origins[entry.key] = entry.origin
     if fleet and "fleet" not in chosen:
         chosen["fleet"] = fleet
@@ -279,9 +279,9 @@ def flatten_config(config: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
 def _config_values(config: Mapping[str, object]) -> Iterator[_LayerValue]:
     origin = Origin(Layer.FILE, CONFIG_FILE)
     for key, value in flatten_config(config):
-        why = misplacement_reason(key, value)
-        if why:
-            raise UsageError(f"{key} {why}", where=CONFIG_FILE, remedy=misplacement_remedy(key))
+        reason = misplacement_reason(key, value)
+        if reason:
+            raise UsageError(f"{key} {reason}", where=CONFIG_FILE, remedy=misplacement_remedy(key))
         yield _LayerValue(key, value, origin, CONFIG_FILE)
 
 
@@ -308,7 +308,7 @@ def _flatten(entries: Mapping[str, object], prefix: str) -> Iterator[tuple[str, 
 
 
 def setting_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that are meant to set something; an empty one counts as unset."""
+    """Return the variables that are settings; an empty one counts as unset."""
     tools = {name for name, _ in _AWS_VARIABLES}
     return {
         name: value
@@ -319,20 +319,20 @@ def setting_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_not_a_setting(name: str) -> bool:
-    """Return whether a variable of ours is something else than a setting."""
+    """Return whether a variable with our prefix is not a setting."""
     return name in _NO_SETTINGS or re.fullmatch(_SERVICE_VARIABLE, name) is not None
 
 
 def _environment_values(environ: Mapping[str, str]) -> Iterator[_LayerValue]:
-    """Yield what the environment sets, the tools' common variables first: ours take precedence."""
-    given = setting_variables(environ)
+    """Yield the settings in the environment; AWS variables come first, so ours take precedence."""
+    variables = setting_variables(environ)
     for name, key in _AWS_VARIABLES:
-        if name in given:
-            yield _LayerValue(key, given.pop(name), Origin(Layer.ENVIRONMENT, name), name)
-    if not given:
+        if name in variables:
+            yield _LayerValue(key, variables.pop(name), Origin(Layer.ENVIRONMENT, name), name)
+    if not variables:
         return
     known = {environment_name(key): key for key in (*KEYS, *GROUPS)}
-    for name, value in given.items():
+    for name, value in variables.items():
         if name not in known:
             raise unknown_name_error(name, "environment", "unknown variable", known)
         yield from _expand_group(known[name], value, Origin(Layer.ENVIRONMENT, name), name)

@@ -48,7 +48,7 @@ def read_budgets(value: object) -> tuple[Budget, ...]:
     """
     from reconciler.model.karpenter.budget import Budget  # loads msgspec: only where there are any
 
-    made: list[Budget] = []
+    entries: list[Budget] = []
     for entry in list_entries(value, ("nodes", "reasons", "schedule", "duration", "timeZone")):
         limit = str(entry.get("nodes", "10%"))
         if not _NODES.fullmatch(limit):
@@ -59,8 +59,8 @@ def read_budgets(value: object) -> tuple[Budget, ...]:
             _check_schedule(entry)
         reasons = get_names(entry, "reasons", _REASONS) or None
         schedule, duration, zone = (entry.get(k) for k in ("schedule", "duration", "timeZone"))
-        made.append(Budget(limit, reasons, schedule, duration, zone))
-    return tuple(made)
+        entries.append(Budget(limit, reasons, schedule, duration, zone))
+    return tuple(entries)
 
 
 def read_windows(value: object) -> tuple[Window, ...]:
@@ -70,10 +70,10 @@ def read_windows(value: object) -> tuple[Window, ...]:
         ValueError: an entry cannot be read.
     """
     keys = ("schedule", "duration", "timeZone", "nodePools", "reasons", "owner")
-    made: list[Window] = []
+    entries: list[Window] = []
     for entry in list_entries(value, keys):
         _check_schedule(entry)
-        made.append(
+        entries.append(
             Window(
                 schedule=entry["schedule"],
                 duration=Duration(entry["duration"]),
@@ -83,7 +83,7 @@ def read_windows(value: object) -> tuple[Window, ...]:
                 owner=get_text(entry, "owner"),
             )
         )
-    return tuple(made)
+    return tuple(entries)
 
 
 def read_suspensions(value: object) -> tuple[Suspension, ...]:
@@ -92,12 +92,12 @@ def read_suspensions(value: object) -> tuple[Suspension, ...]:
     Raises:
         ValueError: an entry cannot be read.
     """
-    made: list[Suspension] = []
+    entries: list[Suspension] = []
     for entry in list_entries(value, ("owner", "until", "nodePools", "reasons", "note")):
         owner = get_text(entry, "owner")
         if not owner:
             raise ValueError("owner: required field is missing")
-        made.append(
+        entries.append(
             Suspension(
                 owner=owner,
                 until=parse_end_time(entry["until"]) if "until" in entry else None,
@@ -106,7 +106,7 @@ def read_suspensions(value: object) -> tuple[Suspension, ...]:
                 note=get_text(entry, "note"),
             )
         )
-    return tuple(made)
+    return tuple(entries)
 
 
 def format_entries(entries: Iterable[object]) -> list[dict[str, object]]:
@@ -126,7 +126,7 @@ def _set_fields(entry: Any) -> Iterator[tuple[str, object]]:
 
 def _format_value(value: object) -> object:
     if isinstance(value, tuple):
-        return [_format_value(one) for one in value]
+        return [_format_value(item) for item in value]
     if isinstance(value, datetime):
         return value.isoformat()
     return str(value) if isinstance(value, (Duration, StrEnum)) else value
@@ -160,10 +160,10 @@ def read_entries(
     """
     for index, entry in enumerate(list_entries(value, allowed)):
         try:
-            made = read(entry)
+            entry_value = read(entry)
         except ValueError as error:
             raise ValueError(f"[{index}].{error}") from error
-        yield made
+        yield entry_value
 
 
 def _parse_json(text: str) -> object:
@@ -224,10 +224,10 @@ def _check_schedule(entry: Mapping[str, object]) -> None:
 
 
 def parse_end_time(value: object) -> datetime:
-    """Return the moment at which something ends.
+    """Return the time at which something ends.
 
     Raises:
-        ValueError: it is none, or lacks its offset.
+        ValueError: the value is not a time, or lacks its UTC offset.
     """
     try:
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))

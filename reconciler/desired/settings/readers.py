@@ -15,7 +15,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.desired.rules.runtime import key_fault
-from reconciler.desired.settings.policy import names_in, read_entries, text_in
+from reconciler.desired.settings.policy import get_names, get_text, read_entries
 from reconciler.model.duration import NEVER, Duration, parse_nanoseconds
 from reconciler.model.json import JsonObject
 from reconciler.model.notification import NoticeKind, Webhook, WebhookFormat
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _WEBHOOK_KEYS: Final = ("urlVariable", "format", "events", "secretVariable", "template")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 FIELDS: Final = ("fleet", "kind", "title", "text", "node_pool", "revision")
-"""What a template can show."""
+"""The variables of a template."""
 
 
 def webhooks(value: object) -> tuple[Webhook, ...]:
@@ -38,34 +38,34 @@ def webhooks(value: object) -> tuple[Webhook, ...]:
     Raises:
         ValueError: an entry cannot be read.
     """
-    return tuple(read_entries(value, _WEBHOOK_KEYS, _webhook))
+    return tuple(read_entries(value, _WEBHOOK_KEYS, _read_webhook))
 
 
-def _webhook(entry: Mapping[str, object]) -> Webhook:
-    url, secret = _variable(entry, "urlVariable"), _variable(entry, "secretVariable")
+def _read_webhook(entry: Mapping[str, object]) -> Webhook:
+    url, secret = _get_variable(entry, "urlVariable"), _get_variable(entry, "secretVariable")
     if not url:
         raise ValueError("urlVariable: required field is missing")
-    form = text_in(entry, "format") or WebhookFormat.SLACK.value
+    form = get_text(entry, "format") or WebhookFormat.SLACK.value
     if form not in tuple(WebhookFormat):
         raise ValueError(f"format: {quoted(form, 40)} is not allowed (one of slack, json)")
     if secret and form != WebhookFormat.JSON:
         raise ValueError("secretVariable: only requests in the format json are signed")
-    kinds = names_in(entry, "events", tuple(kind.value for kind in NoticeKind))
+    kinds = get_names(entry, "events", tuple(kind.value for kind in NoticeKind))
     return Webhook(
-        url, WebhookFormat(form), tuple(map(NoticeKind, kinds)), secret, _template(entry)
+        url, WebhookFormat(form), tuple(map(NoticeKind, kinds)), secret, _get_template(entry)
     )
 
 
-def _variable(entry: Mapping[str, object], key: str) -> str:
-    name = text_in(entry, key)
+def _get_variable(entry: Mapping[str, object], key: str) -> str:
+    name = get_text(entry, key)
     if name and not _VARIABLE.fullmatch(name):
         # Never the value: somebody who confuses the two writes a secret here.
         raise ValueError(f"{key}: must be the name of an environment variable, not the value")
     return name
 
 
-def _template(entry: Mapping[str, object]) -> str:
-    text = text_in(entry, "template")
+def _get_template(entry: Mapping[str, object]) -> str:
+    text = get_text(entry, "template")
     template = Template(text)
     if not template.is_valid():
         raise ValueError("template: write $$ for a dollar sign that begins no name")
@@ -94,41 +94,41 @@ def constraints(value: object) -> tuple[DefaultConstraint, ...]:
     Raises:
         ValueError: an entry cannot be read, or two say when the same key is unsatisfiable.
     """
-    made: list[DefaultConstraint] = []
-    for index, constraint in enumerate(read_entries(value, _SPREAD_KEYS, _constraint)):
+    found: list[DefaultConstraint] = []
+    for index, constraint in enumerate(read_entries(value, _SPREAD_KEYS, _read_constraint)):
         same = (constraint.topology_key, constraint.when_unsatisfiable)
-        if any((m.topology_key, m.when_unsatisfiable) == same for m in made):
+        if any((m.topology_key, m.when_unsatisfiable) == same for m in found):
             raise ValueError(f"[{index}]: duplicate constraint on {same[0]} with {same[1]}")
-        made.append(constraint)
-    return tuple(made)
+        found.append(constraint)
+    return tuple(found)
 
 
-def _constraint(entry: Mapping[str, object]) -> DefaultConstraint:
-    key = text_in(entry, "topologyKey")
+def _read_constraint(entry: Mapping[str, object]) -> DefaultConstraint:
+    key = get_text(entry, "topologyKey")
     fault = key_fault(key) if key else "must be a label"
     if fault:
         raise ValueError(f"topologyKey: {quoted(key, 80)}: {fault}")
-    skew = _positive(entry, "maxSkew")
+    skew = _get_positive(entry, "maxSkew")
     if skew is None:
         raise ValueError("maxSkew: must be an integer of at least 1")
     return DefaultConstraint(
         topology_key=key,
         max_skew=skew,
-        when_unsatisfiable=_one_of(entry, "whenUnsatisfiable", _ACTIONS) or "",
-        min_domains=_positive(entry, "minDomains"),
-        node_affinity_policy=_one_of(entry, "nodeAffinityPolicy", _POLICIES, optional=True),
-        node_taints_policy=_one_of(entry, "nodeTaintsPolicy", _POLICIES, optional=True),
+        when_unsatisfiable=_get_choice(entry, "whenUnsatisfiable", _ACTIONS) or "",
+        min_domains=_get_positive(entry, "minDomains"),
+        node_affinity_policy=_get_choice(entry, "nodeAffinityPolicy", _POLICIES, optional=True),
+        node_taints_policy=_get_choice(entry, "nodeTaintsPolicy", _POLICIES, optional=True),
     )
 
 
-def _positive(entry: Mapping[str, object], key: str) -> int | None:
+def _get_positive(entry: Mapping[str, object], key: str) -> int | None:
     value = entry.get(key)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise ValueError(f"{key}: {quoted(value)} must be an integer of at least 1")
     return value
 
 
-def _one_of(
+def _get_choice(
     entry: JsonObject, key: str, allowed: tuple[str, ...], *, optional: bool = False
 ) -> str | None:
     value = entry.get(key)
@@ -161,7 +161,7 @@ def read_name(value: object) -> str:
     return text
 
 
-def one_of(choices: type[_Choice]) -> Callable[[object], _Choice]:
+def choice_reader(choices: type[_Choice]) -> Callable[[object], _Choice]:
     """Return the function that reads one of the choices."""
     allowed = tuple(choice.value for choice in choices)
 
@@ -213,7 +213,7 @@ def read_duration(value: object) -> Duration:
     return Duration(text)
 
 
-def read_wait(value: object) -> Duration:
+def read_optional_duration(value: object) -> Duration:
     """Return a duration that may be zero, which disables its option."""
     text = read_text(value)
     if parse_nanoseconds(text) < 0:
@@ -221,12 +221,12 @@ def read_wait(value: object) -> Duration:
     return Duration(text)
 
 
-def read_kept(value: object) -> Duration | None:
+def read_retention(value: object) -> Duration | None:
     """Return for how long records are kept, None for ``Never``: they are not removed at all."""
     return _days_or_never(value, ", the period of the daily maximum")
 
 
-def read_recorded(value: object) -> Duration | None:
+def read_recording_period(value: object) -> Duration | None:
     """Return for how long a workload is recorded, None for ``Never``: it is not recorded."""
     return _days_or_never(value, ": the record is trimmed once a day")
 
@@ -236,10 +236,10 @@ def _days_or_never(value: object, reason: str) -> Duration | None:
     text = read_text(value)
     if text == NEVER:
         return None
-    kept = Duration(text)
-    if kept < _DAY:
+    duration = Duration(text)
+    if duration < _DAY:
         raise ValueError(f"{quoted(text)} must be at least 24h{reason}")
-    return kept
+    return duration
 
 
 def read_percent(value: object) -> float:
@@ -291,9 +291,9 @@ def read_webhooks(value: object) -> tuple[Webhook, ...]:
 
 def read_discount(value: object) -> float:
     """Return the discount of the price book in percent."""
-    from reconciler.desired.settings.billing import discount
+    from reconciler.desired.settings.billing import parse_discount
 
-    return discount(value)
+    return parse_discount(value)
 
 
 def read_endpoint(value: object) -> str:

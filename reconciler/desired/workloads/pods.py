@@ -16,7 +16,7 @@ from zlib import crc32
 
 import msgspec
 
-from reconciler.desired.hash import json_text
+from reconciler.desired.hash import format_json
 from reconciler.desired.workloads.shape import PODS_MAX
 from reconciler.model.decode import decode
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
@@ -82,7 +82,7 @@ class ControllerPods:
     own_labels: tuple[tuple[str, str], ...] = ()
 
 
-def family_of(resource: Resource) -> tuple[Controller, ControllerPods] | None:
+def controller_pods(resource: Resource) -> tuple[Controller, ControllerPods] | None:
     """Return the spec of a controller and the pods it makes; None for other kinds.
 
     Raises:
@@ -100,7 +100,9 @@ Maker = Callable[[Resource, Controller], ControllerPods]
 
 def _replica_set(resource: Resource, spec: Controller) -> ControllerPods:
     """The pods of a ReplicaSet or ReplicationController."""
-    return ControllerPods(max(spec.replicas, 0), _owner(resource, resource.kind), {}, _serial)
+    return ControllerPods(
+        max(spec.replicas, 0), _owner(resource, resource.kind), {}, _format_serial
+    )
 
 
 def _deployment(resource: Resource, spec: Controller) -> ControllerPods:
@@ -108,7 +110,9 @@ def _deployment(resource: Resource, spec: Controller) -> ControllerPods:
     template = resource.data.get("spec", {}).get("template")
     digest = _template_hash(template)
     owner = _owner(resource, "ReplicaSet", f"{resource.name}-{digest}", "apps/v1")
-    return ControllerPods(max(spec.replicas, 0), owner, {"pod-template-hash": digest}, _serial)
+    return ControllerPods(
+        max(spec.replicas, 0), owner, {"pod-template-hash": digest}, _format_serial
+    )
 
 
 def _stateful_set(resource: Resource, spec: Controller) -> ControllerPods:
@@ -143,7 +147,7 @@ def _job(resource: Resource, spec: Controller) -> ControllerPods:
         0 if spec.suspend else max(count, 0),
         owner,
         labels,
-        str if indexed else _serial,
+        str if indexed else _format_serial,
         (("batch.kubernetes.io/job-completion-index", "{index}"),) if indexed else (),
     )
 
@@ -159,8 +163,8 @@ def _owner(resource: Resource, kind: str, name: str = "", api_version: str = "")
     )
 
 
-def _serial(number: int) -> str:
-    """Return ``number`` as five characters that sort as the numbers do: 00000, …, 0000a."""
+def _format_serial(number: int) -> str:
+    """Return ``number`` as five characters that sort in numeric order: 00000, …, 0000a."""
     text = ""
     for _ in range(5):
         number, digit = divmod(number, 36)
@@ -170,7 +174,7 @@ def _serial(number: int) -> str:
 
 def _template_hash(template: object) -> str:
     """Return a short name that changes with the template, without vowels as in Kubernetes."""
-    value = crc32(json_text(template).encode())
+    value = crc32(format_json(template).encode())
     text = ""
     for _ in range(7):
         value, digit = divmod(value, len(_SAFE))
@@ -221,7 +225,7 @@ class Workloads:
 def expand(
     resources: Iterable[Resource], *, now: datetime | None = None, pods_max: int = PODS_MAX
 ) -> tuple[Workloads, tuple[Diagnostic, ...]]:
-    """Return what a cluster would have for ``resources``, and what cannot be read of them.
+    """Return the objects that a cluster would have for ``resources``, and findings on errors.
 
     ``now`` becomes the time of creation of every pod; without it they have none. A workload that
     would lead to more than ``pods_max`` pods is left out with a finding.
@@ -232,13 +236,13 @@ def expand(
         try:
             expansion.add(resource)
         except msgspec.ValidationError as error:
-            expansion.findings.append(_unreadable(resource, error))
+            expansion.findings.append(_decode_finding(resource, error))
     return expansion.workloads(), tuple(sorted(expansion.findings, key=lambda d: d.order))
 
 
 @dataclass(slots=True)
 class _Expansion:
-    """What has been read so far; classes come before the pods and claims that refer to them."""
+    """The objects read so far; classes come before the pods and claims that refer to them."""
 
     now: datetime | None
     pods_max: int
@@ -252,30 +256,32 @@ class _Expansion:
         Raises:
             msgspec.ValidationError: it has not the shape of its kind.
         """
-        made = family_of(resource)
-        plain = _PLAIN.get(resource.kind)
-        if made is not None:
-            self._make(resource, *made)
+        controller = controller_pods(resource)
+        plain = _DECODED_KINDS.get(resource.kind)
+        if controller is not None:
+            self._add_controller_pods(resource, *controller)
         elif resource.kind == "Pod":
-            self._pod(resource)
+            self._add_pod(resource)
         elif plain is not None:
-            item: Any = decode(_in_namespace(resource), plain)
+            item: Any = decode(_data_in_namespace(resource), plain)
             if isinstance(item, PersistentVolumeClaim):
                 item = self._with_class(item)
             self.read.setdefault(plain, []).append(item)
 
-    def _pod(self, resource: Resource) -> None:
-        pod = decode({**_in_namespace(resource), "status": {}}, Pod)
+    def _add_pod(self, resource: Resource) -> None:
+        pod = decode({**_data_in_namespace(resource), "status": {}}, Pod)
         if self._has_room(resource, 1):
-            spec = self._prioritised(resource, pod.spec)
-            self._append(pod.metadata, spec)
+            spec = self._with_priority(resource, pod.spec)
+            self._record_pod(pod.metadata, spec)
 
-    def _make(self, resource: Resource, spec: Controller, family: ControllerPods) -> None:
+    def _add_controller_pods(
+        self, resource: Resource, spec: Controller, family: ControllerPods
+    ) -> None:
         """Append the pods of a controller, equal except for their names, and their claims."""
         if not self._has_room(resource, family.count):
             return
         template = spec.template.metadata
-        pod_spec = self._prioritised(resource, spec.template.spec)
+        pod_spec = self._with_priority(resource, spec.template.spec)
         labels = {**template.labels, **family.labels}
         for number in range(family.count):
             suffix = family.suffix(number)
@@ -291,17 +297,17 @@ class _Expansion:
                 owner_references=(family.owner,),
                 creation_timestamp=self.now,
             )
-            volumes = self._claims(resource, spec, suffix)
-            self._append(
+            volumes = self._add_claims(resource, spec, suffix)
+            self._record_pod(
                 metadata,
                 msgspec.structs.replace(pod_spec, volumes=volumes) if volumes else pod_spec,
             )
 
-    def _append(self, metadata: Metadata, spec: PodSpec) -> None:
+    def _record_pod(self, metadata: Metadata, spec: PodSpec) -> None:
         if not metadata.uid:
             uid = f"{metadata.namespace}/{metadata.name}"
             metadata = msgspec.structs.replace(metadata, uid=uid, creation_timestamp=self.now)
-        self._ephemeral_claims(metadata, spec)
+        self._add_ephemeral_claims(metadata, spec)
         status = _GATED if spec.scheduling_gates else _PENDING
         self.pods[metadata.namespace, metadata.name] = Pod(metadata, spec, status)
 
@@ -318,12 +324,12 @@ class _Expansion:
             f"{resource.kind} {resource.name} has {count} pods; with the {len(self.pods)} "
             f"before it, that is more than {self.pods_max}"
         )
-        self._find(
+        self._add_finding(
             resource, "too-many-pods", message, "lower its replicas, or plan with --snapshot"
         )
         return False
 
-    def _prioritised(self, resource: Resource, spec: PodSpec) -> PodSpec:
+    def _with_priority(self, resource: Resource, spec: PodSpec) -> PodSpec:
         """Return the spec with the priority that its class, or the default one, gives it."""
         classes: list[PriorityClass] = self.read.get(PriorityClass, [])
         name = spec.priority_class_name
@@ -332,14 +338,14 @@ class _Expansion:
             value = values.get(name)
             if value is None:
                 message = f"PriorityClass {name} not found in this folder; priority 0 is used"
-                self._find(resource, "missing-priorityclass", message, "", Severity.WARNING)
+                self._add_finding(resource, "missing-priorityclass", message, "", Severity.WARNING)
         else:
             value = max((c.value for c in classes if c.global_default), default=None)
         if spec.priority is not None or value is None:
             return spec
         return msgspec.structs.replace(spec, priority=value)
 
-    def _claims(self, resource: Resource, spec: Controller, suffix: str) -> tuple[Volume, ...]:
+    def _add_claims(self, resource: Resource, spec: Controller, suffix: str) -> tuple[Volume, ...]:
         """Append the claims of a StatefulSet's pod; return its volumes, empty without claims."""
         if resource.kind != "StatefulSet" or not spec.volume_claim_templates:
             return ()
@@ -350,24 +356,24 @@ class _Expansion:
             metadata = Metadata(
                 name=name, namespace=resource.namespace, labels=template.metadata.labels
             )
-            self._claim(metadata, template.spec)
+            self._add_claim(metadata, template.spec)
             source = PersistentVolumeClaimSource(name)
             volumes.append(Volume(template.metadata.name, persistent_volume_claim=source))
         return tuple(volumes)
 
-    def _ephemeral_claims(self, metadata: Metadata, spec: PodSpec) -> None:
+    def _add_ephemeral_claims(self, metadata: Metadata, spec: PodSpec) -> None:
         """Append the claim that Kubernetes makes for each ephemeral volume of a pod."""
         for volume in spec.volumes:
             if volume.ephemeral is None or volume.ephemeral.volume_claim_template is None:
                 continue
-            wanted = volume.ephemeral.volume_claim_template.spec
+            claim_spec = volume.ephemeral.volume_claim_template.spec
             name = f"{metadata.name}-{volume.name}"
-            self._claim(
+            self._add_claim(
                 Metadata(name=name, namespace=metadata.namespace),
-                ClaimSpec(wanted.storage_class_name, wanted.volume_name),
+                ClaimSpec(claim_spec.storage_class_name, claim_spec.volume_name),
             )
 
-    def _claim(self, metadata: Metadata, spec: ClaimSpec) -> None:
+    def _add_claim(self, metadata: Metadata, spec: ClaimSpec) -> None:
         claim = self._with_class(PersistentVolumeClaim(metadata, spec))
         self.read.setdefault(PersistentVolumeClaim, []).append(claim)
 
@@ -381,7 +387,7 @@ class _Expansion:
                 return msgspec.structs.replace(claim, spec=spec)
         return claim
 
-    def _find(
+    def _add_finding(
         self,
         resource: Resource,
         code: str,
@@ -395,7 +401,7 @@ class _Expansion:
     def workloads(self) -> Workloads:
         """Return everything, ordered, with the namespaces that only objects imply."""
         kinds: dict[type, tuple[Any, ...]] = {
-            kind: tuple(sorted(items, key=_order)) for kind, items in self.read.items()
+            kind: tuple(sorted(items, key=_order_key)) for kind, items in self.read.items()
         }
         pods = tuple(self.pods[key] for key in sorted(self.pods))
         declared = {n.metadata.name: n for n in kinds.get(Namespace, ())}
@@ -411,29 +417,29 @@ class _Expansion:
             volumes=kinds.get(PersistentVolume, ()),
             storage_classes=kinds.get(StorageClass, ()),
             csi_nodes=kinds.get(CSINode, ()),
-            namespaces=tuple(_named(declared.get(name), name) for name in names),
+            namespaces=tuple(_with_name_label(declared.get(name), name) for name in names),
             priority_classes=kinds.get(PriorityClass, ()),
         )
 
 
-def _in_namespace(resource: Resource) -> JsonDict:
+def _data_in_namespace(resource: Resource) -> JsonDict:
     """Return the object's data with the namespace that it is in."""
     metadata = {**resource.data.get("metadata", {}), "namespace": resource.namespace}
     return {**resource.data, "metadata": metadata}
 
 
-def _named(namespace: Namespace | None, name: str) -> Namespace:
+def _with_name_label(namespace: Namespace | None, name: str) -> Namespace:
     """Return a namespace with the label that Kubernetes adds to each."""
     metadata = namespace.metadata if namespace else Metadata(name=name)
     labels = {**metadata.labels, "kubernetes.io/metadata.name": name}
     return Namespace(msgspec.structs.replace(metadata, labels=labels))
 
 
-def _order(item: HasMetadata) -> tuple[str, str]:
+def _order_key(item: HasMetadata) -> tuple[str, str]:
     return (item.metadata.namespace, item.metadata.name)
 
 
-def _unreadable(resource: Resource, error: msgspec.ValidationError) -> Diagnostic:
+def _decode_finding(resource: Resource, error: msgspec.ValidationError) -> Diagnostic:
     """Return the decoder's error as a finding on the object."""
     message, _, at = str(error).partition(" - at `$")
     path = at.rstrip("`").lstrip(".")
@@ -442,7 +448,7 @@ def _unreadable(resource: Resource, error: msgspec.ValidationError) -> Diagnosti
     return Diagnostic(Severity.ERROR, "wrong-type", text, place, path)
 
 
-_PLAIN: Final[dict[str, type]] = {
+_DECODED_KINDS: Final[dict[str, type]] = {
     "PriorityClass": PriorityClass,
     "StorageClass": StorageClass,
     "PersistentVolumeClaim": PersistentVolumeClaim,
@@ -452,7 +458,7 @@ _PLAIN: Final[dict[str, type]] = {
     "DaemonSet": DaemonSet,
     "PodDisruptionBudget": PodDisruptionBudget,
 }
-_RANK: Final = {kind: rank for rank, kind in enumerate([*_PLAIN, "Pod", *CONTROLLERS])}
+_RANK: Final = {kind: rank for rank, kind in enumerate([*_DECODED_KINDS, "Pod", *CONTROLLERS])}
 _PENDING: Final = PodStatus(
     phase="Pending",
     conditions=(Condition(type="PodScheduled", status="False", reason="Unschedulable"),),

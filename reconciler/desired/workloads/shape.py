@@ -1,4 +1,4 @@
-"""Checks of workloads that a plan needs to read them correctly.
+"""Checks of workloads without which a plan might read them incorrectly.
 
 The cluster validates workloads. Here an error is something that the API server would reject as well
 and that would change the pods of a plan: a mistyped field, an invalid quantity, an operator that
@@ -27,32 +27,32 @@ _VALUELESS: Final = ("Exists", "DoesNotExist")
 _BOUNDS: Final = ("Gt", "Lt")
 
 
-def check(kind: str, data: JsonDict) -> list[Finding]:
+def check_workload(kind: str, data: JsonDict) -> list[Finding]:
     """Return the errors in a workload."""
     shape = schema.check(SCHEMA, data, kind)
-    return shape or list(_faults(kind, data))
+    return shape or list(_workload_findings(kind, data))
 
 
-def pods_of(kind: str, data: JsonDict) -> int:
+def count_pods(kind: str, data: JsonDict) -> int:
     """Return how many pods a workload requests, as ``workloads.expand`` creates them."""
     spec = data.get("spec") or {}
     match kind:
         case "Pod":
             return 1
         case "Deployment" | "ReplicaSet" | "StatefulSet":
-            return max(_number(spec, "replicas"), 0)
+            return max(_get_number(spec, "replicas"), 0)
         case "Job" if not spec.get("suspend"):
-            count = _number(spec, "parallelism")
-            return max(min(count, _number(spec, "completions", count)), 0)
+            count = _get_number(spec, "parallelism")
+            return max(min(count, _get_number(spec, "completions", count)), 0)
     return 0
 
 
-def _number(spec: JsonDict, field: str, otherwise: int = 1) -> int:
+def _get_number(spec: JsonDict, field: str, otherwise: int = 1) -> int:
     number = spec.get(field)
     return otherwise if number is None else int(number)
 
 
-def _faults(kind: str, data: JsonDict) -> Iterator[Finding]:
+def _workload_findings(kind: str, data: JsonDict) -> Iterator[Finding]:
     """Yield findings that the schema cannot express; the shape is valid."""
     spec = data.get("spec", {})
     if kind == "Pod":
@@ -69,7 +69,7 @@ def _faults(kind: str, data: JsonDict) -> Iterator[Finding]:
 
 
 def _selector(spec: JsonDict) -> Iterator[Finding]:
-    """Yield that a controller would not find its own pods; the plan is correct nevertheless."""
+    """Yield a warning if a controller would not find its own pods; the plan is still correct."""
     yield from _expressions(spec.get("selector", {}), ("spec", "selector"))
     labels = spec["template"].get("metadata", {}).get("labels", {})
     for key, value in spec.get("selector", {}).get("matchLabels", {}).items():

@@ -325,7 +325,7 @@ def _validate_files(folder: str, files: Sequence[FleetFile]) -> list[Diagnostic]
     if os.path.isdir(folder):
         existing, refused = read_folder(folder)
     new = [SourceFile(f.path, f.content) for f in files if is_fleet_file(f.path)]
-    _, findings = read_fleet([*existing, *new], refused=refused)
+    _, findings = read_fleet([*existing, *new], unread=refused)
     return [d for d in findings if d.severity is not Severity.INFO]
 
 
