@@ -269,8 +269,8 @@ def compare_with_base(
 ) -> tuple[AtRest, Cost]:
     """Return the cost of the change from ``base`` to ``inputs``, and that after the base's plan.
 
-    The change of a small fleet is simulated if possible. ``work_max`` is the work limit otherwise. In
-    two regions, new nodes for all pods are compared.
+    The change of a small fleet is simulated if possible; otherwise ``work_max`` is the work limit.
+    In two regions, new nodes for all pods are compared.
     """
     if base.settings.region != inputs.settings.region:
         return _compare_new_fleets(inputs, base, work_max), _cost_of_first_plan(base)
