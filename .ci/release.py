@@ -1,7 +1,7 @@
 """The checks and texts of a release.
 
 ``check TAG``   the tag, the Helm chart and the changelog agree
-``notes TAG``   print what the changelog says of the version
+``notes TAG``   print the section of the version in the changelog
 ``hashes DIR``  write SHA256SUMS of the files in a folder
 """
 
@@ -18,8 +18,8 @@ _VERSION = re.compile(r"^appVersion: (\S+)$", re.MULTILINE)
 _TAG = re.compile(r"v(\d+\.\d+\.\d+)")
 
 
-def check(tag: str, chart: str, changelog: str) -> list[str]:
-    """Return what keeps a tag from being released."""
+def find_problems(tag: str, chart: str, changelog: str) -> list[str]:
+    """Return the reasons why a tag cannot be released."""
     match = _TAG.fullmatch(tag)
     if match is None:
         return [f'the tag "{tag}" is not of the form v1.2.3']
@@ -28,13 +28,13 @@ def check(tag: str, chart: str, changelog: str) -> list[str]:
     if found is None or found[1] != match[1]:
         has = found[1] if found else "no appVersion"
         problems.append(f"the tag is {tag}, but the Helm chart has {has}")
-    if not notes(tag, changelog):
+    if not release_notes(tag, changelog):
         problems.append(f'CHANGELOG.md has no text under "## {match[1]}"')
     return problems
 
 
-def notes(tag: str, changelog: str) -> str:
-    """Return the section of a version in the changelog, empty where there is none."""
+def release_notes(tag: str, changelog: str) -> str:
+    """Return the section of a version in the changelog, empty if there is none."""
     heading = re.compile(rf"^## \[?{re.escape(tag.removeprefix('v'))}\]?(?: .*)?$", re.MULTILINE)
     found = heading.search(changelog)
     if found is None:
@@ -42,23 +42,23 @@ def notes(tag: str, changelog: str) -> str:
     return re.split(r"^## ", changelog[found.end() :], maxsplit=1, flags=re.MULTILINE)[0].strip()
 
 
-def hashes(folder: Path) -> str:
+def checksums(folder: Path) -> str:
     """Return the SHA-256 of each file as sha256sum prints it."""
     files = sorted(p for p in folder.iterdir() if p.is_file() and p.name != "SHA256SUMS")
     return "".join(f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.name}\n" for p in files)
 
 
 def main(words: list[str]) -> int:
-    """Run a command; 1 where a check fails."""
+    """Run a command; return 1 if a check fails."""
     command, value = words
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     if command == "hashes":
         folder = Path(value)
-        (folder / "SHA256SUMS").write_text(hashes(folder), encoding="utf-8")
+        (folder / "SHA256SUMS").write_text(checksums(folder), encoding="utf-8")
     elif command == "notes":
-        print(notes(value, changelog))
+        print(release_notes(value, changelog))
     else:
-        problems = check(value, CHART.read_text(encoding="utf-8"), changelog)
+        problems = find_problems(value, CHART.read_text(encoding="utf-8"), changelog)
         print(
             "\n".join(f"::error::{problem}" for problem in problems) or f"{value} can be released"
         )

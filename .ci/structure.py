@@ -1,4 +1,4 @@
-"""Print how the package is built: its size, its folders, and which of them import which.
+"""Print the structure of the package: its size, its folders, and the imports between them.
 
 ``python .ci/structure.py`` prints the figures that ``docs/decisions/0018-the-tree.md`` quotes;
 ``--map`` prints the imports between folders as Mermaid, as in ``docs/architecture.md``.
@@ -17,18 +17,18 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "reconciler"
 
 
-def modules() -> dict[str, Path]:
-    """Return the modules by dotted name, packages left out."""
+def find_modules() -> dict[str, Path]:
+    """Return the modules by dotted name, without packages."""
     paths = sorted(PACKAGE.rglob("*.py"))
-    return {dotted(path): path for path in paths if path.name != "__init__.py"}
+    return {module_name(path): path for path in paths if path.name != "__init__.py"}
 
 
-def dotted(path: Path) -> str:
+def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
-def imported(path: Path, known: dict[str, Path]) -> Iterator[str]:
-    """Return the modules that a module imports, whether at once or later."""
+def imported_modules(path: Path, known: dict[str, Path]) -> Iterator[str]:
+    """Return the modules that a module imports, at once or lazily."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
@@ -38,39 +38,39 @@ def imported(path: Path, known: dict[str, Path]) -> Iterator[str]:
                     yield name
 
 
-def importers() -> dict[str, set[str]]:
-    """Return by module the modules that import it."""
-    known = modules()
+def importers_by_module() -> dict[str, set[str]]:
+    """Return the importing modules of each module."""
+    known = find_modules()
     found: dict[str, set[str]] = defaultdict(set)
     for name, path in known.items():
-        for target in imported(path, known):
+        for target in imported_modules(path, known):
             if target != name:
                 found[target].add(name)
     return found
 
 
-def classes() -> Counter[str]:
-    """Return how many public classes have each name."""
-    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in modules().values())
+def class_counts() -> Counter[str]:
+    """Return the number of public classes of each name."""
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in find_modules().values())
     nodes = (node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
     return Counter(node.name for node in nodes if not node.name.startswith("_"))
 
 
-def uses_of_any() -> int:
-    """Return how many times ``Any`` stands in an annotation or an alias."""
-    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in modules().values())
+def count_any() -> int:
+    """Return the number of uses of ``Any`` in annotations and aliases."""
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in find_modules().values())
     return sum(
         isinstance(node, ast.Name) and node.id == "Any" for tree in trees for node in ast.walk(tree)
     )
 
 
-def lines(path: Path) -> int:
+def count_lines(path: Path) -> int:
     return path.read_text(encoding="utf-8").count("\n")
 
 
 def largest_folder() -> tuple[int, str]:
-    """Return the folder with the most modules beside each other."""
-    folders = Counter(path.parent for path in modules().values())
+    """Return the number of modules in the largest folder, and its path."""
+    folders = Counter(path.parent for path in find_modules().values())
     folder, count = max(folders.items(), key=lambda item: (item[1], str(item[0])))
     return count, str(folder.relative_to(ROOT))
 
@@ -79,15 +79,15 @@ def single_importers() -> list[str]:
     """Return the modules that only one module of their own folder imports."""
     return sorted(
         name
-        for name, users in importers().items()
+        for name, users in importers_by_module().items()
         if len(users) == 1 and name.rpartition(".")[0] == next(iter(users)).rpartition(".")[0]
     )
 
 
 def figures() -> dict[str, object]:
-    sizes = {name: lines(path) for name, path in modules().items()}
+    sizes = {name: count_lines(path) for name, path in find_modules().items()}
     longest = max(sizes, key=lambda name: sizes[name])
-    names = classes()
+    names = class_counts()
     count, folder = largest_folder()
     return {
         "modules": len(sizes),
@@ -98,7 +98,7 @@ def figures() -> dict[str, object]:
         "modules with one importer, in the same folder": len(single_importers()),
         "most modules in one folder": f"{count}, {folder}",
         "class names used more than once": sum(number > 1 for number in names.values()),
-        "uses of Any": uses_of_any(),
+        "uses of Any": count_any(),
     }
 
 
@@ -108,10 +108,10 @@ def folder_of(module: str) -> str:
     return parts[1] if len(parts) > 2 else ""
 
 
-def drawing() -> str:
+def import_diagram() -> str:
     """Return the imports between the top folders as a Mermaid flowchart."""
     edges: set[tuple[str, str]] = set()
-    for target, users in importers().items():
+    for target, users in importers_by_module().items():
         for user in users:
             pair = folder_of(user), folder_of(target)
             if all(pair) and pair[0] != pair[1]:
@@ -122,12 +122,12 @@ def drawing() -> str:
 
 def main() -> None:
     if "--map" in sys.argv[1:]:
-        print(drawing())
+        print(import_diagram())
         return
     for name, value in figures().items():
         print(f"{name:48}{value}")
     if "--names" in sys.argv[1:]:
-        for name, number in sorted(classes().items()):
+        for name, number in sorted(class_counts().items()):
             if number > 1:
                 print(f"  {number} × class {name}")
 

@@ -1,4 +1,4 @@
-"""Ask the package index for a wheel of every locked dependency, for every supported Python.
+"""Check that the package index has wheels of every locked dependency, for every supported Python.
 
 ``python .ci/wheels.py`` checks the Python versions of ``SUPPORTED`` on Linux amd64;
 ``--python`` and ``--platform`` choose others, and may be repeated. A dependency that would have to
@@ -36,15 +36,15 @@ def main() -> int:
     failed = False
     for version in arguments.python or SUPPORTED:
         for platform in arguments.platform or ("linux-amd64",):
-            pins = list(locked(version, platform))
-            missing = without_wheel(pins, version, platform)
+            pins = list(locked_requirements(version, platform))
+            missing = find_missing_wheels(pins, version, platform)
             verdict = "no wheel for " + ", ".join(missing) if missing else "all have wheels"
             print(f"Python {version} {platform}: {len(pins)} dependencies, {verdict}", flush=True)
             failed = failed or bool(missing)
     return int(failed)
 
 
-def locked(version: str, platform: str) -> Iterator[str]:
+def locked_requirements(version: str, platform: str) -> Iterator[str]:
     """Yield each requirement of the lock that applies, with its hashes and without its marker."""
     system, machine, _ = PLATFORMS[platform]
     target = {
@@ -65,23 +65,23 @@ def locked(version: str, platform: str) -> Iterator[str]:
             yield " --hash=".join([f"{requirement.name}{requirement.specifier}", *hashes])
 
 
-def without_wheel(pins: list[str], version: str, platform: str) -> list[str]:
-    """Return the pins that have no wheel; one download answers for all where none is missing."""
-    if downloads(pins, version, platform):
+def find_missing_wheels(pins: list[str], version: str, platform: str) -> list[str]:
+    """Return the pins without a wheel; a single download suffices if none is missing."""
+    if has_all_wheels(pins, version, platform):
         return []
-    return [pin.split()[0] for pin in pins if not downloads([pin], version, platform)]
+    return [pin.split()[0] for pin in pins if not has_all_wheels([pin], version, platform)]
 
 
-def downloads(pins: list[str], version: str, platform: str) -> bool:
+def has_all_wheels(pins: list[str], version: str, platform: str) -> bool:
     """Return whether pip finds a wheel for every pin."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--disable-pip-version-check", "--only-binary=:all:", "--implementation=cp"]
     command += ["--python-version", version]
     command += [part for tag in PLATFORMS[platform][2] for part in ("--platform", tag)]
     with tempfile.TemporaryDirectory() as folder:
-        wanted = Path(folder, "wanted.txt")
-        wanted.write_text("\n".join(pins), encoding="utf-8")
-        command += ["--requirement", str(wanted), "--dest", folder]
+        requirements = Path(folder, "requirements.txt")
+        requirements.write_text("\n".join(pins), encoding="utf-8")
+        command += ["--requirement", str(requirements), "--dest", folder]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 

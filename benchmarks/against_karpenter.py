@@ -1,15 +1,15 @@
-"""Karpenter's own scheduling benchmark beside ours: ``python -m benchmarks.against_karpenter``.
+"""Compare Karpenter's scheduling benchmark with ours: ``python -m benchmarks.against_karpenter``.
 
 Builds the benchmark of the module sigs.k8s.io/karpenter (from the Go module proxy, checked against
-the checksum database) and has the benchmark's own functions write the pods, the NodePool and the
-instance types that it schedules. Then both schedulers run on them in turn, ``--runs`` times, each
-run in a fresh process. Prints the ratio of the times of each pair of runs: the median, the least
-and the most. Machines differ from hour to hour, so only runs beside each other are compared.
+the checksum database) and uses the functions of that benchmark to write the pods, the NodePool and
+the instance types that it schedules. Then both schedulers run on them in turn, ``--runs`` times,
+each run in a fresh process. Prints the median, the minimum and the maximum of the ratios of their
+times. The speed of a machine varies, so only adjacent runs are compared.
 
-Both are timed by the clock, on one core: the process is bound to one, and ``GOMAXPROCS=1``.
+Both are measured in wall-clock time on one core: the process is bound to it, and ``GOMAXPROCS=1``.
 Karpenter's time is that of ``Scheduler.Solve`` alone, as its benchmark reports it; ours includes
-what Karpenter does before it (indexing pods, counting topologies). Reading the files is in neither.
-The first build compiles the Kubernetes client libraries, which takes several minutes.
+what Karpenter does before it (indexing pods, counting topologies). Neither includes reading the
+files. The first build compiles the Kubernetes client libraries, which takes several minutes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LINES_OF_AN_ERROR = 15
 
 
 class Run(NamedTuple):
-    """One run of one scheduler: seconds by the clock, pods scheduled, new nodes."""
+    """One run of one scheduler: wall-clock seconds, scheduled pods, new nodes."""
 
     seconds: float
     pods: int
@@ -84,16 +84,16 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def build_program(folder: Path) -> Path:
-    """Return the test program of Karpenter's scheduling package, with our writer of inputs in it.
+    """Return the test program of Karpenter's scheduling package, which also writes its inputs.
 
-    Ends the process with an error where Go is missing, or the module cannot be had or built.
+    Ends the process with an error if Go is missing, or the module cannot be downloaded or built.
     """
     if shutil.which("go") is None:
         sys.exit(
             "Error: `go` is not on the PATH; Karpenter's benchmark is a Go program. "
             "Install Go from https://go.dev/dl and run this command again."
         )
-    # outside of a module, so that no go.mod of a folder above decides
+    # outside of a module, so that no go.mod of a parent folder applies
     answer = _run_go(["mod", "download", "-json", MODULE], folder, f"cannot download {MODULE}")
     source = folder / "karpenter"
     shutil.copytree(json.loads(answer)["Dir"], source)
@@ -109,15 +109,15 @@ def build_program(folder: Path) -> Path:
 
 
 def _run_go(words: list[str], folder: Path, problem: str) -> str:
-    done = subprocess.run(["go", *words], cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-LINES_OF_AN_ERROR:])
+    result = subprocess.run(["go", *words], cwd=folder, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        last = "\n".join((result.stdout + result.stderr).strip().splitlines()[-LINES_OF_AN_ERROR:])
         sys.exit(f"Error: {problem}: `go {' '.join(words)}` failed:\n{last}")
-    return done.stdout
+    return result.stdout
 
 
 def write_inputs(program: Path, case: str, folder: Path) -> Path:
-    """Return a folder with what Karpenter's benchmark of a case schedules, in our form."""
+    """Return a folder with the inputs of Karpenter's benchmark of a case, in our format."""
     target = folder / case
     (target / "desired").mkdir(parents=True)
     environment = {**os.environ, "INPUTS_FOLDER": str(target), "INPUTS_CASE": case}
@@ -130,7 +130,7 @@ def write_inputs(program: Path, case: str, folder: Path) -> Path:
 
 
 def bind_to_one_core() -> str:
-    """Bind this process and those that it starts to one core; return how, for the heading."""
+    """Bind this process and its children to one core; return the result for the heading."""
     if not hasattr(os, "sched_setaffinity"):  # only Linux has it
         return "not bound to a core"
     core = max(os.sched_getaffinity(0))
@@ -143,10 +143,12 @@ def run_karpenter(program: Path, case: str) -> Run:
     command = [str(program), "-test.run", "^$", "-test.benchtime", "1x"]
     command += ["-test.bench", f"^{CASES[case]}$", "-test.timeout", "0"]
     environment = {**os.environ, "GOMAXPROCS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"Error: Karpenter's benchmark {CASES[case]} failed:\n{done.stdout}{done.stderr}")
-    return parse_figures(done.stdout)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        sys.exit(
+            f"Error: Karpenter's benchmark {CASES[case]} failed:\n{result.stdout}{result.stderr}"
+        )
+    return parse_figures(result.stdout)
 
 
 def parse_figures(output: str) -> Run:
@@ -165,14 +167,14 @@ def run_ours(folder: Path) -> Run:
 
 
 def table_heading(runs: int, core: str) -> str:
-    """Return the lines above the table: what is compared, and where."""
+    """Return the lines above the table: what is compared, and on which versions."""
     go = subprocess.check_output(["go", "env", "GOVERSION"], text=True).strip()
     return (
         f"Karpenter {VERSION} ({go}, GOMAXPROCS=1) and reconciler "
         f"(Python {platform.python_version()}), {core}, {runs} runs of each in turn\n"
         f"{'':18} | {'Karpenter':^23} | {'reconciler':^23} | Karpenter / reconciler\n"
         f"{'':18} | {'pods':>6} {'nodes':>6} {'median s':>9} "
-        f"| {'pods':>6} {'nodes':>6} {'median s':>9} | median (least to most)"
+        f"| {'pods':>6} {'nodes':>6} {'median s':>9} | median (min to max)"
     )
 
 

@@ -1,14 +1,14 @@
-"""What `run` costs the API server of a quiet cluster: ``python -m benchmarks.apiserver``.
+"""The load of `run` on the API server of a quiet cluster: ``python -m benchmarks.apiserver``.
 
     python -m benchmarks.apiserver [NODES [SECONDS [ROUNDS]]]
 
-The control plane is the real one of `tests/live`; EC2 and the kubelets are imitated. First the
+The control plane is the real one of `tests/live`; EC2 and the kubelets are simulated. First the
 daemon launches the nodes (300 by default), each with one pod. Then windows of SECONDS (120) without
 and with `run` alternate, ROUNDS (2) times. In all of them the kubelets renew their leases every 10
-seconds and report the state of their nodes every 5 minutes, as real ones do. Printed are the CPU
-seconds that kube-apiserver spends (user and system, from /proc), and which requests `run` adds.
+seconds and report the state of their nodes every 5 minutes, as real ones do. It prints the CPU
+seconds of kube-apiserver (user and system, from /proc), and the requests that `run` adds.
 
-The windows differ by some percent of their own; nothing is asserted.
+The windows vary by a few percent anyway; nothing is asserted.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 @dataclass(frozen=True)
 class Heartbeats:
-    """What kubelets send while nothing happens."""
+    """The requests of kubelets on a quiet cluster."""
 
     plane: ControlPlane
     nodes: tuple[str, ...]
@@ -86,20 +86,20 @@ class Heartbeats:
 
 @dataclass(frozen=True)
 class ApiServerLoad:
-    """What the API server did in a window: CPU seconds, and requests by verb and resource."""
+    """The load of the API server in a window: CPU seconds, and requests by verb and resource."""
 
     cpu_s: float
     requests: Counter[tuple[str, str]]
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU seconds of a process, of user and system together."""
+    """Return the CPU seconds of a process, user and system."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def count_requests(plane: ControlPlane) -> Counter[tuple[str, str]]:
-    """Return how many requests the API server has answered, by verb and resource."""
+    """Return the number of requests that the API server has answered, by verb and resource."""
     found: Counter[tuple[str, str]] = Counter()
     for match in _REQUESTS.finditer(plane.api.call("GET", "/metrics").decode()):
         labels = dict(_LABEL.findall(match["labels"]))
@@ -108,18 +108,18 @@ def count_requests(plane: ControlPlane) -> Counter[tuple[str, str]]:
 
 
 def measure_load(plane: ControlPlane, seconds: float) -> ApiServerLoad:
-    """Return what the API server does within some seconds."""
+    """Return the load of the API server during ``seconds``."""
     assert plane.server.process is not None
-    pid, asked = plane.server.process.pid, count_requests(plane)
+    pid, requests_before = plane.server.process.pid, count_requests(plane)
     before = cpu_seconds(pid)
     time.sleep(seconds)
     cpu_s = cpu_seconds(pid) - before
-    return ApiServerLoad(cpu_s, count_requests(plane) - asked)
+    return ApiServerLoad(cpu_s, count_requests(plane) - requests_before)
 
 
 @contextmanager
 def run_daemon(live: Live, state: str, interval: str) -> Iterator[None]:
-    """Run the daemon as a process, and end it in order."""
+    """Run the daemon as a process, and terminate it gracefully."""
     with a_daemon(live.process_words(state), interval) as (process, _):
         yield
         process.send_signal(signal.SIGTERM)
@@ -128,7 +128,7 @@ def run_daemon(live: Live, state: str, interval: str) -> Iterator[None]:
 
 @contextmanager
 def live_fleet() -> Iterator[Live]:
-    """Start a control plane with a fleet, which the surroundings of the process do not touch."""
+    """Start a control plane with a fleet, isolated from the environment of this process."""
     if reason := missing():
         sys.exit(reason)
     for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_REGION", "KUBECONFIG"):
@@ -142,13 +142,13 @@ def live_fleet() -> Iterator[Live]:
 
 @contextmanager
 def quiet_fleet(nodes: int, state: str) -> Iterator[Live]:
-    """Launch a fleet, one pod on each node, in a control plane of its own."""
+    """Launch a fleet with one pod on each node, in a separate control plane."""
     with live_fleet() as live:
         live.scale(nodes)
         begun = time.monotonic()
         with run_daemon(live, state, "2s"):
             live.await_(f"{nodes} nodes", lambda: live.settled(nodes), 900)
-            print(f"{nodes} nodes with a pod each after {time.monotonic() - begun:.0f} s")
+            print(f"{nodes} nodes with one pod each, ready after {time.monotonic() - begun:.0f} s")
             time.sleep(10)
         yield live
 
@@ -169,23 +169,26 @@ def main(nodes: int, seconds: int, rounds: int) -> None:
                     with_run = add_window(
                         "with run", number, with_run, measure_load(live.plane, seconds)
                     )
-    more = with_run.requests - without.requests
-    print(f"requests that run adds in {rounds * seconds} s, without the noise of the others:")
-    for (verb, resource), times in more.most_common(25):
+    added = with_run.requests - without.requests
+    print(f"Requests added by `run` in {rounds * seconds} s (difference of the two totals):")
+    for (verb, resource), times in added.most_common(25):
         print(f"  {times:6} {verb} {resource}")
     share = with_run.cpu_s / without.cpu_s - 1
-    print(f"CPU of the API server: {without.cpu_s:.1f} s without, {with_run.cpu_s:.1f} s with run")
-    print(f"run changes it by {share:+.1%}")
+    print(
+        f"CPU of the API server: {without.cpu_s:.1f} s without `run`, "
+        f"{with_run.cpu_s:.1f} s with it"
+    )
+    print(f"Change of the CPU time: {share:+.1%}")
 
 
 def add_window(
-    what: str, number: int, total: ApiServerLoad, window: ApiServerLoad
+    name: str, number: int, total: ApiServerLoad, window: ApiServerLoad
 ) -> ApiServerLoad:
-    """Return the sum of some windows and another one, which is printed."""
-    print(f"round {number + 1}, {what:8} {window.cpu_s:6.2f} CPU s", flush=True)
+    """Print a window, and return its sum with the total of the earlier ones."""
+    print(f"round {number + 1}, {name:8} {window.cpu_s:6.2f} CPU s", flush=True)
     return ApiServerLoad(total.cpu_s + window.cpu_s, total.requests + window.requests)
 
 
 if __name__ == "__main__":
-    given = [int(word) for word in sys.argv[1:]]
-    main(*(given + [300, 120, 2][len(given) :]))
+    arguments = [int(word) for word in sys.argv[1:]]
+    main(*(arguments + [300, 120, 2][len(arguments) :]))

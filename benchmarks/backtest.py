@@ -271,7 +271,7 @@ def print_kept_savings(fleet: Path, trace: Path, candidates: str) -> None:
     waits = [side["waitingSeconds"]["p99"] for side in sides]
     print(row.format("measured on the second half", f"{change:,.0f}", f"{saved:.1f}%", *waits))
     print(
-        f"{100 * change / predicted_savings:.0f}% of the predicted savings in dollars were reached, "
+        f"Reached: {100 * change / predicted_savings:.0f}% of the predicted savings in dollars, "
         f"{100 * saved / share:.0f}% as a share of the cost"
     )
 

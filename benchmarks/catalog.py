@@ -1,6 +1,6 @@
-"""How long a catalogue takes to load: ``python -m benchmarks.catalog [FILE ...]``.
+"""The time to load a catalog: ``python -m benchmarks.catalog [FILE ...]``.
 
-Prints CPU milliseconds, the best of five runs in fresh processes; nothing is asserted.
+Prints CPU milliseconds, the minimum of five runs in fresh processes. Nothing is asserted.
 """
 
 import json
@@ -21,12 +21,12 @@ objects = time.process_time()
 print(json.dumps([imported - start, loaded - imported, columns - loaded, objects - columns]))
 """
 _FILE = _BUNDLED.replace(
-    "catalog.catalog import bundled_catalog", "catalog.catalogfile import read_catalog"
+    "catalog.catalog import bundled_catalog", "catalog.file import read_catalog"
 ).replace('bundled_catalog("us-east-1")', 'read_catalog(open({path!r}, "rb").read(), "file")')
 
 
 def minimum_milliseconds(program: str) -> list[float]:
-    """Return the least CPU milliseconds of each part of ``program``."""
+    """Return the minimum CPU milliseconds of each part of ``program``."""
     runs = [
         json.loads(subprocess.check_output([sys.executable, "-c", program], text=True))
         for _ in range(5)

@@ -1,17 +1,17 @@
-"""How near what a plan says a change costs comes to the truth, for generated pull requests.
+"""The accuracy of the cost of a change in a plan, for generated pull requests.
 
 ``python -m benchmarks.change [--count N] [--seeds N] [--only TEXT] [--large]`` writes fleets into
-temporary repositories: the examples, which carry their own workloads, and made-up ones of the
+temporary repositories: the examples, which have their own workloads, and generated ones of the
 ``make_bench.py`` of the conformance folder (``CONFORMANCE``, by default beside the checkout). Each
 pull request changes one thing.
 
-The truth is ``simulate --base``, the engine itself with every latency, carried until nothing is
-left to do. ``atRest`` of ``plan --base`` is compared with it, and so is what the planner alone
-comes to, which is what ``plan`` states for fleets that are too large to be simulated in every pull
-request; ``--large`` takes only such fleets. The error is the difference as a share of what the
-fleet costs before. A change of at most 0.5% of that counts as zero when signs are compared: less
-than one node more or less in the fleets here. With ``--seeds N`` the truth is the mean of N
-simulations, whose spread is printed. Nothing is asserted.
+The actual cost is that of ``simulate --base``: the engine itself with all latencies, run until
+nothing is left to do. ``atRest`` of ``plan --base`` is compared with it, and so is the result of
+the planner alone, which ``plan`` shows for fleets that are too large to be simulated in every pull
+request; ``--large`` selects only such fleets. The error is the difference as a share of the cost of
+the fleet before the change. A change of at most 0.5% of that cost counts as zero when signs are
+compared: less than one node in these fleets. With ``--seeds N`` the actual cost is the mean of N
+simulations, whose range is printed. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ Change = Callable[[Objects], None]
 
 @dataclass
 class Fleet:
-    """A fleet as files, and the cluster that it has; an example has none."""
+    """A fleet as files, and the arguments for its cluster; an example has none."""
 
     name: str
     objects: Objects
@@ -163,7 +163,7 @@ def add_overlay(objects: Objects) -> None:
         {
             "apiVersion": "karpenter.sh/v1alpha1",
             "kind": "NodeOverlay",
-            "metadata": {"name": "dear"},
+            "metadata": {"name": "expensive"},
             "spec": {"weight": 5, "requirements": rows, "priceAdjustment": "+30%"},
         }
     )
@@ -180,11 +180,11 @@ POOL_CHANGES: dict[str, Change] = {
     "budgets of 10%": change_disruption(budgets=[{"nodes": "10%"}]),
     "on-demand only": change_all_pools(lambda p: set_requirement(p, CT, "In", "on-demand")),
     "nodes of at most 8 cpu": change_all_pools(lambda p: set_requirement(p, f"{K}cpu", "Lt", "9")),
-    "another image": change_image,
-    "a label on the nodes": change_all_pools(
+    "new image": change_image,
+    "label on the nodes": change_all_pools(
         lambda p: p["spec"]["template"].setdefault("metadata", {}).update(labels={"team": "one"})
     ),
-    "budget of one node": change_disruption(budgets=[{"nodes": "1"}]),
+    "budget of 1 node": change_disruption(budgets=[{"nodes": "1"}]),
     "spot allowed": change_all_pools(lambda p: set_requirement(p, CT, "In", "spot", "on-demand")),
     "WhenEmpty": change_disruption(consolidationPolicy="WhenEmpty", consolidateAfter="1m"),
     "arm64 and amd64": change_one_pool(lambda p: set_requirement(p, ARCH, "In", "arm64", "amd64")),
@@ -199,17 +199,17 @@ POOL_CHANGES: dict[str, Change] = {
     ),
     "nodes of at least 8 cpu": change_all_pools(lambda p: set_requirement(p, f"{K}cpu", "Gt", "7")),
     "packing": change_settings(packing="cheapest"),
-    "consolidateAfter of ten minutes": change_disruption(consolidateAfter="10m"),
+    "consolidateAfter of 10 minutes": change_disruption(consolidateAfter="10m"),
     "weight": change_one_pool(lambda p: p["spec"].update(weight=100), -1),
-    "c is dearer": add_overlay,
+    "c is more expensive": add_overlay,
     "two zones": change_all_pools(
         lambda p: set_requirement(
             p, "topology.kubernetes.io/zone", "In", "us-east-1a", "us-east-1b"
         )
     ),
     "limits": change_one_pool(lambda p: p["spec"].update(limits={"cpu": "40"})),
-    "a pool is removed": remove_last_pool,
-    "a window": change_disruption(budgets=WINDOW),
+    "NodePool removed": remove_last_pool,
+    "disruption window": change_disruption(budgets=WINDOW),
     "taint": change_one_pool(
         lambda p: node_template(p).update(
             taints=[{"key": "team", "value": "one", "effect": "NoSchedule"}]
@@ -221,8 +221,8 @@ POOL_CHANGES: dict[str, Change] = {
 WORKLOAD_CHANGES: dict[str, Change] = {
     "twice the replicas": change_workloads(lambda spec: scale_replicas(spec, 2)),
     "half the replicas": change_workloads(lambda spec: scale_replicas(spec, 0.5)),
-    "requests grow by half": change_workloads(increase_cpu_requests),
-    "a new service": add_service,
+    "50% more CPU requested": change_workloads(increase_cpu_requests),
+    "new service": add_service,
 }
 
 
@@ -233,17 +233,17 @@ def example_fleet(name: str) -> Fleet:
     return Fleet(name, objects)
 
 
-def generated_fleet(name: str, folder: Path, *, rested: bool) -> Fleet:
-    """Return a made-up fleet; one that is ``rested`` has been carried to rest before."""
+def generated_fleet(name: str, folder: Path, *, settled: bool) -> Fleet:
+    """Return a generated fleet; a ``settled`` one was simulated until it was stable."""
     maker = [sys.executable, str(BENCH / "make_bench.py"), str(folder), name]
     subprocess.run(maker, check=True, stdout=subprocess.DEVNULL)
     home = folder / name
     pools = [json.loads(f.read_text()) for f in sorted((home / "desired").glob("*.yaml"))]
     settings = {"apiVersion": "reconciler/v1", "kind": "Configuration", "fleet": name}
-    if rested:
+    if settled:
         (home / "snapshot.json").write_bytes(_encode_snapshot(_settled_cluster(home)))
     words = ["--snapshot", str(home / "snapshot.json"), "--catalog", str(home / "catalog.json")]
-    return Fleet(name if rested else f"{name} raw", [*pools, settings], words)
+    return Fleet(name if settled else f"{name} raw", [*pools, settings], words)
 
 
 def _settled_cluster(home: Path) -> ClusterState:
@@ -251,7 +251,7 @@ def _settled_cluster(home: Path) -> ClusterState:
     inputs = Inputs(
         fleet=read_fleet(files, any_class=True)[0],
         cluster=cluster_state(read_snapshot((home / "snapshot.json").read_bytes(), "snapshot")),
-        catalog=read_catalog((home / "catalog.json").read_bytes(), "catalogue"),
+        catalog=read_catalog((home / "catalog.json").read_bytes(), "catalog"),
         settings=Settings(),
         now=NOW.replace(day=1),
         any_class=True,
@@ -277,22 +277,25 @@ def _encode_snapshot(cluster: ClusterState) -> bytes:
 
 
 def large_pull_requests(folder: Path) -> Iterator[tuple[Fleet, str, Change]]:
-    """Yield the changes of NodePools, in turn over the fleets that are not simulated."""
-    made = [generated_fleet(name, folder, rested=True) for name in LARGE]
+    """Yield the changes of NodePools, alternating between the fleets that are not simulated."""
+    generated = [generated_fleet(name, folder, settled=True) for name in LARGE]
     for turn, (name, change) in enumerate(POOL_CHANGES.items()):
-        yield made[turn % len(made)], name, change
+        yield generated[turn % len(generated)], name, change
 
 
 def pull_requests(folder: Path) -> Iterator[tuple[Fleet, str, Change]]:
-    """Yield fleets with a change each: those of NodePools over all fleets, those of workloads."""
+    """Yield fleets with one change each: NodePools of all fleets, workloads of the examples."""
     examples = [example_fleet(name) for name in EXAMPLES]
-    made = [generated_fleet(name, folder, rested=True) for name in SETTLED]
-    made += [generated_fleet(name, folder, rested=False) for name in RAW]
+    generated = [generated_fleet(name, folder, settled=True) for name in SETTLED]
+    generated += [generated_fleet(name, folder, settled=False) for name in RAW]
     own = [(f, n, c) for f in examples for n, c in WORKLOAD_CHANGES.items()]
     pools = [
         (fleet, name, change)
         for turn, (name, change) in enumerate(POOL_CHANGES.items())
-        for fleet in (made[turn % len(made)], (*examples, *made)[(3 * turn + 1) % 10])
+        for fleet in (
+            generated[turn % len(generated)],
+            (*examples, *generated)[(3 * turn + 1) % 10],
+        )
     ]
     for pair in zip_longest(pools, own):
         yield from (row for row in pair if row is not None)
@@ -322,7 +325,7 @@ def _run_git(folder: Path, *words: str) -> None:
 
 
 def run_command(command: str, folder: Path, words: Iterable[str]) -> tuple[dict[str, Any], float]:
-    """Return what a command answers, and its CPU seconds."""
+    """Return the JSON output of a command, and its CPU seconds."""
     out, began = io.StringIO(), time.process_time()
     line = [command, str(folder), *words, "--base", "HEAD~1", "-o", "json"]
     with contextlib.redirect_stdout(out):
@@ -333,7 +336,7 @@ def run_command(command: str, folder: Path, words: Iterable[str]) -> tuple[dict[
 
 
 def planner_cost(folder: Path, words: Iterable[str]) -> float:
-    """Return what the change costs by the planner alone, USD an hour."""
+    """Return the cost of the change by the planner alone, in USD an hour."""
     line = ["plan", str(folder), *words, "--base", "HEAD~1", "--now", _now_text()]
     invocation = commandline.read(line, COMMANDS)
     assert invocation is not None, line
@@ -348,7 +351,7 @@ def _now_text() -> str:
 
 @dataclass
 class Row:
-    """One pull request: what it costs in truth, by the plan and by the planner alone, USD an hour.
+    """One pull request: its actual cost, that of the plan and that of the planner, USD an hour.
 
     ``seconds`` are the CPU seconds of the plan and of a simulation.
     """
@@ -356,19 +359,19 @@ class Row:
     fleet: str
     change: str
     before: float
-    truth: float
+    actual: float
     plan: float
-    carried: float
+    planner: float
     seconds: tuple[float, float]
     notes: str = ""
 
     def error(self, answer: float) -> float:
-        """Return how far an answer is off, as a share of what the fleet costs."""
-        return (answer - self.truth) / self.before if self.before else 0.0
+        """Return the error of an answer as a share of the cost of the fleet."""
+        return (answer - self.actual) / self.before if self.before else 0.0
 
     def has_sign(self, answer: float) -> bool:
-        """Return whether an answer has the sign of the truth."""
-        return self._sign(self.truth) == self._sign(answer)
+        """Return whether an answer has the sign of the actual cost."""
+        return self._sign(self.actual) == self._sign(answer)
 
     def _sign(self, amount: float) -> int:
         if abs(amount) <= NOTABLE * self.before:
@@ -376,26 +379,26 @@ class Row:
         return 1 if amount > 0 else -1
 
     def __str__(self) -> str:
-        share = self.truth / self.before if self.before else 0.0
+        share = self.actual / self.before if self.before else 0.0
         return (
-            f"{self.fleet:20} {self.change:32} {self.before:8.3f} {self.truth:+9.4f} "
-            f"{share:+7.1%} {self._shown(self.plan)} {self._shown(self.carried)} "
+            f"{self.fleet:20} {self.change:32} {self.before:8.3f} {self.actual:+9.4f} "
+            f"{share:+7.1%} {self._format_answer(self.plan)} {self._format_answer(self.planner)} "
             f"{self.seconds[0]:6.1f} {self.seconds[1]:7.1f}  {self.notes}"
         )
 
-    def _shown(self, answer: float) -> str:
+    def _format_answer(self, answer: float) -> str:
         mark = "" if self.has_sign(answer) else "SIGN"
         return f"{answer:+9.4f} {self.error(answer):+7.2%} {mark:4}"
 
 
 HEADING = (
-    f"{'fleet':20} {'change':32} {'USD/h':>8} {'truth':>9} {'':>7} {'plan':>9} {'error':>7} {'':4} "
-    f"{'planner':>9} {'error':>7} {'':4} {'CPU s':>6} {'truth s':>7}"
+    f"{'fleet':20} {'change':32} {'USD/h':>8} {'actual':>9} {'':>7} {'plan':>9} "
+    f"{'error':>7} {'':4} {'planner':>9} {'error':>7} {'':4} {'CPU s':>6} {'actual s':>7}"
 )
 
 
 def measure_change(fleet: Fleet, name: str, change: Change, folder: Path, seeds: int) -> Row:
-    """Return the truth, in the mean over the seeds, and the two answers."""
+    """Return the actual cost, the mean over the seeds, and the two answers."""
     repository = write_repository(fleet, change, folder)
     words = list(fleet.words)
     if change is remove_last_pool:
@@ -404,21 +407,23 @@ def measure_change(fleet: Fleet, name: str, change: Change, folder: Path, seeds:
             objects_of_kind(fleet.objects, "NodePool")[-1]["metadata"]["name"],
         ]
     plan, seconds = run_command("plan", repository, words)
-    carried_cost = planner_cost(repository, words)
-    stories = [
+    cost_by_planner = planner_cost(repository, words)
+    simulations = [
         run_command("simulate", repository, [*words, "--seed", str(n)]) for n in range(seeds)
     ]
-    merges, found = [story["merge"] for story, _ in stories], plan["atRest"]
+    merges, found = [simulation["merge"] for simulation, _ in simulations], plan["atRest"]
     costs = [merge["after"] - merge["before"] for merge in merges]
-    truth, before = fmean(costs), fmean(merge["before"] for merge in merges)
-    slow = fmean(spent for _, spent in stories)
-    parts = [] if all(story["converged"] for story, _ in stories) else ["not converged"]
+    actual, before = fmean(costs), fmean(merge["before"] for merge in merges)
+    slow = fmean(spent for _, spent in simulations)
+    parts = (
+        [] if all(simulation["converged"] for simulation, _ in simulations) else ["not converged"]
+    )
     if max(costs) > min(costs):
-        parts.append(f"truth from {min(costs):+.4f} to {max(costs):+.4f}")
+        parts.append(f"actual from {min(costs):+.4f} to {max(costs):+.4f}")
     parts += [f"{len(found['unschedulable'])} unschedulable"] if found["unschedulable"] else []
     parts += [f"bounds {found['bounds']}"] if found["bounds"] else []
     notes = "; ".join(parts)
-    costs_of = (before, truth, found["perHour"], carried_cost)
+    costs_of = (before, actual, found["perHour"], cost_by_planner)
     return Row(fleet.name, name, *costs_of, (seconds, slow), notes)
 
 
@@ -442,7 +447,7 @@ def main() -> None:
             home = folder / "repositories" / str(number)
             rows.append(measure_change(fleet, change, apply, home, args.seeds))
             print(rows[-1], flush=True)
-    for what, answers in (("plan", [r.plan for r in rows]), ("planner", [r.carried for r in rows])):
+    for what, answers in (("plan", [r.plan for r in rows]), ("planner", [r.planner for r in rows])):
         pairs = list(zip(rows, answers, strict=True))
         good = sum(abs(row.error(answer)) <= GOOD for row, answer in pairs)
         signs = sum(row.has_sign(answer) for row, answer in pairs)

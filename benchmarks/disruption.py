@@ -1,11 +1,11 @@
-"""How cheap consolidation ends and how fast it decides, beside Karpenter.
+"""The resulting cost and the speed of consolidation, compared with Karpenter.
 
 ``python -m benchmarks.disruption [CASE ...]`` (``--large`` adds ``fleet-1000``) writes fleets with
 the ``make_bench.py`` of the conformance folder (``CONFORMANCE``, by default beside the checkout)
-into a temporary folder. Each is consolidated in a fresh process with either search, round after
-round: what a pass decides is carried out at once, each replacement at its cheapest offering, until
-a pass finds nothing. Karpenter's figures are those of ``karpenter.json``, measured in the same way;
-its evictions are not recorded, and ``~`` marks an estimate. Nothing is asserted.
+into a temporary folder. Each is consolidated in a fresh process with each search, round after
+round: the decisions of a pass are executed at once, each replacement with its cheapest offering,
+until a pass finds nothing. Karpenter's figures are those of ``karpenter.json``, measured in the
+same way. Its evictions are not recorded, and ``~`` marks an estimate. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CASES = ("fleet-100", "fleet-300")
 LARGE = "fleet-1000"
 SEARCHES = ("default", "thorough")
 EVICTED_IN_KARPENTERS_ORDER = {"fleet-100": 449, "fleet-300": 1902}
-"""Pods moved when one command a round is started in Karpenter's order, by our own simulation."""
+"""Evicted pods if one command a round is started in Karpenter's order, in our own simulation."""
 _ONE_CASE = """
 import json, sys, time
 from dataclasses import replace
@@ -35,9 +35,9 @@ from msgspec.structs import replace as with_
 from reconciler.catalog.file import read_catalog
 from reconciler.disruption.candidates import node_price
 from reconciler.disruption.decide import decide
-from reconciler.disruption.simulation import after
+from reconciler.disruption.simulation import cluster_after_removal
 from reconciler.disruption.situation import Situation
-from reconciler.model.json import decode
+from reconciler.model.decode import decode
 from reconciler.model.karpenter.labels import INITIALIZED, INSTANCE_TYPE
 from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.karpenter.nodepool import NodePool
@@ -88,7 +88,7 @@ while rounds < 1000 and not converged:
     rounds += 1
     converged = not decisions.commands
     for command in decisions.commands:
-        cluster = after(cluster, command.nodes, command.placement or Placement())
+        cluster = cluster_after_removal(cluster, command.nodes, command.placement or Placement())
         commands += 1
         evicted += command.pods_evicted
     cluster = replace(cluster, nodes=tuple(map(started, cluster.nodes)))
@@ -101,28 +101,28 @@ print(json.dumps(figures | {
 """
 HEADING = (
     f"{'':12} {'search':10} {'nodes':>11} {'USD/h before':>12} {'after':>8} {'':>6} "
-    f"{'commands':>8} {'evicted':>8} {'for a USD':>9} {'passes':>6} {'CPU s':>8} {'to theirs':>9} "
+    f"{'commands':>8} {'evicted':>8} {'pods/USD':>9} {'passes':>6} {'CPU s':>8} {'to equal':>9} "
     f"{'faster':>8}"
 )
 
 
 def measure(folder: Path, search: str, goal: float) -> dict[str, Any]:
-    """Return the figures of one fleet with one search, and when it was as cheap as ``goal``."""
+    """Return the figures of one fleet with one search, and when its cost reached ``goal``."""
     command = [sys.executable, "-c", _ONE_CASE, str(folder), search, str(goal)]
     figures: dict[str, Any] = json.loads(subprocess.check_output(command, text=True, cwd=ROOT))
     return figures
 
 
-def table_row(case: str, search: str, ours: dict[str, Any], theirs: dict[str, Any]) -> str:
-    """Return one line of the table; what did not come to its end is marked ``…``.
+def table_row(case: str, search: str, ours: dict[str, Any], karpenter: dict[str, Any]) -> str:
+    """Return one line of the table; a run that did not converge is marked ``…``.
 
-    The share behind the cost is that of Karpenter's. ``to theirs`` is when its cost was reached;
-    ``faster`` tells of that, as what was cut off has no end to compare with.
+    The ratio after the cost is relative to Karpenter's cost. ``to equal`` is the time until that
+    cost was reached, and ``faster`` refers to it, since an aborted run has no end to compare with.
     """
     saved = ours["start"] - ours["end"]
-    share = f"{ours['end'] / theirs['costEnd']:5.3f}x" if theirs else ""
+    share = f"{ours['end'] / karpenter['costEnd']:5.3f}x" if karpenter else ""
     reached = ours["reached"]
-    faster = f"{theirs['decisionCPUSeconds'] / reached:6.0f} x" if reached else ""
+    faster = f"{karpenter['decisionCPUSeconds'] / reached:6.0f} x" if reached else ""
     until = "" if reached is None else f"{reached:.2f}"
     return (
         f"{case:12} {search:10} {ours['nodes']:>4} → {ours['left']:>4} {ours['start']:12.2f} "
@@ -132,16 +132,16 @@ def table_row(case: str, search: str, ours: dict[str, Any], theirs: dict[str, An
     )
 
 
-def karpenter_row(case: str, theirs: dict[str, Any]) -> str:
+def karpenter_row(case: str, karpenter: dict[str, Any]) -> str:
     """Return Karpenter's line of the table."""
     evicted = EVICTED_IN_KARPENTERS_ORDER.get(case)
-    saved = theirs["costStart"] - theirs["costEnd"]
+    saved = karpenter["costStart"] - karpenter["costEnd"]
     pods = f"{f'~{evicted}':>8} {f'~{evicted / saved:.1f}':>9}" if evicted else f"{'?':>8} {'?':>9}"
     return (
-        f"{case:12} {'Karpenter':10} {theirs['nodesStart']:>4} → {theirs['nodesEnd']:>4} "
-        f"{theirs['costStart']:12.2f} {theirs['costEnd']:8.2f} {'':>6} {theirs['commands']:8} "
-        f"{pods} {theirs['commands'] + 1:6} {theirs['decisionCPUSeconds']:8.2f} {'':>9} {'':>8}"
-        f"{_end_mark(theirs)}"
+        f"{case:12} {'Karpenter':10} {karpenter['nodesStart']:>4} → {karpenter['nodesEnd']:>4} "
+        f"{karpenter['costStart']:12.2f} {karpenter['costEnd']:8.2f} {'':>6} "
+        f"{karpenter['commands']:8} {pods} {karpenter['commands'] + 1:6} "
+        f"{karpenter['decisionCPUSeconds']:8.2f} {'':>9} {'':>8}{_end_mark(karpenter)}"
     )
 
 
@@ -151,9 +151,9 @@ def _end_mark(figures: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.disruption")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"by default {' '.join(CASES)}")
-    parser.add_argument("--search", action="append", choices=SEARCHES, help="by default both")
-    parser.add_argument("--large", action="store_true", help=f"{LARGE} as well")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"default: {' '.join(CASES)}")
+    parser.add_argument("--search", action="append", choices=SEARCHES, help="default: both")
+    parser.add_argument("--large", action="store_true", help=f"add {LARGE}")
     args = parser.parse_args()
     cases = [*(args.cases or CASES), *([LARGE] if args.large else [])]
     text = (BENCH / "karpenter.json").read_text(encoding="utf-8")
@@ -163,12 +163,12 @@ def main() -> None:
         for case in cases:
             maker = [sys.executable, str(BENCH / "make_bench.py"), folder, case]
             subprocess.run(maker, check=True, stdout=subprocess.DEVNULL)
-            theirs = recorded.get(case, {})
-            if theirs:
-                print(karpenter_row(case, theirs))
+            karpenter = recorded.get(case, {})
+            if karpenter:
+                print(karpenter_row(case, karpenter))
             for search in args.search or SEARCHES:
-                figures = measure(Path(folder) / case, search, theirs.get("costEnd", 0.0))
-                print(table_row(case, search, figures, theirs), flush=True)
+                figures = measure(Path(folder) / case, search, karpenter.get("costEnd", 0.0))
+                print(table_row(case, search, figures, karpenter), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""What idle fleets cost in one process: memory, and connections to the database.
+"""The memory and database connections of idle fleets in one process.
 
     python -m benchmarks.fleets [FLEETS]
 
-It starts PostgreSQL, an EC2 that listens on a port of this machine, and one
-`reconciler run DIRECTORY` with as many fleets (20 by default). When every fleet has reached its
-first quiet pass, it waits for a while and prints the memory of the process (PSS: shared pages
-count in parts), its threads, and the connections that the server counts.
+It starts PostgreSQL, a simulated EC2 on a port of this machine, and one
+`reconciler run DIRECTORY` with this number of fleets (20 by default). When every fleet has finished
+its first quiet pass, it waits for a while. Then it prints the memory of the process (PSS: shared
+pages count proportionally), its threads, and its connections according to the server.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def memory_mib(pid: int) -> dict[str, float]:
 
 
 def count_connections(url: str) -> int:
-    """Return how many connections of reconciler the server counts."""
+    """Return the number of connections of reconciler according to the server."""
     with psycopg.connect(url.replace("+psycopg", "")) as connection:
         row = connection.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
@@ -51,21 +51,21 @@ def count_connections(url: str) -> int:
 
 
 def wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> float:
-    """Return the seconds until every fleet has ended a pass."""
+    """Return the seconds until every fleet has finished a pass."""
     started = time.monotonic()
     while time.monotonic() - started < START_S:
         if process.poll() is not None:
-            sys.exit("the process has ended")
+            sys.exit("Error: the process has ended")
         try:
             with urlopen(f"{url}/readyz", timeout=5):
                 return time.monotonic() - started
         except (HTTPError, URLError, ConnectionError):
             time.sleep(0.2)
-    sys.exit("not ready in time")
+    sys.exit(f"Error: not ready after {START_S:.0f} s")
 
 
 def main(count: int) -> int:
-    """Print the figures, and return 1 if they are too large."""
+    """Print the figures, and return 1 if one of them exceeds its limit."""
     with tempfile.TemporaryDirectory() as folder, a_site(Path(folder)) as site:
         url = a_database()
         fleets = a_directory_of_fleets(
@@ -84,7 +84,8 @@ def main(count: int) -> int:
                 started_s = wait_until_ready(f"http://127.0.0.1:{port}", process)
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(IDLE_S)
-                    sys.exit(f"the process has ended: {(Path(folder) / 'log').read_text()[-3000:]}")
+                    text = (Path(folder) / "log").read_text()[-3000:]
+                    sys.exit(f"Error: the process has ended: {text}")
                 memory, used = memory_mib(process.pid), count_connections(url)
                 threads = len(os.listdir(f"/proc/{process.pid}/task"))
             finally:

@@ -1,13 +1,14 @@
-"""What the second packing saves: ``python -m benchmarks.packing [--every] [TEXT]``.
+"""The savings of cheapest packing: ``python -m benchmarks.packing [--every] [TEXT]``.
 
 Plans the random scenarios of the conformance folder (``CONFORMANCE``, by default beside the
-checkout) that use the EC2 catalogue and have no nodes yet, or ``--every`` one of them, by the
-default packing and by ``packing=cheapest``, in this process. Prints the dollars an hour of the new
-nodes beside Karpenter's (``costAtMost``) and beside the lower bound, and CPU milliseconds of the
-placement alone. TEXT is part of the name of those to run. Nothing is asserted.
+checkout) that use the EC2 catalog and have no nodes yet, or all of them with ``--every``, with
+default packing and with ``packing=cheapest``, in this process. Prints the cost of the new nodes
+(USD an hour) compared with Karpenter's (``costAtMost``) and with the lower bound, and the CPU
+milliseconds of the placement alone. TEXT selects scenarios whose name contains it. Nothing is
+asserted.
 
 ``python -m benchmarks.packing --examples`` prints the table of decision 24: the first plans of the
-examples. CPU is that of the whole command, the least of three.
+examples. CPU is that of the complete command, the minimum of three runs.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from reconciler.observed.state import cluster_state
 from reconciler.placement.pods.pending import pods_to_place
 from reconciler.placement.question import Placement, Question
 from reconciler.placement.scheduler import Scheduler
-from reconciler.plan.make.decide import Facts
+from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
 
@@ -45,12 +46,12 @@ DESIRED = {"NodePool", "NodeOverlay", "EC2NodeClass", "TestNodeClass", "KWOKNode
 
 
 class PackingResult(NamedTuple):
-    """One scenario: dollars an hour, new nodes, CPU milliseconds."""
+    """The results of one scenario: USD an hour, new nodes, CPU milliseconds."""
 
     name: str
     pods: int
-    usual: float
-    packed: float
+    default: float
+    cheapest: float
     karpenter: float
     bound: float
     nodes: tuple[int, int]
@@ -72,29 +73,29 @@ def load_scenarios(text: str, *, every: bool) -> Iterator[dict[str, Any]]:
 
 
 def scenario_inputs(scenario: dict[str, Any], packing: str) -> Inputs:
-    """Return what the command line would read of a scenario."""
+    """Return the inputs of a scenario, as the command line would read them."""
     desired = [o for o in scenario["objects"] if o["kind"] in DESIRED]
     others = [o for o in scenario["objects"] if o["kind"] not in DESIRED]
     files = [SourceFile(f"{i:03}.yaml", json.dumps(o).encode()) for i, o in enumerate(desired)]
     fleet, _ = read_fleet(files, any_class=True, allow_empty=True)
-    chosen = [f"packing={packing}"]
+    options = [f"packing={packing}"]
     for key, value in (scenario.get("settings") or {}).items():
         for name, item in value.items() if isinstance(value, dict) else [("", value)]:
-            spelled = str(item).lower() if isinstance(item, bool) else str(item)
-            chosen.append(f"{key}.{name}={spelled}" if name else f"{key}={spelled}")
+            text = str(item).lower() if isinstance(item, bool) else str(item)
+            options.append(f"{key}.{name}={text}" if name else f"{key}={text}")
     snapshot = json.dumps({"apiVersion": "v1", "kind": "List", "items": others}).encode()
     return Inputs(
         fleet=fleet,
         cluster=cluster_state(read_snapshot(snapshot, "snapshot")),
         catalog=load_catalog(scenario["catalog"]),
-        settings=resolve(fleet.config, {}, chosen, fleet="benchmark").settings,
+        settings=resolve(fleet.config, {}, options, fleet="benchmark").settings,
         now=datetime.fromisoformat(scenario["now"]),
         any_class=True,
     )
 
 
 def place_pods(inputs: Inputs, facts: Facts) -> tuple[Scheduler, Placement, float]:
-    """Return a scheduler, its answer, and the CPU milliseconds of a second one like it."""
+    """Return a scheduler, its placement, and the CPU milliseconds of its second run."""
     pods = pods_to_place(facts.cluster, inputs.now)
     for _ in range(2):
         scheduler = Scheduler(facts.types.ready, facts.cluster, inputs.settings, inputs.now)
@@ -110,19 +111,19 @@ def measure_scenario(scenario: dict[str, Any]) -> PackingResult:
         inputs = scenario_inputs(scenario, packing)
         facts = facts_of(inputs)
         found.append((*place_pods(inputs, facts), facts))
-    (_, usual, before, _), (scheduler, packed, after, facts) = found
-    seats = {pod for claim in packed.claims for pod in claim.pods} | packed.on_nodes.keys()
+    (_, default, before, _), (scheduler, cheapest, after, facts) = found
+    seats = {pod for claim in cheapest.claims for pod in claim.pods} | cheapest.on_nodes.keys()
     placed = [pod for pod in facts.cluster.pods if pod.key in seats]
     return PackingResult(
         name=scenario["name"],
         pods=len(pods_to_place(facts.cluster, datetime.fromisoformat(scenario["now"]))),
-        usual=hourly_cost(usual),
-        packed=hourly_cost(packed),
+        default=hourly_cost(default),
+        cheapest=hourly_cost(cheapest),
         karpenter=scenario.get("expect", {}).get("costAtMost", 0.0),
         bound=scheduler.lower_bound(placed).cost,
-        nodes=(len(usual.claims), len(packed.claims)),
+        nodes=(len(default.claims), len(cheapest.claims)),
         milliseconds=(before, after),
-        unplaced=(count_unplaced(usual), count_unplaced(packed)),
+        unplaced=(count_unplaced(default), count_unplaced(cheapest)),
     )
 
 
@@ -146,9 +147,9 @@ def main() -> None:
         line = measure_scenario(scenario)
         lines.append(line)
         print(
-            f"{line.name:38}{line.pods:5} {line.nodes[0]:4}{line.nodes[1]:5} {line.usual:9.4f} "
-            f"{line.packed:9.4f} {line.karpenter:9.4f} {line.bound:9.4f} "
-            f"{ratio(line.packed, line.karpenter):7.3f} {ratio(line.packed, line.bound):7.3f} "
+            f"{line.name:38}{line.pods:5} {line.nodes[0]:4}{line.nodes[1]:5} {line.default:9.4f} "
+            f"{line.cheapest:9.4f} {line.karpenter:9.4f} {line.bound:9.4f} "
+            f"{ratio(line.cheapest, line.karpenter):7.3f} {ratio(line.cheapest, line.bound):7.3f} "
             f"{line.milliseconds[0]:5.0f} {line.milliseconds[1]:5.0f}",
             flush=True,
         )
@@ -160,21 +161,24 @@ EXAMPLES = ("web", "batch-spot", "multi-team", "maintenance-windows")
 
 
 def print_examples() -> None:
-    """Print the first plans of the examples with either packing, as rows of a Markdown table."""
+    """Print the first plans of the examples with each packing, as rows of a Markdown table."""
     print("| example | default | cheapest | minimum | nodes | CPU, cheapest relative to default |")
     print("|---|---|---|---|---|---|")
     for name in EXAMPLES:
-        (usual, before), (packed, after) = (first_plan(name, p) for p in ("default", "cheapest"))
-        nodes = [len(plan["nodeClaims"]) for plan in (usual, packed)]
-        dollars = [plan["cost"]["after"] for plan in (usual, packed)]
+        (default, before), (cheapest, after) = (
+            first_plan(name, p) for p in ("default", "cheapest")
+        )
+        nodes = [len(plan["nodeClaims"]) for plan in (default, cheapest)]
+        dollars = [plan["cost"]["after"] for plan in (default, cheapest)]
         print(
             f"| `{name}` | {dollars[0]:.3f} | {dollars[1]:.3f} | "
-            f"{usual['cost']['lowerBound']:.3f} | {nodes[0]} → {nodes[1]} | {after / before:.1f} |"
+            f"{default['cost']['lowerBound']:.3f} | {nodes[0]} → {nodes[1]} | "
+            f"{after / before:.1f} |"
         )
 
 
 def first_plan(example: str, packing: str) -> tuple[dict[str, Any], float]:
-    """Return the first plan of an example, and the CPU seconds that it takes."""
+    """Return the first plan of an example, and its CPU seconds."""
     words = ["plan", str(ROOT / "examples" / example), "--set", "cluster=none", "-o", "json"]
     words += ["--set", f"packing={packing}", "--now", "2026-03-02T12:00:00Z"]
     seconds = []
@@ -187,21 +191,29 @@ def first_plan(example: str, packing: str) -> tuple[dict[str, Any], float]:
     return plan, min(seconds)
 
 
-def ratio(amount: float, of: float) -> float:
-    return amount / of if of else 1.0
+def ratio(amount: float, base: float) -> float:
+    return amount / base if base else 1.0
 
 
 def print_summary(lines: list[PackingResult]) -> None:
     worse = [
-        x.name for x in lines if (x.unplaced[1], x.packed) > (x.unplaced[0], x.usual * (1 + 1e-9))
+        x.name
+        for x in lines
+        if (x.unplaced[1], x.cheapest) > (x.unplaced[0], x.default * (1 + 1e-9))
     ]
-    to_karpenter = [ratio(x.packed, x.karpenter) for x in lines]
-    to_bound = [ratio(x.packed, x.bound) for x in lines]
-    usual = [ratio(x.usual, x.bound) for x in lines]
-    print(f"\n{len(lines)} scenarios; worse than the default: {', '.join(worse) or 'none'}")
-    print(f"to Karpenter's cost: mean {mean(to_karpenter):.3f}, median {median(to_karpenter):.3f}")
-    print(f"to the lower bound: mean {mean(to_bound):.3f}, median {median(to_bound):.3f}")
-    print(f"the default to the lower bound: mean {mean(usual):.3f}, median {median(usual):.3f}")
+    to_karpenter = [ratio(x.cheapest, x.karpenter) for x in lines]
+    to_bound = [ratio(x.cheapest, x.bound) for x in lines]
+    default = [ratio(x.default, x.bound) for x in lines]
+    print(f"\n{len(lines)} scenarios; worse than default packing: {', '.join(worse) or 'none'}")
+    print(
+        f"Relative to Karpenter's cost: mean {mean(to_karpenter):.3f}, "
+        f"median {median(to_karpenter):.3f}"
+    )
+    print(f"Relative to the lower bound: mean {mean(to_bound):.3f}, median {median(to_bound):.3f}")
+    print(
+        f"Default packing, relative to the lower bound: mean {mean(default):.3f}, "
+        f"median {median(default):.3f}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""What a pass costs when nothing has changed: ``python -m benchmarks.passes [CASE ...]``.
+"""The cost of a pass when nothing has changed: ``python -m benchmarks.passes [CASE ...]``.
 
 Writes clusters with the ``make_bench.py`` of the conformance folder (``CONFORMANCE``, by default
-beside the checkout) into a temporary folder. In a fresh process for each, the engine's own passes
-are made over it, in CPU seconds: the first one; two over the same cluster, read anew and a second
-later each time; one after a pod has changed what it asks for. A pass is all that the engine does
-but act: reading the cluster's answer (JSON), looking after the claims, planning. Of that, planning
-is told by itself, and so is recording the workload afterwards. The peak of memory is that of the
-whole process. Nothing is asserted.
+beside the checkout) into a temporary folder. For each, a fresh process runs passes of the engine
+and measures CPU seconds: the first pass; two over the same cluster, read again a second later; one
+after the requests of a pod have changed. A pass is everything except the effects: reading the
+cluster's answer (JSON), updating the claims, planning. Planning is also measured separately, as is
+recording the workload afterwards. The peak of memory is that of the complete process. Nothing is
+asserted.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ folder, now = Path(sys.argv[1]), datetime(2026, 3, 1, 12, tzinfo=UTC)
 DONE = {TAGGED: "true"}  # a fleet that has run for a while
 
 class Cluster:
-    # answers with the text of the moment, as an API would; takes no orders
+    # returns the current text, as an API would; ignores changes
     def __init__(self, text):
         self.text, self._reader = text, SnapshotReader()
     def observe(self, claims, instances):
@@ -123,7 +123,7 @@ def measure(folder: Path) -> dict[str, Any]:
 
 
 def table_row(case: str, figures: dict[str, Any]) -> str:
-    """Return one line of the table: passes, planning alone, recording in percent, the peak."""
+    """Return one line of the table: passes, planning alone, recording in percent, peak memory."""
     passes, plans = _cells(figures["passes"]), _cells(figures["plans"])
     shares = zip(figures["records"], figures["passes"], strict=True)
     first, *unchanged, changed = [100 * record / spent for record, spent in shares]
@@ -138,7 +138,7 @@ def _cells(seconds: list[float]) -> str:
 
 
 def main() -> None:
-    heading = f"{'first':>7} {'the same':>8} {'':5} {'one pod':>8} {'':5}"
+    heading = f"{'first':>7} {'same':>8} {'':5} {'one pod':>8} {'':5}"
     print(
         f"{'CPU s of a pass':16} {heading} | planning alone {'':22} | recording, % {'peak MB':>12}"
     )

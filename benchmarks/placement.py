@@ -1,10 +1,10 @@
-"""How fast placement is, beside Karpenter: ``python -m benchmarks.placement [CASE ...]``.
+"""The speed of placement, compared with Karpenter: ``python -m benchmarks.placement [CASE ...]``.
 
 Writes the inputs with the ``make_bench.py`` of the conformance folder (``CONFORMANCE``, by default
 beside the checkout) into a temporary folder, reads each in a fresh process and prints the CPU
-seconds of the placement phase, which starts from decoded objects: what Karpenter's set-up does
-(indexing nodes, counting topologies) is in it. Karpenter's figures are those of ``karpenter.json``,
-its set-up added. Nothing is asserted.
+seconds of the placement phase, which starts from decoded objects. It includes the work of
+Karpenter's setup (indexing nodes, counting topologies). Karpenter's figures are those of
+``karpenter.json``, including its setup. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ import gc, json, sys, time
 from datetime import UTC, datetime
 from pathlib import Path
 from reconciler.catalog.file import read_catalog
-from reconciler.model.json import decode
+from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.observed.snapshot import read_snapshot
@@ -80,7 +80,7 @@ def run_once(folder: Path) -> dict[str, Any]:
     """Return the figures of one run on the inputs in a folder, in a fresh process.
 
     The folder holds ``desired/*.yaml`` (NodePools as JSON), ``snapshot.json``, ``catalog.json`` and
-    ``settings.json``. ``seconds`` are those of the CPU, ``elapsed`` those of the clock.
+    ``settings.json``. ``seconds`` are CPU seconds, ``elapsed`` wall-clock seconds.
     """
     command = [sys.executable, "-c", _ONE_CASE, str(folder)]
     figures: dict[str, Any] = json.loads(subprocess.check_output(command, text=True, cwd=ROOT))
@@ -92,8 +92,8 @@ def measure(folder: Path) -> dict[str, Any]:
     return min((run_once(folder) for _ in range(2)), key=lambda run: float(run["seconds"]))
 
 
-def table_row(case: str, ours: dict[str, Any], theirs: dict[str, Any]) -> str:
-    """Return one line of the table; a case that Karpenter was not run on leaves gaps."""
+def table_row(case: str, ours: dict[str, Any], karpenter: dict[str, Any]) -> str:
+    """Return one line of the table; cases without a run of Karpenter have no figures of it."""
     rate = ours["pods"] / ours["seconds"]
     cells = [
         f"{case:24}",
@@ -103,11 +103,11 @@ def table_row(case: str, ours: dict[str, Any], theirs: dict[str, Any]) -> str:
         f"{ours['seconds'] / ours['decode']:6.1f}",
         f"{ours['nodes']:6}",
         f"{ours['cost']:10.2f}",
-        f"{ours['unplaced']:5}",
+        f"{ours['unplaced']:11}",
     ]
-    if theirs:
-        seconds = theirs["cpuSeconds"] + theirs["setupSeconds"]
-        nodes, cost = max(theirs["newNodes"]), max(theirs["costPerHour"])
+    if karpenter:
+        seconds = karpenter["cpuSeconds"] + karpenter["setupSeconds"]
+        nodes, cost = max(karpenter["newNodes"]), max(karpenter["costPerHour"])
         cells.append(
             f"| {seconds:8.2f} {ours['pods'] / seconds:7.0f} {nodes:6} {cost:10.2f} "
             f"{seconds / ours['seconds']:6.1f} x"
@@ -119,7 +119,7 @@ def main() -> None:
     recorded = json.loads((BENCH / "karpenter.json").read_text(encoding="utf-8"))["solve"]
     print(
         f"{'':24} {'pods':>7} {'CPU s':>8} {'pods/s':>9} {'/read':>6} {'nodes':>6} {'USD/h':>10} "
-        f"{'left':>5} | {'CPU s':>8} {'pods/s':>7} {'nodes':>6} {'USD/h':>10} faster"
+        f"{'unscheduled':>11} | {'CPU s':>8} {'pods/s':>7} {'nodes':>6} {'USD/h':>10} faster"
     )
     with tempfile.TemporaryDirectory() as folder:
         for case in sys.argv[1:] or CASES:

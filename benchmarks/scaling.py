@@ -1,15 +1,14 @@
-"""How long the passes take while a live fleet is scaled: ``python -m benchmarks.scaling [NODES]``.
+"""The duration of passes while a live fleet is scaled: ``python -m benchmarks.scaling [NODES]``.
 
-The control plane is the real one of `tests/live`; EC2 and the kubelets are imitated. The daemon
-launches the nodes (1,000 by default), each with one pod, is left alone for a minute, and removes
-all but two again. For each of these phases the table has the passes: how many there were, the
-median and the longest of them in seconds, what of the longest was spent waiting for EC2 to list the
-instances, and the CPU seconds that the daemon spent per pass.
+The control plane is the real one of `tests/live`; EC2 and the kubelets are simulated. The daemon
+launches the nodes (1,000 by default), each with one pod, is idle for a minute, and removes all but
+two again. For each phase the table shows the number of passes, their median and maximum duration in
+seconds, the time that the longest pass waited for EC2 to list the instances, and the CPU seconds of
+the daemon per pass.
 
-The imitation of EC2 takes seconds for such a list while instances start, and everything runs on
-this machine. In production, a daemon does not share processors with the control plane, EC2 and a
-thousand kubelets, so here it has priority over them, where the system permits that. Nothing is
-asserted.
+The simulated EC2 needs seconds for such a list while instances start, and everything runs on this
+machine. In production, a daemon does not share processors with the control plane, EC2 and a
+thousand kubelets, so here it has priority over them, if the system permits it. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ _LISTS = re.compile(
 
 @dataclass
 class Passes:
-    """The passes of a daemon, as its metrics show them: seconds, and those of listing instances."""
+    """The passes of a daemon from its metrics: their duration, and that of listing instances."""
 
     url: str
     pid: int
     rows: list[tuple[float, float]] = field(default_factory=list)
 
     def follow(self, stop: Event) -> None:
-        """Read the metrics every second; a sum that grows by one pass is its duration."""
+        """Read the metrics every second; the increase of the sum is the duration of a pass."""
         count, seconds, listed = self._read()
         while not stop.wait(1.0):
             now, total, lists = self._read()
@@ -63,8 +62,8 @@ class Passes:
         lists = sum(map(float, _LISTS.findall(text)))
         return int(found.get("count", 0)), found.get("sum", 0.0), lists
 
-    def phase(self, name: str, work: Callable[[], object]) -> None:
-        """Print a row of the table about the passes during some work."""
+    def run_phase(self, name: str, work: Callable[[], object]) -> None:
+        """Run a phase, and print a row of the table about its passes."""
         first, cpu, begun = len(self.rows), cpu_seconds(self.pid), time.monotonic()
         work()
         rows = self.rows[first:]
@@ -79,7 +78,7 @@ class Passes:
 
 
 def raise_priority(pid: int) -> None:
-    """Give a process priority over others: each of its threads, and those that they will begin."""
+    """Give a process priority over others: each of its threads, and those that they will start."""
     for thread in os.listdir(f"/proc/{pid}/task"):
         os.setpriority(os.PRIO_PROCESS, int(thread), -15)
 
@@ -103,9 +102,9 @@ def main(nodes: int) -> None:
             columns = f"{'passes':>7} {'median':>8} {'longest':>8} {'listing':>8} {'CPU s':>8}"
             print(f"{'phase':8} {'s':>6} {columns}")
             with background_thread("passes", passes.follow):
-                passes.phase("launch", partial(scale_fleet, live, nodes))
-                passes.phase("quiet", partial(time.sleep, QUIET_S))
-                passes.phase("remove", partial(scale_fleet, live, 2))
+                passes.run_phase("launch", partial(scale_fleet, live, nodes))
+                passes.run_phase("quiet", partial(time.sleep, QUIET_S))
+                passes.run_phase("remove", partial(scale_fleet, live, 2))
 
 
 if __name__ == "__main__":

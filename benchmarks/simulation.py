@@ -1,12 +1,14 @@
-"""What simulations cost: ``python -m benchmarks.simulation [--trace FILE] [--pods N] [CASE ...]``.
+"""The CPU time of simulations.
+
+``python -m benchmarks.simulation [--trace FILE] [--pods N] [CASE ...]``
 
 Each CASE is a fleet of the ``make_bench.py`` of the conformance folder (``CONFORMANCE``, by default
 beside the checkout). It is simulated until nothing is left to do. With ``--trace``, parts of a
-trace in openb's form are replayed as well, against two NodePools with default packing: N pods each
-from the beginning, the middle and the end of its busiest time, until the last of them has come.
+trace in openb's format are replayed as well, on two NodePools with default packing: N pods each
+from the beginning, the middle and the end of its busiest time, until the last of them is created.
 
-Seconds are CPU seconds of a whole process. Other work on the machine makes them larger, so a fixed
-piece of Python is timed with each row: compare rows with the same ``unit`` only. Nothing is
+Seconds are CPU seconds of a complete process. Other work on the machine increases them, so a fixed
+piece of Python is timed with each row: compare only rows with the same ``unit``. Nothing is
 asserted.
 """
 
@@ -34,15 +36,15 @@ UNIT = "[hash((n % 97, str(n))) for n in range(2_000_000)]"
 
 
 def run_timed(words: list[str]) -> tuple[bytes, float]:
-    """Return what a process prints, and its CPU seconds."""
+    """Return the output of a process, and its CPU seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([sys.executable, *words], stdout=-1, check=True, cwd=ROOT, env=COMPILED)
+    result = subprocess.run([sys.executable, *words], stdout=-1, check=True, cwd=ROOT, env=COMPILED)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return done.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return result.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def table_row(name: str, words: list[str], pods: int = 0) -> str:
-    """Return a line of the table: what one simulation takes."""
+    """Return one line of the table: the CPU time of one simulation."""
     before = run_timed(["-c", UNIT])[1]
     out, seconds = run_timed(["-m", "reconciler", "simulate", *words, "-o", "json"])
     unit = (before + run_timed(["-c", UNIT])[1]) / 2
@@ -52,7 +54,7 @@ def table_row(name: str, words: list[str], pods: int = 0) -> str:
 
 
 def generated_fleet_arguments(folder: str, case: str) -> list[str]:
-    """Write a fleet and its cluster, and return the words that simulate it."""
+    """Write a fleet and its cluster, and return the arguments that simulate it."""
     maker = [sys.executable, str(BENCH / "make_bench.py"), folder, case]
     subprocess.run(maker, check=True, stdout=subprocess.DEVNULL)
     home = Path(folder) / case
@@ -63,7 +65,7 @@ def generated_fleet_arguments(folder: str, case: str) -> list[str]:
 def trace_part_arguments(
     rows: list[dict[str, str]], first: int, pods: int, file: Path
 ) -> list[str]:
-    """Write some pods of a trace, the first of them at its beginning; return words to replay it."""
+    """Write some pods as a trace from the first one on; return the arguments to replay it."""
     part = rows[first : first + pods]
     begin = float(part[0]["creation_time"])
     write_rows(file, part, begin)
@@ -73,11 +75,11 @@ def trace_part_arguments(
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.simulation")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"by default {' '.join(CASES)}")
-    parser.add_argument("--trace", metavar="FILE", help="a trace in openb's form")
-    parser.add_argument("--pods", type=int, default=200, help="the pods of each part (200)")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"default: {' '.join(CASES)}")
+    parser.add_argument("--trace", metavar="FILE", help="a trace in openb's format")
+    parser.add_argument("--pods", type=int, default=200, help="pods of each part (default: 200)")
     args = parser.parse_args()
-    print(f"{'':24} {'CPU s':>8} {'passes':>7} {'ms each':>8} {'ms a pod':>8} {'unit':>6}")
+    print(f"{'':24} {'CPU s':>8} {'passes':>7} {'ms/pass':>8} {'ms/pod':>8} {'unit':>6}")
     with tempfile.TemporaryDirectory() as folder:
         for case in args.cases or CASES:
             print(table_row(case, generated_fleet_arguments(folder, case)), flush=True)

@@ -1,8 +1,8 @@
-"""How long the command line takes to start, as multiples of an empty Python.
+"""The start-up time of the command line, as multiples of an empty Python.
 
 ``python benchmarks/startup.py [FOLDER]`` prints the limits of ``docs/decisions/0001-start-fast.md``
-beside what was measured, and what the libraries on these paths cost. Time is processor time of
-whole processes, the least of many runs, so that other work on the machine counts little.
+beside the measured times, and the time of the imported libraries. Time is processor time of
+complete processes, the minimum of many runs, so that other work on the machine has little effect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LIBRARIES = (
 
 
 def measured_commands(folder: str) -> dict[str, list[str]]:
-    """Return what is started, by name; the first is the unit."""
+    """Return the measured commands by name; the first is the unit."""
     ours = ["-m", "reconciler"]
     return {
         "pass": ["-c", "pass"],
@@ -49,14 +49,14 @@ def cpu_seconds(words: list[str]) -> float:
 def main() -> int:
     folder = sys.argv[1] if len(sys.argv) > 1 else "examples/headroom"
     started = measured_commands(folder)
-    least = dict.fromkeys(started, float("inf"))
-    for _ in range(ROUNDS):  # interleaved: a busy moment meets all of them
+    minimum = dict.fromkeys(started, float("inf"))
+    for _ in range(ROUNDS):  # interleaved: a busy moment affects all of them
         for name, words in started.items():
-            least[name] = min(least[name], cpu_seconds(words))
-    for name, taken in least.items():
+            minimum[name] = min(minimum[name], cpu_seconds(words))
+    for name, measured in minimum.items():
         limit = f"  limit {LIMITS[name]}" if name in LIMITS else ""
-        print(f"{name:20} {taken * 1e3:7.1f} ms {taken / least['pass']:6.1f}{limit}")
-    return int(any(least[name] > limit * least["pass"] for name, limit in LIMITS.items()))
+        print(f"{name:20} {measured * 1e3:7.1f} ms {measured / minimum['pass']:6.1f}{limit}")
+    return int(any(minimum[name] > limit * minimum["pass"] for name, limit in LIMITS.items()))
 
 
 if __name__ == "__main__":

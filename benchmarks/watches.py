@@ -1,4 +1,4 @@
-"""What an observation of an unchanged cluster transfers, by complete lists and by watches.
+"""The bytes that an observation of an unchanged cluster transfers, with lists and with watches.
 
     python -m benchmarks.watches [NODES [PODS]]
 
@@ -22,7 +22,7 @@ SHARE_MAX = 0.01
 
 
 def pad_object(kind: dict[str, object], size: int) -> dict[str, object]:
-    """Return an object whose JSON has so many bytes, as managed fields and status make it."""
+    """Return an object whose JSON has ``size`` bytes, like one with managed fields and a status."""
     missing = size - len(json.dumps(kind))
     metadata = kind["metadata"]
     assert isinstance(metadata, dict)
@@ -43,31 +43,31 @@ def main(nodes: int, pods: int) -> int:
         for number in range(pods):
             sandbox.kube.add(pad_object(a_pod(f"p{number}", f"n{number % nodes}"), 5000))
 
-        def observed(what: str) -> int:
+        def observe(name: str) -> int:
             before, begin = sandbox.kube.sent, time.perf_counter()
             seen = sandbox.cluster.observe([a_claim()], [])
             assert (len(seen.nodes), len(seen.pods)) == (nodes, pods)
             sent, seconds = sandbox.kube.sent - before, time.perf_counter() - begin
-            print(f"{what:34} {sent:>12,} bytes  {seconds:6.2f} s")
+            print(f"{name:34} {sent:>12,} bytes  {seconds:6.2f} s")
             return sent
 
-        observed("complete lists, the first time")
-        lists = observed("complete lists, unchanged")
+        observe("complete lists, first time")
+        lists = observe("complete lists, unchanged")
         cache.advance()
-        observed("watches, unchanged")
+        observe("watches, unchanged")
         before = sandbox.kube.sent
         cache.advance()
         bookmarks = sandbox.kube.sent - before
-        watches = observed("watches, unchanged, again") + bookmarks
+        watches = observe("watches, unchanged, again") + bookmarks
         sandbox.kube.change("pods", "p0", lambda pod: pod["status"].update(phase="Failed"))
         before = sandbox.kube.sent
         cache.advance()
         print(f"{'one pod changed':34} {sandbox.kube.sent - before - bookmarks:>12,} bytes")
-        print(f"bookmarks of all kinds in 20 s: {bookmarks:,} bytes")
-        print(f"an unchanged observation transfers {watches / lists:.4%} of complete lists")
+        print(f"Bookmarks of all kinds in 20 s: {bookmarks:,} bytes")
+        print(f"An observation without changes transfers {watches / lists:.4%} of complete lists")
         return 0 if watches <= lists * SHARE_MAX else 1
 
 
 if __name__ == "__main__":
-    given = [int(word) for word in sys.argv[1:]]
-    sys.exit(main(*(given + [1000, 10000][len(given) :])))
+    arguments = [int(word) for word in sys.argv[1:]]
+    sys.exit(main(*(arguments + [1000, 10000][len(arguments) :])))

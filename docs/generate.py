@@ -1,4 +1,4 @@
-"""Write what the documentation has from the code, so that the two cannot disagree.
+"""Write the generated parts of the documentation, so that they agree with the code.
 
 ``docs/configuration.md`` comes from the schemas, the states of actions in ``docs/architecture.md``
 from the transition table, and the pages of ``docs/reference.py`` from the modules that they
@@ -55,8 +55,8 @@ KINDS_OF_ACTIONS = tuple(dict.fromkeys(t.kind for t in TRANSITIONS))
 Row = tuple[str, str, str, str]
 
 
-def resolved(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema with a reference to the same file followed."""
+def resolve_reference(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema with a reference to the same file resolved."""
     reference = schema.get("$ref", "")
     if not reference.startswith("#/$defs/"):
         return schema
@@ -64,23 +64,23 @@ def resolved(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
     return {**target, **{k: v for k, v in schema.items() if k != "$ref"}}
 
 
-def rows(schema: dict[str, Any], root: dict[str, Any], path: str = "") -> Iterator[Row]:
+def field_rows(schema: dict[str, Any], root: dict[str, Any], path: str = "") -> Iterator[Row]:
     """Yield path, type, default and meaning of every field below ``schema``."""
     for name, field in schema.get("properties", {}).items():
         if path == "" and name in ("apiVersion", "kind", "metadata", "status"):
             continue
-        field = resolved(field, root)
+        field = resolve_reference(field, root)
         here = f"{path}.{name}" if path else name
-        yield here, kind_of(field, root), default_of(field), field.get("description", "")
-        yield from rows(field, root, here)
-        items = resolved(field.get("items") or {}, root)
-        yield from rows(items, root, f"{here}[]")
+        yield here, type_text(field, root), default_text(field), field.get("description", "")
+        yield from field_rows(field, root, here)
+        items = resolve_reference(field.get("items") or {}, root)
+        yield from field_rows(items, root, f"{here}[]")
         values = field.get("additionalProperties")
         if isinstance(values, dict):
-            yield from rows(resolved(values, root), root, f"{here}.NAME")
+            yield from field_rows(resolve_reference(values, root), root, f"{here}.NAME")
 
 
-def kind_of(field: dict[str, Any], root: dict[str, Any]) -> str:
+def type_text(field: dict[str, Any], root: dict[str, Any]) -> str:
     """Return the type of a field in a few words."""
     if "const" in field:
         return f"`{field['const']}`"
@@ -89,17 +89,17 @@ def kind_of(field: dict[str, Any], root: dict[str, Any]) -> str:
     kind = field.get("type", "any")
     text = " or ".join(kind) if isinstance(kind, list) else str(kind)
     if text == "array":
-        return f"list of {kind_of(resolved(field.get('items') or {}, root), root)}"
+        return f"list of {type_text(resolve_reference(field.get('items') or {}, root), root)}"
     return text
 
 
-def default_of(field: dict[str, Any]) -> str:
+def default_text(field: dict[str, Any]) -> str:
     """Return the default as JSON, empty without one."""
     return f"`{json.dumps(field['default'])}`" if "default" in field else ""
 
 
-def page() -> str:
-    """Return the whole page."""
+def configuration_page() -> str:
+    """Return the complete page."""
     parts = [INTRODUCTION]
     for name in KINDS:
         root = json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
@@ -108,14 +108,14 @@ def page() -> str:
             f"\n## {title}\n\n{root['description']}\n\n| field | type | default | meaning |"
         )
         parts.append("|---|---|---|---|")
-        for path, kind, default, meaning in rows(root, root):
+        for path, kind, default, meaning in field_rows(root, root):
             text = " ".join(meaning.split()).replace("|", "\\|")
             parts.append(f"| `{path}` | {kind} | {default} | {text} |")
     return "\n".join(parts) + "\n"
 
 
-def architecture() -> str:
-    """Return the page of the architecture with the states of actions as the code has them."""
+def architecture_page() -> str:
+    """Return the page of the architecture with the states of actions from the code."""
     begin, end = STATES
     before, rest = ARCHITECTURE.read_text(encoding="utf-8").split(begin)
     return before + begin + "\n" + action_states() + "\n" + end + rest.split(end)[1]
@@ -123,23 +123,31 @@ def architecture() -> str:
 
 def action_states() -> str:
     """Return the transition table of actions, as a diagram and as a table for each kind."""
-    return "\n".join(part for kind in KINDS_OF_ACTIONS for part in (_diagram(kind), _table(kind)))
+    return "\n".join(
+        part
+        for kind in KINDS_OF_ACTIONS
+        for part in (_state_diagram(kind), _transition_table(kind))
+    )
 
 
-def _diagram(kind: str) -> str:
+def _state_diagram(kind: str) -> str:
     rows = [t for t in TRANSITIONS if t.kind == kind]
-    lines = [f"    {_node(t.before)} --> {_node(t.after)}: {t.event}" for t in rows]
+    lines = [f"    {_state_name(t.before)} --> {_state_name(t.after)}: {t.event}" for t in rows]
     final = dict.fromkeys(t.after for t in rows if t.after.is_final)
-    lines = ["    [*] --> pending", *lines, *(f"    {_node(state)} --> [*]" for state in final)]
+    lines = [
+        "    [*] --> pending",
+        *lines,
+        *(f"    {_state_name(state)} --> [*]" for state in final),
+    ]
     return "\n".join([f"### `{kind}`", "", "```mermaid", "stateDiagram-v2", *lines, "```", ""])
 
 
-def _node(state: str) -> str:
-    """Return a state as Mermaid can name it."""
+def _state_name(state: str) -> str:
+    """Return the name of a state in Mermaid."""
     return state.replace("-", "_")
 
 
-def _table(kind: str) -> str:
+def _transition_table(kind: str) -> str:
     rows = [
         f"| `{t.before}` | {t.event}{STARTED if t.starts else ''} | `{t.after}` | {t.meaning} |"
         for t in TRANSITIONS
@@ -148,7 +156,7 @@ def _table(kind: str) -> str:
     return "\n".join(["| state | event | next state | meaning |", "|---|---|---|---|", *rows, ""])
 
 
-def reference() -> dict[Path, str]:
+def reference_pages() -> dict[Path, str]:
     """Return what each page of ``docs/reference.py`` should contain."""
     spec = importlib.util.spec_from_file_location("reference", DOCS / "reference.py")
     if spec is None or spec.loader is None:
@@ -159,7 +167,7 @@ def reference() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    for path, content in reference().items():
+    for path, content in reference_pages().items():
         path.write_text(content, encoding="utf-8")
-    ARCHITECTURE.write_text(architecture(), encoding="utf-8")
-    PAGE.write_text(page(), encoding="utf-8")
+    ARCHITECTURE.write_text(architecture_page(), encoding="utf-8")
+    PAGE.write_text(configuration_page(), encoding="utf-8")

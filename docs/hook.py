@@ -25,25 +25,27 @@ LINK = re.compile(r"\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 
 
 def on_config(config: Any) -> Any:
-    """Write out the patterns of the navigation, so that new pages need no entry of their own."""
-    config.nav = _expanded(config.nav)
+    """Expand the patterns of the navigation, so that new pages need no entries."""
+    config.nav = _expand_patterns(config.nav)
     return config
 
 
-def _expanded(entries: list[Any]) -> list[Any]:
+def _expand_patterns(entries: list[Any]) -> list[Any]:
     found: list[Any] = []
     for entry in entries:
         if isinstance(entry, str) and "*" in entry:
             found += [path.relative_to(DOCS).as_posix() for path in sorted(DOCS.glob(entry))]
         elif isinstance(entry, dict):
-            found.append({k: _expanded(v) if isinstance(v, list) else v for k, v in entry.items()})
+            found.append(
+                {k: _expand_patterns(v) if isinstance(v, list) else v for k, v in entry.items()}
+            )
         else:
             found.append(entry)
     return found
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the script that draws diagrams, as the package mermaidx has it.
+    """Add the script of the package mermaidx that draws diagrams.
 
     Raises:
         PluginError: the package is not installed.
@@ -61,12 +63,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     folder = posixpath.dirname(page.file.src_uri)
     parts, last = [], 0
     for fence in FENCE.finditer(markdown):
-        parts += [_linked(markdown[last : fence.start()], folder, config.repo_url), fence[0]]
+        parts += [_replace_links(markdown[last : fence.start()], folder, config.repo_url), fence[0]]
         last = fence.end()
-    return "".join([*parts, _linked(markdown[last:], folder, config.repo_url)])
+    return "".join([*parts, _replace_links(markdown[last:], folder, config.repo_url)])
 
 
-def _linked(text: str, folder: str, repository: str) -> str:
+def _replace_links(text: str, folder: str, repository: str) -> str:
     def replaced(link: re.Match[str]) -> str:
         target = link["target"]
         if "://" in target or target.startswith("mailto:"):
@@ -84,7 +86,7 @@ def _linked(text: str, folder: str, repository: str) -> str:
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
-    """Let no page ask another host, and load the large script on pages with diagrams only."""
+    """Remove requests to other hosts, and load the large script only on pages with diagrams."""
     output = output.replace('data-md-component="source"', "")  # it asks GitHub for stars
     if not DIAGRAM.search(output):
         return output

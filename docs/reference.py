@@ -209,7 +209,7 @@ def metrics() -> str:
 
 
 def _counters() -> Iterator[tuple[str, str, str, str]]:
-    """Yield what is counted over the life of the process, from the registry itself."""
+    """Yield the counters of the process, from the registry."""
     for collector in FleetMetrics().registry._collector_to_names:  # noqa: SLF001 - labels
         name = getattr(collector, "_name", "")
         if name:
@@ -292,7 +292,7 @@ def _string_literals(module: object) -> set[str]:
 
 
 def _is_reason(text: str) -> bool:
-    """Return whether a text of the announcements is a reason: a capitalized compound."""
+    """Return whether a text of the announcements is a reason."""
     return text.startswith("Disruption") and text.isalpha()
 
 

@@ -30,13 +30,17 @@ def generator() -> ModuleType:
 
 def test_the_configuration_reference_agrees_with_the_schemas() -> None:
     generate = generator()
-    assert generate.PAGE.read_text(encoding="utf-8") == generate.configuration_page(), "run docs/generate.py"
+    assert generate.PAGE.read_text(encoding="utf-8") == generate.configuration_page(), (
+        "run docs/generate.py"
+    )
 
 
 @pytest.mark.parametrize("name", ["commands", "metrics", "events", "exit-codes"])
 def test_a_page_of_the_reference_matches_the_code(name: str) -> None:
     path = ROOT / "docs" / f"{name}.md"
-    assert path.read_text(encoding="utf-8") == generator().reference_pages()[path], "run docs/generate.py"
+    assert path.read_text(encoding="utf-8") == generator().reference_pages()[path], (
+        "run docs/generate.py"
+    )
 
 
 def test_every_command_has_a_section_in_the_reference() -> None:

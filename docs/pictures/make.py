@@ -1,4 +1,4 @@
-"""Make the pictures of the documentation from real runs: ``python docs/pictures/make.py``.
+"""Create the pictures of the documentation from real runs: ``python docs/pictures/make.py``.
 
 The comment is the plan of a change to ``examples/multi-team``, as a platform renders its Markdown.
 The dashboard is that of an engine on the embedded cloud. The backtest is that of a day of the trace
@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from markdown_it import MarkdownIt
 
-from benchmarks.backtest import CHEAPEST, FLEET, TRACE, cut
+from benchmarks.backtest import CHEAPEST, FLEET, TRACE, cut_trace
 from reconciler.cli.main import main
-from reconciler.web.server import listening
+from reconciler.web.server import serve_in_thread
 from tests.engine.world import SETTINGS, a_deployment, a_node_class, a_pool, a_world
 from tests.web.test_dashboard import Site
 
@@ -45,10 +45,10 @@ CHANGE: Final = ("values: [on-demand]", "values: [spot, on-demand]")
 """What the pull request of the picture changes in the NodePool ``search``."""
 
 
-def comment() -> str:
+def comment_page() -> str:
     """Return the page of a pull-request comment: the search team allows spot."""
     with tempfile.TemporaryDirectory() as place:
-        fleet = _fleet(Path(place), "multi-team")
+        fleet = _copy_example(Path(place), "multi-team")
         pools = fleet / "nodes/pools.yaml"
         text = pools.read_text(encoding="utf-8")
         assert CHANGE[0] in text, f"examples/multi-team no longer contains {CHANGE[0]}"
@@ -67,10 +67,10 @@ def comment() -> str:
 
 
 @contextmanager
-def dashboard() -> Iterator[str]:
+def dashboard_url() -> Iterator[str]:
     """Yield the URL of the dashboard of a fleet whose NodePool ``web`` is being rolled out.
 
-    The engine is the real one; EC2 and the cluster are imitated, as in its tests.
+    The engine is the real one; EC2 and the cluster are simulated, as in its tests.
     """
     api = a_pool("api", capacity_types=("spot",)), a_deployment("api", "api", 7)
     batch = a_pool("batch"), a_deployment("batch", "batch", 4, cpu="700m")
@@ -83,17 +83,17 @@ def dashboard() -> Iterator[str]:
     )  # fmt: skip
     site = Site(world)
     site.passes(3)
-    with listening("127.0.0.1:0", site.app) as url:
+    with serve_in_thread("127.0.0.1:0", site.app) as url:
         yield url
 
 
-def backtest() -> str:
+def backtest_page() -> str:
     """Return the page of a backtest: the cheapest packing and Karpenter's defaults for one day."""
     with tempfile.TemporaryDirectory() as place:
         fleet = Path(place) / "fleet"
         fleet.mkdir()
         (fleet / "nodes.yaml").write_text(FLEET, encoding="utf-8")
-        trace = cut(str(TRACE / "openb-default.csv.gz"), "116", Path(place))
+        trace = cut_trace(str(TRACE / "openb-default.csv.gz"), "116", Path(place))
         words = ["simulate", str(fleet), "--trace", str(trace), "--now", NOW, "--until", "24h"]
         out = io.StringIO()
         with redirect_stdout(out):
@@ -102,8 +102,8 @@ def backtest() -> str:
     return out.getvalue()
 
 
-def _fleet(place: Path, example: str) -> Path:
-    """Return a copy of an example in a repository of its own."""
+def _copy_example(place: Path, example: str) -> Path:
+    """Return a copy of an example in a separate repository."""
     fleet = place / example
     shutil.copytree(ROOT / "examples" / example, fleet)
     _git("init", "-q", "-b", "main", str(fleet))
@@ -121,29 +121,29 @@ def _git(*words: str) -> None:
     subprocess.run(["git", *words], check=True)  # noqa: S603, S607 - on a folder of our own
 
 
-def shoot(page: Any, path: Path, width: int) -> None:
-    """Write a picture of what a page shows."""
+def take_picture(page: Any, path: Path, width: int) -> None:
+    """Write a picture of a page."""
     page.set_viewport_size({"width": width, "height": 200})
     page.screenshot(path=path, full_page=True)
 
 
-def make(folder: Path) -> None:
-    """Make all pictures in a folder."""
+def make_pictures(folder: Path) -> None:
+    """Create all pictures in a folder."""
     from playwright.sync_api import sync_playwright
 
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page()
-        page.set_content(comment())
-        shoot(page, folder / "comment.png", 900)
-        page.set_content(backtest())
-        shoot(page, folder / "backtest.png", 900)
-        with dashboard() as url:
+        page.set_content(comment_page())
+        take_picture(page, folder / "comment.png", 900)
+        page.set_content(backtest_page())
+        take_picture(page, folder / "backtest.png", 900)
+        with dashboard_url() as url:
             page.goto(url)
-            shoot(page, folder / "dashboard.png", 1100)
+            take_picture(page, folder / "dashboard.png", 1100)
             browser.close()
 
 
 if __name__ == "__main__":
-    make(HERE)
+    make_pictures(HERE)

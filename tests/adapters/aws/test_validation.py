@@ -32,14 +32,14 @@ class Site:
 
     def answers(self, operation: str, code: str, message: str) -> None:
         """Make EC2 answer an operation with an error."""
-        handle = self.cloud.handle
+        handle = self.cloud.respond
 
         def other(request: Request) -> Response:
             if request.operation == operation:
                 return error("ec2", 400, code, message, "0-1")
             return handle(request)
 
-        self.cloud.handle = other  # type: ignore[method-assign]
+        self.cloud.respond = other  # type: ignore[method-assign]
 
 
 def test_a_valid_class_passes_the_dry_run_and_creates_nothing() -> None:

@@ -24,7 +24,7 @@ WRITER = """
 import sys
 from datetime import UTC, datetime
 from tests.states import open_state
-from reconciler.ports.journal import Ended, Intent, Outcome, Verb
+from reconciler.ports.journal import IntentOutcome, Intent, Outcome, Verb
 from tests.contracts.records import a_claim, an_object
 
 state = open_state(sys.argv[1], "web")
@@ -36,7 +36,7 @@ while True:
     state.journal.begin([Intent(id=i, verb=Verb.LAUNCH, target=i, at=now) for i in ids])
     state.store.put_node_claims([a_claim(f"c{n}", pool=f"pool-{turn}") for n in range(40)])
     state.store.put_objects([an_object(f"o{n}", hash=str(turn)) for n in range(20)], str(turn), now)
-    state.journal.finish([Ended(ids[0], Outcome.SUCCEEDED)], now)
+    state.journal.finish([IntentOutcome(ids[0], Outcome.SUCCEEDED)], now)
     print(turn, flush=True)
 """
 

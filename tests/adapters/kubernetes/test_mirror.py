@@ -56,5 +56,5 @@ def test_a_copy_is_removed_with_its_claim_despite_a_lagging_watch(sandbox: Sandb
 def test_an_api_without_the_kind_gets_no_copies(tmp_path: Path) -> None:
     with a_sandbox(tmp_path, has_cache=True) as sandbox:
         sandbox.observe()
-        sandbox.cluster.mirror("shop").show([a_claim()], {})
+        sandbox.cluster.mirror("shop").update([a_claim()], {})
         assert {call.method for call in sandbox.kube.calls} == {"GET"}
