@@ -1,7 +1,7 @@
-"""Lets botocore and moto work out once what they work out again for every client and call.
+"""Caches what botocore and moto would compute again for every client and call.
 
-The tests make thousands of clients, each for an account of its own. A third of their time would go
-into the same methods, shapes and lists of operations. Nothing here depends on an account.
+The tests create thousands of clients, each for a separate account. A third of their time would be
+spent on the same methods, shapes and lists of operations. Nothing here depends on an account.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def session() -> Any:
 
 
 def share_models() -> None:
-    """Share what is the same for all clients, as soon as a test has loaded botocore and moto."""
+    """Share what is equal for all clients, once a test has loaded botocore and moto."""
     for module, share in _SHARED.items():
         if module in sys.modules and module not in _DONE:
             _DONE.add(module)
@@ -30,10 +30,10 @@ def share_models() -> None:
 
 
 def _share_loader(module: Any) -> None:
-    made = cache(module.create_loader)
+    load_cached = cache(module.create_loader)
 
     def create_once(*data_path: str | None) -> Any:
-        loader = made(*data_path)
+        loader = load_cached(*data_path)
         # boto3 adds its own path each time
         loader._search_paths[:] = dict.fromkeys(loader._search_paths)
         return loader

@@ -1,8 +1,8 @@
-"""Run the recorded scenarios through the command line, and hold the number that pass.
+"""Run the recorded scenarios through the command line, and check the number that pass.
 
 ``python -m tests.conformance`` runs every visible scenario. The floor in
-``tests/conformance.floor.json`` may only rise: fewer passes than it says is a failure, more asks
-to write the new number down.
+``tests/conformance.floor.json`` may only rise: fewer passes are a failure, more require a
+higher floor.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ ROW = re.compile(r"^(\w[\w-]*)\s+(\d+) of (\d+)$", re.MULTILINE)
 
 
 def main() -> int:
-    """Return 0 when every group passes at least as many scenarios as its floor."""
+    """Return 0 when every group passes at minimum as many scenarios as its floor."""
     if not FOLDER.is_dir():
-        print(f"no scenarios at {FOLDER}: nothing to hold")
+        print(f"no scenarios at {FOLDER}: nothing to check")
         return 0
     cli = f"{sys.executable} -m reconciler"
     command = [sys.executable, str(FOLDER / "run.py"), "--cli", cli, "--jobs", "2", *sys.argv[1:]]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
-    print(done.stdout)
-    print(done.stderr, file=sys.stderr)
-    passed = {group: int(good) for group, good, _ in ROW.findall(done.stdout)}
+    result = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
+    print(result.stdout)
+    print(result.stderr, file=sys.stderr)
+    passed = {group: int(good) for group, good, _ in ROW.findall(result.stdout)}
     floor: dict[str, int] = json.loads(FLOOR.read_text(encoding="utf-8"))
     if len(sys.argv) > 1:
-        return done.returncode
-    fallen = {g: n for g, n in floor.items() if passed.get(g, 0) < n}
-    for group, least in fallen.items():
-        print(f"{group}: {passed.get(group, 0)} scenarios pass, the floor is {least}")
+        return result.returncode
+    regressed = {g: n for g, n in floor.items() if passed.get(g, 0) < n}
+    for group, minimum in regressed.items():
+        print(f"{group}: {passed.get(group, 0)} scenarios pass, the floor is {minimum}")
     for group, count in sorted(passed.items()):
         if count > floor.get(group, 0):
             print(f"{group}: {count} scenarios pass; raise its floor in {FLOOR.name}")
-    print(f"{sum(passed.values())} passed, {len(fallen)} failed")
-    return 1 if fallen else 0
+    print(f"{sum(passed.values())} passed, {len(regressed)} failed")
+    return 1 if regressed else 0
 
 
 if __name__ == "__main__":

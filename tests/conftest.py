@@ -1,4 +1,4 @@
-"""What all tests share: options, the number of examples, and how much memory they take."""
+"""The common setup of all tests: options, the number of examples, and the use of memory."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage less often, and never look through what stays: the modules."""
+    """Collect garbage less often, and exclude the loaded modules."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(5_000, 20, 20)
@@ -69,7 +69,7 @@ def pytest_runtest_setup() -> None:
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Drop the catalogs that the tests of a module have made, with their tables.
+    """Drop the catalogs that the tests of a module have created, with their tables.
 
     A complete collection takes a tenth of a second, so it waits until memory has grown.
     """
@@ -83,7 +83,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def _resident_mb() -> float:
-    """Return the memory in use, infinity where the system does not show it."""
+    """Return the memory in use, infinity if the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:
@@ -92,7 +92,7 @@ def _resident_mb() -> float:
 
 
 def _trim_memory() -> None:
-    """Give memory back that the allocator keeps; only glibc can be asked to."""
+    """Return free memory of the allocator to the system, which only glibc supports."""
     with contextlib.suppress(OSError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
@@ -110,7 +110,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Note what a worker measured; one that crashed measured nothing."""
+    """Record the peak of a worker; a crashed worker has none."""
     output = getattr(node, "workeroutput", {})
     if _PEAK in output:
         _peaks[node.gateway.id] = output[_PEAK]
@@ -123,7 +123,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture
 def without_retry_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Botocore's own retries wait on the machine's clock; the tests do not."""
+    """Skip the pauses of botocore's own retries, which use the machine's clock."""
     import botocore.endpoint
 
     monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))

@@ -1,7 +1,7 @@
-"""How many examples a property test tries: a tenth of them by default, all in an exhaustive run.
+"""The number of examples of property tests: a tenth by default, all in an exhaustive run.
 
 ``pytest -m exhaustive`` runs every property test again, with the number that ``examples`` is given
-or 500 where a test gives none. ``--hypothesis-profile=thorough`` tries a hundred times as many.
+or 500 if a test gives none. ``--hypothesis-profile=thorough`` tries a hundred times as many.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 T = TypeVar("T")
 
 DEFAULT: Final = 50
-"""What hypothesis tries where nothing else is said."""
+"""The number of examples of hypothesis by default."""
 
 _TIMES: Final = 10
 _THOROUGH: Final = 100
@@ -22,12 +22,12 @@ _LEAST: Final = 5
 
 
 def load_profile(markers: str) -> None:
-    """Choose how many examples this run tries, from the expression after ``-m``."""
+    """Select the number of examples of this run, from the expression after ``-m``."""
     usual = settings(
         settings(),
         max_examples=DEFAULT,
         deadline=None,  # the machine may be busy with something else
-        derandomize=True,  # what fails once fails again, here and in CI
+        derandomize=True,  # failures are reproducible, here and in CI
         database=None,
         suppress_health_check=[HealthCheck.too_slow],
     )
@@ -45,15 +45,15 @@ def is_exhaustive(markers: str) -> bool:
 
 
 def rotate(turn: int, values: Sequence[T]) -> Sequence[T]:
-    """Return the values from another one on for each turn: the first is what a short run tries."""
+    """Return the values rotated by the number of the turn: a short run tries the first one."""
     start = turn % len(values)
     return [*values[start:], *values[:start]]
 
 
 def examples(exhaustive: int, usual: int | None = None) -> int:
-    """Return how many examples a test tries in this run, of those that an exhaustive run tries.
+    """Return the number of examples in this run, given the number in an exhaustive run.
 
-    A usual run tries a tenth of them, or ``usual`` where a test is slow.
+    A usual run tries a tenth of them, or ``usual`` if a test is slow.
     """
     if usual is not None and settings().max_examples == DEFAULT:
         return usual

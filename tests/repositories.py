@@ -14,8 +14,8 @@ _WHO = {
 
 
 def git(folder: Path, *words: str) -> str:
-    """Run git in a folder, without the settings of whoever runs the tests; return its output."""
-    done = subprocess.run(
+    """Run git in a folder, without the settings of the user; return its output."""
+    result = subprocess.run(
         ["git", "-c", "protocol.file.allow=always", *words],
         cwd=folder,
         env={**os.environ, **_WHO, "GIT_CONFIG_GLOBAL": os.devnull},
@@ -23,16 +23,16 @@ def git(folder: Path, *words: str) -> str:
         text=True,
         check=True,
     )
-    return done.stdout.strip()
+    return result.stdout.strip()
 
 
 def init(folder: Path) -> None:
-    """Make a folder a repository whose branch is ``main``."""
+    """Create a repository with the branch ``main`` in a folder."""
     git(folder, "init", "--quiet", "--initial-branch=main")
 
 
 def commit_all(folder: Path, message: str = "a change") -> str:
-    """Commit whatever the folder holds and return the commit's id."""
+    """Commit all files of the folder and return the id of the commit."""
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--allow-empty", "--message", message)
     return git(folder, "rev-parse", "HEAD")

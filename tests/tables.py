@@ -1,7 +1,7 @@
-"""Where the conformance tables are: recorded answers that pure functions must give.
+"""The conformance tables: recorded answers that pure functions must return.
 
-The folder is named by ``CONFORMANCE_TABLES``; without it, the one that lies beside the checkout
-while the project is developed. Where neither is there, the tests of tables are skipped.
+``CONFORMANCE_TABLES`` names the folder; by default it is the one beside the checkout. If there is
+none, the tests of tables are skipped.
 """
 
 import json
@@ -16,13 +16,13 @@ _BESIDE = Path(__file__).resolve().parents[2] / "shared" / "conformance" / "tabl
 
 
 def table(name: str) -> Any:
-    """Return the content of a table, or an empty one where the folder does not have it."""
+    """Return the content of a table, empty if the folder does not have it."""
     path = Path(os.environ.get("CONFORMANCE_TABLES") or _BESIDE) / f"{name}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def cases(name: str, *, without: Collection[str] = ()) -> list[Any]:
-    """Return the cases of a table, for ``pytest.mark.parametrize``, each known by its name.
+    """Return the cases of a table, for ``pytest.mark.parametrize``, each with its name as id.
 
     Those of the kinds ``without`` are left out.
     """

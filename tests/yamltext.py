@@ -12,5 +12,5 @@ def load(text: str) -> Any:
 
 
 def dump_all(documents: list[Any]) -> str:
-    """Return the documents as one text, in JSON: that is YAML too, and written 50 times faster."""
+    """Return the documents as one text, in JSON: it is valid YAML, and written 50 times faster."""
     return "---\n".join(f"{json.dumps(d, indent=1, sort_keys=True)}\n" for d in documents)

@@ -22,7 +22,7 @@ from reconciler.disruption.situation import open_pass
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.settings import ConsolidationSearch, PoolOptions, Settings
 from reconciler.observed.state import ClusterState
-from reconciler.placement.question import Placement
+from reconciler.placement.question import Placement, PlannedClaim
 from tests.disruption.builders import (
     NOW,
     SIZES,
@@ -37,6 +37,7 @@ from tests.disruption.builders import (
 from tests.examples import examples
 
 THOROUGH = Settings(consolidation_search=ConsolidationSearch.THOROUGH)
+KARPENTER = Settings(consolidation_search=ConsolidationSearch.KARPENTER)
 
 
 def a_lonely_pair() -> list[Any]:
@@ -45,15 +46,38 @@ def a_lonely_pair() -> list[Any]:
     return [a_node("n1", "huge"), *pods]
 
 
-def test_one_node_is_replaced_by_two_cheaper_ones() -> None:
-    assert decided(*a_lonely_pair()).commands == ()
+@pytest.mark.parametrize("settings", [Settings(), THOROUGH], ids=["default", "thorough"])
+def test_one_node_is_replaced_by_two_cheaper_ones(settings: Settings) -> None:
+    assert decided(*a_lonely_pair(), settings=KARPENTER).commands == ()
 
-    (command,) = decided(*a_lonely_pair(), settings=THOROUGH).commands
+    (command,) = decided(*a_lonely_pair(), settings=settings).commands
 
     assert command.nodes == ("n1",)
     assert len(command.replacements) > 1
     assert command.savings is not None
     assert command.savings >= SIZES["huge"][1] * MINIMUM_SAVED
+
+
+def test_only_the_pods_that_need_an_on_demand_node_stay_on_one() -> None:
+    """A rollout put a pod that requires on-demand beside others, which keep a large node busy."""
+    pinned = a_pod(
+        "api", "n1", cpu="900m", spec={"nodeSelector": {"karpenter.sh/capacity-type": "on-demand"}}
+    )
+    others = [a_pod(f"web-{i}", "n1", cpu="900m") for i in range(6)]
+
+    either = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand", "spot"]}
+    pool = a_pool(spec={"template": {"spec": {"requirements": [either], "expireAfter": "Never"}}})
+
+    (command,) = decided(a_node("n1", "large"), pinned, *others, pools=[pool]).commands
+
+    kinds = {pod: spot(claim) for claim in command.replacements for pod in claim.pods}
+    assert not kinds.pop("default/api")
+    assert all(kinds.values())
+
+
+def spot(claim: PlannedClaim) -> bool:
+    """Return whether a replacement is launched as spot."""
+    return claim.requirements.allowed("karpenter.sh/capacity-type").has("spot")
 
 
 def test_any_launch_of_several_replacements_costs_less() -> None:
@@ -67,7 +91,8 @@ def test_a_node_pool_may_be_searched_thoroughly_by_itself() -> None:
         node_pools={"default": PoolOptions(consolidation_search=ConsolidationSearch.THOROUGH)}
     )
     other = Settings(
-        node_pools={"other": PoolOptions(consolidation_search=ConsolidationSearch.THOROUGH)}
+        consolidation_search=ConsolidationSearch.KARPENTER,
+        node_pools={"other": PoolOptions(consolidation_search=ConsolidationSearch.THOROUGH)},
     )
 
     assert len(decided(*a_lonely_pair(), settings=named).commands) == 1
