@@ -254,7 +254,7 @@ class SkippedKind(str):
 def decode_object(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> Any:
     """Return the object in its JSON: a Struct, or plain data for our own kinds.
 
-    An object that has the shape of its kind and still cannot be used is ``Isolated``.
+    An object that has the shape of its kind and still cannot be used is an ``IsolatedObject``.
 
     Raises:
         UnreadableError: it does not have the shape of its kind; the message names object and field.
@@ -284,8 +284,8 @@ def _decode_by_kind(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> object:
 def decode_as_kind(raw: bytes | msgspec.Raw, kind: str, place: SnapshotPlace) -> Any:
     """Return the Struct of an object whose kind is known: a list of the API does not repeat it.
 
-    One that cannot be used is ``Isolated``, whatever its shape: it has to be corrected in the
-    cluster, and until then the rest continues.
+    One that cannot be used is an ``IsolatedObject``, whatever its shape: it has to be corrected in
+    the cluster, and until then the rest continues.
     """
     try:
         item = _decode_struct(raw, _KINDS[kind], kind, place)
@@ -299,7 +299,7 @@ def decode_as_kind(raw: bytes | msgspec.Raw, kind: str, place: SnapshotPlace) ->
 
 
 def assemble_snapshot(objects: Iterable[object]) -> Snapshot:
-    """Return the snapshot of objects as ``decoded`` gives them."""
+    """Return the snapshot of objects that ``decode_object`` returned."""
     structs: list[object] = []
     live: list[JsonDict] = []
     skipped: dict[str, int] = {}

@@ -30,7 +30,7 @@ class ActionGraph:
     actions: Mapping[str, Action]
 
     @classmethod
-    def of(cls, actions: Iterable[Action]) -> ActionGraph:
+    def from_actions(cls, actions: Iterable[Action]) -> ActionGraph:
         """Return the graph of these actions; it keeps their order within a wave."""
         every = list(actions)
         by_id = {action.id: action for action in every}
@@ -82,7 +82,7 @@ class ActionGraph:
 
 def sort_into_waves(actions: Iterable[Action]) -> tuple[Action, ...]:
     """Return the actions with the number of their wave, ordered by wave, then by id."""
-    graph = ActionGraph.of(actions)
+    graph = ActionGraph.from_actions(actions)
     numbered = [
         msgspec.structs.replace(graph.actions[name], wave=number)
         for number, wave in enumerate(graph.waves)

@@ -144,7 +144,7 @@ class PlanRun:
     """
 
     def __init__(self, actions: Iterable[Action]) -> None:
-        self.graph = ActionGraph.of(actions)
+        self.graph = ActionGraph.from_actions(actions)
         self.illegal: tuple[str, ...] = ()
         self._states = dict.fromkeys(self.graph.order, ActionState.PENDING)
         self._messages: dict[str, str] = {}

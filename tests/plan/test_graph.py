@@ -27,7 +27,7 @@ def test_an_action_is_one_wave_after_the_last_it_depends_on(every: tuple[Action,
 @given(actions())
 @settings(deadline=None)
 def test_the_graph_has_every_action_and_dependency(every: tuple[Action, ...]) -> None:
-    graph = ActionGraph.of(every)
+    graph = ActionGraph.from_actions(every)
     assert dict(graph.edges.nodes(data="verb")) == {a.id: a.kind for a in every}
     assert set(graph.edges.edges) == {(before, a.id) for a in every for before in a.depends_on}
     place = {name: number for number, name in enumerate(graph.order)}
@@ -36,7 +36,7 @@ def test_the_graph_has_every_action_and_dependency(every: tuple[Action, ...]) ->
 
 def test_a_replacement_is_ready_before_the_old_node_is_terminated() -> None:
     plan = PLANS["pull_request"]()
-    edges = ActionGraph.of(plan.actions).edges
+    edges = ActionGraph.from_actions(plan.actions).edges
     assert any(command.replacements for command in plan.commands)
     assert not all(command.replacements for command in plan.commands)
     for command in plan.commands:
@@ -55,7 +55,7 @@ def test_a_cycle_is_an_internal_error_that_names_it() -> None:
 
 def test_a_dependency_on_an_unknown_action_is_an_internal_error() -> None:
     with pytest.raises(AssertionError, match="a waits for ghost, which is not in the plan"):
-        ActionGraph.of([an_action("a", after=("ghost",))])
+        ActionGraph.from_actions([an_action("a", after=("ghost",))])
 
 
 def test_a_duplicate_action_id_is_an_internal_error() -> None:

@@ -197,7 +197,7 @@ def assert_hangs_together(plan: Plan) -> None:
         assert len(claim.instance_types) <= min(60, claim.instance_types_total)
     for command in plan.commands:
         assert set(command.replacements) <= set(names)
-    ActionGraph.of(plan.actions)
+    ActionGraph.from_actions(plan.actions)
     terminated = {a.node_claim for a in plan.actions if a.kind == "terminate"}
     assert terminated == {name for c in plan.commands for name in c.node_claims}
     delta = sum(a.cost_delta or 0 for a in plan.actions)

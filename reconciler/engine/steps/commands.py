@@ -324,7 +324,7 @@ def untaint_stray_nodes(effects: Effects, seen: Observation) -> None:
 def advance(
     effects: Effects, seen: Observation, objection: Objection, pools: Sequence[NodePool]
 ) -> None:
-    """Advance every running command as far as possible now; ``pools`` are those of git."""
+    """Advance every running command as much as possible now; ``pools`` are those of git."""
     claims = {c.name: c for c in seen.claims}
     queued = sum(len(c.node_claims) for c in seen.commands)
     for command in seen.commands:

@@ -40,7 +40,7 @@ class _Target:
 
 
 def advance(effects: Effects, seen: Observation) -> None:
-    """Execute the open requests, as far as possible now."""
+    """Execute the open requests, as much as possible now."""
     entries = effects.world.journal.in_doubt()
     intents = [e.intent for e in entries if e.intent.verb in REQUESTED]
     cancelled = {i.target for i in intents if i.verb is Verb.UNCORDON}

@@ -1,6 +1,6 @@
 """Termination of nodes: taint, drain, terminate, and remove the claim once the instance is gone.
 
-Each pass advances every terminating claim as far as possible, without waiting. A node is
+Each pass advances every terminating claim as much as possible, without waiting. A node is
 terminated only after an observation that shows it tainted and empty, so that a pod bound just
 before the taint is not lost.
 """
@@ -34,7 +34,7 @@ DRAIN_PATIENCE = timedelta(minutes=10)
 
 
 def advance(effects: Effects, seen: Observation) -> None:
-    """Advance every terminating claim as far as possible now.
+    """Advance every terminating claim as much as possible now.
 
     While the owner of some instance is unclear, only nodes that EC2 reclaims are drained, and
     nothing is terminated.

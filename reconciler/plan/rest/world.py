@@ -215,14 +215,14 @@ class RestingFleet:
 class FleetTransition:
     """What a plan changes.
 
-    ``gone`` are the names of removed nodes, ``seats`` the intended node of each pod, ``launched``
-    the new nodes, and ``made`` the NodeClaims that have got their instance.
+    ``removed`` are the names of removed nodes, ``placed_on`` the intended node of each pod,
+    ``launched`` the new nodes, and ``started_claims`` the NodeClaims that got their instance.
     """
 
-    gone: frozenset[str] = frozenset()
-    seats: Mapping[str, str] = field(default_factory=dict)
+    removed: frozenset[str] = frozenset()
+    placed_on: Mapping[str, str] = field(default_factory=dict)
     launched: Sequence[LaunchedNode] = ()
-    made: frozenset[str] = frozenset()
+    started_claims: frozenset[str] = frozenset()
 
 
 def _claim_name(launched: LaunchedNode) -> str:
@@ -265,13 +265,13 @@ def _cluster_after(cluster: ClusterState, moves: FleetTransition, now: datetime)
     leaving = {
         node.name: pods_blocking_drain(node, budgets, now)
         for node in cluster.nodes
-        if node.name in moves.gone or node.is_deleting
+        if node.name in moves.removed or node.is_deleting
     }
     ended, displaced = _displaced_pods(cluster, leaving)
     kept = (_remaining_node(node, leaving.get(node.name), now) for node in cluster.nodes)
     fresh = [with_daemons(n.node, cluster.daemon_sets, now) for n in moves.launched]
     nodes = sorted([*(n for n in kept if n is not None), *fresh], key=lambda n: n.name)
-    bound, volumes = bind_pods(cluster, nodes, displaced, moves.seats)
+    bound, volumes = bind_pods(cluster, nodes, displaced, moves.placed_on)
     changed = {
         pod.key: _running_pod(pod, bound[pod.key], now) for pod in displaced if pod.key in bound
     }
@@ -288,7 +288,7 @@ def _cluster_after(cluster: ClusterState, moves: FleetTransition, now: datetime)
         cluster,
         nodes=tuple(_with_pods(n, arriving.get(n.name, ()), now) for n in nodes),
         pods=pods,
-        unlaunched=tuple(c for c in cluster.unlaunched if c.name not in moves.made),
+        unlaunched=tuple(c for c in cluster.unlaunched if c.name not in moves.started_claims),
         pod_disruption_budgets=_refresh_budgets(cluster, started, pods),
         volume_claims={claim.key: claim for claim in claims},
         volumes={volume.metadata.name: volume for volume in made},
