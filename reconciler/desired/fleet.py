@@ -23,13 +23,13 @@ from reconciler.source.finding import Finding, field_path
 from reconciler.source.objects import Entry, entries
 from reconciler.source.resource import (
     CONFIG_FILES,
+    KUBERNETES_KINDS,
     LOCK_FILE,
     NAMESPACED,
-    OURS,
-    WORKLOADS,
+    VALIDATED_KINDS,
     Resource,
     is_other_class,
-    schema_of,
+    schema_name,
 )
 from reconciler.source.schema import value_at
 
@@ -230,7 +230,7 @@ class _FleetReader:
                 self._add(entry, Finding("extra-document", (), "only the first document is read"))
             else:
                 self.config_entry = entry
-                faults = schema.check("reconciler.v1", entry.plain)
+                faults = schema.check_schema("reconciler.v1", entry.plain)
                 if isinstance(entry.plain, dict):
                     faults += self._read_policies(entry, faults)
                     faults += misplaced_settings(entry.plain)
@@ -268,14 +268,18 @@ class _FleetReader:
 
     def read_document(self, document: Document) -> None:
         for entry, finding in entries(document):
-            if finding is not None and finding.code == "old-version" and entry.kind in OURS:
+            if (
+                finding is not None
+                and finding.code == "old-version"
+                and entry.kind in VALIDATED_KINDS
+            ):
                 self._read_known_kind(entry, finding)
             elif finding is not None:
                 self.broken = True
                 self._add(entry, finding)
-            elif entry.kind in OURS:
+            elif entry.kind in VALIDATED_KINDS:
                 self._read_known_kind(entry)
-            elif WORKLOADS.get(entry.kind) == entry.api_version:
+            elif KUBERNETES_KINDS.get(entry.kind) == entry.api_version:
                 self._read_workload(entry)
             elif not is_other_class(entry.api_version, entry.kind):
                 self.skipped[entry.kind] = self.skipped.get(entry.kind, 0) + 1
@@ -285,11 +289,11 @@ class _FleetReader:
         from reconciler.desired.rules import crd
         from reconciler.source import schema
 
-        name = schema_of(entry.kind)
+        name = schema_name(entry.kind)
         version = [] if old_version is None else [old_version]
         old = [*version, *spellings.check_spellings(entry.kind, entry.data)]
         data = spellings.modernize(entry.kind, entry.plain)
-        shape = _without_reported(schema.check(name, data), old)
+        shape = _without_reported(schema.check_schema(name, data), old)
         semantics = crd.check_rules(name, data, [*old, *shape])
         self._record_object(entry, [*old, *shape, *semantics], data)
 
@@ -383,12 +387,12 @@ class _FleetReader:
 
     def _count_pods(self) -> None:
         """Reject more pods than a plan can contain."""
-        if not any(kind in WORKLOADS for kind, _, _ in self.resources):
+        if not any(kind in KUBERNETES_KINDS for kind, _, _ in self.resources):
             return
         from reconciler.desired.workloads.shape import PODS_MAX, count_pods
 
         pods = 0
-        for resource, entry in self._resources_of_kinds(*WORKLOADS):
+        for resource, entry in self._resources_of_kinds(*KUBERNETES_KINDS):
             count = count_pods(resource.kind, resource.data)
             if pods + count > PODS_MAX:
                 message = (
@@ -459,7 +463,7 @@ class _FleetReader:
             node_overlays=of("NodeOverlay"),
             node_classes=of("EC2NodeClass"),
             capacity_buffers=of("CapacityBuffer"),
-            workloads=of(*WORKLOADS),
+            workloads=of(*KUBERNETES_KINDS),
             config=self.config,
             lock=self.lock,
             config_file=self.config_file,

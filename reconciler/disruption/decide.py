@@ -23,7 +23,7 @@ from reconciler.disruption.consolidation.multinode import MultiNodeConsolidation
 from reconciler.disruption.consolidation.proposal import REASON, consolidation_candidates
 from reconciler.disruption.consolidation.singlenode import SingleNodeConsolidation
 from reconciler.disruption.consolidation.thorough import (
-    MostWastefulSet,
+    MostWastefulSets,
     SmallSets,
     ThoroughConsolidation,
 )
@@ -106,7 +106,7 @@ METHODS: Final[tuple[Method, ...]] = (
     SingleNodeConsolidation(),
     MultiNodeOfOnePool(),
     SmallSets(),
-    MostWastefulSet(),
+    MostWastefulSets(),
 )
 """Karpenter's methods in its order, plus Removal and graceful expiry next to drift, and the
 thorough search before and after multi-node and single-node consolidation.
@@ -117,7 +117,7 @@ _CONSOLIDATION: Final = (
     MultiNodeConsolidation,
     SingleNodeConsolidation,
     MultiNodeOfOnePool,
-    MostWastefulSet,
+    MostWastefulSets,
 )
 
 

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.text.quoting import quoted
-from reconciler.source.scalars import integer, key_text, real, resolve
-from reconciler.source.yamlevents import YamlEvent, YamlParser, parser_of
+from reconciler.source.scalars import format_key, parse_decimal, parse_integer, resolve
+from reconciler.source.yamlevents import YamlEvent, YamlParser, yaml_parser
 
 Pointer = tuple[str | int, ...]
 
@@ -54,10 +54,10 @@ class Document(NamedTuple):
         place = self.place(pointer, of_key=of_key)
         start = 0
         for _ in range(place.line - 1):
-            found = _BREAK.search(self.text, start)
+            found = _LINE_BREAK.search(self.text, start)
             assert found is not None, "the position is in the text"
             start = found.end()
-        end = _BREAK.search(self.text, start)
+        end = _LINE_BREAK.search(self.text, start)
         return start + place.column - 1, end.start() if end else len(self.text)
 
     def word(self, pointer: Sequence[str | int]) -> str:
@@ -68,7 +68,7 @@ class Document(NamedTuple):
         return found[0] if found else ""
 
     def place(self, pointer: Sequence[str | int] = (), *, of_key: bool = False) -> Place:
-        """Return where the value at ``pointer`` starts, or its key with ``of_key``.
+        """Return the start of the value at ``pointer``, or of its key with ``of_key``.
 
         A part that is not in the text (a missing field) has the position of its nearest ancestor:
         of the ancestor's key, if there is one, because that is what a reader looks for.
@@ -78,13 +78,13 @@ class Document(NamedTuple):
         key_at = (line, column)
         for step in pointer:
             try:
-                below = parts[step]
+                child = parts[step]
             except (KeyError, IndexError, TypeError):
                 return Place(self.file, *key_at)
             if isinstance(parts, dict):
-                key_at, mark = below
+                key_at, mark = child
             else:
-                mark = below
+                mark = child
                 key_at = mark[:2]
             line, column, parts = mark
         return Place(self.file, *key_at) if of_key else Place(self.file, line, column)
@@ -97,7 +97,7 @@ def parse_documents(
 
     After a syntax error the rest of the file is unknown: the documents before it are returned.
     """
-    text, finding = _text(file, content, limits)
+    text, finding = _decode_text(file, content, limits)
     if finding is not None:
         return [], [finding]
     composer = _Composer(file, text, limits)
@@ -107,20 +107,20 @@ def parse_documents(
         while (document := composer.next_document()) is not None:
             if document.data is not None:
                 documents.append(document)
-    except _Refused as refused:
+    except _ParseError as refused:
         if refused.code == "syntax":
-            composer.findings += composer.causes(refused)
+            composer.findings += composer.probable_causes(refused)
         else:
             composer.findings.append(composer.diagnostic(refused))
     return documents, composer.findings
 
 
-def _text(file: str, content: bytes, limits: FileLimits) -> tuple[str, Diagnostic | None]:
+def _decode_text(file: str, content: bytes, limits: FileLimits) -> tuple[str, Diagnostic | None]:
     """Return the file as text, or a diagnostic if it is not text."""
 
     def refuse(code: str, message: str, offset: int = 0, hint: str = "") -> tuple[str, Diagnostic]:
         before = content[:offset].decode("utf-8", errors="replace").removeprefix("\ufeff")
-        place = Place(file, *_end_of(before))
+        place = Place(file, *_end_position(before))
         return "", Diagnostic(Severity.ERROR, code, message, place, hint=hint)
 
     if len(content) > limits.bytes_max:
@@ -137,10 +137,10 @@ def _text(file: str, content: bytes, limits: FileLimits) -> tuple[str, Diagnosti
     except UnicodeDecodeError as error:
         message = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
         return refuse("not-utf8", message, error.start, "save it as UTF-8")
-    return (_joined(text) if text.lstrip()[:1] in ("{", "[") else text), None
+    return (_join_surrogates(text) if text.lstrip()[:1] in ("{", "[") else text), None
 
 
-def _joined(text: str) -> str:
+def _join_surrogates(text: str) -> str:
     """Return JSON with its escaped surrogate pairs replaced by the characters they encode.
 
     JSON writes characters beyond 16 bits as two escapes, which YAML does not support.
@@ -150,11 +150,11 @@ def _joined(text: str) -> str:
         high, low = int(match[2], 16), int(match[3], 16)
         return match[1] + chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
 
-    return _PAIR.sub(join, text)
+    return _SURROGATE_PAIR.sub(join, text)
 
 
-class _Refused(Exception):  # noqa: N818 - never leaves this module
-    """The rest of the file cannot be read."""
+class _ParseError(Exception):
+    """The rest of the file cannot be read; never leaves this module."""
 
     def __init__(self, code: str, message: str, at: tuple[int, int], hint: str = "") -> None:
         self.code = code
@@ -163,13 +163,15 @@ class _Refused(Exception):  # noqa: N818 - never leaves this module
         self.hint = hint
 
 
-_PAIR: Final = re.compile(
+_SURROGATE_PAIR: Final = re.compile(
     r"(?<!\\)((?:\\\\)*)\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.ASCII | re.IGNORECASE
 )
-_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+_LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = object()
-_RESOLVE: Final = "resolve the conflict, and remove the lines with <<<<<<<, ======= and >>>>>>>"
+_CONFLICT_HINT: Final = (
+    "resolve the conflict, and remove the lines with <<<<<<<, ======= and >>>>>>>"
+)
 
 
 class _Composer:
@@ -192,43 +194,45 @@ class _Composer:
         from ruamel.yaml import events
 
         self.events = events
-        with _Translated(self):
-            self.parser = parser_of(self.text)
-        self._event()
+        with _TranslateErrors(self):
+            self.parser = yaml_parser(self.text)
+        self._next_event()
 
-    def _event(self) -> YamlEvent:
-        with _Translated(self):
+    def _next_event(self) -> YamlEvent:
+        with _TranslateErrors(self):
             assert self.parser is not None, "the stream has been started"
             return self.parser.get_event()
 
     def next_document(self) -> Document | None:
         """Return the next document, None at the end of the file."""
-        start = self._event()
+        start = self._next_event()
         if not isinstance(start, self.events.DocumentStartEvent):
             return None
         self.documents += 1
         if self.documents > self.limits.documents_max:
-            at = _at(start)
-            raise _Refused("too-large", f"more than {self.limits.documents_max} documents", at)
+            at = _start_position(start)
+            raise _ParseError("too-large", f"more than {self.limits.documents_max} documents", at)
         self.anchors = {}
-        data, mark, _ = self._node(self._event(), 0)
-        self._event()
+        data, mark, _ = self._node(self._next_event(), 0)
+        self._next_event()
         return Document(self.file, data, mark, self.text)
 
     def _node(self, event: YamlEvent, depth: int) -> tuple[Any, Mark, int]:
         """Return the data, its mark, and its number of nodes with aliases expanded."""
-        at = _at(event)
+        at = _start_position(event)
         events = self.events
         if isinstance(event, events.AliasEvent):
             return self._alias(event.anchor, at)
-        self._count(at)
+        self._count_node(at)
         anchor = event.anchor
         if anchor is not None:
             self.anchors[anchor] = None
         if isinstance(event, events.ScalarEvent):
             node: tuple[object, Mark, int] = (self._scalar(event, at), (*at, None), 1)
         elif depth >= self.limits.depth_max:
-            raise _Refused("too-deep", f"nested more than {self.limits.depth_max} levels deep", at)
+            raise _ParseError(
+                "too-deep", f"nested more than {self.limits.depth_max} levels deep", at
+            )
         elif isinstance(event, events.MappingStartEvent):
             node = self._mapping(event, at, depth)
         else:
@@ -237,22 +241,24 @@ class _Composer:
             self.anchors[anchor] = node
         return node
 
-    def _count(self, at: tuple[int, int]) -> None:
+    def _count_node(self, at: tuple[int, int]) -> None:
         self.nodes += 1
         self.expanded += 1
         if self.nodes > self.limits.nodes_max:
-            raise _Refused("too-large", f"more than {self.limits.nodes_max} values in a file", at)
+            raise _ParseError(
+                "too-large", f"more than {self.limits.nodes_max} values in a file", at
+            )
 
     def _alias(self, anchor: str, at: tuple[int, int]) -> tuple[object, Mark, int]:
         if anchor not in self.anchors:
-            raise _Refused("unknown-anchor", f"undefined anchor &{anchor[:60]}", at)
+            raise _ParseError("unknown-anchor", f"undefined anchor &{anchor[:60]}", at)
         node = self.anchors[anchor]
         if node is None:
-            raise _Refused("recursive-alias", f"*{anchor[:60]} is inside its own anchor", at)
+            raise _ParseError("recursive-alias", f"*{anchor[:60]} is inside its own anchor", at)
         self.aliases += 1
         self.expanded += node[2]
         if self.aliases > self.limits.aliases_max or self.expanded > self.limits.expanded_max:
-            raise _Refused(
+            raise _ParseError(
                 "alias-bomb",
                 "the aliases expand to too much data",
                 at,
@@ -267,7 +273,7 @@ class _Composer:
         data: list[object] = []
         marks: list[Mark] = []
         size = 1
-        while not isinstance(event := self._event(), self.events.SequenceEndEvent):
+        while not isinstance(event := self._next_event(), self.events.SequenceEndEvent):
             value, mark, count = self._node(event, depth + 1)
             data.append(value)
             marks.append(mark)
@@ -282,15 +288,15 @@ class _Composer:
         marks: dict[str, tuple[tuple[int, int], Mark]] = {}
         merges: list[tuple[object, Mark]] = []
         size = 1
-        while not isinstance(event := self._event(), self.events.MappingEndEvent):
-            key_at = _at(event)
+        while not isinstance(event := self._next_event(), self.events.MappingEndEvent):
+            key_at = _start_position(event)
             key = self._key(event, key_at, depth)
-            value, mark, count = self._node(self._event(), depth + 1)
+            value, mark, count = self._node(self._next_event(), depth + 1)
             size += count + 1
             if key is _MERGE:
                 merges.append((value, mark))
             elif key in data:
-                self._duplicate(key, key_at, marks[key][0])
+                self._add_duplicate_finding(key, key_at, marks[key][0])
             elif key is not None:
                 data[key] = value
                 marks[key] = (key_at, mark)
@@ -302,22 +308,22 @@ class _Composer:
         """Return the text of a key, the merge marker, or None if the key is not text."""
         events = self.events
         if isinstance(event, events.ScalarEvent) and event.value == "<<" and event.implicit[0]:
-            self._count(at)
+            self._count_node(at)
             return _MERGE
         value, _, _ = self._node(event, depth + 1)
         if isinstance(value, (dict, list)):
             hint = "render Helm templates first" if "{{" in self.text else ""
-            self._find("bad-key", "a key must be a string, not a list or mapping", at, hint)
+            self._add_finding("bad-key", "a key must be a string, not a list or mapping", at, hint)
             return None
-        key = key_text(value)
+        key = format_key(value)
         if key is None:
-            self._find("bad-key", "a key must be a string, not null", at, 'quote it: "null"')
+            self._add_finding("bad-key", "a key must be a string, not null", at, 'quote it: "null"')
         return key
 
-    def _duplicate(self, key: str, at: tuple[int, int], first: tuple[int, int]) -> None:
+    def _add_duplicate_finding(self, key: str, at: tuple[int, int], first: tuple[int, int]) -> None:
         where = f"line {first[0]}, column {first[1]}"
         message = f"duplicate key {quoted(key)}, first defined at {where}"
-        self._find("duplicate-key", message, at, "remove one of them")
+        self._add_finding("duplicate-key", message, at, "remove one of them")
 
     def _merge(
         self,
@@ -333,11 +339,11 @@ class _Composer:
         for source, source_mark in sources:
             if not isinstance(source, dict):
                 at = (source_mark[0], source_mark[1])
-                self._find("bad-merge", "<< takes a mapping or a list of mappings", at)
+                self._add_finding("bad-merge", "<< takes a mapping or a list of mappings", at)
                 continue
             self.expanded += len(source)
             if self.expanded > self.limits.expanded_max:
-                raise _Refused("alias-bomb", "the merges expand to too much data", mark[:2])
+                raise _ParseError("alias-bomb", "the merges expand to too much data", mark[:2])
             for key, item in source.items():
                 if key not in data:
                     data[key] = item
@@ -349,13 +355,13 @@ class _Composer:
         if tag is None or tag == "!":
             value = resolve(text) if tag is None and event.implicit[0] else text
         else:
-            value = self._tagged(tag, text, at)
+            value = self._tagged_scalar(tag, text, at)
         if isinstance(value, float) and not isfinite(value):
-            self._find("bad-number", f"{text} is not a valid JSON number", at, "quote it")
+            self._add_finding("bad-number", f"{text} is not a valid JSON number", at, "quote it")
             return text
         return value
 
-    def _tagged(self, tag: str, text: str, at: tuple[int, int]) -> Any:
+    def _tagged_scalar(self, tag: str, text: str, at: tuple[int, int]) -> Any:
         """Return a scalar with a tag of YAML's core schema."""
         value: Any
         match tag.removeprefix(_TAG):
@@ -367,54 +373,60 @@ class _Composer:
                 value = resolve(text)
                 value = value if isinstance(value, bool) else None
             case "int":
-                value = integer(text.replace("_", ""))
+                value = parse_integer(text.replace("_", ""))
             case "float":
-                value = real(text.replace("_", ""))
+                value = parse_decimal(text.replace("_", ""))
             case _:
-                self._find("unsupported-tag", f"the tag {_shown_tag(tag)} is not supported", at)
+                self._add_finding(
+                    "unsupported-tag", f"the tag {_format_tag(tag)} is not supported", at
+                )
                 return text
         if value is None:
-            self._find("bad-tag", f"{quoted(text)} is not a {_shown_tag(tag)}", at)
+            self._add_finding("bad-tag", f"{quoted(text)} is not a {_format_tag(tag)}", at)
             return text
         return value
 
     def _check_tag(self, event: YamlEvent, kind: str, at: tuple[int, int]) -> None:
         if event.tag not in (None, "!", _TAG + kind):
-            self._find("unsupported-tag", f"the tag {_shown_tag(event.tag)} is not supported", at)
+            self._add_finding(
+                "unsupported-tag", f"the tag {_format_tag(event.tag)} is not supported", at
+            )
 
-    def _find(self, code: str, message: str, at: tuple[int, int], hint: str = "") -> None:
+    def _add_finding(self, code: str, message: str, at: tuple[int, int], hint: str = "") -> None:
         if len(self.findings) >= self.limits.findings_max:
-            raise _Refused("too-many-findings", f"more than {len(self.findings)} errors", at)
-        self.findings.append(self.diagnostic(_Refused(code, message, at, hint)))
+            raise _ParseError("too-many-findings", f"more than {len(self.findings)} errors", at)
+        self.findings.append(self.diagnostic(_ParseError(code, message, at, hint)))
 
-    def diagnostic(self, refused: _Refused) -> Diagnostic:
+    def diagnostic(self, error: _ParseError) -> Diagnostic:
         """Return the diagnostic, with a position inside the file."""
-        line, column = refused.at
+        line, column = error.at
         if line > self.text.count("\n"):  # the parser may report a position beyond the end
-            line, column = min((line, column), _end_of(self.text.rstrip("\r\n")))
+            line, column = min((line, column), _end_position(self.text.rstrip("\r\n")))
         place = Place(self.file, line, column)
-        return Diagnostic(Severity.ERROR, refused.code, refused.message, place, hint=refused.hint)
+        return Diagnostic(Severity.ERROR, error.code, error.message, place, hint=error.hint)
 
-    def causes(self, refused: _Refused) -> list[Diagnostic]:
-        """Return what probably caused a syntax error: merge conflicts, indentation, or itself."""
-        from reconciler.source.malformed import conflicts, misindented
+    def probable_causes(self, error: _ParseError) -> list[Diagnostic]:
+        """Return the likely causes of a syntax error: merge conflicts, indentation, or itself."""
+        from reconciler.source.malformed import find_bad_indentation, merge_conflicts
 
-        lines = lines_of(self.text)
+        lines = split_lines(self.text)
         found = [
-            _Refused("merge-conflict", message, (line, 1), _RESOLVE)
-            for line, message in conflicts(lines)
+            _ParseError("merge-conflict", message, (line, 1), _CONFLICT_HINT)
+            for line, message in merge_conflicts(lines)
         ]
         if found:
             return [self.diagnostic(conflict) for conflict in found[: self.limits.findings_max]]
-        slip = None if "flow" in refused.message else misindented(lines, refused.at[0])
-        if slip is not None:
-            message, column, hint = slip
-            refused = _Refused("indentation", message, (refused.at[0], column), hint)
-        return [self.diagnostic(refused)]
+        bad_indentation = (
+            None if "flow" in error.message else find_bad_indentation(lines, error.at[0])
+        )
+        if bad_indentation is not None:
+            message, column, hint = bad_indentation
+            error = _ParseError("indentation", message, (error.at[0], column), hint)
+        return [self.diagnostic(error)]
 
 
-class _Translated:
-    """Converts the parser's exceptions to ours, with a position."""
+class _TranslateErrors:
+    """A context that converts the parser's exceptions to ``_ParseError``, with a position."""
 
     def __init__(self, composer: _Composer) -> None:
         self.composer = composer
@@ -439,27 +451,27 @@ class _Translated:
             message = f"not YAML: {problem}" + (f" {context}" if context else "")
         else:
             offset = min(max(getattr(error, "position", 0), 0), len(text))
-            at = _end_of(text[:offset])
+            at = _end_position(text[:offset])
             message = f"not YAML: {getattr(error, 'reason', None) or error}"
-        raise _Refused("syntax", message, at, hint) from error
+        raise _ParseError("syntax", message, at, hint) from error
 
 
-def lines_of(text: str) -> list[str]:
-    """Return the lines of a text as positions count them: with all line breaks of YAML."""
-    return _BREAK.split(text)
+def split_lines(text: str) -> list[str]:
+    """Split a text into lines as positions count them: at all line breaks of YAML."""
+    return _LINE_BREAK.split(text)
 
 
-def _end_of(text: str) -> tuple[int, int]:
+def _end_position(text: str) -> tuple[int, int]:
     """Return the position immediately after ``text``."""
-    lines = lines_of(text)
+    lines = split_lines(text)
     return len(lines), len(lines[-1]) + 1
 
 
-def _at(event: YamlEvent) -> tuple[int, int]:
-    """Return where an event starts, counted from 1."""
+def _start_position(event: YamlEvent) -> tuple[int, int]:
+    """Return the line and column at which an event starts, from 1."""
     mark = event.start_mark
     return mark.line + 1, mark.column + 1
 
 
-def _shown_tag(tag: str) -> str:
+def _format_tag(tag: str) -> str:
     return tag.replace(_TAG, "!!")[:60]

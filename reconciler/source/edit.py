@@ -45,7 +45,7 @@ class RemoveItem(NamedTuple):
 FieldEdit = SetField | AddItem | RemoveItem
 
 
-def edited(content: bytes, document: Document, edits: Sequence[FieldEdit]) -> bytes:
+def apply_edits(content: bytes, document: Document, edits: Sequence[FieldEdit]) -> bytes:
     """Return the content of a file with edits of one of the documents parsed from it.
 
     Pointers of later edits count in the document as the earlier ones leave it.
@@ -53,13 +53,13 @@ def edited(content: bytes, document: Document, edits: Sequence[FieldEdit]) -> by
     Raises:
         RewriteError: the text cannot be changed without changing something else.
     """
-    number = _number_of(document, content)
+    number = _document_index(document, content)
     for edit in edits:
-        content = _one_edited(content, number, edit)
+        content = _apply_edit(content, number, edit)
     return content
 
 
-def _number_of(document: Document, content: bytes) -> int:
+def _document_index(document: Document, content: bytes) -> int:
     documents, _ = parse_documents(document.file, content)
     marks = [one.mark[:2] for one in documents]
     if document.mark[:2] not in marks:
@@ -67,39 +67,39 @@ def _number_of(document: Document, content: bytes) -> int:
     return marks.index(document.mark[:2])
 
 
-def _one_edited(content: bytes, number: int, edit: FieldEdit) -> bytes:
+def _apply_edit(content: bytes, number: int, edit: FieldEdit) -> bytes:
     documents, findings = parse_documents("", content)
     if findings:
         raise RewriteError("it has errors")
     document = documents[number]
-    wanted = [one.data for one in documents]
-    wanted[number] = _applied(_copied(document.data), edit)
+    expected = [one.data for one in documents]
+    expected[number] = _edit_data(_deep_copy(document.data), edit)
     text = content.decode()
     bom = _BOM if text.startswith(_BOM) else ""
     if document.text != text.removeprefix(_BOM):
         raise RewriteError("it has characters beyond 16 bits as JSON escapes")
-    root = _root(document)
-    start, end, fresh = _splice(document.text, root, edit)
-    result = (bom + document.text[:start] + fresh + document.text[end:]).encode()
+    root = _root_node(document)
+    start, end, new_text = _splice(document.text, root, edit)
+    result = (bom + document.text[:start] + new_text + document.text[end:]).encode()
     after, findings = parse_documents("", result)
-    if findings or [one.data for one in after] != wanted:
+    if findings or [one.data for one in after] != expected:
         raise RewriteError(f"{field_path(edit.pointer)} cannot be changed by itself")
     return result
 
 
-def _copied(data: object) -> object:
-    """Return a copy that shares nothing: an alias is then seen to change elsewhere as well."""
+def _deep_copy(data: object) -> object:
+    """Return a copy that shares nothing, so that an edit changes the data in one place only."""
     if isinstance(data, dict):
-        return {key: _copied(value) for key, value in data.items()}
-    return [_copied(value) for value in data] if isinstance(data, list) else data
+        return {key: _deep_copy(value) for key, value in data.items()}
+    return [_deep_copy(value) for value in data] if isinstance(data, list) else data
 
 
-def _applied(data: object, edit: FieldEdit) -> object:
+def _edit_data(data: object, edit: FieldEdit) -> object:
     """Return the data with the edit."""
     *above, last = edit.pointer if not isinstance(edit, AddItem) else (*edit.pointer, -1)
     parent = data
     for step in above:
-        parent = _below(parent, step)
+        parent = _get_step(parent, step)
     match edit:
         case SetField(_, value) if isinstance(parent, dict):
             parent[last] = value
@@ -116,7 +116,7 @@ def _applied(data: object, edit: FieldEdit) -> object:
     return data
 
 
-def _below(data: object, step: str | int) -> object:
+def _get_step(data: object, step: str | int) -> object:
     if isinstance(data, dict) and step in data:
         return data[step]
     if isinstance(data, list) and isinstance(step, int) and 0 <= step < len(data):
@@ -144,7 +144,7 @@ class _Node(Protocol):
     def value(self) -> str | list[_Node] | list[tuple[_Node, _Node]]: ...
 
 
-def _root(document: Document) -> _Node:
+def _root_node(document: Document) -> _Node:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -193,19 +193,19 @@ def _is_block(node: _Node) -> bool:
     return isinstance(node.value, list) and not node.flow_style
 
 
-def _end(node: _Node) -> int:
+def _end_offset(node: _Node) -> int:
     """Return the offset after the text of a node, without what follows a block."""
     if _is_block(node):
         last = [value for _, value in _pairs(node)] or _items(node)
         if last:
-            return _end(last[-1])
+            return _end_offset(last[-1])
     if getattr(node, "style", None) in ("|", ">"):
         raise RewriteError("it ends in a block of text")
     return node.end_mark.index
 
 
 def _splice(text: str, root: _Node, edit: FieldEdit) -> tuple[int, int, str]:
-    """Return what to replace: start, end, and the new text."""
+    """Return the text to replace: its start, its end, and the new text."""
     match edit:
         case SetField(pointer, value):
             node = _node_at(root, pointer)
@@ -224,14 +224,14 @@ def _splice(text: str, root: _Node, edit: FieldEdit) -> tuple[int, int, str]:
             parent, number = _node_at(root, pointer[:-1]), pointer[-1]
             if parent is None or not isinstance(number, int):
                 raise RewriteError(f"{field_path(pointer)} is not in a list")
-            return _without_item(text, parent, number)
+            return _item_removal(text, parent, number)
 
 
 def _replacement(text: str, node: _Node, value: Value) -> tuple[int, int, str]:
     if not _is_block(node):
-        start, end = node.start_mark.index, _end(node)
+        start, end = node.start_mark.index, _end_offset(node)
         quote = text[start : start + 1]
-        word = written(value)
+        word = format_value(value)
         if isinstance(value, str) and quote in "\"'" and quote and word == value:
             word = f"{quote}{value}{quote}"
         return start, end, word
@@ -243,37 +243,37 @@ def _new_field(text: str, parent: _Node, name: str, value: Value) -> tuple[int, 
         raise RewriteError(f"{name} has nothing to stand beside")
     if parent.flow_style:
         at = _pairs(parent)[-1][1].end_mark.index
-        return at, at, f", {name}: {written(value)}"
-    at = _end_of_line(text, _end(parent))
+        return at, at, f", {name}: {format_value(value)}"
+    at = _end_of_line(text, _end_offset(parent))
     indent = " " * _pairs(parent)[0][0].start_mark.column
-    return at, at, f"{_break(text)}{indent}{name}: {written(value)}"
+    return at, at, f"{_line_break(text)}{indent}{name}: {format_value(value)}"
 
 
 def _new_item(text: str, node: _Node, value: Value) -> tuple[int, int, str]:
     last = _items(node)[-1]
     if node.flow_style:
         at = last.end_mark.index
-        return at, at, f", {written(value)}"
-    at = _end_of_line(text, _end(node))
-    return at, at, f"{_break(text)}{' ' * _dash(text, last)}- {written(value)}"
+        return at, at, f", {format_value(value)}"
+    at = _end_of_line(text, _end_offset(node))
+    return at, at, f"{_line_break(text)}{' ' * _dash_column(text, last)}- {format_value(value)}"
 
 
-def _without_item(text: str, parent: _Node, number: int) -> tuple[int, int, str]:
+def _item_removal(text: str, parent: _Node, number: int) -> tuple[int, int, str]:
     items = _items(parent)
     if not 0 <= number < len(items):
         raise RewriteError("the value does not exist")
     if parent.flow_style:
         if number:
-            return _end(items[number - 1]), _end(items[number]), ""
+            return _end_offset(items[number - 1]), _end_offset(items[number]), ""
         return items[0].start_mark.index, items[1].start_mark.index, ""
     start = _start_of_line(text, items[number].start_mark.index)
-    end = _end_of_line(text, _end(items[number])) + len(_break(text))
+    end = _end_of_line(text, _end_offset(items[number])) + len(_line_break(text))
     if "\n" in text[start : items[number].start_mark.index]:
         raise RewriteError("the value begins on another line than its dash")
     return start, min(end, len(text)), ""
 
 
-def _dash(text: str, item: _Node) -> int:
+def _dash_column(text: str, item: _Node) -> int:
     """Return the column of the dash before an item of a block list."""
     start = _start_of_line(text, item.start_mark.index)
     before = text[start : item.start_mark.index]
@@ -293,11 +293,11 @@ def _end_of_line(text: str, offset: int) -> int:
     return end - 1 if text[:end].endswith("\r") else end
 
 
-def _break(text: str) -> str:
+def _line_break(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"
 
 
-def written(value: Value) -> str:
+def format_value(value: Value) -> str:
     """Return a value as YAML on one line; text is quoted only if it has to be."""
     match value:
         case bool():
@@ -306,19 +306,19 @@ def written(value: Value) -> str:
             return str(value)
         case str():
             is_plain = _PLAIN.fullmatch(value) and isinstance(resolve(value), str)
-            return value if is_plain else _quoted(value)
+            return value if is_plain else _quote(value)
         case list():
-            return f"[{', '.join(map(written, value))}]"
+            return f"[{', '.join(map(format_value, value))}]"
         case dict():
-            return f"{{{', '.join(f'{k}: {written(v)}' for k, v in value.items())}}}"
+            return f"{{{', '.join(f'{k}: {format_value(v)}' for k, v in value.items())}}}"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Return text in double quotes, with escapes for all that is not plain ASCII."""
-    return '"' + "".join(map(_escaped, text)) + '"'
+    return '"' + "".join(map(_escape, text)) + '"'
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     code = ord(character)
     if character in '"\\':
         return f"\\{character}"

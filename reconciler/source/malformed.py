@@ -11,33 +11,33 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-_START: Final = "<<<<<<<"
-_MARKER: Final = re.compile(r"(<{7}|\|{7}|>{7})( .*)?|={7}")
+_CONFLICT_START: Final = "<<<<<<<"
+_CONFLICT_MARKER: Final = re.compile(r"(<{7}|\|{7}|>{7})( .*)?|={7}")
 _KEY: Final = re.compile(r"(?:- +)*(?P<key>\"[^\"]*\"|'[^']*'|[^\s#:\"'{\[][^:#]*):(?P<rest> .*)?$")
 _DASHES: Final = re.compile(r"(?:- +)+")
 _NAME_MAX: Final = 40
 
 
-class Slip(NamedTuple):
-    """A line that is indented wrongly: what is wrong, the column of its text, what to do."""
+class BadIndentation(NamedTuple):
+    """The wrong indentation of a line: what is wrong, the column of its text, what to do."""
 
     message: str
     column: int
     hint: str
 
 
-def conflicts(lines: Sequence[str]) -> list[tuple[int, str]]:
+def merge_conflicts(lines: Sequence[str]) -> list[tuple[int, str]]:
     """Return the line numbers, from 1, of the merge conflicts that git left, with messages.
 
     A conflict is reported at its first line, or at its other markers if that was removed.
     """
-    marked = [(n, line) for n, line in enumerate(lines, 1) if _MARKER.fullmatch(line)]
-    starts = [(n, line) for n, line in marked if line.startswith(_START)]
+    marked = [(n, line) for n, line in enumerate(lines, 1) if _CONFLICT_MARKER.fullmatch(line)]
+    starts = [(n, line) for n, line in marked if line.startswith(_CONFLICT_START)]
     return [(n, f"unresolved merge conflict: {line[:_NAME_MAX]}") for n, line in starts or marked]
 
 
-def misindented(lines: Sequence[str], number: int) -> Slip | None:
-    """Return how line ``number`` is indented wrongly, None if its indentation is possible."""
+def find_bad_indentation(lines: Sequence[str], number: int) -> BadIndentation | None:
+    """Return what is wrong with the indentation of line ``number``, None if it is possible."""
     if not 0 < number <= len(lines):
         return None
     line = lines[number - 1]
@@ -45,33 +45,37 @@ def misindented(lines: Sequence[str], number: int) -> Slip | None:
     blank = line[: len(line) - len(text)]
     if "\t" in blank:
         message = "the line is indented with a tab; YAML allows only spaces"
-        return Slip(message, blank.index("\t") + 1, "replace each tab by spaces")
+        return BadIndentation(message, blank.index("\t") + 1, "replace each tab by spaces")
     if _KEY.match(text) is None and not text.startswith("- "):
         return None
     above = _content_above(lines, number)
     if not above:
         return None
-    return _slip(len(blank), above)
+    return _check_indentation(len(blank), above)
 
 
-def _slip(indent: int, above: Sequence[str]) -> Slip | None:
+def _check_indentation(indent: int, above: Sequence[str]) -> BadIndentation | None:
     """Return why a line cannot be indented by ``indent`` after the lines ``above`` it."""
     previous = above[-1]
-    levels = _levels(above)
+    levels = _indentation_levels(above)
     deepest = max(levels)
     if indent > deepest and _has_value(previous):
-        expected = f"align it with the line above: {_columns(deepest)}"
-        message = f"the line is indented by {_columns(indent)}, deeper than what it belongs to"
-        return Slip(message, indent + 1, expected)
+        expected = f"align it with the line above: {_format_columns(deepest)}"
+        message = (
+            f"the line is indented by {_format_columns(indent)}, deeper than what it belongs to"
+        )
+        return BadIndentation(message, indent + 1, expected)
     if indent < deepest and indent not in levels:
         *others, last = map(str, sorted(levels))
         known = f"{', '.join(others)} or {last}" if others else last
-        message = f"the line is indented by {_columns(indent)} and lines up with no line above"
-        return Slip(message, indent + 1, f"indent it by {known} columns")
+        message = (
+            f"the line is indented by {_format_columns(indent)} and lines up with no line above"
+        )
+        return BadIndentation(message, indent + 1, f"indent it by {known} columns")
     return None
 
 
-def _columns(number: int) -> str:
+def _format_columns(number: int) -> str:
     return f"{number} column{'' if number == 1 else 's'}"
 
 
@@ -86,7 +90,7 @@ def _content_above(lines: Sequence[str], number: int) -> list[str]:
     return found[::-1]
 
 
-def _levels(above: Sequence[str]) -> set[int]:
+def _indentation_levels(above: Sequence[str]) -> set[int]:
     """Return the indentations at which the open blocks above continue.
 
     A list entry continues at its dash, and at the text after it.

@@ -10,11 +10,17 @@ from reconciler.model.text.nearest import did_you_mean, nearest
 from reconciler.model.text.quoting import quoted
 from reconciler.source.document import Document, Pointer
 from reconciler.source.finding import Finding
-from reconciler.source.resource import OURS, SUCCESSORS, WORKLOADS, group_of, is_other_class
+from reconciler.source.resource import (
+    KUBERNETES_KINDS,
+    SUCCESSORS,
+    VALIDATED_KINDS,
+    group_of,
+    is_other_class,
+)
 
 _KUSTOMIZE: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 _LIST_DEPTH_MAX: Final = 5
-_SLIP: Final = 0.85
+_SIMILARITY_MIN: Final = 0.85
 
 
 class Entry(NamedTuple):
@@ -81,7 +87,7 @@ def _entries(
         hint = "an object is a mapping with apiVersion and kind"
         yield entry, Finding("not-an-object", (), message, hint)
         return
-    finding = _header(data)
+    finding = _header_finding(data)
     if finding is not None:
         yield entry, finding
         return
@@ -93,10 +99,10 @@ def _entries(
         for index, item in enumerate(items or ()):
             yield from _entries(document, (*base, "items", index), item, depth + 1)
         return
-    yield Entry(document, base, data, kind, api_version), _version_fault(kind, api_version)
+    yield Entry(document, base, data, kind, api_version), _version_finding(kind, api_version)
 
 
-def _header(data: dict[str, object]) -> Finding | None:
+def _header_finding(data: dict[str, object]) -> Finding | None:
     """Return the finding on ``apiVersion`` and ``kind``, one for both."""
     lacking = [field for field in ("apiVersion", "kind") if data.get(field) in (None, "")]
     if lacking:
@@ -111,7 +117,7 @@ def _header(data: dict[str, object]) -> Finding | None:
     return None
 
 
-def _version_fault(kind: str, api_version: str) -> Finding | None:
+def _version_finding(kind: str, api_version: str) -> Finding | None:
     """Return the finding on a version or kind that is no longer supported."""
     group = group_of(api_version)
     successor = SUCCESSORS.get((group, kind))
@@ -119,38 +125,38 @@ def _version_fault(kind: str, api_version: str) -> Finding | None:
         return Finding(
             "old-version", ("kind",), f"unsupported alpha kind {kind}", f"migrate to {successor}"
         )
-    if kind in OURS:
-        wanted = "/".join(OURS[kind])
-        if api_version != wanted and not (is_other_class(api_version, kind)):
-            is_old = group == OURS[kind][0]
+    if kind in VALIDATED_KINDS:
+        expected = "/".join(VALIDATED_KINDS[kind])
+        if api_version != expected and not (is_other_class(api_version, kind)):
+            is_old = group == VALIDATED_KINDS[kind][0]
             message = f"unsupported apiVersion {quoted(api_version)[1:-1]}"
-            hint = f"migrate to {wanted}" if is_old else f"{kind} is {wanted}"
+            hint = f"migrate to {expected}" if is_old else f"{kind} is {expected}"
             return Finding(
                 "old-version" if is_old else "wrong-version", ("apiVersion",), message, hint
             )
-    if kind in WORKLOADS and api_version != WORKLOADS[kind]:
-        wanted = WORKLOADS[kind]
+    if kind in KUBERNETES_KINDS and api_version != KUBERNETES_KINDS[kind]:
+        expected = KUBERNETES_KINDS[kind]
         message = f"unsupported apiVersion {quoted(api_version)[1:-1]}"
-        if group in ("", group_of(wanted), "extensions"):
-            return Finding("old-version", ("apiVersion",), message, f"migrate to {wanted}")
-        if nearest(group, [group_of(wanted)], _SLIP) is not None:
-            return Finding("wrong-version", ("apiVersion",), message, f"{kind} is {wanted}")
-    return _kind_fault(kind, api_version)
+        if group in ("", group_of(expected), "extensions"):
+            return Finding("old-version", ("apiVersion",), message, f"migrate to {expected}")
+        if nearest(group, [group_of(expected)], _SIMILARITY_MIN) is not None:
+            return Finding("wrong-version", ("apiVersion",), message, f"{kind} is {expected}")
+    return _kind_finding(kind, api_version)
 
 
-def _kind_fault(kind: str, api_version: str) -> Finding | None:
+def _kind_finding(kind: str, api_version: str) -> Finding | None:
     """Return the finding on an unknown kind, or on a known one that is misspelled.
 
     All kinds of Karpenter's groups are known. Kubernetes' own groups have many kinds that are not
     read here, so only a kind that is nearly equal to a known one counts as misspelled.
     """
     group = group_of(api_version)
-    ours = [name for name, (its_group, _) in OURS.items() if its_group == group]
-    if ours and kind not in OURS:
+    ours = [name for name, (its_group, _) in VALIDATED_KINDS.items() if its_group == group]
+    if ours and kind not in VALIDATED_KINDS:
         message = f"{group} has no kind {quoted(kind)}"
         return Finding("unknown-kind", ("kind",), message, did_you_mean(kind, ours))
-    theirs = [name for name, version in WORKLOADS.items() if version == api_version]
-    meant = nearest(kind, theirs, _SLIP) if kind not in WORKLOADS else None
+    theirs = [name for name, version in KUBERNETES_KINDS.items() if version == api_version]
+    meant = nearest(kind, theirs, _SIMILARITY_MIN) if kind not in KUBERNETES_KINDS else None
     if meant is not None:
         message = f"{api_version} has no kind {quoted(kind)}"
         return Finding("unknown-kind", ("kind",), message, f"did you mean {meant}?")

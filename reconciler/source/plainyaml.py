@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.model.json import JsonDict
-from reconciler.source.scalars import key_text, resolve
-from reconciler.source.yamlevents import YamlEvent, parser_of
+from reconciler.source.scalars import format_key, resolve
+from reconciler.source.yamlevents import YamlEvent, yaml_parser
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,7 +55,7 @@ def is_mapping(text: str) -> bool:
 
     documents, first = 0, None
     try:
-        parser = parser_of(text)
+        parser = yaml_parser(text)
         while not isinstance(event := parser.get_event(), StreamEndEvent):
             if isinstance(event, DocumentStartEvent):
                 documents += 1
@@ -74,7 +74,7 @@ class _Reader:
 
         self.events: Any = events
         self.error = MarkedYAMLError
-        self.next = parser_of(text).get_event
+        self.next = yaml_parser(text).get_event
 
     def documents(self) -> Iterable[object]:
         self.next()
@@ -82,19 +82,19 @@ class _Reader:
             yield self._value(self.next(), 1)
             self.next()
 
-    def _refused(self, problem: str, event: YamlEvent) -> Exception:
+    def _error(self, problem: str, event: YamlEvent) -> Exception:
         return self.error(None, None, problem, event.start_mark)
 
     def _value(self, event: YamlEvent, depth: int) -> object:
         events = self.events
         if isinstance(event, events.AliasEvent):
-            raise self._refused("an alias is not read here", event)
+            raise self._error("an alias is not read here", event)
         if isinstance(event, events.ScalarEvent):
             return self._scalar(event)
         if depth > DEPTH_MAX:
-            raise self._refused(f"nested more than {DEPTH_MAX} levels deep", event)
+            raise self._error(f"nested more than {DEPTH_MAX} levels deep", event)
         if event.tag not in _TAGS:
-            raise self._refused(f"the tag {event.tag[:60]} is not supported", event)
+            raise self._error(f"the tag {event.tag[:60]} is not supported", event)
         if isinstance(event, events.MappingStartEvent):
             return self._mapping(depth)
         items = []
@@ -114,18 +114,18 @@ class _Reader:
                 continue
             for source in reversed(value if isinstance(value, list) else [value]):
                 if not isinstance(source, dict):
-                    raise self._refused("<< takes a mapping or a list of mappings", at)
+                    raise self._error("<< takes a mapping or a list of mappings", at)
                 merged.update(source)
         return {**merged, **data} if merged else data
 
     def _key(self, event: YamlEvent) -> Any:
         if not isinstance(event, self.events.ScalarEvent):
-            raise self._refused("a key must be a string, not a list, mapping or alias", event)
+            raise self._error("a key must be a string, not a list, mapping or alias", event)
         if event.value == "<<" and event.implicit[0]:
             return _MERGE
-        key = key_text(self._scalar(event))
+        key = format_key(self._scalar(event))
         if key is None:
-            raise self._refused("a key must be a string, not null", event)
+            raise self._error("a key must be a string, not null", event)
         return key
 
     def _scalar(self, event: YamlEvent) -> Any:
@@ -133,7 +133,7 @@ class _Reader:
         if event.tag is None:
             return resolve(text) if event.implicit[0] and text not in _LETTERS else text
         if event.tag not in _TEXT_TAGS:
-            raise self._refused(f"the tag {event.tag[:60]} is not supported", event)
+            raise self._error(f"the tag {event.tag[:60]} is not supported", event)
         return text
 
 

@@ -30,7 +30,7 @@ class Resource(NamedTuple):
         return (self.kind, self.namespace, self.name)
 
 
-OURS: Final = {
+VALIDATED_KINDS: Final = {
     "NodePool": ("karpenter.sh", "v1"),
     "NodeClaim": ("karpenter.sh", "v1"),
     "NodeOverlay": ("karpenter.sh", "v1alpha1"),
@@ -39,7 +39,7 @@ OURS: Final = {
 }
 """Completely validated: kind → (group, version); the schema is ``schemas/KIND.VERSION.json``."""
 
-WORKLOADS: Final = {
+KUBERNETES_KINDS: Final = {
     "Deployment": "apps/v1",
     "StatefulSet": "apps/v1",
     "ReplicaSet": "apps/v1",
@@ -86,9 +86,9 @@ def group_of(api_version: str) -> str:
     return api_version.rpartition("/")[0]
 
 
-def schema_of(kind: str) -> str:
+def schema_name(kind: str) -> str:
     """Return the schema name of one of our kinds."""
-    return f"{kind.lower()}.{OURS[kind][1]}"
+    return f"{kind.lower()}.{VALIDATED_KINDS[kind][1]}"
 
 
 def is_other_class(api_version: str, kind: str) -> bool:

@@ -34,7 +34,7 @@ class Replacement(NamedTuple):
     key: str = ""
 
 
-def rewritten(content: bytes, replacements: Sequence[Replacement]) -> bytes:
+def apply_replacements(content: bytes, replacements: Sequence[Replacement]) -> bytes:
     """Return the content of a file with ``replacements``, which are of documents parsed from it.
 
     Raises:
@@ -43,53 +43,57 @@ def rewritten(content: bytes, replacements: Sequence[Replacement]) -> bytes:
     text = content.decode()
     bom = _BOM if text.startswith(_BOM) else ""
     body = text.removeprefix(_BOM)
-    if any(one.document.text != body for one in replacements):
+    if any(replacement.document.text != body for replacement in replacements):
         raise RewriteError("it has characters beyond 16 bits as JSON escapes")
-    for start, end, word in sorted({e for one in replacements for e in _edits(one)}, reverse=True):
+    for start, end, word in sorted(
+        {e for replacement in replacements for e in _token_edits(replacement)}, reverse=True
+    ):
         body = body[:start] + word + body[end:]
     result = (bom + body).encode()
-    _expect(content, result, replacements)
+    _check_result(content, result, replacements)
     return result
 
 
-def _edits(one: Replacement) -> Iterator[tuple[int, int, str]]:
+def _token_edits(replacement: Replacement) -> Iterator[tuple[int, int, str]]:
     """Yield the tokens to replace: their start and end in the text, and the new word."""
-    if one.key:
-        yield _edit(one, one.key, of_key=True)
-    yield _edit(one, one.value, of_key=False)
+    if replacement.key:
+        yield _token_edit(replacement, replacement.key, of_key=True)
+    yield _token_edit(replacement, replacement.value, of_key=False)
 
 
-def _edit(one: Replacement, word: str, *, of_key: bool) -> tuple[int, int, str]:
-    start, line_end = one.document.token(one.pointer, of_key=of_key)
-    match = _TOKEN.match(one.document.text, start, line_end)
+def _token_edit(replacement: Replacement, word: str, *, of_key: bool) -> tuple[int, int, str]:
+    start, line_end = replacement.document.token(replacement.pointer, of_key=of_key)
+    match = _TOKEN.match(replacement.document.text, start, line_end)
     if match is None:
-        raise RewriteError(f"{field_path(one.pointer)} is not written as one word")
+        raise RewriteError(f"{field_path(replacement.pointer)} is not written as one word")
     quote = match[0][0] if match[0][0] in "\"'" else ""
     return start, match.end(), f"{quote}{word}{quote}"
 
 
-def _expect(before: bytes, after: bytes, replacements: Sequence[Replacement]) -> None:
-    """Check that exactly the replacements separate the data of two contents."""
+def _check_result(before: bytes, after: bytes, replacements: Sequence[Replacement]) -> None:
+    """Check that the data of the two contents differs only by the replacements."""
     old, _ = parse_documents("", before)
     new, findings = parse_documents("", after)
-    wanted = [document.data for document in old]
+    expected = [document.data for document in old]
     places = {document.mark[:2]: n for n, document in enumerate(old)}
-    for one in replacements:
-        number = places[one.document.mark[:2]]
-        wanted[number] = _replaced(wanted[number], one.pointer, one)
-    if findings or [document.data for document in new] != wanted:
+    for replacement in replacements:
+        number = places[replacement.document.mark[:2]]
+        expected[number] = _replace_value(expected[number], replacement.pointer, replacement)
+    if findings or [document.data for document in new] != expected:
         raise RewriteError("a value is shared through an alias, or written in more than one word")
 
 
-def _replaced(data: object, pointer: Pointer, one: Replacement) -> object:
+def _replace_value(data: object, pointer: Pointer, replacement: Replacement) -> object:
     step, *below = pointer
     if isinstance(data, list):
-        return [_below(v, below, one) if i == step else v for i, v in enumerate(data)]
+        return [
+            _replace_below(v, below, replacement) if i == step else v for i, v in enumerate(data)
+        ]
     assert isinstance(data, dict), "a replacement is at a field of the document"
-    name = one.key if one.key and not below else step
-    return {(name if k == step else k): (_below(v, below, one) if k == step else v)
+    name = replacement.key if replacement.key and not below else step
+    return {(name if k == step else k): (_replace_below(v, below, replacement) if k == step else v)
             for k, v in data.items()}  # fmt: skip
 
 
-def _below(value: object, pointer: list[str | int], one: Replacement) -> object:
-    return _replaced(value, tuple(pointer), one) if pointer else one.value
+def _replace_below(value: object, pointer: list[str | int], replacement: Replacement) -> object:
+    return _replace_value(value, tuple(pointer), replacement) if pointer else replacement.value

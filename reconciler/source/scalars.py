@@ -41,12 +41,12 @@ def resolve(text: str) -> Scalar:
     if text[0] not in _NUMBER_START:
         return text
     plain = text.replace("_", "")
-    whole = integer(plain)
-    number = real(plain) if whole is None else whole
+    whole = parse_integer(plain)
+    number = parse_decimal(plain) if whole is None else whole
     return text if number is None else number
 
 
-def integer(text: str) -> int | None:
+def parse_integer(text: str) -> int | None:
     """Return a 64-bit integer in any of YAML's bases, or None."""
     match = _INTEGER.fullmatch(text)
     if match is None or len(text) > _DIGITS_MAX:
@@ -61,7 +61,7 @@ def integer(text: str) -> int | None:
     return None
 
 
-def real(text: str) -> float | int | None:
+def parse_decimal(text: str) -> float | int | None:
     """Return a decimal number, as an integer if it has no fraction, or None.
 
     JSON, to which Kubernetes converts every document, writes 8.0 as 8.
@@ -74,7 +74,7 @@ def real(text: str) -> float | int | None:
     return int(value) if value.is_integer() and abs(value) < _EXACT_MAX else value
 
 
-def key_text(value: Scalar) -> str | None:
+def format_key(value: Scalar) -> str | None:
     """Return the text of a scalar that is used as a mapping key; None for null."""
     if value is None:
         return None

@@ -43,12 +43,12 @@ _TYPE_WORDS: Final = {
 _BOOLEANS: Final = ("true", "false", "yes", "no", "on", "off")
 _FINDINGS_MAX: Final = 200
 _ERRORS_MAX: Final = 10_000
-_SLIP: Final = 0.8
+_SIMILARITY_MIN: Final = 0.8
 _MISTYPED: Final = "x-mistyped"
 
 
 @lru_cache(maxsize=16)
-def load(name: str) -> Schema:
+def load_schema(name: str) -> Schema:
     """Return a schema by name, such as ``nodepool.v1``."""
     import json
 
@@ -57,7 +57,7 @@ def load(name: str) -> Schema:
     return schema
 
 
-def check(name: str, data: Any, definition: str = "") -> list[Finding]:
+def check_schema(name: str, data: Any, definition: str = "") -> list[Finding]:
     """Return the findings on ``data`` by the schema ``name``, in order; at most 200.
 
     ``definition`` selects a part of the schema. A value without a finding is valid for every later
@@ -68,8 +68,8 @@ def check(name: str, data: Any, definition: str = "") -> list[Finding]:
         errors.setdefault(tuple(error.absolute_path), {}).setdefault(str(error.validator), error)
     if not errors:
         return []
-    ways = {pointer[:end] for pointer in errors for end in range(len(pointer) + 1)}
-    return list(islice(_faults(data, (), errors, ways), _FINDINGS_MAX))
+    error_paths = {pointer[:end] for pointer in errors for end in range(len(pointer) + 1)}
+    return list(islice(_findings(data, (), errors, error_paths), _FINDINGS_MAX))
 
 
 @lru_cache(maxsize=32)
@@ -83,53 +83,57 @@ def _validator(name: str, definition: str) -> Validator:
 
     kinds = Draft202012Validator.TYPE_CHECKER.redefine("integer", is_integer)
     keywords = {
-        "pattern": _go_pattern,
-        "x-format": _grammar,
-        "properties": _properties,
-        "items": _items,
+        "pattern": _check_pattern,
+        "x-format": _check_format,
+        "properties": _check_properties,
+        "items": _check_items,
     }
-    schema = load(name)
+    schema = load_schema(name)
     if definition:
         schema = {"$defs": schema["$defs"], "$ref": f"#/$defs/{definition}"}
-    made: Any = extend(Draft202012Validator, keywords, type_checker=kinds)  # type: ignore[no-untyped-call]
-    validator: Validator = made(schema)
+    validator_class: Any = extend(Draft202012Validator, keywords, type_checker=kinds)  # type: ignore[no-untyped-call]
+    validator: Validator = validator_class(schema)
     return validator
 
 
-def _go_pattern(_: Validator, pattern: str, value: object, __: Schema) -> Iterator[ValidationError]:
+def _check_pattern(
+    _: Validator, pattern: str, value: object, __: Schema
+) -> Iterator[ValidationError]:
     from jsonschema import ValidationError
 
-    if isinstance(value, str) and _pattern(pattern).search(value) is None:
+    if isinstance(value, str) and _compile_pattern(pattern).search(value) is None:
         yield ValidationError(f"does not match {pattern}")
 
 
 @lru_cache(maxsize=128)
-def _pattern(text: str) -> re.Pattern[str]:
+def _compile_pattern(text: str) -> re.Pattern[str]:
     """Compile a pattern as the API server does: ``$`` is the end, not before a last newline."""
     return re.compile(text.replace("$", r"\Z"), re.ASCII)
 
 
-def _grammar(_: Validator, named: str, value: object, __: Schema) -> Iterator[ValidationError]:
+def _check_format(
+    _: Validator, format_name: str, value: object, __: Schema
+) -> Iterator[ValidationError]:
     from jsonschema import ValidationError
 
     if isinstance(value, (str, int, float)) and not isinstance(value, bool):
         try:
-            _FORMATS[named][1](str(value))
+            _FORMATS[format_name][1](str(value))
         except ValueError as error:
             yield ValidationError(str(error))
 
 
-def _items(
+def _check_items(
     validator: Validator, items: Schema, value: object, node: Schema
 ) -> Iterator[ValidationError]:
     """Validate the entries of a list; only the allowed number of them if it is too long."""
     from jsonschema import Draft202012Validator
 
-    within = value[: node.get("maxItems")] if isinstance(value, list) else value
-    yield from Draft202012Validator.VALIDATORS["items"](validator, items, within, node)
+    checked = value[: node.get("maxItems")] if isinstance(value, list) else value
+    yield from Draft202012Validator.VALIDATORS["items"](validator, items, checked, node)
 
 
-def _properties(
+def _check_properties(
     validator: Validator, fields: Schema, value: object, node: Schema
 ) -> Iterator[ValidationError]:
     """Validate the fields, and report misspelled ones if the schema allows additional fields."""
@@ -139,7 +143,7 @@ def _properties(
     if (
         isinstance(value, dict)
         and node.get("additionalProperties", True) is True
-        and _meant(value, node)
+        and _misspelled_keys(value, node)
     ):
         yield ValidationError("mistyped fields", validator=_MISTYPED)
 
@@ -148,7 +152,7 @@ PRICE_MAX: Final = 1_000_000
 """The maximum of a NodeOverlay, in USD an hour or in percent."""
 
 
-def _price(text: str) -> None:
+def _check_price(text: str) -> None:
     if abs(float(text.removesuffix("%"))) > PRICE_MAX:
         raise ValueError(f"price {quoted(text)} is out of range: at most {PRICE_MAX:,}")
 
@@ -156,42 +160,42 @@ def _price(text: str) -> None:
 _FORMATS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "quantity": ("bad-quantity", parse_quantity),
     "duration": ("bad-duration", parse_nillable),
-    "price": ("bad-price", _price),
+    "price": ("bad-price", _check_price),
     "span": ("bad-duration", lambda text: text == NEVER or parse_span(text)),
 }
 
 
-def _faults(
-    value: object, pointer: Pointer, errors: dict[Pointer, Errors], ways: set[Pointer]
+def _findings(
+    value: object, pointer: Pointer, errors: dict[Pointer, Errors], error_paths: set[Pointer]
 ) -> Iterator[Finding]:
     """Yield the findings on a value and then, in its own order, on its content."""
-    of_value = errors.get(pointer, {})
-    if "type" in of_value:
-        yield _wrong_type(pointer, value, of_value["type"].validator_value)
+    value_errors = errors.get(pointer, {})
+    if "type" in value_errors:
+        yield _wrong_type_finding(pointer, value, value_errors["type"].validator_value)
         return
-    if "enum" in of_value or "const" in of_value:
-        yield _not_allowed(of_value, value, pointer)
+    if "enum" in value_errors or "const" in value_errors:
+        yield _not_allowed_finding(value_errors, value, pointer)
         return
     if isinstance(value, dict):
-        yield from _mapping(of_value, value, pointer)
+        yield from _mapping_findings(value_errors, value, pointer)
         items: Iterable[tuple[str | int, object]] = value.items()
     elif isinstance(value, list):
-        yield from _list(of_value, value, pointer)
+        yield from _list_findings(value_errors, value, pointer)
         items = enumerate(value)
     else:
-        yield from islice(_scalar(of_value, value, pointer), 1)
+        yield from islice(_scalar_findings(value_errors, value, pointer), 1)
         return
-    unknown = _unknown(of_value, value)
-    for key, below in items:
-        at = (*pointer, key)
+    unknown = _unknown_keys(value_errors, value)
+    for key, child in items:
+        child_pointer = (*pointer, key)
         if key in unknown:
-            yield _unknown_field(at, unknown[key])
-        elif at in ways:
-            yield from _faults(below, at, errors, ways)
+            yield _unknown_field_finding(child_pointer, unknown[key])
+        elif child_pointer in error_paths:
+            yield from _findings(child, child_pointer, errors, error_paths)
 
 
-def _wrong_type(pointer: Pointer, value: object, wanted: str | list[str]) -> Finding:
-    types = [wanted] if isinstance(wanted, str) else wanted
+def _wrong_type_finding(pointer: Pointer, value: object, expected: str | list[str]) -> Finding:
+    types = [expected] if isinstance(expected, str) else expected
     words = " or ".join(_TYPE_WORDS[t] for t in types)
     hint = ""
     is_scalar = not isinstance(value, (dict, list)) and value is not None
@@ -201,7 +205,7 @@ def _wrong_type(pointer: Pointer, value: object, wanted: str | list[str]) -> Fin
         hint = "write it without quotes"
     elif "array" in types and is_scalar:
         hint = f"write it as a list: [{quoted(value, 40)}]"
-    message = f"must be {words}, not {_kind(value)}"
+    message = f"must be {words}, not {_describe_value(value)}"
     if value is None:
         message = f"is empty; must be {words}"
     return Finding("wrong-type", pointer, message, hint)
@@ -218,7 +222,7 @@ def _reads_as(text: str, types: list[str]) -> bool:
     return "number" in types or ("integer" in types and number.is_integer())
 
 
-def _kind(value: object) -> str:
+def _describe_value(value: object) -> str:
     if isinstance(value, bool):
         return f"the boolean {quoted(value)}"
     if isinstance(value, str):
@@ -228,37 +232,43 @@ def _kind(value: object) -> str:
     return quoted(value)
 
 
-def _mapping(errors: Errors, value: dict[str, object], pointer: Pointer) -> Iterator[Finding]:
+def _mapping_findings(
+    errors: Errors, value: dict[str, object], pointer: Pointer
+) -> Iterator[Finding]:
     if "required" in errors:
         node = errors["required"].schema
-        meant = _meant(value, node).values()
+        meant = _misspelled_keys(value, node).values()
         for key in node["required"]:
             if key not in value and key not in meant:
                 message = f"required field `{key}` is missing"
-                hint = "" if key == "spec" else _what(node.get("properties", {}).get(key, {}))
+                hint = (
+                    ""
+                    if key == "spec"
+                    else _field_description(node.get("properties", {}).get(key, {}))
+                )
                 yield Finding("missing-field", (*pointer, key), message, hint)
     if "maxProperties" in errors:
-        yield _too_many(errors["maxProperties"], value, pointer)
+        yield _too_many_finding(errors["maxProperties"], value, pointer)
 
 
-def _too_many(error: Any, value: Any, pointer: Pointer) -> Finding:
+def _too_many_finding(error: Any, value: Any, pointer: Pointer) -> Finding:
     message = f"has {len(value)} entries; at most {error.validator_value} are allowed"
     return Finding("too-many", pointer, message)
 
 
-def _unknown(errors: Errors, value: Any) -> dict[object, str | None]:
+def _unknown_keys(errors: Errors, value: Any) -> dict[object, str | None]:
     """Return the unknown keys of a mapping, each with the probably intended field."""
     error = errors.get("additionalProperties", errors.get(_MISTYPED))
     if error is None:
         return {}
-    meant: dict[Any, str | None] = dict(_meant(value, error.schema))
+    meant: dict[Any, str | None] = dict(_misspelled_keys(value, error.schema))
     if error.validator == _MISTYPED:
         return meant
     fields = error.schema.get("properties", {})
     return {key: meant.get(key) for key in value if key not in fields}
 
 
-def _meant(value: dict[str, object], node: Schema) -> dict[str, str]:
+def _misspelled_keys(value: dict[str, object], node: Schema) -> dict[str, str]:
     """Return the misspelled keys, each with the probably intended field.
 
     An open mapping may have fields that were added later, so only a key that is nearly equal to a
@@ -269,32 +279,32 @@ def _meant(value: dict[str, object], node: Schema) -> dict[str, str]:
         return {}
     unknown = [key for key in value if key not in fields] if fields else []
     absent = [field for field in fields if field not in value] if unknown else []
-    cutoff = _SLIP if extra else LIKE
+    cutoff = _SIMILARITY_MIN if extra else LIKE
     near = {key: nearest(key, absent, cutoff) for key in unknown}
     return {key: field for key, field in near.items() if field is not None}
 
 
-def _what(node: Schema) -> str:
+def _field_description(node: Schema) -> str:
     """Return a description of a missing field: the first sentence of its own, in lower case."""
     text: str = node.get("description", "").split(". ", maxsplit=1)[0].rstrip(".")
     return text[:1].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
 
 
-def _unknown_field(pointer: Pointer, meant: str | None) -> Finding:
+def _unknown_field_finding(pointer: Pointer, suggestion: str | None) -> Finding:
     parent = field_path(pointer[:-1])
     message = f"unknown field in {parent}" if parent else "unknown field"
-    hint = f"did you mean {meant}?" if meant else ""
-    replaces = ((*pointer[:-1], meant),) if meant else ()
+    hint = f"did you mean {suggestion}?" if suggestion else ""
+    replaces = ((*pointer[:-1], suggestion),) if suggestion else ()
     return Finding("unknown-field", pointer, message, hint, of_key=True, replaces=replaces)
 
 
-def _list(errors: Errors, value: list[object], pointer: Pointer) -> Iterator[Finding]:
+def _list_findings(errors: Errors, value: list[object], pointer: Pointer) -> Iterator[Finding]:
     if "minItems" in errors:
         least = errors["minItems"].validator_value
         message = f"has {len(value)} entries; needs at least {least}"
         yield Finding("too-few", pointer, message)
     if "maxItems" in errors:
-        yield _too_many(errors["maxItems"], value, pointer)
+        yield _too_many_finding(errors["maxItems"], value, pointer)
     if "uniqueItems" in errors:
         for index, item in enumerate(value):
             if item in value[:index]:
@@ -302,15 +312,15 @@ def _list(errors: Errors, value: list[object], pointer: Pointer) -> Iterator[Fin
                 yield Finding("duplicate-entry", (*pointer, index), message, "remove one")
 
 
-def _not_allowed(errors: Errors, value: object, pointer: Pointer) -> Finding:
+def _not_allowed_finding(errors: Errors, value: object, pointer: Pointer) -> Finding:
     allowed = (
         errors["enum"].validator_value if "enum" in errors else [errors["const"].validator_value]
     )
-    message = f"{quoted(value)} is not allowed; must be {_choice(allowed)}"
+    message = f"{quoted(value)} is not allowed; must be {_format_choices(allowed)}"
     return Finding("not-allowed", pointer, message, did_you_mean(value, allowed))
 
 
-def _scalar(errors: Errors, value: Any, pointer: Pointer) -> Iterator[Finding]:
+def _scalar_findings(errors: Errors, value: Any, pointer: Pointer) -> Iterator[Finding]:
     """Yield the findings on a scalar value, the most specific first."""
     if "minLength" in errors:
         yield Finding("empty", pointer, "is empty")
@@ -319,7 +329,7 @@ def _scalar(errors: Errors, value: Any, pointer: Pointer) -> Iterator[Finding]:
         message = f"has {len(value)} characters; at most {most} are allowed"
         yield Finding("too-long", pointer, message)
     if "pattern" in errors:
-        yield _bad_format(errors["pattern"].schema, value, pointer)
+        yield _bad_format_finding(errors["pattern"].schema, value, pointer)
     for keyword, bound in (("minimum", "least"), ("maximum", "most")):
         if keyword in errors:
             limit = errors[keyword].validator_value
@@ -329,20 +339,20 @@ def _scalar(errors: Errors, value: Any, pointer: Pointer) -> Iterator[Finding]:
         yield Finding(_FORMATS[error.validator_value][0], pointer, error.message)
 
 
-def _bad_format(node: Schema, value: str, pointer: Pointer) -> Finding:
+def _bad_format_finding(node: Schema, value: str, pointer: Pointer) -> Finding:
     examples = ", ".join(str(e) for e in node.get("examples", ()))
     hint = f"examples: {examples}" if examples else ""
     is_schedule = pointer[-1:] == ("schedule",)
     noun = "schedule" if is_schedule else _NOUNS.get(node.get("x-format", ""), "value")
     message = f"invalid {noun} {quoted(value)}"
     if is_schedule:
-        message += _fault_of_schedule(value)
+        message += _schedule_problem(value)
     if noun == "duration":
-        hint = _durations(value, node["pattern"]) or hint
+        hint = _duration_hint(value, node["pattern"]) or hint
     suffix = _SUFFIX.fullmatch(value) if noun == "quantity" else None
     if suffix is not None:
         message += f": unknown suffix {quoted(suffix[2])}"
-        hint = _quantities(*suffix.groups()) or hint
+        hint = _quantity_hint(*suffix.groups()) or hint
     return Finding("bad-format", pointer, message, hint)
 
 
@@ -355,18 +365,18 @@ _HOURS: Final = {"d": 24, "w": 7 * 24}
 """Units that Karpenter does not read, in hours."""
 
 
-def _durations(text: str, pattern: str) -> str:
-    """Return a hint with the duration that ``14d``, ``5 min`` or ``never`` stands for."""
+def _duration_hint(text: str, pattern: str) -> str:
+    """Return a hint with the duration that is meant by ``14d``, ``5 min`` or ``never``."""
     match = _DURATION.fullmatch(text)
     meant = text.capitalize()
     if match is not None:
         number, unit = int(match[1]), match[2].lower()
         meant = f"{number * _HOURS[unit]}h" if unit in _HOURS else f"{number}{unit}"
-    return f"did you mean {meant}?" if _pattern(pattern).search(meant) else ""
+    return f"did you mean {meant}?" if _compile_pattern(pattern).search(meant) else ""
 
 
-def _fault_of_schedule(text: str) -> str:
-    """Return what is wrong with a schedule, for the end of a message."""
+def _schedule_problem(text: str) -> str:
+    """Return the error in a schedule, for the end of a message."""
     from reconciler.model.schedule import parse_schedule
 
     try:
@@ -376,8 +386,8 @@ def _fault_of_schedule(text: str) -> str:
     return ""
 
 
-def _quantities(number: str, suffix: str) -> str:
-    """Return a hint with the quantities that ``4Gb`` or ``4gib`` may stand for."""
+def _quantity_hint(number: str, suffix: str) -> str:
+    """Return a hint with the quantities that may be meant by ``4Gb`` or ``4gib``."""
     letter = "k" if suffix[0] in "kK" else suffix[0].upper()
     if (
         suffix.lower().removesuffix("b").removesuffix("i") != letter.lower()
@@ -388,12 +398,12 @@ def _quantities(number: str, suffix: str) -> str:
     return f"did you mean {binary}?" if "i" in suffix else f"did you mean {binary} or {decimal}?"
 
 
-def _choice(allowed: Iterable[object]) -> str:
+def _format_choices(allowed: Iterable[object]) -> str:
     words = [str(a) for a in allowed]
     return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
 
 
-def resolved(root: Schema, node: Schema) -> Schema:
+def resolve_reference(root: Schema, node: Schema) -> Schema:
     """Return ``node``, or the definition in ``root`` that its ``$ref`` names."""
     ref = node.get("$ref")
     if ref is None:

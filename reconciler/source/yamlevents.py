@@ -14,11 +14,11 @@ import re
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-_APART: Final = r"\s,\[\]{}"
+_SEPARATORS: Final = r"\s,\[\]{}"
 _MISREAD: Final = re.compile(
-    rf"(?<=[^{_APART}\"'])(?:(?P<colon>:)(?=[^{_APART}])|(?P<mark>\?))"
-    rf"|(?<![^{_APART}])!(?:<[^>\s]*>|[^{_APART}]*)"  # a tag may contain a colon
-    rf"|(?<![^{_APART}])[&*][0-9A-Za-z_-]*[:?]?"  # an anchor ends where a colon begins
+    rf"(?<=[^{_SEPARATORS}\"'])(?:(?P<colon>:)(?=[^{_SEPARATORS}])|(?P<mark>\?))"
+    rf"|(?<![^{_SEPARATORS}])!(?:<[^>\s]*>|[^{_SEPARATORS}]*)"  # a tag may contain a colon
+    rf"|(?<![^{_SEPARATORS}])[&*][0-9A-Za-z_-]*[:?]?"  # an anchor ends where a colon begins
     rf"|^%(?:(?P<version>YAML[ ]1\.[2-9])\b|.*$)",
     re.MULTILINE,
 )
@@ -33,7 +33,7 @@ class YamlMark(Protocol):
 
 
 class YamlEvent(Protocol):
-    """What all readers of YAML need of an event; which kind it is, ``isinstance`` tells."""
+    """The attributes of an event that callers read; its kind is its class."""
 
     anchor: str | None
     tag: str
@@ -43,12 +43,12 @@ class YamlEvent(Protocol):
 
 
 class YamlParser(Protocol):
-    """Gives the events of a text one after another."""
+    """A parser that returns the events of a text one after another."""
 
     def get_event(self) -> YamlEvent: ...
 
 
-def parser_of(text: str) -> YamlParser:
+def yaml_parser(text: str) -> YamlParser:
     """Return a parser of ``text``; its ``get_event`` returns one event after the other.
 
     Without ``ruamel.yaml.clib``, ruamel.yaml's own parser reads the same documents, more slowly and
@@ -70,18 +70,18 @@ def parser_of(text: str) -> YamlParser:
         return plain
     colon, mark = letters
 
-    def replaced(match: re.Match[str]) -> str:
+    def replace_character(match: re.Match[str]) -> str:
         if match["version"]:
             return "%YAML 1.1"
         return colon if match["colon"] else mark if match["mark"] else match[0]
 
-    prepared = _MISREAD.sub(replaced, text)
+    prepared = _MISREAD.sub(replace_character, text)
     parser: YamlParser = CParser(prepared)
-    return parser if prepared == text else _Restoring(parser, colon, mark)
+    return parser if prepared == text else _RestoringParser(parser, colon, mark)
 
 
-class _Restoring:
-    """A parser that restores characters which were replaced in its text."""
+class _RestoringParser:
+    """A parser that restores the characters that were replaced in its input."""
 
     def __init__(self, parser: YamlParser, colon: str, mark: str) -> None:
         self._next = parser.get_event

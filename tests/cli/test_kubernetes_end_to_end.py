@@ -193,7 +193,7 @@ class Passes:
 
     versions: list[dict[str, int]] = field(default_factory=list)
 
-    def watching(self, assembly: Any) -> Any:
+    def attach(self, assembly: Any) -> Any:
         return assembly.world
 
     def pass_started(self) -> None:

@@ -129,7 +129,7 @@ def test_a_daemon_that_lost_its_lease_restarts(
     from reconciler.cli.wiring import standby
     from reconciler.engine import loop
 
-    monkeypatch.setattr(daemon, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(daemon, "_RETRY_S", 0.0)
     monkeypatch.setattr(standby, "POLL_S", 0.0)
     recorder = EventRecorder()
     folder, _ = checkouts

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reconciler.desired.rules import nodeclass, nodepool
-from reconciler.source.schema import load
+from reconciler.source.schema import load_schema
 from tests.examples import examples
 
 celpy = pytest.importorskip("celpy", reason="cel-python has no wheel for this Python")
@@ -39,7 +39,7 @@ def rules() -> dict[str, list[str]]:
                 walk(schema, value)
 
     for name in SCHEMAS:
-        walk(load(name), load(name))
+        walk(load_schema(name), load_schema(name))
     return {
         name: sorted(t for t in texts if "oldSelf" not in t)
         for name, texts in found.items()

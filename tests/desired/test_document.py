@@ -16,7 +16,7 @@ from ruamel.yaml.error import YAMLError
 
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.source.document import Document, FileLimits, parse_documents
-from reconciler.source.yamlevents import parser_of
+from reconciler.source.yamlevents import yaml_parser
 from tests.examples import examples
 
 FEW = FileLimits(nodes_max=500, expanded_max=500, aliases_max=50, depth_max=20, documents_max=20)
@@ -248,7 +248,7 @@ NEEDS_LIBYAML = pytest.mark.skipif(
 @pytest.mark.parametrize("text", FLOW)
 def test_colons_and_question_marks_within_words_are_read_as_kubernetes_does(text: str) -> None:
     """The C parser by itself refuses or misreads them; PyYAML has the libyaml that does not."""
-    assert events_of(parser_of(text)) == events_of(yaml.cyaml.CParser(text))
+    assert events_of(yaml_parser(text)) == events_of(yaml.cyaml.CParser(text))
 
 
 @NEEDS_LIBYAML
@@ -258,7 +258,7 @@ def test_any_text_is_read_as_the_newer_libyaml_reads_it(marks: list[str]) -> Non
     text = "".join(marks)
     wanted = events_of(yaml.cyaml.CParser(text))
 
-    assert events_of(parser_of(text)) == wanted or wanted is None
+    assert events_of(yaml_parser(text)) == wanted or wanted is None
 
 
 def events_of(parser: Any) -> list[Any] | None:
@@ -285,7 +285,7 @@ def test_without_the_c_parser_the_same_is_read_within_the_same_limits(
     monkeypatch.setitem(sys.modules, "ruamel.yaml.cyaml", None)
 
     assert [parse_documents("f.yaml", text) for text in texts] == before
-    assert type(parser_of("a: 1")).__module__ == "ruamel.yaml.parser"
+    assert type(yaml_parser("a: 1")).__module__ == "ruamel.yaml.parser"
     assert codes(b"[" * 10_000) == codes(b"- " * 10_000) == ["too-deep"]
     assert codes(b"- a\n" * 1000) == ["too-large"]
     assert codes(b"a: &a [1]\nb: [" + b"*a, " * 60 + b"]") == ["alias-bomb"]

@@ -7,7 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.source.document import parse_documents
-from reconciler.source.edit import AddItem, FieldEdit, RemoveItem, SetField, edited, written
+from reconciler.source.edit import (
+    AddItem,
+    FieldEdit,
+    RemoveItem,
+    SetField,
+    apply_edits,
+    format_value,
+)
 from reconciler.source.rewrite import RewriteError
 
 POOL = """\
@@ -40,7 +47,7 @@ ROWS = ("spec", "template", "spec", "requirements")
 
 def apply(text: str, *edits: FieldEdit) -> str:
     documents, _ = parse_documents("pool.yaml", text.encode())
-    return edited(text.encode(), documents[0], edits).decode()
+    return apply_edits(text.encode(), documents[0], edits).decode()
 
 
 @pytest.mark.parametrize(
@@ -126,7 +133,7 @@ words = st.text(st.characters(codec="utf-8", exclude_categories=("C",)), max_siz
 @given(words)
 @settings(max_examples=150, deadline=None)
 def test_any_text_is_written_so_that_it_can_be_read_back(word: str) -> None:
-    for text in (f"a: {written(word)}\n", f"a: [{written([word])}, 1]\n"):
+    for text in (f"a: {format_value(word)}\n", f"a: [{format_value([word])}, 1]\n"):
         (document,), findings = parse_documents("x.yaml", text.encode())
         assert not findings
         assert document.data["a"] in (word, [[word], 1])

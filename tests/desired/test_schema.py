@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from reconciler.source.finding import field_path
-from reconciler.source.schema import check, load
+from reconciler.source.schema import check_schema, load_schema
 from tests.desired.examples import (
     a_buffer,
     a_claim,
@@ -140,18 +140,18 @@ def is_container(value: Any) -> bool:
 
 @pytest.mark.parametrize("name", OURS)
 def test_the_examples_are_valid(name: str) -> None:
-    assert check(name, RICH[name]) == []
+    assert check_schema(name, RICH[name]) == []
 
 
 @pytest.mark.property
 @pytest.mark.parametrize("name", OURS)
 def test_exactly_the_violations_are_findings(name: str) -> None:
-    validator = Draft202012Validator(load(name))
+    validator = Draft202012Validator(load_schema(name))
 
     @settings(max_examples=examples(300), deadline=None, derandomize=True, database=None)
     @given(spoiled(name))
     def agree(data: Any) -> None:
-        ours = check(name, data)
+        ours = check_schema(name, data)
         theirs = list(validator.iter_errors(data))
         if theirs:
             assert ours, theirs
@@ -191,7 +191,7 @@ def test_a_schema_uses_only_keywords_that_become_findings_and_describes_every_fi
         if "items" in node:
             walk(node["items"], f"{where}[]")
 
-    walk(load(name), name)
+    walk(load_schema(name), name)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_schema_uses_only_keywords_that_become_findings_and_describes_every_fi
 def test_a_finding_names_the_value_and_what_is_allowed(
     field: str, value: Any, code: str, message: str, hint: str
 ) -> None:
-    (finding,) = check("nodepool.v1", a_pool(**{field: value}))
+    (finding,) = check_schema("nodepool.v1", a_pool(**{field: value}))
 
     assert field_path(finding.pointer) == f"spec.{field}"
     assert (finding.code, finding.message, finding.hint) == (code, message, hint)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from reconciler.desired.workloads.shape import SCHEMA, check_workload
 from reconciler.model.kubernetes.pod import Container, PodSpec, TopologySpreadConstraint
-from reconciler.source.resource import WORKLOADS
-from reconciler.source.schema import load
+from reconciler.source.resource import KUBERNETES_KINDS
+from reconciler.source.schema import load_schema
 from tests.examples import examples
 
 
@@ -19,9 +19,9 @@ def a_pod(**spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "a"}, "spec": {"containers": containers, **spec}}
 
 
-@pytest.mark.parametrize("kind", WORKLOADS)
+@pytest.mark.parametrize("kind", KUBERNETES_KINDS)
 def test_every_kind_has_a_definition(kind: str) -> None:
-    assert kind in load(SCHEMA)["$defs"]
+    assert kind in load_schema(SCHEMA)["$defs"]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_every_field_that_is_read_is_validated(
     definition: str, struct: type[msgspec.Struct]
 ) -> None:
     fields = {f.encode_name for f in msgspec.structs.fields(struct)}
-    assert fields <= load(SCHEMA)["$defs"][definition]["properties"].keys()
+    assert fields <= load_schema(SCHEMA)["$defs"][definition]["properties"].keys()
 
 
 def test_a_field_of_a_later_kubernetes_is_accepted() -> None:
@@ -70,7 +70,7 @@ JSON = st.recursive(
 
 @settings(max_examples=examples(400), deadline=None, derandomize=True, database=None)
 @given(
-    kind=st.sampled_from(sorted(WORKLOADS)),
+    kind=st.sampled_from(sorted(KUBERNETES_KINDS)),
     field=st.sampled_from(["affinity", "containers", "tolerations", "template", "x", "selector"]),
     value=JSON,
 )

@@ -65,7 +65,11 @@ def test_only_the_pods_that_need_an_on_demand_node_stay_on_one() -> None:
     )
     others = [a_pod(f"web-{i}", "n1", cpu="900m") for i in range(6)]
 
-    either = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand", "spot"]}
+    either = {
+        "key": "karpenter.sh/capacity-type",
+        "operator": "In",
+        "values": ["on-demand", "spot"],
+    }
     pool = a_pool(spec={"template": {"spec": {"requirements": [either], "expireAfter": "Never"}}})
 
     (command,) = decided(a_node("n1", "large"), pinned, *others, pools=[pool]).commands

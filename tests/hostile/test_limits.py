@@ -33,7 +33,7 @@ from reconciler.model.schedule import is_open, next_change, parse_schedule, stea
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.source.document import parse_documents
 from reconciler.source.plainyaml import dump
-from reconciler.source.schema import load
+from reconciler.source.schema import load_schema
 from tests.cli.test_plan import CATALOG, CLASS, DEPLOYMENT, NOW, POOL
 from tests.hostile.threats import Threat, attack
 from tests.yamltext import load as read_yaml
@@ -451,7 +451,7 @@ quantities = st.one_of(
     st.from_regex(r"[+-]?([0-9]{1,25}(\.[0-9]{0,9})?|\.[0-9]{1,9})", fullmatch=True).flatmap(
         lambda number: st.sampled_from(SUFFIXES).map(lambda suffix: number + suffix)
     ),
-    st.from_regex(load("nodepool.v1")["$defs"]["quantity"]["pattern"]),
+    st.from_regex(load_schema("nodepool.v1")["$defs"]["quantity"]["pattern"]),
     st.text(max_size=10),
 )
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from reconciler.model.json import JsonDict
 from reconciler.model.text.nearest import nearest
-from reconciler.source.schema import load
+from reconciler.source.schema import load_schema
 
 _TOKEN: Final = re.compile(
     r"""
@@ -129,7 +129,7 @@ class PathReader:
 
     def read(self, begin: int, end: int, scope: Scope | None = None) -> None:
         """Read the tokens from ``begin`` up to ``end``."""
-        index, scope = begin, {"plan": load("plan.v1")} if scope is None else scope
+        index, scope = begin, {"plan": load_schema("plan.v1")} if scope is None else scope
         while index < end:
             is_start = self.tokens[index].kind == "name" and self.text(index - 1) != "."
             index = self.read_path(index, scope) if is_start else index + 1
@@ -247,7 +247,7 @@ class PathReader:
 
 def _resolve_reference(schema: JsonDict) -> JsonDict:
     while "$ref" in schema:
-        schema = load("plan.v1")["$defs"][schema["$ref"].rpartition("/")[2]]
+        schema = load_schema("plan.v1")["$defs"][schema["$ref"].rpartition("/")[2]]
     return schema
 
 

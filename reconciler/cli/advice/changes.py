@@ -17,7 +17,7 @@ from reconciler.desired.fleet import SourceFile
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import CAPACITY_TYPE
 from reconciler.source.document import Document, Pointer, parse_documents
-from reconciler.source.edit import AddItem, FieldEdit, RemoveItem, SetField, Value, edited
+from reconciler.source.edit import AddItem, FieldEdit, RemoveItem, SetField, Value, apply_edits
 from reconciler.source.objects import Entry, entries
 from reconciler.source.plainyaml import dump
 from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
@@ -258,7 +258,7 @@ class _Edits(Protocol):
 def _edit_text(file: SourceFile, document: Document, edits: Sequence[FieldEdit]) -> bytes:
     if file.path.endswith(".json"):
         raise RewriteError(f"{file.path} is JSON; only YAML is edited")
-    return edited(file.content, document, edits)
+    return apply_edits(file.content, document, edits)
 
 
 def _rebase_edit(base: Pointer, edit: FieldEdit) -> FieldEdit:

@@ -21,13 +21,18 @@ from reconciler.desired.migration.nodepool import (
     migrate_node_pool,
     migrate_provisioner,
 )
-from reconciler.desired.migration.objects import Note, substitute_placeholders, placeholders, remove_live_fields
+from reconciler.desired.migration.objects import (
+    Note,
+    placeholders,
+    remove_live_fields,
+    substitute_placeholders,
+)
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.source.document import Document, Pointer, parse_documents
 from reconciler.source.finding import Finding, field_path
 from reconciler.source.objects import Entry, entries, without_nulls
-from reconciler.source.resource import NAMESPACED, WORKLOADS
+from reconciler.source.resource import KUBERNETES_KINDS, NAMESPACED
 
 if TYPE_CHECKING:
     from ruamel.yaml import YAML
@@ -121,7 +126,7 @@ def _belongs_to_fleet(item: SourceObject, found: Collection) -> bool:
         what = f"{item.kind}: " if item.kind else ""
         found.leave_out(item.place, f"{what}{finding.message}", finding.hint)
         return False
-    if kind in _OTHERS or WORKLOADS.get(kind) == item.entry.api_version:
+    if kind in _OTHERS or KUBERNETES_KINDS.get(kind) == item.entry.api_version:
         return True
     found.leave_out(item.place, f"{_describe_object(item)}: the planner does not read this kind")
     return False

@@ -10,7 +10,7 @@ from reconciler.cli.initialization.collection import Collection, SourceObject, s
 from reconciler.desired.migration.controller import nest_settings
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.text.visible import one_line
-from reconciler.source.resource import OURS, schema_of
+from reconciler.source.resource import VALIDATED_KINDS, schema_name
 
 SCHEMAS: Final = ".schemas"
 """The folder with the schemas for editors; it is hidden, so no object is read there."""
@@ -140,9 +140,9 @@ def fleet_files(found: Collection, settings: Mapping[str, object]) -> list[Fleet
         path = _unique_path(_path_of(item), used)
         used.add(path)
         text = _without_modeline(item.to_yaml())
-        if item.kind in OURS:
-            schemas.add(schema_of(item.kind))
-            text = f"{_MODELINE}../{SCHEMAS}/{schema_of(item.kind)}.json\n{text}"
+        if item.kind in VALIDATED_KINDS:
+            schemas.add(schema_name(item.kind))
+            text = f"{_MODELINE}../{SCHEMAS}/{schema_name(item.kind)}.json\n{text}"
         files.append(FleetFile(path, text.encode(), item))
     return [*files, *_schema_files(sorted(schemas))]
 
@@ -194,7 +194,7 @@ def _schema_files(schemas: Sequence[str]) -> list[FleetFile]:
 def _path_of(item: SourceObject) -> str:
     kind = item.kind.lower()
     name = _slug(item.name)
-    if item.kind in OURS and item.kind != "CapacityBuffer":
+    if item.kind in VALIDATED_KINDS and item.kind != "CapacityBuffer":
         return f"nodes/{kind}-{name}.yaml"
     space = item.entry.namespace
     return f"workloads/{'' if space == 'default' else f'{_slug(space)}-'}{kind}-{name}.yaml"

@@ -463,7 +463,7 @@ CODES: Final[Mapping[str, FindingCode]] = {
 
 def known_codes() -> dict[str, FindingCode]:
     """Return all codes, with those of the rules that the schemas state."""
-    from reconciler.source.schema import load
+    from reconciler.source.schema import load_schema
 
     found = dict(CODES)
     for name in (
@@ -473,7 +473,7 @@ def known_codes() -> dict[str, FindingCode]:
         "ec2nodeclass.v1",
         "capacitybuffer.v1beta1",
     ):
-        for rule, message in _rules(load(name)):
+        for rule, message in _rules(load_schema(name)):
             meaning = f"The API server rejects the object: {message.rstrip('.')}."
             found.setdefault(rule, FindingCode(meaning, "Correct the field that is shown."))
     return dict(sorted(found.items()))

@@ -17,7 +17,7 @@ from reconciler.model.text.visible import (
     one_line,
     visible,
 )
-from reconciler.source.document import lines_of
+from reconciler.source.document import split_lines
 
 if TYPE_CHECKING:
     from reconciler.cli.shared.fixing import Fix, FixResult
@@ -49,7 +49,7 @@ def render_text(
         if place is not None and sources is not None and place.file in sources:
             if place.file not in texts:
                 text = sources[place.file].decode(errors="replace").removeprefix("\ufeff")
-                texts[place.file] = lines_of(text)
+                texts[place.file] = split_lines(text)
             lines += _excerpt(texts[place.file], place.line, place.column, colour=colour)
     lines.append(_summary_line(diagnostics, colour=colour))
     return Painted("\n".join(lines) + "\n")

@@ -21,7 +21,7 @@ from reconciler.source.document import Document, parse_documents
 from reconciler.source.finding import field_path
 from reconciler.source.objects import Entry, entries
 from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
-from reconciler.source.rewrite import Replacement, RewriteError, rewritten
+from reconciler.source.rewrite import Replacement, RewriteError, apply_replacements
 from reconciler.source.schema import value_at
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -63,7 +63,7 @@ def fix_folder(path: str, files: Sequence[SourceFile]) -> FixResult:
         if not found:
             continue
         try:
-            content = rewritten(file.content, [replacement for replacement, _ in found])
+            content = apply_replacements(file.content, [replacement for replacement, _ in found])
         except RewriteError as error:
             failures.append(f"{file.path}: {error}; {_BY_HAND}")
             continue

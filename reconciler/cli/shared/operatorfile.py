@@ -116,7 +116,9 @@ def read_document(path: str, flag: str, schema_name: str) -> Entry | None:
     if len(documents) > 1:
         raise UsageError("must contain exactly one document", where=str(documents[1].place()))
     entry = Entry(documents[0], (), documents[0].data)
-    for fault in schema.check(schema_name, entry.plain) or policies.check_policies(entry.plain):
+    for fault in schema.check_schema(schema_name, entry.plain) or policies.check_policies(
+        entry.plain
+    ):
         place = entry.place(fault.pointer, of_key=fault.of_key)
         name = field_path(fault.pointer)
         what = f"{name}: {fault.message}" if name else fault.message

@@ -17,7 +17,7 @@ from reconciler.model.settings import FeatureGate, Settings
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
 from reconciler.source.objects import Entry
-from reconciler.source.schema import load, resolved, value_at
+from reconciler.source.schema import load_schema, resolve_reference, value_at
 
 _VALUE_RULES = frozenset(
     {"requirement-in-values", "requirement-not-in-values", "requirement-min-values"}
@@ -59,7 +59,7 @@ def _rename_key(data: Any, pointer: Pointer, name: str | int) -> Any:
 
 
 def _all_checks(name: str, data: Any) -> Iterator[Iterator[Finding]]:
-    schema = load(name)
+    schema = load_schema(name)
     yield from _schema_checks(schema, schema, data, (), _predicates(name))
     for rule in RUNTIME.get(name, ()):
         yield rule(data)
@@ -91,7 +91,7 @@ def _schema_checks(
     predicates: dict[str, Predicate],
 ) -> Iterator[Iterator[Finding]]:
     """Yield the checks of every rule at ``node`` and below, for the existing data."""
-    node = resolved(schema, node)
+    node = resolve_reference(schema, node)
     for rule in node.get("x-kubernetes-validations", ()):
         if "oldSelf" not in rule["rule"]:
             yield _violations(rule["name"], predicates[rule["name"]], data, pointer)

@@ -29,7 +29,7 @@ _BOUNDS: Final = ("Gt", "Lt")
 
 def check_workload(kind: str, data: JsonDict) -> list[Finding]:
     """Return the errors in a workload."""
-    shape = schema.check(SCHEMA, data, kind)
+    shape = schema.check_schema(SCHEMA, data, kind)
     return shape or list(_workload_findings(kind, data))
 
 

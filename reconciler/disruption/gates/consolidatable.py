@@ -12,7 +12,7 @@ from typing import Final
 
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
-from reconciler.observed.state import quiet_since
+from reconciler.observed.state import last_pod_change
 
 LEFT_OVER: Final = "LeftOver"
 """Condition of a claim in our records: its command was rolled back, and it never had pods."""
@@ -30,7 +30,7 @@ def consolidatable_at(claim: NodeClaim, pool: NodePool) -> datetime | None:
     wait = pool.spec.disruption.consolidates_after
     if pool.is_static or wait is None or not claim.is_true("Initialized"):
         return None
-    since = quiet_since(claim)
+    since = last_pod_change(claim)
     return None if since is None else since + wait
 
 

@@ -128,10 +128,12 @@ def _hash_entry(entry: Entry, bundle: str) -> tuple[str, str]:
     """
     from reconciler.desired.hash import object_hash
     from reconciler.source.finding import Finding
-    from reconciler.source.resource import schema_of
-    from reconciler.source.schema import check
+    from reconciler.source.resource import schema_name
+    from reconciler.source.schema import check_schema
 
-    faults = [f for f in check(schema_of(entry.kind), entry.plain) if f.code != "missing-field"]
+    faults = [
+        f for f in check_schema(schema_name(entry.kind), entry.plain) if f.code != "missing-field"
+    ]
     for finding in faults:
         if finding.code == "wrong-type":
             raise _invalid_entry_error(entry, finding)
