@@ -41,6 +41,7 @@ REWRITTEN = (
 """Folders that avoid the forms in ``FORBIDDEN`` and ``DIALECT``; add each that was rewritten."""
 
 NAMED = (
+    "reconciler/adapters",
     "reconciler/catalog",
     "reconciler/diff",
     "reconciler/engine",

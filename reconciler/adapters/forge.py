@@ -380,7 +380,7 @@ class GitLab:
 def find_pull_request(api: ForgeApi, repository: str, head: JsonDict) -> int | None:
     """Return the open pull request whose head is the commit that a workflow ran for.
 
-    ``head`` is the ``workflow_run`` of GitHub's event, which the runner wrote. None where no open
+    ``head`` is the ``workflow_run`` of GitHub's event, which the runner wrote. None if no open
     pull request has that head any more: a newer commit was pushed, or it was closed.
     """
     owner = (head.get("head_repository") or {}).get("owner") or {}

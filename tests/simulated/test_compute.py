@@ -127,7 +127,7 @@ def test_a_spot_instance_is_reclaimed_two_minutes_after_its_notice() -> None:
     assert machine.notice_at is not None
     site.clock.advance((machine.notice_at - site.clock.now()).total_seconds())
     assert [n.instance.id for n in site.ec2.advance()] == [instance.id]
-    assert list(site.ec2.interrupted()) == [instance.tags["karpenter.sh/nodeclaim"]]
+    assert list(site.ec2.interrupted_claims()) == [instance.tags["karpenter.sh/nodeclaim"]]
     site.clock.advance(120)
     assert site.ec2.advance() == []
     assert site.states() == ["shutting-down"]

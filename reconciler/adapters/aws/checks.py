@@ -18,7 +18,7 @@ from reconciler.adapters.aws.errors import boto_errors, our_error
 from reconciler.adapters.aws.launch.profiles import is_imitated
 from reconciler.adapters.aws.nodeclass.validation import TrialVerdict, Validation, run_trial
 from reconciler.adapters.aws.permissions import CALLS, Need, Operation
-from reconciler.model.diagnostics import Check, failed, passed, unknown
+from reconciler.model.diagnostics import Check, failed_check, passed_check, unknown_check
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.karpenter.labels import SPOT
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
@@ -129,22 +129,22 @@ class Checks:
             ours = our_error("sts:GetCallerIdentity", error)
             return [
                 _failed_check("credentials", "", ours),
-                unknown("clock", "", "no response from AWS"),
+                unknown_check("clock", "", "no response from AWS"),
             ]
         who = f"{answer['Arn']} in account {answer['Account']}"
-        return [passed("credentials", "", who), self._clock_skew_check(answer)]
+        return [passed_check("credentials", "", who), self._clock_skew_check(answer)]
 
     def _clock_skew_check(self, answer: GetCallerIdentityResponseTypeDef) -> Check:
         stated = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
         if not stated:
-            return unknown("clock", "", "the response has no date")
+            return unknown_check("clock", "", "the response has no date")
         skew = abs(self._clock.now() - parsedate_to_datetime(stated))
         text = f"{skew.total_seconds():.0f} s difference to AWS"
         if skew >= SKEW_MAX:
-            return failed(
+            return failed_check(
                 "clock", "", text, ("synchronize the clock of this machine, for example with NTP")
             )
-        return passed("clock", "", text)
+        return passed_check("clock", "", text)
 
     def region(self) -> Check:
         """Return whether EC2 responds in the region of the fleet."""
@@ -152,8 +152,8 @@ class Checks:
         trial = run_trial("ec2:DescribeSubnets", self._ec2().describe_subnets, DryRun=True)
         if trial.is_transient and trial.error is not None and "no answer" in trial.error.where:
             remedy = "check aws.region, aws.endpointUrl and the network route to them"
-            return failed("region", name, str(trial.error), remedy)
-        return passed("region", name, "EC2 is reachable")
+            return failed_check("region", name, str(trial.error), remedy)
+        return passed_check("region", name, "EC2 is reachable")
 
     def permissions(
         self, need: Need, classes: Sequence[EC2NodeClass], validation: Validation
@@ -168,14 +168,14 @@ class Checks:
     def _permission_check(self, call: Operation, instance_ids: Sequence[str]) -> Check:
         found = self._trial_call(call, instance_ids)
         if isinstance(found, str):
-            return unknown("permission", call.name, found)
+            return unknown_check("permission", call.name, found)
         trial = run_trial(call.name, found)
         if trial.verdict is TrialVerdict.ALLOWED or trial.code in _ABSENT:
-            return passed("permission", call.name, call.why)
+            return passed_check("permission", call.name, call.why)
         assert trial.error is not None
         if trial.verdict is TrialVerdict.DENIED:
             return _failed_check("permission", call.name, trial.error)
-        return unknown("permission", call.name, str(trial.error))
+        return unknown_check("permission", call.name, str(trial.error))
 
     def _trial_call(
         self, call: Operation, instance_ids: Sequence[str]
@@ -236,16 +236,16 @@ class Checks:
         found = next((c for c in classes if c.status.amis and c.status.subnets), None)
         if found is None:
             why = "skipped: no EC2NodeClass resolves to the resources it needs"
-            return {o: unknown("permission", f"ec2:{o}", why) for o in _LAUNCH_CALLS}
+            return {o: unknown_check("permission", f"ec2:{o}", why) for o in _LAUNCH_CALLS}
         rows: dict[str, Check] = {}
         for operation, trial in validation.trials(found):
             name = f"ec2:{operation}"
             if trial.verdict is TrialVerdict.DENIED and trial.error is not None:
                 rows[operation] = _failed_check("permission", name, trial.error)
             elif trial.verdict is TrialVerdict.ALLOWED:
-                rows[operation] = passed("permission", name, f"tried with {found.name}")
+                rows[operation] = passed_check("permission", name, f"tried with {found.name}")
             else:
-                rows[operation] = unknown("permission", name, str(trial.error))
+                rows[operation] = unknown_check("permission", name, str(trial.error))
         return rows
 
     def _fleet_instance_ids(self) -> list[str]:
@@ -285,9 +285,9 @@ class Checks:
                 remedy = (
                     "add a subnet in this zone to spec.subnetSelectorTerms, or free up addresses"
                 )
-                yield failed("addresses", name, text, remedy)
+                yield failed_check("addresses", name, text, remedy)
             else:
-                yield passed("addresses", name, text)
+                yield passed_check("addresses", name, text)
 
     def quotas(self, launches: Iterable[tuple[str, str, float]]) -> Iterator[Check]:
         """Yield whether the account's quotas allow the vCPUs that a plan launches.
@@ -306,21 +306,21 @@ class Checks:
                 limit = vcpu_limit(self._connect("service-quotas", _ATTEMPTS), code)
             except boto_errors() as error:
                 ours = our_error("service-quotas:GetServiceQuota", error)
-                yield unknown("quota", name, f"{cpus} vCPUs needed; {ours}")
+                yield unknown_check("quota", name, f"{cpus} vCPUs needed; {ours}")
                 continue
             text = f"{cpus} vCPUs needed by the plan, limit {limit:.0f} ({code})"
             if cpus > limit:
-                yield failed(
+                yield failed_check(
                     "quota", name, text, (f"request an increase of {code} in Service Quotas")
                 )
             else:
-                yield passed("quota", name, text)
+                yield passed_check("quota", name, text)
 
     def queue(self) -> Check:
         """Return whether the interruption queue exists."""
         name = self._settings.interruption_queue
         if not name:
-            return unknown(
+            return unknown_check(
                 "queue",
                 "",
                 ("skipped: interruptionQueue is not set, so no interruption events are received"),
@@ -329,7 +329,7 @@ class Checks:
             url = self._queue_url()["QueueUrl"]
         except boto_errors() as error:
             return _failed_check("queue", name, our_error("sqs:GetQueueUrl", error))
-        return passed("queue", name, url)
+        return passed_check("queue", name, url)
 
     def _queue_url(self) -> GetQueueUrlResultTypeDef:
         name = self._settings.interruption_queue
@@ -352,10 +352,10 @@ def node_class_checks(node_class: EC2NodeClass) -> Iterator[Check]:
             continue
         name = f"{node_class.name} {condition.type}"
         if condition.status == "True":
-            yield passed("nodeClass", name)
+            yield passed_check("nodeClass", name)
         else:
-            yield failed("nodeClass", name, f"{condition.reason}: {condition.message}")
+            yield failed_check("nodeClass", name, f"{condition.reason}: {condition.message}")
 
 
 def _failed_check(kind: str, name: str, error: ReconcilerError) -> Check:
-    return failed(kind, name, f"{error.where}: {error.message}", error.remedy)
+    return failed_check(kind, name, f"{error.where}: {error.message}", error.remedy)

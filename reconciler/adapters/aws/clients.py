@@ -435,7 +435,7 @@ def _as_untyped(session: object) -> Any:
 
 
 def _speed_up(session: BotocoreSession) -> None:
-    """Let a botocore session use the API models that others have loaded, and parse times quickly.
+    """Make a botocore session share loaded API models, and parse times quickly.
 
     dateutil, which botocore uses, takes a third of the time to parse a list of instances.
     """

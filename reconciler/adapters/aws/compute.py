@@ -158,8 +158,8 @@ class AwsCompute:
                 {"Name": f"tag:{FLEET}", "Values": [self._settings.fleet]},
                 {"Name": f"tag:{INTENT}", "Values": values},
             )
-        wanted = frozenset(intents)
-        ours = (i for i in found if self._owner.owns(i.tags) and i.tags.get(INTENT) in wanted)
+        requested = frozenset(intents)
+        ours = (i for i in found if self._owner.owns(i.tags) and i.tags.get(INTENT) in requested)
         return sorted(ours, key=lambda instance: instance.id)
 
     def look_up(self, ids: Sequence[str]) -> Sequence[Instance]:
@@ -168,10 +168,10 @@ class AwsCompute:
         Ids are passed in a filter, because a call that names an unknown one fails completely.
         """
         found: list[Instance] = []
-        wanted = frozenset(ids)
+        requested = frozenset(ids)
         for batch in _chunks(list(dict.fromkeys(ids)), _VALUES_OF_A_FILTER):
             found += self._describe({"Name": "instance-id", "Values": batch})
-        return sorted((i for i in found if i.id in wanted), key=lambda instance: instance.id)
+        return sorted((i for i in found if i.id in requested), key=lambda instance: instance.id)
 
     def terminate(self, ids: Sequence[str]) -> None:
         """Begin to terminate the instances; those already gone count as terminated.

@@ -19,9 +19,9 @@ def unknown_fields(expression: str) -> list[UnknownStep]:
     if reader is None:
         return []
     reader.read(0, len(reader.tokens))
-    tested = {(one.owner, one.name) for one in reader.unknown if one.is_tested}
+    tested = {(step.owner, step.name) for step in reader.unknown if step.is_tested}
     found: dict[tuple[str, str], UnknownStep] = {}
-    for one in sorted(reader.unknown, key=lambda step: step.offset):
-        key = (one.owner, one.name)
-        found.setdefault(key, one._replace(is_tested=key in tested))
+    for step in sorted(reader.unknown, key=lambda step: step.offset):
+        key = (step.owner, step.name)
+        found.setdefault(key, step._replace(is_tested=key in tested))
     return list(found.values())

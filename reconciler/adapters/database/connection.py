@@ -32,7 +32,7 @@ from reconciler.adapters.database.leases.fence import Fence
 from reconciler.adapters.database.location import FILE
 from reconciler.adapters.nofollow import refuse_link
 from reconciler.model.errors import StateError
-from reconciler.model.text.urls import taken_apart, without_secrets
+from reconciler.model.text.urls import split_credentials, without_secrets
 
 # Errors of a database or a disk become StateErrors here. The message names the file or server, the
 # original error, and what the operator can do.
@@ -299,7 +299,7 @@ def _server_url(location: str, safe_url: str) -> URL:
     )
     what = ""
     try:
-        bare, user, password = taken_apart(location)
+        bare, user, password = split_credentials(location)
     except ValueError as error:
         raise StateError(str(error), where=safe_url, remedy=remedy) from error
     try:

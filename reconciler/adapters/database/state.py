@@ -113,7 +113,7 @@ def open_state(
     """Open the state at ``location`` (a folder or a database URL) for the fleet of that name.
 
     With ``create`` it is created if it does not exist, and migrated if an older release wrote it.
-    Without it, as for a command that only reads, neither happens.
+    Without it, as for commands that only read, it is neither created nor migrated.
 
     Writing needs the lease, unless ``needs_lease`` is False: for records that a person adds while
     an engine runs. In ``locks`` clusters are locked for all state directories. ``server`` has the

@@ -40,7 +40,7 @@ from reconciler.adapters.git.repository import (
 )
 from reconciler.adapters.nofollow import open_file, refuse_link
 from reconciler.model.errors import LockedError, UnreadableError, UsageError
-from reconciler.model.text.urls import is_loopback, taken_apart, without_secrets
+from reconciler.model.text.urls import is_loopback, split_credentials, without_secrets
 
 T = TypeVar("T")
 
@@ -123,7 +123,7 @@ def _parse_url(url: str, scheme: str, where: str) -> tuple[str, str, str, str]:
     if scheme not in _SCHEMES and scheme not in _UNENCRYPTED:
         raise UsageError(f"{scheme}:// is not supported", where=where, remedy=_REMEDY)
     try:
-        bare_url, user, password = taken_apart(url)
+        bare_url, user, password = split_credentials(url)
     except ValueError as error:
         raise UsageError(str(error), where=where) from error
     try:

@@ -82,7 +82,7 @@ def read(source: Source) -> SourceContent:
 def head_of(source: Source) -> str | None:
     """Return the commit that the source is at, without reading its files: for polling.
 
-    A working tree's uncommitted changes do not show in it (``watch`` sees those). None where no
+    A working tree's uncommitted changes are not part of it (``watch`` reports those). None if no
     commit is known.
 
     Raises:

@@ -18,7 +18,7 @@ import msgspec
 
 from reconciler.adapters.kubernetes.access import Access, expect_one_cluster
 from reconciler.adapters.kubernetes.kinds import PERMISSIONS, Kind, Permission
-from reconciler.model.diagnostics import Check, Verdict, failed, passed, unknown
+from reconciler.model.diagnostics import Check, Verdict, failed_check, passed_check, unknown_check
 from reconciler.model.errors import ClusterError, ReconcilerError
 from reconciler.model.settings import Settings
 from reconciler.ports.calls import Calls
@@ -184,7 +184,7 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 
 
 def _allow_every_call() -> None:
-    """Let every call be made."""
+    """Allow every call."""
 
 
 def _ignore_answer(method: str, path: str, body: object, answer: bytes | None) -> None:
@@ -392,15 +392,15 @@ def cluster_checks(api: Api, settings: Settings, *, writes: bool) -> Iterator[Ch
     except (ReconcilerError, msgspec.MsgspecError) as error:
         remedy = error.remedy if isinstance(error, ReconcilerError) else ""
         message = f"{error.where}: {error.message}" if isinstance(error, ReconcilerError) else error
-        yield failed("cluster", "", f"not reachable: {message}", remedy)
+        yield failed_check("cluster", "", f"not reachable: {message}", remedy)
         return
-    yield passed(
+    yield passed_check(
         "cluster", access.server, (f"{version.git_version}, with credentials of {access.name}")
     )
     try:
         expect_one_cluster(access, settings)
     except ReconcilerError as error:
-        yield failed("cluster", access.server, error.message, error.remedy)
+        yield failed_check("cluster", access.server, error.message, error.remedy)
     for permission in PERMISSIONS:
         if writes or not permission.writes:
             yield _permission_check(api, permission)
@@ -435,8 +435,8 @@ def _permission_check(api: Api, permission: Permission) -> Check:
     try:
         answer = msgspec.json.decode(api.call("POST", _REVIEWS, body=body), type=_Review).status
     except (ReconcilerError, msgspec.MsgspecError) as error:
-        return unknown("rbac", permission.name, f"cannot check: {error}")
+        return unknown_check("rbac", permission.name, f"cannot check: {error}")
     if answer.allowed:
-        return passed("rbac", permission.name, permission.why)
+        return passed_check("rbac", permission.name, permission.why)
     message = f"is forbidden{': ' if answer.reason else ''}{answer.reason}"
-    return failed("rbac", permission.name, f"{message} ({permission.why})", ALLOW_IT)
+    return failed_check("rbac", permission.name, f"{message} ({permission.why})", ALLOW_IT)

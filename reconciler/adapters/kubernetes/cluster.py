@@ -234,7 +234,7 @@ class KubernetesCluster:
         self._with_finalizer.add(node)
 
     def has_node(self, node: str) -> bool:
-        """Return whether a Node of that name exists now, whatever the last list showed."""
+        """Return whether a Node of that name exists now, regardless of the last list."""
         return self._read_node(node) is not None
 
     def initialize(self, node: str) -> None:

@@ -296,7 +296,7 @@ class ClusterCache:
         return informer.read(api) if informer is not None else list_objects(api, kind)
 
     def advance(self) -> None:
-        """Let each informer read one list, or one watch to its end."""
+        """Make each informer read one list, or one watch to its end."""
         for informer in self._informers.values():
             informer.advance()
 

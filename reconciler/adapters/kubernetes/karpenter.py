@@ -355,13 +355,15 @@ def _condition_json(known: Condition) -> JsonDict:
     }
 
 
-def _is_merged(have: object, wanted: object) -> bool:
-    """Return whether a merge patch of ``wanted`` would change nothing."""
-    if isinstance(have, dict) and isinstance(wanted, dict):
-        return all(key in have and _is_merged(have[key], value) for key, value in wanted.items())
-    if isinstance(have, list) and isinstance(wanted, list):
-        return len(have) == len(wanted) and all(map(_is_merged, have, wanted))
-    return have == wanted
+def _is_merged(current: object, patch: object) -> bool:
+    """Return whether a merge patch would change nothing."""
+    if isinstance(current, dict) and isinstance(patch, dict):
+        return all(
+            key in current and _is_merged(current[key], value) for key, value in patch.items()
+        )
+    if isinstance(current, list) and isinstance(patch, list):
+        return len(current) == len(patch) and all(map(_is_merged, current, patch))
+    return current == patch
 
 
 def _decode_copy(raw: bytes | msgspec.Raw) -> _Copy:

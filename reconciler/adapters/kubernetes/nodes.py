@@ -1,6 +1,6 @@
 """Changes to Nodes: the patch that a Node lacks, one step of a drain, and removal of the finalizer.
 
-The finalizer is removed so that Nodes can be deleted where no daemon of ours runs any more.
+The finalizer is removed so that Nodes can be deleted if our daemon no longer runs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from reconciler.model.karpenter.labels import (
     UNREGISTERED_TAINT,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.model.kubernetes.eviction import drain_groups, grace_left, must_go
+from reconciler.model.kubernetes.eviction import drain_groups, must_delete_now, remaining_grace
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.ownership import NODE_FINALIZER
@@ -221,13 +221,13 @@ class Drain:
         """
         pods = self._read_pods(node)
         waiting = [p for p in pods if not p.is_terminal and p.is_drainable(now)]
-        forced = [p for p in waiting if deadline is not None and must_go(p, deadline, now)]
+        forced = [p for p in waiting if deadline is not None and must_delete_now(p, deadline, now)]
         others = drain_groups(p for p in waiting if p not in forced)
         gone, problems = 0, list[ApiError]()
         for pod in (*forced, *(others[0] if others else ())):
             try:
                 if deadline is not None and pod in forced:
-                    gone += self._delete(pod, grace_left(deadline, now))
+                    gone += self._delete(pod, remaining_grace(deadline, now))
                 elif pod.is_evictable(now):
                     gone += self._evict(pod)
             except ApiError as error:

@@ -21,7 +21,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.eviction import (
     drain_groups,
     may_evict,
-    must_go,
+    must_delete_now,
 )
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
@@ -167,7 +167,7 @@ class EmbeddedCluster:
             has_evicted = False
             groups = drain_groups(_draining_pods(pods.values(), node, now))
             for pod in groups[0] if groups else ():
-                forced = must_go(pod, deadline, now)
+                forced = must_delete_now(pod, deadline, now)
                 evictable = pod.is_evictable(now) and may_evict(pod, budgets, list(pods.values()))
                 if pod.is_terminating or not (forced or evictable):
                     continue
@@ -233,7 +233,7 @@ class EmbeddedCluster:
     def _join(
         self, instance: Instance, claim: NodeClaim | None, now: datetime
     ) -> NodeRecord | None:
-        """Let a running instance join once its join time has passed."""
+        """Add the node of a running instance once its join time has passed."""
         if instance.state != "running" or instance.id in self._record.removed:
             return None
         joins_at = self._join_time(instance)

@@ -58,7 +58,7 @@ class SimulatedInstance:
             return "shutting-down"
         return "running" if at >= self.running_at else "pending"
 
-    def observed(self, at: datetime) -> Instance | None:
+    def instance_at(self, at: datetime) -> Instance | None:
         """Return the instance as EC2 shows it, None before its launch and long after its end.
 
         It is the same object while nothing changes.
@@ -166,7 +166,7 @@ class SimulatedCompute:
         return [i for i in listed if i.tags.get(INTENT_TAG) in intents]
 
     def look_up(self, ids: Sequence[str]) -> Sequence[Instance]:
-        """Return these instances, whatever their state, by id."""
+        """Return these instances in any state, by id."""
         requested = frozenset(ids)
         return [
             i for i in self._call("DescribeInstances", self._list_instances) if i.id in requested
@@ -233,7 +233,7 @@ class SimulatedCompute:
         self._apply_price_changes(since, now)
         return sorted(notices, key=lambda n: (n.at, n.instance.id))
 
-    def interrupted(self) -> dict[str, str]:
+    def interrupted_claims(self) -> dict[str, str]:
         """Return the NodeClaims whose instance EC2 is about to reclaim, with its term for that."""
         now = self._clock.now()
         return {
@@ -295,7 +295,7 @@ class SimulatedCompute:
             if before != parameters:
                 text = f"the token {request.intent} was used with other parameters"
                 raise CloudError(f"IdempotentParameterMismatch: {text}", where="ec2:CreateFleet")
-            return LaunchAnswer(self.machines[identity].observed(self._clock.now()))
+            return LaunchAnswer(self.machines[identity].instance_at(self._clock.now()))
         now = self._clock.now()
         refused: list[Refusal] = []
         for option in request.options:
@@ -399,7 +399,7 @@ class SimulatedCompute:
     def _list_instances(self) -> list[Instance]:
         now = self._clock.now()
         at = now - self.conditions.lag(now)
-        rows = [seen for m in self._current.values() if (seen := m.observed(at)) is not None]
+        rows = [seen for m in self._current.values() if (seen := m.instance_at(at)) is not None]
         return sorted(rows, key=lambda i: i.id)
 
 

@@ -119,7 +119,7 @@ class Faults:
         self._rules: list[CallRule[Fault]] = []
 
     def add(self, call: str, fault: Fault, *, times: int | None = 1, skip: int = 0) -> None:
-        """Let the next calls fail.
+        """Make the next calls fail.
 
         ``call`` is an operation such as ``CreateFleet``, or ``*``; ``times`` None means forever;
         the first ``skip`` calls still succeed.

@@ -1,6 +1,6 @@
 """Which offering a simulated EC2 launches: what has capacity, and what its strategy prefers.
 
-moto takes the first override whatever it says; AWS chooses by the allocation strategy, skips
+moto always uses the first override; AWS chooses by the allocation strategy, skips
 pools without capacity, and names them in the answer.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 Prices = Callable[[str, str, str], float | None]
-"""USD an hour of (instance type, zone, capacity type); None where it is not sold."""
+"""USD an hour of (instance type, zone, capacity type); None if it is not sold."""
 
 ANY: Final = "*"
 NO_CAPACITY: Final = "InsufficientInstanceCapacity"

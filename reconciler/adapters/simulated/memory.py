@@ -1,4 +1,4 @@
-"""A state store, a journal, a shelf and a lease that last as long as the process.
+"""A state store, a journal, a shelf and a lease that live in the memory of this process.
 
 They keep the promises of the database adapter but durability; ``simulate`` and tests use them.
 """

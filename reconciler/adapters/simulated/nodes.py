@@ -26,7 +26,7 @@ from reconciler.model.karpenter.labels import (
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.metadata import Condition, Metadata
 from reconciler.model.kubernetes.node import Node, NodeSpec, NodeStatus
-from reconciler.model.kubernetes.taint import Taint, merged
+from reconciler.model.kubernetes.taint import Taint, merge_taints
 from reconciler.model.resources import format_resources
 from reconciler.ports.cloud import Instance
 
@@ -62,7 +62,8 @@ def create_node(instance: Instance, claim: NodeClaim | None, types: Types, name:
             creation_timestamp=instance.launched_at,
         ),
         spec=NodeSpec(
-            provider_id=instance.provider_id, taints=merged(taints, (UNREGISTERED, *_NOT_READY))
+            provider_id=instance.provider_id,
+            taints=merge_taints(taints, (UNREGISTERED, *_NOT_READY)),
         ),
         status=NodeStatus(
             capacity=capacity,
@@ -125,7 +126,7 @@ def with_registration(node: Node, claim: NodeClaim) -> Node:
             node.spec,
             taints=taints
             if metadata.labels.get(REGISTERED) == "true"
-            else merged(taints, (*claim.spec.taints, *claim.spec.startup_taints)),
+            else merge_taints(taints, (*claim.spec.taints, *claim.spec.startup_taints)),
         ),
     )
 
@@ -139,11 +140,11 @@ def with_label(node: Node, key: str, value: str) -> Node:
 
 def with_taint(node: Node, taint: Taint) -> Node:
     """Return the node with a taint; this is idempotent."""
-    return _replace_taints(node, merged(node.spec.taints, (taint,)))
+    return _replace_taints(node, merge_taints(node.spec.taints, (taint,)))
 
 
 def without_taints(node: Node, *taints: Taint) -> Node:
-    """Return the node without these taints, whatever their values."""
+    """Return the node without these taints, regardless of their values."""
     remaining = tuple(
         t for t in node.spec.taints if not any(t.matches(removed) for removed in taints)
     )

@@ -289,11 +289,11 @@ class PodBook:
         )
 
     def protecting_budgets(
-        self, workloads: Workloads, going: Sequence[Pod], now: datetime
+        self, workloads: Workloads, evicted: Sequence[Pod], now: datetime
     ) -> tuple[list[PodDisruptionBudget], list[Pod]]:
-        """Return the budgets that protect pods to evict, and all pods that these budgets select."""
+        """Return the budgets that protect ``evicted`` pods, and all pods that they select."""
         every = workloads.pod_disruption_budgets
-        numbers = {number for pod in going for number in self._selecting_budgets(every, pod)}
+        numbers = {number for pod in evicted for number in self._selecting_budgets(every, pod)}
         if not numbers:
             return [], []
         shown = self.objects(workloads, now)

@@ -155,7 +155,7 @@ def _record_pods(
     """Record every pod; return those of the workloads, and which are bound to their node's life.
 
     Daemons come back from their DaemonSet. One whose DaemonSet is not in the snapshot, and what a
-    kubelet runs from a file, stays on its node for as long as that lives.
+    kubelet runs from a file, stays on its node until the node is removed.
     """
     sets = {scheduler.daemon_set_key(d): d for d in snapshot.daemon_sets}
     shared = _SharedParts()

@@ -133,7 +133,7 @@ class SimulatedFleet(PlannedFleet):
     def can_use_spot(self) -> bool:
         """Whether a NodePool allows spot nodes."""
         pools = self.node_pools
-        return any(pool.requirements().allowed(CAPACITY_TYPE).has(SPOT) for pool in pools)
+        return any(pool.requirements().requirement_on(CAPACITY_TYPE).has(SPOT) for pool in pools)
 
     def inputs(
         self,
@@ -144,7 +144,7 @@ class SimulatedFleet(PlannedFleet):
     ) -> Inputs:
         """Return the inputs of a plan."""
         facts = super().inputs(seen, unavailable, recorded, serial)
-        interrupted = self.compute.interrupted() if self.compute is not None else {}
+        interrupted = self.compute.interrupted_claims() if self.compute is not None else {}
         all_interrupted = {**facts.interrupted, **interrupted}
         return msgspec.structs.replace(
             facts,

@@ -105,7 +105,7 @@ def user_data(setup: Setup) -> str:
 
 
 def _lowercase_keys(table: object, known: Collection[str]) -> JsonDict:
-    """Return a table with its known keys in lower case, whatever their case was.
+    """Return a table with its known keys in lower case.
 
     Raises:
         CloudError: it is not a table.

@@ -1,4 +1,4 @@
-"""Launch one instance for each request, whatever happens to the calls.
+"""Launch exactly one instance for each request, even if calls fail or are repeated.
 
 EC2 promises that a repeated client token repeats the response, but a server may forget or ignore
 tokens. Therefore, after every call whose outcome is unclear, the intent's tag is searched for
@@ -63,10 +63,10 @@ def backoff_s(token: str, attempt: int) -> float:
     The jitter, between half and all of the delay, is derived from the token. Claims that fail
     together are not retried together, and the delays are reproducible in tests.
     """
-    whole: float = min(_FIRST_S * 2**attempt, _MOST_S)
+    maximum: float = min(_FIRST_S * 2**attempt, _MOST_S)
     digest = hashlib.sha256(f"{token}/{attempt}".encode()).digest()
     share = int.from_bytes(digest[:2], "big") / 0xFFFF
-    return whole * (0.5 + 0.5 * share)
+    return maximum * (0.5 + 0.5 * share)
 
 
 def pause(clock: Clock, token: str, attempt: int) -> None:
@@ -281,7 +281,7 @@ def assign_instances(
     missing: ReconcilerError | None,
     refused: tuple[Refusal, ...] = (),
 ) -> Sequence[LaunchAnswer | Exception]:
-    """Return the instances in the order of the requests; ``missing`` where there is none.
+    """Return the instances in the order of the requests; ``missing`` if there is none.
 
     Without ``missing``, EC2 has launched all that it could, and ``refused`` has the reasons.
     """

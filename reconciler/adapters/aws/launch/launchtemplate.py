@@ -277,13 +277,13 @@ def _metadata(options: MetadataOptions, region: str) -> dict[str, object]:
 
 def _placement(claim: NodeClaim, group: PlacementGroup | None) -> Mapping[str, object]:
     allowed = requirements_of(claim.spec.requirements)
-    tenancy = allowed.allowed(_TENANCY)
+    tenancy = allowed.requirement_on(_TENANCY)
     dedicated = tenancy.has("dedicated") and not tenancy.has("default")
     placement: dict[str, object] = {"Tenancy": "dedicated" if dedicated else "default"}
     if group is not None and (group.id or group.name):
         placement.update({"GroupId": group.id} if group.id else {"GroupName": group.name})
         if group.strategy == PlacementStrategy.PARTITION and _PARTITION in allowed:
             partitions = [str(n) for n in range(1, group.partition_count + 1)]
-            fitting = sorted(p for p in partitions if allowed.allowed(_PARTITION).has(p))
+            fitting = sorted(p for p in partitions if allowed.requirement_on(_PARTITION).has(p))
             placement.update({"PartitionNumber": int(fitting[0])} if fitting else {})
     return placement

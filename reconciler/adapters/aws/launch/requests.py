@@ -76,7 +76,7 @@ def _check_min_values(launch: Launch, options: Sequence[LaunchOption], types: Ty
         values = {
             value
             for kind in kinds
-            for value in kind.requirements.allowed(requirement.key).values
+            for value in kind.requirements.requirement_on(requirement.key).values
             if requirement.has(value)
         }
         assert requirement.min_values is not None

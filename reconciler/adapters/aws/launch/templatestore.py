@@ -132,8 +132,8 @@ class AwsUnusedResources:
     def _idle_profiles(
         self, classes: Iterable[EC2NodeClass], now: datetime
     ) -> Iterator[UnusedResource]:
-        wanted = {profile_name(c, self._settings) for c in classes}
-        wanted |= {c.status.instance_profile for c in classes}
+        in_use = {profile_name(c, self._settings) for c in classes}
+        in_use |= {c.status.instance_profile for c in classes}
         ours = re.compile(re.escape(self._settings.cluster_name[:100]) + r"_[0-9a-f]{20}")
         iam = self._connect("iam", _ATTEMPTS)
         with translate_errors("iam:ListInstanceProfiles"):
@@ -141,7 +141,7 @@ class AwsUnusedResources:
                 PathPrefix=profile_path(self._settings)
             )
             rows = {r["InstanceProfileName"]: r for p in pages for r in p["InstanceProfiles"]}
-        for name in sorted(rows.keys() - wanted):
+        for name in sorted(rows.keys() - in_use):
             old = now - rows[name]["CreateDate"] >= PROFILE_AGE
             if old and ours.fullmatch(name) and self._is_idle(iam, rows[name]):
                 roles = tuple(role["RoleName"] for role in rows[name].get("Roles") or [])

@@ -50,9 +50,9 @@ class Fence:
         """Record that the lease was acquired in ``epoch``."""
         self.epoch, self._reason = epoch, ""
 
-    def leave(self, why: str = "") -> None:
-        """Record that the lease was released, or ``why`` it was lost."""
-        self.epoch, self._reason = None, why
+    def leave(self, reason: str = "") -> None:
+        """Record that the lease was released, or the ``reason`` why it was lost."""
+        self.epoch, self._reason = None, reason
 
     def lease_lost_error(self, fleet: str, place: str) -> LeaseLostError:
         """Return the error for acting for ``fleet`` without its lease."""

@@ -42,7 +42,7 @@ from reconciler.model.errors import (
     LeaseLostError,
     ReconcilerError,
     StateError,
-    counted_claims,
+    format_claim_count,
 )
 from reconciler.model.json import JsonDict
 from reconciler.model.ownership import NO_CLUSTER, ClusterId
@@ -186,7 +186,7 @@ class ServerLease:
     _renewed_at: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
-        """Renew alone where no connection is shared."""
+        """Use separate renewals if no connection is shared."""
         self._own = self.renewals or LeaseRenewals(self.database.engine, self.database.place)
 
     def acquire(self, cluster: ClusterId = NO_CLUSTER) -> None:
@@ -391,7 +391,7 @@ def _expect_no_other_fleet(
         .order_by(fleet.c.name)
     ).all()
     for other in others:
-        if not cluster.may_be(ClusterId.of_key(other.cluster)):
+        if not cluster.may_equal(ClusterId.from_key(other.cluster)):
             continue
         if other.holder and is_held(other.renewed_ms, other.lifetime_ms, now_ms):
             raise LeaseHeldError(
@@ -402,7 +402,7 @@ def _expect_no_other_fleet(
         count = _count_claims(connection, other.name)
         if count:
             raise FleetConflictError(
-                f"fleet {other.name} has {counted_claims(count)} in cluster {cluster}",
+                f"fleet {other.name} has {format_claim_count(count)} in cluster {cluster}",
                 where=database.place,
                 remedy=(
                     f"act under that name with --set fleet={other.name}, or remove its nodes first"
@@ -421,7 +421,7 @@ def _expect_own_nodes(connection: Connection, database: Database, cluster: Clust
         FleetMovedError: the fleet has NodeClaims elsewhere.
     """
     before = recorded_cluster(connection, database.fleet)
-    count = _count_claims(connection, database.fleet) if before.is_elsewhere(cluster) else 0
+    count = _count_claims(connection, database.fleet) if before.is_out_of_reach(cluster) else 0
     if count:
         raise FleetMovedError(database.fleet, count, before, cluster, database.place)
 
@@ -430,7 +430,7 @@ def recorded_cluster(connection: Connection, fleet: str) -> ClusterId:
     """Return the cluster that the last holder of the lease acted for, none if EC2 was simulated."""
     row = tables.fleet.c
     key = connection.execute(select(row.cluster).where(row.name == fleet)).scalar_one_or_none()
-    return ClusterId.of_key(key or "")
+    return ClusterId.from_key(key or "")
 
 
 def _count_claims(connection: Connection, fleet: str) -> int:

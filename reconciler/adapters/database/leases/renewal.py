@@ -31,7 +31,7 @@ class Renewable(Protocol):
 class LeaseRenewals:
     """Renews the leases that are held on one server, on a separate connection.
 
-    Thread-safe. The thread and the connection exist for as long as there is a lease.
+    Thread-safe. The thread and the connection exist while there is a lease.
     """
 
     def __init__(self, engine: Engine, place: str) -> None:

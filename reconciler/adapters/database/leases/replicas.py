@@ -30,7 +30,7 @@ from reconciler.adapters.database.state import Server
 SEEN_FOR: Final = timedelta(seconds=5)
 """How long a replica counts after it was last seen: less than the lifetime of a lease.
 
-So a replica that died counts no more when its leases end, and nobody leaves them to it."""
+So a dead replica no longer counts when its leases expire, and other replicas take them over."""
 
 _FORGOTTEN_AFTER: Final = timedelta(minutes=1)
 _BEGUN: Final = text(f"SELECT {NOW_MS}, {LIMIT_IDLE}")

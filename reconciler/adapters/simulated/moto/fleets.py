@@ -97,8 +97,8 @@ class Fleets:
                 self._market.take(chosen, capacity_type, count)
                 missing -= count
             shortages += [shortage] if shortage is not None else []
-            done = {s.override for s in shortages}
-            candidates = [o for o in candidates if o not in done]
+            exhausted = {s.override for s in shortages}
+            candidates = [o for o in candidates if o not in exhausted]
         answer = _merge_answers(answers)
         if answer.status != 200:
             return answer
@@ -107,11 +107,11 @@ class Fleets:
         return replace(answer, body=answer.body.replace(b"</CreateFleetResponse>", tail))
 
     def _free_capacity(
-        self, chosen: Override, wanted: int, capacity_type: str
+        self, chosen: Override, missing: int, capacity_type: str
     ) -> tuple[int, Shortage | None]:
         """Return how many instances an override has capacity for, and the shortage if too few."""
         stock = self._market.stock(chosen, capacity_type)
-        count = wanted if stock is None else min(wanted, stock)
+        count = missing if stock is None else min(missing, stock)
         if chosen.reservation:
             left = self._reservations.free_count(
                 chosen.reservation, self._account.running_instances()
@@ -123,7 +123,7 @@ class Fleets:
         if free < count:
             message = f"There are not enough free addresses in subnet '{chosen.subnet}'."
             return free, Shortage(chosen, _NO_ADDRESSES, message)
-        if count < wanted:
+        if count < missing:
             message = f"We do not have sufficient {chosen.instance_type} capacity for all."
             return count, Shortage(chosen, NO_CAPACITY, message)
         return count, None
