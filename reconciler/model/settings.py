@@ -144,7 +144,7 @@ class NodeLimit:
         """Return it as a user writes it: ``5``, ``10%``, empty without a limit."""
         return "" if self.count is None else f"{self.count}{'%' if self.is_percentage else ''}"
 
-    def of(self, total: int) -> int:
+    def resolve(self, total: int) -> int:
         """Return how many of ``total`` nodes it allows; a percentage rounds up, as in budgets."""
         assert self.count is not None, "nothing limits"
         return -(-self.count * total // 100) if self.is_percentage else self.count
@@ -165,7 +165,7 @@ class PlacementGroup:
 
 @dataclass(frozen=True, slots=True)
 class DefaultConstraint:
-    """A spread for pods that name none, as kube-scheduler is configured; it bears no selector."""
+    """A spread for pods without one, as in kube-scheduler's configuration; it has no selector."""
 
     topology_key: str
     max_skew: int = 1
@@ -244,13 +244,13 @@ class PoolOptions:
     expiration_policy: ExpirationPolicy | None = None
     expiration_ceiling: Duration | None = None
 
-    def over(self, fleet: PoolSettings) -> PoolSettings:
+    def apply_to(self, fleet: PoolSettings) -> PoolSettings:
         """Return the options of the NodePool: its own values, otherwise those of the fleet."""
-        chosen: JsonDict = {}
+        values: JsonDict = {}
         for option in fields(PoolSettings):
             own = getattr(self, option.name)
-            chosen[option.name] = getattr(fleet, option.name) if own is None else own
-        return PoolSettings(**chosen)
+            values[option.name] = getattr(fleet, option.name) if own is None else own
+        return PoolSettings(**values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,7 +320,7 @@ class Settings(PoolSettings):
     _pools: dict[str, PoolSettings] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        pools = {name: own.over(self) for name, own in self.node_pools.items()}
+        pools = {name: own.apply_to(self) for name, own in self.node_pools.items()}
         object.__setattr__(self, "_pools", pools)
 
     def pool(self, name: str) -> PoolSettings:
@@ -393,15 +393,15 @@ class Window:
         return _covers(self.node_pools, node_pool) and _covers(self.reasons, reason)
 
     def is_open(self, now: datetime) -> bool:
-        """Return whether it is open; one whose schedule never hits never is.
+        """Return whether it is open; it never is if its schedule never fires.
 
         Raises:
             ValueError: schedule or time zone cannot be read.
         """
-        began = parse_schedule(self.schedule).next_after(
+        opened_at = parse_schedule(self.schedule).next_after(
             (now - self.duration).replace(microsecond=0), time_zone(self.time_zone)
         )
-        return began is not None and began <= now
+        return opened_at is not None and opened_at <= now
 
     def next_change(self, now: datetime) -> datetime | None:
         """Return when it opens or closes next, None if never.
@@ -415,7 +415,7 @@ class Window:
         return next_change(schedule, self.duration, now, zone)
 
     def steady_until(self, now: datetime) -> datetime:
-        """Return when it may first answer otherwise than at ``now``.
+        """Return when ``is_open`` may first differ from its result at ``now``.
 
         Raises:
             ValueError: schedule or time zone cannot be read.
@@ -424,5 +424,5 @@ class Window:
         return steady_until(schedule, self.duration, now, zone)
 
 
-def _covers(named: tuple[str, ...], one: str) -> bool:
-    return not named or one in named
+def _covers(named: tuple[str, ...], name: str) -> bool:
+    return not named or name in named

@@ -129,7 +129,7 @@ def _setting_candidates(pools: Sequence[NodePool], settings: Settings) -> Iterat
             "consolidation-thorough", Topic.CONSOLIDATION, "Let consolidation search thoroughly",
             (SetSetting("consolidation.search", ConsolidationSearch.THOROUGH.value),),
         )  # fmt: skip
-    if any(pool.requirements().allowed(CAPACITY_TYPE).has(SPOT) for pool in pools):
+    if any(pool.requirements().requirement_on(CAPACITY_TYPE).has(SPOT) for pool in pools):
         gate = FeatureGate.SPOT_TO_SPOT_CONSOLIDATION
         if not settings.gate(gate):
             yield AdviceCandidate(
@@ -188,22 +188,22 @@ class OfferedValues:
         return [
             kind
             for kind in self._kinds
-            if kind.requirements.intersects(rest) and kind.cheapest(rest) is not None
+            if kind.requirements.intersects(rest) and kind.cheapest_offering(rest) is not None
         ]
 
     def missing_values(self, key: str) -> list[str]:
         """Return the values of a label that the NodePool's requirements on it leave out."""
         rest = self._pool.requirements().without((key,))
-        wanted = self._pool.requirements().allowed(key)
+        wanted = self._pool.requirements().requirement_on(key)
         found: set[str] = set()
         for kind in self.kinds(key):
             if key in (ZONE, CAPACITY_TYPE):
                 found |= {
                     offering.zone if key == ZONE else offering.capacity_type
-                    for offering in kind.available(rest)
+                    for offering in kind.available_offerings(rest)
                 }
             else:
-                found |= kind.requirements.allowed(key).values
+                found |= kind.requirements.requirement_on(key).values
         return sorted(value for value in found if not wanted.has(value))
 
 
@@ -226,7 +226,7 @@ def _architecture_candidates(pool: NodePool, values: OfferedValues) -> Iterator[
         )  # fmt: skip
     if not any(row.operator == Operator.IN for row in rows_of(pool, FAMILY)):
         return
-    wanted, allowed = pool.requirements().allowed(ARCH), _categories(values.kinds())
+    wanted, allowed = pool.requirements().requirement_on(ARCH), _categories(values.kinds())
     by_arch: dict[str, list[InstanceType]] = {}
     for kind in values.kinds(ARCH, FAMILY):
         arch = _label(kind, ARCH)
@@ -422,7 +422,7 @@ def rows_of(pool: NodePool, key: str) -> list[NodeSelectorRequirement]:
 
 
 def _label(kind: InstanceType, key: str) -> str:
-    return min(kind.requirements.allowed(key).values, default="")
+    return min(kind.requirements.requirement_on(key).values, default="")
 
 
 def _generation(kind: InstanceType) -> int:
@@ -438,7 +438,7 @@ def _families_by_price(kinds: Iterable[InstanceType]) -> list[str]:
     """Return the families, those with the cheapest vCPU first."""
     prices: dict[str, float] = {}
     for kind in kinds:
-        cheapest, vcpus = kind.cheapest(), kind.capacity.get("cpu", 0)
+        cheapest, vcpus = kind.cheapest_offering(), kind.capacity.get("cpu", 0)
         if cheapest is not None and vcpus:
             family = _label(kind, FAMILY)
             price = cheapest.price / vcpus

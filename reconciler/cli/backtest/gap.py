@@ -251,7 +251,7 @@ def _allow_any_capacity_type(pools: list[LaunchPool], cluster: ClusterState) -> 
     """Allow spot and on-demand nodes; reserved capacity only if it is already allowed."""
     found: list[LaunchPool] = []
     for pool in pools:
-        allowed = requirements_of(_entries(pool.node_pool)).allowed(CAPACITY_TYPE)
+        allowed = requirements_of(_entries(pool.node_pool)).requirement_on(CAPACITY_TYPE)
         values = (ON_DEMAND, SPOT, *((RESERVED,) if allowed.has(RESERVED) else ()))
         entry = NodeSelectorRequirement(CAPACITY_TYPE, Operator.IN, values)
         found.append(_with_requirements(pool, ARCH, OS, more=(entry,)))

@@ -27,15 +27,15 @@ def rollouts(found: Iterable[Rollout]) -> list[JsonDict]:
         {
             "nodePool": r.node_pool,
             "wave": r.wave,
-            "nodes": r.taken,
+            "nodes": r.disrupted_nodes,
             "size": r.size,
-            "failures": r.failed,
+            "failures": r.failure_count,
             "waitsFor": next((m.waits_for for m in r.moves if m.waits_for), ""),
             "stoppedAt": stamp(r.stopped_at) or None,
             "stoppedWhy": r.stopped_why if r.stopped_at else "",
         }
         for r in found
-        if r.moves or r.failed or r.stopped_at
+        if r.moves or r.failure_count or r.stopped_at
     ]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from reconciler.model.text.visible import inert, one_line
+from reconciler.model.text.visible import neutralize, one_line
 
 if TYPE_CHECKING:
     from reconciler.plan.value.plan import Plan
@@ -32,7 +32,7 @@ _LINE_MAX: Final = 64
 
 
 class FilteredStream:
-    """A stream of text that writes to ``out`` after filtering with ``inert``."""
+    """A stream of text that writes to ``out`` after filtering with ``neutralize``."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -40,7 +40,7 @@ class FilteredStream:
 
     def write(self, text: str) -> int:
         """Write text; return how many characters were given."""
-        self._out.write(inert(text, self._line))
+        self._out.write(neutralize(text, self._line))
         _, newline, tail = text.rpartition("\n")
         line = tail if newline else self._line + tail
         if line.isspace():  # equal to an empty line, whatever its length
@@ -51,7 +51,7 @@ class FilteredStream:
     def redraw(self, text: str) -> None:
         """Replace the current line of a terminal with one that fits; an empty text erases it."""
         width = max(_terminal_columns(self._out) - 1, 1)
-        self._out.write(f"\r{inert(one_line(text))[:width]}\x1b[K")
+        self._out.write(f"\r{neutralize(one_line(text))[:width]}\x1b[K")
         self._out.flush()
 
     def writelines(self, lines: Any) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from reconciler.adapters.simulated.memory import MemoryStateStore
 from reconciler.disruption.command import ForcefulReason
 from reconciler.disruption.gates.policy import holds_of, policy_changes
-from reconciler.model.karpenter.budget import DisruptionReason, allowance, next_change_of
+from reconciler.model.karpenter.budget import DisruptionReason, allowance, next_budget_change
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
@@ -218,7 +218,10 @@ def _change_moments(
 ) -> Iterator[datetime]:
     at = begin
     for _ in range(_CHANGES_MAX):
-        moments = [next_change_of(pool.spec.disruption.budgets, at), *policy_changes(settings, at)]
+        moments = [
+            next_budget_change(pool.spec.disruption.budgets, at),
+            *policy_changes(settings, at),
+        ]
         later = [moment for moment in moments if moment is not None and at < moment < end]
         if not later:
             return

@@ -113,7 +113,7 @@ def expect_account(context: FleetContext, records: CopiedState, claims: int) -> 
     if not claims or before.region != context.settings.region:
         return
     here = cluster_id(context)
-    if before.is_elsewhere(here):
+    if before.is_out_of_reach(here):
         raise FleetMovedError(context.settings.fleet, claims, before, here, records.place)
 
 

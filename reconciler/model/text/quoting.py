@@ -1,4 +1,4 @@
-"""How a message names a value that it has read."""
+"""Format values that were read, for messages."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ def quoted(value: object, width: int = WIDTH) -> str:
     Characters that cannot be printed are escaped.
     """
     if not isinstance(value, str):
-        return _cut(_written(value), width)
-    text = _cut(value, width).replace('"', '\\"')
-    return f'"{text if text.isprintable() else _escaped(text)}"'
+        return _truncate(_format_value(value), width)
+    text = _truncate(value, width).replace('"', '\\"')
+    return f'"{text if text.isprintable() else _escape(text)}"'
 
 
-def _cut(text: str, width: int) -> str:
+def _truncate(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def _written(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:

@@ -17,7 +17,7 @@ from reconciler.cli.shared import sources
 from reconciler.cli.wiring.assembly import CheckInputs, check_inputs, live_inputs
 from reconciler.cli.wiring.cluster import cluster_checks
 from reconciler.cli.wiring.imitation import Imitation
-from reconciler.model.diagnostics import Check, Verdict, failed, passed, unknown
+from reconciler.model.diagnostics import Check, Verdict, failed_check, passed_check, unknown_check
 from reconciler.model.errors import ReconcilerError
 from reconciler.plan.render.wording import format_count
 
@@ -224,12 +224,12 @@ def run_checks(
 
     check = check_inputs(request, imitation)
     found = f"found {format_count(len(check.classes), 'EC2NodeClass', 'EC2NodeClasses')}"
-    rows = [passed("desired", "", found)]
+    rows = [passed_check("desired", "", found)]
     known = check.checks.identity()
     rows += known
     if any(row.verdict is Verdict.FAILED for row in known if row.kind == "credentials"):
         text = "skipped: no AWS credentials"
-        rows.append(unknown("region", check.settings.region, text))
+        rows.append(unknown_check("region", check.settings.region, text))
         return [*rows, *_cluster_checks(check.settings, writes=need is Need.RUN)]
     rows.append(check.checks.region())
     resolved, problems = _resolve_classes(check)
@@ -237,7 +237,7 @@ def run_checks(
         rows += check.checks.permissions(need, resolved, check.validation)
     except ReconcilerError as error:  # a launch cannot be tried, such as without clusterCIDR
         text = ": ".join(filter(None, (error.where, error.message)))
-        rows.append(failed("permission", "", text, error.remedy))
+        rows.append(failed_check("permission", "", text, error.remedy))
     rows += problems
     for node_class in resolved:
         rows += node_class_checks(node_class)
@@ -272,7 +272,7 @@ def _resolve_classes(check: CheckInputs) -> tuple[list[EC2NodeClass], list[Check
             found.append(check.compute.resolve(node_class))
         except ReconcilerError as error:
             text = f"{error.where}: {error.message}"
-            problems.append(failed("nodeClass", node_class.name, text, error.remedy))
+            problems.append(failed_check("nodeClass", node_class.name, text, error.remedy))
     return found, problems
 
 
@@ -286,9 +286,9 @@ def _plan_checks(
     launches: Sequence[PlannedNodeClaim] = ()
     try:
         launches = _planned_launches(request, imitation)
-        yield passed("plan", "", f"{len(launches)} nodes would be launched now")
+        yield passed_check("plan", "", f"{len(launches)} nodes would be launched now")
     except ReconcilerError as error:
-        yield unknown("plan", "", f"cannot make a plan: {error}")
+        yield unknown_check("plan", "", f"cannot make a plan: {error}")
     for node_class in classes:
         zones = Counter(c.launch.zone for c in launches if c.node_class == node_class.name)
         yield from check.checks.subnets(node_class, zones)
@@ -317,7 +317,7 @@ def _cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:
     from reconciler.model.settings import ClusterKind
 
     if settings.cluster != ClusterKind.KUBECONFIG:
-        yield unknown(
+        yield unknown_check(
             "cluster",
             "",
             (f"skipped: the cluster is {settings.cluster}, so there is no API server to reach"),
@@ -333,7 +333,7 @@ def _endpoint_check(url: str) -> Check:
     import urllib.request
 
     if not url:
-        return unknown("endpoint", "", "skipped: clusterEndpoint is not set")
+        return unknown_check("endpoint", "", "skipped: clusterEndpoint is not set")
     try:
         import ssl
 
@@ -341,10 +341,10 @@ def _endpoint_check(url: str) -> Check:
         trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
         request = urllib.request.Request(f"{url.rstrip('/')}/version")  # noqa: S310 - the author's own URL
         with urllib.request.urlopen(request, timeout=_ENDPOINT_TIMEOUT_S, context=trust):  # noqa: S310 - as above
-            return passed("endpoint", url, "reachable")
+            return passed_check("endpoint", url, "reachable")
     except urllib.error.HTTPError as error:
         error.close()
-        return passed("endpoint", url, f"reachable (HTTP {error.code} without credentials)")
+        return passed_check("endpoint", url, f"reachable (HTTP {error.code} without credentials)")
     except (OSError, ValueError) as error:
         remedy = "check clusterEndpoint and the network route to it"
-        return failed("endpoint", url, f"not reachable: {error}", remedy)
+        return failed_check("endpoint", url, f"not reachable: {error}", remedy)
