@@ -1,4 +1,4 @@
-"""Threads of the adapters: one that listens while a block lasts, and calls that run beside a pass.
+"""Threads of the adapters: background threads of a block, and calls that run beside a pass.
 
 All of them are daemon threads: a call that waits for an answer never keeps a process from ending.
 """

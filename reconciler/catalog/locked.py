@@ -125,7 +125,7 @@ def allowed_types(node_pools: Iterable[NodePool], catalog: BundledCatalog) -> tu
         template = pool.spec.template
         wanted = requirements_of(template.spec.requirements)
         labels = Requirements.from_labels(template.metadata.labels)
-        mask |= table.types_meeting(wanted.adding(labels.values()))
+        mask |= table.types_meeting(wanted.with_requirements(labels.values()))
     return tuple(sorted({catalog.names[index] for index in indices(mask)}))
 
 

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconciler.model.diagnostics import Severity
-from reconciler.model.karpenter.labels import ARCH, INSTANCE_TYPE, OS, ZONE, ZONE_ID, normalized
+from reconciler.model.karpenter.labels import (
+    ARCH,
+    INSTANCE_TYPE,
+    OS,
+    ZONE,
+    ZONE_ID,
+    normalize_label,
+)
 from reconciler.model.text.nearest import did_you_mean, nearest
 from reconciler.model.text.quoting import quoted
 from reconciler.source.document import Pointer
@@ -136,7 +143,7 @@ def _values(requirement: object, labels: Container[str]) -> Iterator[tuple[int, 
     if not isinstance(requirement, dict) or requirement.get("operator") not in ("In", "NotIn"):
         return
     key, values = requirement.get("key"), requirement.get("values")
-    label = normalized(key) if isinstance(key, str) else ""
+    label = normalize_label(key) if isinstance(key, str) else ""
     if label in labels and isinstance(values, list):
         for number, value in enumerate(values):
             if isinstance(value, str) and value:

@@ -19,7 +19,7 @@ from reconciler.catalog.columns import Columns, columns_of
 from reconciler.model.karpenter.instancetype import InstanceType, Offering
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, RESERVATION_ID, RESERVED, ZONE
 from reconciler.model.karpenter.requirements import Requirement, Requirements, requirement
-from reconciler.model.resources import Resources, largest
+from reconciler.model.resources import Resources, maximum_resources
 
 _INFINITY = float("inf")
 _ANSWERS_MAX = 4096
@@ -335,7 +335,7 @@ class TypeTable:
 
     def largest_capacity(self, mask: int) -> Resources:
         """Return the largest capacity of each resource among the types in ``mask``."""
-        return largest(self._types[i].capacity for i in indices(mask))
+        return maximum_resources(self._types[i].capacity for i in indices(mask))
 
     def least_allocatable(self, mask: int) -> Resources:
         """Return the smallest allocatable amount of each resource among the types in ``mask``."""

@@ -359,7 +359,7 @@ def _requirement_drift(labels: Mapping[str, str], wanted: Requirements) -> _Find
     if conflict is None:
         return _NO_DRIFT
     old = labels.get(conflict.key)
-    change = FieldChange(_REQUIREMENTS_PATH, old, str(conflict.wanted), drifts=True)
+    change = FieldChange(_REQUIREMENTS_PATH, old, str(conflict.requested), drifts=True)
     return _Finding(REQUIREMENTS_DRIFTED, fields=(change,))
 
 
@@ -394,5 +394,5 @@ def _has_offering(
         either = requirement(CAPACITY_TYPE, "In", (RESERVED, ON_DEMAND))
         own = {r.key for o in kind.offerings for r in o.extra if o.capacity_type == RESERVED}
         rest = wanted.without(own | _OFFERING_KEYS)
-        wanted = rest.adding([either])
-    return any(wanted.compatible(o.requirements, well_known) for o in kind.offerings)
+        wanted = rest.with_requirements([either])
+    return any(wanted.is_compatible(o.requirements, well_known) for o in kind.offerings)

@@ -27,7 +27,7 @@ from reconciler.model.kubernetes.metadata import LabelSelector, Metadata
 from reconciler.model.kubernetes.node import Node, NodeSpec, NodeStatus
 from reconciler.model.kubernetes.pod import Amounts, Pod
 from reconciler.model.kubernetes.taint import Taint
-from reconciler.model.resources import format_resources, largest
+from reconciler.model.resources import format_resources, maximum_resources
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.footing import Footing
 from reconciler.placement.question import Placement, PlannedClaim, Question
@@ -414,7 +414,7 @@ def planned_node(claim: PlannedClaim, pods: Iterable[Pod]) -> StateNode:
         CAPACITY_TYPE: offering.capacity_type,
     }
     provider_id = f"planned:///{claim.name}"
-    capacity: Amounts = dict(format_resources(largest(t.capacity for t in types)))
+    capacity: Amounts = dict(format_resources(maximum_resources(t.capacity for t in types)))
     allocatable: Amounts = dict(format_resources(kind.allocatable))
     node = Node(
         metadata=Metadata(

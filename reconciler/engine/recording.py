@@ -29,7 +29,7 @@ from reconciler.model.karpenter.labels import (
     INSTANCE_TYPE,
     POD_DELETION_COST,
     ZONE,
-    normalized,
+    normalize_label,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.cluster import DaemonSet, PersistentVolume
@@ -158,7 +158,7 @@ def _volume_zones(volume: PersistentVolume) -> frozenset[str] | None:
         zones = [
             frozenset(e.values)
             for e in term.match_expressions
-            if e.operator == "In" and normalized(e.key) == ZONE
+            if e.operator == "In" and normalize_label(e.key) == ZONE
         ]
         if not zones:
             return None

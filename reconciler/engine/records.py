@@ -24,7 +24,7 @@ from reconciler.engine.observation import Observation
 from reconciler.engine.ownership import launches_of
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import UnreadableError
-from reconciler.model.history import DAY, History, Obstacle, Rollout, Taken
+from reconciler.model.history import DAY, DisruptionRecord, History, Obstacle, Rollout
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
@@ -45,7 +45,7 @@ from reconciler.ports.state import (
 
 def history_of(store: StateStore, settings: Settings, now: datetime) -> History:
     """Return the recorded past; commands are counted only where a daily maximum is set."""
-    taken: tuple[Taken, ...] = ()
+    taken: tuple[DisruptionRecord, ...] = ()
     if has_daily_maximum(settings):
         taken = tuple(
             row for c in store.commands_since(now - DAY) for row in _disruptions_by_pool(c)
@@ -59,7 +59,7 @@ def has_daily_maximum(settings: Settings) -> bool:
     return bool(settings.fleet_maximum_per_day or settings.maximum_per_day or any(pools))
 
 
-def _disruptions_by_pool(command: RunningCommand) -> Iterator[Taken]:
+def _disruptions_by_pool(command: RunningCommand) -> Iterator[DisruptionRecord]:
     """Yield the number of nodes that a command disrupted in each NodePool.
 
     A command that was rolled back disrupted none.
@@ -67,7 +67,7 @@ def _disruptions_by_pool(command: RunningCommand) -> Iterator[Taken]:
     if not command.voluntary or command.phase is CommandPhase.ROLLED_BACK:
         return
     for pool, nodes in sorted(Counter(command.node_pools).items()):
-        yield Taken(command.started_at, pool, nodes)
+        yield DisruptionRecord(command.started_at, pool, nodes)
 
 
 _STORE_INTERVAL: Final = timedelta(days=1)

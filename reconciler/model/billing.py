@@ -1,4 +1,4 @@
-"""The user's own prices: what a contract with AWS takes off the public ones, or sets instead.
+"""The user's own prices: discounts on the public ones, or fixed prices, from a contract with AWS.
 
 The first rule that matches an offering applies. The flat discount is applied after that of a rule,
 and never to a fixed price, which is the actual price. Reserved capacity is already paid for, so no
@@ -15,7 +15,7 @@ from reconciler.model.karpenter.labels import ON_DEMAND, SPOT
 
 HOURS_A_MONTH: Final = 730
 
-# What the user has committed to pay AWS for: savings plans and reserved instances.
+# The commitments of the user to AWS: savings plans and reserved instances.
 #
 # How much of each is used outside this fleet has to be known before its unused part can influence a
 # launch. It is stated as ``used_elsewhere``, to which the fleet's own nodes are added, or as the
@@ -119,10 +119,9 @@ class PriceBook:
         return bool(self.rules or self.discount_percent)
 
     def price(self, name: str, region: str, capacity_type: str, base: float | None) -> float | None:
-        """Return what an offering costs, in USD an hour to the billionth.
+        """Return the price of an offering, in USD an hour to the billionth.
 
-        ``base`` is the public price, None where it is not known; a discount on what is not known
-        stays unknown.
+        ``base`` is the public price, None if unknown; then a discounted price is unknown, too.
         """
         if capacity_type not in (ON_DEMAND, SPOT):
             return base

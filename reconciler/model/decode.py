@@ -12,7 +12,7 @@ T = TypeVar("T")
 def decode(data: object, kind: type[T]) -> T:
     """Return ``data`` as a ``kind``; a null field counts as absent.
 
-    Kubernetes reads it so, and Go programs write their empty lists as null.
+    Kubernetes treats null the same way, and Go programs write their empty lists as null.
 
     Raises:
         msgspec.ValidationError: the data does not have that shape.

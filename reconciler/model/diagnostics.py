@@ -83,13 +83,13 @@ class Check:
     remedy: str = ""
 
 
-def passed(kind: str, name: str, message: str = "") -> Check:
+def passed_check(kind: str, name: str, message: str = "") -> Check:
     return Check(kind, name, Verdict.PASSED, message)
 
 
-def failed(kind: str, name: str, message: str, remedy: str = "") -> Check:
+def failed_check(kind: str, name: str, message: str, remedy: str = "") -> Check:
     return Check(kind, name, Verdict.FAILED, message, remedy)
 
 
-def unknown(kind: str, name: str, message: str) -> Check:
+def unknown_check(kind: str, name: str, message: str) -> Check:
     return Check(kind, name, Verdict.UNKNOWN, message)

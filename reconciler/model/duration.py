@@ -76,7 +76,7 @@ def parse_duration(text: str) -> timedelta:
 def parse_span(text: str) -> timedelta:
     """Return a span that may begin with days: ``30d``, ``1d12h``, ``24h``.
 
-    Nobody thinks of a week in hours; what Karpenter reads has no days.
+    Only settings of this program have days; Karpenter's durations do not.
 
     Raises:
         ValueError: ``text`` is not a span, or longer than 292 years.

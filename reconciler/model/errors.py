@@ -32,11 +32,11 @@ class ReconcilerError(Exception):
         super().__init__(f"{place}{message}{advice}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Let another process have the error: its facts, not the arguments it was made of."""
-        return _restored, (type(self), self.args, self.__dict__)
+        """Pickle the attributes instead of the arguments of the constructor."""
+        return _restore_error, (type(self), self.args, self.__dict__)
 
 
-def _restored(
+def _restore_error(
     kind: type[ReconcilerError], args: tuple[object, ...], facts: dict[str, object]
 ) -> ReconcilerError:
     error = kind.__new__(kind, *args)
@@ -90,7 +90,7 @@ class FleetConflictError(ReconcilerError):
     """Another fleet has nodes in the cluster, and one cluster has one fleet."""
 
 
-def counted_claims(count: int) -> str:
+def format_claim_count(count: int) -> str:
     """Return a number of NodeClaims in words."""
     return f"{count} NodeClaim{'' if count == 1 else 's'}"
 
@@ -107,8 +107,8 @@ class FleetMovedError(ReconcilerError):
             there, here = before.region, after.region
             remedy = f"set aws.region to {there}"
         super().__init__(
-            f"fleet {fleet} has {counted_claims(count)} in {there}, and would act in {here}, where "
-            "it cannot see their instances",
+            f"fleet {fleet} has {format_claim_count(count)} in {there}, and would act in {here}, "
+            "where it cannot see their instances",
             where=where,
             remedy=f"{remedy} until the fleet has no nodes, or create another fleet",
         )

@@ -17,7 +17,7 @@ DAY: Final = timedelta(hours=24)
 """The period of a daily maximum: always the last 24 hours, not a calendar day."""
 
 
-class Taken(msgspec.Struct, frozen=True, rename="camel"):
+class DisruptionRecord(msgspec.Struct, frozen=True, rename="camel"):
     """Nodes of one NodePool that a voluntary command disrupted at one time."""
 
     at: datetime
@@ -66,12 +66,12 @@ class Rollout(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     stopped_why: str = ""
 
     @property
-    def taken(self) -> int:
+    def disrupted_nodes(self) -> int:
         """The number of nodes that the current wave has disrupted."""
         return sum(move.nodes for move in self.moves)
 
     @property
-    def failed(self) -> int:
+    def failure_count(self) -> int:
         """The number of commands that failed since the last wave without a failure."""
         return self.failures + sum(bool(move.failure) for move in self.moves)
 
@@ -92,7 +92,7 @@ class Obstacle(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 class History(msgspec.Struct, frozen=True, rename="camel"):
     """The recorded history; ``is_kept`` is False without records, as in a preview."""
 
-    taken: tuple[Taken, ...] = ()
+    taken: tuple[DisruptionRecord, ...] = ()
     rollouts: tuple[Rollout, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
     is_kept: bool = False
@@ -105,7 +105,9 @@ class History(msgspec.Struct, frozen=True, rename="camel"):
         """Return the record of an obstacle, None if it is new."""
         return next((o for o in self.obstacles if (o.kind, o.name) == (kind, name)), None)
 
-    def of_last_day(self, now: datetime, node_pool: str | None = None) -> list[Taken]:
+    def disruptions_within_day(
+        self, now: datetime, node_pool: str | None = None
+    ) -> list[DisruptionRecord]:
         """Return the disruptions within the last day, oldest first; of all pools without a name."""
         recent = (t for t in self.taken if now - t.at < DAY)
         return sorted(
@@ -118,12 +120,12 @@ NO_HISTORY: Final = History()
 """The history without records."""
 
 
-def free_again(taken: Iterable[Taken], most: int) -> datetime | None:
-    """Return when fewer than ``most`` of ``taken`` (oldest first) are younger than a day.
+def next_free_at(disruptions: Iterable[DisruptionRecord], most: int) -> datetime | None:
+    """Return when fewer than ``most`` of ``disruptions`` (oldest first) are younger than a day.
 
-    None if that is already so, or never will be because no disruption is allowed at all.
+    None if that is already the case, or never will be because no disruption is allowed at all.
     """
-    rows = list(taken)
+    rows = list(disruptions)
     left = sum(row.nodes for row in rows)
     if left < most or most <= 0:
         return None

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 JsonObject = Mapping[str, Any]
-"""An object of JSON or YAML that nobody changes.
+"""An object of JSON or YAML that is only read.
 
-Its form is stated by a schema in ``schemas/`` or by another program's API, which the type checker
-cannot read. Whoever only passes a value on or compares it takes ``object``.
+Its form is defined by a schema in ``schemas/`` or by another program's API, which the type checker
+cannot read. Code that only passes a value on or compares it uses ``object``.
 """
 
 JsonDict = dict[str, Any]

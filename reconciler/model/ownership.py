@@ -64,9 +64,9 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class ClusterId:
-    """A cluster in an account: what one fleet at a time may act for, whatever the fleet's name.
+    """A cluster in an account; only one fleet at a time may act for it, whatever its name.
 
-    ``account`` is the number of the AWS account, empty where AWS could not be asked for it.
+    ``account`` is the number of the AWS account, empty if AWS could not be asked.
     """
 
     account: str
@@ -82,22 +82,22 @@ class ClusterId:
 
     @property
     def key(self) -> str:
-        """The cluster as one text; ``of_key`` reads it."""
+        """The cluster as one text; ``from_key`` parses it."""
         return f"{self.account}/{self.region}/{self.name}"
 
     @classmethod
-    def of_key(cls, key: str) -> ClusterId:
-        """Return the cluster that ``key`` names."""
+    def from_key(cls, key: str) -> ClusterId:
+        """Return the cluster of a ``key``."""
         account, region, name = (*key.split("/", 2), "", "")[:3]
         return cls(account, region, name)
 
-    def may_be(self, other: ClusterId) -> bool:
-        """Return whether both are one cluster, or may be: an unknown account may be any."""
+    def may_equal(self, other: ClusterId) -> bool:
+        """Return whether both are or may be the same cluster: an unknown account may be any."""
         return (self.region, self.name) == (other.region, other.name) and self._may_share_account(
             other
         )
 
-    def is_elsewhere(self, other: ClusterId) -> bool:
+    def is_out_of_reach(self, other: ClusterId) -> bool:
         """Return whether the instances of one cannot be seen from the other.
 
         That is so in another region or account. An unknown account may be any.

@@ -20,8 +20,8 @@ from reconciler.model.text.quoting import quoted
 # exact and comparisons integer. Finer amounts are rounded up, away from zero, as Kubernetes does: a
 # request may be over-served, never under-served.
 #
-# This is the only grammar of quantities: what a schema's pattern lets through beyond it is a
-# finding.
+# This is the only grammar of quantities: text that matches a schema's pattern but not this grammar
+# is a finding.
 
 
 MILLI: Final = 1000
@@ -128,7 +128,7 @@ def _is_binary(name: str) -> bool:
     return name in _BINARY_RESOURCES or name.startswith(HUGEPAGES)
 
 
-def add(*lists: Mapping[str, int]) -> Resources:
+def add_resources(*lists: Mapping[str, int]) -> Resources:
     """Return the sum, over the union of names."""
     total: Resources = {}
     for amounts in lists:
@@ -137,42 +137,44 @@ def add(*lists: Mapping[str, int]) -> Resources:
     return total
 
 
-def largest(lists: Iterable[Mapping[str, int]]) -> Resources:
+def maximum_resources(lists: Iterable[Mapping[str, int]]) -> Resources:
     """Return the maximum of each name that is in any list."""
-    top: Resources = {}
+    maximum: Resources = {}
     for amounts in lists:
         for name, amount in amounts.items():
-            if name not in top or amount > top[name]:
-                top[name] = amount
-    return top
+            if name not in maximum or amount > maximum[name]:
+                maximum[name] = amount
+    return maximum
 
 
-def smallest(lists: Iterable[Mapping[str, int]]) -> Resources:
+def minimum_resources(lists: Iterable[Mapping[str, int]]) -> Resources:
     """Return the minimum of each name that is in every list."""
-    every = list(lists)
-    if not every:
+    all_lists = list(lists)
+    if not all_lists:
         return {}
-    names = set(every[0]).intersection(*every[1:])
-    return {name: min(amounts[name] for amounts in every) for name in every[0] if name in names}
+    names = set(all_lists[0]).intersection(*all_lists[1:])
+    return {
+        name: min(amounts[name] for amounts in all_lists) for name in all_lists[0] if name in names
+    }
 
 
-def subtract(left: Mapping[str, int], right: Mapping[str, int]) -> Resources:
+def subtract_resources(left: Mapping[str, int], right: Mapping[str, int]) -> Resources:
     """Return ``left - right`` for the names of ``left``; the result may be negative."""
     return {name: amount - right.get(name, 0) for name, amount in left.items()}
 
 
-def fits(wanted: Mapping[str, int], available: Mapping[str, int]) -> bool:
-    """Return whether ``wanted`` is available; zero of an unknown resource is.
+def fits(requested: Mapping[str, int], available: Mapping[str, int]) -> bool:
+    """Return whether ``requested`` is available; zero of an unknown resource is.
 
-    Nothing fits, not even nothing, where any available amount is negative: that node is
+    Nothing fits, not even an empty request, if any available amount is negative: the node is
     over-committed.
     """
     for amount in available.values():  # a loop: each pod that waits is compared with each node
         if amount < 0:
             return False
-    return all(amount <= available.get(name, 0) for name, amount in wanted.items())
+    return all(amount <= available.get(name, 0) for name, amount in requested.items())
 
 
-def pods(count: int) -> int:
+def pod_amount(count: int) -> int:
     """Return the amount of the pseudo-resource ``pods`` that ``count`` pods take."""
     return count * MILLI

@@ -83,7 +83,7 @@ class Schedule:
 
         A wall-clock time that a time zone skips or repeats is hit once.
         """
-        if self.any_weekday and not self._has_a_day:
+        if self.any_weekday and not self._has_matching_day:
             return None
         start = moment.astimezone(zone).replace(second=0, microsecond=0, tzinfo=None)
         hours, minutes = sorted(self.hours), sorted(self.minutes)
@@ -100,19 +100,19 @@ class Schedule:
         return None
 
     @property
-    def _has_a_day(self) -> bool:
-        """Whether any of the months has any of the days: 30 February never comes."""
+    def _has_matching_day(self) -> bool:
+        """Whether any of the months has any of the days (30 February does not exist)."""
         return min(self.days) <= max(_DAYS_OF_MONTH[month] for month in self.months)
 
     def _days_from(self, start: datetime) -> Iterator[datetime]:
         day = start.replace(hour=0, minute=0)
         end = day + timedelta(days=366 * _HORIZON_YEARS)
         while day < end:
-            if day.month in self.months and self._is_day(day):
+            if day.month in self.months and self._matches_day(day):
                 yield day
             day += timedelta(days=1)
 
-    def _is_day(self, day: datetime) -> bool:
+    def _matches_day(self, day: datetime) -> bool:
         by_month = day.day in self.days
         by_week = day.isoweekday() % 7 in self.weekdays
         if self.any_day or self.any_weekday:
@@ -144,7 +144,7 @@ def parse_schedule(text: str) -> Schedule:
     if len(parts) != len(_FIELDS):
         raise ValueError(f"expected exactly 5 fields, found {len(parts)}: {quoted(text)}")
     minutes, hours, days, months, weekdays = (
-        frozenset(v for item in part.split(",") for v in _values(item, field))
+        frozenset(v for item in part.split(",") for v in _parse_range(item, field))
         for part, field in zip(parts, _FIELDS, strict=True)
     )
     return Schedule(
@@ -157,16 +157,16 @@ def _is_star(part: str) -> bool:
     return any(item in ("*", "?", "*/1", "?/1") for item in part.split(","))
 
 
-def _values(item: str, field: _Field) -> range:
+def _parse_range(item: str, field: _Field) -> range:
     span, slash, step_text = item.partition("/")
-    step = _number(step_text, field, {}) if slash else 1
+    step = _parse_number(step_text, field, {}) if slash else 1
     if step == 0:
         raise ValueError(f"step of range should be a positive number: {quoted(item)}")
     if span in ("*", "?"):
         return range(field.low, field.high + 1, step)
     first_text, dash, last_text = span.partition("-")
-    first = _number(first_text, field, field.names)
-    last = _number(last_text, field, field.names) if dash else field.high if slash else first
+    first = _parse_number(first_text, field, field.names)
+    last = _parse_number(last_text, field, field.names) if dash else field.high if slash else first
     if first < field.low:
         raise ValueError(
             f"beginning of range ({first}) below minimum ({field.low}): {quoted(item)}"
@@ -180,7 +180,7 @@ def _values(item: str, field: _Field) -> range:
     return range(first, last + 1, step)
 
 
-def _number(text: str, field: _Field, names: dict[str, int]) -> int:
+def _parse_number(text: str, field: _Field, names: dict[str, int]) -> int:
     known = names.get(text.lower())
     if known is not None:
         return known
@@ -211,9 +211,9 @@ def is_open(schedule: Schedule, duration: timedelta, now: datetime, zone: tzinfo
     """Return whether a window of ``duration`` from some hit covers ``now``.
 
     A hit H covers [H, H + duration). A schedule that never hits counts as always open: Karpenter
-    reads the missing hit as long past, and for a budget of 0 nodes that is the safe side.
+    treats the missing hit as long past, which is the safe choice for a budget of 0 nodes.
     """
-    hit = schedule.next_after(_whole_second(now - duration), zone)
+    hit = schedule.next_after(_truncate_to_second(now - duration), zone)
     return hit is None or hit <= now
 
 
@@ -224,7 +224,7 @@ def next_change(
     if not is_open(schedule, duration, now, zone):
         return schedule.next_after(now, zone)
     end: datetime | None = None
-    hit = schedule.next_after(_whole_second(now - duration), zone)
+    hit = schedule.next_after(_truncate_to_second(now - duration), zone)
     for _ in range(1000):
         if hit is None or (end is not None and hit > end):
             return end
@@ -240,20 +240,20 @@ def steady_until(
 ) -> datetime:
     """Return the first time after ``now`` at which the results of this module may differ.
 
-    That is the next change, if one is in sight. If windows overlap for too long to see an end, it
-    is when the first of them ends. A schedule without a hit in the searched years is evaluated
-    again every quarter of an hour, because a day begins in some time zone then.
+    That is the next change, if one is found. If windows overlap for too long to find an end, it is
+    the end of the first of them. A schedule without a hit in the searched years is evaluated again
+    every quarter of an hour, because a day begins in some time zone then.
     """
     change = next_change(schedule, duration, now, zone)
     if change is not None:
         return change
-    hit = schedule.next_after(_whole_second(now - duration), zone)
+    hit = schedule.next_after(_truncate_to_second(now - duration), zone)
     if hit is not None:
         return hit + duration
     quarter = timedelta(minutes=15)
     return now + quarter - (now - datetime.min.replace(tzinfo=UTC)) % quarter
 
 
-def _whole_second(moment: datetime) -> datetime:
-    """Cut to the second below: the cron library looks from the next whole second on."""
+def _truncate_to_second(moment: datetime) -> datetime:
+    """Truncate to a second: the cron library searches from the next whole second on."""
     return moment.replace(microsecond=0)

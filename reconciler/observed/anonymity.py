@@ -29,7 +29,7 @@ from reconciler.model.karpenter.labels import (
     NODEPOOL,
     POD_DELETION_COST,
     WELL_KNOWN_AWS,
-    normalized,
+    normalize_label,
 )
 from reconciler.observed.snapshot import RECORDS_KIND
 
@@ -300,7 +300,7 @@ class Anonymizer:
             return False
         if key.startswith(_CLUSTER_TAG):
             return value in ("owned", "shared")
-        if normalized(key) in WELL_KNOWN_AWS or key in (NODEPOOL, NODECLASS, _OWNER_TAG):
+        if normalize_label(key) in WELL_KNOWN_AWS or key in (NODEPOOL, NODECLASS, _OWNER_TAG):
             return True
         domain, slash, _ = key.partition("/")
         return bool(slash) and domain in _VALUE_DOMAINS

@@ -34,7 +34,7 @@ from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.kubernetes.node import CSINode, Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import Taint
-from reconciler.model.resources import Resources, add, parse_resources, subtract
+from reconciler.model.resources import Resources, add_resources, parse_resources, subtract_resources
 from reconciler.observed.fingerprint import Pods
 from reconciler.observed.snapshot import Snapshot
 
@@ -176,16 +176,18 @@ class StateNode:
     @cached_property
     def used(self) -> Resources:
         """What its pods request; terminating pods still count, finished ones do not."""
-        return add(*(pod.requests() for pod in self.pods if not pod.is_terminal))
+        return add_resources(*(pod.requests() for pod in self.pods if not pod.is_terminal))
 
     @cached_property
     def daemons_used(self) -> Resources:
-        return add(*(p.requests() for p in self.pods if p.is_daemon and not p.is_terminal))
+        return add_resources(
+            *(p.requests() for p in self.pods if p.is_daemon and not p.is_terminal)
+        )
 
     @cached_property
     def available(self) -> Resources:
         """What is left for more pods; may be negative on an over-committed node."""
-        return subtract(self.allocatable, self.used)
+        return subtract_resources(self.allocatable, self.used)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from reconciler.model.karpenter.labels import (
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.karpenter.requirements import Operator, Requirements, requirement
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.resources import add
+from reconciler.model.resources import add_resources
 from reconciler.placement.explain.reasons import Explainer
 from reconciler.placement.nodes.claims import OpenClaim
 from reconciler.placement.nodes.daemons import minimum_requests
@@ -70,7 +70,9 @@ class Finisher:
             name=claim_name(pool.name, (self._salt, str(claim.space.requirements), *pods)),
             node_pool=pool,
             pods=pods,
-            requests=add(claim.requests, minimum_requests(template.daemon_groups, claim.mask)),
+            requests=add_resources(
+                claim.requests, minimum_requests(template.daemon_groups, claim.mask)
+            ),
             requirements=requirements,
             types=table.select_types(order),
             types_total=claim.mask.bit_count(),
@@ -88,7 +90,7 @@ class Finisher:
         if known is None:
             capacity_types = tuple(space.capacity_types(mask))
             names = tuple(table.names[i] for i in order)
-            known = space.requirements.without(_SIMULATION_LABELS).adding(
+            known = space.requirements.without(_SIMULATION_LABELS).with_requirements(
                 [
                     requirement(INSTANCE_TYPE, Operator.IN, names),
                     requirement(CAPACITY_TYPE, Operator.IN, capacity_types),
@@ -104,7 +106,7 @@ def _with_reservations(claim: OpenClaim) -> Space:
         return claim.space
     key = claim.template.table.reservation_key
     return claim.template.book.space_for(
-        claim.space.requirements.adding(
+        claim.space.requirements.with_requirements(
             [
                 requirement(CAPACITY_TYPE, Operator.IN, (RESERVED,)),
                 requirement(key, Operator.IN, tuple(sorted(claim.held))),

@@ -18,7 +18,7 @@ import msgspec
 
 from reconciler.catalog.table import indices, iterate_members, union_of
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.kubernetes.taint import untolerated
+from reconciler.model.kubernetes.taint import untolerated_taints
 from reconciler.model.resources import Resources
 from reconciler.model.settings import Settings
 from reconciler.placement.nodes.daemons import Daemon
@@ -172,7 +172,7 @@ def _suitable_types(shape: Shape, template: PoolTemplate) -> int:
     """Return the types of a NodePool that suit a shape at any step of its preferences."""
     found = 0
     for step in shape.steps:
-        if not untolerated(template.taints, step.tolerations):
+        if not untolerated_taints(template.taints, step.tolerations):
             space = template.space.narrow(step.demand)
             found |= space.mask if space is not None else 0
     return found

@@ -19,7 +19,7 @@ from reconciler._resources import resource_path
 from reconciler.model.duration import NEVER, parse_nillable, parse_span
 from reconciler.model.json import JsonDict
 from reconciler.model.resources import parse_quantity
-from reconciler.model.text.nearest import LIKE, did_you_mean, nearest
+from reconciler.model.text.nearest import SIMILARITY_MIN, did_you_mean, nearest
 from reconciler.model.text.quoting import quoted
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding, field_path
@@ -279,7 +279,7 @@ def _misspelled_keys(value: dict[str, object], node: Schema) -> dict[str, str]:
         return {}
     unknown = [key for key in value if key not in fields] if fields else []
     absent = [field for field in fields if field not in value] if unknown else []
-    cutoff = _SIMILARITY_MIN if extra else LIKE
+    cutoff = _SIMILARITY_MIN if extra else SIMILARITY_MIN
     near = {key: nearest(key, absent, cutoff) for key in unknown}
     return {key: field for key, field in near.items() if field is not None}
 

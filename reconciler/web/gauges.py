@@ -14,7 +14,7 @@ from reconciler.engine.reconcile import Pass
 from reconciler.model.karpenter.labels import ARCH, CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
-from reconciler.model.resources import MILLI, NODES, add, parse_resources, pods
+from reconciler.model.resources import MILLI, NODES, add_resources, parse_resources, pod_amount
 from reconciler.observed.state import ClusterState, StateNode
 
 _NODE_LABELS: Final = (
@@ -175,8 +175,8 @@ def _pool_gauges(
     usage: dict[tuple[str, ...], float] = {}
     for pool in desired.node_pools:
         owned = [claim for claim in result.seen.claims if claim.node_pool == pool.name]
-        amounts = add(*(parse_resources(claim.status.capacity) for claim in owned))
-        amounts = {**amounts, NODES: pods(len(owned))}
+        amounts = add_resources(*(parse_resources(claim.status.capacity) for claim in owned))
+        amounts = {**amounts, NODES: pod_amount(len(owned))}
         usage |= {(pool.name, name): amount / MILLI for name, amount in amounts.items()}
     yield _gauges(
         "karpenter_nodepools_usage",
@@ -240,8 +240,8 @@ def _node_gauges(state: ClusterState) -> Iterator[GaugeMetricFamily]:
             for resource, amount in amounts_of(node).items()
         }
         yield _gauges(name, text, _NODE_LABELS, rows)
-    allocatable = add(*(node.allocatable for node in nodes))
-    requested = add(*(node.used for node in nodes))
+    allocatable = add_resources(*(node.allocatable for node in nodes))
+    requested = add_resources(*(node.used for node in nodes))
     yield _gauges(
         "karpenter_cluster_utilization_percent",
         "Share of the allocatable resources that pods request, in percent.",

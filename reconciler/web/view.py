@@ -18,7 +18,7 @@ from reconciler.engine.reconcile import Pass
 from reconciler.engine.steps.bookkeeping import node_usage
 from reconciler.engine.steps.lifecycle import INITIALIZED
 from reconciler.model.billing import HOURS_A_MONTH
-from reconciler.model.karpenter.budget import DisruptionReason, allowance, next_change_of
+from reconciler.model.karpenter.budget import DisruptionReason, allowance, next_budget_change
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import CPU, MEMORY
@@ -96,7 +96,7 @@ def _periods(
     own = [budget for budget in budgets if budget.applies_to(reason)]
     moments = [now]
     while len(moments) < _PERIODS_MAX:
-        changes = (next_change_of(own, moments[-1]), *policy_changes(settings, moments[-1]))
+        changes = (next_budget_change(own, moments[-1]), *policy_changes(settings, moments[-1]))
         following = min((at for at in changes if at is not None and at > moments[-1]), default=None)
         if following is None or following >= now + AHEAD:
             moments.append(now + AHEAD)

@@ -179,7 +179,7 @@ def test_a_reservation_is_an_offering_with_a_price_near_zero() -> None:
     assert [o.capacity_type for o in kind.offerings if o.satisfies(wants)] == [RESERVED]
     other = a_type("m5.xlarge", reservations=(Reservation("cr-1", "m5.large", "us-east-1a"),))
     assert not other.requirements[CAPACITY_TYPE].has(RESERVED)
-    assert not other.requirements.compatible(wants)
+    assert not other.requirements.is_compatible(wants)
 
 
 MI, GI = 2**20 * 1000, 2**30 * 1000

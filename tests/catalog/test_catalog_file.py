@@ -67,7 +67,7 @@ def test_zones_of_a_type_take_precedence() -> None:
 def test_a_type_without_offerings_has_no_zone() -> None:
     kind = read(a_type(offerings=[])).types[0]
     assert not kind.requirements[ZONE].values
-    assert kind.cheapest() is None
+    assert kind.cheapest_offering() is None
 
 
 def test_labels_of_types_and_offerings_are_well_known() -> None:

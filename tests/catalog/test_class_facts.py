@@ -80,7 +80,7 @@ def test_kubelet_settings_that_cannot_be_evaluated_launch_nothing(
     assert catalog.launch_rejection("m5.large") == problem
     kind = catalog.get("m5.large")
     assert kind is not None
-    assert bool(kind.available()) == (problem is None)
+    assert bool(kind.available_offerings()) == (problem is None)
 
 
 def test_volumes_interfaces_and_policies_count() -> None:

@@ -69,7 +69,7 @@ def test_a_type_missing_from_the_bundle_lacks_what_ec2_does_not_report() -> None
     offered = {zone: names | {"m99i.large"} for zone, names in zones.items()}
     kind = a_catalog([*bodies, fresh], offered).get("m99i.large")
     assert kind is not None
-    assert kind.requirements.allowed("karpenter.k8s.aws/instance-generation").has("99")
+    assert kind.requirements.requirement_on("karpenter.k8s.aws/instance-generation").has("99")
     assert "vpc.amazonaws.com/pod-eni" not in kind.capacity
     assert not any(o.available for o in kind.offerings), "nobody has a price for it"
 

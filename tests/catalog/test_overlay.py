@@ -121,14 +121,14 @@ def test_a_type_without_a_price_is_available_once_an_overlay_prices_it() -> None
     catalog = priced.catalogs["general"]
     kind = catalog.get(name)
     assert kind is not None
-    assert {o.price for o in kind.available()} == {9.5}
+    assert {o.price for o in kind.available_offerings()} == {9.5}
     assert catalog.launch_rejection(name) is None
     assert catalog.columns.offerings == columns_of(list(catalog.types)).offerings
     wider = [in_(name), in_("linux", key="kubernetes.io/os")]
     other = evaluate_overlays([a_pool()], [an_overlay(requirements=wider, price="9.5")])
     kind = other.catalogs["general"].get(name)
     assert kind is not None
-    assert not kind.available()
+    assert not kind.available_offerings()
 
 
 def test_one_pool_can_be_evaluated_alone() -> None:

@@ -118,7 +118,7 @@ def test_a_node_pool_inherits_options_of_the_fleet() -> None:
     web, api = settings.pool("web"), settings.pool("api")
     assert (web.wave_soak, api.wave_soak) == (timedelta(minutes=90), timedelta(minutes=10))
     assert web.expiration_policy is api.expiration_policy is ExpirationPolicy.GRACEFUL
-    assert (web.wave_size.of(25), api.wave_size.of(25)) == (3, 3)
+    assert (web.wave_size.resolve(25), api.wave_size.resolve(25)) == (3, 3)
     assert (bool(web.maximum_per_day), api.maximum_per_day) == (False, NodeLimit(5))
     assert settings.key_of("web", PoolOption.WAVE_SOAK) == "nodePools.web.waveSoak"
     assert settings.key_of("api", PoolOption.WAVE_SOAK) == "waveSoak"

@@ -21,7 +21,7 @@ from reconciler.disruption.consolidation.memory import (
 )
 from reconciler.model.decode import decode
 from reconciler.model.errors import UsageError
-from reconciler.model.history import DAY, History, Move, Rollout, Taken, free_again
+from reconciler.model.history import DAY, DisruptionRecord, History, Move, Rollout, next_free_at
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.settings import Settings
 from tests.disruption.builders import (
@@ -51,8 +51,8 @@ def four_drifted(history: History, settings: Settings) -> Decisions:
     return decided(*nodes, drifted=drifted(*names), settings=settings, history=history)
 
 
-def taken(*ages: timedelta) -> tuple[Taken, ...]:
-    return tuple(Taken(NOW - age, "default") for age in ages)
+def taken(*ages: timedelta) -> tuple[DisruptionRecord, ...]:
+    return tuple(DisruptionRecord(NOW - age, "default") for age in ages)
 
 
 # daily maximum
@@ -89,7 +89,7 @@ def test_a_node_that_waits_for_this_plans_disruptions_has_no_time() -> None:
 
 def test_the_daily_maximum_of_one_pool_does_not_affect_another() -> None:
     made = configured(nodePools={"a": {"maximumPerDay": "1"}})
-    history = History(taken=(Taken(NOW - HOUR, "a"),))
+    history = History(taken=(DisruptionRecord(NOW - HOUR, "a"),))
     nodes = [a_node("a1", pool="a"), a_node("b1", pool="b")]
     decisions = decided(*nodes, pools=[a_pool("a"), a_pool("b")], settings=made, history=history)
     assert brief(decisions) == [("Empty", "delete", ("b1",))]
@@ -109,7 +109,7 @@ def test_the_reported_time_is_the_first_at_which_a_node_is_allowed(
     ages: list[int], most: int
 ) -> None:
     rows = taken(*(timedelta(minutes=age) for age in reversed(ages)))
-    at = free_again(rows, most)
+    at = next_free_at(rows, most)
     if at is None:
         assert most == 0 or len(rows) < most
         return

@@ -61,7 +61,7 @@ def _nodepool_allowed(given: Any) -> Any:
 def _budget_allowed(given: Any) -> Any:
     try:
         (budget,) = _budgets([given["budget"]])
-        return {"allowed": budget.allowed(given["total_nodes"], _moment(given["now"]))}
+        return {"allowed": budget.allowed_disruptions(given["total_nodes"], _moment(given["now"]))}
     except ValueError as error:
         return {"allowed": 0, "error": str(error)}
 

@@ -81,7 +81,7 @@ def test_only_the_pods_that_need_an_on_demand_node_stay_on_one() -> None:
 
 def spot(claim: PlannedClaim) -> bool:
     """Return whether a replacement is launched as spot."""
-    return claim.requirements.allowed("karpenter.sh/capacity-type").has("spot")
+    return claim.requirements.requirement_on("karpenter.sh/capacity-type").has("spot")
 
 
 def test_any_launch_of_several_replacements_costs_less() -> None:

@@ -63,7 +63,7 @@ def test_any_value_returns_an_allowed_value_or_none(item: Requirement) -> None:
 
 @given(requirements())
 def test_requirements_written_for_the_api_allow_no_less(item: Requirement) -> None:
-    written = Requirements(map(from_spec, item.specs())).allowed(item.key)
+    written = Requirements(map(from_spec, item.specs())).requirement_on(item.key)
     assert all(written.has(v) for v in VALUES if item.has(v))
 
 

@@ -67,7 +67,7 @@ def answer(kind: str, given: dict[str, Any]) -> Any:
             return str(many(given["requirements"]))
         case "compatible":
             allowed = WELL_KNOWN if given["allow_undefined_well_known"] else frozenset()
-            return many(given["existing"]).compatible(many(given["incoming"]), allowed)
+            return many(given["existing"]).is_compatible(many(given["incoming"]), allowed)
     raise AssertionError(kind)
 
 
@@ -169,7 +169,7 @@ def test_labels_that_no_longer_satisfy_the_pool_have_drifted(case: dict[str, Any
     given = case["input"]
     labels = Requirements.from_labels(given["nodeclaim_labels"])
     wanted = many(given["nodepool_requirements"])
-    assert labels.compatible(wanted) is not case["expect"]["drifted"]
+    assert labels.is_compatible(wanted) is not case["expect"]["drifted"]
 
 
 def test_every_kind_of_case_is_covered() -> None:

@@ -48,10 +48,10 @@ def answer(kind: str, given: dict[str, Any]) -> Any:
             return given["taint"] is not None and decode(given["taint"], Taint).is_ephemeral
         case "tolerates":
             tolerations = [decode(t, Toleration) for t in given["tolerations"]]
-            return not taint.untolerated([decode(given["taint"], Taint)], tolerations)
+            return not taint.untolerated_taints([decode(given["taint"], Taint)], tolerations)
         case "merge_taints":
             left = [decode(t, Taint) for t in given["existing"]]
-            merged = taint.merged(left, [decode(t, Taint) for t in given["with"]])
+            merged = taint.merge_taints(left, [decode(t, Taint) for t in given["with"]])
             return [
                 {k: v for k, v in (("key", t.key), ("effect", t.effect), ("value", t.value)) if v}
                 for t in merged
@@ -63,7 +63,7 @@ def answer(kind: str, given: dict[str, Any]) -> Any:
             return str(port(given))
         case "hostport_conflict":
             reserved = {pod: list(map(port, ports)) for pod, ports in given["reserved"].items()}
-            return pod.conflict(reserved, given["pod"], map(port, given["ports"])) is not None
+            return pod.port_conflict(reserved, given["pod"], map(port, given["ports"])) is not None
         case "hostports_of_pod":
             ports = a_pod(given).host_ports()
             return [{"ip": p.ip, "port": p.port, "protocol": p.protocol} for p in ports]
@@ -78,17 +78,19 @@ def amounts(kind: str, given: dict[str, Any]) -> resources.Resources:
     match kind:
         case "pod_resources":
             total = a_pod(given["pod"]).requests()
-            assert total.pop("pods") == resources.pods(1)
+            assert total.pop("pods") == resources.pod_amount(1)
             return total
         case "max_resources":
-            return resources.largest(map(parse_resources, given["lists"]))
+            return resources.maximum_resources(map(parse_resources, given["lists"]))
         case "min_resources":
-            return resources.smallest(map(parse_resources, given["lists"]))
+            return resources.minimum_resources(map(parse_resources, given["lists"]))
         case "subtract":
-            return resources.subtract(parse_resources(given["lhs"]), parse_resources(given["rhs"]))
+            return resources.subtract_resources(
+                parse_resources(given["lhs"]), parse_resources(given["rhs"])
+            )
         case "requests_for_pods":
             pods = [a_pod({"containers": [p]}) for p in given["pods"]]
-            return resources.add(*(p.requests() for p in pods))
+            return resources.add_resources(*(p.requests() for p in pods))
     raise AssertionError(kind)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reconciler.model.text.urls import Address, is_unencrypted, taken_apart, without_secrets
+from reconciler.model.text.urls import Address, is_unencrypted, split_credentials, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -36,11 +36,11 @@ def test_an_address_that_is_the_complete_text_ends_where_the_text_does() -> None
 
 
 def test_user_and_password_are_taken_from_an_address() -> None:
-    taken = taken_apart("https://me:p%2Fss@host:1/x")
+    taken = split_credentials("https://me:p%2Fss@host:1/x")
     assert taken == Address("https://host:1/x", "me", "p/ss")
-    assert taken_apart("https://host/x") == Address("https://host/x")
+    assert split_credentials("https://host/x") == Address("https://host/x")
     with pytest.raises(ValueError, match="several @") as caught:
-        taken_apart("https://me:secret@word@host/x")
+        split_credentials("https://me:secret@word@host/x")
     assert "secret" not in str(caught.value)
 
 

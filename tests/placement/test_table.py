@@ -68,7 +68,7 @@ def test_offerings_and_their_price_order(wanted: Requirements) -> None:
     available = 0
     for offering in offers:
         available |= offering.mask
-    cheapest = [kind.cheapest(wanted) for kind in KINDS]
+    cheapest = [kind.cheapest_offering(wanted) for kind in KINDS]
     assert indices(available) == _those(offering is not None for offering in cheapest)
     prices = [float("inf") if o is None else o.price for o in cheapest]
     order = sorted(range(len(KINDS)), key=lambda i: (prices[i], KINDS[i].name))

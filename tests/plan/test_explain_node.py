@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from reconciler.desired.objects import node_pools
 from reconciler.desired.settings.layers import resolve
-from reconciler.model.history import NO_HISTORY, History, Move, Rollout, Taken
+from reconciler.model.history import NO_HISTORY, DisruptionRecord, History, Move, Rollout
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.plan.explain.answer import Explanation
 from reconciler.plan.explain.calendar import SPAN, calendar_of, explain_node_pool
@@ -168,7 +168,7 @@ def guarded(history: History, **config: object) -> Explanation:
 
 
 def test_an_exhausted_daily_maximum_is_a_gap_until_the_next_disruption_is_allowed() -> None:
-    taken = (Taken(NOW - timedelta(hours=20), "general"),)
+    taken = (DisruptionRecord(NOW - timedelta(hours=20), "general"),)
     answer = guarded(History(taken), maximumPerDay="1")
     assert answer.facts[0].endswith("16:00 UTC: Drifted 0, Empty 0, Underutilized 0")
     assert answer.facts[1].endswith(": Drifted 1, Empty 1, Underutilized 1")

@@ -1,4 +1,4 @@
-"""Starts the process that evaluates expressions, and bounds what it can use.
+"""Starts the process that evaluates expressions, and limits its resources.
 
 An expression of a few lines can need more time and memory than there is: macros over lists nest,
 and `x + x` doubles. A static check cannot tell such an expression from a useful one, so another

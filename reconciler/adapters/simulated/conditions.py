@@ -20,7 +20,7 @@ START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class SimulatedClock:
-    """A clock that stands still until someone waits."""
+    """A clock that only advances when somebody waits."""
 
     def __init__(self, start: datetime = START) -> None:
         assert start.tzinfo is not None, "a time needs a time zone"

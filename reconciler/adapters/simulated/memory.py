@@ -209,7 +209,7 @@ class MemoryStateStore:
                 self._record_changes(self._unavailable, {pool: fresh})
 
     def _record_changes(self, known: dict[K, V], fresh: dict[K, V]) -> None:
-        """Record what is new; without a change the serial stays the same."""
+        """Record changed values; without a change the serial stays the same."""
         if any(known.get(key) != value for key, value in fresh.items()):
             known.update(fresh)
             self._serial += 1

@@ -1,4 +1,4 @@
-"""The imitated cluster of a simulation: it starts from a snapshot and reports what it observes."""
+"""The simulated cluster of a simulation: it starts from a snapshot and reports what it observes."""
 
 from __future__ import annotations
 

@@ -370,7 +370,7 @@ def _sets_price(overlay: NodeOverlay) -> bool:
 def _meets(label: Requirement | None, cell: Requirement | None, wanted: Requirement) -> bool:
     """Return whether the values of a key on the NodePool and the type meet a requirement."""
     known = Requirements(r for r in (label, cell) if r is not None)
-    return known.compatible(Requirements((wanted,)))
+    return known.is_compatible(Requirements((wanted,)))
 
 
 class _OfferingTest:

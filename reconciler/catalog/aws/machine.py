@@ -28,7 +28,7 @@ def image_for(amis: Iterable[AMI], kind: InstanceType) -> AMI | None:
         (
             ami
             for ami in amis
-            if kind.requirements.compatible(requirements_of(ami.requirements), WELL_KNOWN_AWS)
+            if kind.requirements.is_compatible(requirements_of(ami.requirements), WELL_KNOWN_AWS)
         ),
         None,
     )

@@ -15,7 +15,13 @@ from typing import Any, Final
 from reconciler.model.diagnostics import Severity
 from reconciler.model.duration import parse_nanoseconds
 from reconciler.model.json import JsonDict
-from reconciler.model.karpenter.labels import CAPACITY_TYPE, ON_DEMAND, RESERVED, SPOT, normalized
+from reconciler.model.karpenter.labels import (
+    CAPACITY_TYPE,
+    ON_DEMAND,
+    RESERVED,
+    SPOT,
+    normalize_label,
+)
 from reconciler.model.karpenter.requirements import Requirement, requirement
 from reconciler.model.resources import parse_quantity
 from reconciler.model.text.quoting import quoted
@@ -330,7 +336,7 @@ def _contradictions(at: Pointer) -> Rule:
 
 def _capacity_types(entry: JsonDict, here: Pointer) -> Iterator[Finding]:
     """Check that In has some existing capacity type; other values are only warnings."""
-    if normalized(entry["key"]) != CAPACITY_TYPE or entry.get("operator") != "In":
+    if normalize_label(entry["key"]) != CAPACITY_TYPE or entry.get("operator") != "In":
         return
     values = entry.get("values") or []
     known = [v for v in values if v in _CAPACITY_TYPES]

@@ -20,8 +20,8 @@ class OfferingChoice:
 
     def __init__(self, requirements: Requirements) -> None:
         self._requirements = requirements
-        self._zone = requirements.allowed(ZONE)
-        self._capacity_type = requirements.allowed(CAPACITY_TYPE)
+        self._zone = requirements.requirement_on(ZONE)
+        self._capacity_type = requirements.requirement_on(CAPACITY_TYPE)
         self._known: dict[object, bool] = {}
 
     def allows(self, offering: Offering) -> bool:
@@ -50,13 +50,13 @@ class OfferingChoice:
             return self._requirements.intersects(offering.requirements)
         return True
 
-    def available(self, kind: InstanceType) -> list[Offering]:
+    def available_offerings(self, kind: InstanceType) -> list[Offering]:
         """Return the available offerings of the type that the claim may use."""
         return [o for o in kind.offerings if o.available and self.allows(o)]
 
-    def cheapest(self, kind: InstanceType) -> float:
+    def cheapest_price(self, kind: InstanceType) -> float:
         """Return the lowest price of the type, infinity without an offering."""
-        return min((o.price for o in self.available(kind)), default=inf)
+        return min((o.price for o in self.available_offerings(kind)), default=inf)
 
     def worst_launch_price(self, kind: InstanceType) -> float:
         """Return the highest price that a launch of the type may have, infinity if none exists.
@@ -64,7 +64,7 @@ class OfferingChoice:
         A launch uses the first available capacity type of reserved, spot and on-demand; the zone is
         not known in advance.
         """
-        offerings = self.available(kind)
+        offerings = self.available_offerings(kind)
         for capacity_type in LAUNCH_PREFERENCE:
             prices = [o.price for o in offerings if o.capacity_type == capacity_type]
             if prices:
@@ -75,15 +75,15 @@ class OfferingChoice:
 def order_by_price(claim: PlannedClaim) -> PlannedClaim:
     """Return the claim with its types sorted by their cheapest allowed offering, then by name."""
     choice = OfferingChoice(claim.requirements)
-    types = sorted(claim.types, key=lambda kind: (choice.cheapest(kind), kind.name))
+    types = sorted(claim.types, key=lambda kind: (choice.cheapest_price(kind), kind.name))
     return replace(claim, types=tuple(types))
 
 
 def restrict_to_capacity_type(claim: PlannedClaim, capacity_type: str) -> PlannedClaim:
     """Return the claim restricted to one capacity type and the types available with it."""
-    requirements = claim.requirements.adding([equals(CAPACITY_TYPE, capacity_type)])
+    requirements = claim.requirements.with_requirements([equals(CAPACITY_TYPE, capacity_type)])
     choice = OfferingChoice(requirements)
-    types = tuple(kind for kind in claim.types if choice.available(kind))
+    types = tuple(kind for kind in claim.types if choice.available_offerings(kind))
     narrowed = replace(claim, requirements=requirements, types=types, types_total=len(types))
     return order_by_price(narrowed)
 
@@ -96,7 +96,7 @@ def keep_cheaper_types(claim: PlannedClaim, price: float) -> PlannedClaim:
     """
     choice, types = OfferingChoice(claim.requirements), []
     for kind in claim.types:
-        if choice.cheapest(kind) >= price:
+        if choice.cheapest_price(kind) >= price:
             break
         if choice.worst_launch_price(kind) < price:
             types.append(kind)
@@ -110,7 +110,7 @@ def lowest_worst_launch_price(claim: PlannedClaim) -> float:
     """
     choice, least = OfferingChoice(claim.requirements), inf
     for kind in claim.types:
-        if choice.cheapest(kind) >= least:
+        if choice.cheapest_price(kind) >= least:
             break
         least = min(least, choice.worst_launch_price(kind))
     return least
@@ -118,14 +118,14 @@ def lowest_worst_launch_price(claim: PlannedClaim) -> float:
 
 def may_be_spot(claim: PlannedClaim) -> bool:
     """Return whether the claim may launch as spot."""
-    return claim.requirements.allowed(CAPACITY_TYPE).has(SPOT)
+    return claim.requirements.requirement_on(CAPACITY_TYPE).has(SPOT)
 
 
 def expected_price(claim: PlannedClaim) -> float:
     """Return the price of the cheapest offering of the claim's first type, 0 without one."""
     if not claim.types:
         return 0.0
-    price = OfferingChoice(claim.requirements).cheapest(claim.types[0])
+    price = OfferingChoice(claim.requirements).cheapest_price(claim.types[0])
     return 0.0 if price == inf else price
 
 

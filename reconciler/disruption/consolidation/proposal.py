@@ -186,7 +186,7 @@ def pin_capacity_type(claim: PlannedClaim) -> PlannedClaim:
     were compared and the claim is restricted to on-demand. Karpenter restricts it to spot even
     then, so that nothing can launch.
     """
-    allowed = claim.requirements.allowed(CAPACITY_TYPE)
+    allowed = claim.requirements.requirement_on(CAPACITY_TYPE)
     if not (allowed.has(SPOT) and allowed.has(ON_DEMAND)):
         return claim
     pinned = (

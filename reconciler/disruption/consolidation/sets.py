@@ -76,7 +76,7 @@ class EvaluatedSet:
         These have a type and a capacity type that the claim allows, and belong to its NodePool or
         to that of a node whose pods it takes.
         """
-        allowed = claim.requirements.allowed(CAPACITY_TYPE)
+        allowed = claim.requirements.requirement_on(CAPACITY_TYPE)
         pools = {claim.node_pool.name, *(candidate.pool.name for candidate in self.nodes_of(claim))}
         for kind in claim.types:
             for candidate in self._by_kind.get(kind.name, ()):

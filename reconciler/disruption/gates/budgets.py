@@ -9,7 +9,12 @@ from typing import Protocol
 
 from reconciler.disruption.command import BudgetState
 from reconciler.disruption.gates.policy import Hold
-from reconciler.model.karpenter.budget import Budget, DisruptionReason, allowance, next_change_of
+from reconciler.model.karpenter.budget import (
+    Budget,
+    DisruptionReason,
+    allowance,
+    next_budget_change,
+)
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.observed.state import StateNode
 
@@ -70,7 +75,7 @@ def _budget_state(
         total=count.total,
         disrupting=count.disrupting,
         allowed=remaining(allowed.nodes, count.disrupting),
-        next_change=next_change_of(budgets, now),
+        next_change=next_budget_change(budgets, now),
         binding=allowed.binding,
         error=allowed.error,
     )

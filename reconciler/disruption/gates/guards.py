@@ -14,7 +14,7 @@ from typing import Final
 from reconciler.disruption.candidates import Candidate
 from reconciler.disruption.command import WaitsFor
 from reconciler.disruption.gates.policy import Hold, Holds
-from reconciler.model.history import DAY, History, Rollout, free_again
+from reconciler.model.history import DAY, History, Rollout, next_free_at
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.settings import NodeLimit, PoolOption, Settings
@@ -155,12 +155,12 @@ def holds_of_caps(caps: Sequence[Cap], pools: Iterable[str]) -> Holds:
 def _daily_cap(
     pool: str | None, limit: NodeLimit, total: int, history: History, key: str, now: datetime
 ) -> Cap:
-    most = limit.of(total)
-    disruptions = history.of_last_day(now, pool)
+    most = limit.resolve(total)
+    disruptions = history.disruptions_within_day(now, pool)
     used = sum(row.nodes for row in disruptions)
     left = max(most - used, 0)
     until = (
-        free_again(disruptions, most) if left == 0 else None
+        next_free_at(disruptions, most) if left == 0 else None
     )  # otherwise from the start of this plan
     owner = "the fleet" if pool is None else f"NodePool {pool}"
     message = (
@@ -182,7 +182,7 @@ def _halted_cap(rollout: Rollout) -> Cap:
 
 def wave_size(pool: str, total: int, settings: Settings) -> int:
     """Return how many of the ``total`` nodes of a pool are disrupted in one wave."""
-    return settings.pool(pool).wave_size.of(total)
+    return settings.pool(pool).wave_size.resolve(total)
 
 
 def _wave_cap(
@@ -207,10 +207,10 @@ def _wave_cap(
         "its nodes must stay healthy for waveSoak" if healthy_until else "its commands must finish"
     )
     message = (
-        f"wave {rollout.wave} of NodePool {pool} has disrupted {rollout.taken} of"
+        f"wave {rollout.wave} of NodePool {pool} has disrupted {rollout.disrupted_nodes} of"
         f" {rollout.size} nodes ({key}); before the next wave, {why}"
     )
-    left = max(rollout.size - rollout.taken, 0)
+    left = max(rollout.size - rollout.disrupted_nodes, 0)
     return Cap(pool, WAVE_REASONS, left, Hold(WaitsFor.POLICY, until, message))
 
 

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode, WaitsFor
-from reconciler.model.karpenter.budget import DisruptionReason, next_change_of
+from reconciler.model.karpenter.budget import DisruptionReason, next_budget_change
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.settings import ExpirationPolicy, PoolOption, Settings, Suspension, Window
 
@@ -163,4 +163,4 @@ def policy_changes(settings: Settings, now: datetime) -> Iterator[datetime | Non
     """Yield when a suspension ends, and when a window or a budget of the fleet changes."""
     yield from (suspension.until for suspension in settings.suspensions)
     yield from (window.next_change(now) for window in settings.windows)
-    yield next_change_of(settings.fleet_budgets, now)
+    yield next_budget_change(settings.fleet_budgets, now)

@@ -83,9 +83,9 @@ def template_claim(pool: LaunchPool, occasion: str) -> PlannedClaim | None:
     fitting = [
         kind
         for kind in pool.types.types
-        if requirements.intersects(kind.requirements) and choice.available(kind)
+        if requirements.intersects(kind.requirements) and choice.available_offerings(kind)
     ]
-    fitting.sort(key=lambda kind: (choice.cheapest(kind), kind.name))
+    fitting.sort(key=lambda kind: (choice.cheapest_price(kind), kind.name))
     if not fitting:
         return None
     digest = hashlib.sha256(f"{node_pool.name}\n{occasion}".encode()).hexdigest()[:8]

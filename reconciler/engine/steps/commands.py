@@ -30,7 +30,7 @@ from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
-from reconciler.model.resources import NODES, parse_resources, pods
+from reconciler.model.resources import NODES, parse_resources, pod_amount
 from reconciler.plan.make.actions import provision_id
 from reconciler.plan.make.gather import deleted_pools
 from reconciler.plan.render.wording import format_list
@@ -162,7 +162,7 @@ def _used_resources(claims: Iterable[NodeClaim]) -> Counter[str]:
 
 def _capacity(claim: NodeClaim) -> Mapping[str, int]:
     """Return the resources of a claim that count towards a limit, in thousandths."""
-    return {**parse_resources(claim.status.capacity), NODES: pods(1)}
+    return {**parse_resources(claim.status.capacity), NODES: pod_amount(1)}
 
 
 Objection = Callable[[RunningCommand], str | None]

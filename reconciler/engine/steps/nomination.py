@@ -26,7 +26,7 @@ from reconciler.engine.steps.lifecycle import INITIALIZED
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.resources import fits, subtract
+from reconciler.model.resources import fits, subtract_resources
 from reconciler.observed.fingerprint import Pods
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import StateNode
@@ -150,7 +150,7 @@ def _displaced_pods(
         if _has_placement_rules(pod) or not fits(requests, room):
             yield pod
         else:
-            room = subtract(room, requests)
+            room = subtract_resources(room, requests)
 
 
 def _has_placement_rules(pod: Pod) -> bool:

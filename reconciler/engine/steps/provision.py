@@ -110,7 +110,7 @@ def launch_options(claim: NodeClaim, blueprint: Blueprint) -> tuple[LaunchOption
     """Return the offerings that a launch of ``claim`` may use, all of one capacity type."""
     requirements = requirements_of(claim.spec.requirements)
     requests = parse_resources(claim.spec.resources.requests)
-    named = requirements.allowed(INSTANCE_TYPE)
+    named = requirements.requirement_on(INSTANCE_TYPE)
     kinds = (
         blueprint.types
         if named.complement

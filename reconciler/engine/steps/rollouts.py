@@ -160,7 +160,7 @@ def _close_wave(world: World, rollout: Rollout, settings: Settings, now: datetim
     failed = [move for move in rollout.moves if move.failure]
     if failed:
         why = failed[-1].failure
-        return replace(rollout, moves=(), failures=rollout.failed, stopped_why=why)
+        return replace(rollout, moves=(), failures=rollout.failure_count, stopped_why=why)
     if not rollout.moves or rollout.stopped_at is not None:
         return replace(rollout, moves=())
     text = f"wave {rollout.wave} of {rollout.node_pool} passed its health gate"
@@ -171,18 +171,20 @@ def _close_wave(world: World, rollout: Rollout, settings: Settings, now: datetim
 def _halt_if_failing(world: World, rollout: Rollout, settings: Settings, now: datetime) -> Rollout:
     """Return the rollout, halted if it has failed too often."""
     most = settings.pool(rollout.node_pool).stop_after_failures
-    if not most or rollout.stopped_at is not None or rollout.failed < most:
+    if not most or rollout.stopped_at is not None or rollout.failure_count < most:
         return rollout
     failed = [move.failure for move in rollout.moves if move.failure]
     why = failed[-1] if failed else rollout.stopped_why
     pool = rollout.node_pool
     world.notify(
         EventKind.ROLLOUT_STOPPED,
-        f"disruption of {pool} is halted after {rollout.failed} failures: {why}",
+        f"disruption of {pool} is halted after {rollout.failure_count} failures: {why}",
         node_pool=pool,
     )
     kept = tuple(move for move in rollout.moves if not move.failure)
-    return replace(rollout, moves=kept, failures=rollout.failed, stopped_at=now, stopped_why=why)
+    return replace(
+        rollout, moves=kept, failures=rollout.failure_count, stopped_at=now, stopped_why=why
+    )
 
 
 @dataclass(frozen=True)

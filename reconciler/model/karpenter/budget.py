@@ -65,7 +65,7 @@ class Budget(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         zone = time_zone(self.time_zone)
         return is_open(schedule, parse_duration(self.duration), now, zone)
 
-    def allowed(self, total: int, now: datetime) -> int:
+    def allowed_disruptions(self, total: int, now: datetime) -> int:
         """Return how many of ``total`` nodes it allows at a time, ``UNBOUNDED`` outside its window.
 
         Raises:
@@ -107,7 +107,7 @@ class Budget(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What the budgets of a NodePool allow for one reason.
+    """The number of nodes that the budgets of a NodePool allow for one reason.
 
     ``binding`` is the index of the most restrictive budget, None without a limit; ``error`` is set
     if a budget is invalid and nothing is allowed.
@@ -126,7 +126,7 @@ def allowance(budgets: Iterable[Budget], reason: str, total: int, now: datetime)
     least = Allowance(UNBOUNDED)
     for index, budget in enumerate(budgets):
         try:
-            nodes = budget.allowed(total, now)
+            nodes = budget.allowed_disruptions(total, now)
         except ValueError as error:
             return Allowance(0, index, str(error))
         if budget.applies_to(reason) and nodes < least.nodes:
@@ -134,7 +134,7 @@ def allowance(budgets: Iterable[Budget], reason: str, total: int, now: datetime)
     return least
 
 
-def next_change_of(budgets: Iterable[Budget], now: datetime) -> datetime | None:
+def next_budget_change(budgets: Iterable[Budget], now: datetime) -> datetime | None:
     """Return the next time at which any budget's window opens or closes."""
     changes = [change for b in budgets if (change := b.next_change(now)) is not None]
     return min(changes, default=None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -24,7 +23,7 @@ from reconciler.model.karpenter.requirements import (
     Requirements,
     equals,
 )
-from reconciler.model.resources import HUGEPAGES, MEMORY, Resources, subtract
+from reconciler.model.resources import HUGEPAGES, MEMORY, Resources, subtract_resources
 
 LAUNCH_PREFERENCE = (RESERVED, SPOT, ON_DEMAND)
 """The order in which a launch tries the capacity types that its claim allows."""
@@ -113,19 +112,19 @@ class InstanceType:
     allocatable: Resources = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        amounts = subtract(self.capacity, self.overhead)
+        amounts = subtract_resources(self.capacity, self.overhead)
         pages = sum(v for name, v in self.capacity.items() if name.startswith(HUGEPAGES))
         if pages and MEMORY in amounts:
             amounts[MEMORY] = max(amounts[MEMORY] - pages, 0)
         object.__setattr__(self, "allocatable", amounts)
 
-    def available(self, requirements: Requirements = NO_REQUIREMENTS) -> list[Offering]:
+    def available_offerings(self, requirements: Requirements = NO_REQUIREMENTS) -> list[Offering]:
         """Return the offerings that are available now and satisfy ``requirements``."""
         return [o for o in self.offerings if o.available and o.satisfies(requirements)]
 
-    def cheapest(self, requirements: Requirements = NO_REQUIREMENTS) -> Offering | None:
+    def cheapest_offering(self, requirements: Requirements = NO_REQUIREMENTS) -> Offering | None:
         """Return the cheapest available offering; ties are resolved by order."""
-        return min(self.available(requirements), key=lambda o: o.price, default=None)
+        return min(self.available_offerings(requirements), key=lambda o: o.price, default=None)
 
     def price_of(self, zone: str, capacity_type: str) -> float | None:
         """Return the price of a running node: its first offering of that zone and capacity type.
@@ -136,13 +135,3 @@ class InstanceType:
             if (offering.zone, offering.capacity_type) == (zone, capacity_type):
                 return offering.price
         return None
-
-
-def by_price(types: Iterable[InstanceType], requirements: Requirements) -> list[InstanceType]:
-    """Return the types by their cheapest offering for ``requirements``, then by name."""
-
-    def key(kind: InstanceType) -> tuple[float, str]:
-        offering = kind.cheapest(requirements)
-        return (offering.price if offering else float("inf"), kind.name)
-
-    return sorted(types, key=key)

@@ -100,7 +100,7 @@ _ALIASES: Final = {
 _RESTRICTED_DOMAINS: Final = ("karpenter.sh", "karpenter.k8s.aws")
 
 
-def normalized(key: str) -> str:
+def normalize_label(key: str) -> str:
     """Return the stable spelling of a label key: the beta keys are aliases."""
     return _ALIASES.get(key, key)
 

@@ -157,7 +157,7 @@ class NodePool(_Struct, frozen=True):
         """
         labels = [equals(key, value) for key, value in self.labels().items()]
         lifecycle = [equals(REGISTERED, "true"), equals(INITIALIZED, "true")]
-        return self.requirements().adding([*labels, *lifecycle])
+        return self.requirements().with_requirements([*labels, *lifecycle])
 
     @property
     def expires_after(self) -> timedelta | None:

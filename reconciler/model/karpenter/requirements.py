@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
-from reconciler.model.karpenter.labels import HOSTNAME, normalized
+from reconciler.model.karpenter.labels import HOSTNAME, normalize_label
 from reconciler.model.text.quoting import quoted
 
 # One requirement on a label: the set of values that the label may have.
@@ -90,26 +90,26 @@ class Requirement:
 
     def has(self, value: str) -> bool:
         """Return whether the label may be ``value``."""
-        return (value in self.values) is not self.complement and self._within(value)
+        return (value in self.values) is not self.complement and self._is_within_bounds(value)
 
-    def _within(self, value: str) -> bool:
+    def _is_within_bounds(self, value: str) -> bool:
         if self.gte is None and self.lte is None:
             return True
-        number = _integer(value)
+        number = _parse_integer(value)
         if number is None:
             return False
         return (self.gte is None or number >= self.gte) and (self.lte is None or number <= self.lte)
 
     def intersection(self, other: Requirement) -> Requirement:
         """Return the requirement that allows what both allow; ``min_values`` is the larger."""
-        gte = _pick(max, self.gte, other.gte)
-        lte = _pick(min, self.lte, other.lte)
-        min_values = _pick(max, self.min_values, other.min_values)
+        gte = _choose_bound(max, self.gte, other.gte)
+        lte = _choose_bound(min, self.lte, other.lte)
+        min_values = _choose_bound(max, self.min_values, other.min_values)
         if gte is not None and lte is not None and gte > lte:
             return Requirement(self.key, complement=False, min_values=min_values)
         bounds = Requirement(self.key, True, frozenset(), gte, lte)
         if self.complement and other.complement:
-            values = frozenset(v for v in self.values | other.values if bounds._within(v))
+            values = frozenset(v for v in self.values | other.values if bounds._is_within_bounds(v))
             return Requirement(self.key, True, values, gte, lte, min_values)
         if self.complement:
             values = other.values - self.values
@@ -117,8 +117,8 @@ class Requirement:
             values = self.values - other.values
         else:
             values = self.values & other.values
-        kept = frozenset(v for v in values if bounds._within(v))
-        return Requirement(self.key, complement=False, values=kept, min_values=min_values)
+        bounded = frozenset(v for v in values if bounds._is_within_bounds(v))
+        return Requirement(self.key, complement=False, values=bounded, min_values=min_values)
 
     def has_intersection(self, other: Requirement) -> bool:
         """Return whether some value satisfies both.
@@ -126,8 +126,8 @@ class Requirement:
         Two complements intersect unless their bounds contradict, even if exclusions exhaust a
         bounded range. This follows Karpenter; the offerings decide in the end.
         """
-        gte = _pick(max, self.gte, other.gte)
-        lte = _pick(min, self.lte, other.lte)
+        gte = _choose_bound(max, self.gte, other.gte)
+        lte = _choose_bound(min, self.lte, other.lte)
         if gte is not None and lte is not None and gte > lte:
             return False
         if self.complement and other.complement:
@@ -161,7 +161,7 @@ class Requirement:
             RequirementSpec(self.key, self.operator, tuple(sorted(self.values)), self.min_values)
         ]
 
-    def relaxed(self, min_values: int | None) -> Requirement:
+    def with_min_values(self, min_values: int | None) -> Requirement:
         """Return it with another ``min_values``."""
         return replace(self, min_values=min_values)
 
@@ -186,7 +186,7 @@ def requirement(
     Raises:
         ValueError: a bound is not a single integer, or the operator is unknown.
     """
-    return _requirement(normalized(key), Operator(operator), tuple(values), min_values)
+    return _requirement(normalize_label(key), Operator(operator), tuple(values), min_values)
 
 
 @lru_cache(maxsize=65536)
@@ -204,7 +204,7 @@ def _requirement(
             return Requirement(key, False, min_values=min_values)
     if len(values) != 1:
         raise ValueError(f"{operator} needs exactly one value, not {len(values)}")
-    bound = _integer(values[0])
+    bound = _parse_integer(values[0])
     if bound is None:
         raise ValueError(f"{operator} needs an integer, not {quoted(values[0])}")
     if operator in (Operator.GT, Operator.GTE):
@@ -226,7 +226,7 @@ def equals(key: str, value: str) -> Requirement:
     return requirement(key, Operator.IN, (value,))
 
 
-def _integer(text: str) -> int | None:
+def _parse_integer(text: str) -> int | None:
     """Return the integer as Go's ``strconv`` parses it, or None."""
     body = text[1:] if text[:1] in ("+", "-") else text
     if not (body.isascii() and body.isdigit()) or len(body) > 19:
@@ -235,7 +235,9 @@ def _integer(text: str) -> int | None:
     return number if -_INT64_MAX - 1 <= number <= _INT64_MAX else None
 
 
-def _pick(choose: Callable[[int, int], int], left: int | None, right: int | None) -> int | None:
+def _choose_bound(
+    choose: Callable[[int, int], int], left: int | None, right: int | None
+) -> int | None:
     if left is None or right is None:
         return right if left is None else left
     return choose(left, right)
@@ -246,7 +248,7 @@ class Incompatibility:
     """Why two sets are incompatible: key, requested and existing values, and a probable typo."""
 
     key: str
-    wanted: Requirement
+    requested: Requirement
     existing: Requirement | None = None
     suggestion: str | None = None
 
@@ -254,7 +256,7 @@ class Incompatibility:
         if self.existing is None:
             hint = f' (typo of "{self.suggestion}"?)' if self.suggestion else ""
             return f'label "{self.key}" does not have known values{hint}'
-        return f"key {self.key}, {self.wanted} not in {self.existing}"
+        return f"key {self.key}, {self.requested} not in {self.existing}"
 
 
 class Requirements(Mapping[str, Requirement]):
@@ -299,11 +301,11 @@ class Requirements(Mapping[str, Requirement]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Requirements) and self._by_key == other._by_key
 
-    def allowed(self, key: str) -> Requirement:
+    def requirement_on(self, key: str) -> Requirement:
         """Return the requirement on ``key``; a missing key allows everything."""
         return self._by_key.get(key) or requirement(key, Operator.EXISTS)
 
-    def adding(self, items: Iterable[Requirement]) -> Requirements:
+    def with_requirements(self, items: Iterable[Requirement]) -> Requirements:
         """Return the intersection with more requirements."""
         return Requirements([*self._by_key.values(), *items])
 
@@ -323,13 +325,15 @@ class Requirements(Mapping[str, Requirement]):
         A key that is missing from this set fails, unless it is in ``undefined_allowed`` or the
         operator is negative.
         """
-        for key, wanted in incoming.items():
-            if key in self._by_key or key in undefined_allowed or wanted.is_negative:
+        for key, requested in incoming.items():
+            if key in self._by_key or key in undefined_allowed or requested.is_negative:
                 continue
-            return Incompatibility(key, wanted, suggestion=self._typo(key, undefined_allowed))
+            return Incompatibility(
+                key, requested, suggestion=self._suggest_key(key, undefined_allowed)
+            )
         return next(self.conflicts(incoming), None)
 
-    def compatible(
+    def is_compatible(
         self, incoming: Requirements, undefined_allowed: Collection[str] = frozenset()
     ) -> bool:
         """Return whether a node of this set could satisfy ``incoming``."""
@@ -341,13 +345,13 @@ class Requirements(Mapping[str, Requirement]):
 
     def conflicts(self, incoming: Requirements) -> Iterator[Incompatibility]:
         """Yield the common keys without a common value, smaller set first."""
-        mine, theirs = self._by_key, incoming._by_key
-        for key in mine if len(mine) < len(theirs) else theirs:
-            existing, wanted = mine.get(key), theirs.get(key)
-            if existing is None or wanted is None or existing.has_intersection(wanted):
+        own, other = self._by_key, incoming._by_key
+        for key in own if len(own) < len(other) else other:
+            existing, requested = own.get(key), other.get(key)
+            if existing is None or requested is None or existing.has_intersection(requested):
                 continue
-            if not (wanted.is_negative and existing.is_negative):
-                yield Incompatibility(key, wanted, existing)
+            if not (requested.is_negative and existing.is_negative):
+                yield Incompatibility(key, requested, existing)
 
     def specs(self) -> list[RequirementSpec]:
         """Return the set as API entries, sorted by key."""
@@ -367,7 +371,7 @@ class Requirements(Mapping[str, Requirement]):
     def __repr__(self) -> str:
         return f"Requirements({self})"
 
-    def _typo(self, key: str, known: Collection[str]) -> str | None:
+    def _suggest_key(self, key: str, known: Collection[str]) -> str | None:
         tail = key.partition("/")[2] or key
         candidates = [*sorted(known), *self._by_key]
         return next((k for k in candidates if key in k or k.endswith(tail)), None)

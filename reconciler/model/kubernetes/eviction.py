@@ -15,9 +15,9 @@ from reconciler.model.kubernetes.pod import Pod
 # The rules are those of Karpenter's terminator (``pkg/controllers/node/termination/terminator``).
 
 
-_CRITICAL: Final = 2_000_000_000
+_CRITICAL_PRIORITY: Final = 2_000_000_000
 _CRITICAL_CLASSES: Final = ("system-cluster-critical", "system-node-critical")
-_GRACE_S: Final = 30
+_DEFAULT_GRACE_S: Final = 30
 
 
 def drain_groups(pods: Iterable[Pod]) -> list[list[Pod]]:
@@ -31,26 +31,26 @@ def drain_groups(pods: Iterable[Pod]) -> list[list[Pod]]:
         spec = pod.spec
         critical = (
             spec.priority or 0
-        ) >= _CRITICAL or spec.priority_class_name in _CRITICAL_CLASSES
+        ) >= _CRITICAL_PRIORITY or spec.priority_class_name in _CRITICAL_CLASSES
         groups[2 * critical + pod.is_daemon].append(pod)
     return [group for group in groups if group]
 
 
-def must_go(pod: Pod, deadline: datetime | None, now: datetime) -> bool:
+def must_delete_now(pod: Pod, deadline: datetime | None, now: datetime) -> bool:
     """Return whether a pod must be deleted now, even if protected, to be gone by the deadline.
 
-    A pod that is already terminating must be if it would take longer than that.
+    A pod that is already terminating must be deleted again if it would take longer than that.
     """
     if deadline is None:
         return False
-    leaves_by = pod.metadata.deletion_timestamp
-    if leaves_by is not None:
-        return leaves_by > deadline
+    deletion_time = pod.metadata.deletion_timestamp
+    if deletion_time is not None:
+        return deletion_time > deadline
     grace = pod.spec.termination_grace_period_seconds
-    return now >= deadline - timedelta(seconds=_GRACE_S if grace is None else grace)
+    return now >= deadline - timedelta(seconds=_DEFAULT_GRACE_S if grace is None else grace)
 
 
-def grace_left(deadline: datetime, now: datetime) -> int:
+def remaining_grace(deadline: datetime, now: datetime) -> int:
     """Return the grace period in seconds for a pod that must be deleted: the rest, at least one.
 
     Zero would remove the object before its kubelet has terminated the pod.
@@ -73,8 +73,8 @@ def desired_healthy(budget: PodDisruptionBudget, expected: int) -> int:
     """Return how many of ``expected`` pods must stay healthy."""
     spec = budget.spec
     if spec.max_unavailable is not None:
-        return max(expected - _amount(spec.max_unavailable, expected), 0)
-    return _amount(spec.min_available, expected) if spec.min_available is not None else 0
+        return max(expected - _resolve_amount(spec.max_unavailable, expected), 0)
+    return _resolve_amount(spec.min_available, expected) if spec.min_available is not None else 0
 
 
 def is_healthy(pod: Pod) -> bool:
@@ -103,7 +103,7 @@ def may_evict(pod: Pod, budgets: Sequence[PodDisruptionBudget], pods: Sequence[P
     return disruptions_allowed(budget, pods) > 0
 
 
-def _amount(value: int | str, total: int) -> int:
+def _resolve_amount(value: int | str, total: int) -> int:
     if isinstance(value, int):
         return value
     text = value.strip()

@@ -28,10 +28,10 @@ from reconciler.model.resources import (
     MEMORY,
     PODS,
     Resources,
-    add,
-    largest,
+    add_resources,
+    maximum_resources,
     parse_resources,
-    pods,
+    pod_amount,
 )
 
 # Host ports: two pods with the same port on one address of a node cannot share the node.
@@ -64,16 +64,16 @@ def _is_unspecified(ip: str) -> bool:
         return False
 
 
-def conflict(
+def port_conflict(
     reserved: Mapping[str, Iterable[HostPort]], pod: str, ports: Iterable[HostPort]
 ) -> tuple[str, HostPort] | None:
     """Return the other pod (``namespace/name``) and the port that conflict with ``pod``."""
-    wanted = tuple(ports)
-    for owner, taken in reserved.items():
+    own_ports = tuple(ports)
+    for owner, owner_ports in reserved.items():
         if owner == pod:
             continue
-        for port in taken:
-            if any(port.matches(mine) for mine in wanted):
+        for port in owner_ports:
+            if any(port.matches(own) for own in own_ports):
                 return owner, port
     return None
 
@@ -318,9 +318,9 @@ class Pod(_Struct, frozen=True):
     @property
     def is_reschedulable(self) -> bool:
         """Whether it needs another node when its node is removed."""
-        stateful = self.is_terminating and self.metadata.is_owned_by("apps/v1", "StatefulSet")
-        alive = self.is_active or (stateful and not self.is_terminal)
-        return alive and not self.is_daemon and not self.is_mirror
+        is_stateful = self.is_terminating and self.metadata.is_owned_by("apps/v1", "StatefulSet")
+        needs_to_run = self.is_active or (is_stateful and not self.is_terminal)
+        return needs_to_run and not self.is_daemon and not self.is_mirror
 
     @property
     def tolerates_disruption(self) -> bool:
@@ -396,19 +396,24 @@ class Pod(_Struct, frozen=True):
         spec = self.spec
         statuses = {s.name: s for s in self.status.container_statuses}
         infeasible = self.status.resize == "Infeasible"
-        total = add(*(_container(c, statuses.get(c.name), infeasible) for c in spec.containers))
+        total = add_resources(
+            *(
+                _peak_container_requests(c, statuses.get(c.name), infeasible)
+                for c in spec.containers
+            )
+        )
         if spec.init_containers:
-            inits = [(_requests(c), c.restart_policy) for c in spec.init_containers]
+            inits = [(_container_requests(c), c.restart_policy) for c in spec.init_containers]
             total = with_init_containers(total, inits)
         if spec.resources is not None:
-            total |= _pod_level(spec.resources)
+            total |= _pod_level_requests(spec.resources)
         if spec.overhead:
-            total = add(total, parse_resources(spec.overhead))
-        total[PODS] = total.get(PODS, 0) + pods(1)
+            total = add_resources(total, parse_resources(spec.overhead))
+        total[PODS] = total.get(PODS, 0) + pod_amount(1)
         return total
 
 
-def _requests(container: Container) -> Resources:
+def _container_requests(container: Container) -> Resources:
     """Return its requests; a limit without a request counts as one, as in the API server."""
     declared = container.resources
     if not declared.limits:
@@ -416,16 +421,18 @@ def _requests(container: Container) -> Resources:
     return parse_resources({**declared.limits, **declared.requests})
 
 
-def _container(container: Container, status: ContainerStatus | None, infeasible: bool) -> Resources:
+def _peak_container_requests(
+    container: Container, status: ContainerStatus | None, infeasible: bool
+) -> Resources:
     """Return the most that a container may use while it is being resized."""
-    requests = _requests(container)
+    requests = _container_requests(container)
     if status is None or status.resources is None:
         return requests
     lists = [
         parse_resources(status.resources.requests),
         parse_resources(status.allocated_resources),
     ]
-    return largest(lists if infeasible else [requests, *lists])
+    return maximum_resources(lists if infeasible else [requests, *lists])
 
 
 def with_init_containers(
@@ -440,17 +447,17 @@ def with_init_containers(
     peaks: list[Resources] = []
     for amounts, restart_policy in inits:
         if restart_policy == "Always":
-            sidecars = add(sidecars, amounts)
+            sidecars = add_resources(sidecars, amounts)
             peaks.append(sidecars)
         else:
-            peaks.append(add(amounts, sidecars))
-    return largest([add(containers, sidecars), *peaks])
+            peaks.append(add_resources(amounts, sidecars))
+    return maximum_resources([add_resources(containers, sidecars), *peaks])
 
 
-def _pod_level(declared: ResourceRequirements) -> Resources:
+def _pod_level_requests(declared: ResourceRequirements) -> Resources:
     """Return the requests of a pod as a whole, which replace those of its containers."""
-    asked = parse_resources({**declared.limits, **declared.requests})
-    return {n: v for n, v in asked.items() if n in (CPU, MEMORY) or n.startswith(HUGEPAGES)}
+    requested = parse_resources({**declared.limits, **declared.requests})
+    return {n: v for n, v in requested.items() if n in (CPU, MEMORY) or n.startswith(HUGEPAGES)}
 
 
 def is_ready_false(pod: Pod) -> bool:

@@ -62,10 +62,10 @@ class Toleration(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
             case "Exists":
                 return True
             case "Gt" | "Lt":
-                return self._compares(taint.value)
+                return self._matches_integer(taint.value)
         return False
 
-    def _compares(self, value: str) -> bool:
+    def _matches_integer(self, value: str) -> bool:
         try:
             left, right = int(value), int(self.value)
         except ValueError:
@@ -73,13 +73,13 @@ class Toleration(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
         return left > right if self.operator == "Gt" else left < right
 
 
-def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> list[Taint]:
+def untolerated_taints(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> list[Taint]:
     """Return the taints, of any effect, that are not tolerated."""
     known = tuple(tolerations)
     return [t for t in taints if not any(toleration.tolerates(t) for toleration in known)]
 
 
-def merged(existing: Iterable[Taint], more: Iterable[Taint]) -> tuple[Taint, ...]:
+def merge_taints(existing: Iterable[Taint], more: Iterable[Taint]) -> tuple[Taint, ...]:
     """Return ``existing`` and those of ``more`` whose key and effect it does not have."""
     taints = list(existing)
     taints += [t for t in more if not any(t.matches(known) for known in taints)]

@@ -1,4 +1,4 @@
-"""Addresses that may carry a password: taking them apart, and printing them without it.
+"""Split addresses that may contain a password, and print them without it.
 
 A password is often written into an address as it is, with the characters that should be
 percent-encoded. Printing therefore hides too much rather than too little: everything before the
@@ -23,23 +23,23 @@ _KEYWORD: Final = re.compile(
 _BARE: Final = re.compile(r"(?<![\w/:@.*-])([\w.+-]+):(?!//)\S+@(?=[\w\[])")
 _BARE_VALUE: Final = re.compile(r"(?<![\w/:@.*-])([\w.+-]+):(?!//).+@(?=[\w\[])", re.DOTALL)
 _LOOPBACK: Final = re.compile(r"localhost|127(?:\.[0-9]{1,3}){3}|::1", re.IGNORECASE)
-_HIDDEN: Final = "***"
+_MASK: Final = "***"
 
 
 class Address(NamedTuple):
-    """An address without what only its owner may know, and that: decoded, "" where it is not."""
+    """An address without credentials, and its credentials: decoded, empty if it has none."""
 
     bare: str
     user: str = ""
     password: str = ""
 
 
-def taken_apart(url: str) -> Address:
-    """Return an address with its user and its password apart; both end at the only ``@``.
+def split_credentials(url: str) -> Address:
+    """Split an address from its user and password, which end at the only ``@``.
 
     Raises:
-        ValueError: there are several ``@``, or one in a query, so that nobody can tell where the
-            password ends. The message does not show the address.
+        ValueError: there are several ``@``, or one in a query, so that the end of the password is
+            ambiguous. The message does not show the address.
     """
     scheme, separator, rest = url.partition("://")
     if not separator or "@" not in rest:
@@ -56,25 +56,25 @@ def taken_apart(url: str) -> Address:
 def without_secrets(text: str, *, is_value: bool = False) -> str:
     """Return ``text`` with passwords and tokens in its addresses written as ``***``.
 
-    The user's name stays, since it says which account was meant; a name without a password may
-    be a token, and goes as well, unless it is the plain ``git`` of an SSH address. ``is_value``
-    says that the text is one value and not prose: an address in it then ends where the text does,
-    even if somebody wrote a space into it.
+    The user's name stays, because it identifies the account. A name without a password may be a
+    token and is hidden as well, unless it is the ``git`` of an SSH address. With ``is_value`` the
+    text is a single value instead of prose, so an address extends to the end of the text, even
+    across spaces.
     """
     pattern = _VALUE if is_value else _ADDRESS
-    hidden = _KEYWORD.sub(rf"\1\2{_HIDDEN}", pattern.sub(_address_hidden, text))
+    masked = _KEYWORD.sub(rf"\1\2{_MASK}", pattern.sub(_hide_address, text))
     bare = _BARE_VALUE if is_value else _BARE
-    return bare.sub(rf"\1:{_HIDDEN}@", hidden)
+    return bare.sub(rf"\1:{_MASK}@", masked)
 
 
 def is_unencrypted(url: str) -> bool:
-    """Return whether an address is plain http to another machine than this one."""
+    """Return whether an address is plain http to another machine."""
     parts = _split(url)
     return parts is None or (parts[0] == "http" and not is_loopback(parts[1]))
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host name means this machine."""
+    """Return whether a host name refers to this machine."""
     return _LOOPBACK.fullmatch(host) is not None
 
 
@@ -86,23 +86,23 @@ def _split(url: str) -> tuple[str, str] | None:
         return None
 
 
-def _address_hidden(match: re.Match[str]) -> str:
+def _hide_address(match: re.Match[str]) -> str:
     token = _QUERY.search(match[0])
     if token is not None:
-        return f"{_authority_hidden(match[0][: token.start()])}{token[1]}{_HIDDEN}"
-    return _authority_hidden(match[0])
+        return f"{_hide_authority(match[0][: token.start()])}{token[1]}{_MASK}"
+    return _hide_authority(match[0])
 
 
-def _authority_hidden(address: str) -> str:
+def _hide_authority(address: str) -> str:
     userinfo, at, host = address.rpartition("@")
     if not at:
         end = re.search(r"[/?#\s]", host)
         authority = host[: end.start()] if end else host
         if not _AUTHORITY.fullmatch(authority):
             # no port: the password of an address whose @ is missing
-            return f"{authority.partition(':')[0]}:{_HIDDEN}"
+            return f"{authority.partition(':')[0]}:{_MASK}"
         return host
     user, colon, _ = userinfo.partition(":")
     if re.search(r"[/?#\s@]", user) or not (colon or user == "git"):
-        return f"{_HIDDEN}@{host}"
-    return f"{user}:{_HIDDEN}@{host}" if colon else address
+        return f"{_MASK}@{host}"
+    return f"{user}:{_MASK}@{host}" if colon else address

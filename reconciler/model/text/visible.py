@@ -17,7 +17,7 @@ from typing import Final
 ZERO_WIDTH: Final = "&#8203;"
 """A zero-width space as Markdown and HTML spell it: it breaks a word for a parser, not the eye."""
 
-DECEIVING: Final = re.compile(
+DECEPTIVE: Final = re.compile(
     "["
     "\x00-\x09\x0b-\x1f\x7f-\x9f"  # control characters but the newline
     "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0"  # without a width
@@ -27,7 +27,7 @@ DECEIVING: Final = re.compile(
     "\ud800-\udfff"  # halves of characters, which no encoding can write
     "]"
 )
-"""The characters that a reader does not see, or that change what else a reader sees."""
+"""The characters that a reader does not see, or that change how other text is shown."""
 _COMMAND_AT_START: Final = re.compile(r"\n(?:\x1b\[[0-9;]*m|[^\S\n])*::")
 _COMMAND_ANYWHERE: Final = re.compile(r"##(?:\x1b\[[0-9;]*m|[A-Za-z])*\[")
 _STYLE: Final = re.compile(r"(\x1b\[[0-9;]*m)")
@@ -36,14 +36,14 @@ _STYLE: Final = re.compile(r"(\x1b\[[0-9;]*m)")
 class Painted(str):
     """Lines with our own colours: escape sequences that set a style are intended.
 
-    Whoever makes one has filtered what came from others.
+    Untrusted text must have been filtered before one is created.
     """
 
     __slots__ = ()
 
 
 class Annotations(str):
-    """Lines that are commands of a workflow on purpose; what came from others is escaped."""
+    """Lines that are commands of a workflow on purpose; untrusted text in them is escaped."""
 
     __slots__ = ()
 
@@ -53,7 +53,7 @@ def visible(text: str) -> str:
 
     Newlines stay.
     """
-    return DECEIVING.sub(_as_escape, text)
+    return DECEPTIVE.sub(_escape_match, text)
 
 
 def one_line(text: str) -> str:
@@ -61,39 +61,39 @@ def one_line(text: str) -> str:
     return visible(" ".join(text.split()))
 
 
-def inert(text: str, line: str = "") -> str:
-    """Return what may be written to a terminal or a log: visible, and no workflow command.
+def neutralize(text: str, line: str = "") -> str:
+    """Return text that is safe in a terminal or a log: visible, and without workflow commands.
 
-    ``line`` stands on the current line already. GitHub Actions reads ``::name::`` at the
+    ``line`` has already been written on the current line. GitHub Actions reads ``::name::`` at the
     start of a line and ``##[name]`` anywhere, Azure Pipelines ``##vso[name]``, TeamCity
-    ``##teamcity[name]``. The last character of such a start is escaped.
+    ``##teamcity[name]``. The last character of such a prefix is escaped.
     """
     if isinstance(text, Painted):
         pieces = _STYLE.split(text)
         pieces[::2] = map(visible, pieces[::2])
-        shown = "".join(pieces)
+        safe = "".join(pieces)
     else:
-        shown = visible(text)
+        safe = visible(text)
     if isinstance(text, Annotations):
-        return shown
-    before = f"\n{line}"
-    shown = before + shown
+        return safe
+    preceding = f"\n{line}"
+    safe = preceding + safe
     for mark, pattern in (("::", _COMMAND_AT_START), ("##", _COMMAND_ANYWHERE)):
-        if mark in shown:
-            shown = pattern.sub(_last_escaped(len(before)), shown)
-    return shown[len(before) :]
+        if mark in safe:
+            safe = pattern.sub(_last_character_escaper(len(preceding)), safe)
+    return safe[len(preceding) :]
 
 
-def _last_escaped(written: int) -> Callable[[re.Match[str]], str]:
-    """Return what escapes the last character of a match that reaches beyond ``written``."""
+def _last_character_escaper(offset: int) -> Callable[[re.Match[str]], str]:
+    """Return a function that escapes the last character of a match ending beyond ``offset``."""
 
-    def escaped(match: re.Match[str]) -> str:
-        return match[0] if match.end() <= written else f"{match[0][:-1]}{_escape(match[0][-1])}"
+    def escape_last(match: re.Match[str]) -> str:
+        return match[0] if match.end() <= offset else f"{match[0][:-1]}{_escape(match[0][-1])}"
 
-    return escaped
+    return escape_last
 
 
-def _as_escape(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     return _escape(match[0])
 
 
@@ -106,7 +106,7 @@ def _escape(character: str) -> str:
 
 
 def html_text(text: str) -> str:
-    """Return text that a page shows unchanged, also within a quoted attribute."""
+    """Return text that an HTML page shows unchanged, also within a quoted attribute."""
     from html import escape  # a table of all entities, which is not needed to start
 
     return escape(visible(text))
@@ -135,13 +135,13 @@ def markdown_text(text: str) -> str:
     for. A zero-width space does.
     """
     line = one_line(text).replace(_BREAK, "\ufffd")
-    broken = _REFERENCE.sub(_broken, line)
+    broken = _REFERENCE.sub(_break_reference, line)
     plain = (f"&#{ord(c)};" if c in _SPECIAL else c for c in broken)
     return "".join(plain).replace(_BREAK, ZERO_WIDTH)
 
 
-def _broken(match: re.Match[str]) -> str:
-    """Return what begins a reference with a break behind it, a commit with one in each part."""
+def _break_reference(match: re.Match[str]) -> str:
+    """Insert a break after the start of a reference, or into each part of a commit."""
     text = match[0]
     if match["commit"] is None:
         return f"{text}{_BREAK}"

@@ -16,9 +16,16 @@ import msgspec
 from reconciler.model.kubernetes.cluster import DaemonSet
 from reconciler.model.kubernetes.metadata import OwnerReference
 from reconciler.model.kubernetes.node import Node
-from reconciler.model.kubernetes.pod import Pod, PodSpec, conflict
+from reconciler.model.kubernetes.pod import Pod, PodSpec, port_conflict
 from reconciler.model.kubernetes.taint import Toleration
-from reconciler.model.resources import CPU, MEMORY, Resources, fits, parse_resources, subtract
+from reconciler.model.resources import (
+    CPU,
+    MEMORY,
+    Resources,
+    fits,
+    parse_resources,
+    subtract_resources,
+)
 from reconciler.placement.binding.selection import matches_node, untolerated_taints
 from reconciler.placement.binding.topology import Neighbourhood
 
@@ -84,7 +91,7 @@ class Seat:
 
     def bind(self, pod: Pod, requests: Resources) -> None:
         """Bind a pod that requests ``requests`` to this node."""
-        self.left = subtract(self.left, requests)
+        self.left = subtract_resources(self.left, requests)
         self.pods.append(pod)
 
     def copy(self) -> Seat:
@@ -246,7 +253,12 @@ class Seats:
     ) -> Seat | None:
         eligibility, requests = bound_pods.eligibility(pod), self.requests_of(pod)
         ranked = [
-            (crowding, fit(subtract(seat.left, requests), seat.total), seat.node.name, seat)
+            (
+                crowding,
+                fit(subtract_resources(seat.left, requests), seat.total),
+                seat.node.name,
+                seat,
+            )
             for seat in usable
             if (crowding := eligibility.matching_pods(seat.node)) is not None
         ]
@@ -270,4 +282,4 @@ def _has_port_conflict(others: Iterable[Pod], pod: Pod) -> bool:
     ports = pod.host_ports()
     if not ports:
         return False
-    return conflict({o.key: o.host_ports() for o in others}, pod.key, ports) is not None
+    return port_conflict({o.key: o.host_ports() for o in others}, pod.key, ports) is not None

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from reconciler.desired.workloads.pods import Workloads
-from reconciler.model.karpenter.labels import ZONE, normalized
+from reconciler.model.karpenter.labels import ZONE, normalize_label
 from reconciler.model.kubernetes.cluster import (
     ClaimStatus,
     CSISource,
@@ -199,7 +199,7 @@ def _topology_allows(kind: StorageClass, node: Node) -> bool:
         return True
     return any(
         all(
-            node.metadata.labels.get(normalized(e.key)) in e.values
+            node.metadata.labels.get(normalize_label(e.key)) in e.values
             for e in term.match_label_expressions
         )
         for term in kind.allowed_topologies

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from reconciler.model.karpenter.labels import normalized
+from reconciler.model.karpenter.labels import normalize_label
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.pod import (
     Affinity,
@@ -63,7 +63,7 @@ def constraints_of(specs: Iterable[PodSpec], pool: NodePool) -> list[Constraint]
     """Return the constraints of pods and of their NodePool, sorted and without duplicates."""
     found = {constraint for spec in specs for constraint in _spec_constraints(spec)}
     found |= {
-        Constraint(ConstraintKind.NODE_POOL, normalized(entry.key))
+        Constraint(ConstraintKind.NODE_POOL, normalize_label(entry.key))
         for entry in pool.spec.template.spec.requirements
     }
     return sorted(found)
@@ -73,14 +73,14 @@ def _spec_constraints(spec: PodSpec) -> Iterator[Constraint]:
     affinity = spec.affinity or Affinity()
     node = affinity.node_affinity or NodeAffinity()
     for key in spec.node_selector:
-        yield Constraint(ConstraintKind.LABEL, normalized(key))
+        yield Constraint(ConstraintKind.LABEL, normalize_label(key))
     for term in node.required.node_selector_terms if node.required is not None else ():
         for expression in term.match_expressions:
-            yield Constraint(ConstraintKind.LABEL, normalized(expression.key))
+            yield Constraint(ConstraintKind.LABEL, normalize_label(expression.key))
     soft = bool(node.preferred)
     for constraint in spec.topology_spread_constraints:
         if constraint.is_hard:
-            yield Constraint(ConstraintKind.SPREAD, normalized(constraint.topology_key))
+            yield Constraint(ConstraintKind.SPREAD, normalize_label(constraint.topology_key))
         else:
             soft = True
     sides = (
@@ -89,7 +89,7 @@ def _spec_constraints(spec: PodSpec) -> Iterator[Constraint]:
     )
     for kind, side in sides:
         for item in side.required if side is not None else ():
-            yield Constraint(kind, normalized(item.topology_key))
+            yield Constraint(kind, normalize_label(item.topology_key))
         soft = soft or bool(side is not None and side.preferred)
     if soft:
         yield Constraint(ConstraintKind.PREFERENCES)
@@ -117,7 +117,7 @@ def remove_constraint(spec: PodSpec, constraint: Constraint) -> PodSpec:
             kept = tuple(
                 c
                 for c in spec.topology_spread_constraints
-                if not c.is_hard or normalized(c.topology_key) != constraint.key
+                if not c.is_hard or normalize_label(c.topology_key) != constraint.key
             )
             return replace(spec, topology_spread_constraints=kept)
         case ConstraintKind.AFFINITY:
@@ -128,7 +128,7 @@ def remove_constraint(spec: PodSpec, constraint: Constraint) -> PodSpec:
             return replace(spec, affinity=replace(affinity, pod_anti_affinity=side))
         case ConstraintKind.LABEL:
             selector = {
-                k: v for k, v in spec.node_selector.items() if normalized(k) != constraint.key
+                k: v for k, v in spec.node_selector.items() if normalize_label(k) != constraint.key
             }
             node = _without_node_label(affinity.node_affinity, constraint.key)
             return replace(
@@ -142,7 +142,7 @@ def remove_constraint(spec: PodSpec, constraint: Constraint) -> PodSpec:
 def _without_topology_key(side: PodAffinity | None, key: str) -> PodAffinity | None:
     if side is None:
         return None
-    kept = tuple(term for term in side.required if normalized(term.topology_key) != key)
+    kept = tuple(term for term in side.required if normalize_label(term.topology_key) != key)
     return replace(side, required=kept)
 
 
@@ -152,7 +152,8 @@ def _without_node_label(node: NodeAffinity | None, key: str) -> NodeAffinity | N
         return node
     terms = tuple(
         NodeSelectorTerm(
-            tuple(e for e in term.match_expressions if normalized(e.key) != key), term.match_fields
+            tuple(e for e in term.match_expressions if normalize_label(e.key) != key),
+            term.match_fields,
         )
         for term in node.required.node_selector_terms
     )
@@ -174,6 +175,6 @@ def remove_pool_constraint(pool: NodePool, constraint: Constraint) -> NodePool:
     if constraint.kind is not ConstraintKind.NODE_POOL:
         return pool
     template = pool.spec.template
-    kept = tuple(r for r in template.spec.requirements if normalized(r.key) != constraint.key)
+    kept = tuple(r for r in template.spec.requirements if normalize_label(r.key) != constraint.key)
     spec = replace(template.spec, requirements=kept)
     return replace(pool, spec=replace(pool.spec, template=replace(template, spec=spec)))

@@ -13,7 +13,7 @@ from typing import Final
 from reconciler.catalog.table import indices
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.karpenter.requirements import Requirement
-from reconciler.model.kubernetes.taint import untolerated
+from reconciler.model.kubernetes.taint import untolerated_taints
 from reconciler.model.resources import EPHEMERAL_STORAGE, HUGEPAGES, MEMORY, MILLI, NODES, Resources
 from reconciler.model.text.nearest import nearest
 from reconciler.placement.nodes.claims import OpenClaim, fit
@@ -353,7 +353,7 @@ def _nearest_value(requirement: Requirement, known: Iterable[str]) -> str | None
 
 
 def _taint_rejection(view: CohortView, template: PoolTemplate) -> Rejection | None:
-    missing = untolerated(template.taints, view.stage.step.tolerations)
+    missing = untolerated_taints(template.taints, view.stage.step.tolerations)
     if not missing:
         return None
     return Rejection(
@@ -377,7 +377,7 @@ def _requirement_rejection(view: CohortView, template: PoolTemplate) -> Rejectio
     )
     if conflict is None:
         return None
-    facts = {"label": conflict.key, "wanted": str(conflict.wanted)}
+    facts = {"label": conflict.key, "wanted": str(conflict.requested)}
     if conflict.existing is None:
         hint = f"; did you mean {conflict.suggestion}?" if conflict.suggestion else ""
         return Rejection(
@@ -389,11 +389,14 @@ def _requirement_rejection(view: CohortView, template: PoolTemplate) -> Rejectio
         )
     if conflict.key == NODEPOOL:
         return Rejection(
-            "OtherNodePool", f"requires another NodePool: {conflict.wanted}", template.name, facts
+            "OtherNodePool",
+            f"requires another NodePool: {conflict.requested}",
+            template.name,
+            facts,
         )
     return Rejection(
         "RequirementsConflict",
-        f"requires {conflict.wanted}, but NodePool {template.name} allows {conflict.existing}",
+        f"requires {conflict.requested}, but NodePool {template.name} allows {conflict.existing}",
         template.name,
         {**facts, "allowed": str(conflict.existing)},
     )

@@ -56,7 +56,7 @@ def _unlaunched_target(claim: NodeClaim, template: PoolTemplate | None) -> Targe
     left, capacity = dict(asked), asked
     if template is not None:
         known = [equals(key, value) for key, value in claim.metadata.labels.items()]
-        space = template.book.space_for(own.adding(known))
+        space = template.book.space_for(own.with_requirements(known))
         types = space.mask & template.table.usable
         if types:
             labels = {**space.requirements.fixed_labels(), **labels}
@@ -158,7 +158,7 @@ def _fit_in_space(
     if space.has_min_values and (missed := min_values_shortfalls(template.table, mask, space)):
         if not (opening and template.best_effort):
             return _NOT_NOW
-        lowered = [item.relaxed(achieved) for item, achieved in missed.values()]
+        lowered = [item.with_min_values(achieved) for item, achieved in missed.values()]
         space, relaxed = template.book.relax_min_values(space, lowered), True
     held: Held | None = None
     if reservations.exist:

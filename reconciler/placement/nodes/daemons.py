@@ -17,8 +17,8 @@ from reconciler.catalog.table import TypeTable
 from reconciler.model.karpenter.requirements import Requirements
 from reconciler.model.kubernetes.cluster import DaemonSet
 from reconciler.model.kubernetes.pod import Affinity, HostPort, Pod
-from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated
-from reconciler.model.resources import Resources, add, smallest
+from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated_taints
+from reconciler.model.resources import Resources, add_resources, minimum_resources
 from reconciler.observed.state import ClusterState
 from reconciler.placement.pods.relaxation import PREFER_NO_SCHEDULE
 from reconciler.placement.pods.shape import queue_position
@@ -122,7 +122,9 @@ def group_by_daemons(
         found = split
     return tuple(
         DaemonGroup(
-            members, add(*(d.requests for d in running)), tuple(p for d in running for p in d.ports)
+            members,
+            add_resources(*(d.requests for d in running)),
+            tuple(p for d in running for p in d.ports),
         )
         for members, running in found
     )
@@ -132,15 +134,15 @@ def _suitable_types(
     daemon: Daemon, table: TypeTable, requirements: Requirements, taints: tuple[Taint, ...]
 ) -> int:
     """Return the types of a pool on which the daemon would run."""
-    if untolerated(taints, (*daemon.tolerations, PREFER_NO_SCHEDULE)):
+    if untolerated_taints(taints, (*daemon.tolerations, PREFER_NO_SCHEDULE)):
         return 0
     mask = 0
     for term in daemon.terms:
-        if requirements.compatible(term, table.well_known):
+        if requirements.is_compatible(term, table.well_known):
             mask |= table.types_meeting(term)
     return mask
 
 
 def minimum_requests(found: Iterable[DaemonGroup], mask: int) -> Resources:
     """Return the minimum that daemons use over all types of ``mask``."""
-    return smallest([g.requests for g in found if g.mask & mask])
+    return minimum_resources([g.requests for g in found if g.mask & mask])

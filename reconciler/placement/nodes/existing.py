@@ -16,8 +16,8 @@ from reconciler.model.karpenter.labels import HOSTNAME
 from reconciler.model.karpenter.requirements import Requirement, Requirements
 from reconciler.model.kubernetes.node import CSINode
 from reconciler.model.kubernetes.pod import HostPort, Pod
-from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated
-from reconciler.model.resources import CPU, MEMORY, Resources, add
+from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated_taints
+from reconciler.model.resources import CPU, MEMORY, Resources, add_resources
 from reconciler.observed.state import StateNode
 from reconciler.placement.nodes.daemons import Daemon
 from reconciler.placement.nodes.space import Demand
@@ -87,7 +87,7 @@ class LabelIndex:
         """Return the nodes whose taints are all tolerated."""
         mask = 0
         for taints, members in self._taints.items():
-            if not taints or not untolerated(taints, tolerations):
+            if not taints or not untolerated_taints(taints, tolerations):
                 mask |= members
         return mask
 
@@ -249,7 +249,7 @@ class Nodes:
             row = rows[index]
             here = row.state.daemons_used if row.state is not None else {}
             left = dict(row.left)
-            for name, amount in add(*lists).items():
+            for name, amount in add_resources(*lists).items():
                 missing = amount - here.get(name, 0)
                 if missing > 0 and name in left:
                     left[name] -= missing

@@ -151,9 +151,9 @@ class SpaceBook:
         wanted = demand.requirements
         if not wanted:
             return space
-        if not space.requirements.compatible(wanted, self.well_known):
+        if not space.requirements.is_compatible(wanted, self.well_known):
             return None
-        return self.space_for(space.requirements.adding(wanted.values()))
+        return self.space_for(space.requirements.with_requirements(wanted.values()))
 
     def relax_min_values(self, space: Space, min_values: Iterable[Requirement]) -> Space:
         """Return the space with some requirements replaced by ones with other ``min_values``."""

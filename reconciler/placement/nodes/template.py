@@ -14,7 +14,7 @@ from reconciler.model.karpenter.labels import INSTANCE_TYPE, RESERVED
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.karpenter.requirements import Requirement
 from reconciler.model.kubernetes.pod import HostPort
-from reconciler.model.resources import CPU, MEMORY, NODES, Resources, pods
+from reconciler.model.resources import CPU, MEMORY, NODES, Resources, pod_amount
 from reconciler.observed.state import StateNode
 from reconciler.placement.nodes.daemons import Daemon, DaemonGroup, group_by_daemons
 from reconciler.placement.nodes.space import Space, SpaceBook
@@ -188,7 +188,7 @@ class RemainingLimits:
         if left is None:
             return
         for name in left:
-            left[name] -= pods(1) if name == NODES else capacity.get(name, 0)
+            left[name] -= pod_amount(1) if name == NODES else capacity.get(name, 0)
 
     def remaining(self, template: PoolTemplate) -> Resources | None:
         """Return what is left of the pool's limits, or None if it has no limits."""
@@ -204,7 +204,7 @@ class RemainingLimits:
             known = template.types
             for name, amount in left.items():
                 if name == NODES:
-                    known = known if amount >= pods(1) else 0
+                    known = known if amount >= pod_amount(1) else 0
                 else:
                     known &= template.table.capacity_at_most(name, amount)
             self._allowed[template.name] = known
@@ -216,5 +216,7 @@ class RemainingLimits:
         if left is None:
             return
         for name in left:
-            left[name] -= pods(1) if name == NODES else template.table.most_capacity(name, mask)
+            left[name] -= (
+                pod_amount(1) if name == NODES else template.table.most_capacity(name, mask)
+            )
         self._allowed.pop(template.name, None)

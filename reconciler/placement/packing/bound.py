@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from reconciler.model.kubernetes.taint import untolerated
+from reconciler.model.kubernetes.taint import untolerated_taints
 from reconciler.model.resources import CPU, MEMORY, Resources
 from reconciler.placement.nodes.space import Space
 from reconciler.placement.nodes.template import PoolTemplate
@@ -201,7 +201,7 @@ def _load_key(load: Load) -> Hashable:
         (name, tuple(space.requirements for space in spaces))
         for name, spaces in load.allowed.items()
     )
-    return load.count, load.wanted, load.most, load.fluid, allowed
+    return load.count, load.requests, load.most, load.fluid, allowed
 
 
 def pod_values(
@@ -224,7 +224,7 @@ def pod_values(
     for members, merged_load, value in zip(groups, merged, dual.values, strict=True):
         for load in members:
             found[load] = (
-                value * load.wanted[0] / merged_load.wanted[0] if len(members) > 1 else value
+                value * load.requests[0] / merged_load.requests[0] if len(members) > 1 else value
             )
     return {shape: found.get(load, 0.0) for shape, load in loads.items()}
 
@@ -235,7 +235,8 @@ def _heaviest_pools(shape: Shape, templates: Iterable[PoolTemplate]) -> list[Poo
     suited = [
         t
         for t in templates
-        if t.space.narrow(step.demand) is not None and not untolerated(t.taints, step.tolerations)
+        if t.space.narrow(step.demand) is not None
+        and not untolerated_taints(t.taints, step.tolerations)
     ]
     weights = [t.node_pool.spec.weight or 0 for t in suited]
     return [t for t, w in zip(suited, weights, strict=True) if w == max(weights)]
@@ -253,7 +254,7 @@ def _load(
         found: dict[Space, None] = {}
         for step in steps:
             space = template.space.narrow(step.demand)
-            if space is None or untolerated(template.taints, step.tolerations):
+            if space is None or untolerated_taints(template.taints, step.tolerations):
                 continue
             if not shape.volume_demands:
                 found[space] = None

@@ -39,7 +39,7 @@ class Load(msgspec.Struct, eq=False):
     """
 
     count: float
-    wanted: tuple[int, ...]
+    requests: tuple[int, ...]
     most: int
     allowed: dict[str, list[Space]]
     fluid: bool = False
@@ -72,7 +72,7 @@ def group_similar_loads(loads: Iterable[Load]) -> list[list[Load]]:
     load of cores. Of every other resource it requests the minimum of its members. Pods without a
     request for the first resource (CPU in practice) are left out.
     """
-    kept = [load for load in loads if load.wanted[0] > 0]
+    kept = [load for load in loads if load.requests[0] > 0]
     groups: dict[object, list[Load]] = {}
     for kind_of in (_spaces_and_ratio, _suitable_spaces, _ratio):
         groups = {}
@@ -85,7 +85,7 @@ def group_similar_loads(loads: Iterable[Load]) -> list[list[Load]]:
 
 def _ratio(load: Load) -> int:
     """Return a load's ratio of the second resource to the first, as a power of two."""
-    return (1 + load.wanted[1] // load.wanted[0]).bit_length() if len(load.wanted) > 1 else 0
+    return (1 + load.requests[1] // load.requests[0]).bit_length() if len(load.requests) > 1 else 0
 
 
 def _suitable_spaces(load: Load) -> object:
@@ -97,11 +97,11 @@ def _spaces_and_ratio(load: Load) -> object:
 
 
 def _merge_group(members: Sequence[Load]) -> Load:
-    firsts = [load.wanted[0] for load in members]
+    firsts = [load.requests[0] for load in members]
     size = max(firsts)
-    wanted = tuple(
-        min(load.wanted[r] * size // first for load, first in zip(members, firsts, strict=True))
-        for r in range(len(members[0].wanted))
+    requests = tuple(
+        min(load.requests[r] * size // first for load, first in zip(members, firsts, strict=True))
+        for r in range(len(members[0].requests))
     )
     allowed: dict[str, list[Space]] = {}
     for load in members:
@@ -109,7 +109,7 @@ def _merge_group(members: Sequence[Load]) -> Load:
             known = allowed.setdefault(name, [])
             known += [space for space in spaces if space not in known]
     count = sum(load.count * first / size for load, first in zip(members, firsts, strict=True))
-    return Load(count, wanted, _UNLIMITED, allowed, fluid=True)
+    return Load(count, requests, _UNLIMITED, allowed, fluid=True)
 
 
 def independent_groups(
@@ -131,7 +131,7 @@ def _types_holding(load: Load, template: PoolTemplate, names: Sequence[str]) -> 
     types = 0
     for space in load.allowed.get(template.name, ()):
         types |= space.mask
-    wanted = zip(names, load.wanted, strict=True)
+    wanted = zip(names, load.requests, strict=True)
     least = {name: 1 if load.fluid else amount for name, amount in wanted if amount > 0}
     return template.fitting_types(types & template.types, least, ())
 
@@ -183,7 +183,7 @@ class _Offers:
 
         Equal loads often recur with other counts, so this is computed once for equal requests.
         """
-        key = load.wanted, load.fluid
+        key = load.requests, load.fluid
         known = self._held.get(key)
         if known is None:
             if len(self._held) >= _HELD_MAX:
@@ -280,10 +280,10 @@ def _room_beside_daemons(
     return room if min(room) >= 0 else None
 
 
-def _count_fitting_pods(wanted: Sequence[int], fluid: bool, room: Sequence[int]) -> int:
+def _count_fitting_pods(requests: Sequence[int], fluid: bool, room: Sequence[int]) -> int:
     """Return how many pods with these requests fit into a room, rounded up for a fluid load."""
     most = _UNLIMITED
-    for request, amount in zip(wanted, room, strict=True):
+    for request, amount in zip(requests, room, strict=True):
         if request > 0:
             held = -(-amount // request) if fluid else amount // request
             most = min(most, held)
@@ -304,7 +304,7 @@ class _Proof:
         self._priced = [(r, price) for r, price in enumerate(shadow) if price]
         self._surplus: list[tuple[int, float]] = []
         for number, value in enumerate(values):
-            surplus, wanted = value, loads[number].wanted
+            surplus, wanted = value, loads[number].requests
             for r, price in self._priced:
                 surplus -= price * wanted[r]
             if surplus > 0:
@@ -338,10 +338,10 @@ class _Pricing:
     def fill(self, values: Sequence[float]) -> list[float]:
         """Return how many pods of each load, or fractions, make up the most value."""
         kind, numbers, loads = self.kind, self.numbers, self.loads
-        used = [r for r in range(len(kind.room)) if any(loads[i].wanted[r] for i in numbers)]
+        used = [r for r in range(len(kind.room)) if any(loads[i].requests[r] for i in numbers)]
         scale = [float(kind.room[r]) or 1.0 for r in used]
         rows = [
-            [loads[i].wanted[r] / size * kind.most[i] for i in numbers]
+            [loads[i].requests[r] / size * kind.most[i] for i in numbers]
             for r, size in zip(used, scale, strict=True)
         ]
         limits = [1.0 if kind.room[r] else 0.0 for r in used]

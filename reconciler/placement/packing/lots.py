@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from reconciler.model.kubernetes.pod import HostPort
-from reconciler.model.resources import Resources, add
+from reconciler.model.resources import Resources, add_resources
 from reconciler.placement.nodes.claims import OpenClaim, record_pods
 from reconciler.placement.nodes.space import Demand, Space
 from reconciler.placement.nodes.template import PoolTemplate
@@ -178,7 +178,7 @@ class LotSorter:
         if any(s.by_domain or c.shape.ports for c, s in zip(cohorts, stages, strict=True)):
             return
         demands = tuple(d for c, s in zip(cohorts, stages, strict=True) for d in _demands(c, s))
-        requests = add(*(_multiply(c.shape.requests, c.waiting) for c in cohorts))
+        requests = add_resources(*(_multiply(c.shape.requests, c.waiting) for c in cohorts))
         shelves = self._shelves(stages, demands, requests)
         if not shelves:
             return

@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 
 from reconciler.catalog.table import TypeTable, indices
 from reconciler.model.resources import NODES, Resources
-from reconciler.model.resources import pods as one
+from reconciler.model.resources import pod_amount as one
 from reconciler.placement.nodes.space import Space
 from reconciler.placement.nodes.template import PoolTemplate, RemainingLimits, min_values_shortfalls
 from reconciler.placement.packing.goal import Goal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.kubernetes.taint import untolerated
+from reconciler.model.kubernetes.taint import untolerated_taints
 from reconciler.placement.nodes.space import Demands, Space
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.pods.shape import RelaxedShape, Shape, queue_position
@@ -59,7 +59,7 @@ class CohortStage:
         """Return whether the pods tolerate the taints of a NodePool's nodes."""
         known = self.taints_seen.get(template.name)
         if known is None:
-            known = not untolerated(template.taints, self.step.tolerations)
+            known = not untolerated_taints(template.taints, self.step.tolerations)
             self.taints_seen[template.name] = known
         return known
 

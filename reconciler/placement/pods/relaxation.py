@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 from msgspec.structs import replace as replaced
 
-from reconciler.model.karpenter.labels import normalized
+from reconciler.model.karpenter.labels import normalize_label
 from reconciler.model.karpenter.requirements import Requirement, Requirements, equals
 from reconciler.model.kubernetes.pod import (
     NodeSelectorTerm,
@@ -164,7 +164,9 @@ def _relaxed_pod(
     labels: Mapping[str, str],
     namespaces: Mapping[str, Mapping[str, str]],
 ) -> RelaxedPod:
-    strict: list[Requirement] = [equals(normalized(k), v) for k, v in spec.node_selector.items()]
+    strict: list[Requirement] = [
+        equals(normalize_label(k), v) for k, v in spec.node_selector.items()
+    ]
     if parts.required:
         strict += expression_requirements(parts.required[0].match_expressions)
     demands = list(strict)

@@ -201,5 +201,5 @@ def _combine_locations(choices: list[list[Requirements]]) -> tuple[Requirements,
     for choice in choices:
         pairs = [(known, more) for known in combined for more in choice]
         agreeing = [(known, more) for known, more in pairs if known.intersects(more)] or pairs
-        combined = [known.adding(more.values()) for known, more in agreeing]
+        combined = [known.with_requirements(more.values()) for known, more in agreeing]
     return tuple(combined) if choices else ()

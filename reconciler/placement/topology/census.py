@@ -15,7 +15,7 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.karpenter.requirements import Requirements, equals
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated
+from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated_taints
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.nodes.existing import LabelIndex
 from reconciler.placement.pods.shape import repelling_rules
@@ -47,7 +47,7 @@ class Universe:
         return [
             domain
             for domain, taints in guards.items()
-            if any(not untolerated(t, tolerations) for t in taints)
+            if any(not untolerated_taints(t, tolerations) for t in taints)
         ]
 
     def _find_domains(self, key: str) -> dict[str, list[tuple[Taint, ...]]]:
@@ -64,7 +64,9 @@ class Universe:
 def _own_requirements(pool: NodePool) -> Requirements:
     """Return the template's requirements and labels; the pool's own name is not a domain."""
     labels = pool.spec.template.metadata.labels
-    return pool.requirements().adding(equals(key, value) for key, value in labels.items())
+    return pool.requirements().with_requirements(
+        equals(key, value) for key, value in labels.items()
+    )
 
 
 class _Entry:

@@ -12,11 +12,11 @@ from enum import StrEnum
 
 import msgspec
 
-from reconciler.model.karpenter.labels import HOSTNAME, normalized
+from reconciler.model.karpenter.labels import HOSTNAME, normalize_label
 from reconciler.model.karpenter.requirements import Requirement, Requirements, equals, requirement
 from reconciler.model.kubernetes.metadata import LabelSelector
 from reconciler.model.kubernetes.pod import PodAffinityTerm, PodSpec, TopologySpreadConstraint
-from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated
+from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated_taints
 
 HONOR = "Honor"
 
@@ -91,9 +91,9 @@ class NodeFilter(msgspec.Struct, frozen=True):
         A missing label has no value: a zone that is not decided yet does not satisfy a filter on
         zones.
         """
-        if self.tolerations is not None and untolerated(taints, self.tolerations):
+        if self.tolerations is not None and untolerated_taints(taints, self.tolerations):
             return False
-        return self.terms is None or any(requirements.compatible(term) for term in self.terms)
+        return self.terms is None or any(requirements.is_compatible(term) for term in self.terms)
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -129,7 +129,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 def node_terms(spec: PodSpec) -> tuple[Requirements, ...]:
     """Return the required node constraints: alternatives, each including the node selector."""
-    selector = [equals(normalized(k), v) for k, v in spec.node_selector.items()]
+    selector = [equals(normalize_label(k), v) for k, v in spec.node_selector.items()]
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     if affinity is None or affinity.required is None:
         return (Requirements(selector),)
@@ -160,7 +160,7 @@ def spread_rule(
     )
     return Rule(
         RuleKind.SPREAD,
-        normalized(constraint.topology_key),
+        normalize_label(constraint.topology_key),
         frozenset({namespace}),
         Selector.of(constraint.label_selector, more),
         max_skew=constraint.max_skew,
@@ -186,7 +186,7 @@ def affinity_rule(
     """
     return Rule(
         kind,
-        normalized(term.topology_key),
+        normalize_label(term.topology_key),
         _namespaces(term, namespace, namespaces),
         Selector.of(term.label_selector),
         tolerations=None if inverse else spec.tolerations,

@@ -21,7 +21,12 @@ from reconciler.disruption.gates.budgets import Count, fleet_states, node_counts
 from reconciler.disruption.gates.guards import Cap, caps_for, count_remaining_nodes, rollout_moments
 from reconciler.disruption.gates.policy import holds_of, old_enough_at, policy_changes
 from reconciler.model.history import DAY, NO_HISTORY, History, Rollout
-from reconciler.model.karpenter.budget import Budget, DisruptionReason, allowance, next_change_of
+from reconciler.model.karpenter.budget import (
+    Budget,
+    DisruptionReason,
+    allowance,
+    next_budget_change,
+)
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.schedule import parse_schedule
 from reconciler.model.settings import PoolOption, Settings
@@ -180,7 +185,7 @@ def _change_times(
     limit_changes = sorted(set(limits.change_times()))
     for _ in range(_STEPS_MAX):
         moments = [
-            next_change_of(pool.spec.disruption.budgets, at),
+            next_budget_change(pool.spec.disruption.budgets, at),
             *policy_changes(settings, at),
             next((m for m in limit_changes if m > at), None),
         ]
@@ -359,7 +364,7 @@ def _stricter_budget(
 def _budget_limit(budget: Budget, total: int, now: datetime) -> int | None:
     """Return what the budget allows within its window, None if it cannot be read."""
     try:
-        return Budget(nodes=budget.nodes).allowed(total, now)
+        return Budget(nodes=budget.nodes).allowed_disruptions(total, now)
     except ValueError:
         return None
 

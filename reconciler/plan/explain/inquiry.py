@@ -187,7 +187,7 @@ class Inquiry:
         found = [planned.launch]
         for name in planned.instance_types[1:_OFFERINGS_SHOWN]:
             kind = pool.types.get(name)
-            offering = kind.cheapest(requirements) if kind is not None else None
+            offering = kind.cheapest_offering(requirements) if kind is not None else None
             if offering is not None:
                 found.append(launch_offering(name, offering, pool.types))
         return tuple(found)

@@ -91,7 +91,7 @@ def _requirements_of_types(claim: PlannedClaim) -> Requirements:
     if named is None or named.complement or len(named.values) <= len(claim.types):
         return claim.requirements
     names = tuple(kind.name for kind in claim.types)
-    return claim.requirements.adding([requirement(INSTANCE_TYPE, Operator.IN, names)])
+    return claim.requirements.with_requirements([requirement(INSTANCE_TYPE, Operator.IN, names)])
 
 
 def _entry(spec: RequirementSpec) -> NodeSelectorRequirement:
@@ -143,7 +143,7 @@ def unlaunched_claim(claim: NodeClaim, pool: LaunchPool | None) -> UnlaunchedCla
     for kind in pool.types.types:
         if not kind.requirements.intersects(requirements):
             continue
-        offering = kind.cheapest(requirements)
+        offering = kind.cheapest_offering(requirements)
         if offering is not None:
             found.append((offering.price, kind.name, offering))
     if not found:

@@ -13,7 +13,7 @@ import msgspec
 
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.resources import add, format_resources
+from reconciler.model.resources import add_resources, format_resources
 from reconciler.observed.state import ClusterState
 from reconciler.placement.question import LaunchPool, Placement, PlannedClaim, Rejection
 from reconciler.plan.make.actions import Namer, planned_node_claim
@@ -151,7 +151,7 @@ class PlanPlacements:
             return made
         from msgspec.structs import replace
 
-        return replace(made, requests=format_resources(add(claim.requests, *later)))
+        return replace(made, requests=format_resources(add_resources(claim.requests, *later)))
 
     def placed_pods(self) -> tuple[PlacedPod, ...]:
         """Return the placement of each pod, sorted by pod."""

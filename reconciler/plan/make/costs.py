@@ -117,7 +117,7 @@ def _without_commitments(claim: PlannedClaim, pool: LaunchPool) -> PlannedClaim:
     """Return the claim with its types at prices without commitments, cheapest first."""
 
     def price(kind: InstanceType) -> tuple[float, str]:
-        offering = kind.cheapest(claim.requirements)
+        offering = kind.cheapest_offering(claim.requirements)
         return (offering.price if offering is not None else float("inf"), kind.name)
 
     kinds = [kind for known in claim.types if (kind := pool.types.get(known.name)) is not None]

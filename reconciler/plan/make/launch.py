@@ -164,8 +164,8 @@ def launch_choices(
     choices.sort(key=lambda c: (c.price, c.kind.name))
     del choices[TYPES_MAX:]
     for capacity_type in LAUNCH_PREFERENCE:
-        narrowed = requirements.adding([equals(CAPACITY_TYPE, capacity_type)])
-        if narrowed.allowed(CAPACITY_TYPE).values:
+        narrowed = requirements.with_requirements([equals(CAPACITY_TYPE, capacity_type)])
+        if narrowed.requirement_on(CAPACITY_TYPE).values:
             chosen = _filter_offerings(choices, partial(_has_capacity_type, capacity_type))
             if chosen:
                 return capacity_type, chosen
@@ -187,7 +187,7 @@ def _filter_offerings(
 def _available_choices(
     requirements: Requirements, requests: Resources, types: Iterable[InstanceType]
 ) -> list[LaunchChoice]:
-    named = requirements.allowed(INSTANCE_TYPE)
+    named = requirements.requirement_on(INSTANCE_TYPE)
     suits = _offering_filter(requirements)
     return [
         LaunchChoice(kind, offerings)
@@ -225,7 +225,7 @@ def is_interruptible(offering: Offering) -> bool:
 
 
 def _label(offering: Offering, key: str) -> str:
-    return offering.requirements.allowed(key).any_value() if offering.reservation_id else ""
+    return offering.requirements.requirement_on(key).any_value() if offering.reservation_id else ""
 
 
 def _is_capacity_block(offering: Offering) -> bool:

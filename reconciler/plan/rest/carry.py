@@ -27,7 +27,7 @@ from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.disruption.gates.policy import forceful_expiry_at
 from reconciler.disruption.methods.forceful import toleration_ends_at
 from reconciler.disruption.simulation import examinable_nodes
-from reconciler.model.history import DAY, History, Move, Rollout, Taken
+from reconciler.model.history import DAY, DisruptionRecord, History, Move, Rollout
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import FeatureGate, Settings
 from reconciler.observed.state import ClusterState
@@ -79,7 +79,7 @@ def record_disruptions(
             continue
         counts = Counter(pools.get(name, "") for name in command.node_claims)
         for pool, nodes in sorted(counts.items()):
-            recent.append(Taken(now, pool, nodes))
+            recent.append(DisruptionRecord(now, pool, nodes))
             if command.reason in WAVE_REASONS and settings.pool(pool).wave_size:
                 known = rollouts.get(pool) or Rollout(pool)
                 rollouts[pool] = _add_to_wave(known, command, nodes, cluster, settings, now, done)

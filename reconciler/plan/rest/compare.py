@@ -163,7 +163,7 @@ def _launch_prices(pool: LaunchPool) -> list[tuple[float, Resources]]:
         (offering.price, kind.allocatable)
         for kind in pool.types.types
         if kind.requirements.intersects(requirements)
-        if (offering := kind.cheapest(requirements)) is not None
+        if (offering := kind.cheapest_offering(requirements)) is not None
     ]
     return sorted(found, key=lambda row: row[0])
 

@@ -89,7 +89,7 @@ class InstantLauncher:
         kinds = planned.types[:TYPES_MAX]
         named = requirement(INSTANCE_TYPE, "In", [kind.name for kind in kinds])
         kind, offering = _choice_or_expected(
-            planned.requirements.adding([named]), planned.requests, kinds, planned.launch
+            planned.requirements.with_requirements([named]), planned.requests, kinds, planned.launch
         )
         template = planned.node_pool.spec.template
         claim = NodeClaim(

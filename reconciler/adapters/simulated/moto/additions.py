@@ -1,4 +1,4 @@
-"""Long polls of SQS: moto waits inside the call, and answers no other call meanwhile."""
+"""Long polls of SQS: moto waits within the call, and blocks all other calls meanwhile."""
 
 from __future__ import annotations
 

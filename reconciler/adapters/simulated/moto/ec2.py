@@ -1,4 +1,4 @@
-"""EC2 on one machine: moto behind the real boto3 client, made to tell the truth where it does not.
+"""EC2 on one machine: moto behind the real boto3 client, corrected where it differs from AWS.
 
 moto keeps the account: networks, images, templates, instances, tags. What it leaves out stands
 here: which override a fleet takes, pools without capacity, client tokens, the states between

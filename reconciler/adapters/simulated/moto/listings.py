@@ -1,4 +1,4 @@
-"""What AWS lists about a region: instance types, where they are offered, and what they cost."""
+"""The lists of AWS for a region: instance types, their zones, and their prices."""
 
 from __future__ import annotations
 
