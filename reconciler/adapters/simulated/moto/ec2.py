@@ -1,10 +1,10 @@
 """EC2 on one machine: moto behind the real boto3 client, corrected where it differs from AWS.
 
-moto keeps the account: networks, images, templates, instances, tags. What it leaves out stands
-here: which override a fleet takes, pools without capacity, client tokens, the states between
-running and gone, pages, and failures on demand. The same object answers in this process
-(``connect``) and over HTTP (``server.py``); AWS' wire format is where it sits, so that nothing of
-boto3 is skipped.
+moto keeps the account: networks, images, templates, instances, tags. This module adds what it
+lacks: the choice of a fleet's override, pools without capacity, client tokens, the states between
+running and terminated, pages, and failures on demand. The same object answers in this process
+(``connect``) and over HTTP (``server.py``). It works on AWS' wire format, so that no part of boto3
+is skipped.
 """
 
 from __future__ import annotations
