@@ -217,7 +217,7 @@ class PlannedFleet:
             node_overlays(self.fleet),
             self.catalog,
             self.settings,
-            refused=_offering_keys(unavailable),
+            unavailable=_offering_keys(unavailable),
             memory=self.discovery.memory_by_class(self.classes),
             covers=covers,
         )
@@ -349,7 +349,7 @@ class PlannedFleet:
                 **interrupted_claims(seen.claims),
             },
             instances=_live_instances(seen),
-            refused=_offering_keys(unavailable),
+            unavailable=_offering_keys(unavailable),
             allow_removal=self.allow_removal,
             serial=serial,
             history=seen.history,

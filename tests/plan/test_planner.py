@@ -281,8 +281,8 @@ def test_overlays_need_their_gate_and_show_the_original_price() -> None:
 
 
 def test_an_unavailable_offering_is_not_requested_again() -> None:
-    refused = [("small", zone, "spot") for zone in ("z-a", "z-b")]
-    plan = plan_of(inputs([a_pool(), a_class()], [a_pod("p")], refused=refused))
+    unavailable = [("small", zone, "spot") for zone in ("z-a", "z-b")]
+    plan = plan_of(inputs([a_pool(), a_class()], [a_pod("p")], unavailable=unavailable))
     assert plan.node_claims[0].launch.price > 0.05
 
 
@@ -315,9 +315,9 @@ def test_offerings_that_are_unavailable_now_are_no_error_of_a_pool() -> None:
         for zone in ("z-a", "z-b")
         for capacity_type in ("spot", "on-demand")
     ]
-    plan = plan_of(inputs([a_pool(), a_class()], [a_pod("p")], refused=everything))
+    plan = plan_of(inputs([a_pool(), a_class()], [a_pod("p")], unavailable=everything))
     assert plan.node_claims == ()
-    assert without_types(refused=everything) == without_types()
+    assert without_types(unavailable=everything) == without_types()
 
 
 def test_missing_replicas_of_static_pools_are_launched() -> None:

@@ -225,7 +225,7 @@ class World(msgspec.Struct, frozen=True):
     objects: tuple[dict[str, Any], ...]
     config: dict[str, Any]
     serial: int = 0
-    refused: tuple[tuple[str, str, str], ...] = ()
+    unavailable: tuple[tuple[str, str, str], ...] = ()
     removable: frozenset[str] = frozenset()
     interrupted: dict[str, str] = {}
     counts: bool = False
@@ -249,7 +249,7 @@ class World(msgspec.Struct, frozen=True):
             base=[_pool_that_was("gone"), *self.pools],
             compared_with="records",
             serial=self.serial,
-            refused=self.refused,
+            unavailable=self.unavailable,
             allow_removal=self.removable,
             interrupted=self.interrupted,
             history=History(taken=self.taken, is_kept=True) if self.counts else None,
@@ -290,7 +290,7 @@ def changed(draw: st.DrawFn, world: World) -> World:
         {},
         {},
         {"serial": world.serial + 1},
-        {"refused": (("medium", "zone-a", "on-demand"),)},
+        {"unavailable": (("medium", "zone-a", "on-demand"),)},
         {"removable": frozenset({"gone"})},
         {"interrupted": {"claim-n0": "SpotInterruption"}},
         {"config": draw(some_config())},
@@ -484,7 +484,7 @@ def test_setting_the_clock_back_causes_a_new_plan() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"refused": (("large", "zone-a", "on-demand"),)},
+        {"unavailable": (("large", "zone-a", "on-demand"),)},
         {"removable": frozenset({"alpha"})},
         {"interrupted": {"claim-n0": "SpotInterruption"}},
         {"config": {"minimumAge": "1h"}},
@@ -515,7 +515,7 @@ def test_another_serial_matters_only_if_new_nodes_are_named(waiting: int, expect
 @pytest.mark.parametrize(
     "change",
     [
-        {"refused": (("small", "zone-a", "on-demand"),)},
+        {"unavailable": (("small", "zone-a", "on-demand"),)},
         {"config": {"featureGates": {"NodeOverlay": True}}},
         {"pools": ()},
     ],

@@ -162,7 +162,7 @@ def _facts(inputs: Inputs, recall: FactsRecall | None = None) -> Facts:
             inputs.settings,
             any_class=inputs.any_class,
             unready=inputs.unready_classes,
-            refused=inputs.refused,
+            unavailable=inputs.unavailable,
             memory=_measured_memory(inputs, classes),
             covers=covers,
         )

@@ -44,7 +44,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     compare it with, None if there are none; ``compared_with`` describes them. ``live`` are the
     cluster's own NodePools, NodeOverlays and EC2NodeClasses; of these only the resolved resources
     (``status``) are used. ``any_class`` takes every node class as known and ready, as with a
-    catalog file. ``refused`` are offerings that were recently unavailable. ``allow_removal`` are
+    catalog file. ``unavailable`` are offerings that EC2 refused recently. ``allow_removal`` are
     NodePools that may be removed because they were deleted from git. ``memory`` is the measured
     memory of nodes, now and before. ``interrupted`` are NodeClaims that EC2 interrupts, with the
     event. ``instances`` are the instances as observed in EC2, by provider id; instances that were
@@ -72,7 +72,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     live: Sequence[Object] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     any_class: bool = False
-    refused: Collection[OfferingKey] = ()
+    unavailable: Collection[OfferingKey] = ()
     memory: Discoveries = {}
     allow_removal: frozenset[str] = frozenset()
     interrupted: Mapping[str, str] = {}

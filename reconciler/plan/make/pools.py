@@ -137,7 +137,7 @@ def pool_types(
     *,
     any_class: bool = False,
     unready: Collection[ClassKey] = (),
-    refused: Collection[OfferingKey] = (),
+    unavailable: Collection[OfferingKey] = (),
     memory: Mapping[str, MemoryByType] = _NONE_SEEN,
     covers: Sequence[Cover] = (),
 ) -> PoolTypes:
@@ -145,13 +145,13 @@ def pool_types(
 
     ``any_class`` treats every class as known and ready unless its own status differs: a catalog
     file lists resolved types. ``unready`` are node classes that are not ready in the cluster,
-    whatever their kind. ``refused`` offerings are unavailable now. ``memory`` is the measured
-    memory of nodes, by the name of their class; ``covers`` are the commitments with unused
+    whatever their kind. ``unavailable`` offerings cannot be launched now. ``memory`` is the
+    measured memory of nodes, by the name of their class; ``covers`` are the commitments with unused
     capacity.
     """
     ordered = sorted(pools, key=lambda p: p.name)
     resolved = _resolve_catalogs(
-        ordered, classes, _without_unavailable(catalog, refused), settings, memory
+        ordered, classes, _without_unavailable(catalog, unavailable), settings, memory
     )
     if covers:
         resolved = _with_commitments(resolved, covers)
@@ -165,7 +165,7 @@ def pool_types(
         else:
             findings.append(finding)
     empty = _pools_without_types(ready, settings)
-    if empty and refused:  # EC2 capacity comes back; this is not an error of the NodePool
+    if empty and unavailable:  # EC2 capacity comes back; this is not an error of the NodePool
         offered = _resolve_catalogs(
             [p.node_pool for p in empty], classes, catalog, settings, memory
         )
@@ -196,13 +196,13 @@ class TypesRecall:
         *,
         any_class: bool = False,
         unready: Collection[ClassKey] = (),
-        refused: Collection[OfferingKey] = (),
+        unavailable: Collection[OfferingKey] = (),
         memory: Mapping[str, MemoryByType] = _NONE_SEEN,
         covers: Sequence[Cover] = (),
     ) -> PoolTypes:
         """Return what ``pool_types`` returns, the same object for equal arguments."""
         pool_list, preferences = tuple(pools), tuple(overlays)
-        facts = (any_class, tuple(unready), tuple(refused), dict(memory), tuple(covers))
+        facts = (any_class, tuple(unready), tuple(unavailable), dict(memory), tuple(covers))
         asked = (pool_list, dict(classes), preferences, settings, *facts)
         for known_catalog, known, found in self._last:
             if known_catalog is catalog and known == asked:
@@ -215,7 +215,7 @@ class TypesRecall:
             settings,
             any_class=any_class,
             unready=unready,
-            refused=refused,
+            unavailable=unavailable,
             memory=memory,
             covers=covers,
         )
@@ -229,12 +229,12 @@ def node_class_of(pool: NodePool, classes: Mapping[str, EC2NodeClass]) -> EC2Nod
     return classes.get(ref.name) if ref.label[0] == NODECLASS else None
 
 
-def _without_unavailable(catalog: Catalog, refused: Collection[OfferingKey]) -> Catalog:
-    if not refused:
+def _without_unavailable(catalog: Catalog, unavailable: Collection[OfferingKey]) -> Catalog:
+    if not unavailable:
         return catalog
     from reconciler.catalog.adjusted.adjustment import without_unavailable
 
-    return without_unavailable(catalog, refused)
+    return without_unavailable(catalog, unavailable)
 
 
 def _resolve_catalogs(
