@@ -15,7 +15,7 @@ import urllib3
 
 from reconciler.adapters.http import connection_pool, retry_pause
 from reconciler.model.errors import UnreadableError, UsageError
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.urls import is_unencrypted
 from reconciler.model.text.visible import one_line
 from reconciler.ports.metrics import MetricSample, TooMuchDataError
@@ -166,9 +166,9 @@ class Prometheus:
         try:
             answer = self._decoder.decode(body)
             if answer.status != "success" or answer.data is None:
+                message = self._redact_message(answer.error)
                 raise self._error(
-                    f"status {quoted(answer.status, 40)}: {self._redact_message(answer.error)}",
-                    "check the server",
+                    f"status {quote_value(answer.status, 40)}: {message}", "check the server"
                 )
             self._add_warnings(answer.warnings or [])
             if len(answer.data.result) > self._series_max:

@@ -21,7 +21,7 @@ from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.instancetype import InstanceType, PriceOrigin
 from reconciler.model.karpenter.labels import WELL_KNOWN_AWS
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
     from reconciler.catalog.aws.prices import Pricing
@@ -321,7 +321,7 @@ def bundled_catalog(region: str = "us-east-1", facts: ClassFacts = DEFAULT_FACTS
         known = sorted(bundle.regions)
         otherwise = f"use one of {', '.join(known)}, or give --catalog FILE"
         raise UsageError(
-            f"the bundled catalog does not know the region {quoted(region)}",
+            f"the bundled catalog does not know the region {quote_value(region)}",
             where="aws.region",
             remedy=did_you_mean(region, known, otherwise, cutoff=0.85),
         )

@@ -14,7 +14,7 @@ import msgspec
 from reconciler.model.karpenter.nodeclass import BlockDeviceMapping, EC2NodeClass
 from reconciler.model.resources import parse_quantity
 from reconciler.model.settings import FeatureGate, PlacementGroup, Settings
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 GIB: Final = 2**30 * 1000
 _DEFAULT_VOLUME: Final = 20 * GIB
@@ -202,11 +202,11 @@ def _kubelet_problem(kubelet: Mapping[str, object]) -> str | None:
     for name in ("maxPods", "podsPerCore"):
         value = kubelet.get(name)
         if value is not None and _integer_or_none(value) is None:
-            return f"spec.kubelet.{name} is not a number: {quoted(value)}"
+            return f"spec.kubelet.{name} is not a number: {quote_value(value)}"
     for name in ("kubeReserved", "systemReserved", "evictionHard"):
         for key, text in _sorted_items(kubelet.get(name)):
             if not _is_amount(text, share=name == "evictionHard"):
-                return f"spec.kubelet.{name}.{key} is not a quantity: {quoted(text)}"
+                return f"spec.kubelet.{name}.{key} is not a quantity: {quote_value(text)}"
     return None
 
 

@@ -26,7 +26,7 @@ from reconciler.model.karpenter.labels import (
 )
 from reconciler.model.karpenter.requirements import Operator, Requirement, Requirements, requirement
 from reconciler.model.resources import HUGEPAGES, MEMORY, Resources, parse_quantity
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 Quantities = dict[str, str | int | float]
 Price = Annotated[float, msgspec.Meta(ge=0)]
@@ -126,7 +126,7 @@ def _duplicate_notes(types: Iterable[_Type]) -> list[str]:
     """Return a note for each duplicate name, which Karpenter's providers allow."""
     counts = Counter(kind.name for kind in types)
     return [
-        f"the instance type {quoted(name)} is listed {count} times; the first entry is used"
+        f"the instance type {quote_value(name)} is listed {count} times; the first entry is used"
         for name, count in counts.items()
         if count > 1
     ]
@@ -139,7 +139,7 @@ def _check_quantities(texts: Quantities, path: str) -> None:
         except ValueError as error:
             raise ValueError(f"{path}.{name}: {error}") from None
         if amount < 0:
-            raise ValueError(f"{path}.{name}: a quantity cannot be negative: {quoted(text)}")
+            raise ValueError(f"{path}.{name}: a quantity cannot be negative: {quote_value(text)}")
 
 
 def _check_requirements(items: tuple[_Requirement, ...], path: str) -> None:

@@ -21,7 +21,7 @@ from reconciler.model.karpenter.labels import (
     normalize_label,
 )
 from reconciler.model.text.nearest import did_you_mean, nearest
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
 from reconciler.source.objects import Entry
@@ -93,7 +93,7 @@ def unknown_label_values(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Find
     for entry, pointer, key, value in _requirement_values(entries, _LABEL_VALUES):
         known = _LABEL_VALUES[key]
         if value not in known:
-            message = f"no instance type has the {key} {quoted(value)}"
+            message = f"no instance type has the {key} {quote_value(value)}"
             hint = did_you_mean(value, known, f"known: {', '.join(known)}", _SIMILARITY_MIN)
             yield entry, Finding("unknown-label-value", pointer, message, hint, Severity.WARNING)
 
@@ -159,7 +159,7 @@ def _unknown_name_finding(
         return _other_region_finding(names, region, pointer, key, value)
     if key == ZONE and not _is_checked(value, names):
         return None
-    message = f"{what} {quoted(value)} is not in the bundled catalog of {names.as_of}"
+    message = f"{what} {quote_value(value)} is not in the bundled catalog of {names.as_of}"
     near = nearest(value, sorted(known), _SIMILARITY_MIN)
     hint = f"did you mean {near}?" if near else "ignore this if AWS has added it since"
     return Finding(code, pointer, message, hint, Severity.WARNING)
@@ -172,7 +172,7 @@ def _other_region_finding(
     own = names.zones.get(region)
     if key != ZONE or own is None or value in own:
         return None
-    message = f"zone {quoted(value)} is not in the region of this fleet, {region}"
+    message = f"zone {quote_value(value)} is not in the region of this fleet, {region}"
     hint = f"the zones of {region} are {', '.join(sorted(own))}"
     return Finding("zone-of-another-region", pointer, message, hint, Severity.WARNING)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from reconciler.model.diagnostics import Severity
 from reconciler.model.text.nearest import did_you_mean
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
 
@@ -54,7 +54,7 @@ def unknown_regions(config: object) -> Iterator[Finding]:
     for setting in _SETTINGS:
         for pointer, region in _strings_at(config, setting, ()):
             if region not in REGIONS:
-                message = f"region {quoted(region)} is not known"
+                message = f"region {quote_value(region)} is not known"
                 hint = did_you_mean(
                     region,
                     sorted(REGIONS),

@@ -111,7 +111,7 @@ class _Advice:
         if entries.config_file is not None:
             from reconciler.catalog.regions import unknown_regions
 
-            for finding in unknown_regions(entries.config_file.plain):
+            for finding in unknown_regions(entries.config_file.pruned_data):
                 yield entries.config_file, finding
         yield from self._object_findings(entries.config, entries.objects)
 

@@ -17,7 +17,7 @@ from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.policy import Policy, PolicySource
 from reconciler.model.text.nearest import did_you_mean, nearest
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Document, Pointer, parse_documents
 from reconciler.source.finding import Finding, field_path
 from reconciler.source.objects import Entry, entries
@@ -230,16 +230,16 @@ class _FleetReader:
                 self._add(entry, Finding("extra-document", (), "only the first document is read"))
             else:
                 self.config_entry = entry
-                faults = schema.check_schema("reconciler.v1", entry.plain)
-                if isinstance(entry.plain, dict):
+                faults = schema.check_schema("reconciler.v1", entry.pruned_data)
+                if isinstance(entry.pruned_data, dict):
                     faults += self._read_policies(entry, faults)
-                    faults += misplaced_settings(entry.plain)
+                    faults += misplaced_settings(entry.pruned_data)
                     if not faults:
-                        faults += unusable_settings(entry.plain)
+                        faults += unusable_settings(entry.pruned_data)
                 for finding in faults:
                     self._add(entry, finding)
                 if not faults:
-                    self.config = entry.plain
+                    self.config = entry.pruned_data
                     self.config_file = document.file
                     self.config_lines = lines_of_document(document)
 
@@ -250,7 +250,7 @@ class _FleetReader:
         """
         if any(fault.pointer[:1] == ("policies",) for fault in faults):
             return []
-        found = list(policies.check_policies(entry.plain))
+        found = list(policies.check_policies(entry.pruned_data))
         if not found:
             self.policies = policies.policies_of(entry, PolicySource.HEAD)
         return found
@@ -292,7 +292,7 @@ class _FleetReader:
         name = schema_name(entry.kind)
         version = [] if old_version is None else [old_version]
         old = [*version, *spellings.check_spellings(entry.kind, entry.data)]
-        data = spellings.modernize(entry.kind, entry.plain)
+        data = spellings.modernize(entry.kind, entry.pruned_data)
         shape = _without_reported(schema.check_schema(name, data), old)
         semantics = crd.check_rules(name, data, [*old, *shape])
         self._record_object(entry, [*old, *shape, *semantics], data)
@@ -300,7 +300,7 @@ class _FleetReader:
     def _read_workload(self, entry: Entry) -> None:
         from reconciler.desired.workloads.shape import check_workload
 
-        self._record_object(entry, check_workload(entry.kind, entry.plain), entry.plain)
+        self._record_object(entry, check_workload(entry.kind, entry.pruned_data), entry.pruned_data)
 
     def _record_object(self, entry: Entry, findings: list[Finding], data: JsonDict) -> None:
         """Record the object as ``data``, unless its name is taken or it has an error."""
@@ -314,7 +314,7 @@ class _FleetReader:
         first = self.seen.setdefault(key, entry)
         if first is not entry:
             where = first.place(("metadata", "name"))
-            message = f"duplicate {entry.kind} {quoted(entry.name)}, first defined at {where}"
+            message = f"duplicate {entry.kind} {quote_value(entry.name)}, first defined at {where}"
             pointer = ("metadata", "name")
             self._add(entry, Finding("duplicate-name", pointer, message, "rename or remove one"))
         elif not any(f.severity is Severity.ERROR for f in findings):
@@ -422,12 +422,12 @@ class _FleetReader:
         group, kind, name = ref["group"], ref["kind"], ref["name"]
         if group != "karpenter.k8s.aws" or (kind, "", name) in self.seen:
             return
-        message = f"{kind} {quoted(name)} not found in this folder"
+        message = f"{kind} {quote_value(name)} not found in this folder"
         others = [n for k, _, n in sorted(self.seen) if k == kind]
         near = nearest(name, others)
         existing = f"existing: {', '.join(others[:3])}"
         hint = existing if others else "add it, or create it in the cluster"
-        hint = f"did you mean {quoted(near)}?" if near else hint
+        hint = f"did you mean {quote_value(near)}?" if near else hint
         self._add(
             entry, Finding("missing-nodeclass", (*at, "name"), message, hint, Severity.WARNING)
         )
@@ -438,7 +438,7 @@ class _FleetReader:
             return
         for name in self.config.get("nodePools") or ():
             if name not in existing:
-                message = f"NodePool {quoted(name)} not found in this folder"
+                message = f"NodePool {quote_value(name)} not found in this folder"
                 hint = did_you_mean(name, existing, "remove it, or add the NodePool")
                 at: Pointer = ("nodePools", name)
                 finding = Finding(
@@ -481,7 +481,7 @@ def _with_written_word(entry: Entry, finding: Finding) -> Finding:
     word = entry.document.word((*entry.base, *finding.pointer))
     if not word or not finding.hint.startswith("quote"):
         return finding
-    message = f"YAML reads the unquoted `{word}` as the boolean {quoted(value)}"
+    message = f"YAML reads the unquoted `{word}` as the boolean {quote_value(value)}"
     return finding._replace(message=message, hint=f'write "{word}"')
 
 

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from reconciler.model.duration import NEVER, parse_nanoseconds
 from reconciler.model.json import JsonObject
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 _QUANTITY: Final = (
     r"(?P<sign>[+-]?)0*(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?"
@@ -48,7 +48,7 @@ def format_quantity(value: str | float) -> str:
     text = str(value).strip()
     match = re.fullmatch(_QUANTITY, text, re.ASCII)
     if match is None or not text or len(text) > _LENGTH_MAX:
-        raise ValueError(f"not a quantity: {quoted(text)} (examples: 2, 500m, 1.5Gi)")
+        raise ValueError(f"not a quantity: {quote_value(text)} (examples: 2, 500m, 1.5Gi)")
     whole, fraction, suffix = match["whole"] or "0", match["fraction"] or "", match["suffix"]
     if suffix.endswith("i"):
         exponent = 10 * _BINARY.index(suffix)

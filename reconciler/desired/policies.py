@@ -8,7 +8,7 @@ from typing import Final
 
 from reconciler.model.json import JsonDict
 from reconciler.model.policy import Exemption, Policy, PolicySeverity, PolicySource
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
 from reconciler.source.objects import Entry
@@ -25,22 +25,22 @@ def check_policies(data: JsonDict) -> Iterator[Finding]:
         at: Pointer = ("policies", index)
         name = policy["name"]
         if name in RESERVED:
-            message = f"{quoted(name)} has a meaning of its own in --fail-on"
+            message = f"{quote_value(name)} has a meaning of its own in --fail-on"
             yield Finding("reserved-name", (*at, "name"), message, "choose another name")
         if name in names:
-            yield Finding("duplicate-name", (*at, "name"), f"duplicate policy {quoted(name)}")
+            yield Finding("duplicate-name", (*at, "name"), f"duplicate policy {quote_value(name)}")
         names.add(name)
         for number, exemption in enumerate(policy.get("exemptions") or ()):
             text = exemption["expires"]
             if _parse_expiry(text) is None:
                 where = (*at, "exemptions", number, "expires")
-                message = f"{quoted(text)} is not a date, or a time with its UTC offset"
+                message = f"{quote_value(text)} is not a date, or a time with its UTC offset"
                 yield Finding("bad-time", where, message, _EXAMPLES)
 
 
 def policies_of(entry: Entry, source: PolicySource) -> tuple[Policy, ...]:
     """Return the policies of a document without findings, in order of their names."""
-    listed = enumerate(entry.plain.get("policies") or ())
+    listed = enumerate(entry.pruned_data.get("policies") or ())
     policies = (_policy(entry, data, ("policies", index), source) for index, data in listed)
     return tuple(sorted(policies, key=lambda policy: policy.name))
 

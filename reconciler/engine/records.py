@@ -28,7 +28,7 @@ from reconciler.model.history import DAY, DisruptionRecord, History, Obstacle, R
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.observed.snapshot import RECORDS_KIND, RawRecords
 from reconciler.observed.state import StateNode
 from reconciler.plan.make.pools import MemoryByType
@@ -226,7 +226,7 @@ def read_records(raw: RawRecords) -> FleetRecords:
         ) from error
     if records.api_version != API_VERSION:
         raise UnreadableError(
-            f"unsupported {RECORDS_KIND} of apiVersion {quoted(records.api_version)}",
+            f"unsupported {RECORDS_KIND} of apiVersion {quote_value(records.api_version)}",
             where=raw.place,
             remedy=remedy,
         )

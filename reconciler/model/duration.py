@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Final, Self
 
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 NEVER: Final = "Never"
 
@@ -43,7 +43,7 @@ def parse_nanoseconds(text: str) -> int:
         ValueError: ``text`` is not a Go duration, or is longer than one can be.
     """
     if len(text) > LENGTH_MAX:
-        raise ValueError(f"not a duration: {quoted(text)}… has {len(text)} characters")
+        raise ValueError(f"not a duration: {quote_value(text)}… has {len(text)} characters")
     sign, body = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     if body == "0":
         return 0
@@ -57,9 +57,9 @@ def parse_nanoseconds(text: str) -> int:
         total += int(fraction) * unit // 10 ** len(fraction) if fraction else 0
         end = part.end()
     if not body or end != len(body):
-        raise ValueError(f"not a duration: {quoted(text)} (examples: 30s, 72h, 1h30m)")
+        raise ValueError(f"not a duration: {quote_value(text)} (examples: 30s, 72h, 1h30m)")
     if total > NANOSECONDS_MAX:
-        raise ValueError(f"duration out of range: {quoted(text)} ({_TOO_LONG})")
+        raise ValueError(f"duration out of range: {quote_value(text)} ({_TOO_LONG})")
     return sign * total
 
 
@@ -85,7 +85,7 @@ def parse_span(text: str) -> timedelta:
     if not separator or not (days.isascii() and days.isdigit()):
         return parse_duration(text)
     if len(days) > _DAY_DIGITS_MAX or int(days) > _DAYS_MAX:
-        raise ValueError(f"duration out of range: {quoted(text)} ({_TOO_LONG})")
+        raise ValueError(f"duration out of range: {quote_value(text)} ({_TOO_LONG})")
     return timedelta(days=int(days)) + (parse_duration(rest) if rest else timedelta(0))
 
 

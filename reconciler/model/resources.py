@@ -12,7 +12,7 @@ from decimal import ROUND_UP, Context, Decimal
 from functools import lru_cache
 from typing import Final
 
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 # Kubernetes quantities as exact integers: thousandths of a unit, never floats.
 #
@@ -60,7 +60,7 @@ def parse_quantity(text: str) -> int:
     """
     match = _QUANTITY.fullmatch(text)
     if match is None or len(match["number"]) > DIGITS_MAX:
-        raise ValueError(f"not a quantity: {quoted(text)} (examples: 2, 500m, 1.5Gi)")
+        raise ValueError(f"not a quantity: {quote_value(text)} (examples: 2, 500m, 1.5Gi)")
     number = _EXACT.create_decimal(match["number"])
     if match["exponent"]:
         # Beyond this every number but zero is too large, or less than a thousandth.
@@ -70,7 +70,7 @@ def parse_quantity(text: str) -> int:
         scale = _SCALE[match["suffix"] or ""]
     value = _EXACT.multiply(_EXACT.multiply(number, scale), Decimal(MILLI))
     if abs(value) > AMOUNT_MAX * MILLI:
-        raise ValueError(f"quantity out of range: {quoted(text)} (at most {AMOUNT_MAX})")
+        raise ValueError(f"quantity out of range: {quote_value(text)} (at most {AMOUNT_MAX})")
     return int(value.to_integral_value(ROUND_UP, _EXACT))
 
 

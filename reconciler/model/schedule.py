@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Final
 
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 _MONTHS: Final = (
     "jan",
@@ -138,11 +138,11 @@ def parse_schedule(text: str) -> Schedule:
     line = _DESCRIPTORS.get(text, text)
     if line.startswith("@"):
         raise ValueError(
-            f"unrecognized descriptor: {quoted(text)} (one of {', '.join(_DESCRIPTORS)})"
+            f"unrecognized descriptor: {quote_value(text)} (one of {', '.join(_DESCRIPTORS)})"
         )
     parts = line.split()
     if len(parts) != len(_FIELDS):
-        raise ValueError(f"expected exactly 5 fields, found {len(parts)}: {quoted(text)}")
+        raise ValueError(f"expected exactly 5 fields, found {len(parts)}: {quote_value(text)}")
     minutes, hours, days, months, weekdays = (
         frozenset(v for item in part.split(",") for v in _parse_range(item, field))
         for part, field in zip(parts, _FIELDS, strict=True)
@@ -161,7 +161,7 @@ def _parse_range(item: str, field: _Field) -> range:
     span, slash, step_text = item.partition("/")
     step = _parse_number(step_text, field, {}) if slash else 1
     if step == 0:
-        raise ValueError(f"step of range should be a positive number: {quoted(item)}")
+        raise ValueError(f"step of range should be a positive number: {quote_value(item)}")
     if span in ("*", "?"):
         return range(field.low, field.high + 1, step)
     first_text, dash, last_text = span.partition("-")
@@ -169,13 +169,13 @@ def _parse_range(item: str, field: _Field) -> range:
     last = _parse_number(last_text, field, field.names) if dash else field.high if slash else first
     if first < field.low:
         raise ValueError(
-            f"beginning of range ({first}) below minimum ({field.low}): {quoted(item)}"
+            f"beginning of range ({first}) below minimum ({field.low}): {quote_value(item)}"
         )
     if last > field.high:
-        raise ValueError(f"end of range ({last}) above maximum ({field.high}): {quoted(item)}")
+        raise ValueError(f"end of range ({last}) above maximum ({field.high}): {quote_value(item)}")
     if first > last:
         raise ValueError(
-            f"beginning of range ({first}) beyond end of range ({last}): {quoted(item)}"
+            f"beginning of range ({first}) beyond end of range ({last}): {quote_value(item)}"
         )
     return range(first, last + 1, step)
 
@@ -185,7 +185,7 @@ def _parse_number(text: str, field: _Field, names: dict[str, int]) -> int:
     if known is not None:
         return known
     if not (text.isascii() and text.isdigit()) or len(text) > 9:
-        raise ValueError(f"failed to parse {field.name} from {quoted(text)}")
+        raise ValueError(f"failed to parse {field.name} from {quote_value(text)}")
     return int(text)
 
 
@@ -203,7 +203,7 @@ def time_zone(name: str | None) -> tzinfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise ValueError(
-            f"no such time zone: {quoted(name)} (an IANA name: Europe/Berlin)"
+            f"no such time zone: {quote_value(name)} (an IANA name: Europe/Berlin)"
         ) from error
 
 

@@ -30,7 +30,7 @@ from reconciler.model.karpenter.labels import (
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node, NodeStatus
 from reconciler.model.resources import format_resources, parse_resources
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.observed.snapshot import Snapshot
 
 PROVIDER_ID: Final = "node-provider-id"
@@ -130,7 +130,7 @@ def instance_id_of(provider_id: str) -> str:
 
 def format_untrusted(text: str) -> str:
     """Return a text from a Node for display, short and without control characters."""
-    return quoted(text.encode("ascii", "backslashreplace").decode(), 80)
+    return quote_value(text.encode("ascii", "backslashreplace").decode(), 80)
 
 
 def _contradiction(
@@ -220,7 +220,7 @@ def _correct_labels(node: Node, claim: NodeClaim | None, findings: list[Diagnost
                 assert claim is not None
                 why = (
                     f"its label {key} is {format_untrusted(theirs)}, but NodeClaim {claim.name} "
-                    f"has {quoted(ours)}"
+                    f"has {quote_value(ours)}"
                 )
                 findings.append(_identity_finding(LABELS, node, why))
     findings += (

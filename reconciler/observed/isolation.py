@@ -38,7 +38,7 @@ from reconciler.model.kubernetes.metadata import Condition, HasMetadata, LabelSe
 from reconciler.model.kubernetes.node import Node, NodeStatus
 from reconciler.model.kubernetes.pod import NodeSelectorExpression, Pod, PodSpec, PodStatus
 from reconciler.model.resources import parse_quantity
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 # The position of an error in a snapshot, computed only if there is one.
 
@@ -311,7 +311,9 @@ def _check_selector(selector: LabelSelector) -> None:
     for expression in selector.match_expressions:
         if expression.operator not in _OPERATORS:
             known = ", ".join(_OPERATORS)
-            raise ValueError(f"not an operator: {quoted(expression.operator)} (one of {known})")
+            raise ValueError(
+                f"not an operator: {quote_value(expression.operator)} (one of {known})"
+            )
 
 
 def _check_quantities(texts: Mapping[str, str | int | float] | None) -> None:

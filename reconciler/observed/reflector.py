@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 
 from reconciler.model.errors import ClusterError
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 _GONE: Final = 410
 _FAILURES_UNTIL_LIST: Final = 2
@@ -308,7 +308,7 @@ class Reflector:
             return int(version)
         self._is_expired = True
         raise ClusterError(
-            f"resourceVersion {quoted(version, 80)} is not a number, so versions cannot be "
+            f"resourceVersion {quote_value(version, 80)} is not a number, so versions cannot be "
             "compared",
             where=self._source,
             remedy="set kubernetes.watch to false",

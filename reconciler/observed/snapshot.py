@@ -39,7 +39,7 @@ from reconciler.model.kubernetes.cluster import (
 from reconciler.model.kubernetes.metadata import HasMetadata
 from reconciler.model.kubernetes.node import CSINode, Node
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.observed.fingerprint import Pods
 from reconciler.observed.isolation import (
     IsolatedObject,
@@ -403,7 +403,7 @@ def _unroll_list(
 
 
 def _no_list_error(kind: str, source: str) -> UnreadableError:
-    found = f"a single object of kind {quoted(kind)}" if kind else "no Kubernetes object"
+    found = f"a single object of kind {quote_value(kind)}" if kind else "no Kubernetes object"
     if kind == "List":
         found = "a List without items"
     return UnreadableError(

@@ -17,7 +17,7 @@ import msgspec
 
 from reconciler.model.errors import UnreadableError
 from reconciler.model.json import JsonDict
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.observed.fingerprint import describe_changes
 from reconciler.plan.render.summary import summary_of
 from reconciler.plan.render.wording import format_list
@@ -91,8 +91,8 @@ def read_saved_plan(content: bytes, source: str) -> Plan:
     if digest != _digest(own):
         found = str(digest)[:DIGEST_LENGTH]
         raise UnreadableError(
-            f"the plan was changed after it was saved: it states the digest {quoted(found)}, "
-            f"but its content has {quoted(_digest(own)[:DIGEST_LENGTH])}",
+            f"the plan was changed after it was saved: it states the digest {quote_value(found)}, "
+            f"but its content has {quote_value(_digest(own)[:DIGEST_LENGTH])}",
             where=source,
             remedy=_SAVE,
         )

@@ -13,8 +13,8 @@ from math import isfinite
 from typing import Any, Final, NamedTuple
 
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
-from reconciler.model.text.quoting import quoted
-from reconciler.source.scalars import format_key, parse_decimal, parse_integer, resolve
+from reconciler.model.text.quoting import quote_value
+from reconciler.source.scalars import format_key, parse_decimal, parse_integer, resolve_scalar
 from reconciler.source.yamlevents import YamlEvent, YamlParser, yaml_parser
 
 Pointer = tuple[str | int, ...]
@@ -322,7 +322,7 @@ class _Composer:
 
     def _add_duplicate_finding(self, key: str, at: tuple[int, int], first: tuple[int, int]) -> None:
         where = f"line {first[0]}, column {first[1]}"
-        message = f"duplicate key {quoted(key)}, first defined at {where}"
+        message = f"duplicate key {quote_value(key)}, first defined at {where}"
         self._add_finding("duplicate-key", message, at, "remove one of them")
 
     def _merge(
@@ -353,7 +353,7 @@ class _Composer:
         text: str = event.value
         tag: str | None = event.tag
         if tag is None or tag == "!":
-            value = resolve(text) if tag is None and event.implicit[0] else text
+            value = resolve_scalar(text) if tag is None and event.implicit[0] else text
         else:
             value = self._tagged_scalar(tag, text, at)
         if isinstance(value, float) and not isfinite(value):
@@ -370,7 +370,7 @@ class _Composer:
             case "null":
                 return None
             case "bool":
-                value = resolve(text)
+                value = resolve_scalar(text)
                 value = value if isinstance(value, bool) else None
             case "int":
                 value = parse_integer(text.replace("_", ""))
@@ -382,7 +382,7 @@ class _Composer:
                 )
                 return text
         if value is None:
-            self._add_finding("bad-tag", f"{quoted(text)} is not a {_format_tag(tag)}", at)
+            self._add_finding("bad-tag", f"{quote_value(text)} is not a {_format_tag(tag)}", at)
             return text
         return value
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from reconciler.source.document import Document, Mark, Pointer, parse_documents
 from reconciler.source.finding import field_path
 from reconciler.source.rewrite import RewriteError
-from reconciler.source.scalars import resolve
+from reconciler.source.scalars import resolve_scalar
 
 _BOM: Final = "\ufeff"
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
@@ -305,7 +305,7 @@ def format_value(value: Value) -> str:
         case int():
             return str(value)
         case str():
-            is_plain = _PLAIN.fullmatch(value) and isinstance(resolve(value), str)
+            is_plain = _PLAIN.fullmatch(value) and isinstance(resolve_scalar(value), str)
             return value if is_plain else _quote(value)
         case list():
             return f"[{', '.join(map(format_value, value))}]"

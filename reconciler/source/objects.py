@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from reconciler.model.diagnostics import Place
 from reconciler.model.text.nearest import did_you_mean, nearest
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Document, Pointer
 from reconciler.source.finding import Finding
 from reconciler.source.resource import (
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
     api_version: str = ""
 
     @property
-    def plain(self) -> Any:
+    def pruned_data(self) -> Any:
         """The data as the API server reads it, without nulls."""
         return without_nulls(self.data)
 
@@ -83,7 +83,7 @@ def _entries(
 ) -> Iterator[tuple[Entry, Finding | None]]:
     entry = Entry(document, base, data)
     if not isinstance(data, dict):
-        message = f"{quoted(data)} is not a Kubernetes object"
+        message = f"{quote_value(data)} is not a Kubernetes object"
         hint = "an object is a mapping with apiVersion and kind"
         yield entry, Finding("not-an-object", (), message, hint)
         return
@@ -95,7 +95,10 @@ def _entries(
     items = data.get("items")
     if kind.endswith("List") and "items" in data and depth < _LIST_DEPTH_MAX:
         if items is not None and not isinstance(items, list):
-            yield entry, Finding("wrong-type", ("items",), f"must be a list, not {quoted(items)}")
+            yield (
+                entry,
+                Finding("wrong-type", ("items",), f"must be a list, not {quote_value(items)}"),
+            )
         for index, item in enumerate(items or ()):
             yield from _entries(document, (*base, "items", index), item, depth + 1)
         return
@@ -113,7 +116,9 @@ def _header_finding(data: dict[str, object]) -> Finding | None:
         return Finding("missing-kind", (lacking[0],), message, hint)
     for field in ("apiVersion", "kind"):
         if not isinstance(data[field], str):
-            return Finding("wrong-type", (field,), f"must be a string, not {quoted(data[field])}")
+            return Finding(
+                "wrong-type", (field,), f"must be a string, not {quote_value(data[field])}"
+            )
     return None
 
 
@@ -129,14 +134,14 @@ def _version_finding(kind: str, api_version: str) -> Finding | None:
         expected = "/".join(VALIDATED_KINDS[kind])
         if api_version != expected and not (is_other_class(api_version, kind)):
             is_old = group == VALIDATED_KINDS[kind][0]
-            message = f"unsupported apiVersion {quoted(api_version)[1:-1]}"
+            message = f"unsupported apiVersion {quote_value(api_version)[1:-1]}"
             hint = f"migrate to {expected}" if is_old else f"{kind} is {expected}"
             return Finding(
                 "old-version" if is_old else "wrong-version", ("apiVersion",), message, hint
             )
     if kind in KUBERNETES_KINDS and api_version != KUBERNETES_KINDS[kind]:
         expected = KUBERNETES_KINDS[kind]
-        message = f"unsupported apiVersion {quoted(api_version)[1:-1]}"
+        message = f"unsupported apiVersion {quote_value(api_version)[1:-1]}"
         if group in ("", group_of(expected), "extensions"):
             return Finding("old-version", ("apiVersion",), message, f"migrate to {expected}")
         if nearest(group, [group_of(expected)], _SIMILARITY_MIN) is not None:
@@ -153,11 +158,11 @@ def _kind_finding(kind: str, api_version: str) -> Finding | None:
     group = group_of(api_version)
     ours = [name for name, (its_group, _) in VALIDATED_KINDS.items() if its_group == group]
     if ours and kind not in VALIDATED_KINDS:
-        message = f"{group} has no kind {quoted(kind)}"
+        message = f"{group} has no kind {quote_value(kind)}"
         return Finding("unknown-kind", ("kind",), message, did_you_mean(kind, ours))
     theirs = [name for name, version in KUBERNETES_KINDS.items() if version == api_version]
     meant = nearest(kind, theirs, _SIMILARITY_MIN) if kind not in KUBERNETES_KINDS else None
     if meant is not None:
-        message = f"{api_version} has no kind {quoted(kind)}"
+        message = f"{api_version} has no kind {quote_value(kind)}"
         return Finding("unknown-kind", ("kind",), message, f"did you mean {meant}?")
     return None

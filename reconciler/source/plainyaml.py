@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.model.json import JsonDict
-from reconciler.source.scalars import format_key, resolve
+from reconciler.source.scalars import format_key, resolve_scalar
 from reconciler.source.yamlevents import YamlEvent, yaml_parser
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class _Reader:
     def _scalar(self, event: YamlEvent) -> Any:
         text: str = event.value
         if event.tag is None:
-            return resolve(text) if event.implicit[0] and text not in _LETTERS else text
+            return resolve_scalar(text) if event.implicit[0] and text not in _LETTERS else text
         if event.tag not in _TEXT_TAGS:
             raise self._error(f"the tag {event.tag[:60]} is not supported", event)
         return text
@@ -167,7 +167,7 @@ def _writer(*, sort_keys: bool) -> Any:
             return True
 
         def represent_str(self, data: str) -> object:
-            style = None if isinstance(resolve(data), str) else "'"
+            style = None if isinstance(resolve_scalar(data), str) else "'"
             return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
     Representer.add_representer(str, Representer.represent_str)

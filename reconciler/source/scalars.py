@@ -34,7 +34,7 @@ _DIGITS_MAX: Final = 70
 _EXACT_MAX: Final = 10**21
 
 
-def resolve(text: str) -> Scalar:
+def resolve_scalar(text: str) -> Scalar:
     """Return the value of an unquoted, untagged scalar."""
     if text in _WORDS:
         return _WORDS[text]

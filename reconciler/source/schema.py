@@ -20,7 +20,7 @@ from reconciler.model.duration import NEVER, parse_nillable, parse_span
 from reconciler.model.json import JsonDict
 from reconciler.model.resources import parse_quantity
 from reconciler.model.text.nearest import SIMILARITY_MIN, did_you_mean, nearest
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding, field_path
 
@@ -154,7 +154,7 @@ PRICE_MAX: Final = 1_000_000
 
 def _check_price(text: str) -> None:
     if abs(float(text.removesuffix("%"))) > PRICE_MAX:
-        raise ValueError(f"price {quoted(text)} is out of range: at most {PRICE_MAX:,}")
+        raise ValueError(f"price {quote_value(text)} is out of range: at most {PRICE_MAX:,}")
 
 
 _FORMATS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
@@ -200,11 +200,11 @@ def _wrong_type_finding(pointer: Pointer, value: object, expected: str | list[st
     hint = ""
     is_scalar = not isinstance(value, (dict, list)) and value is not None
     if "string" in types and is_scalar:
-        hint = f'quote it: "{quoted(value, 40)}"'
+        hint = f'quote it: "{quote_value(value, 40)}"'
     elif isinstance(value, str) and _reads_as(value, types):
         hint = "write it without quotes"
     elif "array" in types and is_scalar:
-        hint = f"write it as a list: [{quoted(value, 40)}]"
+        hint = f"write it as a list: [{quote_value(value, 40)}]"
     message = f"must be {words}, not {_describe_value(value)}"
     if value is None:
         message = f"is empty; must be {words}"
@@ -224,12 +224,12 @@ def _reads_as(text: str, types: list[str]) -> bool:
 
 def _describe_value(value: object) -> str:
     if isinstance(value, bool):
-        return f"the boolean {quoted(value)}"
+        return f"the boolean {quote_value(value)}"
     if isinstance(value, str):
-        return f"the string {quoted(value)}"
+        return f"the string {quote_value(value)}"
     if isinstance(value, (int, float)):
-        return f"the number {quoted(value)}"
-    return quoted(value)
+        return f"the number {quote_value(value)}"
+    return quote_value(value)
 
 
 def _mapping_findings(
@@ -308,7 +308,7 @@ def _list_findings(errors: Errors, value: list[object], pointer: Pointer) -> Ite
     if "uniqueItems" in errors:
         for index, item in enumerate(value):
             if item in value[:index]:
-                message = f"duplicate entry {quoted(item)}"
+                message = f"duplicate entry {quote_value(item)}"
                 yield Finding("duplicate-entry", (*pointer, index), message, "remove one")
 
 
@@ -316,7 +316,7 @@ def _not_allowed_finding(errors: Errors, value: object, pointer: Pointer) -> Fin
     allowed = (
         errors["enum"].validator_value if "enum" in errors else [errors["const"].validator_value]
     )
-    message = f"{quoted(value)} is not allowed; must be {_format_choices(allowed)}"
+    message = f"{quote_value(value)} is not allowed; must be {_format_choices(allowed)}"
     return Finding("not-allowed", pointer, message, did_you_mean(value, allowed))
 
 
@@ -344,14 +344,14 @@ def _bad_format_finding(node: Schema, value: str, pointer: Pointer) -> Finding:
     hint = f"examples: {examples}" if examples else ""
     is_schedule = pointer[-1:] == ("schedule",)
     noun = "schedule" if is_schedule else _NOUNS.get(node.get("x-format", ""), "value")
-    message = f"invalid {noun} {quoted(value)}"
+    message = f"invalid {noun} {quote_value(value)}"
     if is_schedule:
         message += _schedule_problem(value)
     if noun == "duration":
         hint = _duration_hint(value, node["pattern"]) or hint
     suffix = _SUFFIX.fullmatch(value) if noun == "quantity" else None
     if suffix is not None:
-        message += f": unknown suffix {quoted(suffix[2])}"
+        message += f": unknown suffix {quote_value(suffix[2])}"
         hint = _quantity_hint(*suffix.groups()) or hint
     return Finding("bad-format", pointer, message, hint)
 

@@ -28,7 +28,7 @@ from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import format_duration
-from reconciler.model.text.visible import visible
+from reconciler.model.text.visible import escape_invisible
 from reconciler.plan.render.wording import format_whole_dollars
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.web.health import DaemonHealth
@@ -346,7 +346,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: visible(value) if type(value) is str else value,
+        finalize=lambda value: escape_invisible(value) if type(value) is str else value,
     )
     pages.filters |= {
         "money": _format_dollars,

@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from reconciler.model.errors import UsageError
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.urls import is_loopback
 from reconciler.web.dashboard import (
     Dashboard,
@@ -93,7 +93,7 @@ def parse_address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX:
         raise UsageError(
-            f"{quoted(text, 80)} is not HOST:PORT",
+            f"{quote_value(text, 80)} is not HOST:PORT",
             where="--listen",
             remedy="for example 127.0.0.1:8080, or *:8080 for all interfaces",
         )

@@ -35,7 +35,7 @@ from reconciler.model.errors import StateError, UnreadableError
 from reconciler.model.history import Obstacle, Rollout
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.journal import Intent
 from reconciler.ports.state import RecordedObject, RunningCommand
@@ -336,7 +336,7 @@ def _parse_row(table: Table, entry: JsonDict, number: int, source: str) -> JsonD
             except (ValueError, TypeError) as error:
                 raise _unreadable_error(f"line {number}: {name} is not base64", source) from error
         elif not _is_valid_value(value, column.type.python_type, nullable=bool(column.nullable)):
-            raise _unreadable_error(f"line {number}: {name} is {quoted(value)}"[:200], source)
+            raise _unreadable_error(f"line {number}: {name} is {quote_value(value)}"[:200], source)
     return row
 
 

@@ -26,7 +26,7 @@ from reconciler.adapters.git.repository import RepositoryView
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.errors import UnreadableError, UsageError
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import LIMITS
 
 _LINK_HOPS_MAX: Final = 8
@@ -46,7 +46,7 @@ def commit_of(view: RepositoryView, ref: str) -> str:
         UnreadableError: git cannot read the repository.
     """
     if not ref or ref.startswith("-") or len(ref) > _REF_MAX or not ref.isprintable():
-        raise UsageError(f"{quoted(ref)} is not a valid ref", where=view.where)
+        raise UsageError(f"{quote_value(ref)} is not a valid ref", where=view.where)
     arguments = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
     try:
         return view.run(*arguments).decode().strip()

@@ -18,7 +18,7 @@ from reconciler.adapters.git.command import NETWORK_TIMEOUT_S, GitFailedError, p
 from reconciler.adapters.git.objects import commit_of
 from reconciler.adapters.git.repository import RepositoryView, find_repository, repository_view
 from reconciler.model.errors import UnreadableError, UsageError
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 _NEW_FILE: Final = "100644"
 _LINK: Final = "120000"
@@ -192,14 +192,14 @@ def remote_address(folder: str, remote: str) -> str:
     if repository is None:
         raise UsageError("not in a git repository", where=folder, remedy=remedy)
     if remote.startswith("-") or not remote.isprintable() or not remote:
-        raise UsageError(f"{quoted(remote)} is not the name of a remote", where="--remote")
+        raise UsageError(f"{quote_value(remote)} is not the name of a remote", where="--remote")
     with repository_view(repository, folder) as view:
         config = os.path.join(_common_dir(repository.git_dir), "config")
         try:
             arguments = ("config", "--file", config, "--no-includes", "--get")
             return view.run(*arguments, f"remote.{remote}.url").decode().strip()
         except GitFailedError as error:
-            what = f"the repository has no remote {quoted(remote)}"
+            what = f"the repository has no remote {quote_value(remote)}"
             raise UsageError(what, where=folder, remedy=remedy) from error
 
 
@@ -221,17 +221,17 @@ def check_publication(branch: str, path: str, author: str, where: str) -> None:
     named = branch.startswith(("-", "+", "refs/")) or branch in ("HEAD", "@")
     if named or not _is_branch_name(branch):
         remedy = "use the name of a branch, as in git:snapshots:prod.json"
-        raise UsageError(f"{quoted(branch)} is not a branch", where=where, remedy=remedy)
+        raise UsageError(f"{quote_value(branch)} is not a branch", where=where, remedy=remedy)
     parts = path.split("/")
     is_odd = not path.isprintable() or any(p in ("", ".", "..") or _is_dot_git(p) for p in parts)
     if is_odd or path.startswith("-") or ":" in path:
         remedy = "use a path from the top of the repository, as in git:snapshots:prod.json"
         raise UsageError(
-            f"{quoted(path)} is not a file of a repository", where=where, remedy=remedy
+            f"{quote_value(path)} is not a file of a repository", where=where, remedy=remedy
         )
     if _AUTHOR.fullmatch(author) is None or not author.isprintable():
         remedy = 'use --author "NAME <EMAIL>"'
-        raise UsageError(f"{quoted(author)} is not an author", where="--author", remedy=remedy)
+        raise UsageError(f"{quote_value(author)} is not an author", where="--author", remedy=remedy)
 
 
 def _is_dot_git(part: str) -> bool:

@@ -20,7 +20,7 @@ from reconciler.adapters.git.revision import GitRevision, working_revision
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import UnreadableError, UsageError
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def _read_remote(source: Remote) -> SourceContent:
 
     folder = posixpath.normpath(source.path or ".")
     if folder.startswith(("/", "../")) or folder == "..":
-        raise UsageError(f"{quoted(source.path)} leads out of the repository", where="--path")
+        raise UsageError(f"{quote_value(source.path)} leads out of the repository", where="--path")
     repo = without_secrets(source.url, is_value=True)
     where = f"{repo} at {source.ref}"
 
@@ -182,7 +182,7 @@ def find_folders(source: Source, names: Collection[str]) -> list[str]:
 
             below = posixpath.normpath(path or ".")
             if below.startswith(("/", "../")) or below == "..":
-                raise UsageError(f"{quoted(path)} leads out of the repository", where="--path")
+                raise UsageError(f"{quote_value(path)} leads out of the repository", where="--path")
             return with_clone(
                 url,
                 ref,

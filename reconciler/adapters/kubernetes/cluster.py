@@ -35,7 +35,7 @@ from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.calls import Calls, InlineCalls
@@ -310,7 +310,7 @@ class KubernetesCluster:
         known = self._seen.get(node)
         if known is not None and node not in self._ours:
             raise ClusterError(
-                f"no instance of this fleet has providerID {quoted(known.spec.provider_id)}",
+                f"no instance of this fleet has providerID {quote_value(known.spec.provider_id)}",
                 where=f"Node {node}",
                 remedy="the node was not changed",
             )

@@ -34,7 +34,7 @@ from reconciler.model.karpenter.nodeoverlay import NodeOverlay
 from reconciler.model.karpenter.nodepool import NodePool, NodeSelectorRequirement, requirements_of
 from reconciler.model.karpenter.requirements import Operator, Requirement, Requirements
 from reconciler.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 # Problems of a NodeOverlay that the API's schema accepts.
 #
@@ -89,7 +89,7 @@ def _requirement_problems(entry: NodeSelectorRequirement) -> Iterator[tuple[str,
         yield "values", f"{entry.operator} needs one integer of at least 0"
     for value in values:
         if value and not _NAME.fullmatch(value):
-            yield "values", f"{quoted(value)} is not a label value"
+            yield "values", f"{quote_value(value)} is not a label value"
     if (
         entry.key == CAPACITY_TYPE
         and entry.operator is Operator.IN
@@ -102,9 +102,9 @@ def _requirement_problems(entry: NodeSelectorRequirement) -> Iterator[tuple[str,
 def _key_problem(key: str) -> str | None:
     prefix, slash, name = key.rpartition("/")
     if slash and not (len(prefix) <= _PREFIX_LENGTH_MAX and _PREFIX.fullmatch(prefix)):
-        return f"{quoted(prefix)} is not the prefix of a label key"
+        return f"{quote_value(prefix)} is not the prefix of a label key"
     if not _NAME.fullmatch(name):
-        return f"{quoted(name)} is not the name of a label key (63 characters at most)"
+        return f"{quote_value(name)} is not the name of a label key (63 characters at most)"
     if key != NODEPOOL and is_restricted(key):
         return f"{key} is reserved"
     return None

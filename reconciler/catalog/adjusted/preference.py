@@ -23,7 +23,7 @@ from reconciler.model.karpenter.nodeoverlay import NodeOverlay, NodeOverlaySpec
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.karpenter.requirements import Operator
 from reconciler.model.kubernetes.metadata import Metadata, OwnerReference
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 ANNOTATION: Final = "veneer.io/preference."
 _PREFIX: Final = "karpenter.k8s.aws/instance-"
@@ -119,7 +119,7 @@ def parse_preferences(
 
 def _parse_number(text: str) -> int:
     if not _INTEGER.fullmatch(text):
-        raise PreferenceError(Problem.INVALID_NUMBER, f"{quoted(text)} is not a number")
+        raise PreferenceError(Problem.INVALID_NUMBER, f"{quote_value(text)} is not a number")
     number = int(text)
     if number < 1:
         raise PreferenceError(
@@ -159,7 +159,7 @@ def parse_adjustment(word: str) -> float:
     """
     match = _ADJUST.fullmatch(word)
     if match is None:
-        message = f"{quoted(word)} is not an adjustment, as in adjust=-20% or adjust=+7.5%"
+        message = f"{quote_value(word)} is not an adjustment, as in adjust=-20% or adjust=+7.5%"
         raise PreferenceError(Problem.INVALID_ADJUSTMENT, message)
     return float(match["percent"])
 
@@ -175,17 +175,17 @@ def parse_matcher(word: str) -> NodeSelectorRequirement:
     if operator in (Operator.GT, Operator.LT):
         if not _INTEGER.fullmatch(right):
             raise PreferenceError(
-                Problem.NOT_NUMERIC, f"{quoted(right)} after {sign} is not an integer"
+                Problem.NOT_NUMERIC, f"{quote_value(right)} after {sign} is not an integer"
             )
         values = [right]
     else:
         values = [value for item in right.split(",") if (value := item.strip())]
     if key not in SUPPORTED_KEYS:
         known = ", ".join(SUPPORTED_KEYS)
-        message = f"the label {quoted(key)} is not supported here; supported are {known}"
+        message = f"the label {quote_value(key)} is not supported here; supported are {known}"
         raise PreferenceError(Problem.UNSUPPORTED_LABEL, message)
     if not values:
-        raise PreferenceError(Problem.NO_VALUES, f"{quoted(word)} has no value")
+        raise PreferenceError(Problem.NO_VALUES, f"{quote_value(word)} has no value")
     return NodeSelectorRequirement(key, operator, tuple(values))
 
 
@@ -193,13 +193,15 @@ def _parse_operator(word: str) -> tuple[str, Operator]:
     if "!=" in word:
         return "!=", Operator.NOT_IN
     if ">=" in word or "<=" in word:
-        message = f"{quoted(word)}: use > or < with the next integer, >= and <= are not supported"
+        message = (
+            f"{quote_value(word)}: use > or < with the next integer, >= and <= are not supported"
+        )
         raise PreferenceError(Problem.GE_LE_UNSUPPORTED, message)
     for sign, operator in ((">", Operator.GT), ("<", Operator.LT), ("=", Operator.IN)):
         if sign in word:
             return sign, operator
     raise PreferenceError(
-        Problem.MISSING_OPERATOR, f"{quoted(word)} has no operator (one of =, !=, >, <)"
+        Problem.MISSING_OPERATOR, f"{quote_value(word)} has no operator (one of =, !=, >, <)"
     )
 
 

@@ -17,7 +17,7 @@ from reconciler.cli.backtest.podseries import Family, PodSeries
 from reconciler.cli.backtest.trace import PODS_MAX, SECONDS_MAX
 from reconciler.model.duration import parse_duration
 from reconciler.model.errors import UnreadableError, UsageError
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.ports.metrics import Metrics, MetricSample, TooMuchDataError
 
 WHERE: Final = "Prometheus"
@@ -116,7 +116,7 @@ def read_matchers(text: str) -> str:
         position += 1
     if inner[position:].strip():
         raise UsageError(
-            f"cannot be read from {quoted(inner[position:], 40)} on",
+            f"cannot be read from {quote_value(inner[position:], 40)} on",
             where="--match",
             remedy="""write label matchers, as in 'cluster="prod",namespace!~"kube-.*"'""",
         )

@@ -35,7 +35,7 @@ from reconciler.model.kubernetes.metadata import Metadata, OwnerReference
 from reconciler.model.kubernetes.pod import Container, Pod, PodSpec, ResourceRequirements
 from reconciler.model.kubernetes.taint import Toleration
 from reconciler.model.resources import CPU, MEMORY
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.visible import one_line
 
 API: Final = "reconciler/v1"
@@ -181,7 +181,7 @@ def read_trace(content: bytes, where: str) -> Trace:
     if set(_OPENB) <= set(columns):
         return replace(_parse_openb(text, where), digest=digest)
     raise UnreadableError(
-        f"is not a trace: its first line is {quoted(first, 80)}",
+        f"is not a trace: its first line is {quote_value(first, 80)}",
         where=f"{where}:1",
         remedy=f"pass a trace of reconciler, or a CSV with the columns {', '.join(_OPENB)}",
     )
@@ -246,7 +246,9 @@ def _parse_own_format(text: str, where: str) -> Trace:
             else:
                 row = msgspec.json.decode(line, type=TraceRow)
                 if row.pod in names:
-                    raise _line_error(where, number, f"pod {quoted(row.pod, 80)} is defined twice")
+                    raise _line_error(
+                        where, number, f"pod {quote_value(row.pod, 80)} is defined twice"
+                    )
                 names.add(row.pod)
                 pods.append(_parse_pod(row, classes, where, number))
         except msgspec.MsgspecError as error:
@@ -352,7 +354,7 @@ def _parse_pod(
     kind = classes.get(row.pod_class)
     if kind is None or kind.is_daemon_set:
         name = one_line(row.pod_class[:80])
-        raise _line_error(where, line, f"class {quoted(name)} is not defined on a line before")
+        raise _line_error(where, line, f"class {quote_value(name)} is not defined on a line before")
     _expect_order(row.created, row.bound, row.deleted, where, line)
     return traced_pod(row.pod, kind, row.created, row.bound, row.deleted)
 
@@ -399,7 +401,9 @@ def _parse_openb(text: str, where: str) -> Trace:
         facts = _parse_numbers(row, where, number)
         name = str(row["name"])
         if not name or name in names:
-            raise _line_error(where, number, f"name: {quoted(name, 80)} is empty or not unique")
+            raise _line_error(
+                where, number, f"name: {quote_value(name, 80)} is empty or not unique"
+            )
         names.add(name)
         gpus = int(facts["num_gpu"])
         rounded += gpus == 1 and 0 < facts["gpu_milli"] < 1000
@@ -443,7 +447,7 @@ def _parse_numbers(row: Mapping[str, str], where: str, line: int) -> dict[str, f
             number = float("nan")
         if not 0 <= number <= _AMOUNT_MAX:
             raise _line_error(
-                where, line, f"{column}: {quoted(text, 40)} is not a non-negative number"
+                where, line, f"{column}: {quote_value(text, 40)} is not a non-negative number"
             )
         found[column] = number
     return found

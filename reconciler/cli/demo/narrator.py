@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, TextIO
 
 from reconciler.engine.tracking import track_command
-from reconciler.model.text.visible import Painted, one_line, visible
+from reconciler.model.text.visible import Painted, escape_invisible, one_line
 from reconciler.plan.render.layout import wrap
 from reconciler.plan.render.wording import format_count, format_list
 from reconciler.plan.value.actions import ActionKind
@@ -250,12 +250,12 @@ class Narrator:
 
     def quote(self, text: str) -> None:
         """Show the output of a command."""
-        for line in visible(text).rstrip("\n").split("\n"):
+        for line in escape_invisible(text).rstrip("\n").split("\n"):
             self._write_line(f"  {line}" if line else "")
 
     def event(self, at: datetime, sign: str, text: str, aside: str = "") -> None:
         """Show an event; ``aside`` is right-aligned if there is room."""
-        text, aside = one_line(text), visible(aside)
+        text, aside = one_line(text), escape_invisible(aside)
         room = WIDTH - 2 - _INDENT - len(f"{at:%H:%M:%S}  {sign} ")
         text = text if len(text) <= room else f"{text[: room - 1]}…"
         line = f"{at:%H:%M:%S}  {sign} {text}"

@@ -361,16 +361,16 @@ def objects_in_file(file: SourceFile) -> tuple[list[SourceObject], list[Diagnost
 def objects_from_cluster(objects: Sequence[JsonDict], source: str) -> list[SourceObject]:
     """Return the objects that a cluster has listed."""
     return [
-        SourceObject(entry, finding, copy.deepcopy(entry.plain))
+        SourceObject(entry, finding, copy.deepcopy(entry.pruned_data))
         for number, data in enumerate(objects, 1)
         for entry, finding in entries(Document(f"{source}#{number}", data, (1, 1, None)))
-        if isinstance(entry.plain, dict)
+        if isinstance(entry.pruned_data, dict)
     ]
 
 
 def _objects_in_document(document: Document, text: str | None) -> Iterator[SourceObject]:
     for entry, finding in entries(document):
-        plain = entry.plain
+        plain = entry.pruned_data
         data = copy.deepcopy(plain) if isinstance(plain, dict) else {}
         if entry.base or text is None:
             yield SourceObject(entry, finding, data)

@@ -18,7 +18,7 @@ from reconciler.cli.shared import sources
 from reconciler.cli.shared.timings import current_time
 from reconciler.cli.shared.watching import stop_on_signal
 from reconciler.model.errors import ReconcilerError, UnreadableError
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.visible import one_line
 from reconciler.source.plainyaml import dump
 
@@ -107,7 +107,7 @@ def _expect_valid_name(name: str, reason: str) -> None:
         from reconciler.model.errors import UsageError
 
         raise UsageError(
-            f"the NodeOverlay would have the invalid name {quoted(name, 80)}",
+            f"the NodeOverlay would have the invalid name {quote_value(name, 80)}",
             where=reason[:80],
             remedy="correct the instance type, family, zone or NodePool that it contains",
         )

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.output.listing import age, clock_time, columns
-from reconciler.model.text.visible import one_line, visible
+from reconciler.model.text.visible import escape_invisible, one_line
 from reconciler.plan.render.wording import (
     format_count,
     format_dollars,
@@ -55,7 +55,7 @@ def render_explanation(
 ) -> str:
     """Return the answer as text: the verdict, the facts, and what prevents a change."""
     lines = [one_line(f"{answer.kind} {answer.name}: {answer.verdict}.")]
-    lines += [f"  {visible(fact)}" for fact in answer.facts]
+    lines += [f"  {escape_invisible(fact)}" for fact in answer.facts]
     text = "\n".join(lines) + "\n"
     titles: dict[str, list[tuple[str, str]]] = {}
     for reason in answer.reasons:
@@ -93,7 +93,7 @@ def _format_places(answer: Explanation) -> str:
     for pool in answer.pools:
         lines.append(f"  NodePool {pool.node_pool}: {_describe_pool(pool)}")
         lines.append(f"    instance types left after each filter: {_format_filters(pool.filters)}")
-    return "".join(f"{visible(line)}\n" for line in lines)
+    return "".join(f"{escape_invisible(line)}\n" for line in lines)
 
 
 def _describe_nodes(nodes: NodesAnswer) -> str:

@@ -14,8 +14,8 @@ from reconciler.model.text.visible import (
     Painted,
     annotation_property,
     annotation_text,
+    escape_invisible,
     one_line,
-    visible,
 )
 from reconciler.source.document import split_lines
 
@@ -74,7 +74,10 @@ def _excerpt(lines: Sequence[str], line: int, column: int, *, colour: bool) -> l
         return []
     start = max(0, column - _EXCERPT_WIDTH + 20)
     excerpt = lines[line - 1][start : start + _EXCERPT_WIDTH].replace("\t", " ")
-    shown, before = visible(excerpt), visible(excerpt[: max(column - 1 - start, 0)])
+    shown, before = (
+        escape_invisible(excerpt),
+        escape_invisible(excerpt[: max(column - 1 - start, 0)]),
+    )
     if not shown.strip():
         return []
     margin = f"{line:>5} | "

@@ -13,7 +13,7 @@ import msgspec
 from reconciler.cli.output.listing import Item, Listing, age, clock_time, stamp
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.plan.render.wording import format_list, short_commit
 from reconciler.ports.cluster import USAGE_RECORD, FleetUsage, NodeUsage
 
@@ -233,7 +233,7 @@ def kind_of(word: str) -> str:
     """
     plural = word.lower().removesuffix("s") + "s"
     if plural not in VIEWS:
-        raise ValueError(f"unknown kind {quoted(word)} (use one of {', '.join(VIEWS)})")
+        raise ValueError(f"unknown kind {quote_value(word)} (use one of {', '.join(VIEWS)})")
     return plural
 
 

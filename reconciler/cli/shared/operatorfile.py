@@ -46,7 +46,7 @@ def read_operator_file(named: str | None, folder: str | None) -> OperatorFile | 
     if entry is None:
         return OperatorFile(os.path.abspath(path), {})
     policies = policies_of(entry, PolicySource.OPERATOR)
-    return OperatorFile(os.path.abspath(path), entry.plain, policies)
+    return OperatorFile(os.path.abspath(path), entry.pruned_data, policies)
 
 
 def read_policies(path: str, folder: str | None) -> tuple[Policy, ...]:
@@ -116,8 +116,8 @@ def read_document(path: str, flag: str, schema_name: str) -> Entry | None:
     if len(documents) > 1:
         raise UsageError("must contain exactly one document", where=str(documents[1].place()))
     entry = Entry(documents[0], (), documents[0].data)
-    for fault in schema.check_schema(schema_name, entry.plain) or policies.check_policies(
-        entry.plain
+    for fault in schema.check_schema(schema_name, entry.pruned_data) or policies.check_policies(
+        entry.pruned_data
     ):
         place = entry.place(fault.pointer, of_key=fault.of_key)
         name = field_path(fault.pointer)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.cli.shared import operatorfile
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.plan.value.actions import ActionKind
 from reconciler.ports.journal import Verb
 
@@ -41,7 +41,7 @@ def name_and_path(words: Sequence[str]) -> tuple[str | None, str | None]:
         from reconciler.model.errors import UsageError
 
         raise UsageError(
-            f"unexpected argument {quoted(words[2])}", remedy="pass only NAME and PATH"
+            f"unexpected argument {quote_value(words[2])}", remedy="pass only NAME and PATH"
         )
     if len(words) == 1 and _is_path(words[0]):
         return None, words[0]

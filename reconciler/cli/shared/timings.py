@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from time import perf_counter
 from typing import Final
 
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 YEARS: Final = range(1970, 2201)
 """The years that the command line accepts: every duration can be added to such a time."""
@@ -34,11 +34,14 @@ def read_time(text: str, flag: str) -> datetime:
         moment = None
     if moment is None or moment.tzinfo is None or "T" not in text.upper():
         raise UsageError(
-            f"invalid time {quoted(text)}", where=flag, remedy="write it as 2026-01-31T12:00:00Z"
+            f"invalid time {quote_value(text)}",
+            where=flag,
+            remedy="write it as 2026-01-31T12:00:00Z",
         )
     if moment.year not in YEARS:
         raise UsageError(
-            f"time {quoted(text)} is not between the years {YEARS[0]} and {YEARS[-1]}", where=flag
+            f"time {quote_value(text)} is not between the years {YEARS[0]} and {YEARS[-1]}",
+            where=flag,
         )
     return moment.astimezone(UTC)
 
@@ -60,7 +63,7 @@ def read_time_or_span(text: str, flag: str) -> datetime | timedelta:
         if _NUMBER.match(text):  # the error says what is wrong with the duration
             raise UsageError(str(error), where=flag) from error
         raise UsageError(
-            f"neither a duration nor a time: {quoted(text)}",
+            f"neither a duration nor a time: {quote_value(text)}",
             where=flag,
             remedy="write a duration such as 24h or 7d, or a time such as 2026-01-31T12:00:00Z",
         ) from error

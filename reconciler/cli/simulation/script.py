@@ -28,7 +28,7 @@ from reconciler.adapters.simulated.market import ANY, NO_CAPACITY
 from reconciler.engine.world import World
 from reconciler.model.duration import parse_duration
 from reconciler.model.errors import UnreadableError, UsageError
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 _OPERATIONS = ("CreateFleet", "DescribeInstances", "TerminateInstances", "CreateTags", ANY)
 
@@ -144,7 +144,7 @@ class Script(_Part, frozen=True):
         for call in self.calls:
             if call.call not in _OPERATIONS:
                 raise _usage_error(
-                    f"unknown call {quoted(call.call)} (use one of {', '.join(_OPERATIONS)})"
+                    f"unknown call {quote_value(call.call)} (use one of {', '.join(_OPERATIONS)})"
                 )
             faults.add(call.call, call.fault, times=call.times, skip=call.skip)
         return faults
@@ -194,9 +194,9 @@ def _parse_moment(text: str, start: datetime) -> datetime:
         try:
             moment = datetime.fromisoformat(text)
         except ValueError as error:
-            raise _usage_error(f"invalid time {quoted(text)}") from error
+            raise _usage_error(f"invalid time {quote_value(text)}") from error
         if moment.tzinfo is None:
-            raise _usage_error(f"time {quoted(text)} has no time zone")
+            raise _usage_error(f"time {quote_value(text)} has no time zone")
         return moment.astimezone(start.tzinfo)
     return start + _parse_span(text)
 

@@ -16,7 +16,7 @@ import msgspec
 
 from reconciler.cli.sweeps.evaluation import V
 from reconciler.model.errors import UnreadableError, UsageError
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 RESULT_BYTES_MAX: Final = 2**28
 _REMEDY: Final = "pass a folder or s3://BUCKET/FOLDER"
@@ -71,7 +71,7 @@ def cache_at(place: str) -> ResultCache:
         return ResultCache(_Bucket(place))
     if not place or re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", place):
         raise UsageError(
-            f"results are not kept at {quoted(place)}", where="--cache", remedy=_REMEDY
+            f"results are not kept at {quote_value(place)}", where="--cache", remedy=_REMEDY
         )
     return ResultCache(_Folder(place))
 

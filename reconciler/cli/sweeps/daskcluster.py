@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol
 from reconciler import __version__
 from reconciler.cli.sweeps.evaluation import Evaluated, Evaluations, K, V, V_co
 from reconciler.model.errors import ReconcilerError, UnreadableError, UsageError
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -41,7 +41,7 @@ class DaskCluster:
         if not _ADDRESS.fullmatch(address):
             remedy = "use tcp://HOST:PORT or tls://HOST:PORT"
             raise UsageError(
-                f"invalid address {quoted(address)}", where="--scheduler", remedy=remedy
+                f"invalid address {quote_value(address)}", where="--scheduler", remedy=remedy
             )
         try:
             import distributed  # noqa: F401 - whether it is there

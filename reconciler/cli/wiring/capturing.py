@@ -14,7 +14,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.model.errors import UsageError
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -325,8 +325,8 @@ def settings_for(records: FleetRecords, resolved: Resolved, place: str) -> Setti
     settings = resolved.settings
     if settings.fleet != records.fleet and resolved.origins["fleet"] != DEFAULT:
         raise UsageError(
-            f"the snapshot has the records of fleet {quoted(records.fleet, 80)}, "
-            f"but this is fleet {quoted(settings.fleet)}",
+            f"the snapshot has the records of fleet {quote_value(records.fleet, 80)}, "
+            f"but this is fleet {quote_value(settings.fleet)}",
             where=place,
             remedy="pass the snapshot of this fleet, or --set fleet=NAME",
         )

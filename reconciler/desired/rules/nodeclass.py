@@ -13,7 +13,7 @@ from typing import Final
 
 from reconciler.desired.rules.nodepool import Predicate, Violation, not_empty
 from reconciler.model.json import JsonDict
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 
 def _list_not_empty(terms: list[JsonDict]) -> Iterator[Violation]:
@@ -104,7 +104,7 @@ _ALIAS_FAMILIES: Final = {
 
 def _alias_format(alias: str) -> Iterator[Violation]:
     if re.match(r"[a-zA-Z0-9]+@[^\n]+$", alias) is None:
-        yield (), f"invalid alias {quoted(alias)}; must be family@version", "al2023@v20250610"
+        yield (), f"invalid alias {quote_value(alias)}; must be family@version", "al2023@v20250610"
 
 
 def _alias_family(alias: str) -> Iterator[Violation]:
@@ -112,7 +112,7 @@ def _alias_family(alias: str) -> Iterator[Violation]:
     if family not in _ALIAS_FAMILIES:
         yield (
             (),
-            f"unsupported family {quoted(family)}",
+            f"unsupported family {quote_value(family)}",
             f"one of {', '.join(_ALIAS_FAMILIES)}",
         )
 
@@ -122,7 +122,7 @@ def _alias_windows(alias: str) -> Iterator[Violation]:
     if family.startswith("windows") and family in _ALIAS_FAMILIES and version[:1] != ["latest"]:
         yield (
             (),
-            f"unsupported alias {quoted(alias)}; Windows only has version latest",
+            f"unsupported alias {quote_value(alias)}; Windows only has version latest",
             f"{family}@latest",
         )
 
@@ -175,7 +175,7 @@ def _no_tag(forbidden: str) -> Predicate:
         if forbidden in tags:
             yield (
                 (forbidden,),
-                f"tag {quoted(forbidden)} is not allowed: the engine sets it",
+                f"tag {quote_value(forbidden)} is not allowed: the engine sets it",
                 "remove it",
             )
 

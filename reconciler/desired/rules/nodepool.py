@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from reconciler.model.json import JsonDict
 from reconciler.model.text.nearest import nearest
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Pointer
 
 Violation = tuple[Pointer, str, str]
@@ -58,7 +58,7 @@ def _in_domain(key: str, domain: str) -> bool:
 def _key_domain(domain: str, allowed: frozenset[str]) -> Predicate:
     def check(key: str) -> Iterator[Violation]:
         if key not in allowed and _in_domain(key, domain):
-            message = f"label {quoted(key)} is not allowed: the {domain} domain is reserved"
+            message = f"label {quote_value(key)} is not allowed: the {domain} domain is reserved"
             near = nearest(
                 key.rpartition("/")[2], [k.rpartition("/")[2] for k in allowed], _SIMILARITY_MIN
             )
@@ -83,7 +83,7 @@ def _map_domain(domain: str, allowed: frozenset[str]) -> Predicate:
 def _forbid_key(forbidden: str, reason: str) -> Predicate:
     def check(key: str) -> Iterator[Violation]:
         if key == forbidden:
-            yield (), f"label {quoted(forbidden)} is not allowed: {reason}", "remove it"
+            yield (), f"label {quote_value(forbidden)} is not allowed: {reason}", "remove it"
 
     return check
 
@@ -91,7 +91,11 @@ def _forbid_key(forbidden: str, reason: str) -> Predicate:
 def _forbid_map_key(forbidden: str, reason: str) -> Predicate:
     def check(labels: JsonDict) -> Iterator[Violation]:
         if forbidden in labels:
-            yield (forbidden,), f"label {quoted(forbidden)} is not allowed: {reason}", "remove it"
+            yield (
+                (forbidden,),
+                f"label {quote_value(forbidden)} is not allowed: {reason}",
+                "remove it",
+            )
 
     return check
 
@@ -119,7 +123,7 @@ def _check_bound(requirements: list[JsonDict]) -> Iterator[Violation]:
             message = f"{operator} needs exactly one value, not {len(values)}"
             yield (index, "values"), message, "write one non-negative integer, in quotes"
         elif not is_natural(values[0]):
-            message = f"{operator} needs a non-negative integer, not {quoted(values[0])}"
+            message = f"{operator} needs a non-negative integer, not {quote_value(values[0])}"
             yield (index, "values", 0), message, ""
 
 

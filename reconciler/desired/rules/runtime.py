@@ -24,7 +24,7 @@ from reconciler.model.karpenter.labels import (
 )
 from reconciler.model.karpenter.requirements import Requirement, requirement
 from reconciler.model.resources import parse_quantity
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
 
@@ -90,12 +90,12 @@ def _signals(kubelet: JsonDict, field: str, fault_of: Callable[[str], str]) -> I
     for signal, value in kubelet.get(field, {}).items():
         at = (*_KUBELET, field, signal)
         if signal not in _SIGNALS:
-            message = f"{quoted(signal)} is not an eviction signal"
+            message = f"{quote_value(signal)} is not an eviction signal"
             yield Finding(
                 "kubelet-signal", at, message, f"one of {', '.join(_SIGNALS)}", of_key=True
             )
         elif fault := fault_of(value):
-            yield Finding("kubelet-value", at, f"invalid value {quoted(value)}; {fault}")
+            yield Finding("kubelet-value", at, f"invalid value {quote_value(value)}; {fault}")
 
 
 def _threshold_fault(value: str) -> str:
@@ -140,12 +140,14 @@ def _reserved_amounts(kubelet: JsonDict, field: str) -> Iterator[Finding]:
     for name, value in kubelet.get(field, {}).items():
         at = (*_KUBELET, field, name)
         if name not in _RESERVABLE:
-            message = f"{quoted(name)} cannot be reserved"
+            message = f"{quote_value(name)} cannot be reserved"
             hint = f"one of {', '.join(_RESERVABLE)}"
             yield Finding("kubelet-reserved", at, message, hint, of_key=True)
         elif value.startswith("-"):
             yield Finding(
-                "kubelet-value", at, f"invalid value {quoted(value)}; a quantity cannot be negative"
+                "kubelet-value",
+                at,
+                f"invalid value {quote_value(value)}; a quantity cannot be negative",
             )
         else:
             yield from _expression_finding(at, value, is_quantity(value))
@@ -162,7 +164,9 @@ def is_quantity(text: str) -> bool:
 
 def _expression_finding(at: Pointer, text: str, is_plain: bool) -> Iterator[Finding]:
     if not is_plain:
-        message = f"{quoted(text)} is an expression, which requires the feature gate NodeClassCEL"
+        message = (
+            f"{quote_value(text)} is an expression, which requires the feature gate NodeClassCEL"
+        )
         hint = "set featureGates.NodeClassCEL: true in reconciler.yaml"
         yield Finding("kubelet-expression", at, message, hint, Severity.INFO)
 
@@ -260,7 +264,10 @@ def _labels(data: dict[str, object]) -> Iterator[Finding]:
         fault = key_fault(key)
         if fault:
             yield Finding(
-                "bad-label-key", (*at, key), f"invalid label {quoted(key)}: {fault}", of_key=True
+                "bad-label-key",
+                (*at, key),
+                f"invalid label {quote_value(key)}: {fault}",
+                of_key=True,
             )
 
 
@@ -274,7 +281,7 @@ def _taints(at: Pointer) -> Rule:
                 for part in ("key", "value"):
                     fault = key_fault(taint[part]) if taint.get(part) else ""
                     if fault:
-                        message = f"invalid taint {part} {quoted(taint[part])}: {fault}"
+                        message = f"invalid taint {part} {quote_value(taint[part])}: {fault}"
                         yield Finding("bad-taint", (*here, part), message)
                 pair = (taint["key"], taint.get("effect", ""))
                 if pair in seen:
@@ -292,12 +299,12 @@ def _requirements(at: Pointer) -> Rule:
             here = (*at, index)
             fault = key_fault(entry["key"])
             if fault:
-                message = f"invalid label {quoted(entry['key'])}: {fault}"
+                message = f"invalid label {quote_value(entry['key'])}: {fault}"
                 yield Finding("bad-label-key", (*here, "key"), message)
             for number, value in enumerate(entry.get("values", ())):
                 fault = value_fault(value)
                 if fault:
-                    message = f"invalid label value {quoted(value)}: {fault}"
+                    message = f"invalid label value {quote_value(value)}: {fault}"
                     yield Finding("bad-label-value", (*here, "values", number), message)
             if entry.get("operator") in _WITHOUT_VALUES and entry.get("values"):
                 message = f"has no effect with operator {entry['operator']}"
@@ -342,7 +349,7 @@ def _capacity_types(entry: JsonDict, here: Pointer) -> Iterator[Finding]:
     known = [v for v in values if v in _CAPACITY_TYPES]
     words = ", ".join(_CAPACITY_TYPES)
     if values and not known:
-        message = f"none of {', '.join(map(quoted, values[:5]))} is a capacity type"
+        message = f"none of {', '.join(map(quote_value, values[:5]))} is a capacity type"
         yield Finding("unknown-capacity-type", (*here, "values"), message, f"one of {words}")
         return
     least = entry.get("minValues")
@@ -352,7 +359,7 @@ def _capacity_types(entry: JsonDict, here: Pointer) -> Iterator[Finding]:
     for number, value in enumerate(values):
         if value not in _CAPACITY_TYPES:
             at = (*here, "values", number)
-            message = f"{quoted(value)} is not a capacity type and is ignored"
+            message = f"{quote_value(value)} is not a capacity type and is ignored"
             hint = f"one of {words}"
             yield Finding("unknown-capacity-type", at, message, hint, Severity.WARNING)
 

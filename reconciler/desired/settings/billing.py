@@ -15,7 +15,7 @@ from reconciler.model.billing import (
 )
 from reconciler.model.json import JsonObject
 from reconciler.model.karpenter.labels import ON_DEMAND, SPOT
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 # Reads savings plans and reserved instances from our config.
 
@@ -48,7 +48,9 @@ def reserved_instances(value: object) -> tuple[ReservedInstancesTerms, ...]:
 def _read_plan(entry: Mapping[str, object]) -> SavingsPlanTerms:
     kind, family = get_text(entry, "type"), get_text(entry, "family")
     if kind not in (COMPUTE, EC2_INSTANCE):
-        raise ValueError(f"type: {quoted(kind)} is not allowed (one of {COMPUTE}, {EC2_INSTANCE})")
+        raise ValueError(
+            f"type: {quote_value(kind)} is not allowed (one of {COMPUTE}, {EC2_INSTANCE})"
+        )
     if bool(family) is not (kind == EC2_INSTANCE):
         raise ValueError(f"family: required with type {EC2_INSTANCE}, and not allowed otherwise")
     commitment = _read_number(entry, "commitment")
@@ -71,7 +73,8 @@ def _read_reserved(entry: JsonObject) -> ReservedInstancesTerms:
     instance_type = get_text(entry, "instanceType")
     if "." not in instance_type:
         raise ValueError(
-            f"instanceType: {quoted(instance_type)} is not an instance type (example: m5.large)"
+            f"instanceType: {quote_value(instance_type)} is not an instance type "
+            "(example: m5.large)"
         )
     count = _read_integer(entry, "count")
     if not count:
@@ -101,14 +104,14 @@ def _read_number(entry: JsonObject, key: str, most: float = 1e9) -> float | None
         return None
     value = entry[key]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
-        raise ValueError(f"{key}: {quoted(value)} must be a number from 0 to {most:g}")
+        raise ValueError(f"{key}: {quote_value(value)} must be a number from 0 to {most:g}")
     return float(value)
 
 
 def _read_integer(entry: JsonObject, key: str) -> int | None:
     number = _read_number(entry, key)
     if number is not None and number != int(number):
-        raise ValueError(f"{key}: {quoted(entry[key])} must be an integer")
+        raise ValueError(f"{key}: {quote_value(entry[key])} must be an integer")
     return None if number is None else int(number)
 
 
@@ -128,7 +131,7 @@ def parse_discount(value: Any) -> float:
     except (TypeError, ValueError):
         number = float("nan")
     if isinstance(value, bool) or not -1000 <= number < 100:
-        raise ValueError(f"{quoted(value)} must be a percentage from -1000 to below 100")
+        raise ValueError(f"{quote_value(value)} must be a percentage from -1000 to below 100")
     return number
 
 
@@ -162,5 +165,5 @@ def _read_rule(entry: Mapping[str, object]) -> PriceRule:
 def _read_price(value: Any) -> float:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not 0 < value < float("inf"):
-        raise ValueError(f"price: {quoted(value)} must be a price in USD an hour above 0")
+        raise ValueError(f"price: {quote_value(value)} must be a price in USD an hour above 0")
     return float(value)

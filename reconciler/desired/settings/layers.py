@@ -47,7 +47,7 @@ from reconciler.model.settings import (
     PoolOptions,
     Settings,
 )
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.urls import without_secrets
 
 OPERATOR_ONLY: Final = frozenset(
@@ -343,7 +343,9 @@ def _flag_values(sets: Sequence[str]) -> Iterator[_LayerValue]:
         key, equals, value = text.partition("=")
         if not equals or not key:
             shown = without_secrets(text, is_value=True)
-            raise UsageError(f"--set {quoted(shown)} is not key=value (example: packing=cheapest)")
+            raise UsageError(
+                f"--set {quote_value(shown)} is not key=value (example: packing=cheapest)"
+            )
         spelled = f"--set {without_secrets(text, is_value=True)}"
         yield from _expand_group(key.strip(), value, Origin(Layer.FLAG, "--set"), spelled)
 
@@ -356,5 +358,5 @@ def _expand_group(key: str, value: str, origin: Origin, spelled: str) -> Iterato
     for part in filter(None, map(str.strip, value.split(","))):
         name, equals, text = part.partition("=")
         if not equals:
-            raise UsageError(f"{key}: {quoted(part)} is not name=value", where=spelled)
+            raise UsageError(f"{key}: {quote_value(part)} is not name=value", where=spelled)
         yield _LayerValue(f"{key}.{name}", text, origin, spelled)

@@ -16,7 +16,7 @@ from reconciler.model.duration import Duration, parse_duration
 from reconciler.model.json import JsonObject
 from reconciler.model.schedule import parse_schedule, time_zone
 from reconciler.model.settings import UNLIMITED, NodeLimit, Suspension, Window
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
     from reconciler.model.karpenter.budget import Budget, DisruptionReason
@@ -34,7 +34,7 @@ def read_node_limit(value: object) -> NodeLimit:
     """
     text = str(value)
     if isinstance(value, (bool, float)) or (text and not _NODES.fullmatch(text)):
-        raise ValueError(f"{quoted(text, 40)} is not a number or percentage (5, 10%)")
+        raise ValueError(f"{quote_value(text, 40)} is not a number or percentage (5, 10%)")
     if not text:
         return UNLIMITED
     return NodeLimit(int(text.removesuffix("%")), is_percentage=text.endswith("%"))
@@ -52,7 +52,9 @@ def read_budgets(value: object) -> tuple[Budget, ...]:
     for entry in list_entries(value, ("nodes", "reasons", "schedule", "duration", "timeZone")):
         limit = str(entry.get("nodes", "10%"))
         if not _NODES.fullmatch(limit):
-            raise ValueError(f"nodes: {quoted(limit, 40)} is not a number or percentage (5, 10%)")
+            raise ValueError(
+                f"nodes: {quote_value(limit, 40)} is not a number or percentage (5, 10%)"
+            )
         if ("schedule" in entry) is not ("duration" in entry):
             raise ValueError("schedule and duration must be set together")
         if "schedule" in entry:
@@ -172,7 +174,7 @@ def _parse_json(text: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"must be a list in JSON, not {quoted(text, 40)}") from error
+        raise ValueError(f"must be a list in JSON, not {quote_value(text, 40)}") from error
 
 
 def get_names(
@@ -189,7 +191,7 @@ def get_names(
     wrong = [name for name in value if allowed and name not in allowed]
     if wrong:
         raise ValueError(
-            f"{key}: {quoted(wrong[0], 40)} is not allowed (one of {', '.join(allowed)})"
+            f"{key}: {quote_value(wrong[0], 40)} is not allowed (one of {', '.join(allowed)})"
         )
     return tuple(value)
 
@@ -233,7 +235,7 @@ def parse_end_time(value: object) -> datetime:
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError as error:
         raise ValueError(
-            f"until: {quoted(str(value), 40)} is not a time (example: 2026-03-01T06:00:00Z)"
+            f"until: {quote_value(str(value), 40)} is not a time (example: 2026-03-01T06:00:00Z)"
         ) from error
     if moment.tzinfo is None:
         raise ValueError("until: the time needs a UTC offset (example: 2026-03-01T06:00:00Z)")

@@ -20,7 +20,7 @@ from reconciler.model.duration import NEVER, Duration, parse_nanoseconds
 from reconciler.model.json import JsonObject
 from reconciler.model.notification import NoticeKind, Webhook, WebhookFormat
 from reconciler.model.settings import DefaultConstraint
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.urls import is_unencrypted
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _read_webhook(entry: Mapping[str, object]) -> Webhook:
         raise ValueError("urlVariable: required field is missing")
     form = get_text(entry, "format") or WebhookFormat.SLACK.value
     if form not in tuple(WebhookFormat):
-        raise ValueError(f"format: {quoted(form, 40)} is not allowed (one of slack, json)")
+        raise ValueError(f"format: {quote_value(form, 40)} is not allowed (one of slack, json)")
     if secret and form != WebhookFormat.JSON:
         raise ValueError("secretVariable: only requests in the format json are signed")
     kinds = get_names(entry, "events", tuple(kind.value for kind in NoticeKind))
@@ -107,7 +107,7 @@ def _read_constraint(entry: Mapping[str, object]) -> DefaultConstraint:
     key = get_text(entry, "topologyKey")
     fault = key_fault(key) if key else "must be a label"
     if fault:
-        raise ValueError(f"topologyKey: {quoted(key, 80)}: {fault}")
+        raise ValueError(f"topologyKey: {quote_value(key, 80)}: {fault}")
     skew = _get_positive(entry, "maxSkew")
     if skew is None:
         raise ValueError("maxSkew: must be an integer of at least 1")
@@ -124,7 +124,7 @@ def _read_constraint(entry: Mapping[str, object]) -> DefaultConstraint:
 def _get_positive(entry: Mapping[str, object], key: str) -> int | None:
     value = entry.get(key)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise ValueError(f"{key}: {quoted(value)} must be an integer of at least 1")
+        raise ValueError(f"{key}: {quote_value(value)} must be an integer of at least 1")
     return value
 
 
@@ -135,7 +135,9 @@ def _get_choice(
     if value is None and optional:
         return None
     if value not in allowed:
-        raise ValueError(f"{key}: {quoted(value)} is not allowed (one of {', '.join(allowed)})")
+        raise ValueError(
+            f"{key}: {quote_value(value)} is not allowed (one of {', '.join(allowed)})"
+        )
     return str(value)
 
 
@@ -147,7 +149,7 @@ _URL: Final = r"https?://(?:[^/?#\s@:\[\]]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?:/
 def read_text(value: object) -> str:
     """Return a text; values that YAML reads as another type are rejected."""
     if not isinstance(value, str):
-        raise ValueError(f"must be a string, not {quoted(value)}")  # noqa: TRY004 - of the author's making
+        raise ValueError(f"must be a string, not {quote_value(value)}")  # noqa: TRY004 - of the author's making
     return value
 
 
@@ -156,7 +158,7 @@ def read_name(value: object) -> str:
     text = read_text(value)
     if not re.fullmatch(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", text, re.ASCII):
         raise ValueError(
-            f"{quoted(text, 80)} is not a valid name: use at most 63 letters, digits and -"
+            f"{quote_value(text, 80)} is not a valid name: use at most 63 letters, digits and -"
         )
     return text
 
@@ -167,7 +169,7 @@ def choice_reader(choices: type[_Choice]) -> Callable[[object], _Choice]:
 
     def read(value: object) -> _Choice:
         if value not in allowed:
-            raise ValueError(f"{quoted(value)} is not allowed (one of {', '.join(allowed)})")
+            raise ValueError(f"{quote_value(value)} is not allowed (one of {', '.join(allowed)})")
         return choices(value)
 
     return read
@@ -179,14 +181,14 @@ def read_flag(value: object) -> bool:
         return value
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
-    raise ValueError(f"{quoted(value)} must be true or false")
+    raise ValueError(f"{quote_value(value)} must be true or false")
 
 
 def read_count(value: object) -> int:
     """Return an integer of at least 0."""
     text = str(value)
     if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,12}", text, re.ASCII):
-        raise ValueError(f"{quoted(value)} must be an integer of at least 0")
+        raise ValueError(f"{quote_value(value)} must be an integer of at least 0")
     return int(text)
 
 
@@ -194,14 +196,14 @@ def read_share(value: object) -> float:
     """Return a share from 0 to 1."""
     number = read_amount(value)
     if number > 1:
-        raise ValueError(f"{quoted(value)} must be a number from 0 to 1 (7.5% is 0.075)")
+        raise ValueError(f"{quote_value(value)} must be a number from 0 to 1 (7.5% is 0.075)")
     return number
 
 
 def read_amount(value: Any) -> float:
     """Return a number of at least 0."""
     if isinstance(value, bool) or not re.fullmatch(r"[0-9]+(\.[0-9]+)?", str(value), re.ASCII):
-        raise ValueError(f"{quoted(value)} must be a number of at least 0")
+        raise ValueError(f"{quote_value(value)} must be a number of at least 0")
     return float(value)
 
 
@@ -209,7 +211,7 @@ def read_duration(value: object) -> Duration:
     """Return a duration longer than zero."""
     text = read_text(value)
     if parse_nanoseconds(text) <= 0:
-        raise ValueError(f"{quoted(text)} must be longer than 0s")
+        raise ValueError(f"{quote_value(text)} must be longer than 0s")
     return Duration(text)
 
 
@@ -217,7 +219,7 @@ def read_optional_duration(value: object) -> Duration:
     """Return a duration that may be zero, which disables its option."""
     text = read_text(value)
     if parse_nanoseconds(text) < 0:
-        raise ValueError(f"{quoted(text)} must not be negative")
+        raise ValueError(f"{quote_value(text)} must not be negative")
     return Duration(text)
 
 
@@ -238,7 +240,7 @@ def _days_or_never(value: object, reason: str) -> Duration | None:
         return None
     duration = Duration(text)
     if duration < _DAY:
-        raise ValueError(f"{quoted(text)} must be at least 24h{reason}")
+        raise ValueError(f"{quote_value(text)} must be at least 24h{reason}")
     return duration
 
 
@@ -246,7 +248,7 @@ def read_percent(value: object) -> float:
     """Return a percentage from 0 to 100."""
     number = read_amount(value)
     if number > 100:
-        raise ValueError(f"{quoted(value)} must be a percentage from 0 to 100")
+        raise ValueError(f"{quote_value(value)} must be a percentage from 0 to 100")
     return number
 
 
@@ -259,7 +261,7 @@ def read_region(value: object) -> str:
     """Return the name of a region."""
     text = read_text(value)
     if not re.fullmatch(r"[a-z]{2,}(-[a-z0-9]+)+", text, re.ASCII):
-        raise ValueError(f"{quoted(text, 80)} is not a region (example: eu-central-1)")
+        raise ValueError(f"{quote_value(text, 80)} is not a region (example: eu-central-1)")
     return text
 
 
@@ -318,7 +320,9 @@ def read_role(value: object) -> str:
     """Return the ARN of a role."""
     text = read_text(value)
     if not re.fullmatch(r"arn:[a-z-]+:iam::[0-9]{12}:role/\S+", text, re.ASCII):
-        raise ValueError(f"{quoted(text, 80)} is not a role ARN (arn:aws:iam::ACCOUNT:role/NAME)")
+        raise ValueError(
+            f"{quote_value(text, 80)} is not a role ARN (arn:aws:iam::ACCOUNT:role/NAME)"
+        )
     return text
 
 
@@ -327,6 +331,7 @@ def read_session(value: object) -> str:
     text = read_text(value)
     if not re.fullmatch(r"[A-Za-z0-9_+=,.@-]{2,64}", text, re.ASCII):
         raise ValueError(
-            f"{quoted(text, 80)} is not a valid session name: use 2 to 64 of A-Z a-z 0-9 _+=,.@-"
+            f"{quote_value(text, 80)} is not a valid session name: "
+            "use 2 to 64 of A-Z a-z 0-9 _+=,.@-"
         )
     return text

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from reconciler.model.diagnostics import Severity
 from reconciler.model.json import JsonDict
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.source import schema
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
@@ -111,9 +111,9 @@ def _resources(resources: JsonDict, at: Pointer) -> Iterator[Finding]:
     for name, text in resources.get("requests", {}).items():
         here = (*at, "requests", name)
         if parse_quantity(str(text)) < 0:
-            yield Finding("negative-quantity", here, f"{quoted(text)} cannot be negative")
+            yield Finding("negative-quantity", here, f"{quote_value(text)} cannot be negative")
         elif name in limits and parse_quantity(str(text)) > parse_quantity(str(limits[name])):
-            message = f"request {quoted(text)} is above its limit {quoted(limits[name])}"
+            message = f"request {quote_value(text)} is above its limit {quote_value(limits[name])}"
             hint = "raise the limit, or lower the request"
             yield Finding("requests-above-limits", here, message, hint)
 

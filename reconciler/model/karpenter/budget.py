@@ -18,7 +18,7 @@ import msgspec
 
 from reconciler.model.duration import parse_duration
 from reconciler.model.schedule import is_open, next_change, parse_schedule, steady_until, time_zone
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 UNBOUNDED: Final = 2147483647
 _SHARE: Final = re.compile(r"(100|[0-9]{1,2})%", re.ASCII)
@@ -81,7 +81,7 @@ class Budget(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         if self.nodes.isascii() and self.nodes.isdigit():
             return int(self.nodes)
         raise ValueError(
-            f"not a count or a share of nodes: {quoted(self.nodes)} (examples: 5, 10%)"
+            f"not a count or a share of nodes: {quote_value(self.nodes)} (examples: 5, 10%)"
         )
 
     def next_change(self, now: datetime) -> datetime | None:

@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from reconciler.model.karpenter.labels import HOSTNAME, normalize_label
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 # One requirement on a label: the set of values that the label may have.
 #
@@ -206,7 +206,7 @@ def _requirement(
         raise ValueError(f"{operator} needs exactly one value, not {len(values)}")
     bound = _parse_integer(values[0])
     if bound is None:
-        raise ValueError(f"{operator} needs an integer, not {quoted(values[0])}")
+        raise ValueError(f"{operator} needs an integer, not {quote_value(values[0])}")
     if operator in (Operator.GT, Operator.GTE):
         gte = bound + (operator is Operator.GT)
         if gte > _INT64_MAX:

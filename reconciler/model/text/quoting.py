@@ -8,7 +8,7 @@ WIDTH: Final = 60
 """The maximum characters of a value in a message."""
 
 
-def quoted(value: object, width: int = WIDTH) -> str:
+def quote_value(value: object, width: int = WIDTH) -> str:
     """Return a value as it was written, cut to ``width``; a string is in double quotes.
 
     Characters that cannot be printed are escaped.

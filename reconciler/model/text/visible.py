@@ -48,7 +48,7 @@ class Annotations(str):
     __slots__ = ()
 
 
-def visible(text: str) -> str:
+def escape_invisible(text: str) -> str:
     """Return text whose control, direction and zero-width characters are written as escapes.
 
     Newlines stay.
@@ -58,7 +58,7 @@ def visible(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Return visible text on one line, its runs of white space as one space."""
-    return visible(" ".join(text.split()))
+    return escape_invisible(" ".join(text.split()))
 
 
 def neutralize(text: str, line: str = "") -> str:
@@ -70,10 +70,10 @@ def neutralize(text: str, line: str = "") -> str:
     """
     if isinstance(text, Painted):
         pieces = _STYLE.split(text)
-        pieces[::2] = map(visible, pieces[::2])
+        pieces[::2] = map(escape_invisible, pieces[::2])
         safe = "".join(pieces)
     else:
-        safe = visible(text)
+        safe = escape_invisible(text)
     if isinstance(text, Annotations):
         return safe
     preceding = f"\n{line}"
@@ -109,7 +109,7 @@ def html_text(text: str) -> str:
     """Return text that an HTML page shows unchanged, also within a quoted attribute."""
     from html import escape  # a table of all entities, which is not needed to start
 
-    return escape(visible(text))
+    return escape(escape_invisible(text))
 
 
 _SPECIAL: Final = frozenset("&<>|`*_~[]\\@#$!^")
@@ -180,7 +180,7 @@ def mermaid_text(text: str) -> str:
 
 def annotation_text(text: str) -> str:
     """Return text as the message of a GitHub workflow command."""
-    return visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return escape_invisible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def annotation_property(text: str) -> str:

@@ -30,7 +30,7 @@ from reconciler.model.karpenter.budget import (
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.schedule import parse_schedule
 from reconciler.model.settings import PoolOption, Settings
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.observed.state import StateNode
 from reconciler.plan.explain.answer import Decision, Explanation
 from reconciler.plan.render.wording import format_count, format_time
@@ -328,9 +328,8 @@ def _budgets_without_effect(pool: NodePool, now: datetime, total: int) -> Iterat
         if budget.schedule is not None and change is None and is_active:
             hits = parse_schedule(budget.schedule).next_after(now) is not None
             why = "starts again before it ends" if hits else "never starts"
-            text = (
-                f"budgets[{index}]: schedule {quoted(budget.schedule)} {why}, so it always applies"
-            )
+            schedule = quote_value(budget.schedule)
+            text = f"budgets[{index}]: schedule {schedule} {why}, so it always applies"
             yield "AlwaysHolds" if hits else "NeverHits", text
         elif budget.schedule is not None and not is_active and change and change > now + SPAN:
             yield "OutOfSeason", f"budgets[{index}] next applies at {format_time(change)}"

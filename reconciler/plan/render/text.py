@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from reconciler.model.text.visible import one_line, visible
+from reconciler.model.text.visible import escape_invisible, one_line
 from reconciler.plan.render.layout import Canvas, table, truncate
 from reconciler.plan.render.sections.cells import (
     VERBS,
@@ -54,14 +54,16 @@ def render_document(
             _write_section(canvas, section)
     canvas.line()
     for line in document.headline:
-        canvas.paragraph(visible(line), 0, "bold")
+        canvas.paragraph(escape_invisible(line), 0, "bold")
     if next_command:
         canvas.line(f"Next: {canvas.paint(one_line(next_command), 'cyan')}")  # one line, to copy
     return canvas.text()
 
 
 def _write_header(canvas: Canvas, document: PlanDocument) -> None:
-    fleet, revision, place = map(visible, (document.fleet, document.revision, document.place))
+    fleet, revision, place = map(
+        escape_invisible, (document.fleet, document.revision, document.place)
+    )
     commit, _, note = revision.partition(" ") if document.dirty else (revision, "", "")
     changed = f" {canvas.paint(note, 'yellow')}" if note else ""
     fits_beside = place and len(f"{fleet} at {revision}  {place}") <= canvas.width
@@ -83,7 +85,7 @@ def _write_section(canvas: Canvas, section: Section) -> None:
         for line in lines:
             canvas.line(line)
     else:
-        canvas.heading(visible(section.title), visible(section.note))
+        canvas.heading(escape_invisible(section.title), escape_invisible(section.note))
         _write_list(canvas, rows)
     if len(section.rows) > len(rows):
         canvas.line(f"  and {len(section.rows) - len(rows):,} more")
@@ -123,15 +125,15 @@ def _row_subject(canvas: Canvas, row: SectionRow, room: int) -> str:
         mark = f"{row.verb}: "
     if isinstance(lead, NameList):
         kind = f"{lead.kind} " if lead.kind else ""
-        names = map(visible, lead.names)
+        names = map(escape_invisible, lead.names)
         return f"{mark}{kind}{canvas.fit(names, room - len(mark) - len(kind), lead.noun)}"
     if isinstance(lead, Edit):
-        return f"{mark}{visible(lead.path)}"
+        return f"{mark}{escape_invisible(lead.path)}"
     return f"{mark}{_plain_text(lead)}"
 
 
 def _plain_text(cell: Cell) -> str:
-    return visible(text_of(cell))
+    return escape_invisible(text_of(cell))
 
 
 def _styles(cell: Cell) -> tuple[str, ...]:
@@ -149,7 +151,8 @@ def _write_lines(canvas: Canvas, lines: Sequence[Line]) -> None:
             canvas.line(
                 " " * 6
                 + canvas.paint(
-                    canvas.fit(map(visible, cell.names), canvas.width - 6, cell.noun), "dim"
+                    canvas.fit(map(escape_invisible, cell.names), canvas.width - 6, cell.noun),
+                    "dim",
                 )
             )
         else:
@@ -168,16 +171,16 @@ def _line_subject(line: Line) -> str:
 
 
 def _write_edit(canvas: Canvas, edit: Edit) -> None:
-    path = visible(edit.path)
+    path = escape_invisible(edit.path)
     mark = "  causes drift" if edit.drifts else ""
     if edit.is_list:
         canvas.paragraph(f"{path}{mark}", 6)
         for sign, entries in zip("-+", (edit.old, edit.new), strict=True):
             for entry in entries:
                 colour = "red" if sign == "-" else "green"
-                canvas.paragraph(f"{sign} {visible(entry)}", 8, colour, hanging=2)
+                canvas.paragraph(f"{sign} {escape_invisible(entry)}", 8, colour, hanging=2)
         return
-    values = visible(f"{edit.old[0]} → {edit.new[0]}")
+    values = escape_invisible(f"{edit.old[0]} → {edit.new[0]}")
     if 6 + len(path) + 2 + len(values) + len(mark) <= canvas.width:
         canvas.line(f"      {path}  {values}{canvas.paint(mark, 'yellow')}")
     else:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from reconciler.adapters.aws.bootstrap.setup import Setup
 from reconciler.model.errors import CloudError
 from reconciler.model.json import JsonDict
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 _MOUNT: Final = "000-mount-instance-storage"
 _DIRECTORIES: Final = ("/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods")
@@ -112,8 +112,8 @@ def _lowercase_keys(table: object, known: Collection[str]) -> JsonDict:
     """
     if not isinstance(table, dict):
         raise CloudError(
-            f"the user data of a Bottlerocket EC2NodeClass has {quoted(table)} where a table is "
-            "required",
+            f"the user data of a Bottlerocket EC2NodeClass has {quote_value(table)} where a table "
+            "is required",
             where="spec.userData",
         )
     return {key.lower() if key.lower() in known else key: table[key] for key in table}

@@ -17,7 +17,7 @@ from reconciler.adapters.aws.bootstrap.setup import Setup
 from reconciler.model.errors import CloudError
 from reconciler.model.json import JsonDict
 from reconciler.model.kubernetes.taint import Taint
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 NODE_CONFIG: Final = "application/node.eks.aws"
 _EMPTY_LINE: Final = re.compile(r"^\r?\n", re.MULTILINE)
@@ -102,7 +102,9 @@ def _split_body(text: str, dashes: str) -> Iterator[str]:
         if next_one is None and "\n" not in text[resume:]:
             return  # what is left of a line does not count
         if next_one is None:
-            raise _unreadable_error(f"a part should begin at {quoted(text[resume : resume + 40])}")
+            raise _unreadable_error(
+                f"a part should begin at {quote_value(text[resume : resume + 40])}"
+            )
         if next_one[1]:
             return
         at = next_one.end()

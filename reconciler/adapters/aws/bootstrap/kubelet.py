@@ -15,7 +15,7 @@ from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.resources import MILLI, PODS, parse_quantity
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 Value = int | float | str | bool
 
@@ -42,11 +42,11 @@ def evaluate(text: str, facts: Mapping[str, Value]) -> int:
         unknown = [name for name in program.variables() if name not in facts]
         value: Any = None if unknown else program.execute(cel.Context(dict(facts), functions))
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"{quoted(text)} has no value: {_error_message(error)}") from error
+        raise ValueError(f"{quote_value(text)} has no value: {_error_message(error)}") from error
     if unknown:
-        raise ValueError(f"unknown name {unknown[0]} in {quoted(text)}")
+        raise ValueError(f"unknown name {unknown[0]} in {quote_value(text)}")
     if type(value) not in (int, float) or not math.isfinite(value):
-        raise ValueError(f"{quoted(text)} must be a number, not {quoted(value)}")
+        raise ValueError(f"{quote_value(text)} must be a number, not {quote_value(value)}")
     return int(value)
 
 
@@ -77,11 +77,11 @@ def _check_expression(text: str) -> None:
         raise ValueError(f"an expression has at most {LENGTH_MAX} characters, not {len(text)}")
     for sign in _UNREADABLE:
         if sign in text:
-            raise ValueError(f"{sign} is not supported in the expression {quoted(text)}")
+            raise ValueError(f"{sign} is not supported in the expression {quote_value(text)}")
     for sign in "[{":
         if sign in _STRING.sub("", text):
             raise ValueError(
-                f"lists and mappings are not supported in the expression {quoted(text)}"
+                f"lists and mappings are not supported in the expression {quote_value(text)}"
             )
 
 

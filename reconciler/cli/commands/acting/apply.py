@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from reconciler.cli.parser import inputs
 from reconciler.cli.wiring.mandate import Approval, mandate_of
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
     import argparse
@@ -95,7 +95,8 @@ def request_of(args: argparse.Namespace) -> ApplyRequest:
     folders = [word for word in args.words if word not in files]
     if len(folders) > 1:
         raise UsageError(
-            f"{quoted(folders[0])} and {quoted(folders[1])} both look like the fleet folder",
+            f"{quote_value(folders[0])} and {quote_value(folders[1])} both look like the fleet "
+            "folder",
             remedy="pass one saved plan and one folder, as in `reconciler apply plan.json fleet`",
         )
     return ApplyRequest(
@@ -195,7 +196,7 @@ def _expect_approval(request: ApplyRequest) -> None:
     path = request.fleet.path
     if path and not os.path.exists(path):
         raise UsageError(
-            f"{quoted(path)} does not exist",
+            f"{quote_value(path)} does not exist",
             where="apply",
             remedy="pass a plan saved with `reconciler plan --out FILE`, or the fleet folder",
         )
@@ -299,8 +300,8 @@ def refuse_other_fleet(request: FleetRequest, approved: Plan, file: str) -> None
         raise
     name = sources.settings_of(request, fleet).settings.fleet
     if name != approved.fleet:
-        saved = quoted(approved.fleet, 80)
-        what = f"the saved plan belongs to fleet {saved}, but this is fleet {quoted(name)}"
+        saved = quote_value(approved.fleet, 80)
+        what = f"the saved plan belongs to fleet {saved}, but this is fleet {quote_value(name)}"
         raise UnreadableError(what, where=where, remedy=remedy)
 
 

@@ -132,13 +132,15 @@ def _hash_entry(entry: Entry, bundle: str) -> tuple[str, str]:
     from reconciler.source.schema import check_schema
 
     faults = [
-        f for f in check_schema(schema_name(entry.kind), entry.plain) if f.code != "missing-field"
+        f
+        for f in check_schema(schema_name(entry.kind), entry.pruned_data)
+        if f.code != "missing-field"
     ]
     for finding in faults:
         if finding.code == "wrong-type":
             raise _invalid_entry_error(entry, finding)
     try:
-        found = object_hash(entry.plain, bundle)
+        found = object_hash(entry.pruned_data, bundle)
     except ValueError as error:
         fault = faults[0] if faults else Finding("bad-value", ("spec",), str(error))
         raise _invalid_entry_error(entry, fault) from error

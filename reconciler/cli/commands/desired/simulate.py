@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode
 from reconciler.cli.shared.request import FleetRequest, SweepRequest
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
     import argparse
@@ -227,11 +227,11 @@ def _parse_until(text: str | None, start: datetime) -> datetime | timedelta | No
     until = read_time_or_span(text, "--until")
     span = until if isinstance(until, timedelta) else until - start
     if span <= timedelta(0):
-        what = f"{quoted(text)} is not after the start of the simulation"
+        what = f"{quote_value(text)} is not after the start of the simulation"
         raise UsageError(what, where="--until", remedy="pass a later time")
     if span > SPAN_MAX:
         raise UsageError(
-            f"{quoted(text)} is longer than {SPAN_MAX.days} days",
+            f"{quote_value(text)} is longer than {SPAN_MAX.days} days",
             where="--until",
             remedy="simulate a shorter time",
         )

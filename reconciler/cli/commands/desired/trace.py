@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode
 from reconciler.cli.shared.timings import read_time, read_time_or_span
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
     import argparse
@@ -253,7 +253,7 @@ def _parse_since(text: str, until: datetime) -> datetime:
     try:
         return since if isinstance(since, datetime) else until - since
     except OverflowError as error:
-        why = f"{quoted(text)} is before the year 1"
+        why = f"{quote_value(text)} is before the year 1"
         raise UsageError(why, where="--since", remedy="pass a shorter duration") from error
 
 

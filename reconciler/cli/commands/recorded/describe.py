@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode, records
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.visible import one_line
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def parse_kind(word: str) -> str:
     singular = word.lower().removesuffix("s")
     if singular not in KINDS:
         raise argparse.ArgumentTypeError(
-            f"unknown kind {quoted(word)} (use one of {', '.join(KINDS)})"
+            f"unknown kind {quote_value(word)} (use one of {', '.join(KINDS)})"
         )
     return singular
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode, records
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,7 +136,7 @@ def parse_kind(word: str) -> str:
         return code
     near = nearest(code, [*KINDS, *codes], _LIKE)
     advice = f"did you mean {near}?" if near else f"use one of {', '.join(_NAMED)}, or a code"
-    raise argparse.ArgumentTypeError(f"unknown kind or code {quoted(word)} ({advice})")
+    raise argparse.ArgumentTypeError(f"unknown kind or code {quote_value(word)} ({advice})")
 
 
 def run(request: ExplainRequest) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.cli.output.listing import verb_of
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode, records
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +59,9 @@ def request_of(args: argparse.Namespace) -> HistoryRequest:
 def parse_limit(text: str) -> int:
     """Return a count of at least 1, for argparse."""
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= 1_000_000):
-        raise argparse.ArgumentTypeError(f"{quoted(text, 40)} is not a count from 1 to 1000000")
+        raise argparse.ArgumentTypeError(
+            f"{quote_value(text, 40)} is not a count from 1 to 1000000"
+        )
     return int(text)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode, records
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -260,7 +260,7 @@ def _retention(request: PruningRequest) -> timedelta:
             keep = None if request.keep == NEVER else Duration(request.keep)
         except ValueError as error:
             raise UsageError(
-                f"invalid duration {quoted(request.keep)}",
+                f"invalid duration {quote_value(request.keep)}",
                 where="--keep",
                 remedy="write it as 30d or 36h",
             ) from error

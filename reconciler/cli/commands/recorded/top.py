@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode, records, watching
-from reconciler.model.text.quoting import quoted
+from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
     from reconciler.cli.shared.records import RecordedFleet
@@ -113,7 +113,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _parse_label(word: str) -> tuple[str, str]:
     key, equals, value = word.partition("=")
     if not equals or not key:
-        raise argparse.ArgumentTypeError(f"{quoted(word)} is not LABEL=VALUE")
+        raise argparse.ArgumentTypeError(f"{quote_value(word)} is not LABEL=VALUE")
     return key, value
 
 
