@@ -170,7 +170,7 @@ def _removal_effort(pods: Sequence[Pod], *, packed: bool = False) -> SimulationE
 
 
 @dataclass(frozen=True, slots=True)
-class SimulationOutcome:
+class RemovalOutcome:
     """The result of simulating the removal of some nodes.
 
     ``unplaced`` are the pods that do not fit; ``failure`` describes them.
@@ -208,7 +208,7 @@ class Simulation:
         consolidating: bool,
         closed: Collection[str] = (),
         pod_values: Mapping[str, float] | None = None,
-    ) -> SimulationOutcome:
+    ) -> RemovalOutcome:
         """Simulate the removal of these nodes.
 
         Missing room for a CapacityBuffer does not retain a node: the room is requested again.
@@ -219,7 +219,7 @@ class Simulation:
         """
         pods = [pod for candidate in candidates for pod in candidate.moving_pods]
         if not pods:
-            return SimulationOutcome(Placement())
+            return RemovalOutcome(Placement())
         self._prepare(pods)
         self.count_effort(_removal_effort(pods, packed=pod_values is not None))
         placement = self._placer.place(
@@ -320,7 +320,7 @@ class Simulation:
         self._placer = self._renew(self.cluster, self._renewals)
         self._moves = CommandMoves()
 
-    def _outcome(self, placement: Placement, virtual: Collection[str]) -> SimulationOutcome:
+    def _outcome(self, placement: Placement, virtual: Collection[str]) -> RemovalOutcome:
         reasons = {
             pod: "; ".join(dict.fromkeys(r.message for r in rejections))
             for source in (placement.unschedulable, placement.deferred)
@@ -330,12 +330,12 @@ class Simulation:
         for pod in placement.uninitialized_targets.difference(virtual):
             reasons[pod] = self._uninitialized_message(placement.on_nodes[pod])
         if not reasons:
-            return SimulationOutcome(placement)
+            return RemovalOutcome(placement)
         named = [f"{pod} => {reasons[pod]}" for pod in sorted(reasons)[:_NAMED_MAX]]
         more = len(reasons) - len(named)
         rest = f" and {more} other(s)" if more else ""
         failure = f"not all pods would schedule, {', '.join(named)}{rest}"
-        return SimulationOutcome(placement, failure, frozenset(reasons))
+        return RemovalOutcome(placement, failure, frozenset(reasons))
 
     def _uninitialized_message(self, name: str) -> str:
         node = self.cluster.by_name.get(name)

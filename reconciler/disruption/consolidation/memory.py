@@ -34,7 +34,7 @@ GAVE_UP: Final = "reconciler/gave-up"
 
 _OFFERINGS_MAX: Final = 32
 _REPEATS: Final = 3
-"""After so many times within an hour, no set returns to an offering that its lineage gave up."""
+"""An offering that a lineage gave up this often within an hour is no longer a replacement."""
 _HOUR: Final = timedelta(hours=1)
 _LABELS: Final = (INSTANCE_TYPE, ZONE, CAPACITY_TYPE)
 

@@ -3,7 +3,7 @@
 With the code of a finding, as in ``explain unknown-field``, it explains the finding. Otherwise:
 
 The answer is read from the reasons in the newest plan, or from a plan in a file. With separate
-inputs (``--snapshot``, ``--catalog``, ``--ref``, ``--repo``), or if nothing is recorded yet, a plan
+inputs (``--snapshot``, ``--catalog``, ``--ref``, ``--repo``), or without recorded state, a plan
 is made, and the scheduler also evaluates alternatives and the cost of each constraint.
 """
 
