@@ -134,7 +134,7 @@ def converge(
     mandate: Mandate,
     *,
     deadline: timedelta,
-    pulse: PassIntervals,
+    intervals: PassIntervals,
     stop: Callable[[], bool] = lambda: False,
 ) -> Pass:
     """Run passes until one finds nothing to do and nothing under way, and return that pass.
@@ -159,7 +159,7 @@ def converge(
             failures += 1
             _check_deadline(world, until, str(error), stop)
             world.notify(EventKind.RETRYING, str(error))
-            world.clock.wait(_backoff(failures, pulse), stop)
+            world.clock.wait(_backoff(failures, intervals), stop)
             continue
         if result.seen.unclear_owners:
             raise result.seen.unclear_owners.error()
@@ -172,7 +172,7 @@ def converge(
         if stop():
             return result
         _check_deadline(world, until, f"{result.under_way} operations are still in progress")
-        world.clock.wait(_backoff(failures, pulse) if failures else pulse.busy, stop)
+        world.clock.wait(_backoff(failures, intervals) if failures else intervals.busy, stop)
 
 
 def _check_deadline(
@@ -189,8 +189,8 @@ def _check_deadline(
         )
 
 
-def _backoff(failures: int, pulse: PassIntervals) -> float:
-    return min(pulse.busy * 2.0 ** min(failures - 1, 10), PAUSE_MAX)
+def _backoff(failures: int, intervals: PassIntervals) -> float:
+    return min(intervals.busy * 2.0 ** min(failures - 1, 10), PAUSE_MAX)
 
 
 def run(
@@ -198,7 +198,7 @@ def run(
     source: DesiredSource,
     mandate: Mandate,
     *,
-    pulse: PassIntervals,
+    intervals: PassIntervals,
     stop: Callable[[], bool],
     next_change: Callable[[Plan], datetime | None],
     observer: PassObserver | None = None,
@@ -231,7 +231,7 @@ def run(
         clock.check()
         desired = current.read()
         if desired is None:
-            world.clock.wait(pulse.quiet, is_outdated)
+            world.clock.wait(intervals.quiet, is_outdated)
             continue
         try:
             observer.pass_started()
@@ -242,7 +242,7 @@ def run(
             if recorder is not None:
                 recorder.record_pass(world, result.seen, desired)
             pruning.prune_daily(result.seen, desired.settings)
-            pause = _seconds_to_next_pass(world, result, pulse, next_change)
+            pause = _seconds_to_next_pass(world, result, intervals, next_change)
         except (StalePlanError, LeaseLostError):
             raise
         except Exception as error:  # noqa: BLE001 - an internal error must not end the daemon
@@ -251,12 +251,12 @@ def run(
             problem = describe_error(error)
             observer.pass_failed(problem)
             world.notify(EventKind.FAILED, problem)
-            world.clock.wait(_backoff(failures, pulse), stop)
+            world.clock.wait(_backoff(failures, intervals), stop)
             continue
         failures = failures + 1 if result.all_failed else 0
         unclear_reported = _report_unclear_owners(world, result, unclear_reported)
         reported = _report_findings(world, result, reported)
-        pause = _backoff(failures, pulse) if failures else pause
+        pause = _backoff(failures, intervals) if failures else pause
         world.clock.wait(pause, has_events)
 
 
@@ -383,12 +383,15 @@ def _report_findings(world: World, result: Pass, reported: str) -> str:
 
 
 def _seconds_to_next_pass(
-    world: World, result: Pass, pulse: PassIntervals, next_change: Callable[[Plan], datetime | None]
+    world: World,
+    result: Pass,
+    intervals: PassIntervals,
+    next_change: Callable[[Plan], datetime | None],
 ) -> float:
     """Return the seconds until something can change without an event."""
     if not result.is_quiet:
-        return pulse.busy
+        return intervals.busy
     moment = next_change(result.plan)
     if moment is None:
-        return pulse.quiet
-    return min(max((moment - world.clock.now()).total_seconds(), 0.0), pulse.quiet)
+        return intervals.quiet
+    return min(max((moment - world.clock.now()).total_seconds(), 0.0), intervals.quiet)

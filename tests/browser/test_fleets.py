@@ -44,7 +44,7 @@ def fleets() -> WatchedFleets:
                 replace(engine.ports, notifier=notifier),
                 engine.source,
                 Mandate(TAGS),
-                pulse=PassIntervals(busy=5.0),
+                intervals=PassIntervals(busy=5.0),
                 stop=lambda left=left: next(left, None) is None,  # type: ignore[misc]
                 next_change=lambda _: None,
                 observer=WebObserver(metrics, health, dashboard),

@@ -48,7 +48,7 @@ def test_the_daemon_continues_with_the_last_valid_revision() -> None:
         engine.ports,
         engine.source,
         Mandate(TAGS),
-        pulse=PassIntervals(busy=5.0),
+        intervals=PassIntervals(busy=5.0),
         stop=stop,
         next_change=lambda _: None,
     )
@@ -77,7 +77,7 @@ def test_pending_pods_wake_the_daemon_and_one_pass_handles_them_all() -> None:
         replace(engine.ports, arrivals=Arrivals()),
         engine.source,
         Mandate(TAGS),
-        pulse=PassIntervals(busy=5.0, quiet=600.0),
+        intervals=PassIntervals(busy=5.0, quiet=600.0),
         stop=lambda: len(looks) >= 5,
         next_change=lambda _: None,
     )
@@ -105,7 +105,7 @@ def pruned(world: World, keep: str, hours: int, **broken: Any) -> list[tuple[tim
         replace(engine.ports, prune=prune),
         engine.source,
         Mandate(TAGS),
-        pulse=PassIntervals(busy=5.0, quiet=6 * 3600.0),
+        intervals=PassIntervals(busy=5.0, quiet=6 * 3600.0),
         stop=lambda: world.clock.now() >= end,
         next_change=lambda _: None,
     )
@@ -149,7 +149,7 @@ def test_the_daemon_survives_an_unreachable_git_repository() -> None:
         engine.ports,
         Source(),
         Mandate(TAGS),
-        pulse=PassIntervals(),
+        intervals=PassIntervals(),
         stop=lambda: next(passes, None) is None,
         next_change=lambda _: None,
     )
@@ -175,7 +175,7 @@ def test_a_temporarily_unreadable_revision_is_applied_later() -> None:
         engine.ports,
         engine.source,
         Mandate(TAGS),
-        pulse=PassIntervals(busy=5.0),
+        intervals=PassIntervals(busy=5.0),
         stop=stop,
         next_change=lambda _: None,
     )
@@ -194,7 +194,7 @@ def test_a_permanently_invalid_revision_is_reported_again_with_its_age() -> None
         engine.ports,
         engine.source,
         Mandate(TAGS),
-        pulse=PassIntervals(quiet=30.0),
+        intervals=PassIntervals(quiet=30.0),
         stop=lambda: world.clock.now() >= until,
         next_change=lambda _: None,
     )
@@ -236,7 +236,7 @@ def test_setting_the_clock_back_postpones_nothing() -> None:
             engine.ports,
             engine.source,
             Mandate(TAGS),
-            pulse=PassIntervals(quiet=30.0),
+            intervals=PassIntervals(quiet=30.0),
             stop=stop,
             next_change=lambda _: None,
         )
@@ -294,7 +294,7 @@ def test_a_clock_correction_of_seconds_changes_nothing() -> None:
         engine.ports,
         engine.source,
         Mandate(TAGS),
-        pulse=PassIntervals(quiet=30.0),
+        intervals=PassIntervals(quiet=30.0),
         stop=stop,
         next_change=lambda _: None,
     )
@@ -318,7 +318,7 @@ def test_a_process_that_loses_the_lease_stops_within_the_pass() -> None:
             ports,
             engine.source,
             Mandate(TAGS),
-            pulse=PassIntervals(),
+            intervals=PassIntervals(),
             stop=lambda: passes.append("begun") is not None,
             next_change=lambda _: None,
         )

@@ -273,7 +273,7 @@ def test_an_event_wakes_the_daemon_at_once() -> None:
         engine.ports,
         engine.source,
         Mandate(TAGS),
-        pulse=PassIntervals(busy=1.0, quiet=3600.0),
+        intervals=PassIntervals(busy=1.0, quiet=3600.0),
         stop=stop,
         next_change=lambda _: None,
     )

@@ -169,7 +169,7 @@ def test_each_refusal_of_an_offering_doubles_its_unavailability() -> None:
         engine.ports,
         engine.source,
         Mandate(TAGS),
-        pulse=PassIntervals(busy=5.0, quiet=30.0),
+        intervals=PassIntervals(busy=5.0, quiet=30.0),
         stop=lambda: world.clock.now() >= end,
         next_change=lambda _: None,
     )

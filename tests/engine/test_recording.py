@@ -104,7 +104,7 @@ def keep(
         replace(engine.ports, trace=log),
         engine.source,
         Mandate(TAGS),
-        pulse=PassIntervals(busy=5.0, quiet=quiet.total_seconds()),
+        intervals=PassIntervals(busy=5.0, quiet=quiet.total_seconds()),
         stop=stop,
         next_change=lambda _: None,
         observer=watching,

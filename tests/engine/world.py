@@ -368,7 +368,7 @@ class Engine:
             self.source,
             Mandate(self.tags, **mandate),
             deadline=deadline,
-            pulse=PassIntervals(busy=busy),
+            intervals=PassIntervals(busy=busy),
         )
 
     def run_once(self, **mandate: Any) -> Pass:

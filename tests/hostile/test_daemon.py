@@ -38,7 +38,7 @@ def keep(world: World, passes: int, at: dict[int, Callable[[], None]] | None = N
         engine.ports,
         engine.source,
         Mandate(TAGS),
-        pulse=PassIntervals(busy=5.0),
+        intervals=PassIntervals(busy=5.0),
         stop=stop,
         next_change=lambda _: None,
     )

@@ -304,7 +304,7 @@ def test_the_daemon_reports_once_why_it_is_suspended_and_resumes_automatically()
         engine.ports,
         engine.source,
         Mandate(engine.tags),
-        pulse=PassIntervals(busy=5.0, quiet=30.0),
+        intervals=PassIntervals(busy=5.0, quiet=30.0),
         stop=stop,
         next_change=lambda plan: None,
     )

@@ -45,7 +45,7 @@ class Site:
             replace(engine.ports, notifier=notifier),
             engine.source,
             Mandate(TAGS),
-            pulse=PassIntervals(busy=5.0),
+            intervals=PassIntervals(busy=5.0),
             stop=lambda: next(left, None) is None,
             next_change=lambda _: None,
             observer=observer,

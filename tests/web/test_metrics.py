@@ -52,7 +52,7 @@ class Daemon:
             self.ports,
             self.engine.source,
             Mandate(TAGS),
-            pulse=PassIntervals(busy=5.0),
+            intervals=PassIntervals(busy=5.0),
             stop=lambda: observer.count >= count or next(ticks, None) is None,
             next_change=lambda _: None,
             observer=observer,

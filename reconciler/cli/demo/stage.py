@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 START: Final = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 FLEET: Final = "shop"
 REGION: Final = "us-east-1"
-_PULSE_S: Final = 20.0
+_PASS_INTERVAL_S: Final = 20.0
 _LEAP: Final = timedelta(minutes=2)
 _PATIENCE: Final = timedelta(hours=1)
 _CHILD_TIMEOUT_S: Final = 120.0
@@ -163,7 +163,7 @@ class DemoStage:
                 assembly.source,
                 mandate_of(assembly.settings),
                 deadline=_PATIENCE,
-                pulse=PassIntervals(busy=_PULSE_S),
+                intervals=PassIntervals(busy=_PASS_INTERVAL_S),
             )
             self.reporter.end_pass()
         return result
@@ -181,7 +181,7 @@ class DemoStage:
                 assembly.world,
                 assembly.source,
                 mandate_of(assembly.settings),
-                pulse=PassIntervals(busy=_PULSE_S, quiet=_DAY.total_seconds()),
+                intervals=PassIntervals(busy=_PASS_INTERVAL_S, quiet=_DAY.total_seconds()),
                 stop=lambda: until(store) or self.clock.now() >= end,
                 next_change=next_change,
             )

@@ -123,7 +123,7 @@ def _run_passes(
                 watched,
                 assembly.source,
                 mandate_of(assembly.settings),
-                pulse=PassIntervals(quiet=request.interval.total_seconds()),
+                intervals=PassIntervals(quiet=request.interval.total_seconds()),
                 stop=ends,
                 next_change=next_change,
                 observer=observer,

@@ -133,7 +133,7 @@ def _carry_out(request: NodeRequest, intent: Intent) -> int:
                 assembly.source,
                 Mandate(tags_of(assembly.settings), decides=False),
                 deadline=request.timeout,
-                pulse=PassIntervals(),
+                intervals=PassIntervals(),
                 stop=stop,
             )
             entry = journal.find_entries([intent.id]).get(intent.id)

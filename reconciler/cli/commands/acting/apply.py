@@ -172,7 +172,7 @@ def _apply(request: ApplyRequest) -> int:
                 assembly.source,
                 mandate_of(assembly.settings, approval),
                 deadline=request.timeout,
-                pulse=PassIntervals(busy=request.interval.total_seconds()),
+                intervals=PassIntervals(busy=request.interval.total_seconds()),
                 stop=stop,
             )
         except StalePlanError as error:
