@@ -16,10 +16,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from reconciler.disruption.candidates import Candidate, Roster, price_refusal
+from reconciler.disruption.candidates import Candidate, CandidateSet, price_refusal
 from reconciler.disruption.command import BlockCode, Blocker, Deferral, WaitsFor
 from reconciler.disruption.consolidation.proposal import Proposal, propose_removal, score_proposal
-from reconciler.disruption.deliberation import Deliberation, with_claims
+from reconciler.disruption.deliberation import DisruptionPass, with_claims
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.disruption.methods.emptiness import savings_ratio_key
 from reconciler.model.karpenter.budget import DisruptionReason
@@ -50,10 +50,10 @@ _KINDS: Final = {
 }
 
 
-def blockers_of(work: Deliberation) -> tuple[Blocker, ...]:
+def blockers_of(work: DisruptionPass) -> tuple[Blocker, ...]:
     """Return what blocks nodes after all methods have decided, by kind and name."""
     annotated = {c.name: c for c in _annotated_nodes(work)}
-    candidates = {**{c.name: c for c in work.roster.candidates}, **annotated}
+    candidates = {**{c.name: c for c in work.candidate_set.candidates}, **annotated}
     removed = {name for command in work.commands for name in command.nodes}
     found = [
         blocker
@@ -73,14 +73,14 @@ def blockers_of(work: Deliberation) -> tuple[Blocker, ...]:
     return tuple(_with_savings(blocker, savings) for blocker in blockers)
 
 
-def _annotated_nodes(work: Deliberation) -> list[Candidate]:
+def _annotated_nodes(work: DisruptionPass) -> list[Candidate]:
     """Return the nodes that are not candidates because of their own annotation."""
     nodes = [
         _without_annotation(node)
-        for node, refusal in work.roster.refusals
+        for node, refusal in work.candidate_set.refusals
         if refusal.code is BlockCode.NODE_DO_NOT_DISRUPT
     ]
-    roster = Roster(nodes, work.pools, PodDisruptionBudgets(()), {}, work.now)
+    roster = CandidateSet(nodes, work.pools, PodDisruptionBudgets(()), {}, work.now)
     return roster.candidates
 
 
@@ -157,7 +157,7 @@ def _owner(pod: Pod) -> str:
     return f"{owners[0].kind} {pod.namespace}/{owners[0].name}" if owners else ""
 
 
-def _deferral_blocker(deferral: Deferral, work: Deliberation) -> Blocker | None:
+def _deferral_blocker(deferral: Deferral, work: DisruptionPass) -> Blocker | None:
     """Return what a node waits for, unless it only waits its turn or for consolidateAfter."""
     kind = _KINDS.get(deferral.waits_for)
     if kind is None or deferral.node is None:
@@ -176,7 +176,7 @@ def _deferral_blocker(deferral: Deferral, work: Deliberation) -> Blocker | None:
     )
 
 
-def _is_closed(deferral: Deferral, work: Deliberation) -> bool:
+def _is_closed(deferral: Deferral, work: DisruptionPass) -> bool:
     """Return whether budgets allow no disruption at all, rather than a limited number at a time."""
     reason = deferral.reason
     gate = reason if isinstance(reason, DisruptionReason) else DisruptionReason.DRIFTED
@@ -199,7 +199,7 @@ def _merge_blockers(blockers: Iterable[Blocker]) -> list[Blocker]:
 
 
 def _savings_by_node(
-    candidates: Iterable[Candidate], work: Deliberation
+    candidates: Iterable[Candidate], work: DisruptionPass
 ) -> Mapping[str, float | None]:
     """Return what consolidating each node would save in USD an hour, None if unknown."""
     simulation, start, evaluated = work.simulation, work.simulation.spent, 0
@@ -207,7 +207,7 @@ def _savings_by_node(
         simulation.stop_rebuilding()
     used = set(work.excluded_nodes)
     savings: dict[str, float | None] = {}
-    for candidate in sorted(map(unprotected, candidates), key=savings_ratio_key):
+    for candidate in sorted(map(without_pod_protection, candidates), key=savings_ratio_key):
         name = candidate.name
         if price_refusal(candidate) is not None:
             savings[name] = None
@@ -232,17 +232,19 @@ def _savings_by_node(
     return savings
 
 
-def unprotected(candidate: Candidate) -> Candidate:
+def without_pod_protection(candidate: Candidate) -> Candidate:
     """Return the candidate as if nothing protected its pods."""
     pods = tuple(
-        replace(pod, metadata=replace(pod.metadata, annotations=_unprotected_annotations(pod)))
+        replace(
+            pod, metadata=replace(pod.metadata, annotations=_annotations_without_protection(pod))
+        )
         for pod in candidate.node.pods
     )
     node = dataclasses.replace(candidate.node, pods=pods)
     return dataclasses.replace(candidate, node=node, budgets=PodDisruptionBudgets(()))
 
 
-def _unprotected_annotations(pod: Pod) -> dict[str, str]:
+def _annotations_without_protection(pod: Pod) -> dict[str, str]:
     annotations = pod.metadata.annotations
     return {key: value for key, value in annotations.items() if key != DO_NOT_DISRUPT}
 

@@ -13,8 +13,8 @@ import msgspec
 
 from reconciler.disruption.consolidation.memory import avoided_offerings
 from reconciler.disruption.gates.consolidatable import consolidatable_at, retained_until
-from reconciler.disruption.gates.guards import next_attempt_at, rollout_moments
-from reconciler.disruption.gates.policy import forceful_expiry_at, old_enough_at
+from reconciler.disruption.gates.guards import next_attempt_at, rollout_change_times
+from reconciler.disruption.gates.policy import forceful_expiry_at, minimum_age_end
 from reconciler.disruption.methods.forceful import scales_down_by_age, toleration_ends_at
 from reconciler.model.duration import parse_duration
 from reconciler.model.history import DAY, History
@@ -54,7 +54,7 @@ class Windows(msgspec.Struct, frozen=True):
         yield from (budget.steady_until(now) for budget in self.budgets)
 
 
-def next_moment(
+def next_decision_change(
     cluster: ClusterState,
     pools: Iterable[NodePool],
     settings: Settings,
@@ -72,15 +72,15 @@ def next_moment(
     if any(scales_down_by_age(cluster, pool, settings) for pool in by_name.values()):
         moments.append(now + datetime.resolution)
     for node in cluster.nodes:
-        moments += _node_moments(node, by_name.get(node.node_pool), settings)
+        moments += _node_change_times(node, by_name.get(node.node_pool), settings)
     moments += (protected_until(pod) for pod in cluster.pods)
     if history is not None:
         moments += (row.at + DAY for row in history.taken)
-        moments += rollout_moments(history.rollouts, settings)
+        moments += rollout_change_times(history.rollouts, settings)
     return min((m for m in moments if m is not None and m > now), default=None)
 
 
-def _node_moments(
+def _node_change_times(
     node: StateNode, pool: NodePool | None, settings: Settings
 ) -> Iterator[datetime | None]:
     if node.node is not None and settings.gate(FeatureGate.NODE_REPAIR):
@@ -90,7 +90,7 @@ def _node_moments(
     if pool is not None:
         yield consolidatable_at(node.claim, pool)
         yield retained_until(node.claim)
-        yield old_enough_at(node.claim, pool.name, settings)
+        yield minimum_age_end(node.claim, pool.name, settings)
     yield next_attempt_at(node.claim)
     yield node.claim.expires_at
     yield forceful_expiry_at(node.claim, node.node_pool, settings)

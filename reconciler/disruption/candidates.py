@@ -191,7 +191,7 @@ class Candidate:
         return self.node.labels.get(CAPACITY_TYPE) == "spot"
 
 
-class Roster:
+class CandidateSet:
     """The candidates of a pass, and the rejections of the other nodes.
 
     ``removed`` are NodePools that were deleted from git and whose removal is allowed. Their nodes

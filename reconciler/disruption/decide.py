@@ -27,14 +27,14 @@ from reconciler.disruption.consolidation.thorough import (
     SmallSets,
     ThoroughConsolidation,
 )
-from reconciler.disruption.deliberation import Deliberation, Method
+from reconciler.disruption.deliberation import DisruptionPass, Method
 from reconciler.disruption.gates.policy import holds_of, is_due_for_expiry
 from reconciler.disruption.methods.drift import DriftMethod
 from reconciler.disruption.methods.emptiness import Emptiness
 from reconciler.disruption.methods.expiry import GracefulExpiry
 from reconciler.disruption.methods.removal import Removal
 from reconciler.disruption.methods.staticdrift import StaticDrift
-from reconciler.disruption.situation import Opening, Situation, open_pass
+from reconciler.disruption.situation import DisruptionInputs, PassStart, open_pass
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.settings import Settings
@@ -121,38 +121,38 @@ _CONSOLIDATION: Final = (
 )
 
 
-def decide(situation: Situation, methods: Sequence[Method] = METHODS) -> Decisions:
+def decide(inputs: DisruptionInputs, methods: Sequence[Method] = METHODS) -> Decisions:
     """Return what may start now, what is blocked and why, and what is deferred.
 
     The result of the thorough search is used only if the pass saves at least as much as without it.
     """
-    if situation.unsettled:
+    if inputs.unsettled:
         methods = [
             *(m for m in methods if not isinstance(m, _CONSOLIDATION)),
             _SettlingConsolidation(),
         ]
-    situation.refusals.begin_pass()
-    opening = _run_methods(situation, methods)
-    spent = opening.work.simulation.work
-    if opening.work.used_thorough_search:
+    inputs.refusals.begin_pass()
+    start = _run_methods(inputs, methods)
+    spent = start.work.simulation.work
+    if start.work.used_thorough_search:
         plain = [method for method in methods if not isinstance(method, _THOROUGH)]
-        without = _run_methods(situation, plain)
+        without = _run_methods(inputs, plain)
         spent += without.work.simulation.work
-        if without.work.savings > opening.work.savings:
-            opening = without
-    work = opening.work
-    blocks = [*work.blocks, *opening.blocks, *_blocks_of_refused_nodes(work, situation.drifted)]
-    desired = {pool.name for pool in situation.pools} | opening.removed.keys()
+        if without.work.savings > start.work.savings:
+            start = without
+    work = start.work
+    blocks = [*work.blocks, *start.blocks, *_blocks_of_refused_nodes(work, inputs.drifted)]
+    desired = {pool.name for pool in inputs.pools} | start.removed.keys()
     return Decisions(
         commands=tuple(work.commands),
         blocked=tuple(sorted(set(blocks))),
         deferred=tuple(_sort_deferrals([*work.deferrals, *_unapproved_removals(work, desired)])),
         budgets=tuple(work.states),
-        placement=opening.placement,
+        placement=start.placement,
         limits_hit=tuple(work.limits_hit),
-        blockers=blockers_of(work) if situation.lists_blockers else (),
+        blockers=blockers_of(work) if inputs.lists_blockers else (),
         work=spent,
-        consolidation_waits=bool(situation.unsettled),
+        consolidation_waits=bool(inputs.unsettled),
     )
 
 
@@ -166,19 +166,19 @@ class _SettlingConsolidation:
 
     reason: Final = REASON
 
-    def decide(self, work: Deliberation) -> None:
+    def decide(self, work: DisruptionPass) -> None:
         consolidation_candidates(work)
 
 
-def _run_methods(situation: Situation, methods: Iterable[Method]) -> Opening:
+def _run_methods(inputs: DisruptionInputs, methods: Iterable[Method]) -> PassStart:
     """Open a pass and let every method decide."""
-    opening = open_pass(situation)
+    start = open_pass(inputs)
     for method in methods:
-        method.decide(opening.work)
-    return opening
+        method.decide(start.work)
+    return start
 
 
-def _blocks_of_refused_nodes(work: Deliberation, drifted: Sequence[Drifted]) -> list[Block]:
+def _blocks_of_refused_nodes(work: DisruptionPass, drifted: Sequence[Drifted]) -> list[Block]:
     """Return the blocks of nodes that are not candidates although a method selected them.
 
     Drift and graceful expiry select a node for that reason. Protection of any other node is
@@ -187,7 +187,7 @@ def _blocks_of_refused_nodes(work: Deliberation, drifted: Sequence[Drifted]) -> 
     """
     drifted_claims = {drift.node_claim for drift in drifted}
     blocks: list[Block] = []
-    for node, refusal in work.roster.refusals:
+    for node, refusal in work.candidate_set.refusals:
         if node.claim is None or refusal.code is BlockCode.DELETING:
             continue
         if node.claim.name in drifted_claims:
@@ -201,7 +201,7 @@ def _blocks_of_refused_nodes(work: Deliberation, drifted: Sequence[Drifted]) -> 
     return blocks
 
 
-def _prevented_reason(work: Deliberation, node: StateNode) -> DisruptionReason:
+def _prevented_reason(work: DisruptionPass, node: StateNode) -> DisruptionReason:
     """Return the first reason that could apply to a node: consolidation if its pool allows it."""
     pool = work.pools.get(node.node_pool)
     consolidates = (
@@ -212,7 +212,7 @@ def _prevented_reason(work: Deliberation, node: StateNode) -> DisruptionReason:
     return DisruptionReason.UNDERUTILIZED if consolidates else DisruptionReason.DRIFTED
 
 
-def _unapproved_removals(work: Deliberation, known_pools: Collection[str]) -> list[Deferral]:
+def _unapproved_removals(work: DisruptionPass, known_pools: Collection[str]) -> list[Deferral]:
     """Return the nodes of removed NodePools, which wait until their removal is allowed."""
     return [
         Deferral(
@@ -225,7 +225,7 @@ def _unapproved_removals(work: Deliberation, known_pools: Collection[str]) -> li
             message=f"NodePool {node.node_pool} was removed from git; its nodes are kept until "
             f"the removal is allowed with `--allow-removal {node.node_pool}`",
         )
-        for node, refusal in work.roster.refusals
+        for node, refusal in work.candidate_set.refusals
         if node.claim is not None
         and refusal.code is BlockCode.NODE_POOL_NOT_FOUND
         and node.node_pool not in known_pools

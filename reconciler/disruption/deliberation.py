@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Protocol
 
-from reconciler.disruption.candidates import Candidate, CandidateRefusal, Roster, node_price
+from reconciler.disruption.candidates import Candidate, CandidateRefusal, CandidateSet, node_price
 from reconciler.disruption.command import (
     DELETE,
     REPLACE,
@@ -45,14 +45,14 @@ class Method(Protocol):
         """The reason of its commands, whose budgets apply."""
         ...
 
-    def decide(self, work: Deliberation) -> None:
+    def decide(self, work: DisruptionPass) -> None:
         """Start every command that it finds, until it finds no more."""
         ...
 
 
 @dataclass(eq=False)
-class Deliberation:
-    """What a pass knows, has decided and has rejected so far.
+class DisruptionPass:
+    """A pass: its inputs, its decisions, and its rejections so far.
 
     A node that a command removes, or that receives pods from one, is no longer a candidate: pods
     move once in a pass. ``has_merged`` is whether several nodes were removed together, ``searched``
@@ -65,7 +65,7 @@ class Deliberation:
     pools: Mapping[str, LaunchPool]
     states: Sequence[BudgetState]
     ledger: BudgetLedger
-    roster: Roster
+    candidate_set: CandidateSet
     simulation: Simulation
     nodes: Sequence[StateNode]
     fleet: Sequence[BudgetState] = ()
@@ -84,7 +84,7 @@ class Deliberation:
 
     def candidates(self, selects: Callable[[Candidate], bool]) -> Iterator[Candidate]:
         """Yield the free candidates that a method selects, by name."""
-        for candidate in self.roster.candidates:
+        for candidate in self.candidate_set.candidates:
             if candidate.name not in self.excluded_nodes and selects(candidate):
                 yield candidate
 
@@ -218,7 +218,7 @@ class Deliberation:
     def totals(self) -> Mapping[str, Totals]:
         """The cost and the disruption cost of each pool at the start of the pass."""
         if self._totals is None:
-            graceful = [c for c in self.roster.candidates if c.pod_refusal is None]
+            graceful = [c for c in self.candidate_set.candidates if c.pod_refusal is None]
             self._totals = pool_totals(self.nodes, graceful, self._price_of)
         return self._totals
 

@@ -29,7 +29,7 @@ from reconciler.model.kubernetes.pod import Amounts, Pod
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import format_resources, maximum_resources
 from reconciler.observed.state import ClusterState, StateNode
-from reconciler.placement.footing import Footing
+from reconciler.placement.footing import PlacementInputs
 from reconciler.placement.question import Placement, PlannedClaim, Question
 
 # The moves of a pass since its scheduler was built, and whether they affect a simulation.
@@ -143,7 +143,9 @@ class Placer(Protocol):
         """Return each pod's share in the minimum cost of new nodes, USD an hour."""
         ...
 
-    def footing(self, pods: Sequence[Pod], without: frozenset[str]) -> Footing | None:
+    def placement_inputs(
+        self, pods: Sequence[Pod], without: frozenset[str]
+    ) -> PlacementInputs | None:
         """Return the inputs of results about the pods, None if they cannot be compared."""
         ...
 
@@ -237,7 +239,7 @@ class Simulation:
         virtual = {pod.key for candidate in candidates for pod in candidate.headroom}
         return self._outcome(placement, virtual)
 
-    def footing(self, candidates: Sequence[Candidate]) -> Footing | None:
+    def placement_inputs(self, candidates: Sequence[Candidate]) -> PlacementInputs | None:
         """Return the inputs of simulations of removing any of these nodes, besides the nodes.
 
         None if it cannot be compared.
@@ -247,7 +249,7 @@ class Simulation:
             return None
         self._prepare(pods)
         gone = self._moves.excluded_nodes.union(candidate.name for candidate in candidates)
-        return self._placer.footing(pods, gone)
+        return self._placer.placement_inputs(pods, gone)
 
     def cannot_share(self, candidates: Sequence[Candidate], price: float) -> bool:
         """Return whether the nodes certainly cannot be replaced by one that costs less.

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from reconciler.disruption.candidates import Drifted, Roster
+from reconciler.disruption.candidates import CandidateSet, Drifted
 from reconciler.disruption.command import Block, Command
 from reconciler.disruption.consolidation.recall import RefusalRecall
-from reconciler.disruption.deliberation import WORK_MAX, Deliberation
+from reconciler.disruption.deliberation import WORK_MAX, DisruptionPass
 from reconciler.disruption.gates.budgets import BudgetLedger, budget_states, fleet_states
 from reconciler.disruption.gates.guards import caps_of, holds_of_caps
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
@@ -30,8 +30,8 @@ Renew = Callable[[ClusterState, int], Placer]
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
-    """The facts of a pass.
+class DisruptionInputs:
+    """The inputs of a pass.
 
     ``scheduler`` is the scheduler of ``cluster`` if the caller already has one, and ``renew``
     builds that of a changed cluster; without them they are built from the other facts.
@@ -84,67 +84,65 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class PassStart:
     """The start of a pass: forceful commands have started, and pending pods are placed."""
 
-    work: Deliberation
+    work: DisruptionPass
     placement: Placement | None
     blocks: tuple[Block, ...]
     removed: Mapping[str, NodePool]
 
 
-def open_pass(situation: Situation) -> Opening:
+def open_pass(inputs: DisruptionInputs) -> PassStart:
     """Begin a pass: start forceful commands, place pending pods, and find candidates."""
-    cluster, now = situation.cluster, situation.now
-    desired = {pool.name: pool for pool in situation.pools}
-    launch_pools = {pool.node_pool.name: pool for pool in situation.launch_pools}
-    removed = situation.removed_pools()
-    forced, blocks = forceful_commands(
-        cluster, desired, situation.settings, now, situation.interrupted
-    )
-    states = budget_states([*situation.pools, *removed.values()], cluster.nodes, now)
-    fleet = fleet_states(situation.settings.fleet_budgets, cluster.nodes, now)
+    cluster, now = inputs.cluster, inputs.now
+    desired = {pool.name: pool for pool in inputs.pools}
+    launch_pools = {pool.node_pool.name: pool for pool in inputs.launch_pools}
+    removed = inputs.removed_pools()
+    forced, blocks = forceful_commands(cluster, desired, inputs.settings, now, inputs.interrupted)
+    states = budget_states([*inputs.pools, *removed.values()], cluster.nodes, now)
+    fleet = fleet_states(inputs.settings.fleet_budgets, cluster.nodes, now)
     names = [*desired, *removed]
-    caps = caps_of(names, cluster.nodes, situation.history, situation.settings, now)
-    holds = {**holds_of_caps(caps, names), **holds_of(names, situation.settings, now)}
+    caps = caps_of(names, cluster.nodes, inputs.history, inputs.settings, now)
+    holds = {**holds_of_caps(caps, names), **holds_of(names, inputs.settings, now)}
     ledger = BudgetLedger(states, fleet, holds, caps)
-    simulation = situation.simulation()
+    simulation = inputs.simulation()
     budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
     gone = _forced_nodes(cluster, forced)
-    placement = _place_pending_pods(simulation, situation.pending, gone, budgets, now)
+    placement = _place_pending_pods(simulation, inputs.pending, gone, budgets, now)
     for node in gone:
         ledger.count_disruption(node.node_pool, None)
     leaving = {node.name for node in gone}
-    roster = Roster(
+    candidate_set = CandidateSet(
         [node for node in cluster.nodes if node.name not in leaving],
         launch_pools,
         budgets,
-        {drift.node_claim: drift for drift in situation.drifted},
+        {drift.node_claim: drift for drift in inputs.drifted},
         now,
         removed,
-        *_expected_pods(situation, placement),
+        *_expected_pods(inputs, placement),
     )
-    work = Deliberation(
+    work = DisruptionPass(
         now=now,
-        settings=situation.settings,
+        settings=inputs.settings,
         pools=launch_pools,
         states=states,
         fleet=fleet,
         holds=holds,
         ledger=ledger,
-        roster=roster,
+        candidate_set=candidate_set,
         simulation=simulation,
         nodes=cluster.nodes,
         unlaunched=cluster.unlaunched,
         commands=list(forced),
-        work_max=situation.work_max,
-        refusals=situation.refusals,
+        work_max=inputs.work_max,
+        refusals=inputs.refusals,
     )
-    return Opening(work, placement, tuple(blocks), removed)
+    return PassStart(work, placement, tuple(blocks), removed)
 
 
 def _expected_pods(
-    situation: Situation, placement: Placement | None
+    inputs: DisruptionInputs, placement: Placement | None
 ) -> tuple[frozenset[str], dict[str, list[Pod]]]:
     """Return the nodes that receive pods, and the virtual pods by the node that has their room.
 
@@ -152,14 +150,14 @@ def _expected_pods(
     """
     nominated = frozenset(
         node.name
-        for node in situation.cluster.nodes
-        if node.claim is not None and node.claim.name in situation.nominated
+        for node in inputs.cluster.nodes
+        if node.claim is not None and node.claim.name in inputs.nominated
     )
     if placement is None:
         return nominated, {}
     rooms: dict[str, list[Pod]] = {}
     virtual = set()
-    for pod in situation.pending:
+    for pod in inputs.pending:
         if pod.is_virtual:
             virtual.add(pod.key)
             if pod.key in placement.on_nodes:

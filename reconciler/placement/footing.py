@@ -3,7 +3,7 @@
 The inputs of its result are a value that can be compared with those of a later evaluation. After a
 change of one pod or node, nearly every evaluation is the same as before: existing nodes without
 free capacity for any of the pods do not affect the result, whatever happens on them. Two
-evaluations with the same footing have the same result, apart from the names of new nodes.
+evaluations with the same inputs have the same result, apart from the names of new nodes.
 
 Most sets of nodes have far more pods than one new node can take. Counting the maximum capacity
 proves that in a fraction of the time of a placement.
@@ -28,7 +28,7 @@ from reconciler.placement.pods.shape import Shape
 from reconciler.placement.question import LaunchPool
 
 HOSTS_MAX: Final = 50
-"""The maximum number of nodes with room in a footing: comparing more costs as much as
+"""The maximum number of nodes with room in ``PlacementInputs``: comparing more costs as much as
 evaluating."""
 
 
@@ -40,7 +40,7 @@ class Host(msgspec.Struct, frozen=True):
     is_initialized: bool
 
 
-class Footing(msgspec.Struct, frozen=True):
+class PlacementInputs(msgspec.Struct, frozen=True):
     """The pods, the nodes that accept any of them, and the inputs that determine new nodes.
 
     ``accepting_nodes`` has the nodes that accept the pods of each shape at each step of its

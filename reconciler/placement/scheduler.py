@@ -21,8 +21,8 @@ from reconciler.observed.state import ClusterState, StateNode, last_pod_change
 from reconciler.placement.answer import Attempt, build_placement
 from reconciler.placement.approach import ApproachScore, approaches, queue, score
 from reconciler.placement.footing import (
-    Footing,
     Host,
+    PlacementInputs,
     accepting_nodes,
     cannot_share,
     hosts_of,
@@ -176,7 +176,9 @@ class Scheduler:
             attempt, saving = self._attempt(by_shape, question), 0.0
         return build_placement(attempt, self._all_templates, self._salt, saving)
 
-    def footing(self, pods: Sequence[Pod], without: frozenset[str]) -> Footing | None:
+    def placement_inputs(
+        self, pods: Sequence[Pod], without: frozenset[str]
+    ) -> PlacementInputs | None:
         """Return the inputs of results about these pods, if ``without`` are left out.
 
         None if they cannot be compared quickly, such as if rules count other pods. It is valid for
@@ -200,7 +202,9 @@ class Scheduler:
         }
         hosts, takers_here = found
         pools = tuple(self._pools)
-        return Footing(tuple(pods), hosts, takers_here, left, pools, self._daemons, self._settings)
+        return PlacementInputs(
+            tuple(pods), hosts, takers_here, left, pools, self._daemons, self._settings
+        )
 
     def cannot_share(self, pods: Sequence[Pod], without: frozenset[str], price: float) -> bool:
         """Return whether pods certainly do not fit running nodes and a new one below ``price``.

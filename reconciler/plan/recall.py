@@ -20,7 +20,7 @@ from reconciler.catalog.adjusted.discovered import REMEMBERED_FOR, Discoveries
 from reconciler.catalog.catalog import Catalog
 from reconciler.desired.objects import node_pools
 from reconciler.diff.drift import type_check_due_at
-from reconciler.disruption.calendar import next_moment
+from reconciler.disruption.calendar import next_decision_change
 from reconciler.plan.make.decide import Phase, ignore_phase
 from reconciler.plan.make.findings import drift_deadline
 from reconciler.plan.make.gather import deleted_pools
@@ -136,7 +136,9 @@ def steady_until(inputs: Inputs) -> datetime | None:
     """
     desired = node_pools(inputs.fleet)
     pools = (*desired, *deleted_pools(inputs.known_before, desired))
-    moments = [next_moment(inputs.cluster, pools, inputs.settings, inputs.now, inputs.history)]
+    moments = [
+        next_decision_change(inputs.cluster, pools, inputs.settings, inputs.now, inputs.history)
+    ]
     claims = [node.claim for node in inputs.cluster.nodes if node.claim is not None]
     moments += (type_check_due_at(claim) for claim in claims)
     moments += (drift_deadline(claim, inputs.settings) for claim in claims)

@@ -13,7 +13,7 @@ from reconciler.diff.drift import Drift
 from reconciler.disruption.command import Decisions
 from reconciler.disruption.decide import METHODS, decide
 from reconciler.disruption.deliberation import Method
-from reconciler.disruption.situation import Situation
+from reconciler.disruption.situation import DisruptionInputs
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
@@ -170,13 +170,13 @@ def drifted(*nodes: str) -> tuple[Drift, ...]:
     return tuple(Drift(f"claim-{n}", n, "default", "NodePoolDrifted") for n in nodes)
 
 
-def a_situation(cluster: ClusterState, pools: Sequence[NodePool], **facts: Any) -> Situation:
+def a_situation(cluster: ClusterState, pools: Sequence[NodePool], **facts: Any) -> DisruptionInputs:
     catalog = facts.pop("catalog", None) or a_catalog()
     now = facts.pop("now", NOW)
     settings = facts.pop("settings", None) or Settings()
     launch_pools = [LaunchPool(pool, catalog) for pool in pools]
     defaults: dict[str, Any] = {"drifted": (), "pending": pods_to_place(cluster, now)}
-    return Situation(
+    return DisruptionInputs(
         cluster=cluster,
         pools=pools,
         launch_pools=launch_pools,

@@ -1,12 +1,12 @@
 from datetime import timedelta
 
-from reconciler.disruption.calendar import next_moment
+from reconciler.disruption.calendar import next_decision_change
 from reconciler.model.settings import Settings
 from tests.disruption.builders import NOW, a_cluster, a_node, a_pod, a_pool, stamp
 
 
 def _next(*objects: object, **disruption: object) -> object:
-    return next_moment(a_cluster(*objects), [a_pool(**disruption)], Settings(), NOW)
+    return next_decision_change(a_cluster(*objects), [a_pool(**disruption)], Settings(), NOW)
 
 
 def test_nothing_changes_in_a_fleet_without_clocks() -> None:

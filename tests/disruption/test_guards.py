@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.desired.settings.layers import resolve
-from reconciler.disruption.calendar import next_moment
+from reconciler.disruption.calendar import next_decision_change
 from reconciler.disruption.command import Decisions, WaitsFor
 from reconciler.disruption.consolidation.memory import (
     GAVE_UP,
@@ -222,7 +222,7 @@ def test_flap_damping_ends_with_its_period() -> None:
     objects = fresh(stamp(NOW - 24 * HOUR))
     assert brief(decided(*objects, settings=made))
     early = NOW - timedelta(microseconds=1)
-    assert next_moment(a_cluster(*objects), [a_pool()], made, early) == NOW
+    assert next_decision_change(a_cluster(*objects), [a_pool()], made, early) == NOW
 
 
 def test_flap_damping_does_not_prevent_deletion() -> None:

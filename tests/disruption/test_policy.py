@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.desired.settings.layers import resolve
-from reconciler.disruption.calendar import next_moment
+from reconciler.disruption.calendar import next_decision_change
 from reconciler.disruption.command import Decisions, WaitsFor
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
@@ -222,9 +222,9 @@ def test_expired_static_nodes_are_replaced_one_for_one() -> None:
 def test_scheduled_settings_change_decisions_at_their_time() -> None:
     cluster, pools = a_cluster(*a_node("n"), a_pod("p", "n", "3")), [a_pool()]
     frozen = configured(disruption={"suspend": [FROZEN]})
-    assert next_moment(cluster, pools, frozen, NOW) == NOW + HOUR
+    assert next_decision_change(cluster, pools, frozen, NOW) == NOW + HOUR
     nightly = configured(disruption={"windows": [NIGHT]})
-    assert next_moment(cluster, pools, nightly, NOW) == NOW + 10 * HOUR
+    assert next_decision_change(cluster, pools, nightly, NOW) == NOW + 10 * HOUR
     forced = a_cluster(*expiring("n"))
     graceful = configured(expirationPolicy="Graceful")
-    assert next_moment(forced, pools, graceful, NOW) == NOW + 23 * HOUR
+    assert next_decision_change(forced, pools, graceful, NOW) == NOW + 23 * HOUR

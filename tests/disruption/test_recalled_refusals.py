@@ -16,9 +16,9 @@ from reconciler.disruption.consolidation.proposal import propose_removal
 from reconciler.disruption.consolidation.recall import RefusalRecall
 from reconciler.disruption.decide import decide
 from reconciler.disruption.simulation import SimulationEffort
-from reconciler.disruption.situation import Situation, open_pass
+from reconciler.disruption.situation import DisruptionInputs, open_pass
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.placement.footing import Footing
+from reconciler.placement.footing import PlacementInputs
 from reconciler.placement.question import Placement, Question
 from reconciler.placement.scheduler import Scheduler
 from tests.disruption.builders import (
@@ -192,8 +192,10 @@ class CountingScheduler:
     def pod_values(self, pods: Iterable[Pod]) -> Mapping[str, float]:
         return self._scheduler.pod_values(pods)
 
-    def footing(self, pods: Sequence[Pod], without: frozenset[str]) -> Footing | None:
-        return self._scheduler.footing(pods, without)
+    def placement_inputs(
+        self, pods: Sequence[Pod], without: frozenset[str]
+    ) -> PlacementInputs | None:
+        return self._scheduler.placement_inputs(pods, without)
 
     def cannot_share(self, pods: Sequence[Pod], without: frozenset[str], price: float) -> bool:
         return self._scheduler.cannot_share(pods, without, price)
@@ -252,7 +254,7 @@ def test_nodes_that_are_said_not_to_share_one_cannot_be_replaced_by_one() -> Non
         for world in islice(histories(rng), 0, None, 3):
             drawn = situation(world, catalog=CATALOG)
             work = open_pass(drawn).work
-            candidates = list(work.roster.candidates)
+            candidates = list(work.candidate_set.candidates)
             rng.shuffle(candidates)
             chosen = candidates[: rng.randint(1, 4)]
             price = sum(candidate.price for candidate in chosen)
@@ -268,7 +270,7 @@ def test_nodes_that_are_said_not_to_share_one_cannot_be_replaced_by_one() -> Non
     assert min(certain, doubtful) > 10
 
 
-def _toll_of(chosen: Sequence[Candidate], drawn: Situation) -> SimulationEffort:
+def _toll_of(chosen: Sequence[Candidate], drawn: DisruptionInputs) -> SimulationEffort:
     simulation = open_pass(drawn).work.simulation
     simulation.simulate_removal(chosen, consolidating=True)
     return simulation.effort

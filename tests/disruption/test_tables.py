@@ -26,7 +26,7 @@ from reconciler.disruption.consolidation.balanced import (
 )
 from reconciler.disruption.consolidation.pricing import estimated_savings
 from reconciler.disruption.decide import command_timeout
-from reconciler.disruption.gates.budgets import remaining
+from reconciler.disruption.gates.budgets import remaining_disruptions
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.disruption.methods.emptiness import savings_ratio_key
 from reconciler.model.karpenter.budget import Budget, allowance
@@ -77,7 +77,9 @@ def _is_active(given: Any) -> Any:
 def _budget_mapping(given: Any) -> Any:
     now, budgets = _moment(given["now"]), _budgets(given["budgets"])
     left = {
-        remaining(allowance(budgets, r, given["counted_total"], now).nodes, given["disrupting"])
+        remaining_disruptions(
+            allowance(budgets, r, given["counted_total"], now).nodes, given["disrupting"]
+        )
         for r in given["reasons"]
     }
     (only,) = left

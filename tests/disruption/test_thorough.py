@@ -238,7 +238,7 @@ def test_a_node_that_is_closed_takes_no_pods_though_it_has_room() -> None:
         a_node("n1", "small"), a_pod("p1", "n1"), a_node("n2", "small"), a_pod("p2", "n2", "500m")
     )
     work = open_pass(a_situation(cluster, [a_pool()], settings=THOROUGH)).work
-    going = [candidate for candidate in work.roster.candidates if candidate.name == "n1"]
+    going = [candidate for candidate in work.candidate_set.candidates if candidate.name == "n1"]
 
     free = work.simulation.simulate_removal(going, consolidating=True)
     closed = work.simulation.simulate_removal(going, consolidating=True, closed={"n2"})
@@ -260,7 +260,7 @@ def test_existing_room_goes_to_the_pods_that_are_expensive_on_new_nodes() -> Non
         a_node("n2", "small"), a_pod("other", "n2", "900m"),
     )  # fmt: skip
     work = open_pass(a_situation(cluster, [pool], settings=THOROUGH)).work
-    going = [candidate for candidate in work.roster.candidates if candidate.name == "n1"]
+    going = [candidate for candidate in work.candidate_set.candidates if candidate.name == "n1"]
     pod_values = work.simulation.pod_values(going[0].moving_pods)
 
     as_queued = work.simulation.simulate_removal(going, consolidating=True)
@@ -278,10 +278,10 @@ def test_the_most_wasteful_sets_are_evaluated_first() -> None:
         a_node("busy", "small"), a_pod("b", "busy", cpu="1800m"),
     )  # fmt: skip
     work = open_pass(a_situation(cluster, [a_pool()], settings=THOROUGH)).work
-    pods = [pod for candidate in work.roster.candidates for pod in candidate.moving_pods]
-    waste = waste_by_node(work.roster.candidates, work.simulation.pod_values(pods))
+    pods = [pod for candidate in work.candidate_set.candidates for pod in candidate.moving_pods]
+    waste = waste_by_node(work.candidate_set.candidates, work.simulation.pod_values(pods))
 
-    first = next(iter(small_sets(work.roster.candidates, waste)))
+    first = next(iter(small_sets(work.candidate_set.candidates, waste)))
 
     assert waste["idle"] > waste["busy"]
     assert "idle" in {candidate.name for candidate in first}

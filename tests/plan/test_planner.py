@@ -20,7 +20,7 @@ from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import cluster_state
 from reconciler.plan.graph import ActionGraph
 from reconciler.plan.make.actions import Namer
-from reconciler.plan.make.decide import ignore_phase, make_decisions, situation_of
+from reconciler.plan.make.decide import disruption_inputs, ignore_phase, make_decisions
 from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.planning import plan_of
@@ -211,7 +211,7 @@ def test_without_nodes_the_shortcut_decides_the_same(cpus: list[int]) -> None:
     question = inputs([a_pool(), a_class()], waiting)
     facts = facts_of(question)
     short = make_decisions(facts, "salt", ignore_phase)
-    whole = decide(situation_of(facts, "salt"))
+    whole = decide(disruption_inputs(facts, "salt"))
     assert short.placement == whole.placement
     assert (whole.commands, whole.blocked, whole.deferred) == ((), (), ())
 

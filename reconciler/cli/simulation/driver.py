@@ -22,7 +22,7 @@ from reconciler.disruption.calendar import Windows
 from reconciler.disruption.command import BlockCode, ForcefulReason
 from reconciler.disruption.decide import command_timeout
 from reconciler.disruption.gates.consolidatable import retained_until
-from reconciler.disruption.gates.guards import rollout_moments
+from reconciler.disruption.gates.guards import rollout_change_times
 from reconciler.disruption.methods.forceful import toleration_ends_at
 from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
@@ -94,7 +94,7 @@ def look_ahead(
         awaited += [u.until for u in store.unavailable(now)]
     awaited += _protection_ends(done.seen.snapshot.pods)
     awaited += nomination.nomination_expiries(done.seen.snapshot, now)
-    awaited += rollout_moments(store.rollouts(), settings)
+    awaited += rollout_change_times(store.rollouts(), settings)
     others = [b.next_change for b in done.plan.budgets if b.next_change is not None]
     others += [at for c in claims if (at := c.expires_at) is not None]
     others += [

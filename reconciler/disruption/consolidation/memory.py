@@ -130,7 +130,7 @@ def undo_refusal(
         (until, candidate.name, offering)
         for candidate in candidates
         for offering, until in avoided_offerings(candidate.claim, settings)
-        if now < until and _may_become(claim, offering)
+        if now < until and _may_match(claim, offering)
     ]
     if not found:
         return None
@@ -164,7 +164,7 @@ def repeat_refusal(
         )
         for offering in recent:
             times = counts[offering.instance_type, offering.zone, offering.capacity_type]
-            if times >= _REPEATS and any(_may_become(claim, offering) for claim in claims):
+            if times >= _REPEATS and any(_may_match(claim, offering) for claim in claims):
                 text = (
                     f"would repeat a consolidation: {offering} was replaced by {candidate.name} "
                     f"or its predecessors {times} times within an hour, and one of {len(claims)} "
@@ -174,7 +174,7 @@ def repeat_refusal(
     return None
 
 
-def _may_become(claim: PlannedClaim, offering: AbandonedOffering) -> bool:
+def _may_match(claim: PlannedClaim, offering: AbandonedOffering) -> bool:
     kind = next((kind for kind in claim.types if kind.name == offering.instance_type), None)
     if kind is None:
         return False

@@ -16,7 +16,7 @@ from reconciler.disruption.consolidation.proposal import (
     propose_removal,
     score_proposal,
 )
-from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.deliberation import DisruptionPass
 from reconciler.disruption.methods.emptiness import savings_ratio_key
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, ZONE
@@ -38,7 +38,7 @@ class MultiNodeConsolidation:
 
     reason: Final = REASON
 
-    def decide(self, work: Deliberation) -> None:
+    def decide(self, work: DisruptionPass) -> None:
         if work.has_merged or not work.has_work_left("multi-node consolidation"):
             return
         candidates = sorted(consolidation_candidates(work), key=savings_ratio_key)
@@ -58,7 +58,7 @@ class MultiNodeOfOnePool:
 
     reason: Final = REASON
 
-    def decide(self, work: Deliberation) -> None:
+    def decide(self, work: DisruptionPass) -> None:
         if any(command.reason is REASON for command in work.commands):
             return
         pools: dict[str, list[Candidate]] = {}
@@ -79,7 +79,7 @@ class MultiNodeOfOnePool:
             work.has_merged = True
 
 
-def longest_prefix(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | None:
+def longest_prefix(candidates: Sequence[Candidate], work: DisruptionPass) -> Proposal | None:
     """Return the largest proposal for a prefix found by binary search; at least two nodes."""
     best: Proposal | None = None
     low, high = 1, (len(candidates) - 1 if len(candidates) <= BATCH_MAX else BATCH_MAX)
@@ -93,7 +93,7 @@ def longest_prefix(candidates: Sequence[Candidate], work: Deliberation) -> Propo
     return best
 
 
-def _evaluate_prefix(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | None:
+def _evaluate_prefix(candidates: Sequence[Candidate], work: DisruptionPass) -> Proposal | None:
     if work.simulation.cannot_share(candidates, sum(c.price for c in candidates)):
         return None
     proposal = propose_removal(candidates, work)
@@ -108,7 +108,7 @@ def _evaluate_prefix(candidates: Sequence[Candidate], work: Deliberation) -> Pro
     return approved if isinstance(approved, Proposal) else None
 
 
-def select_within_budget(candidates: Iterable[Candidate], work: Deliberation) -> list[Candidate]:
+def select_within_budget(candidates: Iterable[Candidate], work: DisruptionPass) -> list[Candidate]:
     """Return the candidates that the budgets allow to be disrupted together, in order."""
     trial = work.ledger.copy()
     chosen: list[Candidate] = []

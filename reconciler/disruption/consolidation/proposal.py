@@ -24,7 +24,7 @@ from reconciler.disruption.consolidation.pricing import (
     unmet_min_values,
 )
 from reconciler.disruption.consolidation.recall import RefusedSet, set_question
-from reconciler.disruption.deliberation import Deliberation, with_claims
+from reconciler.disruption.deliberation import DisruptionPass, with_claims
 from reconciler.disruption.gates.consolidatable import is_consolidatable
 from reconciler.disruption.gates.guards import retry_delay
 from reconciler.disruption.gates.policy import minimum_age_hold, minimum_savings_refusal
@@ -61,7 +61,7 @@ class Proposal:
         """The savings in USD an hour."""
         return estimated_savings((c.price for c in self.candidates), self.replacements)
 
-    def start(self, work: Deliberation) -> None:
+    def start(self, work: DisruptionPass) -> None:
         """Start it as a command of the pass."""
         work.start(
             REASON,
@@ -72,7 +72,7 @@ class Proposal:
         )
 
 
-def consolidation_candidates(work: Deliberation) -> list[Candidate]:
+def consolidation_candidates(work: DisruptionPass) -> list[Candidate]:
     """Return the nodes that consolidation may consider, and record the rejections of the others.
 
     Protection is reported before other rejections, and both even before ``consolidateAfter`` has
@@ -82,7 +82,7 @@ def consolidation_candidates(work: Deliberation) -> list[Candidate]:
     """
     found: list[Candidate] = []
     removed = {name for command in work.commands for name in command.nodes}
-    for candidate in work.roster.candidates:
+    for candidate in work.candidate_set.candidates:
         if candidate.pool.is_static or candidate.name in removed:
             continue
         problem = price_refusal(candidate) or _disabled_refusal(candidate)
@@ -122,7 +122,7 @@ def _when_empty_refusal(candidate: Candidate) -> CandidateRefusal | None:
 
 
 def propose_removal(
-    candidates: Sequence[Candidate], work: Deliberation
+    candidates: Sequence[Candidate], work: DisruptionPass
 ) -> Proposal | CandidateRefusal:
     """Return how the nodes can be removed together, or why they cannot."""
     simulation = work.simulation
@@ -140,7 +140,7 @@ def propose_removal(
 
 
 def _simulate_removal(
-    candidates: Sequence[Candidate], work: Deliberation
+    candidates: Sequence[Candidate], work: DisruptionPass
 ) -> Proposal | CandidateRefusal:
     outcome = work.simulation.simulate_removal(candidates, consolidating=True)
     if outcome.failure is not None:
@@ -196,7 +196,7 @@ def pin_capacity_type(claim: PlannedClaim) -> PlannedClaim:
 
 
 def restrict_to_cheaper_spot(
-    claim: PlannedClaim, price: float, work: Deliberation, *, single: bool
+    claim: PlannedClaim, price: float, work: DisruptionPass, *, single: bool
 ) -> PlannedClaim | CandidateRefusal:
     """Return the claim restricted to spot and cheaper than ``price``, if the gate allows it.
 
@@ -220,7 +220,7 @@ def restrict_to_cheaper_spot(
     return replace(narrowed, types=types, types_total=len(types))
 
 
-def score_proposal(proposal: Proposal, work: Deliberation) -> Proposal | CandidateRefusal:
+def score_proposal(proposal: Proposal, work: DisruptionPass) -> Proposal | CandidateRefusal:
     """Return the proposal with its lowest score in a Balanced pool, or the rejection.
 
     Before that, the minimum savings, flap damping, and the delay after recent failed attempts are

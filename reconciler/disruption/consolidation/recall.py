@@ -21,7 +21,7 @@ from reconciler.disruption.command import BlockCode
 from reconciler.disruption.simulation import Simulation, SimulationEffort
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.resources import Resources
-from reconciler.placement.footing import Footing
+from reconciler.placement.footing import PlacementInputs
 
 
 class RemovedNode(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class SetQuestion(msgspec.Struct, frozen=True):
     """
 
     leavers: tuple[RemovedNode, ...]
-    footing: Footing
+    placement_inputs: PlacementInputs
     pod_values: Mapping[str, float] | None
     closed: frozenset[str]
 
@@ -131,15 +131,15 @@ def set_question(
     closed: Collection[str] = (),
 ) -> SetQuestion | None:
     """Return the inputs of removing some nodes, None if they cannot be compared."""
-    footing = simulation.footing(candidates)
-    if footing is None:
+    inputs = simulation.placement_inputs(candidates)
+    if inputs is None:
         return None
     own = (
         None
         if pod_values is None
-        else {pod.key: pod_values.get(pod.key, 0.0) for pod in footing.pods}
+        else {pod.key: pod_values.get(pod.key, 0.0) for pod in inputs.pods}
     )
-    return SetQuestion(tuple(map(_removed_node, candidates)), footing, own, frozenset(closed))
+    return SetQuestion(tuple(map(_removed_node, candidates)), inputs, own, frozenset(closed))
 
 
 def _removed_node(candidate: Candidate) -> RemovedNode:

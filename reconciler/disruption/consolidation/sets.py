@@ -28,7 +28,7 @@ from reconciler.disruption.consolidation.proposal import (
     restrict_to_cheaper_spot,
 )
 from reconciler.disruption.consolidation.recall import RefusedSet, set_question
-from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.deliberation import DisruptionPass
 from reconciler.model.karpenter.labels import CAPACITY_TYPE
 from reconciler.model.resources import PODS, Resources
 from reconciler.model.settings import FeatureGate
@@ -227,7 +227,7 @@ class ReducedSet:
 
 def propose_set_removal(
     candidates: Sequence[Candidate],
-    work: Deliberation,
+    work: DisruptionPass,
     pod_values: Mapping[str, float],
     closed: Collection[str] = (),
 ) -> ReducedSet:
@@ -260,7 +260,7 @@ def propose_set_removal(
 
 def _reduce_set(
     candidates: Sequence[Candidate],
-    work: Deliberation,
+    work: DisruptionPass,
     pod_values: Mapping[str, float],
     closed: Collection[str],
 ) -> ReducedSet:
@@ -290,7 +290,7 @@ def _narrow_claims(
     evaluated: EvaluatedSet,
     claims: Sequence[PlannedClaim],
     placement: Placement,
-    work: Deliberation,
+    work: DisruptionPass,
 ) -> Proposal | CandidateRefusal | set[str]:
     """Return the proposal with each claim narrowed to cheap enough types, or the rejection.
 
@@ -318,7 +318,7 @@ def _narrow_claims(
 
 
 def _narrow_claim(
-    claim: PlannedClaim, evaluated: EvaluatedSet, work: Deliberation
+    claim: PlannedClaim, evaluated: EvaluatedSet, work: DisruptionPass
 ) -> PlannedClaim | CandidateRefusal:
     """Return one claim narrowed by the rules for a single replacement."""
     if is_spot_to_spot(claim, evaluated):

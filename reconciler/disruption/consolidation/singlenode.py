@@ -17,7 +17,7 @@ from reconciler.disruption.consolidation.proposal import (
     propose_removal,
     score_proposal,
 )
-from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.deliberation import DisruptionPass
 from reconciler.disruption.gates.policy import Hold
 from reconciler.disruption.methods.emptiness import savings_ratio_key
 
@@ -40,7 +40,7 @@ class SingleNodeConsolidation:
 
     reason: Final = REASON
 
-    def decide(self, work: Deliberation) -> None:
+    def decide(self, work: DisruptionPass) -> None:
         if work.has_merged:
             return
         found: list[Proposal] = []
@@ -55,7 +55,7 @@ class SingleNodeConsolidation:
         found.sort(key=_move_gain, reverse=True)
         self._start(found, work)
 
-    def _start(self, found: Iterable[Proposal], work: Deliberation) -> None:
+    def _start(self, found: Iterable[Proposal], work: DisruptionPass) -> None:
         """Start the proposals in order, each recomputed after the previous ones."""
         started = 0
         for proposal in found:
@@ -73,7 +73,7 @@ class SingleNodeConsolidation:
             if started == COMMANDS_MAX:
                 return
 
-    def _evaluate(self, candidate: Candidate, work: Deliberation) -> Proposal | None:
+    def _evaluate(self, candidate: Candidate, work: DisruptionPass) -> Proposal | None:
         """Return how the node can be removed by itself, or None after recording the rejection."""
         if is_balanced(candidate):
             totals = work.totals.get(candidate.pool.name)

@@ -20,7 +20,7 @@ from reconciler.disruption.consolidation.proposal import (
     score_proposal,
 )
 from reconciler.disruption.consolidation.sets import ReducedSet, propose_set_removal
-from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.deliberation import DisruptionPass
 from reconciler.disruption.gates.guards import retry_delay
 from reconciler.model.karpenter.labels import ZONE
 from reconciler.model.kubernetes.pod import Pod
@@ -68,7 +68,9 @@ def small_sets(
     candidates: Sequence[Candidate], waste: Mapping[str, float]
 ) -> Iterator[tuple[Candidate, ...]]:
     """Yield small sets worth evaluating, most wasteful first, without duplicates."""
-    return _rank_sets(_overlapping_windows(_groups(candidates, waste), _SMALL_SIZES), waste)
+    return _rank_sets(
+        _overlapping_windows(_candidate_orders(candidates, waste), _SMALL_SIZES), waste
+    )
 
 
 def sets_by_requirements(
@@ -109,7 +111,7 @@ def _rank_sets(
     return (members for _, _, members in ranked)
 
 
-def _groups(
+def _candidate_orders(
     candidates: Sequence[Candidate], waste: Mapping[str, float]
 ) -> Iterator[Sequence[Candidate]]:
     """Yield candidates in the orders from which sets are taken."""
@@ -177,7 +179,7 @@ _SEARCH_NAME: Final = "thorough consolidation"
 class Search:
     """The search of one pass; some work is reserved for single nodes, which are evaluated later."""
 
-    def __init__(self, candidates: Sequence[Candidate], work: Deliberation) -> None:
+    def __init__(self, candidates: Sequence[Candidate], work: DisruptionPass) -> None:
         self.has_started = False
         self._work = work
         self._free = candidates
@@ -293,7 +295,7 @@ class ThoroughConsolidation:
 
     reason: Final = REASON
 
-    def decide(self, work: Deliberation) -> None:
+    def decide(self, work: DisruptionPass) -> None:
         search = None if work.has_merged else _search(work)
         if search is None:
             return
@@ -308,7 +310,7 @@ class SmallSets:
 
     reason: Final = REASON
 
-    def decide(self, work: Deliberation) -> None:
+    def decide(self, work: DisruptionPass) -> None:
         if any(command.reason is REASON for command in work.commands):
             return
         search = _search(work)
@@ -327,7 +329,7 @@ class MostWastefulSets:
 
     reason: Final = REASON
 
-    def decide(self, work: Deliberation) -> None:
+    def decide(self, work: DisruptionPass) -> None:
         if any(command.reason is REASON for command in work.commands):
             return
         if work.simulation.spent >= work.work_max:
@@ -337,7 +339,7 @@ class MostWastefulSets:
             Search(free, work).evaluate_most_wasteful_sets()
 
 
-def _search(work: Deliberation) -> Search | None:
+def _search(work: DisruptionPass) -> Search | None:
     """Return the search over the nodes with thorough consolidation, None without such nodes."""
     if not _uses_thorough_search(work):
         return None
@@ -345,7 +347,7 @@ def _search(work: Deliberation) -> Search | None:
     return Search(free, work) if free else None
 
 
-def _free_candidates(work: Deliberation, search: ConsolidationSearch) -> list[Candidate]:
+def _free_candidates(work: DisruptionPass, search: ConsolidationSearch) -> list[Candidate]:
     """Return the candidates with a search that no command affects, and no failure delays."""
     return [
         candidate
@@ -356,5 +358,5 @@ def _free_candidates(work: Deliberation, search: ConsolidationSearch) -> list[Ca
     ]
 
 
-def _uses_thorough_search(work: Deliberation) -> bool:
+def _uses_thorough_search(work: DisruptionPass) -> bool:
     return any(work.search_of(name) is ConsolidationSearch.THOROUGH for name in work.pools)

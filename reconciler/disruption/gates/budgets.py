@@ -29,7 +29,7 @@ class Count:
     disrupting: int = 0
 
 
-def remaining(allowed: int, disrupting: int) -> int:
+def remaining_disruptions(allowed: int, disrupting: int) -> int:
     """Return how many more may be disrupted; never negative."""
     return max(allowed - disrupting, 0)
 
@@ -74,7 +74,7 @@ def _budget_state(
         reason=reason,
         total=count.total,
         disrupting=count.disrupting,
-        allowed=remaining(allowed.nodes, count.disrupting),
+        allowed=remaining_disruptions(allowed.nodes, count.disrupting),
         next_change=next_budget_change(budgets, now),
         binding=allowed.binding,
         error=allowed.error,

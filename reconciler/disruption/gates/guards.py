@@ -214,7 +214,7 @@ def _wave_cap(
     return Cap(pool, WAVE_REASONS, left, Hold(WaitsFor.POLICY, until, message))
 
 
-def rollout_moments(rollouts: Iterable[Rollout], settings: Settings) -> Iterable[datetime]:
+def rollout_change_times(rollouts: Iterable[Rollout], settings: Settings) -> Iterable[datetime]:
     """Yield when a wave has been healthy for long enough, and when its timeout ends."""
     for rollout in rollouts:
         options = settings.pool(rollout.node_pool)

@@ -82,8 +82,8 @@ def _window_hold(
     applicable = [(index, w) for index, w in enumerate(windows) if w.covers(pool, reason)]
     if not applicable or any(window.is_open(now) for _, window in applicable):
         return None
-    opening = [(at, index) for index, w in applicable if (at := w.next_change(now)) is not None]
-    at, index = min(opening, default=(None, applicable[0][0]))
+    openings = [(at, index) for index, w in applicable if (at := w.next_change(now)) is not None]
+    at, index = min(openings, default=(None, applicable[0][0]))
     owner = windows[index].owner
     whose = f", owner {owner}" if owner else ""
     when = (
@@ -100,7 +100,7 @@ def _format_time(moment: datetime | None) -> str:
     return f"{moment:%Y-%m-%d %H:%M %Z}" if moment is not None else ""
 
 
-def old_enough_at(claim: NodeClaim, pool: str, settings: Settings) -> datetime | None:
+def minimum_age_end(claim: NodeClaim, pool: str, settings: Settings) -> datetime | None:
     """Return when a node is old enough for consolidation; None without a minimum age."""
     age = settings.pool(pool).minimum_age
     created = claim.metadata.creation_timestamp
@@ -110,7 +110,7 @@ def old_enough_at(claim: NodeClaim, pool: str, settings: Settings) -> datetime |
 def minimum_age_hold(candidate: Candidate, settings: Settings, now: datetime) -> Hold | None:
     """Return why a node is too young for consolidation, or None."""
     pool = candidate.pool.name
-    at = old_enough_at(candidate.claim, pool, settings)
+    at = minimum_age_end(candidate.claim, pool, settings)
     if at is None or now >= at:
         return None
     age = settings.pool(pool).minimum_age

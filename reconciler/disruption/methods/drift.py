@@ -12,7 +12,7 @@ from typing import Final
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode, Reason, WaitsFor
-from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.deliberation import DisruptionPass
 from reconciler.disruption.gates.guards import retry_delay
 from reconciler.disruption.gates.policy import Hold
 from reconciler.model.karpenter.budget import DisruptionReason
@@ -29,7 +29,7 @@ class DriftMethod:
 
     reason: Final = DisruptionReason.DRIFTED
 
-    def decide(self, work: Deliberation) -> None:
+    def decide(self, work: DisruptionPass) -> None:
         drifted = work.candidates(lambda c: c.drift is not None and not c.pool.is_static)
         for candidate in sorted(drifted, key=_drift_age_key):
             if not work.is_free(candidate):
@@ -37,7 +37,7 @@ class DriftMethod:
             replace_or_refuse(candidate, work, self.reason)
 
 
-def replace_or_refuse(candidate: Candidate, work: Deliberation, reported_reason: Reason) -> None:
+def replace_or_refuse(candidate: Candidate, work: DisruptionPass, reported_reason: Reason) -> None:
     """Replace one node by whatever its pods need, within the budgets for Drifted, or reject it.
 
     ``reported_reason`` is the reason to report.

@@ -11,7 +11,7 @@ from typing import Final
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode, WaitsFor
-from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.deliberation import DisruptionPass
 from reconciler.disruption.gates.consolidatable import (
     consolidatable_at,
     is_consolidatable,
@@ -27,7 +27,7 @@ class Emptiness:
 
     reason: Final = DisruptionReason.EMPTY
 
-    def decide(self, work: Deliberation) -> None:
+    def decide(self, work: DisruptionPass) -> None:
         chosen: list[Candidate] = []
         trial = work.ledger.copy()
         for candidate in sorted(work.candidates(_may_be_empty), key=savings_ratio_key):
@@ -50,7 +50,7 @@ class Emptiness:
         if chosen:
             work.start(self.reason, chosen)
 
-    def _defer(self, candidate: Candidate, work: Deliberation) -> None:
+    def _defer(self, candidate: Candidate, work: DisruptionPass) -> None:
         """Record that an empty node waits for consolidateAfter."""
         at = consolidatable_at(candidate.claim, candidate.pool)
         until = retained_until(candidate.claim)

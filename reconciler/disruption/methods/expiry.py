@@ -11,7 +11,7 @@ from typing import Final
 
 from reconciler.disruption.candidates import Candidate
 from reconciler.disruption.command import ForcefulReason
-from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.deliberation import DisruptionPass
 from reconciler.disruption.gates.policy import expires_gracefully, is_due_for_expiry
 from reconciler.disruption.methods.drift import replace_or_refuse
 from reconciler.disruption.methods.staticdrift import StaticDrift
@@ -23,7 +23,7 @@ class GracefulExpiry:
 
     reason: Final = DisruptionReason.DRIFTED
 
-    def decide(self, work: Deliberation) -> None:
+    def decide(self, work: DisruptionPass) -> None:
         if not any(expires_gracefully(name, work.settings) for name in work.pools):
             return
         expired = list(work.candidates(lambda c: _is_due(c, work)))
@@ -34,7 +34,7 @@ class GracefulExpiry:
                 replace_or_refuse(candidate, work, ForcefulReason.EXPIRED)
 
 
-def _is_due(candidate: Candidate, work: Deliberation) -> bool:
+def _is_due(candidate: Candidate, work: DisruptionPass) -> bool:
     return is_due_for_expiry(candidate.claim, candidate.pool.name, work.settings, work.now)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from reconciler.disruption.candidates import Candidate
 from reconciler.disruption.command import ForcefulReason
-from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.deliberation import DisruptionPass
 from reconciler.disruption.methods.drift import replace_or_refuse
 from reconciler.model.karpenter.budget import DisruptionReason
 
@@ -22,8 +22,8 @@ class Removal:
 
     reason: Final = DisruptionReason.DRIFTED
 
-    def decide(self, work: Deliberation) -> None:
-        for candidate in sorted(work.roster.removals, key=_disruption_cost_key):
+    def decide(self, work: DisruptionPass) -> None:
+        for candidate in sorted(work.candidate_set.removals, key=_disruption_cost_key):
             if not work.is_free(candidate):
                 continue
             replace_or_refuse(candidate, work, ForcefulReason.NODE_POOL_DELETED)

@@ -15,7 +15,7 @@ from typing import Final
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode, Reason, WaitsFor
 from reconciler.disruption.consolidation.pricing import OfferingChoice
-from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.deliberation import DisruptionPass
 from reconciler.disruption.gates.guards import retry_delay
 from reconciler.disruption.gates.policy import Hold
 from reconciler.model.karpenter.budget import UNBOUNDED, DisruptionReason
@@ -113,17 +113,17 @@ class StaticDrift:
     def __init__(self, reported_reason: Reason = DisruptionReason.DRIFTED) -> None:
         self._reported_reason = reported_reason
 
-    def decide(self, work: Deliberation) -> None:
+    def decide(self, work: DisruptionPass) -> None:
         drifted = work.candidates(lambda c: c.drift is not None and c.pool.is_static)
         self.replace(drifted, work)
 
-    def replace(self, candidates: Iterable[Candidate], work: Deliberation) -> None:
+    def replace(self, candidates: Iterable[Candidate], work: DisruptionPass) -> None:
         """Replace nodes of static pools, for the reason that this method reports."""
         ordered = sorted(candidates, key=lambda c: (c.pool.name, c.name))
         for _, group in groupby(ordered, key=lambda c: c.pool.name):
             self._replace(list(group), work)
 
-    def _replace(self, candidates: list[Candidate], work: Deliberation) -> None:
+    def _replace(self, candidates: list[Candidate], work: DisruptionPass) -> None:
         pool = candidates[0].pool
         disruptable = [c for c in candidates if self._is_disruptable(c, work)]
         refusal, additional = self._additional_nodes(pool, work)
@@ -156,14 +156,14 @@ class StaticDrift:
                 additional -= 1
                 work.start(self._reported_reason, [candidate], replacements=[claim])
 
-    def _is_disruptable(self, candidate: Candidate, work: Deliberation) -> bool:
+    def _is_disruptable(self, candidate: Candidate, work: DisruptionPass) -> bool:
         refusal = candidate.refusal(eventual=True)
         if refusal is not None:
             work.refuse(candidate, self._reported_reason, refusal)
         return refusal is None
 
     def _additional_nodes(
-        self, pool: NodePool, work: Deliberation
+        self, pool: NodePool, work: DisruptionPass
     ) -> tuple[CandidateRefusal | None, int]:
         """Return how many additional nodes the pool may have, or why it must wait."""
         counts = count_claims(pool.name, work.nodes, work.unlaunched)

@@ -18,8 +18,13 @@ from msgspec.structs import replace
 
 from reconciler.disruption.consolidation.memory import avoided_offerings
 from reconciler.disruption.gates.budgets import Count, fleet_states, node_counts
-from reconciler.disruption.gates.guards import Cap, caps_for, count_remaining_nodes, rollout_moments
-from reconciler.disruption.gates.policy import holds_of, old_enough_at, policy_changes
+from reconciler.disruption.gates.guards import (
+    Cap,
+    caps_for,
+    count_remaining_nodes,
+    rollout_change_times,
+)
+from reconciler.disruption.gates.policy import holds_of, minimum_age_end, policy_changes
 from reconciler.model.history import DAY, NO_HISTORY, History, Rollout
 from reconciler.model.karpenter.budget import (
     Budget,
@@ -62,7 +67,7 @@ class RateLimits:
         """Yield when a rate limit may allow more."""
         yield from (row.at + DAY for row in self.history.taken)
         rollouts = [r for r in self.history.rollouts if r.node_pool == self.pool]
-        yield from rollout_moments(rollouts, self.settings)
+        yield from rollout_change_times(rollouts, self.settings)
 
     def cap(self, reason: DisruptionReason, at: datetime) -> Cap | None:
         """Return the strictest rate limit for the reason at a time, None if there is none."""
@@ -110,7 +115,7 @@ def consolidation_pauses(
 ) -> Iterator[tuple[str, str]]:
     """Yield which nodes consolidation ignores for now, and until when at the latest."""
     claims = [n.claim for n in nodes if n.claim is not None and n.node_pool == pool]
-    young = [at for c in claims if (at := old_enough_at(c, pool, settings)) and at > now]
+    young = [at for c in claims if (at := minimum_age_end(c, pool, settings)) and at > now]
     if young:
         key = settings.key_of(pool, PoolOption.MINIMUM_AGE)
         last = format_time(max(young))

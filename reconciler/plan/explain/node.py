@@ -12,13 +12,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from reconciler.disruption.blockers import unprotected
+from reconciler.disruption.blockers import without_pod_protection
 from reconciler.disruption.candidates import Candidate, CandidateRefusal, price_refusal
 from reconciler.disruption.command import BlockCode
 from reconciler.disruption.consolidation.memory import avoided_offerings
 from reconciler.disruption.consolidation.pricing import expected_price
 from reconciler.disruption.consolidation.proposal import Proposal, propose_removal, score_proposal
-from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.deliberation import DisruptionPass
 from reconciler.disruption.situation import open_pass
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE
@@ -27,7 +27,7 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import StateNode
 from reconciler.plan.explain.answer import Explanation
 from reconciler.plan.explain.reasons import format_budget
-from reconciler.plan.make.decide import situation_of
+from reconciler.plan.make.decide import disruption_inputs
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.render.wording import (
     format_count,
@@ -74,10 +74,10 @@ def explain_node_in_detail(answer: Explanation, facts: Facts, plan: Plan) -> Exp
     node = facts.cluster.by_name.get(answer.name)
     if node is None or node.claim is None:
         return answer
-    work = open_pass(situation_of(facts)).work
-    candidate = next((c for c in work.roster.candidates if c.name == node.name), None)
+    work = open_pass(disruption_inputs(facts)).work
+    candidate = next((c for c in work.candidate_set.candidates if c.name == node.name), None)
     if candidate is None:
-        refusal = next((r for n, r in work.roster.refusals if n.name == node.name), None)
+        refusal = next((r for n, r in work.candidate_set.refusals if n.name == node.name), None)
         lines, can_disrupt = [*_format_rejection(refusal)], False
     else:
         blocked = [*_format_blocker(candidate)]
@@ -163,7 +163,7 @@ def _owner(pod: Pod) -> str:
 
 
 def _format_replacement(
-    candidate: Candidate, work: Deliberation, *, is_rejected: bool
+    candidate: Candidate, work: DisruptionPass, *, is_rejected: bool
 ) -> tuple[list[str], bool]:
     """Return where its pods would go without protection, and whether it could be disrupted.
 
@@ -171,7 +171,7 @@ def _format_replacement(
     """
     if candidate.kind is None or candidate.pool.is_static or not candidate.reschedulable:
         return [], False
-    target = unprotected(candidate)
+    target = without_pod_protection(candidate)
     outcome = work.simulation.simulate_removal([target], consolidating=True)
     claims, lines = outcome.placement.claims, []
     if outcome.failure is None and len(claims) == 1:

@@ -15,7 +15,7 @@ import msgspec
 
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import ClusterState
-from reconciler.placement.footing import Footing
+from reconciler.placement.footing import PlacementInputs
 from reconciler.placement.pods.pending import pods_to_place
 from reconciler.placement.question import Placement, Question
 from reconciler.placement.scheduler import Scheduler
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         Deferral,
     )
     from reconciler.disruption.simulation import Placer
-    from reconciler.disruption.situation import Situation
+    from reconciler.disruption.situation import DisruptionInputs
 
 Phase = Callable[[str], AbstractContextManager[None]]
 """Receives the current phase of the work; the planner itself reads no clock."""
@@ -79,9 +79,9 @@ def make_decisions(
         from reconciler.disruption.decide import decide
 
         with phase("placement"):
-            situation = situation_of(facts, salt, phase, current, recall)
+            inputs = disruption_inputs(facts, salt, phase, current, recall)
         with phase("disruption"):
-            return decide(situation)
+            return decide(inputs)
     pending = pods_to_place(facts.cluster, facts.now)
     if not pending:
         return PlacementDecisions(None)
@@ -89,21 +89,21 @@ def make_decisions(
         return PlacementDecisions(current().place(Question(pods=pending)))
 
 
-def situation_of(
+def disruption_inputs(
     facts: Facts,
     salt: str = "",
     phase: Phase = ignore_phase,
     scheduler: Callable[[], Scheduler] | None = None,
     recall: FactsRecall | None = None,
-) -> Situation:
+) -> DisruptionInputs:
     """Return the question for disruption, which validation of a command asks as well."""
     from reconciler.disruption.consolidation.recall import RefusalRecall
-    from reconciler.disruption.situation import Situation
+    from reconciler.disruption.situation import DisruptionInputs
     from reconciler.model.history import History
 
     renew = _scheduler_factory(facts, salt)
     first = scheduler() if scheduler is not None else renew(facts.cluster, 0)
-    return Situation(
+    return DisruptionInputs(
         cluster=facts.cluster,
         pools=facts.pools,
         launch_pools=facts.types.every,
@@ -150,9 +150,11 @@ class _TimedScheduler:
         """Ask the scheduler."""
         return self._scheduler.pod_values(pods)
 
-    def footing(self, pods: Sequence[Pod], without: frozenset[str]) -> Footing | None:
+    def placement_inputs(
+        self, pods: Sequence[Pod], without: frozenset[str]
+    ) -> PlacementInputs | None:
         """Ask the scheduler."""
-        return self._scheduler.footing(pods, without)
+        return self._scheduler.placement_inputs(pods, without)
 
     def cannot_share(self, pods: Sequence[Pod], without: frozenset[str], price: float) -> bool:
         """Ask the scheduler."""

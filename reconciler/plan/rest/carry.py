@@ -37,9 +37,9 @@ from reconciler.plan.make.actions import Namer
 from reconciler.plan.make.costs import owned_nodes, sum_dollars
 from reconciler.plan.make.decide import (
     PlacementDecisions,
+    disruption_inputs,
     ignore_phase,
     make_decisions,
-    situation_of,
 )
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.gather import facts_of, with_cluster
@@ -374,9 +374,9 @@ def _decide_within_limit(
     work.spend(_ANSWER + _NODE * len(cluster.nodes) + _POD * len(cluster.pending))
     if not cluster.unlaunched and not any(node.is_managed for node in cluster.nodes):
         return make_decisions(facts, salt, ignore_phase)
-    situation = situation_of(facts, salt, recall=recall)
+    inputs = disruption_inputs(facts, salt, recall=recall)
     most = examinable_nodes(max(work.remaining, 0), len(cluster.nodes))
-    answer = decide(with_fields(situation, work_max=max(min(WORK_MAX, most), 1)))
+    answer = decide(with_fields(inputs, work_max=max(min(WORK_MAX, most), 1)))
     work.spend(answer.work)
     return answer
 
