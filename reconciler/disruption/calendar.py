@@ -34,7 +34,7 @@ class Windows(msgspec.Struct, frozen=True):
     suspensions: tuple[Suspension, ...]
 
     @classmethod
-    def of(cls, pools: Iterable[NodePool], settings: Settings) -> Windows:
+    def from_settings(cls, pools: Iterable[NodePool], settings: Settings) -> Windows:
         """Return the schedules of these NodePools and of the whole fleet."""
         budgets = (*settings.fleet_budgets, *(b for p in pools for b in p.spec.disruption.budgets))
         return cls(budgets, settings.windows, settings.suspensions)
@@ -68,7 +68,7 @@ def next_decision_change(
     ``history`` is the data of the rate limits.
     """
     by_name = {pool.name: pool for pool in pools}
-    moments = list(Windows.of(by_name.values(), settings).change_times(now))
+    moments = list(Windows.from_settings(by_name.values(), settings).change_times(now))
     if any(scales_down_by_age(cluster, pool, settings) for pool in by_name.values()):
         moments.append(now + datetime.resolution)
     for node in cluster.nodes:

@@ -74,7 +74,7 @@ class Scheduler:
         self._settings = settings
         self._now = now
         self._salt = salt
-        self._goal = Goal.of(settings)
+        self._goal = Goal.from_settings(settings)
         self._demands = Demands()
         usable = [p for p in pools if not p.node_pool.is_static and not p.node_pool.is_deleting]
         self._pools = sorted(

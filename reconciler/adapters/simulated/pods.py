@@ -22,7 +22,7 @@ from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod, PodStatus
 from reconciler.placement.binding import scheduler
-from reconciler.placement.binding.scheduler import Seat, Seats, ready_seats
+from reconciler.placement.binding.scheduler import NodeBinder, NodeInfo, ready_nodes
 from reconciler.placement.binding.selection import Volumes
 
 
@@ -112,7 +112,7 @@ class PodBook:
         self._shapes: dict[str, tuple[Pod, tuple[object, ...], Pod]] = {}
         self._daemon_shapes: dict[tuple[str, str], tuple[tuple[object, ...], Pod]] = {}
         self._places: dict[str, list[str]] | None = None
-        self._cached_seats: dict[str, tuple[Node, list[Pod], Seat]] = {}
+        self._cached_infos: dict[str, tuple[Node, list[Pod], NodeInfo]] = {}
         self._failed_attempt: tuple[object, ...] | None = None
         self._budgets: tuple[PodDisruptionBudget, ...] = ()
         self._budget_numbers: dict[tuple[int, str], tuple[object, tuple[int, ...]]] = {}
@@ -181,13 +181,13 @@ class PodBook:
         pods_by_node: dict[str, list[Pod]] = {}
         for pod in placed:
             pods_by_node.setdefault(pod.spec.node_name, []).append(pod)
-        seats = Seats(
-            self._seats(nodes, pods_by_node),
+        binder = NodeBinder(
+            self._node_infos(nodes, pods_by_node),
             {n.metadata.name: n.metadata.labels for n in workloads.namespaces},
             volumes.can_reach,
         )
-        has_started = self._start_daemons(workloads, seats, now)
-        bound = seats.bind(pending)
+        has_started = self._start_daemons(workloads, binder, now)
+        bound = binder.bind(pending)
         for key, node in bound.items():
             record = self._record.pods[key]
             record.node, record.bound = node.name, now
@@ -197,22 +197,24 @@ class PodBook:
             self._places = None
         self._failed_attempt = None if bound or has_started else attempt
 
-    def _seats(self, nodes: Sequence[Node], pods_by_node: Mapping[str, list[Pod]]) -> list[Seat]:
+    def _node_infos(
+        self, nodes: Sequence[Node], pods_by_node: Mapping[str, list[Pod]]
+    ) -> list[NodeInfo]:
         """Return the ready nodes with their free capacity; unchanged ones are cached."""
-        seats: list[Seat] = []
-        current: dict[str, tuple[Node, list[Pod], Seat]] = {}
+        infos: list[NodeInfo] = []
+        current: dict[str, tuple[Node, list[Pod], NodeInfo]] = {}
         for node in sorted(nodes, key=lambda n: n.name):
             pods = pods_by_node.get(node.name, [])
-            known = self._cached_seats.get(node.name)
+            known = self._cached_infos.get(node.name)
             if known is None or known[0] != node or known[1] != pods:
-                made = ready_seats([node], {node.name: pods})
+                made = ready_nodes([node], {node.name: pods})
                 if not made:
                     continue
                 known = (node, pods, made[0])
             current[node.name] = known
-            seats.append(known[2].copy())
-        self._cached_seats = current
-        return seats
+            infos.append(known[2].copy())
+        self._cached_infos = current
+        return infos
 
     def objects(self, workloads: Workloads, now: datetime, node: str = "") -> list[Pod]:
         """Return the observed pods: all, or those of one node."""
@@ -348,19 +350,19 @@ class PodBook:
                 record.node, record.bound, record.leaving = "", None, None
                 self._mark_changed(key)
 
-    def _start_daemons(self, workloads: Workloads, seats: Seats, now: datetime) -> bool:
+    def _start_daemons(self, workloads: Workloads, binder: NodeBinder, now: datetime) -> bool:
         """Start the daemons that have room; return whether there was any."""
         has_started = False
         wanted = {scheduler.daemon_set_key(daemon) for daemon in workloads.daemon_sets}
         for record in self._record.nodes.values():
             record.daemons = {k: at for k, at in record.daemons.items() if k in wanted}
-        for seat in seats.seats:
-            running = self._record.nodes[seat.node.name].daemons
+        for info in binder.nodes:
+            running = self._record.nodes[info.node.name].daemons
             for daemon in workloads.daemon_sets:
-                pod = scheduler.daemon_pod(daemon, seat.node)
-                if scheduler.daemon_set_key(daemon) not in running and seats.has_room(seat, pod):
+                pod = scheduler.daemon_pod(daemon, info.node)
+                if scheduler.daemon_set_key(daemon) not in running and binder.has_room(info, pod):
                     running[scheduler.daemon_set_key(daemon)] = now
-                    seat.bind(pod, seats.requests_of(pod))
+                    info.bind(pod, binder.requests_of(pod))
                     has_started = True
         return has_started
 

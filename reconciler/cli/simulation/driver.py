@@ -196,7 +196,7 @@ def next_work(fleet: PlannedFleet, done: Pass, store: StateStore, now: datetime)
     the planner evaluates the current fleet at each future combination of windows.
     Expiry does not count: it never ends.
     """
-    windows = Windows.of(fleet.node_pools, fleet.settings)
+    windows = Windows.from_settings(fleet.node_pools, fleet.settings)
     seen = {windows.active_flags(now)}
     at = next_opening(windows, now, seen)
     if at is None:

@@ -81,8 +81,8 @@ def matches_daemon_set(pod: Pod, node: Node) -> bool:
 
 
 @dataclass
-class Seat:
-    """A ready node with its allocatable resources and what is left of them."""
+class NodeInfo:
+    """A ready node, its allocatable resources, and the resources left for pods."""
 
     node: Node
     total: Resources
@@ -94,9 +94,9 @@ class Seat:
         self.left = subtract_resources(self.left, requests)
         self.pods.append(pod)
 
-    def copy(self) -> Seat:
+    def copy(self) -> NodeInfo:
         """Return an independent copy of the node and its pods."""
-        return Seat(self.node, self.total, self.left, list(self.pods))
+        return NodeInfo(self.node, self.total, self.left, list(self.pods))
 
 
 Order = Callable[[Resources], tuple[int, ...]]
@@ -133,13 +133,13 @@ _FITS: Final[tuple[Fit, ...]] = (_cpu_left_key, _balance_key, _memory_left_key)
 
 
 @dataclass
-class Seats:
-    """All nodes of a cluster; ``suits`` is an additional rule, such as that of a pod's volumes."""
+class NodeBinder:
+    """Binds pods to the nodes of a cluster; ``suits`` is an additional rule, as for volumes."""
 
-    seats: list[Seat]
+    nodes: list[NodeInfo]
     namespaces: Mapping[str, Mapping[str, str]]
     suits: Callable[[Pod, Node], bool]
-    _wanted: dict[int, tuple[PodSpec, Resources]] = field(default_factory=dict)
+    _requests: dict[int, tuple[PodSpec, Resources]] = field(default_factory=dict)
     _usable: dict[int | str, list[int]] = field(default_factory=dict)
     _with_room: dict[int | str, list[int]] = field(default_factory=dict)
 
@@ -162,7 +162,7 @@ class Seats:
                     best = bound
                 if (
                     len(best) == len(placeable)
-                    or len(pending) * len(self.seats) > _RETRIED_PAIRS_MAX
+                    or len(pending) * len(self.nodes) > _RETRIED_PAIRS_MAX
                 ):
                     return best
         return best or {}
@@ -172,49 +172,49 @@ class Seats:
         key = self._constraints_key(pod)
         if key not in self._with_room:
             eligible = self._eligible_nodes(pod)
-            self._with_room[key] = [n for n in eligible if self._has_resources(self.seats[n], pod)]
+            self._with_room[key] = [n for n in eligible if self._has_resources(self.nodes[n], pod)]
         return self._with_room[key]
 
     def _bound_pods(self) -> Neighbourhood:
         """Return the pods that are bound already."""
-        bound_pods = Neighbourhood([seat.node for seat in self.seats], self.namespaces)
-        for seat in self.seats:
-            for pod in seat.pods:
-                bound_pods.add(pod, seat.node)
+        bound_pods = Neighbourhood([info.node for info in self.nodes], self.namespaces)
+        for info in self.nodes:
+            for pod in info.pods:
+                bound_pods.add(pod, info.node)
         return bound_pods
 
     def requests_of(self, pod: Pod) -> Resources:
-        """Return what a pod requests; pods of one workload share the result."""
-        known = self._wanted.get(id(pod.spec))
+        """Return the requests of a pod; pods of one workload share the result."""
+        known = self._requests.get(id(pod.spec))
         if known is None:
-            known = self._wanted[id(pod.spec)] = (pod.spec, pod.requests())
+            known = self._requests[id(pod.spec)] = (pod.spec, pod.requests())
         return known[1]
 
-    def has_room(self, seat: Seat, pod: Pod) -> bool:
+    def has_room(self, info: NodeInfo, pod: Pod) -> bool:
         """Return whether a pod fits a node, ignoring rules about other pods."""
-        return self._has_resources(seat, pod) and self._may_use(seat, pod)
+        return self._has_resources(info, pod) and self._may_use(info, pod)
 
-    def _has_resources(self, seat: Seat, pod: Pod) -> bool:
+    def _has_resources(self, info: NodeInfo, pod: Pod) -> bool:
         """Return whether a node has enough left; this changes with every pod bound to it."""
-        return fits(self.requests_of(pod), seat.left) and not _has_port_conflict(seat.pods, pod)
+        return fits(self.requests_of(pod), info.left) and not _has_port_conflict(info.pods, pod)
 
-    def _may_use(self, seat: Seat, pod: Pod) -> bool:
+    def _may_use(self, info: NodeInfo, pod: Pod) -> bool:
         """Return whether the pod's node constraints allow the node; this does not change."""
         return (
-            not untolerated_taints(seat.node.spec.taints, pod.spec.tolerations)
-            and matches_node(pod.spec, seat.node)
-            and self.suits(pod, seat.node)
+            not untolerated_taints(info.node.spec.taints, pod.spec.tolerations)
+            and matches_node(pod.spec, info.node)
+            and self.suits(pod, info.node)
         )
 
     def _eligible_nodes(self, pod: Pod) -> Sequence[int]:
         """Return the indexes of the nodes that a pod may use; pods with volumes have their own."""
         key = self._constraints_key(pod)
         if key not in self._usable:
-            self._usable[key] = [n for n, s in enumerate(self.seats) if self._may_use(s, pod)]
+            self._usable[key] = [n for n, s in enumerate(self.nodes) if self._may_use(s, pod)]
         return self._usable[key]
 
     def _constraints_key(self, pod: Pod) -> int | str:
-        """Return a key that is equal for pods that the same nodes suit."""
+        """Return a key that is equal for pods with the same eligible nodes."""
         return pod.key if pod.spec.volumes else id(pod.spec)
 
     def _try_assignment(
@@ -228,7 +228,7 @@ class Seats:
         def urgency(pod: Pod) -> tuple[int, tuple[int, ...], str]:
             return (-(pod.spec.priority or 0), order(self.requests_of(pod)), pod.key)
 
-        seats = [seat.copy() for seat in self.seats]
+        nodes = [info.copy() for info in self.nodes]
         bound: dict[str, Node] = {}
         full: set[int] = set()
         roomy: dict[int | str, Sequence[int]] = {}
@@ -237,45 +237,45 @@ class Seats:
                 continue
             key = self._constraints_key(pod)
             earlier = roomy.get(key) or self._nodes_with_room(pod)
-            usable = roomy[key] = [n for n in earlier if self._has_resources(seats[n], pod)]
+            usable = roomy[key] = [n for n in earlier if self._has_resources(nodes[n], pod)]
             if not usable:
                 full.add(id(pod.spec))
                 continue
-            best = self._best_seat(pod, [seats[n] for n in usable], bound_pods, fit)
+            best = self._best_node(pod, [nodes[n] for n in usable], bound_pods, fit)
             if best is not None:
                 best.bind(pod, self.requests_of(pod))
                 bound_pods.add(pod, best.node)
                 bound[pod.key] = best.node
         return bound
 
-    def _best_seat(
-        self, pod: Pod, usable: Sequence[Seat], bound_pods: Neighbourhood, fit: Fit
-    ) -> Seat | None:
+    def _best_node(
+        self, pod: Pod, usable: Sequence[NodeInfo], bound_pods: Neighbourhood, fit: Fit
+    ) -> NodeInfo | None:
         eligibility, requests = bound_pods.eligibility(pod), self.requests_of(pod)
         ranked = [
             (
                 crowding,
-                fit(subtract_resources(seat.left, requests), seat.total),
-                seat.node.name,
-                seat,
+                fit(subtract_resources(info.left, requests), info.total),
+                info.node.name,
+                info,
             )
-            for seat in usable
-            if (crowding := eligibility.matching_pods(seat.node)) is not None
+            for info in usable
+            if (crowding := eligibility.matching_pods(info.node)) is not None
         ]
         return min(ranked, key=lambda row: row[:3])[3] if ranked else None
 
 
-def ready_seats(nodes: Sequence[Node], pods_on: Mapping[str, Sequence[Pod]]) -> list[Seat]:
+def ready_nodes(nodes: Sequence[Node], pods_on: Mapping[str, Sequence[Pod]]) -> list[NodeInfo]:
     """Return the ready nodes with the resources that their pods leave, by name."""
-    seats = []
+    infos = []
     for node in sorted(nodes, key=lambda n: n.name):
         if node.is_ready and not node.spec.unschedulable:
             total = parse_resources(node.status.allocatable)
-            seat = Seat(node, total, total)
+            info = NodeInfo(node, total, total)
             for pod in pods_on.get(node.name, ()):
-                seat.bind(pod, pod.requests())
-            seats.append(seat)
-    return seats
+                info.bind(pod, pod.requests())
+            infos.append(info)
+    return infos
 
 
 def _has_port_conflict(others: Iterable[Pod], pod: Pod) -> bool:

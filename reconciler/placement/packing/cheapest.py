@@ -289,7 +289,7 @@ def _domain_choices(
     for choice, order in product(DomainChoice, (_NO_ORDER, *orders)):
         placement_pass = trials.start()
         if market is None:
-            market = PackingMarket.of(trials.cohorts, placement_pass, goal)
+            market = PackingMarket.from_cohorts(trials.cohorts, placement_pass, goal)
         found = LotSorter(trials.cohorts, placement_pass, goal, market, choice, order).lots()
         if found.lots and found.content not in seen:
             seen.add(found.content)

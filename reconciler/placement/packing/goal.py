@@ -56,7 +56,7 @@ class Goal(msgspec.Struct, frozen=True):
     preference_cost_max: float = 1.0
 
     @classmethod
-    def of(cls, settings: Settings) -> Goal:
+    def from_settings(cls, settings: Settings) -> Goal:
         """Return the goal that the settings define; a NodePool's own options take precedence."""
         pools = settings.node_pools.items()
         return cls(

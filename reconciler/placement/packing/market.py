@@ -112,7 +112,7 @@ class PackingMarket:
         self._least: dict[tuple[str, Space, tuple[int, ...]], float] = {}
 
     @classmethod
-    def of(
+    def from_cohorts(
         cls, cohorts: Iterable[Cohort], placement_pass: PlacementPass, goal: Goal
     ) -> PackingMarket:
         """Return the market for the pods of a pass that has not launched anything yet."""

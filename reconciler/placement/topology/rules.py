@@ -37,7 +37,9 @@ class Selector(msgspec.Struct, frozen=True):
     nothing: bool = False
 
     @classmethod
-    def of(cls, selector: LabelSelector | None, more: Iterable[tuple[str, str]] = ()) -> Selector:
+    def from_label_selector(
+        cls, selector: LabelSelector | None, more: Iterable[tuple[str, str]] = ()
+    ) -> Selector:
         """Return the selector, with ``more`` label values required by ``matchLabelKeys``."""
         if selector is None:
             return cls(nothing=True)
@@ -162,7 +164,7 @@ def spread_rule(
         RuleKind.SPREAD,
         normalize_label(constraint.topology_key),
         frozenset({namespace}),
-        Selector.of(constraint.label_selector, more),
+        Selector.from_label_selector(constraint.label_selector, more),
         max_skew=constraint.max_skew,
         min_domains=constraint.min_domains,
         node_filter=None if node_filter == NodeFilter((Requirements(),), None) else node_filter,
@@ -188,7 +190,7 @@ def affinity_rule(
         kind,
         normalize_label(term.topology_key),
         _namespaces(term, namespace, namespaces),
-        Selector.of(term.label_selector),
+        Selector.from_label_selector(term.label_selector),
         tolerations=None if inverse else spec.tolerations,
         inverse=inverse,
     )
@@ -200,7 +202,7 @@ def _namespaces(
     """Return the namespaces that a term covers; an explicit list does not add the pod's own."""
     chosen = set(term.namespaces)
     if term.namespace_selector is not None:
-        selector = Selector.of(term.namespace_selector)
+        selector = Selector.from_label_selector(term.namespace_selector)
         chosen.update(name for name, labels in known.items() if selector.matches(labels))
     elif not chosen:
         chosen.add(own)

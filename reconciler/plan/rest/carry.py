@@ -310,7 +310,7 @@ def continue_fleet(
     recall = FactsRecall()
     facts = facts_of(_inputs_at(inputs, world, start, history), recall=recall)
     world = with_fields(world, prices={**node_prices(facts), **world.prices})
-    windows = Windows.of(facts.pools, inputs.settings)
+    windows = Windows.from_settings(facts.pools, inputs.settings)
     launcher = InstantLauncher.for_revision(facts, inputs.fleet, inputs.settings)
     rest = RestResult(
         inputs, world, facts, start, start, history, sum_dollars(world.node_prices.values())

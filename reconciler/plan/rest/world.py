@@ -26,7 +26,7 @@ from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.pod import Pod, PodSpec, PodStatus
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.binding import scheduler
-from reconciler.placement.binding.scheduler import Seats, ready_seats
+from reconciler.placement.binding.scheduler import NodeBinder, ready_nodes
 from reconciler.placement.binding.selection import Volumes
 from reconciler.plan.rest.nodes import LaunchedNode, start_node
 
@@ -130,9 +130,9 @@ def bind_pods(
     if len(pods) * len(available) <= _PAIRS_MAX:
         bound = _schedule_pods(cluster, available.values(), pods, volumes)
     for pod in pods:
-        seat = intended.get(pod.key)
-        if seat in available:
-            bound.setdefault(pod.key, seat)
+        target = intended.get(pod.key)
+        if target in available:
+            bound.setdefault(pod.key, target)
         node = available.get(bound.get(pod.key, ""))
         if node is not None and node.node is not None:
             volumes.provision(pod, node.node)
@@ -145,13 +145,13 @@ def _schedule_pods(
     """Return the node that the scheduler gives each pod, if it finds one."""
     names = {n.node.name: n.name for n in nodes if n.node is not None}
     on = {n.node.name: n.pods for n in nodes if n.node is not None}
-    seats = Seats(
-        ready_seats([n.node for n in nodes if n.node is not None], on),
+    binder = NodeBinder(
+        ready_nodes([n.node for n in nodes if n.node is not None], on),
         cluster.namespaces,
         volumes.can_reach,
     )
     free = [pod for pod in _share_specs(pods) if not pod.spec.scheduling_gates]
-    return {key: names[node.name] for key, node in seats.bind(free).items()}
+    return {key: names[node.name] for key, node in binder.bind(free).items()}
 
 
 def _share_specs(pods: Iterable[Pod]) -> list[Pod]:
@@ -165,14 +165,16 @@ def _share_specs(pods: Iterable[Pod]) -> list[Pod]:
 def with_daemons(node: StateNode, sets: Iterable[DaemonSet], now: datetime) -> StateNode:
     """Return a node that has just joined with the daemons that fit on it."""
     assert node.node is not None, "it has joined"
-    seats = Seats(ready_seats([node.node], {node.node.name: node.pods}), {}, lambda _, __: True)
-    if not seats.seats:
+    binder = NodeBinder(
+        ready_nodes([node.node], {node.node.name: node.pods}), {}, lambda _, __: True
+    )
+    if not binder.nodes:
         return node
-    seat, running = seats.seats[0], list(node.pods)
+    info, running = binder.nodes[0], list(node.pods)
     for daemon in sets:
         pod = scheduler.daemon_pod(daemon, node.node)
-        if seats.has_room(seat, pod):
-            seat.bind(pod, seats.requests_of(pod))
+        if binder.has_room(info, pod):
+            info.bind(pod, binder.requests_of(pod))
             running.append(_running_pod(pod, node.name, now))
     return with_fields(node, pods=tuple(running))
 
