@@ -24,7 +24,7 @@ from reconciler.desired.settings.layers import resolve
 from reconciler.disruption.gates.consolidatable import LEFT_OVER
 from reconciler.disruption.gates.guards import REPLACEMENT_FAILED
 from reconciler.model.billing import COMPUTE, SavingsPlanTerms
-from reconciler.model.history import History, Taken
+from reconciler.model.history import DisruptionRecord, History
 from reconciler.model.settings import Settings
 from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import read_snapshot
@@ -229,7 +229,7 @@ class World(msgspec.Struct, frozen=True):
     removable: frozenset[str] = frozenset()
     interrupted: dict[str, str] = {}
     counts: bool = False
-    taken: tuple[Taken, ...] = ()
+    taken: tuple[DisruptionRecord, ...] = ()
 
     def inputs(self, now: datetime, reader: SnapshotReader | None = None) -> Inputs:
         files = [
@@ -279,7 +279,7 @@ def worlds(draw: st.DrawFn) -> World:
         (*draw(some_nodes()), *waiting),
         draw(some_config()),
         counts=draw(st.booleans()),
-        taken=tuple(Taken(NOW - timedelta(minutes=age), "alpha") for age in ages),
+        taken=tuple(DisruptionRecord(NOW - timedelta(minutes=age), "alpha") for age in ages),
     )
 
 
