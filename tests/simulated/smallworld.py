@@ -181,10 +181,12 @@ class SmallWorld:
     def apply(self) -> None:
         """Run passes until the fleet has converged, or the process is killed."""
         for _ in range(PASSES_AT_MOST):
-            taken, done = self.steps.taken, self.run_pass()
+            taken, done = self.steps.counted, self.run_pass()
             if done is not None and done.is_quiet:
                 return
-            if done is None and any(taken < step <= self.steps.taken for step in self.steps.kills):
+            if done is None and any(
+                taken < step <= self.steps.counted for step in self.steps.kills
+            ):
                 return
             self.pause(1)
         raise AssertionError("it moves for ever")

@@ -180,7 +180,7 @@ def rolled_out(fault: Fault | None, kills: tuple[int, ...]) -> SmallWorld:
     world.apply()
     world.commit(small_pods("2"))
     for step in kills:
-        world.steps.kills = {world.steps.taken + step: timedelta(seconds=1)}
+        world.steps.kills = {world.steps.counted + step: timedelta(seconds=1)}
         world.apply()
     world.apply()
     return world

@@ -49,7 +49,7 @@ def events_of(parsed: Parsed, revisions: list[list[dict[str, Any]]], *, leaps: b
         stage.cluster = Restless(stage.cluster, stage.clock)  # type: ignore[assignment]
     for fleet, end in ((setting.head, 1), (parsed.fleet(revisions[1]), 6)):
         until = setting.start + timedelta(hours=end)
-        play(stage, setting.start_fleet(fleet).at, Mandate(tags_of(fleet.settings)), until)
+        play(stage, setting.start_fleet(fleet).priced_at, Mandate(tags_of(fleet.settings)), until)
     return stage.chronicle.events
 
 

@@ -83,7 +83,7 @@ def begin(world: SmallWorld, step: Step) -> None:
     if step.trouble == "lost":
         world.compute.faults.add("CreateFleet", Fault.RESET_AFTER)
     elif step.trouble == "killed":
-        world.steps.kills = {world.steps.taken + 12: timedelta(seconds=1)}
+        world.steps.kills = {world.steps.counted + 12: timedelta(seconds=1)}
     elif living and step.trouble == "interrupt":
         world.interrupt(living[0])
     elif living and step.trouble == "vanish":

@@ -163,7 +163,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(step=st.integers(1, 25), gone_for=st.sampled_from([1, 30, 400]))
     def die_soon(self, step: int, gone_for: int) -> None:
-        self.world.steps.kills = {self.world.steps.taken + step: timedelta(seconds=gone_for)}
+        self.world.steps.kills = {self.world.steps.counted + step: timedelta(seconds=gone_for)}
         self.world.run_pass()
         self.world.pause(gone_for)
 
