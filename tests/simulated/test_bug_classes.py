@@ -188,7 +188,7 @@ def rolled_out(fault: Fault | None, kills: tuple[int, ...]) -> SmallWorld:
 
 def idle(world: SmallWorld) -> list[str]:
     """Return the instances that run for no pod."""
-    load, nodes = world.cluster.load(), world.cluster._record.nodes.items()
+    load, nodes = world.cluster.pods_per_node(), world.cluster._record.nodes.items()
     busy = {record.instance for name, record in nodes if load.get(name)}
     return sorted(m.facts.id for m in world.running_instances() if m.facts.id not in busy)
 

@@ -257,7 +257,7 @@ def hand_back(s: Site) -> None:
     assert queue.poll()
     assert queue.has_events()
     s.cloud.faults._rules = faults
-    queue.leave()
+    queue.release_messages()
     assert not queue.has_events()
 
 
