@@ -1,6 +1,6 @@
 """Print the structure of the package: its size, its folders, and the imports between them.
 
-``python .ci/structure.py`` prints the figures that ``docs/decisions/0018-the-tree.md`` quotes;
+``python .ci/structure.py`` prints the figures that decision 18 (`docs/decisions`) quotes;
 ``--map`` prints the imports between folders as Mermaid, as in ``docs/architecture.md``.
 """
 

@@ -40,7 +40,7 @@ from reconciler.catalog.file import read_catalog
 from reconciler.cli.main import main as reconciler
 from reconciler.cli.parser import commandline
 from reconciler.cli.parser.commandline import COMMANDS
-from reconciler.cli.question import read_inputs
+from reconciler.cli.planinputs import read_inputs
 from reconciler.cli.shared.timings import Timings
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.model.history import History
@@ -48,8 +48,8 @@ from reconciler.model.settings import Settings
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import ClusterState, cluster_state
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.rest.carry import Work, continue_fleet
 from reconciler.plan.rest.compare import compare_with_base
+from reconciler.plan.rest.continuation import Work, continue_fleet
 from reconciler.plan.rest.world import RestingFleet
 from reconciler.source.plainyaml import load_all
 

@@ -36,7 +36,7 @@ from reconciler.catalog.file import read_catalog
 from reconciler.disruption.candidates import node_price
 from reconciler.disruption.decide import decide
 from reconciler.disruption.simulation import cluster_after_removal
-from reconciler.disruption.situation import Situation
+from reconciler.disruption.inputs import Situation
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.labels import INITIALIZED, INSTANCE_TYPE
 from reconciler.model.kubernetes.metadata import Condition

@@ -38,14 +38,14 @@ from reconciler.cli.shared.watching import NullNotifier
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_pools
 from reconciler.engine.reconcile import Mandate, reconcile
-from reconciler.engine.recording import WorkloadRecorder
+from reconciler.engine.workloadtrace import WorkloadRecorder
 from reconciler.engine.steps.upkeep import TAGGED
 from reconciler.engine.world import World
 from reconciler.model.settings import Settings
 from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.plan.value.plan import Revision
-from reconciler.plan.recall import Recall
+from reconciler.plan.plancache import Recall
 
 gc.set_threshold(200_000, 20, 20)
 folder, now = Path(sys.argv[1]), datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -97,15 +97,15 @@ desired = SimulatedFleet(
     settings=Settings(), catalog=catalog, any_class=True,
 )
 del state
-recall, passes, plans, records = Timed(), [], [], []
+cache, passes, plans, records = Timed(), [], [], []
 recorder = WorkloadRecorder(open_state(str(folder / "state"), "bench", needs_lease=False).trace)
 for step in range(4):
     cluster.text = other if step == 3 else text
     gc.collect()
     start = time.process_time()
-    result = reconcile(world, desired, Mandate({}, decides=False), recall)
+    result = reconcile(world, desired, Mandate({}, decides=False), cache)
     passes.append(time.process_time() - start)
-    plans.append(recall.spent)
+    plans.append(cache.spent)
     start = time.process_time()
     recorder.record_pass(world, result.seen, desired)
     records.append(time.process_time() - start)

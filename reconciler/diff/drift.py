@@ -146,7 +146,7 @@ class _Finding:
 _NO_DRIFT: Final = _Finding(None)
 
 
-class DriftRecall:
+class DriftCache:
     """The results of the last search, for NodeClaims about which nothing has changed.
 
     A result is used again if the desired state, the claim and its instance are equal, and if the
@@ -155,7 +155,7 @@ class DriftRecall:
 
     def __init__(self) -> None:
         self._desired: DesiredObjects | None = None
-        self._found: dict[str, _RecalledResult] = {}
+        self._found: dict[str, _CachedResult] = {}
 
     def begin(self, desired: DesiredObjects) -> None:
         """Forget everything if another desired state is compared than last time."""
@@ -165,20 +165,20 @@ class DriftRecall:
 
     def find(
         self, claim: NodeClaim, facts: tuple[object, ...], now: datetime
-    ) -> _RecalledResult | None:
+    ) -> _CachedResult | None:
         """Return the last result for a claim, None if it may be different now."""
         known = self._found.get(claim.name)
         if known is None or now < known.at or known.facts != facts:
             return None
         return known if known.until is None or now < known.until else None
 
-    def replace_results(self, found: dict[str, _RecalledResult]) -> None:
+    def replace_results(self, found: dict[str, _CachedResult]) -> None:
         """Replace the results; those of claims that are gone are forgotten."""
         self._found = found
 
 
 @dataclass(frozen=True, slots=True)
-class _RecalledResult:
+class _CachedResult:
     """The result for one claim at ``at``; ``until`` is when time alone may change it."""
 
     facts: tuple[object, ...]
@@ -200,34 +200,32 @@ def _is_same_desired_state(left: DesiredObjects, right: DesiredObjects) -> bool:
 
 
 def find_drift(
-    desired: DesiredObjects, cluster: ClusterState, now: datetime, recall: DriftRecall | None = None
+    desired: DesiredObjects, cluster: ClusterState, now: datetime, cache: DriftCache | None = None
 ) -> tuple[Drift, ...]:
     """Return the NodeClaims that drifted, ordered by name.
 
-    ``recall`` holds the results of the last search of the same loop.
+    ``cache`` holds the results of the last search of the same loop.
     """
-    recall = recall or DriftRecall()
-    recall.begin(desired)
+    cache = cache or DriftCache()
+    cache.begin(desired)
     pools = {pool.node_pool.name: _PoolChecks(pool) for pool in desired.pools}
     found: list[Drift] = []
-    results: dict[str, _RecalledResult] = {}
+    results: dict[str, _CachedResult] = {}
     for node in cluster.nodes:
         claim = node.claim
         pool = pools.get(claim.node_pool) if claim is not None else None
         if claim is None or pool is None:
             continue
         facts = _drift_facts(claim, node, desired)
-        known = recall.find(claim, facts, now)
+        known = cache.find(claim, facts, now)
         if known is None:
             due = type_check_due_at(claim)
             until = due if due is not None and due > now else None
-            known = _RecalledResult(
-                facts, now, until, _claim_drift(node, claim, pool, desired, now)
-            )
+            known = _CachedResult(facts, now, until, _claim_drift(node, claim, pool, desired, now))
         results[claim.name] = known
         if known.finding is not None and known.finding.reason is not None:
             found.append(_make_drift(node, claim, known.finding))
-    recall.replace_results(results)
+    cache.replace_results(results)
     return tuple(sorted(found, key=lambda d: d.node_claim))
 
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from reconciler.disruption.candidates import Candidate, CandidateSet, price_refusal
 from reconciler.disruption.command import BlockCode, Blocker, Deferral, WaitsFor
 from reconciler.disruption.consolidation.proposal import Proposal, propose_removal, score_proposal
-from reconciler.disruption.deliberation import DisruptionPass, with_claims
+from reconciler.disruption.disruptionpass import DisruptionPass, with_claims
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.disruption.methods.emptiness import savings_ratio_key
 from reconciler.model.karpenter.budget import DisruptionReason

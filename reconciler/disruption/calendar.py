@@ -11,7 +11,7 @@ from datetime import datetime
 
 import msgspec
 
-from reconciler.disruption.consolidation.memory import avoided_offerings
+from reconciler.disruption.consolidation.flapdamping import avoided_offerings
 from reconciler.disruption.gates.consolidatable import consolidatable_at, retained_until
 from reconciler.disruption.gates.guards import next_attempt_at, rollout_change_times
 from reconciler.disruption.gates.policy import forceful_expiry_at, minimum_age_end

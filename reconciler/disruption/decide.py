@@ -27,14 +27,14 @@ from reconciler.disruption.consolidation.thorough import (
     SmallSets,
     ThoroughConsolidation,
 )
-from reconciler.disruption.deliberation import DisruptionPass, Method
+from reconciler.disruption.disruptionpass import DisruptionPass, Method
 from reconciler.disruption.gates.policy import holds_of, is_due_for_expiry
+from reconciler.disruption.inputs import DisruptionInputs, PassStart, open_pass
 from reconciler.disruption.methods.drift import DriftMethod
 from reconciler.disruption.methods.emptiness import Emptiness
 from reconciler.disruption.methods.expiry import GracefulExpiry
 from reconciler.disruption.methods.removal import Removal
 from reconciler.disruption.methods.staticdrift import StaticDrift
-from reconciler.disruption.situation import DisruptionInputs, PassStart, open_pass
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.settings import Settings

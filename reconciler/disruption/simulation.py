@@ -29,7 +29,7 @@ from reconciler.model.kubernetes.pod import Amounts, Pod
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import format_resources, maximum_resources
 from reconciler.observed.state import ClusterState, StateNode
-from reconciler.placement.footing import PlacementInputs
+from reconciler.placement.inputs import PlacementInputs
 from reconciler.placement.question import Placement, PlannedClaim, Question
 
 # The moves of a pass since its scheduler was built, and whether they affect a simulation.

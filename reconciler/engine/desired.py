@@ -17,7 +17,7 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.observed.fingerprint import Fingerprints
-from reconciler.plan.recall import Recall
+from reconciler.plan.plancache import PlanCache
 from reconciler.plan.value.plan import InputDigests, Plan, Revision
 from reconciler.ports.state import RecordedObject, RunningCommand, Unavailable
 
@@ -89,11 +89,11 @@ class Desired(Protocol):
         unavailable: Sequence[Unavailable],
         recorded: Sequence[RecordedObject],
         serial: int,
-        recall: Recall,
+        cache: PlanCache,
     ) -> Plan:
         """Decide what to do now, and what git changes against ``recorded``.
 
-        ``recall`` holds what earlier passes have computed.
+        ``cache`` holds what earlier passes have computed.
         """
         ...
 

@@ -20,7 +20,7 @@ from reconciler.engine.desired import Desired, DesiredSource
 from reconciler.engine.observation import Observation
 from reconciler.engine.ownership import INTENT_TAG
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
-from reconciler.engine.recording import WorkloadRecorder
+from reconciler.engine.workloadtrace import WorkloadRecorder
 from reconciler.engine.world import World
 from reconciler.model.duration import format_duration
 from reconciler.model.errors import (
@@ -34,7 +34,7 @@ from reconciler.model.errors import (
 )
 from reconciler.model.history import DAY
 from reconciler.model.settings import Settings
-from reconciler.plan.recall import Recall
+from reconciler.plan.plancache import PlanCache
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.clock import Clock
 from reconciler.ports.progress import EventKind
@@ -148,13 +148,13 @@ def converge(
         NotConvergedError: ``deadline`` has passed.
     """
     until = world.clock.now() + deadline
-    recall = Recall()
+    cache = PlanCache()
     desired: Desired | None = None
     failures = 0
     while True:
         try:
             desired = desired or source.read()
-            result = reconcile(world, desired, mandate, recall)
+            result = reconcile(world, desired, mandate, cache)
         except (TransientCloudError, ClusterError) as error:
             failures += 1
             _check_deadline(world, until, str(error), stop)
@@ -214,7 +214,7 @@ def run(
         ClockSetBackError: restart the engine: its records in memory are dated in the future.
     """
     current = _CurrentRevision(world, source)
-    recall, pruning = Recall(), Pruning(world)
+    cache, pruning = PlanCache(), Pruning(world)
     recorder = WorkloadRecorder(world.trace) if world.trace is not None else None
     observer = observer or NoObserver()
     failures = 0
@@ -236,7 +236,7 @@ def run(
         try:
             observer.pass_started()
             world.arrivals.acknowledge()
-            result = reconcile(world, desired, mandate, recall)
+            result = reconcile(world, desired, mandate, cache)
             observer.pass_ended(world, desired, result)
             observed(result.seen)
             if recorder is not None:
@@ -247,7 +247,7 @@ def run(
             raise
         except Exception as error:  # noqa: BLE001 - an internal error must not end the daemon
             failures += 1
-            recall = recall if isinstance(error, ReconcilerError) else Recall()
+            cache = cache if isinstance(error, ReconcilerError) else PlanCache()
             problem = describe_error(error)
             observer.pass_failed(problem)
             world.notify(EventKind.FAILED, problem)

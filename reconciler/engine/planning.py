@@ -36,7 +36,7 @@ from reconciler.model.kubernetes.pod import Amounts
 from reconciler.model.resources import MEMORY, Resources, format_resources, parse_resources
 from reconciler.model.settings import Settings
 from reconciler.observed.fingerprint import (
-    FingerprintRecall,
+    FingerprintCache,
     Fingerprints,
     fingerprint,
     fingerprints,
@@ -48,8 +48,8 @@ from reconciler.placement.question import LaunchCatalog
 from reconciler.plan.make.costs import ObservedCoverage
 from reconciler.plan.make.decide import Phase, ignore_phase
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.make.pools import PoolTypes, TypesRecall, node_class_of
-from reconciler.plan.recall import Recall
+from reconciler.plan.make.pools import PoolTypes, TypesCache, node_class_of
+from reconciler.plan.plancache import PlanCache
 from reconciler.plan.value.nodes import PlannedNodeClaim
 from reconciler.plan.value.plan import InputDigests, Plan, Revision, input_digest
 from reconciler.ports.cloud import Instance
@@ -63,14 +63,14 @@ _OWNERSHIP: Final = ("reconciler/", "karpenter.sh/", "eks:eks-cluster-name")
 
 
 def evidence(
-    seen: Observation, classes: Mapping[str, EC2NodeClass], recall: FingerprintRecall | None = None
+    seen: Observation, classes: Mapping[str, EC2NodeClass], cache: FingerprintCache | None = None
 ) -> Fingerprints:
     """Return the fingerprints of an observation and of what node classes select in the account.
 
-    ``recall`` holds the fingerprints of the last observation of the same loop.
+    ``cache`` holds the fingerprints of the last observation of the same loop.
     """
     snapshot = replace(seen.snapshot, node_claims=seen.before.node_claims)
-    found = dict(fingerprints(snapshot) if recall is None else recall.fingerprints(snapshot))
+    found = dict(fingerprints(snapshot) if cache is None else cache.fingerprints(snapshot))
     for instance in seen.instances:
         if not instance.is_terminating:
             found[f"Instance {instance.id}"] = fingerprint(_instance_facts(instance))
@@ -165,11 +165,11 @@ class PlannedFleet:
     _blueprints_by_memory: dict[object, Mapping[str, PoolBlueprint]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    _known_types: TypesRecall = field(
-        default_factory=TypesRecall, init=False, repr=False, compare=False
+    _known_types: TypesCache = field(
+        default_factory=TypesCache, init=False, repr=False, compare=False
     )
-    _fingerprint_recall: FingerprintRecall = field(
-        default_factory=FingerprintRecall, init=False, repr=False, compare=False
+    _fingerprint_cache: FingerprintCache = field(
+        default_factory=FingerprintCache, init=False, repr=False, compare=False
     )
 
     @cached_property
@@ -310,10 +310,10 @@ class PlannedFleet:
         unavailable: Sequence[Unavailable],
         recorded: Sequence[RecordedObject],
         serial: int,
-        recall: Recall,
+        cache: PlanCache,
     ) -> Plan:
         """Decide what to do now, with the planner that previews use as well."""
-        return recall.plan(self.inputs(seen, unavailable, recorded, serial), self.phase)
+        return cache.plan(self.inputs(seen, unavailable, recorded, serial), self.phase)
 
     def inputs(
         self,
@@ -362,7 +362,7 @@ class PlannedFleet:
 
     def evidence(self, seen: Observation) -> Fingerprints:
         """Return fingerprints of the facts that a plan of this observation is made from."""
-        return evidence(seen, self.classes, self._fingerprint_recall)
+        return evidence(seen, self.classes, self._fingerprint_cache)
 
     def _price_of(self, instance: Instance) -> float | None:
         """Return the price of an instance an hour, None if the catalog has none."""

@@ -39,7 +39,7 @@ from reconciler.model.ownership import Owner
 from reconciler.model.settings import Settings
 from reconciler.observed.fingerprint import Fingerprints
 from reconciler.plan.approval import changed_inputs, plan_differences
-from reconciler.plan.recall import Recall
+from reconciler.plan.plancache import PlanCache
 from reconciler.plan.value.plan import Plan, from_json, to_json
 from reconciler.ports.state import RecordedPlan, RunningCommand
 
@@ -100,18 +100,18 @@ class Step:
 
 
 def reconcile(
-    world: World, desired: Desired, mandate: Mandate, recall: Recall | None = None
+    world: World, desired: Desired, mandate: Mandate, cache: PlanCache | None = None
 ) -> Pass:
     """Run one pass over the fleet: every step of ``STEPS``, in order.
 
-    ``recall`` holds what earlier passes of the same loop have computed.
+    ``cache`` holds what earlier passes of the same loop have computed.
 
     Raises:
         StalePlanError: the approved plan no longer matches the observation.
         TransientCloudError: EC2 could not be observed; nothing was decided.
         LeaseLostError: another process acts for the fleet; nothing more was written.
     """
-    initial = (world, desired, mandate, recall or Recall())
+    initial = (world, desired, mandate, cache or PlanCache())
     facts: dict[str, object] = dict(zip(INITIAL_FACTS, initial, strict=True))
     for step in STEPS:
         with world.span(step.name):
@@ -192,10 +192,10 @@ def _add_history(world: World, seen: Observation, desired: Desired) -> Observati
     return with_fields(seen, history=history_of(world.store, desired.settings, seen.at))
 
 
-def _plan(world: World, desired: Desired, seen: Observation, recall: Recall) -> Plan:
+def _plan(world: World, desired: Desired, seen: Observation, cache: PlanCache) -> Plan:
     store = world.store
     refused = provision.unavailable_offerings(store, seen.at)
-    return desired.plan(seen, refused, store.objects(), store.serial(), recall)
+    return desired.plan(seen, refused, store.objects(), store.serial(), cache)
 
 
 def _apply_mandate(
@@ -353,7 +353,7 @@ def _count_operations(
     return starting + len(running) + waves + len(world.journal.in_doubt())
 
 
-INITIAL_FACTS: Final = ("world", "desired", "mandate", "recall")
+INITIAL_FACTS: Final = ("world", "desired", "mandate", "cache")
 """The initial facts of a pass, in the order of the parameters of ``reconcile``."""
 
 STEPS: Final = (
@@ -376,7 +376,7 @@ STEPS: Final = (
     Step("count what is gone", _count_forgotten, ("observed", "advanced"), "forgotten"),
     Step("advance rollouts", _advance_rollouts, ("world", "advanced", "desired")),
     Step("add the recorded past", _add_history, ("world", "advanced", "desired"), "seen"),
-    Step("plan", _plan, ("world", "desired", "seen", "recall"), "fresh"),
+    Step("plan", _plan, ("world", "desired", "seen", "cache"), "fresh"),
     Step(
         "apply the mandate",
         _apply_mandate,

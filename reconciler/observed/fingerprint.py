@@ -58,7 +58,7 @@ def fingerprint(facts: object) -> str:
     return blake2b(_ENCODER.encode(facts), digest_size=_SIZE).hexdigest()
 
 
-class FingerprintRecall:
+class FingerprintCache:
     """The fingerprints of the last snapshot, for objects that the next one contains unchanged.
 
     Of thousands of objects, few change between two passes. An object that is equal to the last one

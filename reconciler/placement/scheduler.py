@@ -20,7 +20,7 @@ from reconciler.model.settings import FeatureGate, MinValuesPolicy, PreferencePo
 from reconciler.observed.state import ClusterState, StateNode, last_pod_change
 from reconciler.placement.answer import Attempt, build_placement
 from reconciler.placement.approach import ApproachScore, approaches, queue, score
-from reconciler.placement.footing import (
+from reconciler.placement.inputs import (
     Host,
     PlacementInputs,
     accepting_nodes,

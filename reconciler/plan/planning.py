@@ -6,26 +6,26 @@ from msgspec.structs import replace
 
 from reconciler.plan.make.decide import Phase, ignore_phase
 from reconciler.plan.make.facts import BaseCost, Facts
+from reconciler.plan.make.factscache import FactsCache
 from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import make_plan
-from reconciler.plan.make.recall import FactsRecall
 from reconciler.plan.value.plan import Plan
 
 
-def plan_of(inputs: Inputs, phase: Phase = ignore_phase, recall: FactsRecall | None = None) -> Plan:
+def plan_of(inputs: Inputs, phase: Phase = ignore_phase, cache: FactsCache | None = None) -> Plan:
     """Return the plan for ``inputs``: the same inputs give the same plan.
 
-    ``recall`` only saves time: it has the results for the last inputs of the same loop.
+    ``cache`` only saves time: it has the results for the last inputs of the same loop.
     """
-    return make_plan(gather_facts(inputs, phase, recall), phase, recall)
+    return make_plan(gather_facts(inputs, phase, cache), phase, cache)
 
 
 def gather_facts(
-    inputs: Inputs, phase: Phase = ignore_phase, recall: FactsRecall | None = None
+    inputs: Inputs, phase: Phase = ignore_phase, cache: FactsCache | None = None
 ) -> Facts:
     """Return the facts of a plan, with the cost of the change if there is a base."""
-    facts = facts_of(inputs, phase, recall)
+    facts = facts_of(inputs, phase, cache)
     if inputs.against is None:
         return facts
     from reconciler.plan.rest.compare import compare_with_base

@@ -24,7 +24,7 @@ from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.fleets import daemon
 from reconciler.cli.main import main
 from reconciler.cli.shared.watching import NullNotifier
-from reconciler.cli.wiring.imitation import Imitation
+from reconciler.cli.wiring.environment import Environment
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
@@ -196,7 +196,7 @@ class Shop:
         request = replace(request_of(self.words("run")), waits=False)
         connect = cache(connector(Settings(endpoint_url=self.url)))
         daemon.keep_in_sync(
-            request, NullNotifier(), stop, Imitation(self.clock, connect, workers=1)
+            request, NullNotifier(), stop, Environment(self.clock, connect, workers=1)
         )
 
 

@@ -25,7 +25,7 @@ from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.fleets import daemon
 from reconciler.cli.main import main
-from reconciler.cli.wiring.imitation import Imitation
+from reconciler.cli.wiring.environment import Environment
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
@@ -240,8 +240,8 @@ class Site:
 
         request = replace(request_of(self.words("run")), waits=False)
         connect = cache(connector(Settings(endpoint_url=self.url)))
-        imitation = Imitation(self.clock, connect, workers=1)
-        daemon.keep_in_sync(request, self.recorder, stop, imitation, self.passes)
+        environment = Environment(self.clock, connect, workers=1)
+        daemon.keep_in_sync(request, self.recorder, stop, environment, self.passes)
 
     def keep_for(self, passes: int) -> None:
         """Run the daemon for some more passes."""

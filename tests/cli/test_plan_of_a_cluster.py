@@ -17,7 +17,7 @@ from reconciler.adapters.aws.clients import connector
 from reconciler.cli.main import main
 from reconciler.cli.shared.planfile import load
 from reconciler.cli.wiring.assembly import assemble_world
-from reconciler.cli.wiring.imitation import Imitation
+from reconciler.cli.wiring.environment import Environment
 from reconciler.cli.wiring.mandate import Approval, mandate_of
 from reconciler.engine.reconcile import Pass, reconcile
 from reconciler.model.errors import StalePlanError
@@ -54,8 +54,8 @@ def the_pass(site: Site, path: Path | None = None) -> Pass:
     """Run one pass as ``apply`` does, of a saved plan or of git."""
     request = request_of(site.words("apply")).fleet
     connect = cache(connector(Settings(endpoint_url=site.url)))
-    imitation = Imitation(site.clock, connect, workers=1)
-    with assemble_world(request, site.recorder, imitation) as assembly:
+    environment = Environment(site.clock, connect, workers=1)
+    with assemble_world(request, site.recorder, environment) as assembly:
         approved = load(str(path)) if path is not None else None
         mandate = mandate_of(assembly.settings, Approval(approved, continues=False))
         return reconcile(assembly.world, assembly.source.read(), mandate)
@@ -283,7 +283,7 @@ def test_a_simulation_starts_with_the_running_fleet(
 ) -> None:
     launched(site)
 
-    def simulated(*words: str) -> dict[str, Any]:
+    def simulate(*words: str) -> dict[str, Any]:
         capsys.readouterr()
         assert main([*site.words("simulate"), *words, "-o", "json"]) == 0, capsys.readouterr().err
         report: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -292,11 +292,11 @@ def test_a_simulation_starts_with_the_running_fleet(
     def launches(report: dict[str, Any]) -> int:
         return sum(event["kind"] == "Launched" for event in report["events"])
 
-    now = simulated()
+    now = simulate()
     assert launches(now) == 0
     assert now["cost"]["before"] == now["cost"]["after"] > 0
     drift(site)
-    after = simulated("--until", "2h")
+    after = simulate("--until", "2h")
     assert launches(after) == 2
     assert after["cost"]["before"] == now["cost"]["before"]
     live = planned(site, capsys)

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from reconciler.desired.hash import NODE_CLASS_HASH_VERSION, NODE_POOL_HASH_VERSION
-from reconciler.diff.drift import DesiredObjects, Drift, DriftRecall, Side, find_drift
+from reconciler.diff.drift import DesiredObjects, Drift, DriftCache, Side, find_drift
 from reconciler.diff.nodeclass import ClassState, LiveInstance
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
@@ -266,20 +266,20 @@ _ANOTHER_POOL = _pool(
     ids=["a hash", "a requirement", "the image of the class", "the running image", "the age"],
 )
 def test_a_changed_fact_invalidates_the_cached_result(change: dict[str, Any], reason: str) -> None:
-    catalog, recall = a_catalog(), DriftRecall()
+    catalog, cache = a_catalog(), DriftCache()
     before = _world(catalog=catalog, **({"size": change["size"]} if "size" in change else {}))
 
-    first = find_drift(*before, recall)
-    again = find_drift(*before, recall)
-    then = find_drift(*_world(catalog=catalog, **change), recall)
+    first = find_drift(*before, cache)
+    again = find_drift(*before, cache)
+    then = find_drift(*_world(catalog=catalog, **change), cache)
 
     assert (first, again) == ((), ())
     assert [drift.reason for drift in then] == [reason]
 
 
 def test_an_unchanged_claim_is_not_compared_again() -> None:
-    recall, before = DriftRecall(), _world()
-    find_drift(*before, recall)
+    cache, before = DriftCache(), _world()
+    find_drift(*before, cache)
     desired, cluster, _ = before
     requested: list[str] = []
 
@@ -291,5 +291,5 @@ def test_an_unchanged_claim_is_not_compared_again() -> None:
     hashes = Listening(desired.pool_hashes)
     listening = DesiredObjects(desired.pools, hashes, desired.classes)
 
-    assert find_drift(listening, cluster, NOW, recall) == ()
+    assert find_drift(listening, cluster, NOW, cache) == ()
     assert requested == []

@@ -12,8 +12,8 @@ from reconciler.catalog.file import read_catalog
 from reconciler.diff.drift import Drift
 from reconciler.disruption.command import Decisions
 from reconciler.disruption.decide import METHODS, decide
-from reconciler.disruption.deliberation import Method
-from reconciler.disruption.situation import DisruptionInputs
+from reconciler.disruption.disruptionpass import Method
+from reconciler.disruption.inputs import DisruptionInputs
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reconciler.desired.settings.layers import resolve
 from reconciler.disruption.calendar import next_decision_change
 from reconciler.disruption.command import Decisions, WaitsFor
-from reconciler.disruption.consolidation.memory import (
+from reconciler.disruption.consolidation.flapdamping import (
     GAVE_UP,
     AbandonedOffering,
     abandoned_offerings,

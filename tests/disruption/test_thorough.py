@@ -12,13 +12,13 @@ from hypothesis import settings as tuned
 from hypothesis import strategies as st
 
 from reconciler.disruption.command import Command, Decisions
-from reconciler.disruption.consolidation.memory import GAVE_UP
+from reconciler.disruption.consolidation.flapdamping import GAVE_UP
 from reconciler.disruption.consolidation.pricing import OfferingChoice
 from reconciler.disruption.consolidation.sets import MINIMUM_SAVED
 from reconciler.disruption.consolidation.thorough import small_sets, waste_by_node
 from reconciler.disruption.decide import decide
+from reconciler.disruption.inputs import open_pass
 from reconciler.disruption.simulation import cluster_after_removal
-from reconciler.disruption.situation import open_pass
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.settings import ConsolidationSearch, PoolOptions, Settings
 from reconciler.observed.state import ClusterState

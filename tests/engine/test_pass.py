@@ -10,9 +10,9 @@ import pytest
 from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import INITIAL_FACTS, STEPS, Mandate, Pass, Step
 from reconciler.engine.world import World
-from reconciler.plan.recall import Recall
+from reconciler.plan.plancache import PlanCache
 
-TYPES = dict(zip(INITIAL_FACTS, (World, Desired, Mandate, Recall), strict=True))
+TYPES = dict(zip(INITIAL_FACTS, (World, Desired, Mandate, PlanCache), strict=True))
 
 
 def named(step: Step) -> str:

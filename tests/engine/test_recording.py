@@ -24,8 +24,8 @@ from reconciler.engine.desired import Desired
 from reconciler.engine.loop import PassIntervals, run
 from reconciler.engine.observation import Observation
 from reconciler.engine.reconcile import Mandate, Pass
-from reconciler.engine.recording import WorkloadRecorder, classify_pod
 from reconciler.engine.steps.provision import mark_unavailable
+from reconciler.engine.workloadtrace import WorkloadRecorder, classify_pod
 from reconciler.engine.world import World as Ports
 from reconciler.model.duration import Duration
 from reconciler.model.errors import StateError

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from reconciler.engine.observation import observe
 from reconciler.engine.reconcile import owner_of
 from reconciler.engine.steps.starting import start_plan
-from reconciler.plan.recall import Recall
+from reconciler.plan.plancache import PlanCache
 from reconciler.ports.journal import Verb
 from tests.engine.faults import commit_drift, tainted, three_nodes
 from tests.engine.world import a_deployment, a_pool, a_world
@@ -59,7 +59,7 @@ def test_a_launch_outside_the_graph_of_the_plan_is_not_started() -> None:
     engine = world.engine()
     desired = engine.source.read()
     seen = observe(engine.ports, desired.node_pools, owner_of(world.settings))
-    fresh = desired.plan(seen, (), (), 0, Recall())
+    fresh = desired.plan(seen, (), (), 0, PlanCache())
     cut = replace(fresh, actions=fresh.actions[:1])
     start_plan(engine.ports, desired, cut, seen, engine.tags, 0)
     assert list(world.claims) == [fresh.actions[0].node_claim]

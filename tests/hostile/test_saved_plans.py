@@ -23,7 +23,7 @@ from reconciler.engine.observation import observe
 from reconciler.engine.reconcile import owner_of
 from reconciler.model.errors import StalePlanError, UnreadableError
 from reconciler.plan.approval import encode_saved_plan, plan_differences, read_saved_plan
-from reconciler.plan.recall import Recall
+from reconciler.plan.plancache import PlanCache
 from reconciler.plan.value.plan import Plan, to_json
 from tests.cli.test_end_to_end import Shop, shop
 from tests.engine.crashes import CutError, Points
@@ -43,7 +43,9 @@ def plan_of(world: World) -> Plan:
     desired = engine.source.read()
     seen = observe(engine.ports, desired.node_pools, owner_of(desired.settings))
     store = world.store
-    return desired.plan(seen, store.unavailable(seen.at), store.objects(), store.serial(), Recall())
+    return desired.plan(
+        seen, store.unavailable(seen.at), store.objects(), store.serial(), PlanCache()
+    )
 
 
 def forged(plan: Plan, change: Callable[[dict[str, Any]], None]) -> Plan:

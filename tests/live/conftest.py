@@ -20,7 +20,7 @@ from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.server import serve
 from reconciler.adapters.threads import background_thread
 from reconciler.cli.fleets import daemon
-from reconciler.cli.wiring.imitation import Imitation
+from reconciler.cli.wiring.environment import Environment
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
@@ -91,7 +91,10 @@ class Live:
         def keep(stop: Any) -> None:
             try:
                 daemon.keep_in_sync(
-                    request, self.recorder, stop.is_set, Imitation(SystemClock(), connect)
+                    request,
+                    self.recorder,
+                    stop.is_set,
+                    Environment(SystemClock(), connect),
                 )
             except BaseException as error:
                 failed.append(error)

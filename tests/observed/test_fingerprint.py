@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.observed.fingerprint import (
-    FingerprintRecall,
+    FingerprintCache,
     Fingerprints,
     describe_changes,
     fingerprints,
@@ -261,8 +261,8 @@ def test_a_change_is_named(
     assert describe_changes(BEFORE, marks(change(OBJECTS))) == message
 
 
-def test_recalled_fingerprints_equal_recomputed_ones() -> None:
-    recall, before = FingerprintRecall(), snapshot_of(OBJECTS)
+def test_cached_fingerprints_equal_recomputed_ones() -> None:
+    cache, before = FingerprintCache(), snapshot_of(OBJECTS)
     for name, path in ROWS:
         kind = name.partition(" ")[0]
         after = snapshot_of(
@@ -271,13 +271,13 @@ def test_recalled_fingerprints_equal_recomputed_ones() -> None:
                 for item in OBJECTS
             ]
         )
-        assert recall.fingerprints(before) == fingerprints(before)
-        assert recall.fingerprints(after) == fingerprints(after), (name, path)
+        assert cache.fingerprints(before) == fingerprints(before)
+        assert cache.fingerprints(after) == fingerprints(after), (name, path)
 
 
 def test_removed_objects_are_dropped() -> None:
-    recall, before = FingerprintRecall(), snapshot_of(OBJECTS)
+    cache, before = FingerprintCache(), snapshot_of(OBJECTS)
 
-    assert recall.fingerprints(before) == fingerprints(before)
-    assert recall.fingerprints(snapshot_of([])) == {}
-    assert recall.fingerprints(before) == fingerprints(before)
+    assert cache.fingerprints(before) == fingerprints(before)
+    assert cache.fingerprints(snapshot_of([])) == {}
+    assert cache.fingerprints(before) == fingerprints(before)

@@ -9,7 +9,7 @@ import pytest
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.pod import Pod, PodSpec
-from reconciler.placement.explain.loosening import (
+from reconciler.placement.explain.constraints import (
     constraints_of,
     remove_constraint,
     remove_pool_constraint,

@@ -28,8 +28,8 @@ from reconciler.adapters.simulated.conditions import (
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
 from reconciler.adapters.simulated.watched import WatchedCluster, first_state
 from reconciler.cli.simulation.building import SimulatedFleet
-from reconciler.cli.simulation.chronicle import Chronicle, NotifyingStore
 from reconciler.cli.simulation.driver import SimulationOutcome, SimulationStage, play
+from reconciler.cli.simulation.eventlog import EventLog, NotifyingStore
 from reconciler.cli.simulation.script import KilledError, Steps, with_kills
 from reconciler.cli.wiring.mandate import tags_of
 from reconciler.desired.fleet import SourceFile, read_fleet
@@ -43,7 +43,7 @@ from reconciler.model.errors import CloudError, ClusterError, TransientCloudErro
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT, NODEPOOL
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.observed.snapshot import Snapshot
-from reconciler.plan.recall import Recall
+from reconciler.plan.plancache import PlanCache
 from reconciler.plan.value.plan import InputDigests, Revision
 from reconciler.ports.journal import Journal
 from reconciler.ports.state import StateStore
@@ -95,7 +95,7 @@ class SmallWorld:
         honours_tokens: bool = True,
         records: tuple[StateStore, Journal] | None = None,
     ) -> None:
-        self.clock, self.chronicle = SimulatedClock(START), Chronicle()
+        self.clock, self.event_log = SimulatedClock(START), EventLog()
         conditions = Conditions(QUICK, never_joins=never_joins, honours_tokens=honours_tokens)
         chance, self._present = Chance(seed), _Present()
         self.compute = SimulatedCompute(self.clock, small_catalog().get, conditions, chance)
@@ -104,22 +104,22 @@ class SmallWorld:
             small_catalog().get,
             lambda: self._present.workloads,
             self.clock,
-            self.chronicle,
+            self.event_log,
             first_state(Snapshot(), START, timedelta(0)),
             conditions,
             chance,
         )
-        fresh = NotifyingStore(self.chronicle, self.clock), MemoryJournal()
+        fresh = NotifyingStore(self.event_log, self.clock), MemoryJournal()
         store, journal = records or fresh
         whole = engine_world.World(
-            self.clock, self.compute, cluster, store, journal, self.chronicle
+            self.clock, self.compute, cluster, store, journal, self.event_log
         )
         self.store, self.cluster = store, cluster
         self.steps = Steps({})
         world = with_kills(whole, self.steps)
-        self.stage = SimulationStage(self.clock, self.compute, cluster, world, self.chronicle)
+        self.stage = SimulationStage(self.clock, self.compute, cluster, world, self.event_log)
         self.fleet: SimulatedFleet | None = None
-        self._recall = Recall()
+        self._cache = PlanCache()
 
     # changes
 
@@ -169,9 +169,7 @@ class SmallWorld:
         self.compute.advance()
         fleet = self.fleet.priced_at(self.clock.now())
         try:
-            return reconcile(
-                self.stage.world, fleet, Mandate(tags_of(fleet.settings)), self._recall
-            )
+            return reconcile(self.stage.world, fleet, Mandate(tags_of(fleet.settings)), self._cache)
         except (TransientCloudError, CloudError, ClusterError):
             return None
         except KilledError:
@@ -193,7 +191,7 @@ class SmallWorld:
 
     def forget(self) -> None:
         """Start another process; the memory of the last one is lost."""
-        self._recall = Recall()
+        self._cache = PlanCache()
 
     def play(
         self, span: timedelta | None = None, after_each: Callable[[], None] = lambda: None

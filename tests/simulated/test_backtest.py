@@ -20,7 +20,7 @@ from reconciler._resources import resource_path
 from reconciler.cli.backtest.replay import Replay
 from reconciler.cli.backtest.trace import BYTES_MAX, Trace, read_trace
 from reconciler.cli.main import main
-from reconciler.cli.simulation.chronicle import Event
+from reconciler.cli.simulation.eventlog import Event
 from reconciler.model.errors import UnreadableError
 from tests.engine.world import a_pool
 from tests.repositories import commit_all, init

@@ -91,8 +91,8 @@ class Scenario:
     def kinds(self, kind: str) -> list[str]:
         """Return what was told of that kind, events and notes alike."""
         assert self.setting is not None
-        chronicle = self.setting.stage.chronicle
-        return [e.message for e in (*chronicle.events, *chronicle.notes) if e.kind == kind]
+        event_log = self.setting.stage.event_log
+        return [e.message for e in (*event_log.events, *event_log.notes) if e.kind == kind]
 
     def waiting(self) -> list[str]:
         """Return what the last plan says of deferred nodes."""
@@ -314,7 +314,7 @@ def test_the_empty_replacement_of_a_draining_node_stays(parsed: Parsed, grace: s
     scenario.commit(*drifting("2", 3, template=template))
     assert scenario.play().converged
     assert scenario.setting is not None
-    created = [e for e in scenario.setting.stage.chronicle.events if e.kind == "NodeClaimCreated"]
+    created = [e for e in scenario.setting.stage.event_log.events if e.kind == "NodeClaimCreated"]
     assert len(created) == 6, "three nodes, and one for each of them"
     assert {c.reason for c in scenario.voluntary()} == {"Drifted"}
 
@@ -332,7 +332,7 @@ def test_an_endless_drain_does_not_cause_repeated_moves(parsed: Parsed) -> None:
     )
     scenario.play(9 * HOUR)
     assert scenario.setting is not None
-    created = [e for e in scenario.setting.stage.chronicle.events if e.kind == "NodeClaimCreated"]
+    created = [e for e in scenario.setting.stage.event_log.events if e.kind == "NodeClaimCreated"]
     assert len(created) == 2, "the node, and one for the pods that it is to lose"
 
 

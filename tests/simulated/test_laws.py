@@ -96,7 +96,7 @@ class Witness:
         for command in stage.world.store.commands():
             if command.reason in VOLUNTARY:
                 for name in set(command.node_claims) - going:
-                    taken[stage.chronicle.pool_of(name)] += 1
+                    taken[stage.event_log.pool_of(name)] += 1
         for pool, count in taken.items():
             if count > self.budgets[pool]:
                 self.breaches.append(f"{count} nodes of {pool} at {done.seen.at}")
@@ -142,11 +142,11 @@ def test_under_any_faults_the_fleet_converges_within_its_budgets(
     witness = Witness(setting, budgets_of(revisions[0]))
     run(setting, setting.head, witness, timedelta(minutes=20))
     played = run(setting, second, witness)
-    kinds = Counter(e.kind for e in setting.stage.chronicle.events)
+    kinds = Counter(e.kind for e in setting.stage.event_log.events)
     event(f"commands: {min(kinds['CommandStarted'], 3)}")
 
-    assert played.converged, [n.message for n in setting.stage.chronicle.notes][-5:]
-    assert not [n for n in setting.stage.chronicle.notes if n.kind == "IllegalTransition"]
+    assert played.converged, [n.message for n in setting.stage.event_log.notes][-5:]
+    assert not [n for n in setting.stage.event_log.notes if n.kind == "IllegalTransition"]
     assert not witness.breaches
     known = setting.stage.world.store.node_claims()
     claims = {claim.status.provider_id.rpartition("/")[2] for claim in known}
@@ -156,6 +156,6 @@ def test_under_any_faults_the_fleet_converges_within_its_budgets(
         every = Counter(m.intent for m in setting.stage.compute.machines.values())
         assert max(every.values(), default=1) == 1, "launched twice"
 
-    before = len(setting.stage.chronicle.events)
+    before = len(setting.stage.event_log.events)
     run(setting, second, witness, timedelta(hours=6))
-    assert setting.stage.chronicle.events[before:] == [], "quiet input, and yet it moves"
+    assert setting.stage.event_log.events[before:] == [], "quiet input, and yet it moves"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from reconciler.cli.main import main
-from reconciler.cli.simulation.chronicle import Event
 from reconciler.cli.simulation.driver import play
+from reconciler.cli.simulation.eventlog import Event
 from reconciler.cli.wiring.mandate import tags_of
 from reconciler.engine.reconcile import Mandate
 from tests.engine.world import a_deployment, a_pdb, a_pool
@@ -50,7 +50,7 @@ def events_of(parsed: Parsed, revisions: list[list[dict[str, Any]]], *, leaps: b
     for fleet, end in ((setting.head, 1), (parsed.fleet(revisions[1]), 6)):
         until = setting.start + timedelta(hours=end)
         play(stage, setting.start_fleet(fleet).priced_at, Mandate(tags_of(fleet.settings)), until)
-    return stage.chronicle.events
+    return stage.event_log.events
 
 
 STORIES = {

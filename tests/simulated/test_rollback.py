@@ -31,7 +31,7 @@ def test_a_rollback_leaves_no_pool_above_its_limit() -> None:
     world.commit(limited("2"))
     most: Counter[str] = Counter()
     world.play(timedelta(minutes=45), lambda: most.update(world.cpus() - most))
-    reported = Counter(event.kind for event in world.chronicle.events)
+    reported = Counter(event.kind for event in world.event_log.events)
     assert reported["CommandRolledBack"] > 1
     assert most["web"] == LIMIT
     assert versions(world)["web", "1"] == LIMIT // 2

@@ -282,17 +282,17 @@ class Histories(RuleBasedStateMachine):
         self.suspended, self.protected, self.pdb = False, False, None
         self.commit()
         played = world.play(after_each=self.count)
-        assert played.converged, [n.message for n in world.chronicle.notes][-5:]
-        assert not [n for n in world.chronicle.notes if n.kind == "IllegalTransition"]
+        assert played.converged, [n.message for n in world.event_log.notes][-5:]
+        assert not [n for n in world.event_log.notes if n.kind == "IllegalTransition"]
         assert played.last is not None
         assert played.last.is_quiet, "planning again is empty"
         claims = {c.status.provider_id.rpartition("/")[2] for c in world.store.node_claims()}
         assert {m.facts.id for m in world.running_instances()} == claims, "leaked, or lost"
         assert not world.tainted(), "nodes that stay are given back"
         assert not world.cluster.unbound_pod_count() or self.at_the_limit(), "pods without a node"
-        before = len(world.chronicle.events)
+        before = len(world.event_log.events)
         world.play(timedelta(hours=6))
-        assert world.chronicle.events[before:] == [], "quiet input, and yet it moves"
+        assert world.event_log.events[before:] == [], "quiet input, and yet it moves"
 
     def at_the_limit(self) -> bool:
         """Return whether a pod may be left over: its pool is full, or not in git."""

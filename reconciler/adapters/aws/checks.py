@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import boto_errors, our_error
-from reconciler.adapters.aws.launch.profiles import is_imitated
+from reconciler.adapters.aws.launch.profiles import is_simulated_account
 from reconciler.adapters.aws.nodeclass.validation import TrialVerdict, Validation, run_trial
 from reconciler.adapters.aws.permissions import CALLS, Need, Operation
 from reconciler.model.diagnostics import Check, failed_check, passed_check, unknown_check
@@ -185,7 +185,7 @@ class Checks:
             return self._ec2_trial_call(call, instance_ids)
         if call.service == "sqs" and not self._settings.interruption_queue:
             return "skipped: interruptionQueue is not set"
-        if call.service in ("iam", "eks") and is_imitated(self._settings):
+        if call.service in ("iam", "eks") and is_simulated_account(self._settings):
             return "skipped: simulated account"
         return self._read_only_calls().get(
             call.operation, ("skipped: this call cannot be tried without side effects")

@@ -372,7 +372,7 @@ class _Session:
     def _open(self) -> Session:
         """Return a boto3 session, configured from the environment and files.
 
-        An imitation accepts any credentials: if none are configured, dummy ones are used.
+        A simulated account accepts any credentials: if none are configured, dummy ones are used.
         """
         import boto3
 

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from reconciler.adapters.aws.answers import instance_of
 from reconciler.adapters.aws.clients import Connect
+from reconciler.adapters.aws.conversion import instance_of
 from reconciler.adapters.aws.errors import (
     Failure,
     boto_errors,

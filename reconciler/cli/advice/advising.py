@@ -8,12 +8,12 @@ from dataclasses import replace as with_fields
 
 from msgspec.structs import replace
 
-from reconciler.cli.advice.buying import commitments_worth_buying
 from reconciler.cli.advice.candidates import FAMILIES_MAX, AdviceCandidate, Topic, candidates
 from reconciler.cli.advice.changes import Files
-from reconciler.cli.advice.divisions import divisions
-from reconciler.cli.advice.judging import Judge
+from reconciler.cli.advice.evaluating import Judge
 from reconciler.cli.advice.proposals import make_proposal
+from reconciler.cli.advice.purchases import commitments_worth_buying
+from reconciler.cli.advice.restructuring import divisions
 from reconciler.cli.advice.result import (
     AdviceBacktest,
     AdviceReport,
@@ -34,7 +34,7 @@ from reconciler.cli.advice.search import (
     search_changes,
     select_candidates,
 )
-from reconciler.cli.question import read_inputs
+from reconciler.cli.planinputs import read_inputs
 from reconciler.cli.shared import policies, sources
 from reconciler.cli.shared.timings import Timings
 from reconciler.cli.sweeps.sweep import Progress, Sweep, no_progress

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from reconciler.cli.advice.changes import Files, digests_of_files
-from reconciler.cli.advice.judging import Judge, merge_changed_settings
+from reconciler.cli.advice.evaluating import Judge, merge_changed_settings
 from reconciler.cli.advice.result import AdviceBacktest, AdviceLimits, BacktestedSide
 from reconciler.cli.advice.search import JudgedChanges
 from reconciler.cli.backtest.replay import Replay

@@ -19,7 +19,7 @@ from reconciler.model.kubernetes.eviction import desired_healthy
 from reconciler.model.kubernetes.pod import Affinity, Pod, PodSpec
 from reconciler.model.resources import CPU
 from reconciler.observed.state import ClusterState, StateNode
-from reconciler.placement.explain.loosening import (
+from reconciler.placement.explain.constraints import (
     ConstraintKind,
     has_constraint_kind,
     remove_constraint_kind,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from reconciler.cli.advice.changes import changed_files, format_patch
-from reconciler.cli.advice.judging import Judge
+from reconciler.cli.advice.evaluating import Judge
 from reconciler.cli.advice.result import Advice, AdviceBacktest, Level
 from reconciler.cli.advice.search import JudgedChanges
 from reconciler.model.billing import HOURS_A_MONTH

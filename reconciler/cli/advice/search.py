@@ -16,7 +16,7 @@ from typing import Final
 
 from reconciler.cli.advice.candidates import AdviceCandidate
 from reconciler.cli.advice.changes import DesiredChange, digests_of_files, with_changes
-from reconciler.cli.advice.judging import LEAST_SAVING, ChangeVerdict, Judge
+from reconciler.cli.advice.evaluating import LEAST_SAVING, ChangeVerdict, Judge
 from reconciler.cli.sweeps.evaluation import address_of
 from reconciler.cli.sweeps.sweep import Sweep
 from reconciler.model.billing import HOURS_A_MONTH

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 from reconciler.adapters.simulated.conditions import RecordedMarket
 from reconciler.cli.backtest.trace import Trace, TracedPod
-from reconciler.cli.simulation.chronicle import Event
+from reconciler.cli.simulation.eventlog import Event
 from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.kubernetes.cluster import DaemonSet
 from reconciler.model.kubernetes.pod import Pod

@@ -190,7 +190,7 @@ def play_side(
     revision = replace(choose(setup), head=Revision(), tree="", digests=InputDigests())
     fleet = setup.start_fleet(revision)
     stage = setup.stage
-    stage.chronicle.listener = replay.record_event
+    stage.event_log.listener = replay.record_event
     stage.next_workload_change = replay.next_moment
     recorder, busy = UtilizationRecorder(), BusyRecorder(stage.compute)
 
@@ -202,7 +202,7 @@ def play_side(
         stage, fleet.priced_at, mandate_of(fleet.settings), end, watch, passes_max=PASSES_MAX
     )
     samples = tuple(stage.samples)
-    kinds = [event.kind for event in stage.chronicle.events]
+    kinds = [event.kind for event in stage.event_log.events]
     stays = replay.stays
     pod_days = _pod_days(stays.values(), end)
     evictions = kinds.count(EventKind.POD_EVICTED)

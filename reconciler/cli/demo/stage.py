@@ -24,7 +24,7 @@ from reconciler.adapters.aws.tags import INTENT
 from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.cli.demo.narrator import Reporter
 from reconciler.cli.wiring.assembly import Assembly, assemble_world, live_inputs
-from reconciler.cli.wiring.imitation import Imitation
+from reconciler.cli.wiring.environment import Environment
 
 if TYPE_CHECKING:
     from reconciler.adapters.database.state import DatabaseState
@@ -93,7 +93,7 @@ class DemoStage:
         self.reporter = reporter
         self.ledger = {}
         settings = Settings(region=REGION, endpoint_url=url)
-        self._imitation = Imitation(
+        self._environment = Environment(
             clock,
             connector(settings),
             workers=1,
@@ -150,7 +150,7 @@ class DemoStage:
         """Return what ``reconciler plan`` shows, compared with ``base`` if given."""
         from reconciler.plan.planning import plan_of
 
-        return plan_of(live_inputs(self._request(base), self._imitation))
+        return plan_of(live_inputs(self._request(base), self._environment))
 
     def apply(self) -> Pass:
         """Do the same as ``reconciler apply``."""
@@ -239,7 +239,7 @@ class DemoStage:
 
     @contextmanager
     def _assemble(self) -> Iterator[Assembly]:
-        with assemble_world(self._request(), self.reporter, self._imitation) as assembly:
+        with assemble_world(self._request(), self.reporter, self._environment) as assembly:
             self.reporter.begin(assembly.world.store)
             yield assembly
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from reconciler.cli.fleets.sharing import FleetSharing
-    from reconciler.cli.wiring.imitation import Imitation
+    from reconciler.cli.wiring.environment import Environment
     from reconciler.cli.wiring.monitoring import DaemonObserver
     from reconciler.cli.wiring.standby import Standby
     from reconciler.plan.value.plan import Plan
@@ -29,7 +29,7 @@ def keep_in_sync(
     request: RunRequest,
     notifier: Notifier,
     stop: Callable[[], bool],
-    imitation: Imitation | None = None,
+    environment: Environment | None = None,
     observer: DaemonObserver | None = None,
     sharing: FleetSharing | None = None,
 ) -> None:
@@ -43,7 +43,7 @@ def keep_in_sync(
     Raises:
         LeaseHeldError: another process holds the lease, and it does not wait.
     """
-    from reconciler.cli.wiring.imitation import clock_of
+    from reconciler.cli.wiring.environment import clock_of
     from reconciler.cli.wiring.standby import Standby
     from reconciler.model.errors import (
         ClockSetBackError,
@@ -53,7 +53,7 @@ def keep_in_sync(
     )
     from reconciler.ports.progress import EventKind, Progress
 
-    clock = imitation.clock if imitation is not None else clock_of(request.fleet)
+    clock = environment.clock if environment is not None else clock_of(request.fleet)
     standby = Standby(notifier, stop, sharing) if request.waits else None
     has_begun = False
 
@@ -63,7 +63,7 @@ def keep_in_sync(
 
     while not stop():
         try:
-            _run_passes(request, notifier, stop, imitation, standby, begin, observer)
+            _run_passes(request, notifier, stop, environment, standby, begin, observer)
             if sharing is not None and not stop():
                 why = "gave up the lease: another replica has fewer fleets"
                 notifier.notify(Progress(clock.now(), EventKind.STANDBY, why))
@@ -88,7 +88,7 @@ def _run_passes(
     request: RunRequest,
     notifier: Notifier,
     stop: Callable[[], bool],
-    imitation: Imitation | None,
+    environment: Environment | None,
     standby: Standby | None,
     begin: Callable[[], None],
     observer: DaemonObserver | None,
@@ -103,7 +103,7 @@ def _run_passes(
     from reconciler.engine.steps.urgent import FirstResponse
 
     fleet = request.fleet if request.acts_on_files else follow_commits(request.fleet)
-    world = assemble_world(fleet, notifier, imitation, sleeps=True, standby=standby)
+    world = assemble_world(fleet, notifier, environment, sleeps=True, standby=standby)
     with world as assembly, assembly.source.watch_changes():
         begin()
         sharing = standby.sharing if standby is not None else None

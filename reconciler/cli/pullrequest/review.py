@@ -170,7 +170,7 @@ def _validate(folder: str, options: ReviewOptions) -> tuple[str, bool]:
 def _plan_fleet(change: FleetChange, options: ReviewOptions, findings: str) -> Review:
     from reconciler.cli.backtest.change import with_backtest
     from reconciler.cli.output.findings import render_github
-    from reconciler.cli.question import read_inputs
+    from reconciler.cli.planinputs import read_inputs
     from reconciler.cli.shared import planfile, policies
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.cli.shared.timings import Timings

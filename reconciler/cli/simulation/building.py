@@ -27,8 +27,8 @@ from reconciler.catalog.catalog import Catalog
 from reconciler.cli.shared import sources, timings
 from reconciler.cli.shared.records import is_live
 from reconciler.cli.shared.request import FleetRequest
-from reconciler.cli.simulation.chronicle import Chronicle, NotifyingStore
 from reconciler.cli.simulation.driver import SimulationStage
+from reconciler.cli.simulation.eventlog import EventLog, NotifyingStore
 from reconciler.cli.simulation.script import Script, Steps, with_kills
 from reconciler.cli.wiring.capturing import captured_fleet, settings_for, with_captured_status
 from reconciler.cli.wiring.comparison import read_types
@@ -414,7 +414,7 @@ def _make_stage(
     script: Script,
     seed: int,
 ) -> SimulationStage:
-    clock, chance, chronicle = SimulatedClock(start), Chance(seed), Chronicle()
+    clock, chance, event_log = SimulatedClock(start), Chance(seed), EventLog()
     compute = SimulatedCompute(clock, catalog.get, conditions, chance, script.faults())
     shelf = MemoryShelf()
     shelf.write(SHELF_NAME, encode_record(first.record))
@@ -423,21 +423,21 @@ def _make_stage(
         catalog.get,
         lambda: present.workloads(clock.now()),
         clock,
-        chronicle,
+        event_log,
         first,
         conditions,
         chance,
     )
-    store = NotifyingStore(chronicle, clock)
-    ports = World(clock, compute, cluster, store, MemoryJournal(), chronicle)
-    return SimulationStage(clock, compute, cluster, ports, chronicle)
+    store = NotifyingStore(event_log, clock)
+    ports = World(clock, compute, cluster, store, MemoryJournal(), event_log)
+    return SimulationStage(clock, compute, cluster, ports, event_log)
 
 
 def _record_history(
     stage: SimulationStage, first: FirstState, desired: SimulatedFleet, snapshot: Snapshot
 ) -> None:
     """Record the contents of the snapshot as the history before the simulation."""
-    now, chronicle, store = stage.clock.now(), stage.chronicle, stage.world.store
+    now, event_log, store = stage.clock.now(), stage.event_log, stage.world.store
     pods_by_node: dict[str, list[str]] = {}
     for pod in snapshot.pods:
         if pod.spec.node_name and not pod.is_daemon and not pod.is_terminal:
@@ -450,7 +450,7 @@ def _record_history(
         since = claim.status.last_pod_event_time
         status = msgspec.structs.replace(seen.status, last_pod_event_time=since)
         claims.append(msgspec.structs.replace(seen, status=status))
-    chronicle.record_claims(claims)
+    event_log.record_claims(claims)
     store.put_node_claims(claims)
     ours = owner_of(desired.settings).tags
     found = captured_fleet(snapshot)

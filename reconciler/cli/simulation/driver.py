@@ -16,7 +16,7 @@ import msgspec
 from reconciler.adapters.simulated.compute import CLAIM_TAG, SimulatedCompute
 from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.adapters.simulated.watched import WatchedCluster
-from reconciler.cli.simulation.chronicle import Chronicle
+from reconciler.cli.simulation.eventlog import EventLog
 from reconciler.cli.simulation.script import KilledError
 from reconciler.disruption.calendar import Windows
 from reconciler.disruption.command import BlockCode, ForcefulReason
@@ -37,9 +37,9 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import Settings
 from reconciler.observed.state import last_pod_change
 from reconciler.plan.make.findings import drift_deadline
+from reconciler.plan.plancache import PlanCache
 from reconciler.plan.planning import plan_of
-from reconciler.plan.recall import Recall
-from reconciler.plan.rest.carry import next_opening
+from reconciler.plan.rest.continuation import next_opening
 from reconciler.ports.journal import Journal, Verb
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.ports.state import StateStore
@@ -275,7 +275,7 @@ class SimulationStage:
     compute: SimulatedCompute
     cluster: WatchedCluster
     world: World
-    chronicle: Chronicle
+    event_log: EventLog
     samples: list[Sample] = field(default_factory=list)
     passes: int = 0
     next_workload_change: Callable[[datetime], datetime | None] = lambda _: None
@@ -325,15 +325,15 @@ def play(
     end = until or stage.clock.now() + HORIZON
     passes_max = passes_max or PASSES_MAX
     last, ahead, failures = None, None, 0
-    next_window, recall = NextWindow(), Recall()
+    next_window, cache = NextWindow(), PlanCache()
     while True:
         if stage.passes >= passes_max:
             raise EndlessError(stage.clock.now(), passes_max)
         before = _progress_mark(stage)
         fleet = desired(stage.clock.now())
-        done, pause = _run_pass(stage, fleet, mandate, recall)
+        done, pause = _run_pass(stage, fleet, mandate, cache)
         if done is None:
-            recall = Recall()  # a killed process loses its memory
+            cache = PlanCache()  # a killed process loses its memory
         now = stage.clock.now()
         if done is None or done.all_failed:
             failures += 1
@@ -368,14 +368,14 @@ def play(
 
 
 def _run_pass(
-    stage: SimulationStage, desired: PlannedFleet, mandate: Mandate, recall: Recall
+    stage: SimulationStage, desired: PlannedFleet, mandate: Mandate, cache: PlanCache
 ) -> tuple[Pass | None, timedelta | None]:
     """Run one pass; return it, or None if it was aborted, and how long to pause then."""
     _notify_of_interruptions(stage)
     stage.passes += 1
     done, pause = None, None
     try:
-        done = reconcile(stage.world, desired, mandate, recall)
+        done = reconcile(stage.world, desired, mandate, cache)
     except (TransientCloudError, CloudError, ClusterError) as error:
         stage.world.notify(EventKind.RETRYING, str(error))
     except KilledError as error:
@@ -393,7 +393,7 @@ def _progress_mark(stage: SimulationStage) -> tuple[object, ...]:
         stage.world.store.serial(),
         newest[0].sequence if newest else 0,
         len(journal.in_doubt()),
-        len(stage.chronicle.events),
+        len(stage.event_log.events),
     )
 
 
@@ -424,7 +424,7 @@ def _notify_of_interruptions(stage: SimulationStage) -> None:
     for notice in stage.compute.advance():
         claim = notice.instance.tags.get(CLAIM_TAG, "")
         text = f"EC2 reclaims {notice.instance.id} in two minutes"
-        stage.chronicle.notify(
+        stage.event_log.notify(
             Progress(
                 notice.at, EventKind.INTERRUPTED, text, node_claim=claim, reason="SpotInterruption"
             )

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from reconciler.cli.simulation.chronicle import RulePeriod
 from reconciler.cli.simulation.driver import Sample
+from reconciler.cli.simulation.eventlog import RulePeriod
 from reconciler.cli.simulation.report import Life, Report
 from reconciler.cli.simulation.timeline import (
     hourly_price,

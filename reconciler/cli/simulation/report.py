@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from reconciler.adapters.simulated.compute import CLAIM_TAG, SimulatedInstance
-from reconciler.cli.simulation.chronicle import Event, RulePeriod
 from reconciler.cli.simulation.driver import Sample, SimulationOutcome, SimulationStage
+from reconciler.cli.simulation.eventlog import Event, RulePeriod
 from reconciler.disruption.command import ForcefulReason
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import NODEPOOL
@@ -150,9 +150,9 @@ class Report(_Part, frozen=True):
 
 def report_of(stage: SimulationStage, outcome: SimulationOutcome, start: datetime) -> Report:
     """Return the result of a simulation that began at ``start``."""
-    chronicle = stage.chronicle
+    event_log = stage.event_log
     return Report(
-        events=tuple(e for e in chronicle.events if e.at >= start),
+        events=tuple(e for e in event_log.events if e.at >= start),
         converged=outcome.converged,
         at=outcome.at,
         cost=_cost_report(stage, start, outcome.at),
@@ -160,7 +160,7 @@ def report_of(stage: SimulationStage, outcome: SimulationOutcome, start: datetim
         started_at=start,
         passes=stage.passes,
         stuck=_stuck_objects(outcome),
-        notes=tuple(e for e in chronicle.notes if e.at >= start),
+        notes=tuple(e for e in event_log.notes if e.at >= start),
         nodes=_node_lives(stage, start),
         curve=tuple(s for s in stage.samples if s.at >= start),
     )
@@ -228,7 +228,7 @@ def _node_lives(stage: SimulationStage, start: datetime) -> tuple[Life, ...]:
     """Return every node that lived after ``start``, in the order of their launches."""
     ready: dict[str, datetime] = {}
     going: dict[str, Event] = {}
-    for event in stage.chronicle.events:
+    for event in stage.event_log.events:
         if event.kind == EventKind.INITIALIZED:
             ready.setdefault(event.node_claim, event.at)
         elif event.kind in (EventKind.TAINTED, EventKind.INTERRUPTED):
@@ -238,7 +238,7 @@ def _node_lives(stage: SimulationStage, start: datetime) -> tuple[Life, ...]:
         if machine.gone_at is not None and machine.gone_at < start:
             continue
         claim = machine.facts.tags.get(CLAIM_TAG, "")
-        command = stage.chronicle.command_of(claim)
+        command = stage.event_log.command_of(claim)
         taint = going.get(claim)
         is_removed = command is not None and claim in command.node_claims
         launched = machine.facts.launched_at
@@ -325,7 +325,7 @@ def merge_outcome(
     gone = {e.node_claim: e.at for e in report.events if e.kind == EventKind.TERMINATED}
     replaced, kept = [], 0
     for claim in base_claims:
-        command = stage.chronicle.command_of(claim.name)
+        command = stage.event_log.command_of(claim.name)
         is_removed = command is not None and claim.name in command.node_claims
         if (
             command is None

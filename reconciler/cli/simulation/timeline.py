@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from reconciler.cli.simulation.chronicle import Event
+from reconciler.cli.simulation.eventlog import Event
 from reconciler.cli.simulation.report import Merge, Money, Report
 from reconciler.plan.render.wording import (
     MessageGroup,

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING
 
-from reconciler.cli.wiring.imitation import Imitation, clock_of
+from reconciler.cli.wiring.environment import Environment, clock_of
 
 if TYPE_CHECKING:
     from reconciler.adapters.aws.clients import Connections
@@ -35,7 +35,7 @@ def connections() -> Connections:
 def compute_of(
     settings: Settings,
     catalog: CurrentCatalog,
-    imitation: Imitation,
+    environment: Environment,
     *,
     acts: bool = False,
     confirm: Callable[[], None] | None = None,
@@ -45,23 +45,23 @@ def compute_of(
     ``confirm`` is called before each attempt of a call, and what it raises ends the call.
     """
     from reconciler.adapters.aws.compute import AwsCompute
-    from reconciler.adapters.aws.launch.profiles import is_imitated
+    from reconciler.adapters.aws.launch.profiles import is_simulated_account
     from reconciler.adapters.aws.nodeclass.images import types_of
 
     def find(node_class: EC2NodeClass) -> Types:
         return types_of(catalog.current, settings)(node_class)
 
-    connect = imitation.connect
+    connect = environment.connect
     if connect is None and confirm is not None:
         connect = connections().guarded_connector(settings, confirm)
     return AwsCompute(
         connect or connections().connector(settings),
         settings,
         catalog.get,
-        imitation.clock,
+        environment.clock,
         types_of=find,
-        workers=imitation.workers,
-        validates=acts and not is_imitated(settings),
+        workers=environment.workers,
+        validates=acts and not is_simulated_account(settings),
     )
 
 
@@ -71,16 +71,16 @@ def node_class_resolver(
     """Return the resolver of node classes in the account."""
     from reconciler.cli.shared.catalogs import CurrentCatalog
 
-    imitation = Imitation(clock_of(request))
-    query = aws_query_of(request, resolved, imitation, by_default=False)
+    environment = Environment(clock_of(request))
+    query = aws_query_of(request, resolved, environment, by_default=False)
     catalog = CurrentCatalog(request, query, resolved, None)
-    return compute_of(resolved.settings, catalog, imitation).resolve
+    return compute_of(resolved.settings, catalog, environment).resolve
 
 
 def aws_query_of(
     request: FleetRequest,
     resolved: Resolved,
-    imitation: Imitation | None = None,
+    environment: Environment | None = None,
     *,
     by_default: bool,
     refresh: bool = False,
@@ -99,11 +99,11 @@ def aws_query_of(
         from reconciler.cli.shared.records import response_cache_folder
 
         settings = resolved.settings
-        own = imitation.connect if imitation is not None else None
+        own = environment.connect if environment is not None else None
         return AccountFacts(
             own or connections().connector(settings),
             settings,
-            imitation.clock if imitation is not None else clock_of(request),
+            environment.clock if environment is not None else clock_of(request),
             cache_folder(settings, response_cache_folder(request.path, resolved)),
             max_age=timedelta() if refresh else max_age(settings),
             bundle=bundled_data()[1],
@@ -113,7 +113,7 @@ def aws_query_of(
 
 
 @contextmanager
-def receive_interruptions(settings: Settings, imitation: Imitation) -> Iterator[Interruptions]:
+def receive_interruptions(settings: Settings, environment: Environment) -> Iterator[Interruptions]:
     """Receive interruptions while the block runs: from EC2, and from a queue if one is named.
 
     A simulated EC2 in this process has no events except those that were sent as messages.
@@ -121,7 +121,7 @@ def receive_interruptions(settings: Settings, imitation: Imitation) -> Iterator[
     from reconciler.adapters.aws.events.statuses import InterruptionSources
 
     ways: list[Interruptions] = []
-    connect = imitation.connect or connections().connector(settings)
+    connect = environment.connect or connections().connector(settings)
     with ExitStack() as listeners:
         if settings.interruption_queue:
             from reconciler.adapters.aws.events.queue import InterruptionQueue
@@ -129,16 +129,16 @@ def receive_interruptions(settings: Settings, imitation: Imitation) -> Iterator[
             queue = InterruptionQueue(
                 connect,
                 settings.interruption_queue,
-                imitation.clock,
+                environment.clock,
                 account=settings.role_arn.split(":")[4] if settings.role_arn else "",
                 region=settings.region,
             )
             listeners.enter_context(queue.run_in_background())
             ways.append(queue)
-        if imitation.connect is None:
+        if environment.connect is None:
             from reconciler.adapters.aws.events.statuses import InstanceStatuses
 
-            statuses = InstanceStatuses(connect, imitation.clock)
+            statuses = InstanceStatuses(connect, environment.clock)
             listeners.enter_context(statuses.run_in_background())
             ways.append(statuses)
         yield InterruptionSources(*ways)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.cli.wiring.account import compute_of, connections, receive_interruptions
 from reconciler.cli.wiring.cluster import calls_of, cluster_of, cluster_watch_of, uses_threads
-from reconciler.cli.wiring.fleetsource import FleetSource
-from reconciler.cli.wiring.ground import (
+from reconciler.cli.wiring.context import (
     FleetContext,
     cluster_id,
     context_of,
@@ -24,7 +23,8 @@ from reconciler.cli.wiring.ground import (
     locks_folder,
     recorded_journal,
 )
-from reconciler.cli.wiring.imitation import Imitation
+from reconciler.cli.wiring.environment import Environment
+from reconciler.cli.wiring.fleetsource import FleetSource
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import LeaseHeldError, LeaseLostError, StateError
 from reconciler.ports.progress import EventKind
@@ -71,7 +71,7 @@ class CheckInputs:
         return 0.0 if kind is None else kind.capacity.get("cpu", 0) / 1000
 
 
-def check_inputs(request: FleetRequest, imitation: Imitation | None = None) -> CheckInputs:
+def check_inputs(request: FleetRequest, environment: Environment | None = None) -> CheckInputs:
     """Return the ports of the checks of a fleet; none of them writes."""
     from reconciler.adapters.aws.checks import Checks
     from reconciler.adapters.aws.nodeclass.images import types_of
@@ -79,17 +79,17 @@ def check_inputs(request: FleetRequest, imitation: Imitation | None = None) -> C
     from reconciler.cli.shared import sources
     from reconciler.desired.objects import node_classes
 
-    context = context_of(request, imitation)
-    settings, catalog, imitation = context.settings, context.catalog, context.imitation
-    clock = imitation.clock
-    connect = imitation.connect or connections().connector(settings)
+    context = context_of(request, environment)
+    settings, catalog, environment = context.settings, context.catalog, context.environment
+    clock = environment.clock
+    connect = environment.connect or connections().connector(settings)
     fleet, _ = sources.read_desired(sources.read_source(request), any_class=False)
     return CheckInputs(
         settings,
         node_classes(fleet),
         Checks(connect, settings, clock),
         Validation(connect("ec2", 1), settings, types_of(catalog.current, settings), clock),
-        compute_of(settings, catalog, imitation),
+        compute_of(settings, catalog, environment),
         catalog,
     )
 
@@ -120,7 +120,7 @@ class Assembly:
 def assemble_world(
     request: FleetRequest,
     notifier: Notifier,
-    imitation: Imitation | None = None,
+    environment: Environment | None = None,
     *,
     sleeps: bool = False,
     standby: Standby | None = None,
@@ -139,19 +139,19 @@ def assemble_world(
     """
     from reconciler.cli.wiring.decoding import prepare_decoders
 
-    context = context_of(request, imitation)
+    context = context_of(request, environment)
     expect_cluster_name(context)
     with _hold_lease(context, standby) as state, ExitStack() as resources:
         if standby is not None and standby.has_waited:
-            context = _refresh_context(context, context_of(request, imitation))
-            standby.report_acquired(context.imitation.clock)
+            context = _refresh_context(context, context_of(request, environment))
+            standby.report_acquired(context.environment.clock)
         settings = context.settings
-        if uses_threads(settings, context.imitation):
+        if uses_threads(settings, context.environment):
             prepare_decoders()
         adapters = _adapters(request, context, state, resources, sleeps=sleeps)
         world = _world(context, state, adapters, notifier, sleeps=sleeps)
         world = _with_kubernetes_reporting(world, adapters.cluster, settings, standby, resources)
-        threads = uses_threads(settings, context.imitation)
+        threads = uses_threads(settings, context.environment)
         yield Assembly(world, adapters.source, state, settings, threads)
 
 
@@ -181,18 +181,18 @@ def _adapters(
 
     Adapters that must be closed are added to ``resources``.
     """
-    settings, catalog, imitation = context.settings, context.catalog, context.imitation
+    settings, catalog, environment = context.settings, context.catalog, context.environment
     confirm = state.lease.confirm
-    compute = compute_of(settings, catalog, imitation, acts=True, confirm=confirm)
+    compute = compute_of(settings, catalog, environment, acts=True, confirm=confirm)
     discovery = discovery_of(request, context.resolved)
     source = FleetSource(request, compute, catalog, settings.region, discovery)
-    calls = resources.enter_context(calls_of(settings, imitation, sleeps=sleeps))
-    watch = cluster_watch_of(settings, imitation.clock, sleeps=sleeps)
+    calls = resources.enter_context(calls_of(settings, environment, sleeps=sleeps))
+    watch = cluster_watch_of(settings, environment.clock, sleeps=sleeps)
     cluster = cluster_of(
-        settings, catalog, imitation, state.shelf, source, confirm, calls, watch.cache
+        settings, catalog, environment, state.shelf, source, confirm, calls, watch.cache
     )
     resources.enter_context(watch.run_in_background())
-    interruptions = resources.enter_context(receive_interruptions(settings, imitation))
+    interruptions = resources.enter_context(receive_interruptions(settings, environment))
     return _Adapters(compute, source, cluster, calls, watch.arrivals, interruptions)
 
 
@@ -210,7 +210,7 @@ def _world(
 
     history = state.history
     return World(
-        context.imitation.clock,
+        context.environment.clock,
         adapters.compute,
         adapters.cluster,
         state.store,
@@ -297,7 +297,7 @@ def _hold_lease(context: FleetContext, standby: Standby | None = None) -> Iterat
     """Open the recorded state of a fleet, and hold the lease while it is open."""
     from reconciler.adapters.database.state import open_state
 
-    cluster, clock = cluster_id(context), context.imitation.clock
+    cluster, clock = cluster_id(context), context.environment.clock
     sharing = standby.sharing if standby is not None else None
     opens = open_state if sharing is None else sharing.states.open
     with opens(context.location, context.settings.fleet, locks=locks_folder()) as state:
@@ -362,7 +362,9 @@ class FleetObservation:
         )
 
 
-def observe_fleet(request: FleetRequest, imitation: Imitation | None = None) -> FleetObservation:
+def observe_fleet(
+    request: FleetRequest, environment: Environment | None = None
+) -> FleetObservation:
     """Observe the running fleet as a pass does, and write nothing anywhere.
 
     It uses the engine's own code on a copy of the records, because a simulated cluster writes to
@@ -378,21 +380,21 @@ def observe_fleet(request: FleetRequest, imitation: Imitation | None = None) -> 
     from reconciler.engine.world import World
     from reconciler.model.settings import ClusterKind
 
-    context = context_of(request, imitation)
-    settings, catalog, imitation = context.settings, context.catalog, context.imitation
-    clock, store, shelf = imitation.clock, MemoryStateStore(), MemoryShelf()
+    context = context_of(request, environment)
+    settings, catalog, environment = context.settings, context.catalog, context.environment
+    clock, store, shelf = environment.clock, MemoryStateStore(), MemoryShelf()
     state = copy_state(context.location, settings.fleet, store, shelf, clock.now())
     expect_account(context, state, len(store.node_claims()))
-    compute = compute_of(settings, catalog, imitation)
+    compute = compute_of(settings, catalog, environment)
     discovery = discovery_of(request, context.resolved, keeps=False)
     source = FleetSource(request, compute, catalog, settings.region, discovery)
-    cluster = cluster_of(settings, catalog, imitation, shelf, source)
+    cluster = cluster_of(settings, catalog, environment, shelf, source)
     if settings.cluster == ClusterKind.KUBECONFIG:
         from reconciler.adapters.kubernetes.cluster import ReadOnlyCluster
 
         cluster = ReadOnlyCluster(cluster)
     desired = source.read()
-    if is_real(settings, imitation) and not is_cluster_named(context.resolved):
+    if is_real(settings, environment) and not is_cluster_named(context.resolved):
         desired = with_fields(desired, diagnostics=(*desired.diagnostics, UNNAMED_CLUSTER))
     journal = recorded_journal(context.location, settings.fleet)
     world = World(clock, compute, cluster, store, journal, NullNotifier())
@@ -403,7 +405,7 @@ def observe_fleet(request: FleetRequest, imitation: Imitation | None = None) -> 
 
 
 def observe_world(world: World, desired: PlannedFleet, settings: Settings) -> Observation:
-    """Return the observation of a pass, with the recalled results of earlier ones."""
+    """Return the observation of a pass, with the cached results of earlier ones."""
     from reconciler.engine.observation import observe
     from reconciler.engine.reconcile import migrate_hashes, owner_of
     from reconciler.engine.records import history_of
@@ -413,7 +415,7 @@ def observe_world(world: World, desired: PlannedFleet, settings: Settings) -> Ob
     return with_fields(seen, history=history_of(world.store, settings, seen.at))
 
 
-def live_inputs(request: FleetRequest, imitation: Imitation | None = None) -> Inputs:
+def live_inputs(request: FleetRequest, environment: Environment | None = None) -> Inputs:
     """Return the inputs of a plan of the live fleet, and write nothing.
 
     With ``--base`` the changes are those since that commit instead of since the last applied
@@ -427,7 +429,7 @@ def live_inputs(request: FleetRequest, imitation: Imitation | None = None) -> In
     from reconciler.cli.shared import sources
     from reconciler.cli.wiring.comparison import with_base_inputs
 
-    found = observe_fleet(request, imitation)
+    found = observe_fleet(request, environment)
     base = sources.read_base(request)
     facts = found.inputs()
     return facts if base is None else with_base_inputs(base, request, facts, found.compute.resolve)
@@ -435,7 +437,7 @@ def live_inputs(request: FleetRequest, imitation: Imitation | None = None) -> In
 
 @contextmanager
 def assemble_takeover(
-    request: FleetRequest, *, writes: bool, imitation: Imitation | None = None
+    request: FleetRequest, *, writes: bool, environment: Environment | None = None
 ) -> Iterator[Takeover]:
     """Assemble the ports of an adoption; the state is opened for writing only if it ``writes``.
 
@@ -448,11 +450,11 @@ def assemble_takeover(
     from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
     from reconciler.cli.wiring.takeover import Takeover
 
-    context = context_of(request, imitation)
-    settings, clock = context.settings, context.imitation.clock
+    context = context_of(request, environment)
+    settings, clock = context.settings, context.environment.clock
     expect_cluster_name(context)
     if not writes:
-        compute = compute_of(settings, context.catalog, context.imitation)
+        compute = compute_of(settings, context.catalog, context.environment)
         desired = FleetSource(request, compute, context.catalog, settings.region).read()
         store = MemoryStateStore()
         copy_state(context.location, settings.fleet, store, MemoryShelf(), clock.now())
@@ -461,6 +463,6 @@ def assemble_takeover(
         return
     with _hold_lease(context) as state:
         confirm = state.lease.confirm
-        compute = compute_of(settings, context.catalog, context.imitation, confirm=confirm)
+        compute = compute_of(settings, context.catalog, context.environment, confirm=confirm)
         desired = FleetSource(request, compute, context.catalog, settings.region).read()
         yield Takeover(compute, desired, state.store, state.journal, clock)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from reconciler.model.json import JsonDict
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
-    from reconciler.observed.anonymity import Anonymizer
+    from reconciler.observed.anonymization import Anonymizer
     from reconciler.observed.snapshot import Snapshot
     from reconciler.plan.make.inputs import Inputs
 
@@ -40,7 +40,7 @@ def read_key() -> bytes | None:
         UsageError: it is too short to keep names secret.
     """
     from reconciler.model.errors import UsageError
-    from reconciler.observed.anonymity import KEY_BYTES_MIN
+    from reconciler.observed.anonymization import KEY_BYTES_MIN
 
     text = os.environ.get(KEY_VARIABLE)
     if text is None:
@@ -69,7 +69,7 @@ def anonymize_objects(
     """
     import msgspec
 
-    from reconciler.observed.anonymity import Anonymizer, numeric_label_keys, vocabulary_of
+    from reconciler.observed.anonymization import Anonymizer, numeric_label_keys, vocabulary_of
     from reconciler.observed.snapshot import read_snapshot
 
     key = read_key()

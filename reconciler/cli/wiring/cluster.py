@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reconciler.cli.wiring.environment import Environment
 from reconciler.cli.wiring.fleetsource import FleetSource
-from reconciler.cli.wiring.imitation import Imitation
 from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def cluster_of(
     settings: Settings,
     catalog: CurrentCatalog,
-    imitation: Imitation,
+    environment: Environment,
     shelf: Shelf,
     source: FleetSource,
     confirm: Callable[[], None] | None = None,
@@ -53,7 +53,7 @@ def cluster_of(
         from reconciler.adapters.kubernetes.access import expect_one_cluster
         from reconciler.adapters.kubernetes.cluster import KubernetesCluster
 
-        api = api_of(settings, imitation.clock)
+        api = api_of(settings, environment.clock)
         api.confirm = confirm or api.confirm
         expect_one_cluster(api.access, settings)
         return KubernetesCluster(api, calls, cache)
@@ -63,11 +63,11 @@ def cluster_of(
         shelf=shelf,
         types=catalog.get,
         workloads=lambda: source.workloads,
-        clock=imitation.clock,
-        joining_s=imitation.joining_s,
-        ready_s=imitation.ready_s,
-        starting_s=imitation.starting_s,
-        leaving_s=imitation.leaving_s,
+        clock=environment.clock,
+        joining_s=environment.joining_s,
+        ready_s=environment.ready_s,
+        starting_s=environment.starting_s,
+        leaving_s=environment.leaving_s,
     )
 
 
@@ -93,22 +93,22 @@ def cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:
     return cluster_checks(api_of(settings, SystemClock()), settings, writes=writes)
 
 
-def uses_threads(settings: Settings, imitation: Imitation) -> bool:
+def uses_threads(settings: Settings, environment: Environment) -> bool:
     """Return whether calls are made at the same time, which they are if the cluster is real."""
     from reconciler.model.settings import ClusterKind
 
-    return settings.cluster == ClusterKind.KUBECONFIG and imitation.workers > 1
+    return settings.cluster == ClusterKind.KUBECONFIG and environment.workers > 1
 
 
 @contextmanager
-def calls_of(settings: Settings, imitation: Imitation, *, sleeps: bool) -> Iterator[Calls]:
+def calls_of(settings: Settings, environment: Environment, *, sleeps: bool) -> Iterator[Calls]:
     """Make calls on threads if the cluster is real, else one after another.
 
     ``apply``, which unlike ``run`` never ``sleeps``, has to start its plan within one pass.
     """
     from reconciler.ports.calls import InlineCalls
 
-    if not uses_threads(settings, imitation):
+    if not uses_threads(settings, environment):
         yield InlineCalls()
         return
     from reconciler.adapters.threads import PATIENT_S, WITHIN_S, threaded_calls

@@ -76,7 +76,7 @@ def simulated_account(request: FleetRequest) -> Iterator[FleetRequest]:
     from reconciler.adapters.simulated.moto.server import serve
     from reconciler.cli.shared import sources
     from reconciler.cli.shared.records import state_location
-    from reconciler.cli.wiring.imitation import clock_of
+    from reconciler.cli.wiring.environment import clock_of
     from reconciler.desired.objects import node_classes
     from reconciler.model.errors import UsageError
 

@@ -16,7 +16,7 @@ from reconciler.disruption.consolidation.proposal import (
     propose_removal,
     score_proposal,
 )
-from reconciler.disruption.deliberation import DisruptionPass
+from reconciler.disruption.disruptionpass import DisruptionPass
 from reconciler.disruption.methods.emptiness import savings_ratio_key
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, ZONE

@@ -14,7 +14,7 @@ from typing import Final
 from reconciler.disruption.candidates import Candidate, CandidateRefusal, price_refusal
 from reconciler.disruption.command import BlockCode
 from reconciler.disruption.consolidation.balanced import score_by_pool
-from reconciler.disruption.consolidation.memory import undo_refusal
+from reconciler.disruption.consolidation.flapdamping import undo_refusal
 from reconciler.disruption.consolidation.pricing import (
     estimated_savings,
     keep_cheaper_types,
@@ -23,8 +23,8 @@ from reconciler.disruption.consolidation.pricing import (
     restrict_to_capacity_type,
     unmet_min_values,
 )
-from reconciler.disruption.consolidation.recall import RefusedSet, set_question
-from reconciler.disruption.deliberation import DisruptionPass, with_claims
+from reconciler.disruption.consolidation.rejections import RefusedSet, set_question
+from reconciler.disruption.disruptionpass import DisruptionPass, with_claims
 from reconciler.disruption.gates.consolidatable import is_consolidatable
 from reconciler.disruption.gates.guards import retry_delay
 from reconciler.disruption.gates.policy import minimum_age_hold, minimum_savings_refusal
@@ -127,10 +127,10 @@ def propose_removal(
     """Return how the nodes can be removed together, or why they cannot."""
     simulation = work.simulation
     question = set_question(candidates, simulation)
-    recalled = work.refusals.find(question) if question is not None else None
-    if recalled is not None:
-        simulation.count_effort(recalled.effort)
-        return recalled.refusal
+    cached = work.refusals.find(question) if question is not None else None
+    if cached is not None:
+        simulation.count_effort(cached.effort)
+        return cached.refusal
     before = simulation.effort
     result = _simulate_removal(candidates, work)
     if question is not None and isinstance(result, CandidateRefusal):

@@ -18,7 +18,7 @@ from typing import Final
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode
-from reconciler.disruption.consolidation.memory import repeat_refusal
+from reconciler.disruption.consolidation.flapdamping import repeat_refusal
 from reconciler.disruption.consolidation.multinode import cheapest_matching_price
 from reconciler.disruption.consolidation.pricing import lowest_worst_launch_price, may_be_spot
 from reconciler.disruption.consolidation.proposal import (
@@ -27,8 +27,8 @@ from reconciler.disruption.consolidation.proposal import (
     pin_capacity_type,
     restrict_to_cheaper_spot,
 )
-from reconciler.disruption.consolidation.recall import RefusedSet, set_question
-from reconciler.disruption.deliberation import DisruptionPass
+from reconciler.disruption.consolidation.rejections import RefusedSet, set_question
+from reconciler.disruption.disruptionpass import DisruptionPass
 from reconciler.model.karpenter.labels import CAPACITY_TYPE
 from reconciler.model.resources import PODS, Resources
 from reconciler.model.settings import FeatureGate
@@ -238,13 +238,13 @@ def propose_set_removal(
     """
     simulation = work.simulation
     question = set_question(candidates, simulation, pod_values, closed)
-    recalled = work.refusals.find(question) if question is not None else None
+    cached = work.refusals.find(question) if question is not None else None
     if (
-        recalled is not None
-        and simulation.spent + simulation.examined_nodes(recalled.effort) < work.work_max
+        cached is not None
+        and simulation.spent + simulation.examined_nodes(cached.effort) < work.work_max
     ):
-        simulation.count_effort(recalled.effort)
-        return ReducedSet(tuple(c for c in candidates if c.name in recalled.left), recalled.refusal)
+        simulation.count_effort(cached.effort)
+        return ReducedSet(tuple(c for c in candidates if c.name in cached.left), cached.refusal)
     before = simulation.effort
     reduced = _reduce_set(candidates, work, pod_values, closed)
     if (

@@ -17,7 +17,7 @@ from reconciler.disruption.consolidation.proposal import (
     propose_removal,
     score_proposal,
 )
-from reconciler.disruption.deliberation import DisruptionPass
+from reconciler.disruption.disruptionpass import DisruptionPass
 from reconciler.disruption.gates.policy import Hold
 from reconciler.disruption.methods.emptiness import savings_ratio_key
 

@@ -20,7 +20,7 @@ from reconciler.disruption.consolidation.proposal import (
     score_proposal,
 )
 from reconciler.disruption.consolidation.sets import ReducedSet, propose_set_removal
-from reconciler.disruption.deliberation import DisruptionPass
+from reconciler.disruption.disruptionpass import DisruptionPass
 from reconciler.disruption.gates.guards import retry_delay
 from reconciler.model.karpenter.labels import ZONE
 from reconciler.model.kubernetes.pod import Pod

@@ -12,7 +12,7 @@ from typing import Final
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode, Reason, WaitsFor
-from reconciler.disruption.deliberation import DisruptionPass
+from reconciler.disruption.disruptionpass import DisruptionPass
 from reconciler.disruption.gates.guards import retry_delay
 from reconciler.disruption.gates.policy import Hold
 from reconciler.model.karpenter.budget import DisruptionReason

@@ -11,7 +11,7 @@ from typing import Final
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode, WaitsFor
-from reconciler.disruption.deliberation import DisruptionPass
+from reconciler.disruption.disruptionpass import DisruptionPass
 from reconciler.disruption.gates.consolidatable import (
     consolidatable_at,
     is_consolidatable,

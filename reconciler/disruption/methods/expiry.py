@@ -11,7 +11,7 @@ from typing import Final
 
 from reconciler.disruption.candidates import Candidate
 from reconciler.disruption.command import ForcefulReason
-from reconciler.disruption.deliberation import DisruptionPass
+from reconciler.disruption.disruptionpass import DisruptionPass
 from reconciler.disruption.gates.policy import expires_gracefully, is_due_for_expiry
 from reconciler.disruption.methods.drift import replace_or_refuse
 from reconciler.disruption.methods.staticdrift import StaticDrift

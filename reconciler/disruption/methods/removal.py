@@ -12,7 +12,7 @@ from typing import Final
 
 from reconciler.disruption.candidates import Candidate
 from reconciler.disruption.command import ForcefulReason
-from reconciler.disruption.deliberation import DisruptionPass
+from reconciler.disruption.disruptionpass import DisruptionPass
 from reconciler.disruption.methods.drift import replace_or_refuse
 from reconciler.model.karpenter.budget import DisruptionReason
 

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from reconciler.disruption.consolidation.memory import GAVE_UP, gave_up_annotation
+from reconciler.disruption.consolidation.flapdamping import GAVE_UP, gave_up_annotation
 from reconciler.engine.desired import Desired
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation

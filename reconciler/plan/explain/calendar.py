@@ -16,7 +16,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from reconciler.disruption.consolidation.memory import avoided_offerings
+from reconciler.disruption.consolidation.flapdamping import avoided_offerings
 from reconciler.disruption.gates.budgets import Count, fleet_states, node_counts
 from reconciler.disruption.gates.guards import (
     Cap,

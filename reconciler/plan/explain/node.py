@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from reconciler.disruption.blockers import without_pod_protection
 from reconciler.disruption.candidates import Candidate, CandidateRefusal, price_refusal
 from reconciler.disruption.command import BlockCode
-from reconciler.disruption.consolidation.memory import avoided_offerings
+from reconciler.disruption.consolidation.flapdamping import avoided_offerings
 from reconciler.disruption.consolidation.pricing import expected_price
 from reconciler.disruption.consolidation.proposal import Proposal, propose_removal, score_proposal
-from reconciler.disruption.deliberation import DisruptionPass
-from reconciler.disruption.situation import open_pass
+from reconciler.disruption.disruptionpass import DisruptionPass
+from reconciler.disruption.inputs import open_pass
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim

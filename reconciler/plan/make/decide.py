@@ -6,21 +6,21 @@ loaded, so that a plan of a repository alone starts fast.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import ClusterState
-from reconciler.placement.footing import PlacementInputs
+from reconciler.placement.inputs import PlacementInputs
 from reconciler.placement.pods.pending import pods_to_place
 from reconciler.placement.question import Placement, Question
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.facts import Facts
-from reconciler.plan.make.recall import FactsRecall
+from reconciler.plan.make.factscache import FactsCache
 
 if TYPE_CHECKING:
     from reconciler.disruption.command import (
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
         Decisions,
         Deferral,
     )
+    from reconciler.disruption.inputs import DisruptionInputs
     from reconciler.disruption.simulation import Placer
-    from reconciler.disruption.situation import DisruptionInputs
 
 Phase = Callable[[str], AbstractContextManager[None]]
 """Receives the current phase of the work; the planner itself reads no clock."""
@@ -59,7 +59,7 @@ class PlacementDecisions(msgspec.Struct, frozen=True):
 def lazy_scheduler(facts: Facts, salt: str) -> Callable[[], Scheduler]:
     """Return a function for the scheduler of a plan, which is created on first use."""
     renew = _scheduler_factory(facts, salt)
-    return cache(lambda: renew(facts.cluster, 0))
+    return functools.cache(lambda: renew(facts.cluster, 0))
 
 
 def make_decisions(
@@ -67,11 +67,11 @@ def make_decisions(
     salt: str,
     phase: Phase,
     scheduler: Callable[[], Scheduler] | None = None,
-    recall: FactsRecall | None = None,
+    cache: FactsCache | None = None,
 ) -> Decisions | PlacementDecisions:
     """Return what disruption and placement decide together; ``salt`` goes into new names.
 
-    ``scheduler`` returns that of the present cluster, if the caller uses it as well. ``recall`` has
+    ``scheduler`` returns that of the present cluster, if the caller uses it as well. ``cache`` has
     the rejections of earlier passes of the same loop.
     """
     current = scheduler or lazy_scheduler(facts, salt)
@@ -79,7 +79,7 @@ def make_decisions(
         from reconciler.disruption.decide import decide
 
         with phase("placement"):
-            inputs = disruption_inputs(facts, salt, phase, current, recall)
+            inputs = disruption_inputs(facts, salt, phase, current, cache)
         with phase("disruption"):
             return decide(inputs)
     pending = pods_to_place(facts.cluster, facts.now)
@@ -94,11 +94,11 @@ def disruption_inputs(
     salt: str = "",
     phase: Phase = ignore_phase,
     scheduler: Callable[[], Scheduler] | None = None,
-    recall: FactsRecall | None = None,
+    cache: FactsCache | None = None,
 ) -> DisruptionInputs:
     """Return the question for disruption, which validation of a command asks as well."""
-    from reconciler.disruption.consolidation.recall import RefusalRecall
-    from reconciler.disruption.situation import DisruptionInputs
+    from reconciler.disruption.consolidation.rejections import RejectionCache
+    from reconciler.disruption.inputs import DisruptionInputs
     from reconciler.model.history import History
 
     renew = _scheduler_factory(facts, salt)
@@ -120,7 +120,7 @@ def disruption_inputs(
         unsettled=facts.unsettled,
         history=facts.history or History(),
         lists_blockers=facts.lists_blockers,
-        refusals=recall.refusals if recall is not None else RefusalRecall(),
+        refusals=cache.refusals if cache is not None else RejectionCache(),
     )
 
 

@@ -6,9 +6,9 @@ modules are loaded on use, so that a plan of a repository alone starts fast.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -33,12 +33,12 @@ from reconciler.placement.pods.headroom import BufferTemplates, Headroom, resolv
 from reconciler.placement.topology import defaultspread
 from reconciler.placement.topology.defaultspread import DefaultSpread, Owner
 from reconciler.plan.make import findings
+from reconciler.plan.make.changes import changes_of, drift_of
 from reconciler.plan.make.decide import Phase, ignore_phase
 from reconciler.plan.make.facts import Facts
+from reconciler.plan.make.factscache import FactsCache
 from reconciler.plan.make.inputs import Inputs, Object
-from reconciler.plan.make.moves import changes_of, drift_of
-from reconciler.plan.make.pools import MemoryByType, PoolTypes, TypesRecall
-from reconciler.plan.make.recall import FactsRecall
+from reconciler.plan.make.pools import MemoryByType, PoolTypes, TypesCache
 from reconciler.plan.value.plan import PlanFinding, PlannedLock
 
 if TYPE_CHECKING:
@@ -129,20 +129,18 @@ def buffer_findings(inputs: Inputs, rooms: Iterable[Headroom]) -> Iterator[PlanF
             yield PlanFinding(severity="warning", code="capacitybuffer-unresolved", message=message)
 
 
-def facts_of(
-    inputs: Inputs, phase: Phase = ignore_phase, recall: FactsRecall | None = None
-) -> Facts:
+def facts_of(inputs: Inputs, phase: Phase = ignore_phase, cache: FactsCache | None = None) -> Facts:
     """Return the facts of the inputs, without the cost of a change (``base_cost``).
 
-    ``recall`` has results for the last inputs of the same loop.
+    ``cache`` has results for the last inputs of the same loop.
     """
     with phase("catalog"):
-        facts = _facts(inputs, recall)
-    facts = _with_drift(facts, inputs, recall)
+        facts = _facts(inputs, cache)
+    facts = _with_drift(facts, inputs, cache)
     return msgspec.structs.replace(facts, changes=changes_of(inputs, facts.drift))
 
 
-def _facts(inputs: Inputs, recall: FactsRecall | None = None) -> Facts:
+def _facts(inputs: Inputs, cache: FactsCache | None = None) -> Facts:
     pools = node_pools(inputs.fleet)
     classes = _classes(inputs)
     coverage = None
@@ -151,9 +149,9 @@ def _facts(inputs: Inputs, recall: FactsRecall | None = None) -> Facts:
 
         coverage = commitment_coverage(inputs.settings, inputs.cluster, inputs.catalog, inputs.now)
 
-    @cache
+    @functools.cache
     def types_with(covers: tuple[Cover, ...] = ()) -> PoolTypes:
-        known = recall.types if recall is not None else TypesRecall()
+        known = cache.types if cache is not None else TypesCache()
         return known.get(
             pools,
             classes,
@@ -206,7 +204,7 @@ def _region_change_block(inputs: Inputs) -> str:
     return f"the fleet has nodes in {here}, and aws.region is {there}"
 
 
-def with_cluster(facts: Facts, inputs: Inputs, recall: FactsRecall | None = None) -> Facts:
+def with_cluster(facts: Facts, inputs: Inputs, cache: FactsCache | None = None) -> Facts:
     """Return the facts of ``inputs``, which differ from earlier ones only in the cluster.
 
     The desired state is not evaluated again, unless commitments make prices depend on the running
@@ -214,11 +212,11 @@ def with_cluster(facts: Facts, inputs: Inputs, recall: FactsRecall | None = None
     """
     is_covered = inputs.settings.commitments is not None
     fresh = _facts(inputs) if is_covered else _with_observation(facts, inputs, None)
-    return _with_drift(fresh, inputs, recall)
+    return _with_drift(fresh, inputs, cache)
 
 
-def _with_drift(facts: Facts, inputs: Inputs, recall: FactsRecall | None) -> Facts:
-    drift = drift_of(inputs, facts.types, facts.classes, recall)
+def _with_drift(facts: Facts, inputs: Inputs, cache: FactsCache | None) -> Facts:
+    drift = drift_of(inputs, facts.types, facts.classes, cache)
     return msgspec.structs.replace(facts, drift=drift)
 
 

@@ -37,8 +37,8 @@ from reconciler.plan.make.decide import (
     make_decisions,
 )
 from reconciler.plan.make.facts import Facts
+from reconciler.plan.make.factscache import FactsCache
 from reconciler.plan.make.launch import BootImages, launch_classes
-from reconciler.plan.make.recall import FactsRecall
 from reconciler.plan.value.actions import (
     BlockedNode,
     DeferredClaim,
@@ -101,13 +101,13 @@ def _unchanged_cost(cost: Cost) -> Cost:
     )
 
 
-def make_plan(facts: Facts, phase: Phase = ignore_phase, recall: FactsRecall | None = None) -> Plan:
+def make_plan(facts: Facts, phase: Phase = ignore_phase, cache: FactsCache | None = None) -> Plan:
     """Return the plan for these facts: the same facts give the same plan.
 
-    ``recall`` only saves time.
+    ``cache`` only saves time.
     """
     scheduler = lazy_scheduler(facts, facts.salt)
-    decisions = make_decisions(facts, facts.salt, phase, scheduler, recall)
+    decisions = make_decisions(facts, facts.salt, phase, scheduler, cache)
     static = static_claims(facts.types.ready, facts.cluster, facts.settings, salt=facts.salt)
     if facts.covers:
         decisions = _with_commitment_prices(decisions, facts)

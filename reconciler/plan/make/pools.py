@@ -176,7 +176,7 @@ def pool_types(
     return PoolTypes(tuple(every.values()), tuple(ready), tuple(findings), every)
 
 
-class TypesRecall:
+class TypesCache:
     """The types of the last two calls, with commitments and without them.
 
     NodeOverlays and unavailable offerings are then applied once, and tables of types are built

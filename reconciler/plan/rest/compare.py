@@ -29,7 +29,7 @@ from reconciler.placement.question import LaunchPool
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.costs import sum_dollars
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.rest.carry import RestResult, Work, continue_fleet
+from reconciler.plan.rest.continuation import RestResult, Work, continue_fleet
 from reconciler.plan.rest.world import (
     RestingFleet,
     pods_blocking_drain,

@@ -136,7 +136,7 @@ def spot_prices(ec2: EC2Client, now: datetime) -> dict[str, dict[str, float]]:
 def _keep_newest(
     newest: dict[tuple[str, str], tuple[datetime, float]], row: SpotPriceTypeDef
 ) -> None:
-    """Retain the newest price of each type and zone; an imitation of EC2 may ignore the filter."""
+    """Retain the newest price of each type and zone; a simulated EC2 may ignore the filter."""
     if row.get("ProductDescription") not in _PRODUCTS:
         return
     try:

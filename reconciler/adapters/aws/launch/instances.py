@@ -14,7 +14,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
-from reconciler.adapters.aws.answers import launched_instances, refusals
+from reconciler.adapters.aws.conversion import launched_instances, refusals
 from reconciler.adapters.aws.errors import (
     CAPACITY_CODES,
     Failure,

@@ -1,7 +1,7 @@
 """The instance profile that gives a machine the role of its class.
 
 A look-up only names it, because a plan writes nothing. The profile is created before the first
-launch that needs it. An imitation of EC2 does not need it.
+launch that needs it. A simulated EC2 does not need it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def profile_path(settings: Settings) -> str:
     return f"/reconciler/{settings.region}/"
 
 
-def is_imitated(settings: Settings) -> bool:
+def is_simulated_account(settings: Settings) -> bool:
     """Return whether no real machine will boot."""
     return bool(settings.endpoint_url) or settings.cluster == ClusterKind.EMBEDDED
 
@@ -67,7 +67,11 @@ class Profiles:
             TransientCloudError, CloudError: IAM did not create it, for example without the role.
         """
         name = profile_name(node_class, self._settings)
-        if not name or name != node_class.status.instance_profile or is_imitated(self._settings):
+        if (
+            not name
+            or name != node_class.status.instance_profile
+            or is_simulated_account(self._settings)
+        ):
             return
         with self._lock:
             if name not in self._known:

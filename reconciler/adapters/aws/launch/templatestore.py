@@ -19,7 +19,7 @@ from reconciler.adapters.aws.errors import (
     our_error,
     translate_errors,
 )
-from reconciler.adapters.aws.launch.profiles import is_imitated, profile_name, profile_path
+from reconciler.adapters.aws.launch.profiles import is_simulated_account, profile_name, profile_path
 from reconciler.adapters.aws.launch.requests import TEMPLATE_PREFIX
 from reconciler.adapters.aws.tags import CLUSTER, as_map, owner_of
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
@@ -84,7 +84,7 @@ class AwsUnusedResources:
         rows: list[UnusedResource] = []
         if self._is_due(TEMPLATE, UNUSED_FOR, now):
             rows += self._idle_templates(now)
-        if not is_imitated(self._settings) and self._is_due(PROFILE, PROFILES_EVERY, now):
+        if not is_simulated_account(self._settings) and self._is_due(PROFILE, PROFILES_EVERY, now):
             rows += self._idle_profiles(classes, now)
         return rows
 

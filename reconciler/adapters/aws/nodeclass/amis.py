@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from reconciler.adapters.aws.answers import tag_filters
 from reconciler.adapters.aws.clients import Connect
+from reconciler.adapters.aws.conversion import tag_filters
 from reconciler.adapters.aws.errors import (
     Failure,
     boto_errors,
@@ -16,7 +16,7 @@ from reconciler.adapters.aws.errors import (
     our_error,
     translate_errors,
 )
-from reconciler.adapters.aws.launch.profiles import is_imitated
+from reconciler.adapters.aws.launch.profiles import is_simulated_account
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.karpenter.labels import ARCH, OS, WINDOWS_BUILD
 from reconciler.model.karpenter.nodeclass import AMI, EC2NodeClass, SelectorTerm
@@ -191,7 +191,7 @@ class ImageFinder:
         return [candidate.ami(now) for candidate in newest], problem
 
     def _images_of_alias(self, alias: str) -> list[_Candidate]:
-        if is_imitated(self._settings):
+        if is_simulated_account(self._settings):
             return self._imitation_images()
         variants: dict[str, tuple[Needs, ...]] = {}
         for row in alias_paths(alias, self._kubernetes_version()):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from reconciler.adapters.aws.answers import tag_filters
 from reconciler.adapters.aws.clients import Connect
+from reconciler.adapters.aws.conversion import tag_filters
 from reconciler.adapters.aws.errors import (
     Failure,
     boto_errors,

@@ -68,7 +68,8 @@ class Trial:
 def run_trial(name: str, call: Callable[..., object], **parameters: object) -> Trial:
     """Try a call, ``name`` as in ``ec2:CreateFleet``, and return the outcome.
 
-    An imitation that ignores ``DryRun`` executes a reading call: that counts as allowed as well.
+    A simulated account that ignores ``DryRun`` executes a reading call: that counts as allowed as
+    well.
     """
     try:
         call(**parameters)

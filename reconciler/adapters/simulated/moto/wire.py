@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 
 from reconciler.model.json import JsonDict
 
-# The AWS SDK as the imitation uses it: with one session, which reads the API models only once.
+# The AWS SDK as the simulation uses it: with one session, which reads the API models only once.
 
 
 @cache

@@ -30,6 +30,6 @@ def request_of(args: argparse.Namespace) -> NodeRequest:
 
 def run(request: NodeRequest) -> int:
     """Record the request, and execute it if no daemon does."""
-    from reconciler.cli.maintenance import requested
+    from reconciler.cli.maintenance import noderequests
 
-    return requested.run(request)
+    return noderequests.run(request)

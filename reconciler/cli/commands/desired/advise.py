@@ -218,7 +218,7 @@ def _may_change(request: AdviseRequest) -> bool:
         if given is not None:
             remedy = "check it out and pass the folder"
             raise UsageError(f"cannot be used with {name}", where=flag, remedy=remedy)
-    from reconciler.cli.advice.carrying import confirm_overwrite, has_uncommitted_changes
+    from reconciler.cli.advice.applying import confirm_overwrite, has_uncommitted_changes
 
     folder = _folder(request)
     if request.is_written and not request.is_approved and has_uncommitted_changes(folder):
@@ -235,7 +235,7 @@ def _carry_out(request: AdviseRequest, result: AdviceResult) -> None:
     """Write or commit the requested proposal, and report that on stderr."""
     if not request.is_written and request.branch is None:
         return
-    from reconciler.cli.advice.carrying import (
+    from reconciler.cli.advice.applying import (
         changes_of,
         commit_changes,
         pick_proposal,

@@ -166,14 +166,14 @@ def _public_catalog(request: FleetRequest, resolved: Resolved) -> Catalog:
     """
     from dataclasses import replace
 
-    from reconciler.adapters.aws.launch.profiles import is_imitated
+    from reconciler.adapters.aws.launch.profiles import is_simulated_account
     from reconciler.cli.shared.catalogs import unlocked_catalog
     from reconciler.cli.wiring.account import aws_query_of
     from reconciler.model.errors import CloudError
     from reconciler.model.settings import DataSource
 
     settings = replace(resolved.settings, price_rules=(), price_discount_percent=0.0)
-    by_default = request.snapshot is None and not is_imitated(settings)
+    by_default = request.snapshot is None and not is_simulated_account(settings)
     catalog = unlocked_catalog(
         settings, aws_query_of(request, resolved, by_default=by_default, refresh=True)
     )

@@ -100,7 +100,7 @@ def run(request: PlanRequest) -> int:
     gc.set_threshold(200_000, 20, 20)
     from reconciler.cli.backtest.change import expect_base, with_backtest
     from reconciler.cli.output.progressline import show_progress
-    from reconciler.cli.question import read_inputs
+    from reconciler.cli.planinputs import read_inputs
     from reconciler.cli.shared import policies
     from reconciler.cli.shared.timings import Timings
 

@@ -97,7 +97,7 @@ def run(request: SimulateRequest) -> int:
     from reconciler.cli.output.progressline import show_progress
     from reconciler.cli.shared.timings import Timings
     from reconciler.cli.simulation.building import build_simulation, read_simulation
-    from reconciler.cli.simulation.scenes import run_simulation
+    from reconciler.cli.simulation.change import run_simulation
 
     _expect_trace(request)
     with show_progress("Simulating") as line:
@@ -179,7 +179,7 @@ def _stream_timeline(
 ) -> None:
     """Play the simulation and print its timeline while it runs."""
     from reconciler.cli.commands.desired.plan import write_output
-    from reconciler.cli.simulation.scenes import run_simulation
+    from reconciler.cli.simulation.change import run_simulation
     from reconciler.cli.simulation.timeline import StreamedTimeline
 
     def show(text: str) -> None:

@@ -16,7 +16,7 @@ from reconciler.cli.parser import inputs
 from reconciler.cli.shared import sources
 from reconciler.cli.wiring.assembly import CheckInputs, check_inputs, live_inputs
 from reconciler.cli.wiring.cluster import cluster_checks
-from reconciler.cli.wiring.imitation import Imitation
+from reconciler.cli.wiring.environment import Environment
 from reconciler.model.diagnostics import Check, Verdict, failed_check, passed_check, unknown_check
 from reconciler.model.errors import ReconcilerError
 from reconciler.plan.render.wording import format_count
@@ -212,7 +212,7 @@ _ENDPOINT_TIMEOUT_S = 5.0
 
 
 def run_checks(
-    request: FleetRequest, need: Need, imitation: Imitation | None = None
+    request: FleetRequest, need: Need, environment: Environment | None = None
 ) -> list[Check]:
     """Return all checks of the fleet that the request names.
 
@@ -222,7 +222,7 @@ def run_checks(
     from reconciler.adapters.aws.checks import node_class_checks
     from reconciler.adapters.aws.permissions import Need
 
-    check = check_inputs(request, imitation)
+    check = check_inputs(request, environment)
     found = f"found {format_count(len(check.classes), 'EC2NodeClass', 'EC2NodeClasses')}"
     rows = [passed_check("desired", "", found)]
     known = check.checks.identity()
@@ -241,7 +241,7 @@ def run_checks(
     rows += problems
     for node_class in resolved:
         rows += node_class_checks(node_class)
-    rows += _plan_checks(request, check, resolved, imitation)
+    rows += _plan_checks(request, check, resolved, environment)
     if need is Need.RUN:
         rows.append(check.checks.queue())
     rows += _cluster_checks(check.settings, writes=need is Need.RUN)
@@ -280,12 +280,12 @@ def _plan_checks(
     request: FleetRequest,
     check: CheckInputs,
     classes: Sequence[EC2NodeClass],
-    imitation: Imitation | None,
+    environment: Environment | None,
 ) -> Iterator[Check]:
     """Yield the checks of a plan's needs: addresses for its nodes, quotas for their vCPUs."""
     launches: Sequence[PlannedNodeClaim] = ()
     try:
-        launches = _planned_launches(request, imitation)
+        launches = _planned_launches(request, environment)
         yield passed_check("plan", "", f"{len(launches)} nodes would be launched now")
     except ReconcilerError as error:
         yield unknown_check("plan", "", f"cannot make a plan: {error}")
@@ -300,16 +300,16 @@ def _plan_checks(
 
 
 def _planned_launches(
-    request: FleetRequest, imitation: Imitation | None
+    request: FleetRequest, environment: Environment | None
 ) -> Sequence[PlannedNodeClaim]:
     from reconciler.plan.planning import plan_of
 
     if request.snapshot is not None:
-        from reconciler.cli.question import read_inputs
+        from reconciler.cli.planinputs import read_inputs
         from reconciler.cli.shared.timings import Timings
 
         return plan_of(read_inputs(request, Timings())).node_claims
-    return plan_of(live_inputs(request, imitation)).node_claims
+    return plan_of(live_inputs(request, environment)).node_claims
 
 
 def _cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:

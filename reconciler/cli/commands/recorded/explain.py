@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from reconciler.adapters.database.history import GivenReason
     from reconciler.cli.shared.records import RecordedFleet
     from reconciler.cli.shared.request import FleetRequest, StateRequest
+    from reconciler.plan.explain.alternatives import Inquiry
     from reconciler.plan.explain.answer import Explanation
-    from reconciler.plan.explain.inquiry import Inquiry
     from reconciler.plan.make.inputs import Inputs
     from reconciler.plan.value.plan import Plan
 
@@ -199,9 +199,9 @@ def _explain_from_inputs(request: ExplainRequest) -> tuple[PlanSource, Explanati
     Raises:
         UnreadableError: neither the plan nor the cluster has the name.
     """
-    from reconciler.cli.question import read_inputs
+    from reconciler.cli.planinputs import read_inputs
     from reconciler.cli.shared.timings import Timings
-    from reconciler.plan.explain.inquiry import Inquiry
+    from reconciler.plan.explain.alternatives import Inquiry
     from reconciler.plan.make.planner import make_plan
     from reconciler.plan.planning import gather_facts
 

@@ -21,7 +21,7 @@ from reconciler.disruption.command import BlockCode
 from reconciler.disruption.simulation import Simulation, SimulationEffort
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.resources import Resources
-from reconciler.placement.footing import PlacementInputs
+from reconciler.placement.inputs import PlacementInputs
 
 
 class RemovedNode(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class RefusedSet(msgspec.Struct, frozen=True):
     effort: SimulationEffort
 
 
-class _RecalledRefusal(msgspec.Struct, eq=False):
+class _CachedRejection(msgspec.Struct, eq=False):
     """A rejection, its question, and the last pass that used it."""
 
     question: SetQuestion
@@ -75,7 +75,7 @@ _EACH_MAX: Final = 4
 """The maximum number of rejections of one set: nodes with room alternate between few states."""
 
 
-class RefusalRecall:
+class RejectionCache:
     """The rejections of the last passes of one loop.
 
     Only passes that evaluate sets count. A pod that is created and deleted leaves most sets as they
@@ -83,7 +83,7 @@ class RefusalRecall:
     """
 
     def __init__(self) -> None:
-        self._refusals: dict[object, list[_RecalledRefusal]] = {}
+        self._refusals: dict[object, list[_CachedRejection]] = {}
         self._pass = 0
         self._has_lookups = False
 
@@ -107,8 +107,8 @@ class RefusalRecall:
     def find(self, question: SetQuestion) -> RefusedSet | None:
         """Return the rejection of an equal evaluation."""
         self._has_lookups = True
-        recalled = self._refusals.get(question.key, ())
-        for entry in recalled:
+        cached = self._refusals.get(question.key, ())
+        for entry in cached:
             if entry.question == question:
                 entry.last_pass = self._pass
                 return entry.refused
@@ -118,10 +118,10 @@ class RefusalRecall:
         """Store a rejection; at the limit it replaces the least recently used one of its set."""
         if refused.refusal.code is BlockCode.UNSCHEDULABLE:
             return
-        recalled = self._refusals.setdefault(question.key, [])
-        if len(recalled) == _EACH_MAX:
-            recalled.remove(min(recalled, key=lambda entry: entry.last_pass))
-        recalled.append(_RecalledRefusal(question, refused, self._pass))
+        cached = self._refusals.setdefault(question.key, [])
+        if len(cached) == _EACH_MAX:
+            cached.remove(min(cached, key=lambda entry: entry.last_pass))
+        cached.append(_CachedRejection(question, refused, self._pass))
 
 
 def set_question(

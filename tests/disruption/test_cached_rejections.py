@@ -13,12 +13,12 @@ import pytest
 from reconciler.desired.settings.layers import resolve
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.consolidation.proposal import propose_removal
-from reconciler.disruption.consolidation.recall import RefusalRecall
+from reconciler.disruption.consolidation.rejections import RejectionCache
 from reconciler.disruption.decide import decide
+from reconciler.disruption.inputs import DisruptionInputs, open_pass
 from reconciler.disruption.simulation import SimulationEffort
-from reconciler.disruption.situation import DisruptionInputs, open_pass
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.placement.footing import PlacementInputs
+from reconciler.placement.inputs import PlacementInputs
 from reconciler.placement.question import Placement, Question
 from reconciler.placement.scheduler import Scheduler
 from tests.disruption.builders import (
@@ -145,9 +145,9 @@ def situation(world: Spec, **facts: Any) -> Any:
 def test_passes_that_remember_decide_as_those_that_do_not() -> None:
     rng = random.Random(21)
     for _ in range(examples(HISTORIES, usual=20)):
-        recall = RefusalRecall()
+        cache = RejectionCache()
         for world in histories(rng):
-            remembering = decide(situation(world, refusals=recall, catalog=CATALOG))
+            remembering = decide(situation(world, refusals=cache, catalog=CATALOG))
             assert remembering == decide(situation(world, catalog=CATALOG)), world
 
 
@@ -171,9 +171,9 @@ SPOT = a_world(nodes=[{"size": "large", "capacity_type": "spot"}], pods={1: (0, 
     ],
 )
 def test_what_changes_without_any_room_is_asked_again(before: Spec, after: Spec) -> None:
-    recall, found = RefusalRecall(), []
+    cache, found = RejectionCache(), []
     for world in (before, after):
-        found.append(decide(situation(world, refusals=recall, catalog=CATALOG)))
+        found.append(decide(situation(world, refusals=cache, catalog=CATALOG)))
         assert found[-1] == decide(situation(world, catalog=CATALOG))
     assert (found[0].commands, found[0].blocked) != (found[1].commands, found[1].blocked)
 
@@ -201,7 +201,7 @@ class CountingScheduler:
         return self._scheduler.cannot_share(pods, without, price)
 
 
-def questions(recall: RefusalRecall, last: str, *more: Any) -> int:
+def questions(cache: RejectionCache, last: str, *more: Any) -> int:
     """Return how often a pass asks the scheduler; ``last`` is what the pod of one node requests.
 
     ``more`` are further objects of the cluster.
@@ -210,13 +210,13 @@ def questions(recall: RefusalRecall, last: str, *more: Any) -> int:
     for index in range(12):
         objects.append(a_node(f"n{index}", "medium"))
         objects.append(a_pod(f"p{index}", f"n{index}", "3.5" if index else last))
-    wanted = a_situation(a_cluster(*objects), [a_pool()], refusals=recall, catalog=CATALOG)
+    wanted = a_situation(a_cluster(*objects), [a_pool()], refusals=cache, catalog=CATALOG)
     counting = CountingScheduler(
         Scheduler(wanted.launch_pools, wanted.cluster, wanted.settings, NOW)
     )
     decisions = decide(
         a_situation(
-            wanted.cluster, wanted.pools, refusals=recall, catalog=CATALOG, scheduler=counting
+            wanted.cluster, wanted.pools, refusals=cache, catalog=CATALOG, scheduler=counting
         )
     )
     assert not decisions.commands
@@ -224,26 +224,26 @@ def questions(recall: RefusalRecall, last: str, *more: Any) -> int:
 
 
 def test_a_change_where_no_pod_fits_asks_only_about_that_node() -> None:
-    recall = RefusalRecall()
-    first = questions(recall, "3.5")
-    assert questions(recall, "3.5") == 0
-    assert 0 < questions(recall, "3.6") < first / 2
+    cache = RejectionCache()
+    first = questions(cache, "3.5")
+    assert questions(cache, "3.5") == 0
+    assert 0 < questions(cache, "3.6") < first / 2
 
 
 def test_a_cluster_that_is_as_it_was_some_passes_ago_is_not_asked_again() -> None:
-    recall = RefusalRecall()
-    questions(recall, "3.5")
-    assert questions(recall, "3.6") > 0
-    assert questions(recall, "3.5") == questions(recall, "3.6") == 0
+    cache = RejectionCache()
+    questions(cache, "3.5")
+    assert questions(cache, "3.6") > 0
+    assert questions(cache, "3.5") == questions(cache, "3.6") == 0
 
 
 def test_a_starting_node_is_asked_about_only_if_it_takes_a_pod() -> None:
-    recall = RefusalRecall()
-    questions(recall, "3.5")
+    cache = RejectionCache()
+    questions(cache, "3.5")
     small, large = (a_node("new", size, initialized=False) for size in ("small", "large"))
-    assert questions(recall, "3.5", small) == 0
-    assert questions(recall, "3.5", large) > 0
-    assert questions(recall, "3.5") == 0, "the node has gone again"
+    assert questions(cache, "3.5", small) == 0
+    assert questions(cache, "3.5", large) > 0
+    assert questions(cache, "3.5") == 0, "the node has gone again"
 
 
 @pytest.mark.property

@@ -1,4 +1,4 @@
-"""A recalled plan equals a recomputed one byte for byte, at any time."""
+"""A cached plan equals a recomputed one byte for byte, at any time."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from reconciler.model.settings import Settings
 from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import ClusterState, cluster_state
+from reconciler.plan.make.factscache import FactsCache
 from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.make.recall import FactsRecall
+from reconciler.plan.plancache import PlanCache, steady_until
 from reconciler.plan.planning import plan_of
-from reconciler.plan.recall import Recall, steady_until
 from reconciler.plan.value.plan import Plan, to_json
 from tests.disruption.builders import NOW, SIZES, a_catalog, a_node, a_pod, stamp
 from tests.examples import examples
 from tests.plan.watched import Notes, Present
 
 READS_THE_CLOCK = {
-    "catalog/commitments/coverage.py": "plan/recall.py: the ends of commitments",
-    "catalog/adjusted/discovered.py": "plan/recall.py: what is remembered of memory",
+    "catalog/commitments/coverage.py": "plan/plancache.py: the ends of commitments",
+    "catalog/adjusted/discovered.py": "plan/plancache.py: what is remembered of memory",
     "diff/drift.py": "diff/drift.py: type_checked_from",
     "disruption/gates/consolidatable.py": "disruption/calendar.py: consolidatable_at",
     "disruption/candidates.py": "disruption/methods/forceful.py: ranks_by_age",
     "disruption/methods/emptiness.py": "disruption/calendar.py: left_over_until",
     "disruption/methods/forceful.py": "disruption/calendar.py: expiry, patience_ends, ranks_by_age",
-    "disruption/consolidation/memory.py": "disruption/calendar.py: in_memory",
+    "disruption/consolidation/flapdamping.py": "disruption/calendar.py: in_memory",
     "disruption/gates/policy.py": "disruption/calendar.py: suspensions, windows, ages",
     "disruption/gates/guards.py": "disruption/calendar.py: rests_until",
     "model/history.py": "disruption/calendar.py: the last day, rollouts",
@@ -55,7 +55,7 @@ READS_THE_CLOCK = {
     "model/settings.py": "disruption/calendar.py: suspensions, windows",
     "model/schedule.py": "disruption/calendar.py: steady_until of budgets and windows",
     "placement/scheduler.py": "disruption/calendar.py: consolidatable_at",
-    "plan/make/findings.py": "plan/recall.py: due_at",
+    "plan/make/findings.py": "plan/plancache.py: due_at",
 }
 """Where the present is compared or reckoned with, and who knows when that turns out otherwise."""
 
@@ -66,8 +66,8 @@ DECIDES_NOTHING = {
     "placement/nodes/template.py",  # what is held now, no moment
     "plan/explain/calendar.py",  # not asked for a plan
     "plan/policies.py",  # judges the plan that was made, each time it is shown
-    "plan/recall.py",
-    "plan/rest/carry.py",  # of a clock of its own, for which no plan is kept
+    "plan/plancache.py",
+    "plan/rest/continuation.py",  # of a clock of its own, for which no plan is kept
     "plan/render/summary.py",  # how many nodes now
     "plan/render/wording.py",
 }
@@ -321,12 +321,12 @@ def _other_objects(draw: st.DrawFn, objects: tuple[dict[str, Any], ...]) -> tupl
 @pytest.mark.exhaustive
 @settings(max_examples=examples(30), deadline=None)
 @given(worlds(), st.data())
-def test_recalled_results_do_not_change_plans(world: World, data: st.DataObject) -> None:
-    recall, reader, now = Recall(), SnapshotReader(), NOW
+def test_cached_results_do_not_change_plans(world: World, data: st.DataObject) -> None:
+    cache, reader, now = PlanCache(), SnapshotReader(), NOW
 
     for _ in range(4):
         inputs = world.inputs(now, reader)
-        assert to_json(recall.plan(inputs)) == to_json(plan_of(world.inputs(now)))
+        assert to_json(cache.plan(inputs)) == to_json(plan_of(world.inputs(now)))
         world = data.draw(changed(world))
         now = data.draw(_moments(inputs))
 
@@ -439,16 +439,16 @@ def a_world(**fields: Any) -> World:
     return World((pool,), (*nodes, a_pod("p0", "n0")), **{"config": {}, **fields})
 
 
-def _plans(recall: Recall, *inputs: Inputs) -> tuple[list[Plan], int]:
+def _plans(cache: PlanCache, *inputs: Inputs) -> tuple[list[Plan], int]:
     counted = Counted()
-    return [recall.plan(one, counted) for one in inputs], counted.made
+    return [cache.plan(one, counted) for one in inputs], counted.made
 
 
 def test_an_unchanged_cluster_is_planned_once() -> None:
-    world, recall, reader = a_world(), Recall(), SnapshotReader()
+    world, cache, reader = a_world(), PlanCache(), SnapshotReader()
     looks = [world.inputs(NOW + timedelta(seconds=30 * n), reader) for n in range(5)]
 
-    plans, made = _plans(recall, *looks)
+    plans, made = _plans(cache, *looks)
 
     assert made == 1
     assert [plan.at for plan in plans] == [look.now for look in looks]
@@ -456,27 +456,27 @@ def test_an_unchanged_cluster_is_planned_once() -> None:
 
 
 def test_a_newly_decoded_cluster_is_recognized_by_its_content() -> None:
-    world, recall = a_world(), Recall()
+    world, cache = a_world(), PlanCache()
 
-    _, made = _plans(recall, world.inputs(NOW), world.inputs(NOW), world.inputs(NOW))
+    _, made = _plans(cache, world.inputs(NOW), world.inputs(NOW), world.inputs(NOW))
 
     assert made == 1
 
 
 def test_a_new_plan_is_made_when_consolidate_after_has_passed() -> None:
-    world, recall = a_world(), Recall()
+    world, cache = a_world(), PlanCache()
     due = NOW + timedelta(minutes=6)
 
-    _, before = _plans(recall, world.inputs(NOW), world.inputs(due - datetime.resolution))
-    _, then = _plans(recall, world.inputs(due))
+    _, before = _plans(cache, world.inputs(NOW), world.inputs(due - datetime.resolution))
+    _, then = _plans(cache, world.inputs(due))
 
     assert (before, then) == (1, 1)
 
 
 def test_setting_the_clock_back_causes_a_new_plan() -> None:
-    world, recall = a_world(), Recall()
+    world, cache = a_world(), PlanCache()
 
-    _, made = _plans(recall, world.inputs(NOW), world.inputs(NOW - timedelta(seconds=1)))
+    _, made = _plans(cache, world.inputs(NOW), world.inputs(NOW - timedelta(seconds=1)))
 
     assert made == 2
 
@@ -493,9 +493,9 @@ def test_setting_the_clock_back_causes_a_new_plan() -> None:
     ids=str,
 )
 def test_every_input_of_a_plan_is_compared(change: dict[str, Any]) -> None:
-    world, recall = a_world(), Recall()
+    world, cache = a_world(), PlanCache()
 
-    _, made = _plans(recall, world.inputs(NOW), replace(world, **change).inputs(NOW))
+    _, made = _plans(cache, world.inputs(NOW), replace(world, **change).inputs(NOW))
 
     assert made == 2
 
@@ -503,10 +503,10 @@ def test_every_input_of_a_plan_is_compared(change: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("waiting", "expected"), [(0, 1), (9, 2)], ids=["empty", "with a launch"])
 def test_another_serial_matters_only_if_new_nodes_are_named(waiting: int, expected: int) -> None:
     pods = tuple(a_pod(f"w{n}", None, "3") for n in range(waiting))
-    world, recall = a_world(), Recall()
+    world, cache = a_world(), PlanCache()
     world = replace(world, objects=(*world.objects, *pods))
 
-    plans, made = _plans(recall, world.inputs(NOW), replace(world, serial=1).inputs(NOW))
+    plans, made = _plans(cache, world.inputs(NOW), replace(world, serial=1).inputs(NOW))
 
     assert made == expected
     assert [plan.serial for plan in plans] == [0, 1]
@@ -522,10 +522,10 @@ def test_another_serial_matters_only_if_new_nodes_are_named(waiting: int, expect
     ids=["an offering is refused", "a setting", "no pools"],
 )
 def test_types_are_collected_again_only_for_other_inputs(change: dict[str, Any]) -> None:
-    world, recall = a_world(), FactsRecall()
+    world, cache = a_world(), FactsCache()
 
     first, again, other = (
-        facts_of(one.inputs(NOW), recall=recall).types
+        facts_of(one.inputs(NOW), cache=cache).types
         for one in (world, world, replace(world, **change))
     )
 

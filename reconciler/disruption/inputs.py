@@ -8,8 +8,8 @@ from datetime import datetime
 
 from reconciler.disruption.candidates import CandidateSet, Drifted
 from reconciler.disruption.command import Block, Command
-from reconciler.disruption.consolidation.recall import RefusalRecall
-from reconciler.disruption.deliberation import WORK_MAX, DisruptionPass
+from reconciler.disruption.consolidation.rejections import RejectionCache
+from reconciler.disruption.disruptionpass import WORK_MAX, DisruptionPass
 from reconciler.disruption.gates.budgets import BudgetLedger, budget_states, fleet_states
 from reconciler.disruption.gates.guards import caps_of, holds_of_caps
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
@@ -64,7 +64,7 @@ class DisruptionInputs:
     history: History = field(default_factory=History)
     lists_blockers: bool = False
     work_max: int = WORK_MAX
-    refusals: RefusalRecall = field(default_factory=RefusalRecall)
+    refusals: RejectionCache = field(default_factory=RejectionCache)
 
     def simulation(self) -> Simulation:
         """Return the simulation that the pass uses."""

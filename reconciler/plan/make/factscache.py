@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
-from reconciler.plan.make.pools import TypesRecall
+from reconciler.plan.make.pools import TypesCache
 from reconciler.source.resource import Resource
 
 if TYPE_CHECKING:
-    from reconciler.diff.drift import DriftRecall
-    from reconciler.disruption.consolidation.recall import RefusalRecall
+    from reconciler.diff.drift import DriftCache
+    from reconciler.disruption.consolidation.rejections import RejectionCache
 
 
-class HashRecall:
+class HashCache:
     """The drift hashes of the last fleet, which depend on its objects alone."""
 
     def __init__(self) -> None:
@@ -36,23 +36,23 @@ class HashRecall:
         return self._last[2]
 
 
-class FactsRecall:
+class FactsCache:
     """The results for the last inputs of a loop of passes, for inputs that are similar."""
 
     def __init__(self) -> None:
-        self.types = TypesRecall()
-        self.hashes = HashRecall()
+        self.types = TypesCache()
+        self.hashes = HashCache()
 
     @cached_property
-    def drift(self) -> DriftRecall:
+    def drift(self) -> DriftCache:
         """What had drifted; loaded on use, like drift itself."""
-        from reconciler.diff.drift import DriftRecall
+        from reconciler.diff.drift import DriftCache
 
-        return DriftRecall()
+        return DriftCache()
 
     @cached_property
-    def refusals(self) -> RefusalRecall:
+    def refusals(self) -> RejectionCache:
         """What consolidation had rejected; loaded on use, like disruption itself."""
-        from reconciler.disruption.consolidation.recall import RefusalRecall
+        from reconciler.disruption.consolidation.rejections import RejectionCache
 
-        return RefusalRecall()
+        return RejectionCache()

@@ -65,7 +65,7 @@ def _with_simulated_change(facts: Inputs, request: FleetRequest, snapshot: Snaps
         return facts
     from msgspec.structs import replace
 
-    from reconciler.cli.simulation.scenes import SimulatedChange
+    from reconciler.cli.simulation.change import SimulatedChange
     from reconciler.observed.identity import identify_nodes
 
     observed = identify_nodes(snapshot).snapshot if request.snapshot is not None else None

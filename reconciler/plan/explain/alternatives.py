@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from reconciler.model.karpenter.nodepool import requirements_of
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import parse_resources
-from reconciler.placement.explain.loosening import (
+from reconciler.placement.explain.constraints import (
     Constraint,
     constraints_of,
     remove_constraint,

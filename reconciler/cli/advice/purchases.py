@@ -12,7 +12,7 @@ from typing import Final
 
 from reconciler.catalog.commitments.coverage import RunningNode, coverage_of
 from reconciler.catalog.commitments.purchases import Purchase, PurchaseKind, UsageStep, purchases
-from reconciler.cli.advice.judging import LEAST_SAVING, Judge
+from reconciler.cli.advice.evaluating import LEAST_SAVING, Judge
 from reconciler.cli.advice.result import CommitmentAdvice, Level
 from reconciler.cli.backtest.trace import Trace, TracedNode
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ON_DEMAND, ZONE

@@ -11,9 +11,9 @@ from reconciler.desired.fleet import Fleet
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import FeatureGate
 from reconciler.plan.make.disclosure import planned_field
+from reconciler.plan.make.factscache import FactsCache, HashCache
 from reconciler.plan.make.inputs import Inputs, Object
 from reconciler.plan.make.pools import PoolTypes
-from reconciler.plan.make.recall import FactsRecall, HashRecall
 from reconciler.plan.value.actions import ChangeKind, PlannedChange
 from reconciler.source.resource import CONFIG_FILES, Resource
 
@@ -30,11 +30,11 @@ def drift_of(
     inputs: Inputs,
     pools: PoolTypes,
     classes: Mapping[str, EC2NodeClass],
-    recall: FactsRecall | None = None,
+    cache: FactsCache | None = None,
 ) -> tuple[Drift, ...]:
     """Return the NodeClaims that drifted, by name; none while the feature gate ``Drift`` is off.
 
-    ``recall`` has the results for the last inputs of the same loop.
+    ``cache`` has the results for the last inputs of the same loop.
     """
     if not inputs.settings.gate(FeatureGate.DRIFT) or not any(
         node.is_managed for node in inputs.cluster.nodes
@@ -43,7 +43,7 @@ def drift_of(
     from reconciler.diff.drift import DesiredObjects, find_drift
     from reconciler.diff.nodeclass import ClassState
 
-    known = (recall.hashes if recall is not None else HashRecall()).get(
+    known = (cache.hashes if cache is not None else HashCache()).get(
         inputs.fleet, inputs.settings.cluster_ca_bundle
     )
     facts = {
@@ -57,7 +57,7 @@ def drift_of(
     }
     desired = DesiredObjects(pools.every, hashes, facts)
     return find_drift(
-        desired, inputs.cluster, inputs.now, recall.drift if recall is not None else None
+        desired, inputs.cluster, inputs.now, cache.drift if cache is not None else None
     )
 
 

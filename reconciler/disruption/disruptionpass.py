@@ -20,7 +20,7 @@ from reconciler.disruption.command import (
 )
 from reconciler.disruption.consolidation.balanced import Totals, pool_totals
 from reconciler.disruption.consolidation.pricing import estimated_savings
-from reconciler.disruption.consolidation.recall import RefusalRecall
+from reconciler.disruption.consolidation.rejections import RejectionCache
 from reconciler.disruption.gates.budgets import BudgetLedger
 from reconciler.disruption.gates.policy import Hold, Holds
 from reconciler.disruption.simulation import Simulation
@@ -79,7 +79,7 @@ class DisruptionPass:
     has_merged: bool = False
     used_thorough_search: bool = False
     work_max: int = WORK_MAX
-    refusals: RefusalRecall = field(default_factory=RefusalRecall)
+    refusals: RejectionCache = field(default_factory=RejectionCache)
     _totals: dict[str, Totals] | None = None
 
     def candidates(self, selects: Callable[[Candidate], bool]) -> Iterator[Candidate]:

@@ -32,8 +32,8 @@ from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import make_plan
 from reconciler.plan.render.wording import format_count
-from reconciler.plan.rest.carry import RestResult
 from reconciler.plan.rest.compare import Exposure, RestedBase, exposure_of
+from reconciler.plan.rest.continuation import RestResult
 from reconciler.plan.rest.world import without_nodes
 from reconciler.plan.value.costs import AtRest
 from reconciler.source.rewrite import RewriteError

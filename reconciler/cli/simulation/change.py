@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from reconciler.cli.simulation.building import SimulatedFleet, SimulationSetup
-from reconciler.cli.simulation.chronicle import RulePeriod, rule_periods
 from reconciler.cli.simulation.driver import SimulationOutcome, play
+from reconciler.cli.simulation.eventlog import RulePeriod, rule_periods
 from reconciler.cli.simulation.report import DRAINING, Report, merge_outcome, report_of
 from reconciler.cli.simulation.timeline import StreamedTimeline
 from reconciler.cli.wiring.mandate import mandate_of
@@ -48,7 +48,7 @@ def run_simulation(
     """
     stage, base, head = setup.stage, setup.base, setup.head
     if timeline is not None:
-        stage.chronicle.listener = timeline.add_event
+        stage.event_log.listener = timeline.add_event
     before = _run_revision(setup, base, None, passes_max) if base is not None else None
     begin = stage.clock.now()
     base_claims = list(stage.world.store.node_claims())

@@ -56,7 +56,7 @@ class Event(msgspec.Struct, frozen=True, rename="camel"):
     pod: str = ""
 
 
-class Chronicle:
+class EventLog:
     """Records progress (the port ``Notifier``) as events, each with its subject.
 
     ``listener`` also receives each event, when it happens.
@@ -142,27 +142,27 @@ class Chronicle:
 
 
 class NotifyingStore(MemoryStateStore):
-    """Records in memory that pass claims and commands to the chronicle as they are written."""
+    """Records in memory that pass claims and commands to the event_log as they are written."""
 
-    def __init__(self, chronicle: Chronicle, clock: Clock) -> None:
+    def __init__(self, event_log: EventLog, clock: Clock) -> None:
         super().__init__()
-        self._chronicle = chronicle
+        self._event_log = event_log
         self._clock = clock
 
     def put_node_claims(self, claims: Sequence[NodeClaim]) -> None:
         """Record claims as they are now."""
         super().put_node_claims(claims)
-        for claim in self._chronicle.record_claims(claims):
-            _notify_created(self._chronicle, claim, self._clock.now())
+        for claim in self._event_log.record_claims(claims):
+            _notify_created(self._event_log, claim, self._clock.now())
 
     def put_command(self, command: RunningCommand) -> None:
         """Record the progress of a command."""
         super().put_command(command)
-        self._chronicle.record_command(command)
+        self._event_log.record_command(command)
 
 
-def _notify_created(chronicle: Notifier, claim: NodeClaim, now: datetime) -> None:
-    chronicle.notify(
+def _notify_created(event_log: Notifier, claim: NodeClaim, now: datetime) -> None:
+    event_log.notify(
         Progress(
             now,
             EventKind.NODE_CLAIM_CREATED,

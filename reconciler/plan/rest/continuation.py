@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from reconciler.disruption.calendar import Windows, protected_until
 from reconciler.disruption.command import Command, Decisions, Deferral, WaitsFor
 from reconciler.disruption.decide import decide
-from reconciler.disruption.deliberation import WORK_MAX
+from reconciler.disruption.disruptionpass import WORK_MAX
 from reconciler.disruption.gates.consolidatable import consolidatable_at, retained_until
 from reconciler.disruption.gates.guards import WAVE_REASONS, count_remaining_nodes, wave_size
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
@@ -42,10 +42,10 @@ from reconciler.plan.make.decide import (
     make_decisions,
 )
 from reconciler.plan.make.facts import Facts
+from reconciler.plan.make.factscache import FactsCache
 from reconciler.plan.make.gather import facts_of, with_cluster
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import outcome_of
-from reconciler.plan.make.recall import FactsRecall
 from reconciler.plan.rest.nodes import InstantLauncher
 from reconciler.plan.rest.world import (
     FleetTransition,
@@ -307,8 +307,8 @@ def continue_fleet(
     """
     world = start_nodes(world, start)
     history = close_healthy_waves(history, inputs.settings, start)
-    recall = FactsRecall()
-    facts = facts_of(_inputs_at(inputs, world, start, history), recall=recall)
+    cache = FactsCache()
+    facts = facts_of(_inputs_at(inputs, world, start, history), cache=cache)
     world = with_fields(world, prices={**node_prices(facts), **world.prices})
     windows = Windows.from_settings(facts.pools, inputs.settings)
     launcher = InstantLauncher.for_revision(facts, inputs.fleet, inputs.settings)
@@ -320,8 +320,8 @@ def continue_fleet(
     while not (number and work.is_used_up) and number != answers:
         if number:
             history = close_healthy_waves(rest.history, inputs.settings, rest.at)
-            facts = with_cluster(facts, _inputs_at(inputs, rest.world, rest.at, history), recall)
-        answer = _decide_within_limit(facts, f"rest\n{number}", work, recall)
+            facts = with_cluster(facts, _inputs_at(inputs, rest.world, rest.at, history), cache)
+        answer = _decide_within_limit(facts, f"rest\n{number}", work, cache)
         static = static_claims(
             facts.types.ready, facts.cluster, inputs.settings, salt=f"rest\n{number}"
         )
@@ -367,14 +367,14 @@ def _inputs_at(inputs: Inputs, world: RestingFleet, now: datetime, history: Hist
 
 
 def _decide_within_limit(
-    facts: Facts, salt: str, work: Work, recall: FactsRecall
+    facts: Facts, salt: str, work: Work, cache: FactsCache
 ) -> Decisions | PlacementDecisions:
     """Return what the planner decides within the remaining work."""
     cluster = facts.cluster
     work.spend(_ANSWER + _NODE * len(cluster.nodes) + _POD * len(cluster.pending))
     if not cluster.unlaunched and not any(node.is_managed for node in cluster.nodes):
         return make_decisions(facts, salt, ignore_phase)
-    inputs = disruption_inputs(facts, salt, recall=recall)
+    inputs = disruption_inputs(facts, salt, cache=cache)
     most = examinable_nodes(max(work.remaining, 0), len(cluster.nodes))
     answer = decide(with_fields(inputs, work_max=max(min(WORK_MAX, most), 1)))
     work.spend(answer.work)

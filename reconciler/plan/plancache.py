@@ -22,10 +22,10 @@ from reconciler.desired.objects import node_pools
 from reconciler.diff.drift import type_check_due_at
 from reconciler.disruption.calendar import next_decision_change
 from reconciler.plan.make.decide import Phase, ignore_phase
+from reconciler.plan.make.factscache import FactsCache
 from reconciler.plan.make.findings import drift_deadline
 from reconciler.plan.make.gather import deleted_pools
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.make.recall import FactsRecall
 from reconciler.plan.planning import plan_of
 from reconciler.plan.value.plan import Plan, digest_of
 
@@ -72,12 +72,12 @@ class _Answer:
         )
 
 
-class Recall:
+class PlanCache:
     """Makes plans one after another, and reuses the last one while it is certain to be the same."""
 
     def __init__(self) -> None:
         self._last: _Answer | None = None
-        self._facts = FactsRecall()
+        self._facts = FactsCache()
 
     def plan(self, inputs: Inputs, phase: Phase = ignore_phase) -> Plan:
         """Return what ``plan_of`` returns for ``inputs``, byte for byte."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.cli.shared.records import state_location
 from reconciler.cli.wiring.account import aws_query_of
-from reconciler.cli.wiring.imitation import Imitation, clock_of
+from reconciler.cli.wiring.environment import Environment, clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -30,7 +30,7 @@ class FleetContext(NamedTuple):
 
     resolved: Resolved
     catalog: CurrentCatalog
-    imitation: Imitation
+    environment: Environment
     location: str
 
     @property
@@ -39,22 +39,22 @@ class FleetContext(NamedTuple):
         return self.resolved.settings
 
 
-def context_of(request: FleetRequest, imitation: Imitation | None) -> FleetContext:
+def context_of(request: FleetRequest, environment: Environment | None) -> FleetContext:
     """Return the effective settings, the catalog of the region, and the location of the state."""
-    from reconciler.adapters.aws.launch.profiles import is_imitated
+    from reconciler.adapters.aws.launch.profiles import is_simulated_account
     from reconciler.cli.shared import sources
     from reconciler.cli.shared.catalogs import CurrentCatalog
 
-    imitation = imitation or Imitation(clock_of(request))
+    environment = environment or Environment(clock_of(request))
     fleet, _ = sources.read_desired(sources.read_source(request), any_class=False)
     resolved = sources.settings_of(request, fleet)
-    by_default = not is_imitated(resolved.settings)
-    query = aws_query_of(request, resolved, imitation, by_default=by_default)
+    by_default = not is_simulated_account(resolved.settings)
+    query = aws_query_of(request, resolved, environment, by_default=by_default)
     catalog = CurrentCatalog(request, query, resolved, fleet.lock)
-    return FleetContext(resolved, catalog, imitation, state_location(request.path, resolved))
+    return FleetContext(resolved, catalog, environment, state_location(request.path, resolved))
 
 
-def is_real(settings: Settings, imitation: Imitation) -> bool:
+def is_real(settings: Settings, environment: Environment) -> bool:
     """Return whether EC2 is a real account, not a simulation in this process or on this machine.
 
     An endpoint elsewhere (a VPC endpoint, a proxy) leads to a real account. So does
@@ -62,7 +62,7 @@ def is_real(settings: Settings, imitation: Imitation) -> bool:
     """
     from reconciler.adapters.aws.clients import account_of
 
-    return imitation.connect is None and not account_of(settings).is_imitation
+    return environment.connect is None and not account_of(settings).is_imitation
 
 
 def expect_cluster_name(context: FleetContext) -> None:
@@ -73,7 +73,7 @@ def expect_cluster_name(context: FleetContext) -> None:
     """
     from reconciler.model.errors import UnnamedClusterError
 
-    if not is_real(context.settings, context.imitation) or is_cluster_named(context.resolved):
+    if not is_real(context.settings, context.environment) or is_cluster_named(context.resolved):
         return
     raise UnnamedClusterError(
         (
@@ -92,7 +92,7 @@ def cluster_id(context: FleetContext) -> ClusterId:
     from reconciler.model.ownership import NO_CLUSTER, ClusterId
 
     settings = context.settings
-    if not is_real(settings, context.imitation):
+    if not is_real(settings, context.environment):
         return NO_CLUSTER
     account = account_number(connections().connector(settings), settings)
     return ClusterId(account, settings.region, settings.cluster_name)

@@ -1,4 +1,4 @@
-"""The systems that a command acts on: real ones, or a simulation in this process."""
+"""The clock of a command, and the systems that it acts on: real ones, or simulated ones."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Imitation:
-    """A simulated environment: its clock, and the latencies on it.
+class Environment:
+    """The clock of a command, how it reaches EC2, and the latencies of a simulated cluster.
 
-    The seconds are those of ``EmbeddedCluster``; ``connect`` leads to an imitated EC2, None to
-    whichever the settings name; ``workers`` launch at the same time.
+    ``connect`` leads to a simulated EC2; if it is None, the settings name the account. The seconds
+    are those of ``EmbeddedCluster``. ``workers`` is the number of simultaneous launches.
     """
 
     clock: Clock
