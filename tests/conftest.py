@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import gc
 import math
+import os
 import resource
 import shutil
 import sys
@@ -42,6 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
         pytest.exit("git is not installed, or not on PATH: the tests need it", returncode=1)
     load_profile(config.option.markexpr)
     offer_deploy_programs()
+    # moto would create its 1,100 stock images for every mocked account, and never free them
+    os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
 
 
 @pytest.hookimpl(tryfirst=True)
