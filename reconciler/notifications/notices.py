@@ -67,14 +67,14 @@ class RolloutMemory(msgspec.Struct, frozen=True, rename="camel"):
 class NoticeMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The sent notices, and the data for those that are due later.
 
-    ``told`` has the time at which a problem was last reported. ``saved`` is USD an hour, of
+    ``reported`` has the time at which a problem was last reported. ``saved`` is USD an hour, of
     ``commands`` consolidation commands that removed ``nodes`` nodes since ``week_from``.
     """
 
     rollouts: dict[str, RolloutMemory] = {}
-    told: dict[str, datetime] = {}
+    reported: dict[str, datetime] = msgspec.field(default_factory=dict, name="told")
     unschedulable_since: datetime | None = None
-    unschedulable_told: bool = False
+    unschedulable_reported: bool = msgspec.field(default=False, name="unschedulableTold")
     week_from: datetime | None = None
     saved: float = 0.0
     commands: int = 0
@@ -118,15 +118,15 @@ def notices_of_event(
         return memory, []
     pool = f" (NodePool {event.node_pool})" if event.node_pool else ""
     key = f"{event.kind}/{event.node_pool}"
-    last = memory.told.get(key)
+    last = memory.reported.get(key)
     if last is not None and last <= event.at < last + REMINDED_AFTER:
         return memory, []
-    told = {k: at for k, at in memory.told.items() if event.at < at + REMINDED_AFTER}
+    reported = {k: at for k, at in memory.reported.items() if event.at < at + REMINDED_AFTER}
     identity = f"{fleet}/{event.kind}/{event.node_pool}/{event.at:%Y%m%dT%H%M%S}"
     notice = Notice(
         identity, event.at, kind, fleet, title + pool, event.message, event.node_pool, revision
     )
-    return msgspec.structs.replace(memory, told={**told, key: event.at}), [notice]
+    return msgspec.structs.replace(memory, reported={**reported, key: event.at}), [notice]
 
 
 _FAILURE_TITLES: Final = {
@@ -195,15 +195,17 @@ def _unschedulable_notices(
     replace = msgspec.structs.replace
     key = NoticeKind.PODS_UNSCHEDULABLE.value
     if not pods:
-        told = {k: at for k, at in memory.told.items() if k != key}
-        cleared = replace(memory, unschedulable_since=None, unschedulable_told=False, told=told)
-        if not memory.unschedulable_told:
+        reported = {k: at for k, at in memory.reported.items() if k != key}
+        cleared = replace(
+            memory, unschedulable_since=None, unschedulable_reported=False, reported=reported
+        )
+        if not memory.unschedulable_reported:
             return cleared, []
         text = "Every pod can be scheduled again."
         return cleared, [facts.notice(NoticeKind.PODS_SCHEDULABLE, "No unschedulable pods", text)]
     since = memory.unschedulable_since or facts.at
     memory = replace(memory, unschedulable_since=since)
-    last = memory.told.get(key)
+    last = memory.reported.get(key)
     is_recent = last is not None and last <= facts.at < last + REMINDED_AFTER
     if facts.at - since < UNSCHEDULABLE_AFTER or is_recent:
         return memory, []
@@ -212,8 +214,8 @@ def _unschedulable_notices(
     notice = facts.notice(
         NoticeKind.PODS_UNSCHEDULABLE, f"{format_count(len(pods), 'pod')} cannot be scheduled", text
     )
-    told = {**memory.told, key: facts.at}
-    return replace(memory, unschedulable_told=True, told=told), [notice]
+    reported = {**memory.reported, key: facts.at}
+    return replace(memory, unschedulable_reported=True, reported=reported), [notice]
 
 
 def _savings_notices(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:

@@ -85,7 +85,7 @@ class Judge:
         cluster = without_nodes(inputs.cluster)[0] if request.has_new_nodes else inputs.cluster
         self.inputs = replace(inputs, cluster=cluster, against=None, base=None, compared_with="")
         self.rules = tuple(rules)
-        self.rested = RestedBase(self.inputs, anew=request.has_new_nodes)
+        self.rested = RestedBase(self.inputs, has_new_nodes=request.has_new_nodes)
         self.layers = layers
         self.resolved = layers.resolve(inputs.fleet).settings
 

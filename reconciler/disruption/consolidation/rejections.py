@@ -42,7 +42,7 @@ class SetQuestion(msgspec.Struct, frozen=True):
     is None if only one may.
     """
 
-    leavers: tuple[RemovedNode, ...]
+    removed_nodes: tuple[RemovedNode, ...]
     placement_inputs: PlacementInputs
     pod_values: Mapping[str, float] | None
     closed: frozenset[str]
@@ -50,7 +50,7 @@ class SetQuestion(msgspec.Struct, frozen=True):
     @property
     def key(self) -> tuple[bool, tuple[str, ...]]:
         """The key that is looked up before anything is compared."""
-        return self.pod_values is None, tuple(leaver.name for leaver in self.leavers)
+        return self.pod_values is None, tuple(node.name for node in self.removed_nodes)
 
 
 class RefusedSet(msgspec.Struct, frozen=True):

@@ -289,7 +289,7 @@ def _compare_new_fleets(inputs: Inputs, base: Inputs, work_max: int | None) -> A
         replace(side, cluster=without_nodes(side.cluster)[0], against=None, region_before="")
         for side in (base, inputs)
     )
-    change, _ = RestedBase(base_side, work, anew=True).compare_change(head_side)
+    change, _ = RestedBase(base_side, work, has_new_nodes=True).compare_change(head_side)
     return change
 
 
@@ -345,15 +345,19 @@ class RestedBase:
     had been replaced; otherwise a change starts from the base at rest.
     """
 
-    def __init__(self, base: Inputs, work_max: int | None = None, *, anew: bool = False) -> None:
+    def __init__(
+        self, base: Inputs, work_max: int | None = None, *, has_new_nodes: bool = False
+    ) -> None:
         self._work_max = work_max or _WORK // 2
-        self._anew = anew
+        self._has_new_nodes = has_new_nodes
         self._base = base
-        self._from = self._continue_anew(base)
+        self._from = self._continue_cluster(base)
         assert self._from.first is not None, "one answer is always asked for"
         self.first: Cost = self._from.first
         self.rest = self._from
-        if self._from.ended and not anew:  # with the same work, as in ``compare_with_base``
+        if (
+            self._from.ended and not has_new_nodes
+        ):  # with the same work, as in ``compare_with_base``
             start = self._from
             self.rest = continue_fleet(
                 base, start.world, start.at, start.history, Work(self._work_max)
@@ -363,12 +367,12 @@ class RestedBase:
         """Return the cost of the change to ``inputs``, and the fleet at rest under it."""
         if _has_same_plans(self._base, inputs):
             after = _unchanged_result(self.rest)
-        elif self._anew:
-            after = self._continue_anew(inputs)
+        elif self._has_new_nodes:
+            after = self._continue_cluster(inputs)
         else:
             after = _continue_under_head(self._from, inputs, self._base, Work(self._work_max))
         change = _difference(self.rest, after)
-        if self._anew:  # no node of one side is one of the other
+        if self._has_new_nodes:  # no node of one side is one of the other
             change = msgspec.structs.replace(change, replaced=0, rollout=None)
         return change, after
 
@@ -379,19 +383,19 @@ class RestedBase:
 
         ``change_cluster`` changes pods and their budgets; nodes keep the pods that they have.
         """
-        if self._anew:
+        if self._has_new_nodes:
             inputs = msgspec.structs.replace(self._base, cluster=change_cluster(self._base.cluster))
-            after = self._continue_anew(inputs)
+            after = self._continue_cluster(inputs)
         else:
             start = self._from
             world = with_fields(start.world, cluster=change_cluster(start.world.cluster))
             after = continue_fleet(self._base, world, start.at, start.history, Work(self._work_max))
         change = _difference(self.rest, after)
-        if self._anew:
+        if self._has_new_nodes:
             change = msgspec.structs.replace(change, replaced=0, rollout=None)
         return change, after
 
-    def _continue_anew(self, inputs: Inputs) -> RestResult:
+    def _continue_cluster(self, inputs: Inputs) -> RestResult:
         world = RestingFleet(inputs.cluster, instances=inputs.instances)
         history = inputs.history or History()
         return continue_fleet(inputs, world, inputs.now, history, Work(self._work_max))
