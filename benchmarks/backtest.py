@@ -215,7 +215,7 @@ def print_advice_at_rest(case: str, candidates: str, folder: Path) -> None:
     saved = found["together"]["perMonth"] if found["together"] else 0.0
     print(
         f"{case}: {judged} candidates, {found['evaluations']} simulated fleets, "
-        f"{len(found['advice'])} proposals, combined savings ${saved:,.0f}/month, "
+        f"{len(found['advice'])} proposals, combined savings ${-saved:,.0f}/month, "
         f"{seconds:.0f} CPU s"
     )
 
