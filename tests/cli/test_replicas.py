@@ -13,6 +13,7 @@ from moto import mock_aws
 from reconciler.adapters.database.state import open_state
 from reconciler.cli.fleets import daemon
 from reconciler.cli.main import main
+from reconciler.engine.world import World
 from reconciler.model.errors import StateError
 from reconciler.model.ownership import ClusterId
 from reconciler.ports.progress import Progress
@@ -135,7 +136,7 @@ def test_a_daemon_that_lost_its_lease_restarts(
     folder, _ = checkouts
     begun: list[str] = []
 
-    def passes(world: loop.World, *_: object, **__: object) -> None:
+    def passes(world: World, *_: object, **__: object) -> None:
         begun.append("pass")
         if len(begun) == 1:
             (folder / ".reconciler" / "lock").unlink()
