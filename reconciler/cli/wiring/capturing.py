@@ -58,7 +58,7 @@ def read_key() -> bytes | None:
 def anonymize_objects(
     items: Iterable[object], fleet: FleetRequest, *, has_fleet: bool
 ) -> Sequence[JsonDict]:
-    """Return captured objects without names, as ``observed.anonymity`` describes.
+    """Return captured objects without names, as ``observed.anonymization`` describes.
 
     Names in the files of the fleet are kept; without files, those in the NodePools, NodeOverlays
     and EC2NodeClasses of the cluster.

@@ -3,7 +3,7 @@
 Every pod that is created or deleted leads to a new plan, and every plan evaluates every node.
 Nearly all results are the rejections of the last plan: no node is cheaper, and no other node has
 free capacity. A rejection is reused if the nodes, their pods, the nodes with free capacity for any
-of these pods, the NodePools and the settings are unchanged (``placement.footing``). Saved work
+of these pods, the NodePools and the settings are unchanged (``placement.inputs``). Saved work
 counts as done, so that the limits of a pass end it at the same point.
 
 Rejections for pods that fit nowhere are not reused, because their messages contain more.
