@@ -113,12 +113,20 @@ def test_an_implausible_number_of_processes_is_rejected(
     assert problem in capsys.readouterr().err
 
 
+def threads(process: int) -> list[Path]:
+    """Return the folders of a process's threads, none if it has ended."""
+    try:
+        return list(Path(f"/proc/{process}/task").iterdir())
+    except OSError:
+        return []
+
+
 def descendants(process: int) -> list[int]:
     """Return the processes that a process has started, directly or not."""
     own = []
-    for thread in Path(f"/proc/{process}/task").glob("*/children"):
+    for thread in threads(process):
         with suppress(OSError):  # it has ended
-            own += [int(word) for word in thread.read_text().split()]
+            own += [int(word) for word in (thread / "children").read_text().split()]
     return [*own, *(child for one in own for child in descendants(one))]
 
 
@@ -133,7 +141,7 @@ def plays(process: int) -> bool:
 def playing(process: int) -> list[int]:
     """Return the processes that replay and have their second thread: they are at work."""
     found = [child for child in descendants(process) if plays(child)]
-    return [child for child in found if len(list(Path(f"/proc/{child}/task").glob("*"))) > 1]
+    return [child for child in found if len(threads(child)) > 1]
 
 
 @pytest.fixture
