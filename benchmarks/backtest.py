@@ -101,6 +101,9 @@ def main() -> None:
     )
     parser.add_argument("--at-rest", metavar="CASE", help="measure advice for a fleet instead")
     parser.add_argument("--candidates", default="100", metavar="N", help="candidates of advice")
+    parser.add_argument(
+        "--seeds", default="1", metavar="N", help="with --advice: seeds on the second half"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="backtest-") as folder:
         if arguments.at_rest:
@@ -116,7 +119,7 @@ def main() -> None:
         if arguments.sweep:
             print_sweep(fleet, trace)
         elif arguments.advice:
-            print_kept_savings(fleet, trace, arguments.candidates)
+            print_kept_savings(fleet, trace, arguments.candidates, arguments.seeds)
         else:
             print_comparison(fleet, trace)
 
@@ -228,7 +231,7 @@ def run_timed(words: list[str]) -> tuple[Any, float]:
     return json.loads(out), resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
 
 
-def print_kept_savings(fleet: Path, trace: Path, candidates: str) -> None:
+def print_kept_savings(fleet: Path, trace: Path, candidates: str, seeds: str) -> None:
     """Print the savings of advice on the first half of a trace and on the second, unseen half."""
     rows = read_rows(str(trace))
     middle = max(float(row["creation_time"]) for row in rows) / 2
@@ -250,7 +253,7 @@ def print_kept_savings(fleet: Path, trace: Path, candidates: str) -> None:
     if proposal is None:
         print("No advice was found on the first half.")
         return
-    out = json.loads(run_backtest(fleet, second, "--base", "HEAD"))["backtest"]
+    out = json.loads(run_backtest(fleet, second, "--base", "HEAD", "--seeds", seeds))["backtest"]
     sides = out["sides"]["base"], out["sides"]["head"]
     predicted, predicted_savings = proposal["backtest"], proposal["backtest"]["perMonth"]
     share = -100 * predicted_savings / predicted["base"]["dollarsPerMonth"]
