@@ -36,7 +36,7 @@ from reconciler.catalog.file import read_catalog
 from reconciler.disruption.candidates import node_price
 from reconciler.disruption.decide import decide
 from reconciler.disruption.simulation import cluster_after_removal
-from reconciler.disruption.inputs import Situation
+from reconciler.disruption.inputs import DisruptionInputs
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.labels import INITIALIZED, INSTANCE_TYPE
 from reconciler.model.kubernetes.metadata import Condition
@@ -79,7 +79,7 @@ figures = {"nodes": len(cluster.nodes), "start": cost(cluster)}
 seconds, commands, evicted, rounds, converged, reached = 0.0, 0, 0, 0, False, None
 while rounds < 1000 and not converged:
     began = time.process_time()
-    decisions = decide(Situation(
+    decisions = decide(DisruptionInputs(
         cluster=cluster, pools=pools, launch_pools=launch_pools, now=now,
         settings=Settings(consolidation_search=search),
         pending=pods_to_place(cluster, now),

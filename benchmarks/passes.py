@@ -45,7 +45,7 @@ from reconciler.model.settings import Settings
 from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.plan.value.plan import Revision
-from reconciler.plan.plancache import Recall
+from reconciler.plan.plancache import PlanCache
 
 gc.set_threshold(200_000, 20, 20)
 folder, now = Path(sys.argv[1]), datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -67,7 +67,7 @@ class Compute:
     def instances(self): return self._instances
     def look_up(self, ids): return ()
 
-class Timed(Recall):
+class Timed(PlanCache):
     spent = 0.0
     def plan(self, inputs, *args):
         start = time.process_time()

@@ -5,7 +5,8 @@ to the earlier ones, object by object, and no time has passed at which a rule ca
 result (``steady_until``). Then the previous plan is returned with the new time; otherwise a new
 plan is made. Nothing is inferred from identity, counters or elapsed time.
 
-One ``Recall`` belongs to one pass loop and ends with it. It keeps one set of inputs and its plan.
+One ``PlanCache`` belongs to one pass loop and ends with it. It keeps one set of inputs and its
+plan.
 """
 
 from __future__ import annotations
