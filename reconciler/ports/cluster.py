@@ -74,7 +74,7 @@ class Cluster(Protocol):
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
         """Return the current nodes and pods, and the objects that constrain them.
 
-        ``claims`` are our recorded NodeClaims and ``instances`` those of EC2: an imitated cluster
+        ``claims`` are our recorded NodeClaims and ``instances`` those of EC2: a simulated cluster
         creates its nodes from them, a real one ignores them.
         """
 

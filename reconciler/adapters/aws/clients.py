@@ -214,7 +214,7 @@ class AwsAccess:
     session_name: str = ""
 
     @property
-    def is_imitation(self) -> bool:
+    def is_simulated(self) -> bool:
         """Whether the endpoint is on this machine: it accepts any credentials and has no limits."""
         return bool(self.endpoint_url) and is_loopback(urlparse(self.endpoint_url).hostname or "")
 
@@ -266,7 +266,7 @@ class Connections:
 
     def _throttle(self, account: AwsAccess) -> Throttle | None:
         """Return the buckets of an account and region: roles of one account share them."""
-        if account.is_imitation:
+        if account.is_simulated:
             return None
         number = account.role_arn.split(":")[4] if account.role_arn else ""
         return self._throttles.setdefault((number, account.region), Throttle(self._clock))
@@ -378,7 +378,7 @@ class _Session:
 
         session = boto3.session.Session(region_name=self._account.region or None)
         _speed_up(session._session)  # noqa: SLF001 - boto3 gives no other way to its botocore session
-        if self._account.is_imitation:
+        if self._account.is_simulated:
             providers = session._session.get_component("credential_provider")  # noqa: SLF001 - boto3 gives no other way to its botocore session
             providers.remove("iam-role")
             if session.get_credentials() is None:

@@ -58,11 +58,11 @@ def is_real(settings: Settings, environment: Environment) -> bool:
     """Return whether EC2 is a real account, not a simulation in this process or on this machine.
 
     An endpoint elsewhere (a VPC endpoint, a proxy) leads to a real account. So does
-    ``cluster=embedded``, which imitates Kubernetes and not EC2.
+    ``cluster=embedded``, which simulates Kubernetes and not EC2.
     """
     from reconciler.adapters.aws.clients import account_of
 
-    return environment.connect is None and not account_of(settings).is_imitation
+    return environment.connect is None and not account_of(settings).is_simulated
 
 
 def expect_cluster_name(context: FleetContext) -> None:

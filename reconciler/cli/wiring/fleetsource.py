@@ -68,8 +68,8 @@ def follow_commits(request: FleetRequest) -> FleetRequest:
 class FleetSource:
     """Desired state as the request names it (``engine.desired.DesiredSource``).
 
-    ``region`` is the one that ``compute`` acts in. ``workloads`` are those of the last read: an
-    imitated cluster runs them.
+    ``region`` is the one that ``compute`` acts in. ``workloads`` are those of the last read: a
+    simulated cluster runs them.
     """
 
     request: FleetRequest

@@ -174,7 +174,7 @@ def test_a_local_endpoint_needs_no_credentials_and_has_no_rate_limits(
         local = Settings(fleet="local", endpoint_url=url)
         connections = Connections(SimulatedClock())
         assert connections.connector(local)("ec2", 1).describe_vpcs()["Vpcs"]
-        assert account_of(local).is_imitation
+        assert account_of(local).is_simulated
         assert connections._throttles == {}
 
 

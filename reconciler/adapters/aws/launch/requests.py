@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def lacks_service_cidr(node_class: EC2NodeClass, settings: Settings) -> bool:
     """Return whether nodes of the class could not find their cluster: nodeadm needs its CIDR.
 
-    An imitated cluster has no CIDR, and its nodes do not need it.
+    A simulated cluster has no CIDR, and its nodes do not need it.
     """
     return (
         node_class.ami_family == "AL2023"

@@ -192,7 +192,7 @@ class ImageFinder:
 
     def _images_of_alias(self, alias: str) -> list[_Candidate]:
         if is_simulated_account(self._settings):
-            return self._imitation_images()
+            return self._simulated_images()
         variants: dict[str, tuple[Needs, ...]] = {}
         for row in alias_paths(alias, self._kubernetes_version()):
             image = self._read_parameter(row.path)
@@ -206,10 +206,10 @@ class ImageFinder:
             for needs in variants[row["ImageId"]]
         ]
 
-    def _imitation_images(self) -> list[_Candidate]:
+    def _simulated_images(self) -> list[_Candidate]:
         """Return the Amazon Linux 2023 image of each architecture with the greatest name.
 
-        Imitations of EC2 do not have the images of EKS, and none of their images boots. Some return
+        Simulated accounts do not have the images of EKS, and none of their images boots. Some give
         all images the same creation time, or a new one at each call.
         """
         best: dict[NodeSelectorRequirement, ImageTypeDef] = {}

@@ -37,7 +37,7 @@ class ApplyRequest:
 
     ``plan_file`` is a saved plan, None to plan now. ``is_approved`` is the flag
     ``--auto-approve``. ``interval`` is the time between two passes. ``is_simulated`` is whether
-    EC2 and the cluster are imitated.
+    EC2 and the cluster are simulated.
     """
 
     fleet: FleetRequest
