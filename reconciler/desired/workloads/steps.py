@@ -1,0 +1,81 @@
+"""What a cluster does between an object that is applied and the pods that it schedules.
+
+This is the one list. Each step is either done for the workloads of a folder, in the module that
+``done_in`` names, or it is named as not done, with the effect on a plan. ``docs/workloads.md`` shows
+the list; a test compares them.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class ClusterStep(NamedTuple):
+    """One step: who takes it, its effect on pods, and where it is done here.
+
+    ``done_in`` is empty if it is not done; ``limit`` then states what a plan does not know.
+    """
+
+    actor: str
+    effect: str
+    done_in: str = ""
+    limit: str = ""
+
+
+CLUSTER_STEPS: Final = (
+    ClusterStep(
+        "controllers of Kubernetes",
+        "make the pods of a template, with labels, owners and ordinals",
+        "desired/workloads/pods.py",
+    ),
+    ClusterStep(
+        "API server: defaults",
+        "a limit without a request becomes the request",
+        "model/kubernetes/pod.py",
+    ),
+    ClusterStep(
+        "API server: Priority",
+        "the priority of the PriorityClass, or of the default one",
+        "desired/workloads/pods.py",
+    ),
+    ClusterStep(
+        "API server: DefaultStorageClass",
+        "the default StorageClass of a claim that names none",
+        "desired/workloads/pods.py",
+    ),
+    ClusterStep(
+        "API server: LimitRanger",
+        "default requests and limits of containers; pods outside minimum and maximum are rejected",
+        limit="not done yet",
+    ),
+    ClusterStep(
+        "API server: RuntimeClass",
+        "the overhead, node selector and tolerations of the RuntimeClass",
+        limit="not done yet",
+    ),
+    ClusterStep(
+        "API server: PodNodeSelector",
+        "the node selector in the annotation of the Namespace",
+        limit="not done yet",
+    ),
+    ClusterStep(
+        "API server: ResourceQuota",
+        "pods beyond the quota of a namespace are never created",
+        limit="not done yet",
+    ),
+    ClusterStep(
+        "autoscalers of pods",
+        "choose the number of replicas between a minimum and a maximum",
+        limit="not done yet",
+    ),
+    ClusterStep(
+        "API server: DefaultTolerationSeconds",
+        "tolerations of NoExecute taints for five minutes",
+        limit="they do not change where a pod can be scheduled",
+    ),
+    ClusterStep(
+        "webhooks of the cluster",
+        "sidecars, labels and affinities that a mutating webhook adds",
+        limit="render the manifests with the sidecar, or plan with a snapshot",
+    ),
+)
