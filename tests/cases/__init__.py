@@ -17,9 +17,7 @@ import pytest
 
 from reconciler.cli.main import main
 
-FOLDER = Path(
-    os.environ.get("CASES") or Path(__file__).resolve().parents[3] / "shared" / "cases"
-)
+FOLDER = Path(os.environ.get("CASES") or Path(__file__).resolve().parents[3] / "shared" / "cases")
 
 NOW = "2026-11-01T12:00:00Z"
 

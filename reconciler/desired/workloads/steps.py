@@ -1,8 +1,8 @@
 """What a cluster does between an object that is applied and the pods that it schedules.
 
 This is the one list. Each step is either done for the workloads of a folder, in the module that
-``done_in`` names, or it is named as not done, with the effect on a plan. ``docs/workloads.md`` shows
-the list; a test compares them.
+``done_in`` names, or it is named as not done, with the effect on a plan. ``docs/workloads.md``
+shows the list; a test compares them.
 """
 
 from __future__ import annotations
