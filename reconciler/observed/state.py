@@ -60,6 +60,15 @@ class StateNode:
         assert source is not None, "a state node has a Node or a NodeClaim"
         return source.metadata.name
 
+    @cached_property
+    def node_name(self) -> str:
+        """The name by which its pods call it (``spec.nodeName``).
+
+        Pods that are nominated to a node in flight have the name of its NodeClaim. A Node that is
+        gone still has its pods, until Kubernetes collects them.
+        """
+        return _node_name(self.node, self.claim)
+
     @property
     def provider_id(self) -> str:
         if self.claim is not None:
@@ -112,6 +121,15 @@ class StateNode:
         if self.node is not None or self.claim is None:
             return False
         return self.claim.is_deleting and bool(self.claim.status.node_name)
+
+    @property
+    def is_host(self) -> bool:
+        """Whether its pods count for placement: they run there, or will once the node has joined.
+
+        A node in flight is a node for every purpose of placement, so that a plan does not change
+        when it joins. Pods count no longer where the Node is gone, or will never join.
+        """
+        return self.node is not None or not self.is_deleting
 
     @cached_property
     def is_deleting(self) -> bool:
@@ -220,6 +238,19 @@ class ClusterState:
         return {node.name: node for node in self.nodes}
 
     @cached_property
+    def hosts(self) -> tuple[StateNode, ...]:
+        """The nodes whose pods count for placement, running or in flight."""
+        return tuple(node for node in self.nodes if node.is_host)
+
+    @cached_property
+    def _by_node_name(self) -> Mapping[str, StateNode]:
+        return {node.node_name: node for node in self.nodes}
+
+    def node_of(self, pod: Pod) -> StateNode | None:
+        """Return the node that a pod is bound or nominated to, None if it is not known."""
+        return self._by_node_name.get(pod.spec.node_name)
+
+    @cached_property
     def pending(self) -> tuple[Pod, ...]:
         """The pods for which the scheduler found no node."""
         return tuple(Pods.from_tuple(self.pods).provisionable.values())
@@ -247,7 +278,7 @@ def cluster_state(snapshot: Snapshot, marked: Iterable[str] = ()) -> ClusterStat
         StateNode(
             node,
             claim,
-            pods_by_node.get(_host_name(node, claim), ()),
+            pods_by_node.get(_node_name(node, claim), ()),
             marked=bool(removed)
             and (
                 (claim is not None and claim.name in removed)
@@ -287,11 +318,7 @@ def _object_key(metadata: Metadata) -> str:
     return f"{metadata.namespace or 'default'}/{metadata.name}"
 
 
-def _host_name(node: Node | None, claim: NodeClaim | None) -> str:
-    """Return the node name of its pods; a claim has pods that will be scheduled to it.
-
-    A Node that is gone still has its pods, until Kubernetes collects them.
-    """
+def _node_name(node: Node | None, claim: NodeClaim | None) -> str:
     if node is None and claim is not None and claim.is_deleting and claim.status.node_name:
         return claim.status.node_name
     source = node or claim

@@ -250,7 +250,8 @@ class Scheduler:
         if problem is not None:
             return problem
         cohort = Cohort(shape, members, guarded=False)
-        own = frozenset({pod.spec.node_name} - {""})
+        host = self._cluster.node_of(pod)
+        own = frozenset() if host is None else frozenset({host.name})
         question = Question(pods=(pod,), without=own, strict_reservations=False)
         self._topology([cohort], own)
         return survey(self._new_pass(question, to_front=True), self._all_templates, cohort)
@@ -410,7 +411,7 @@ class Scheduler:
         """Return whether consolidation keeps the pod off nodes whose pods changed recently."""
         if pod.status.phase == "Pending":
             return False
-        node = self._cluster.by_name.get(pod.spec.node_name)
+        node = self._cluster.node_of(pod)
         return node is None or not node.is_deleting
 
     def _topology(self, cohorts: list[Cohort], without: Collection[str]) -> Topology:

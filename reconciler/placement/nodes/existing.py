@@ -262,7 +262,9 @@ class Nodes:
 
     def volume_limits(self, index: int) -> dict[str, int]:
         """Return how many volumes of each driver can be attached to a node."""
-        known = self._csi_nodes.get(self.rows[index].name)
+        row = self.rows[index]
+        name = row.state.node_name if row.state is not None else row.name
+        known = self._csi_nodes.get(name)
         return known.limits() if known is not None else {}
 
     def suitable_nodes(self, demand: Demand, tolerations: tuple[Toleration, ...]) -> int:

@@ -32,14 +32,14 @@ def pods_to_place(cluster: ClusterState, now: datetime) -> tuple[Pod, ...]:
 
     A pod that opts out of NodePool nodes is not included. Whether a pending pod can be placed at
     all is checked later (``invalid_rejection``). Nothing protects the pods of a Node that no longer
-    exists: they are not running.
+    exists or has not joined: they are not running.
     """
     leaving = [
         pod
         for node in cluster.nodes
-        if node.is_deleting and (node.node is not None or node.has_lost_node)
+        if node.is_deleting
         for pod in node.pods
-        if (node.has_lost_node and pod.is_reschedulable)
+        if (not node.is_host and pod.is_reschedulable)
         or is_reschedulable_now(pod, cluster.pod_disruption_budgets, now)
     ]
     return (*(pod for pod in cluster.pending if not opts_out(pod)), *leaving)

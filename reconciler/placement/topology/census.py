@@ -13,10 +13,9 @@ from reconciler.catalog.table import TypeTable, bits, mask_of_flags
 from reconciler.model.karpenter.labels import HOSTNAME
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.karpenter.requirements import Requirements, equals
-from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated_taints
-from reconciler.observed.state import ClusterState, StateNode
+from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.existing import LabelIndex
 from reconciler.placement.pods.shape import repelling_rules
 from reconciler.placement.topology.rules import NodeFilter, Rule
@@ -81,22 +80,24 @@ class _Entry:
 
 
 class Census:
-    """Bound pods that count for rules: neither finished nor being deleted."""
+    """Bound and nominated pods that count for rules: neither finished nor being deleted."""
 
     def __init__(self, cluster: ClusterState) -> None:
         self._cluster = cluster
-        self._nodes: list[StateNode] = [n for n in cluster.nodes if n.node is not None]
-        self._names = [_node(n).name for n in self._nodes]
-        self._labels = [_node(n).metadata.labels for n in self._nodes]
-        self._label_index = LabelIndex(
-            self._names, self._labels, (_node(n).spec.taints for n in self._nodes)
-        )
+        self._nodes = cluster.hosts
+        self._names = [n.name for n in self._nodes]
+        self._labels = [n.labels for n in self._nodes]
+        self._label_index = LabelIndex(self._names, self._labels, (n.taints for n in self._nodes))
         self._base: dict[Rule, dict[str, int]] = {}
         self._filters: dict[NodeFilter, int] = {}
 
     @cached_property
     def _index(self) -> dict[str, int]:
         return {name: index for index, name in enumerate(self._names)}
+
+    @cached_property
+    def _index_by_node_name(self) -> dict[str, int]:
+        return {node.node_name: index for index, node in enumerate(self._nodes)}
 
     @cached_property
     def _entries(self) -> list[_Entry]:
@@ -186,7 +187,7 @@ class Census:
         """Return the domain in which a bound pod was counted, or None."""
         if not pod.is_active or not pod.spec.node_name:
             return None
-        index = self._index.get(pod.spec.node_name)
+        index = self._index_by_node_name.get(pod.spec.node_name)
         return None if index is None else self._domain(rule, index)
 
     def domains(self, rule: Rule, staying: int) -> list[str]:
@@ -216,8 +217,3 @@ class Census:
                     continue
                 for rule in repelling_rules(pod, self._cluster.namespaces):
                     yield index, rule
-
-
-def _node(state: StateNode) -> Node:
-    assert state.node is not None
-    return state.node

@@ -76,6 +76,8 @@ class Inquiry:
             verdict = "a DaemonSet runs it on its own node; it is not scheduled by a plan"
         elif pod.is_virtual:
             verdict = f"it is a virtual pod of CapacityBuffer {buffer_of(pod)}; explain that buffer"
+        elif (host := self._facts.cluster.node_of(pod)) is not None and host.node is None:
+            verdict = f"it is nominated to NodeClaim {host.name}, whose node has not joined yet"
         elif pod.spec.node_name:
             verdict = f"it runs on node {pod.spec.node_name} and stays there"
         else:
