@@ -16,7 +16,9 @@ ARG VERSION=
 ARG REVISION=
 ARG SOURCE_DATE_EPOCH=
 RUN SOURCE_VERSION="${VERSION}" SOURCE_COMMIT="${REVISION}" /opt/reconciler/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
-    && /opt/reconciler/bin/pip uninstall --yes hatchling pip
+    && /opt/reconciler/bin/pip uninstall --yes hatchling pip \
+    && sed -i '1s/$/ -IBu/' /opt/reconciler/bin/reconciler
+# -I: the command imports nothing from the current folder or from variables of the environment.
 
 FROM ${PYTHON}
 ARG VERSION=0.0.0
@@ -39,6 +41,7 @@ USER 10001:10001
 ENV PATH=/opt/reconciler/bin:${PATH} \
     HOME=/var/lib/reconciler \
     PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONSAFEPATH=1 \
     PYTHONUNBUFFERED=1 \
     RECONCILER_STATE=/var/lib/reconciler/state \
     RECONCILER_HEARTBEAT=/tmp/reconciler.heartbeat

@@ -115,3 +115,69 @@ def _exists(module: str, name: str) -> bool:
     except ImportError:
         return False
     return hasattr(found, name)
+
+
+STARTS_PROCESSES = re.compile(
+    r"subprocess|multiprocessing|pty|_posixsubprocess|webbrowser|pexpect"
+    r"|concurrent\.futures\.process|ProcessPoolExecutor"
+    r"|asyncio\.subprocess|create_subprocess_\w+|subprocess_exec|subprocess_shell"
+    r"|(os\.)?(system|popen|fork|forkpty|startfile|exec[lv]\w*|spawn[lv]\w*|posix_spawnp?)"
+)
+
+
+def test_processes_are_started_in_one_module_only() -> None:
+    """A process that is started in another way may run code from a checkout."""
+    used = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sorted((ROOT / "reconciler").rglob("*.py"))
+        if path != ROOT / "reconciler" / "adapters" / "processes.py"
+        for name in _names_that_start(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert used == set()
+
+
+def test_a_process_that_is_started_in_another_way_is_found() -> None:
+    ways = [
+        "import subprocess",
+        "import multiprocessing.pool",
+        "from subprocess import run",
+        "from multiprocessing import get_context",
+        "from concurrent.futures import ProcessPoolExecutor",
+        "import concurrent.futures\nconcurrent.futures.ProcessPoolExecutor()",
+        "import os\nos.system('x')",
+        "import os as o\no.posix_spawn('x')",
+        "from os import execvp as run",
+        "import asyncio\nasyncio.create_subprocess_exec('x')",
+        "import pty",
+        "__import__('subprocess')",
+        "import importlib\nimportlib.import_module('multiprocessing')",
+        "import os\ngetattr(os, 'fork')()",
+    ]
+    assert [way for way in ways if not set(_names_that_start(ast.parse(way)))] == []
+
+
+def _names_that_start(tree: ast.Module) -> Iterator[str]:
+    """Yield the names in a module that can start a process."""
+    for node in ast.walk(tree):
+        found: list[str] = []
+        match node:
+            case ast.Import():
+                found = [part for a in node.names for part in (a.name, a.name.partition(".")[0])]
+            case ast.ImportFrom():
+                module = node.module or ""
+                found = [module, module.partition(".")[0], *(a.name for a in node.names)]
+                found = [n for n in found if not module.startswith("reconciler")]
+            case ast.Attribute(value=ast.Name(id=owner)) if owner not in {"self", "cls"}:
+                found = [node.attr]
+            case ast.Attribute(value=ast.Attribute()):
+                found = [node.attr] if node.attr != "system" else []
+            case ast.Call(args=[*arguments]) if _name_of(node.func) in _BY_NAME:
+                found = [a.value for a in arguments if isinstance(a, ast.Constant)]
+        yield from (n for n in found if isinstance(n, str) and STARTS_PROCESSES.fullmatch(n))
+
+
+_BY_NAME = {"__import__", "import_module", "getattr"}
+
+
+def _name_of(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")

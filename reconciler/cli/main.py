@@ -39,6 +39,8 @@ _READERS: Final = frozenset({"validate", "plan", "hash", "config"})
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` (by default the process's) and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:  # a credential program that a library starts may be Python, in this folder
+        os.environ["PYTHONSAFEPATH"] = "1"
     if words in (["--version"], ["-V"]):
         from reconciler.build import describe_build
 

@@ -16,6 +16,7 @@ class Threat(Enum):
     """A threat; its value is the heading of its section in ``docs/security.md``."""
 
     GIT = "Code execution through git"
+    PROCESSES = "Code execution through processes"
     PLAN = "Forged or stale saved plans"
     OWNERSHIP = "Instances and nodes of somebody else"
     SETTINGS = "Credentials and endpoints chosen by a repository"

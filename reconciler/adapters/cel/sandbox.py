@@ -11,13 +11,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from importlib.util import find_spec
 from typing import Final
 
+from reconciler.adapters import processes
 from reconciler.model.diagnostics import Place
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.json import JsonDict
@@ -27,7 +26,7 @@ CPU_SECONDS: Final = 10
 """How long the policies of a small plan may be evaluated, all together."""
 _BYTES_PER_SECOND: Final = 500_000
 """For how much JSON of a plan there is one more second."""
-_WALL_SECONDS: Final = 300
+_WALL_S: Final = 300
 _MEMORY: Final = 2**30
 _MEMORY_PER_BYTE: Final = 40
 """Bytes of memory for each byte of the plan: decoded JSON is an order of magnitude larger."""
@@ -95,7 +94,7 @@ def _ask_evaluator(policies: Sequence[Policy], plan: bytes, now: datetime | None
             remedy="run `pip install 'reconciler[cel]'`",
         )
     header = {
-        "path": sys.path,
+        "path": processes.import_path(),
         "cpuSeconds": CPU_SECONDS + len(plan) // _BYTES_PER_SECOND,
         "memoryBytes": _MEMORY + _MEMORY_PER_BYTE * len(plan),
         "now": now.isoformat() if now is not None else "",
@@ -122,21 +121,10 @@ def _question(policy: Policy) -> dict[str, object]:
 
 def _run_evaluator(content: bytes) -> tuple[int | None, list[bytes]]:
     """Return the exit status (None if it took too long) and the complete lines of the process."""
-    with subprocess.Popen(  # noqa: S603 - the arguments are ours, and no shell reads them
-        [sys.executable, "-I", "-B", _EVALUATOR],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={},
-        cwd=os.sep,
-    ) as process:
-        try:
-            out, _ = process.communicate(content, timeout=_WALL_SECONDS)
-            status: int | None = process.returncode
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, _ = process.communicate()
-            status = None
+    with processes.private_folder() as folder:
+        status, out = processes.answer_of(
+            processes.python_file(_EVALUATOR), content, cwd=folder, variables={}, timeout_s=_WALL_S
+        )
     return status, [line for line in out.splitlines(keepends=True) if line.endswith(b"\n")]
 
 

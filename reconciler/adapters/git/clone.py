@@ -25,7 +25,6 @@ from reconciler.adapters.git.command import (
     TIMEOUT_S,
     GitFailedError,
     local_environment,
-    private_folder,
     run,
     users_environment,
 )
@@ -39,6 +38,7 @@ from reconciler.adapters.git.repository import (
     repository_view,
 )
 from reconciler.adapters.nofollow import open_file, refuse_link
+from reconciler.adapters.processes import private_folder
 from reconciler.model.errors import LockedError, UnreadableError, UsageError
 from reconciler.model.text.urls import is_loopback, split_credentials, without_secrets
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import os
 import select
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import IO, Final
+from typing import Final
 
+from reconciler.adapters import processes
 from reconciler.model.errors import UnreadableError
 from reconciler.model.text.urls import without_secrets
 
@@ -48,8 +47,6 @@ _ALWAYS: Final = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_TERMINAL_PROMPT": "0",
 }
-_LOADER: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
-"""What a program needs to start at all on some machines."""
 _USERS_OWN: Final = frozenset(
     {
         "GIT_ASKPASS",
@@ -109,9 +106,8 @@ def is_inside(path: str, folder: str) -> bool:
 
 def local_environment(home: str, tree: str = "") -> dict[str, str]:
     """Return the environment for reading a local repository, without the user's configuration."""
-    variables = {name: os.environ[name] for name in _LOADER if name in os.environ}
     return {
-        **variables,
+        **processes.library_folders(),
         **_ALWAYS,
         "PATH": os.pathsep.join(_trusted_path(tree)),
         "HOME": home,
@@ -128,17 +124,14 @@ def users_environment(protocols: str = "", **extra: str) -> dict[str, str]:
 
     ``protocols`` are those that git may use, separated by colons.
     """
-    variables = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("GIT_") or name in _USERS_OWN
-    }
+    own = {name: os.environ[name] for name in sorted(_USERS_OWN) if name in os.environ}
     return {
-        **variables,
+        **processes.environment(),
+        **own,
         **_ALWAYS,
         "PATH": os.pathsep.join(_trusted_path("")),
         "GIT_ALLOW_PROTOCOL": protocols,
-        "GIT_SSH_COMMAND": variables.get("GIT_SSH_COMMAND", "ssh -o BatchMode=yes"),
+        "GIT_SSH_COMMAND": own.get("GIT_SSH_COMMAND", "ssh -o BatchMode=yes"),
         **extra,
     }
 
@@ -220,7 +213,7 @@ def stream_output(
                 yield part
             code = process.wait()
         finally:
-            end_process(process)
+            processes.end(process)
         if code:
             stderr.seek(0)
             raise failure_error(stderr.read(_CHUNK), where, secrets)
@@ -231,39 +224,18 @@ def start_process(
     *,
     cwd: str,
     environment: Mapping[str, str],
-    stderr: int | IO[bytes] = subprocess.DEVNULL,
-    stdin: int | IO[bytes] = subprocess.DEVNULL,
-) -> subprocess.Popen[bytes]:
+    stderr: processes.Stream = processes.DISCARDED,
+    stdin: processes.Stream = processes.DISCARDED,
+) -> processes.Process:
     """Start git.
 
     Raises:
         GitMissingError: it cannot be started.
     """
     try:
-        return subprocess.Popen(  # noqa: S603 - the arguments are ours, and no shell reads them
-            line,
-            cwd=cwd,
-            env=dict(environment),
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            start_new_session=True,
-        )
+        return processes.start(line, cwd=cwd, variables=environment, stdin=stdin, stderr=stderr)
     except (FileNotFoundError, PermissionError) as error:
         raise GitMissingError from error
-
-
-def end_process(process: subprocess.Popen[bytes]) -> None:
-    """Kill a run with everything that it started, and reap it."""
-    if process.poll() is None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, 9)
-        process.kill()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            with suppress(OSError):
-                pipe.close()
-    process.wait()
 
 
 def failure_error(stderr: bytes, where: str, secrets: Sequence[str] = ()) -> GitFailedError:
@@ -278,42 +250,3 @@ def failure_error(stderr: bytes, where: str, secrets: Sequence[str] = ()) -> Git
 
 
 NO_REASON: Final = "git failed without a message"
-
-
-@contextmanager
-def private_folder() -> Iterator[str]:
-    """Yield a new folder that only this user can enter, and remove it afterwards.
-
-    Raises:
-        UnreadableError: no folder for temporary files can be written.
-    """
-    folder = _create_private_folder()
-    try:
-        yield folder
-    finally:
-        _remove_folder(folder)
-
-
-def _create_private_folder() -> str:
-    """Return a new private folder, without ``tempfile``, whose import takes 8 ms."""
-    for place in (os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"):  # noqa: S108 - the name is random, the mode 0700
-        if os.path.isabs(place):
-            folder = os.path.join(os.path.realpath(place), f"reconciler-{os.urandom(12).hex()}")
-            with suppress(OSError):
-                os.mkdir(folder, 0o700)
-                return folder
-    remedy = "set TMPDIR to a folder that this user can write"
-    raise UnreadableError("no folder for temporary files", where="TMPDIR", remedy=remedy)
-
-
-def _remove_folder(folder: str) -> None:
-    """Remove a folder with its files and folders; a link in it is removed, never followed."""
-    with suppress(OSError):
-        with os.scandir(folder) as listing:
-            entries = list(listing)
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                _remove_folder(entry.path)
-            else:
-                os.unlink(entry.path)
-        os.rmdir(folder)

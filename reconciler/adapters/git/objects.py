@@ -7,19 +7,18 @@ of the fleet's folder, submodules are not followed, sizes and counts are bounded
 from __future__ import annotations
 
 import posixpath
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
 from threading import Timer
 from typing import IO, Final
 
+from reconciler.adapters import processes
 from reconciler.adapters.git import folder as limits
 from reconciler.adapters.git.command import (
     NO_REASON,
     TIMEOUT_S,
     GitFailedError,
-    end_process,
     start_process,
 )
 from reconciler.adapters.git.repository import RepositoryView
@@ -84,7 +83,7 @@ class _Objects:
     def __init__(self, view: RepositoryView, where: str) -> None:
         self._view = view
         self._where = where
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: processes.Process | None = None
         self._watchdog: Timer | None = None
 
     def close(self) -> None:
@@ -93,7 +92,7 @@ class _Objects:
             self._watchdog.cancel()
             self._watchdog.join()
         if self._process is not None:
-            end_process(self._process)
+            processes.end(self._process)
         self._process = self._watchdog = None
 
     def read(self, oid: str, bytes_max: int) -> tuple[str, int, bytes | None]:
@@ -126,7 +125,7 @@ class _Objects:
                 self._view.command("cat-file", "--batch"),
                 cwd=self._view.home,
                 environment=self._view.environment,
-                stdin=subprocess.PIPE,
+                stdin=processes.PIPE,
             )
             self._watchdog = Timer(TIMEOUT_S, self._process.kill)
             self._watchdog.daemon = True

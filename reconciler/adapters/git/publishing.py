@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from reconciler.adapters.git.clone import RemoteAccess, remote_access
-from reconciler.adapters.git.command import NETWORK_TIMEOUT_S, GitFailedError, private_folder, run
+from reconciler.adapters.git.command import NETWORK_TIMEOUT_S, GitFailedError, run
 from reconciler.adapters.git.objects import commit_of
 from reconciler.adapters.git.repository import RepositoryView, find_repository, repository_view
+from reconciler.adapters.processes import private_folder
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.text.quoting import quote_value
 

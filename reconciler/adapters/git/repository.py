@@ -23,11 +23,11 @@ from reconciler.adapters.git.command import (
     command_line,
     is_inside,
     local_environment,
-    private_folder,
     run,
     stream_output,
     users_environment,
 )
+from reconciler.adapters.processes import private_folder
 from reconciler.model.errors import UnreadableError
 
 # Whether git tracks any file of a folder: tracked files may come from a stranger.

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +26,7 @@ from reconciler.cli.wiring.environment import Environment
 
 if TYPE_CHECKING:
     from reconciler.adapters.database.state import DatabaseState
+    from reconciler.adapters.processes import Process
     from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.engine.reconcile import Pass
@@ -110,7 +109,8 @@ class DemoStage:
         Raises:
             UnreadableError: git is not installed, or failed.
         """
-        from reconciler.adapters.git.command import private_folder, run, users_environment
+        from reconciler.adapters.git.command import run, users_environment
+        from reconciler.adapters.processes import private_folder
 
         when = f"{self.clock.now():%Y-%m-%dT%H:%M:%S+0000}"
         who = {
@@ -192,6 +192,7 @@ class DemoStage:
 
         It is killed when EC2 has launched the instance, before EC2 responds.
         """
+        from reconciler.adapters.processes import private_folder
         from reconciler.adapters.simulated.conditions import Fault
         from reconciler.adapters.simulated.moto.server import serve
 
@@ -209,8 +210,8 @@ class DemoStage:
         self.ec2.after_call = note_and_kill
         try:
             # A separate port, closed when the process is killed: no late requests arrive.
-            with serve(self.ec2) as url:
-                child = self._start_process(url)
+            with serve(self.ec2) as url, private_folder() as folder:
+                child = self._start_process(url, folder)
                 begun.set()
                 try:
                     child.wait(_CHILD_TIMEOUT_S)
@@ -249,33 +250,22 @@ class DemoStage:
 
         return FleetRequest(path=str(self.folder), settings=("cluster=embedded",), base=base)
 
-    def _start_process(self, url: str) -> subprocess.Popen[bytes]:
-        """Start ``reconciler apply`` on this stage against the EC2 at ``url``, quietly."""
-        import reconciler
+    def _start_process(self, url: str, folder: str) -> Process:
+        """Start ``reconciler apply`` in ``folder`` against the EC2 at ``url``, quietly."""
+        from reconciler.adapters import processes
 
         now = f"{self.clock.now():%Y-%m-%dT%H:%M:%SZ}"
-        endpoint = f"aws.endpointUrl={url}"
-        code = str(Path(reconciler.__file__).resolve().parents[1])
-        paths = os.pathsep.join(filter(None, (code, os.environ.get("PYTHONPATH"))))
-        return subprocess.Popen(
-            (
-                *(
-                    sys.executable,
-                    "-m",
-                    "reconciler",
-                    "apply",
-                    str(self.folder),
-                    "-q",
-                    "--auto-approve",
-                ),
-                *("--now", now, "--set", "cluster=embedded", "--set", endpoint, "--timeout", "2m"),
-            ),
+        words = (
+            *("apply", os.path.abspath(self.folder), "-q", "--auto-approve", "--now", now),
+            *("--set", "cluster=embedded", "--set", f"aws.endpointUrl={url}", "--timeout", "2m"),
+        )
+        return processes.start(
+            processes.python_function("reconciler.cli.main", "main", *words),
+            cwd=folder,
+            variables=processes.environment(),
+            stdout=processes.DISCARDED,
             # Ctrl-C is for the story, which decides how its process ends.
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": paths},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            new_session=True,
         )
 
     def _record_launches(self, operation: str) -> None:

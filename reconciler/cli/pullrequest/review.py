@@ -235,13 +235,25 @@ def _markdown_code(text: str) -> str:
     return markdown_code(text[:500])
 
 
+@dataclass(frozen=True, slots=True)
+class _Reviews:
+    """The reviews of a run (``sweeps.evaluation.Evaluations``)."""
+
+    options: ReviewOptions
+    result = Review
+
+    def evaluate(self, change: FleetChange) -> Review:
+        """Return the review of one fleet."""
+        return review(change, self.options)
+
+    def address(self, change: FleetChange) -> None:
+        """Return None: a review is not cached."""
+
+
 def review_all(changes: Sequence[FleetChange], options: ReviewOptions, jobs: int) -> list[Review]:
     """Review the fleets in this order, several at a time if there are several processors."""
-    if len(changes) < 2 or jobs < 2:
-        return [review(change, options) for change in changes]
-    from concurrent.futures import ProcessPoolExecutor
-    from functools import partial
-    from multiprocessing import get_context
+    from reconciler.cli.sweeps.processes import InThisProcess, Processes
 
-    with ProcessPoolExecutor(min(jobs, len(changes)), get_context("spawn")) as pool:
-        return list(pool.map(partial(review, options=options), changes))
+    executor = Processes(jobs) if jobs > 1 else InThisProcess()
+    outcomes = dict(executor.outcomes(_Reviews(options), changes))
+    return [outcomes[position].result() for position in range(len(changes))]
