@@ -118,7 +118,7 @@ class Scheduler:
 
     @cached_property
     def _universe(self) -> Universe:
-        return Universe((t.node_pool, t.table) for t in self._all_templates)
+        return Universe(self._all_templates, self._demands)
 
     @cached_property
     def _unlaunched_targets(self) -> list[Target]:

@@ -430,7 +430,7 @@ def _rule_rejection(view: CohortView, template: PoolTemplate) -> Rejection | Non
     if not groups:
         return None
     group = groups[0]
-    shown = sorted(group.counts.items())[:_COUNTS_SHOWN]
+    shown = sorted(group.counts_for(view.stage.reach[group]).items())[:_COUNTS_SHOWN]
     counts = ", ".join(f"{domain}: {count}" for domain, count in shown) or "no domain"
     return Rejection(
         _CODES[group.kind],
@@ -459,7 +459,8 @@ def _excluding_groups(view: CohortView, template: PoolTemplate) -> Iterator[Grou
     alone = []
     for group in view.stage.by_domain:
         counted = group in view.cohort.counted_set
-        open_domains = group.open_domains(counted, strict.get(group.key))
+        reach = view.stage.reach[group]
+        open_domains = group.open_domains(counted, strict.get(group.key), reach)
         known = template.space.requirements.get(group.key)
         if not any(known is None or known.has(d) for d in open_domains.members):
             alone.append(group)

@@ -8,7 +8,7 @@ nodes and is checked separately.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from reconciler.catalog.table import OfferingClass, TypeTable
@@ -102,6 +102,10 @@ class Space:
         except KeyError:
             result = self._narrowed[demand] = self._book.narrow(self, demand)
             return result
+
+    def fitting_types(self, requests: Mapping[str, int]) -> int:
+        """Return the types of the catalog that offer ``requests``."""
+        return self._book.table.fitting_types(requests)
 
     def capacity_types(self, types: int) -> list[str]:
         """Return the capacity types in which one of ``types`` is available, sorted."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import untolerated_taints
@@ -18,6 +18,7 @@ _UNLIMITED = 2**31
 class CohortStage:
     """A relaxation step of a cohort with the groups that apply to it.
 
+    ``reach`` are the domains of each group in which a node can be launched for the pods.
     ``only_fills_up`` is whether a node that rejected this step rejects it for the rest of the pass.
     Nodes fill up and anti-affinity excludes more, whereas a spread or an affinity may open a domain
     again. ``many_at_once`` is whether placing one pod affects the next one only through room and
@@ -30,13 +31,15 @@ class CohortStage:
         "by_host",
         "many_at_once",
         "only_fills_up",
+        "reach",
         "step",
         "taints_seen",
     )
 
-    def __init__(self, step: RelaxedShape, groups: Iterable[Group]) -> None:
+    def __init__(self, step: RelaxedShape, reach: Mapping[Group, frozenset[str]]) -> None:
         self.step = step
-        found = list(groups)
+        self.reach = reach
+        found = list(reach)
         self.by_host = [g for g in found if g.by_host]
         self.by_domain = [g for g in found if not g.by_host]
         self.only_fills_up = all(
@@ -125,7 +128,9 @@ class Cohort:
         self.stages = []
         for step in self.shape.steps:
             owned = list(dict.fromkeys(topology.group(rule) for rule in step.rules))
-            self.stages.append(CohortStage(step, [*owned, *repelled]))
+            applying = dict.fromkeys([*owned, *repelled])
+            reach = {group: topology.reach(group, self.shape, step) for group in applying}
+            self.stages.append(CohortStage(step, reach))
 
     @property
     def may_fit_later(self) -> bool:
@@ -149,7 +154,8 @@ class CohortView:
         self._demands = demands
         strict = stage.step.strict
         self.open: list[OpenDomains] = intersect_by_label(
-            g.open_domains(g in cohort.counted_set, strict.get(g.key)) for g in stage.by_domain
+            g.open_domains(g in cohort.counted_set, strict.get(g.key), stage.reach[g])
+            for g in stage.by_domain
         )
         self.hopeless = any(not domains.members for domains in self.open)
         self._spaces: dict[Space, tuple[tuple[Space, ...], ...]] = {}
@@ -184,6 +190,7 @@ class CohortView:
         base = space.narrow(self.stage.step.demand)
         if base is None:
             return
+        fits = space.fitting_types(self.cohort.shape.requests)
         for demand in self.cohort.shape.volume_demands or (self._demands.none,):
             if not demand.allows_new_host:
                 continue
@@ -191,19 +198,21 @@ class CohortView:
             equals = [narrowed] if narrowed is not None and narrowed.mask else []
             for domains in self.open:
                 equals = [
-                    found for known in equals for found in self._narrow_to_domains(known, domains)
+                    found
+                    for known in equals
+                    for found in self._narrow_to_domains(known, domains, fits)
                 ]
             if equals:
                 yield tuple(equals)
 
-    def _narrow_to_domains(self, space: Space, domains: OpenDomains) -> list[Space]:
-        """Return the space in the first tier of open domains in which a type is available."""
+    def _narrow_to_domains(self, space: Space, domains: OpenDomains, fits: int) -> list[Space]:
+        """Return the space in the first tier of open domains with an available type of ``fits``."""
         known = space.requirements.get(domains.key)
         for tier in domains.tiers:
             options = [d for d in tier if known is None or known.has(d)]
             values = [frozenset((d,)) for d in options] if domains.pins else [frozenset(options)]
             narrowed = [space.narrow(self._demands.one_of(domains.key, v)) for v in values if v]
-            found = [n for n in narrowed if n is not None and n.mask]
+            found = [n for n in narrowed if n is not None and n.mask & fits]
             if found:
                 return found
         return []

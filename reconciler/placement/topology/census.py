@@ -9,62 +9,75 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from reconciler.catalog.table import TypeTable, bits, mask_of_flags
+from reconciler.catalog.table import bits, mask_of_flags
 from reconciler.model.karpenter.labels import HOSTNAME
-from reconciler.model.karpenter.nodepool import NodePool
-from reconciler.model.karpenter.requirements import Requirements, equals
+from reconciler.model.karpenter.requirements import Requirements
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated_taints
+from reconciler.model.kubernetes.taint import Toleration, untolerated_taints
 from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.existing import LabelIndex
-from reconciler.placement.pods.shape import repelling_rules
-from reconciler.placement.topology.rules import NodeFilter, Rule
+from reconciler.placement.nodes.space import Demands
+from reconciler.placement.nodes.template import PoolTemplate
+from reconciler.placement.pods.shape import RelaxedShape, Shape, repelling_rules
+from reconciler.placement.topology.rules import NodeFilter, Rule, RuleKind
 
 # Domains: the values of a label that exist on nodes or on what NodePools can launch.
 #
-# A spread also covers domains that are still empty, so they must be known in advance. Availability,
-# limits and whether a type fits are ignored (Karpenter ``topologydomaingroup.go``).
+# A spread also covers domains that are still empty, so they must be known in advance. A domain in
+# which nothing can be launched for a pod is none of its domains: no pod could ever be placed there,
+# and waiting for one would leave the others unscheduled (Karpenter counts such domains,
+# ``topologydomaingroup.go``; kube-scheduler counts only those of existing nodes).
 
 
 class Universe:
-    """The domains that NodePools can create, by label key, with the taints of each."""
+    """The domains in which the NodePools can launch a node for a pod."""
 
-    def __init__(self, pools: Iterable[tuple[NodePool, TypeTable]]) -> None:
-        self._pools = [
-            (_own_requirements(pool), pool.spec.template.spec.taints, table)
-            for pool, table in pools
-        ]
-        self._guards: dict[str, dict[str, list[tuple[Taint, ...]]]] = {}
+    def __init__(self, templates: Iterable[PoolTemplate], demands: Demands) -> None:
+        self._templates = [template for template in templates if template.types]
+        self._demands = demands
+        self._known: dict[tuple[RelaxedShape, Rule], frozenset[str]] = {}
 
-    def domains(self, key: str, tolerations: tuple[Toleration, ...] | None) -> list[str]:
-        """Return the domains of ``key``, sorted; with tolerations, those of tolerated pools."""
-        guards = self._guards.get(key)
-        if guards is None:
-            guards = self._guards[key] = self._find_domains(key)
-        if tolerations is None:
-            return list(guards)
-        return [
-            domain
-            for domain, taints in guards.items()
-            if any(not untolerated_taints(t, tolerations) for t in taints)
-        ]
+    def domains(self, rule: Rule, shape: Shape, step: RelaxedShape) -> frozenset[str]:
+        """Return the domains of a rule in which a new node can run a pod of ``shape``.
 
-    def _find_domains(self, key: str) -> dict[str, list[tuple[Taint, ...]]]:
-        found: dict[str, list[tuple[Taint, ...]]] = {}
-        for requirements, taints, table in self._pools:
-            own = requirements.get(key)
-            values = set(own.values) if own is not None and not own.complement else set()
-            borne = [v for v in table.values(key) if own is None or own.has(v)]
-            for value in values.union(borne):
-                found.setdefault(value, []).append(taints)
-        return dict(sorted(found.items()))
+        It is one of a NodePool that the pod may use at this relaxation step, with a type that the
+        pod fits on and an available offering. Remaining limits are ignored. As for existing nodes,
+        a spread can be configured to ignore the pod's node affinity, and taints.
+        """
+        known = self._known.get((step, rule))
+        if known is None:
+            known = self._known[step, rule] = frozenset(self._find_domains(rule, shape, step))
+        return known
+
+    def _find_domains(self, rule: Rule, shape: Shape, step: RelaxedShape) -> Iterator[str]:
+        terms: tuple[Requirements, ...] | None = (step.strict,)
+        tolerations: tuple[Toleration, ...] | None = step.tolerations
+        if rule.kind is RuleKind.SPREAD:
+            terms = rule.node_filter.terms if rule.node_filter is not None else None
+            tolerations = rule.tolerations
+        demands = [self._demands.demand_for(term) for term in terms or (Requirements(),)]
+        for template in self._templates:
+            hard = (taint for taint in template.taints if taint.effect != "PreferNoSchedule")
+            if tolerations is not None and untolerated_taints(hard, tolerations):
+                continue
+            if not _defines(template, rule.key):
+                continue
+            for demand in demands:
+                space = template.space.narrow(demand)
+                types = template.types & space.mask if space is not None else 0
+                types = types and template.fitting_types(types, shape.requests, shape.ports)
+                if space is not None and types:
+                    yield from space.values(rule.key, types)
 
 
-def _own_requirements(pool: NodePool) -> Requirements:
-    """Return the template's requirements and labels; the pool's own name is not a domain."""
-    labels = pool.spec.template.metadata.labels
-    return pool.requirements().with_requirements(
-        equals(key, value) for key, value in labels.items()
+def _defines(template: PoolTemplate, key: str) -> bool:
+    """Return whether nodes of a NodePool have a label, other than the NodePool's own name."""
+    stated = template.node_pool.spec.template
+    return (
+        key in stated.metadata.labels
+        or key in template.node_pool.requirements()
+        or key in template.table.offering_keys
+        or bool(template.table.values(key))
     )
 
 

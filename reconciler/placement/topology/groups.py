@@ -16,7 +16,7 @@ from reconciler.model.karpenter.requirements import Requirement
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.placement.nodes.space import Space
-from reconciler.placement.pods.shape import Shape
+from reconciler.placement.pods.shape import RelaxedShape, Shape
 from reconciler.placement.topology.census import Census, Universe
 from reconciler.placement.topology.rules import Rule, RuleKind
 
@@ -27,19 +27,39 @@ class Group:
     """One rule with its counts in this pass.
 
     ``counts`` has every known domain, including empty ones; for hosts only those with pods.
-    ``version`` increases with each change.
+    ``standing`` are the domains of remaining nodes. ``version`` increases with each change.
     """
 
-    __slots__ = ("_filtered", "by_host", "counts", "key", "kind", "rule", "version")
+    __slots__ = ("_filtered", "by_host", "counts", "key", "kind", "rule", "standing", "version")
 
-    def __init__(self, rule: Rule, counts: dict[str, int]) -> None:
+    def __init__(
+        self, rule: Rule, counts: dict[str, int], standing: Collection[str] = frozenset()
+    ) -> None:
         self.rule = rule
         self.kind = rule.kind
         self.key = rule.key
         self.by_host = rule.by_host
         self.counts = counts
+        self.standing = frozenset(standing)
         self.version = 0
         self._filtered: dict[tuple[Space, tuple[Taint, ...]], bool] = {}
+
+    def add_domains(self, domains: Iterable[str]) -> None:
+        """Add domains in which nodes can be launched, still without pods."""
+        for domain in domains:
+            self.counts.setdefault(domain, 0)
+
+    def counts_for(self, reach: Collection[str]) -> dict[str, int]:
+        """Return the counts of the domains that exist for a pod.
+
+        Those are the domains with pods or remaining nodes, and ``reach``, in which a node can be
+        launched for it. A domain that only leaving nodes had is none of them.
+        """
+        return {
+            domain: count
+            for domain, count in self.counts.items()
+            if count or domain in reach or domain in self.standing
+        }
 
     def record(self, domain: str, count: int) -> None:
         self.counts[domain] = self.counts.get(domain, 0) + count
@@ -81,24 +101,29 @@ class Group:
             for domain, count in self.counts.items()
         )
 
-    def open_domains(self, selects_itself: bool, allowed: Requirement | None) -> OpenDomains:
+    def open_domains(
+        self, selects_itself: bool, allowed: Requirement | None, reach: Collection[str]
+    ) -> OpenDomains:
         """Return the domains that a pod may use now, best first.
 
         ``allowed`` are the domains that the pod's own demands permit. For a spread it restricts the
-        domains among which the minimum is computed, not where the pod may be placed.
+        domains among which the minimum is computed, not where the pod may be placed. ``reach`` are
+        the domains in which a node can be launched for the pod.
         """
+        counts = self.counts_for(reach)
         if self.kind is RuleKind.SPREAD:
-            return self._spread_domains(selects_itself, allowed)
-        known = [d for d in self.counts if allowed is None or allowed.has(d)]
+            return self._spread_domains(counts, selects_itself, allowed)
+        known = [d for d in counts if allowed is None or allowed.has(d)]
         if self.kind is RuleKind.ANTI_AFFINITY:
-            return OpenDomains(self.key, [sorted(d for d in known if not self.counts[d])])
-        peers = sorted(d for d in known if self.counts[d])
+            return OpenDomains(self.key, [sorted(d for d in known if not counts[d])])
+        peers = sorted(d for d in known if counts[d])
         if not peers and selects_itself:
             peers = sorted(known)
         return OpenDomains(self.key, [peers], pins=True)
 
-    def _spread_domains(self, selects_itself: bool, allowed: Requirement | None) -> OpenDomains:
-        counts = self.counts
+    def _spread_domains(
+        self, counts: Mapping[str, int], selects_itself: bool, allowed: Requirement | None
+    ) -> OpenDomains:
         eligible = [c for d, c in counts.items() if allowed is None or allowed.has(d)]
         least = min(eligible, default=_UNLIMITED)
         if self.rule.min_domains is not None and len(eligible) < self.rule.min_domains:
@@ -163,23 +188,30 @@ class Topology:
         """Return the group of a rule, counted on first use."""
         known = self._groups.get(rule)
         if known is None:
-            known = self._groups[rule] = Group(rule, self._initial_counts(rule))
+            known = self._groups[rule] = self._new_group(rule)
             pairs = rule.selector.pairs
             (self._by_pair.setdefault(pairs[0], []) if pairs else self._unindexed).append(known)
         return known
 
-    def _initial_counts(self, rule: Rule) -> dict[str, int]:
+    def _new_group(self, rule: Rule) -> Group:
         if rule.inverse:
             counts = dict(self._census.repelling_rules.get(rule, {}))
         else:
             counts = self._census.counts(rule)
         if rule.by_host:
-            return counts
-        for domain in self._universe.domains(rule.key, rule.tolerations):
-            counts.setdefault(domain, 0)
-        for domain in self._census.domains(rule, self._remaining):
-            counts.setdefault(domain, 0)
-        return counts
+            return Group(rule, counts)
+        standing = self._census.domains(rule, self._remaining)
+        group = Group(rule, counts, standing)
+        group.add_domains(standing)
+        return group
+
+    def reach(self, group: Group, shape: Shape, step: RelaxedShape) -> frozenset[str]:
+        """Return the domains in which a node can be launched for pods of a shape."""
+        if group.by_host:
+            return frozenset()
+        found = self._universe.domains(group.rule, shape, step)
+        group.add_domains(sorted(found))
+        return found
 
     def add_running_repellers(self) -> None:
         """Add the required anti-affinity of running pods."""
