@@ -41,8 +41,8 @@ class Universe:
         """Return the domains of a rule in which a new node can run a pod of ``shape``.
 
         It is one of a NodePool that the pod may use at this relaxation step, with a type that the
-        pod fits on and an available offering. Remaining limits are ignored. As for existing nodes,
-        a spread can be configured to ignore the pod's node affinity, and taints.
+        pod fits on and an available offering. Remaining limits are ignored. For a spread, its
+        ``nodeAffinityPolicy`` and ``nodeTaintsPolicy`` apply as they do to existing nodes.
         """
         known = self._known.get((step, rule))
         if known is None:

@@ -19,7 +19,6 @@ from reconciler.model.kubernetes.pod import PodAffinityTerm, PodSpec, TopologySp
 from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated_taints
 
 HONOR = "Honor"
-IGNORE = "Ignore"
 
 
 class RuleKind(StrEnum):
@@ -169,7 +168,7 @@ def spread_rule(
         max_skew=constraint.max_skew,
         min_domains=constraint.min_domains,
         node_filter=None if node_filter == NodeFilter((Requirements(),), None) else node_filter,
-        tolerations=None if constraint.node_taints_policy == IGNORE else spec.tolerations,
+        tolerations=spec.tolerations if by_taints else None,
     )
 
 
