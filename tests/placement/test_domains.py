@@ -20,7 +20,6 @@ from tests.placement.builders import (
     pods,
     spread,
     wanted,
-    zones,
 )
 
 NARROW = a_type("narrow", 8, 0.3, zones=("zone-a", "zone-b"))
