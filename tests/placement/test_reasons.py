@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tests.placement.builders import (
     ZONE,
     Object,
     a_daemon_set,
+    a_node,
     a_pod,
     a_pool,
     a_scheduler,
@@ -30,6 +32,11 @@ from tests.placement.builders import (
 def _reason(pool: Object, pod: Object, *more: Object, **how: Any) -> Rejection:
     (reason,) = placed([pool, pod, *more], **how).unschedulable["default/app-0"]
     return reason
+
+
+def prefers(*items: Object) -> Object:
+    terms = [{"weight": 1, "preference": {"matchExpressions": list(items)}}]
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
 def _selecting(**labels: str) -> Object:
@@ -293,3 +300,42 @@ def test_pods_without_requests_need_room_for_a_pod() -> None:
         "NodePool default: no allowed instance type has enough capacity left after "
         "DaemonSets; the closest is few, which lacks 1 pods"
     )
+
+
+HOSTILE = "x'; touch /PWNED; '"
+INVALID_LABELS = {
+    "required value": a_pod("app-0", affinity=on([wanted("team", "In", HOSTILE)])),
+    "second term": a_pod(
+        "app-0", affinity=on([wanted("team", "In", "a")], [wanted("team", "In", HOSTILE)])
+    ),
+    "excluded value": a_pod("app-0", affinity=on([wanted("team", "NotIn", "$(id)")])),
+    "long value": a_pod("app-0", affinity=on([wanted("team", "In", "a" * 64)])),
+    "key": a_pod("app-0", affinity=on([wanted("a/b/c", "Exists")])),
+    "preferred value": a_pod("app-0", affinity=prefers(wanted("team", "In", "a\nb"))),
+    "preferred key": a_pod("app-0", affinity=prefers(wanted("`id`", "Exists"))),
+    "selected value": _selecting(team="$(id)"),
+    "selected key": _selecting(**{"te am": "a"}),
+}
+
+
+@pytest.mark.parametrize("name", INVALID_LABELS)
+def test_a_pod_that_wants_what_is_not_a_label_is_rejected(name: str) -> None:
+    """Karpenter refuses it as well; it would become a label, and so text of the user data."""
+    pool = a_pool("default", wanted("team", "Exists"))
+    reason = _reason(pool, INVALID_LABELS[name])
+    assert reason.code == "Unreadable"
+    assert re.match(
+        r"invalid pod: (nodeSelector|node affinity): invalid (label|value) ", reason.message
+    )
+    assert reason.message.isprintable()
+
+
+def test_a_running_pod_cannot_bring_such_a_label_to_its_next_node() -> None:
+    pool = a_pool("default", wanted("team", "Exists"))
+    pod = INVALID_LABELS["required value"]
+    pod = {**pod, "spec": {**pod["spec"], "nodeName": "n1"}}
+    scheduler, cluster = a_scheduler([pool, *a_node("n1"), pod])
+    placement = scheduler.place(Question(pods=cluster.pods, without=frozenset({"n1"})))
+    assert placement.claims == ()
+    (reason,) = placement.unschedulable["default/app-0"]
+    assert reason.code == "Unreadable"

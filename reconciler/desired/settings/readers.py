@@ -14,10 +14,10 @@ from enum import StrEnum
 from string import Template
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from reconciler.desired.rules.runtime import key_fault
 from reconciler.desired.settings.policy import get_names, get_text, read_entries
 from reconciler.model.duration import NEVER, Duration, parse_nanoseconds
 from reconciler.model.json import JsonObject
+from reconciler.model.kubernetes.labelsyntax import key_fault
 from reconciler.model.notification import NoticeKind, Webhook, WebhookFormat
 from reconciler.model.settings import DefaultConstraint
 from reconciler.model.text.quoting import quote_value

@@ -14,9 +14,11 @@ from typing import Final
 import msgspec
 
 from reconciler.model.karpenter.requirements import Requirements
+from reconciler.model.kubernetes.labelsyntax import key_fault, value_fault
 from reconciler.model.kubernetes.pod import Container, HostPort, Pod, PodSpec
 from reconciler.model.kubernetes.taint import Toleration
 from reconciler.model.resources import CPU, MEMORY, Resources
+from reconciler.model.text.quoting import quote_value
 from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.space import Demand, Demands
 from reconciler.placement.pods.relaxation import RelaxedPod, relaxation_steps
@@ -165,7 +167,9 @@ class Shapes:
     def _make_shape(self, pod: Pod) -> Shape:
         labels = {k: v for k, v in pod.metadata.labels.items() if k in self._keys}
         try:
+            _check_labels(pod.spec)
             volumes = volume_needs(pod, self._cluster)
+            _check_requirements(volumes.alternatives)
             relaxed = relaxation_steps(
                 pod.spec,
                 pod.namespace,
@@ -183,6 +187,49 @@ class Shapes:
         shape.volume_demands = tuple(self._demands.demand_for(a) for a in volumes.alternatives)
         shape.repels = repelling_rules(pod, self._cluster.namespaces)
         return shape
+
+
+def _check_labels(spec: PodSpec) -> None:
+    """Check the labels that the pod wants on its node, which a new node gets.
+
+    Karpenter refuses such pods as well (``provisioner.go``, ``validateNodeSelectorTerm``), but for
+    preferences, which the NodeClaim's schema refuses later. API servers accept them before 1.32.
+
+    Raises:
+        ValueError: a key or value is not that of a label.
+    """
+    for key, value in spec.node_selector.items():
+        _check_label(key, (value,), "nodeSelector")
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    if affinity is None:
+        return
+    terms = [t.preference for t in affinity.preferred]
+    if affinity.required is not None:
+        terms += affinity.required.node_selector_terms
+    for term in terms:
+        for item in term.match_expressions:
+            _check_label(item.key, item.values, "node affinity")
+
+
+def _check_requirements(alternatives: Iterable[Requirements]) -> None:
+    """Check the labels that the pod's volumes want on its node.
+
+    Raises:
+        ValueError: a key or value is not that of a label.
+    """
+    for requirements in alternatives:
+        for item in requirements.values():
+            _check_label(item.key, item.values, "node affinity of its volumes")
+
+
+def _check_label(key: str, values: Iterable[str], where: str) -> None:
+    fault = key_fault(key)
+    if fault:
+        raise ValueError(f"{where}: invalid label {quote_value(key)}: {fault}")
+    for value in sorted(values):
+        fault = value_fault(value)
+        if fault:
+            raise ValueError(f"{where}: invalid value {quote_value(value)} of {key}: {fault}")
 
 
 def repelling_rules(pod: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> tuple[Rule, ...]:

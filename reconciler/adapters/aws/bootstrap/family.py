@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconciler.adapters.aws.bootstrap import bottlerocket
+from reconciler.adapters.aws.bootstrap.grammar import check_setup
 from reconciler.adapters.aws.bootstrap.kubelet import flags
 from reconciler.adapters.aws.bootstrap.setup import Setup
 from reconciler.model.errors import CloudError
@@ -246,5 +247,10 @@ _WRITERS: Final[Mapping[str, Callable[[Setup], str]]] = {
 
 
 def user_data(family: str, setup: Setup) -> str:
-    """Return the user data of a node as text, empty if there is none."""
+    """Return the user data of a node as text, empty if there is none.
+
+    Raises:
+        CloudError: a value has a character that could end its place in the text.
+    """
+    check_setup(setup)
     return _WRITERS[family](setup)

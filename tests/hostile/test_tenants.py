@@ -1,0 +1,73 @@
+"""Attacks by which a tenant's pod gets a command into the programs that nodes run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reconciler.adapters.aws.bootstrap.family import user_data
+from reconciler.cli.main import main
+from reconciler.model.errors import CloudError
+from tests.adapters.aws.test_user_data_grammar import FAMILIES, HOSTILE, PLACES
+from tests.hostile.threats import Threat, attack
+from tests.placement.builders import TYPES, Object, a_pod, a_pool, on, wanted
+
+NOW = "2026-03-01T12:00:00Z"
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Callable[..., list[str]]:
+    """Return a command line for a fleet with an open requirement, and pods."""
+
+    def line(words: list[str], pods: list[Object]) -> list[str]:
+        folder = tmp_path / "fleet"
+        folder.mkdir(exist_ok=True)
+        pool = {"apiVersion": "karpenter.sh/v1", **a_pool("default", wanted("team", "Exists"))}
+        (folder / "pool.yaml").write_text(json.dumps(pool))
+        (tmp_path / "snapshot.json").write_text(json.dumps({"kind": "List", "items": pods}))
+        (tmp_path / "catalog.json").write_text(json.dumps(TYPES))
+        places = ["--snapshot", "snapshot.json", "--catalog", "catalog.json"]
+        more = [str(tmp_path / word) if "." in word else word for word in places]
+        return [*words, str(folder), *more, "--now", NOW]
+
+    return line
+
+
+def preferring(value: str) -> Object:
+    expression = {"key": "team", "operator": "In", "values": [value]}
+    terms = [{"weight": 1, "preference": {"matchExpressions": [expression]}}]
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+@attack(Threat.NODES, "a pod that wants a label with a command in its value, for a new node")
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_command_of_a_pod_becomes_a_label(
+    text: str, command: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pods = [
+        a_pod("required", affinity=on([wanted("team", "In", text)])),
+        a_pod("alternative", affinity=on([wanted("a b", "Exists")], [wanted("team", "In", text)])),
+        a_pod("preferred", affinity=preferring(text)),
+        a_pod("selected", nodeSelector={"team": text}),
+        a_pod("honest", affinity=on([wanted("team", "In", "red")])),
+    ]
+    assert main(command(["plan", "-o", "json"], pods)) == 0
+    plan = json.loads(capsys.readouterr().out)
+    (claim,) = plan["nodeClaims"]
+    assert claim["pods"] == ["default/honest"]
+    assert text not in json.dumps(claim, ensure_ascii=False)
+    assert main(command(["explain", "pod", "default/required"], pods)) == 0
+    shown = capsys.readouterr().out
+    assert "invalid pod: node affinity: invalid value" in " ".join(shown.split())
+
+
+@attack(Threat.NODES, "a label, taint, address or setting with a command, in user data")
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("place", PLACES)
+def test_no_command_becomes_part_of_user_data(place: str, family: str) -> None:
+    for text in HOSTILE[:-1]:
+        with pytest.raises(CloudError):
+            user_data(family, PLACES[place](text))
