@@ -116,6 +116,7 @@ class ClassFacts(msgspec.Struct, frozen=True):
     interfaces: tuple[Interface, ...] = ()
     connection_tracking: bool = False
     nested_virtualization: bool = False
+    nitro_enclaves: bool = False
     placement_group: str | None = None
     strategy: str | None = None
     partitions: int = 0
@@ -183,6 +184,7 @@ def class_facts(
         connection_tracking=spec.connection_tracking is not None,
         nested_virtualization=spec.cpu_options is not None
         and spec.cpu_options.nested_virtualization == "enabled",
+        nitro_enclaves=spec.enclave_options is not None and spec.enclave_options.enabled,
         placement_group=group.id or None if group else None,
         strategy=group.strategy or None if group else None,
         partitions=group.partition_count if group else 0,

@@ -36,13 +36,10 @@ def validate_fleet(request: ValidateRequest) -> tuple[str, bool]:
     """Return the findings in the output format, and whether none of them is an error."""
     from reconciler.adapters.git.folder import read_folder
     from reconciler.cli.output import findings
+    from reconciler.cli.shared.sources import stated_karpenter
     from reconciler.desired.fleet import read_fleet
 
-    if request.settings:
-        from reconciler.desired.settings.layers import resolve
-
-        resolve({}, {}, request.settings)  # a wrong setting is wrong usage
-
+    karpenter = stated_karpenter(request.settings)  # a wrong setting is wrong usage
     files, refused = read_folder(request.path)
     fixes = None
     if request.fix:
@@ -50,7 +47,9 @@ def validate_fleet(request: ValidateRequest) -> tuple[str, bool]:
 
         fixes = fix_folder(request.path, files)
         files, refused = read_folder(request.path)
-    fleet, diagnostics = read_fleet(files, unread=refused, advise=_Advice(request.settings))
+    fleet, diagnostics = read_fleet(
+        files, unread=refused, advise=_Advice(request.settings), karpenter=karpenter
+    )
     if fleet.policies:
         from reconciler.cli.shared.policies import compile_findings, field_findings
 

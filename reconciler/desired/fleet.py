@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.desired import policies, spellings
+from reconciler.desired.rules.versions import check_version
 from reconciler.desired.settings.checks import misplaced_settings, unusable_settings
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.policy import Policy, PolicySource
+from reconciler.model.settings import KarpenterVersion
 from reconciler.model.text.nearest import did_you_mean, nearest
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Document, Pointer, parse_documents
@@ -102,6 +104,7 @@ class FolderEntries(NamedTuple):
     config_file: Entry | None
 
 
+_OLDEST: Final = KarpenterVersion.V1_14
 Advice = Callable[[FolderEntries], Iterable[tuple[Entry, Finding]]]
 """Returns findings on entries of a folder."""
 
@@ -151,6 +154,7 @@ def read_fleet(
     any_class: bool = False,
     allow_empty: bool = False,
     advise: Advice | None = None,
+    karpenter: KarpenterVersion | None = None,
 ) -> tuple[Fleet, tuple[Diagnostic, ...]]:
     """Return the fleet that ``files`` describe, and every finding, in order of place.
 
@@ -158,12 +162,14 @@ def read_fleet(
     error. ``unread`` are the findings about files that were not read at all; they are included,
     and objects that such a file may contain are not reported as missing. ``any_class`` treats every
     node class as known, as with a custom catalog; with ``allow_empty``, a folder without any
-    NodePool is only a warning. ``advise`` returns more findings at the end.
+    NodePool is only a warning. ``advise`` returns more findings at the end. ``karpenter`` is the
+    release that the files follow, in place of the one that they name themselves.
     """
-    reader = _FleetReader()
+    reader = _FleetReader(karpenter)
     reader.diagnostics += unread
     reader.broken = reader.has_errors()
-    for file in sorted(files, key=lambda f: f.path):
+    # The configuration first: it says which release of Karpenter the objects follow.
+    for file in sorted(files, key=lambda f: (f.path not in CONFIG_FILES, f.path)):
         if file.path == LOCK_FILE:
             reader.read_lock(file.content)
             continue
@@ -205,7 +211,8 @@ def _findings_to_report(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, 
 class _FleetReader:
     """Reads the files of a fleet; ``broken`` is whether objects may be missing."""
 
-    def __init__(self) -> None:
+    def __init__(self, karpenter: KarpenterVersion | None) -> None:
+        self.karpenter = karpenter
         self.diagnostics: list[Diagnostic] = []
         self.resources: dict[tuple[str, str, str], tuple[Resource, Entry]] = {}
         self.seen: dict[tuple[str, str, str], Entry] = {}
@@ -295,7 +302,9 @@ class _FleetReader:
         data = spellings.modernize(entry.kind, entry.pruned_data)
         shape = _without_reported(schema.check_schema(name, data), old)
         semantics = crd.check_rules(name, data, [*old, *shape])
-        self._record_object(entry, [*old, *shape, *semantics], data)
+        followed = self.karpenter or KarpenterVersion(self.config.get("karpenter", _OLDEST))
+        of_version = _without_reported(list(check_version(entry.kind, data, followed)), old)
+        self._record_object(entry, [*old, *shape, *semantics, *of_version], data)
 
     def _read_workload(self, entry: Entry) -> None:
         from reconciler.desired.workloads.shape import check_workload

@@ -441,6 +441,10 @@ _CPU_OPTIONS: Final = _struct_hasher(
         _hash_text,
     ),
 )
+_ENCLAVE_OPTIONS: Final = _struct_hasher(
+    "EnclaveOptions",
+    _Field("enabled", "Enabled", _hash_flag, plain=True),
+)
 _EC2_NODE_CLASS_SPEC: Final = _struct_hasher(
     "EC2NodeClassSpec",
     _Field("placementGroupSelector", "PlacementGroupSelector", _PLACEMENT_GROUP_SELECTOR),
@@ -457,4 +461,5 @@ _EC2_NODE_CLASS_SPEC: Final = _struct_hasher(
     _Field("connectionTracking", "ConnectionTracking", _CONNECTION_TRACKING),
     _Field("context", "Context", _hash_text),
     _Field("cpuOptions", "CPUOptions", _CPU_OPTIONS),
+    _Field("enclaveOptions", "EnclaveOptions", _ENCLAVE_OPTIONS),
 )

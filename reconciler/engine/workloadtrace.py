@@ -25,9 +25,8 @@ from reconciler.model.errors import StateError
 from reconciler.model.history import DAY
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
-    DO_NOT_DISRUPT,
+    DISRUPTION_ANNOTATIONS,
     INSTANCE_TYPE,
-    POD_DELETION_COST,
     ZONE,
     normalize_label,
 )
@@ -57,7 +56,6 @@ from reconciler.ports.state import (
     spot_changes,
 )
 
-_READ_ANNOTATIONS: Final = (DO_NOT_DISRUPT, POD_DELETION_COST)
 _POD_IDENTITY_LABELS: Final = frozenset(
     {
         "apps.kubernetes.io/pod-index",
@@ -90,7 +88,11 @@ def classify_pod(pod: Pod, zones: Collection[str] | None = None) -> PodClass:
             for name in sorted(meta.labels)
             if name not in _POD_IDENTITY_LABELS
         },
-        {name: meta.annotations[name] for name in _READ_ANNOTATIONS if name in meta.annotations},
+        {
+            name: meta.annotations[name]
+            for name in DISRUPTION_ANNOTATIONS
+            if name in meta.annotations
+        },
         None if owner is None else msgspec.structs.replace(owner, uid=""),
     )
 

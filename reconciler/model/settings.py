@@ -46,6 +46,13 @@ DEFAULT_FEATURE_GATES: Final = {
 }
 
 
+class KarpenterVersion(StrEnum):
+    """The release of Karpenter whose API and rules a fleet follows."""
+
+    V1_14 = "1.14"
+    V1_15 = "1.15"
+
+
 class ClusterKind(StrEnum):
     """Which cluster the nodes belong to."""
 
@@ -299,6 +306,7 @@ class Settings(PoolSettings):
     rebalance_recommendation: RebalanceRecommendation = RebalanceRecommendation.IGNORE
     preference_policy: PreferencePolicy = PreferencePolicy.RESPECT
     min_values_policy: MinValuesPolicy = MinValuesPolicy.STRICT
+    karpenter: KarpenterVersion = KarpenterVersion.V1_14
     vm_memory_overhead_percent: float = 0.075
     reserved_enis: int = 0
     batch_max_duration: Duration = Duration("10s")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from reconciler.model.karpenter.labels import DO_NOT_DISRUPT, FAKE_POD, POD_DELETION_COST
+from reconciler.model.karpenter.labels import DISRUPTION_ANNOTATIONS, FAKE_POD
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
 from reconciler.model.kubernetes.metadata import Condition, Metadata
@@ -32,9 +32,8 @@ Fingerprints = Mapping[str, str]
 
 _ANNOTATIONS: Final = frozenset(
     {
-        DO_NOT_DISRUPT,
+        *DISRUPTION_ANNOTATIONS,
         FAKE_POD,
-        POD_DELETION_COST,
         "pv.kubernetes.io/bind-completed",
         "storageclass.kubernetes.io/is-default-class",
     }

@@ -303,6 +303,8 @@ def test_windows_runs_on_amd64_only_and_offers_addresses() -> None:
         ("a1.large", {"family": "AL2"}, None),
         ("m5.large", {"nested_virtualization": True}, "nested virtualization"),
         ("m8i.large", {"nested_virtualization": True}, None),
+        ("t3.large", {"nitro_enclaves": True}, "Nitro Enclaves"),
+        ("m5.xlarge", {"nitro_enclaves": True}, None),
         ("t3.large", {"strategy": "cluster", "placement_group": "pg-1"}, "placement group"),
         ("m5.large", {"strategy": "cluster", "placement_group": "pg-1"}, None),
         ("m4.large", {"connection_tracking": True}, "nitro"),

@@ -96,6 +96,7 @@ def test_volumes_interfaces_and_policies_count() -> None:
         ],
         "connectionTracking": {"udpTimeout": 30},
         "cpuOptions": {"nestedVirtualization": "enabled"},
+        "enclaveOptions": {"enabled": True},
     }
     assert facts(spec) == ClassFacts(
         volumes=(
@@ -106,6 +107,7 @@ def test_volumes_interfaces_and_policies_count() -> None:
         interfaces=(Interface(0, 0), Interface(1, 1, efa_only=True)),
         connection_tracking=True,
         nested_virtualization=True,
+        nitro_enclaves=True,
     )
 
 

@@ -33,7 +33,7 @@ def test_a_budget_is_validated_as_in_karpenter(case: Any) -> None:
 def test_a_field_is_validated_as_in_karpenter(case: Any) -> None:
     field, value = case["input"]["field"], case["input"]["value"]
     if field in ("consolidateAfter", "consolidationPolicy"):
-        pool = a_pool(disruption={field: value})
+        pool = a_pool(disruption={"consolidateAfter": "0s", field: value})
         path = f"spec.disruption.{field}"
     else:
         pool = a_pool_requiring(**{field: value})

@@ -165,6 +165,21 @@ def test_empty_parts_of_a_class_count(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("enclaves", "expected"),
+    [
+        (None, "16664176375993651535"),
+        ({"enabled": True}, "6538196532857316071"),
+        ({"enabled": False}, "15159880910914375618"),
+    ],
+)
+def test_enclaves_count_as_in_karpenter_1_15(enclaves: Any, expected: str) -> None:
+    """Values of Karpenter's hash function on its own struct."""
+    spec = {"role": "r", "amiFamily": "AL2023", "enclaveOptions": enclaves}
+
+    assert object_hash({"kind": "EC2NodeClass", "spec": spec}) == (expected, "v6")
+
+
+@pytest.mark.parametrize(
     ("written", "printed"),
     [
         ("1024Gi", "1Ti"),

@@ -48,6 +48,8 @@ def refusal(machine: MachineType, facts: ClassFacts) -> str | None:
         return "AL2023 has no image for a1"
     if facts.nested_virtualization and not machine.nested_virtualization:
         return "it does not support nested virtualization"
+    if facts.nitro_enclaves and not machine.nitro_enclaves:
+        return "it does not support Nitro Enclaves"
     if facts.connection_tracking and machine.hypervisor != "nitro":
         return "connection tracking requires the nitro hypervisor"
     if facts.strategy == PlacementStrategy.CLUSTER and not machine.cluster_placement:

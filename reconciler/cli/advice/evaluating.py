@@ -196,7 +196,10 @@ class Judge:
         """Return the fleet in the files, or why it is not valid."""
         request = self.request.fleet
         fleet, findings = read_fleet(
-            files, any_class=request.catalog is not None, allow_empty=request.may_be_empty
+            files,
+            any_class=request.catalog is not None,
+            allow_empty=request.may_be_empty,
+            karpenter=sources.stated_karpenter(request.settings),
         )
         error = next((f for f in findings if f.severity is Severity.ERROR), None)
         return fleet if error is None else f"the files would not be valid: {error.message}"

@@ -23,7 +23,7 @@ from reconciler.cli.backtest.trace import (
     traced_pod,
     with_unique_names,
 )
-from reconciler.model.karpenter.labels import DO_NOT_DISRUPT, POD_DELETION_COST, WELL_KNOWN_AWS
+from reconciler.model.karpenter.labels import DISRUPTION_ANNOTATIONS, WELL_KNOWN_AWS
 from reconciler.model.kubernetes.metadata import OwnerReference
 from reconciler.model.kubernetes.pod import Amounts, Container, PodSpec, ResourceRequirements
 from reconciler.model.kubernetes.taint import Toleration
@@ -103,7 +103,7 @@ def _metric_name(name: str) -> str:
 _RESOURCE_OF: Final = {_metric_name(name): name for name in _RESOURCES}
 _LABEL_OF: Final = {_metric_name(name): name for name in _KNOWN_LABELS}
 _GPU: Final = _metric_name(GPU)
-_ANNOTATION_OF: Final = {_metric_name(n): n for n in (DO_NOT_DISRUPT, POD_DELETION_COST)}
+_ANNOTATION_OF: Final = {_metric_name(n): n for n in DISRUPTION_ANNOTATIONS}
 
 
 class LeftOut(StrEnum):

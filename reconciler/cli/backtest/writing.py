@@ -33,7 +33,7 @@ from reconciler.cli.backtest.trace import (
     job_of,
 )
 from reconciler.model.duration import format_duration
-from reconciler.model.karpenter.labels import DO_NOT_DISRUPT, POD_DELETION_COST
+from reconciler.model.karpenter.labels import DISRUPTION_ANNOTATIONS
 from reconciler.model.kubernetes.cluster import DaemonSet, DaemonSetSpec, PodTemplate
 from reconciler.model.kubernetes.metadata import LabelSelector, Metadata
 from reconciler.model.kubernetes.pod import (
@@ -47,8 +47,6 @@ from reconciler.model.kubernetes.pod import (
 from reconciler.model.resources import CPU, MEMORY
 from reconciler.plan.render.layout import table
 from reconciler.plan.render.wording import format_count, format_dollars
-
-_READ_ANNOTATIONS: Final = (DO_NOT_DISRUPT, POD_DELETION_COST)
 
 
 class _Names:
@@ -118,7 +116,7 @@ def _anonymize_daemon(daemon: DaemonSet, names: _Names) -> DaemonSet:
 
 
 def _relevant_annotations(meta: Metadata) -> dict[str, str]:
-    return {k: v for k, v in meta.annotations.items() if k in _READ_ANNOTATIONS}
+    return {k: v for k, v in meta.annotations.items() if k in DISRUPTION_ANNOTATIONS}
 
 
 def _anonymize_pod(pod: Pod, spec: PodSpec, names: _Names) -> Pod:

@@ -144,6 +144,14 @@ _OBJECTS: Final = {
         "Use In or NotIn, or remove the values.",
     ),
     "missing-field": ("A required field is missing.", "Add the field."),
+    "without-effect": (
+        "A value is valid, and nothing reads it.",
+        "Remove it, or see the message for what has the effect.",
+    ),
+    "newer-karpenter": (
+        "A field exists only in a newer release of Karpenter than the one that the fleet follows.",
+        "Set karpenter in reconciler.yaml, or remove the field.",
+    ),
     "missing-kind": ("An object has no apiVersion or no kind.", "Add both."),
     "missing-nodepool": (
         "The configuration has settings of a NodePool that is not in the folder.",

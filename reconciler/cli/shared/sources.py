@@ -20,15 +20,20 @@ if TYPE_CHECKING:
     from reconciler.desired.settings.layers import OperatorFile, Resolved
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.model.policy import Policy
+    from reconciler.model.settings import KarpenterVersion
     from reconciler.plan.value.plan import InputDigests, Revision
 
 
 class SourceFiles(NamedTuple):
-    """The files of a revision, what was refused among them, and which revision it is."""
+    """The files of a revision, what was refused among them, and which revision it is.
+
+    ``karpenter`` is the release of Karpenter that the user states in place of the files.
+    """
 
     files: Sequence[SourceFile]
     findings: tuple[Diagnostic, ...]
     revision: Revision
+    karpenter: KarpenterVersion | None = None
 
 
 def read_source(request: FleetRequest) -> SourceFiles:
@@ -52,7 +57,20 @@ def read_source(request: FleetRequest) -> SourceFiles:
         found = read(source)
     at = found.revision
     revision = Revision(head=at.head, repo=at.repo, path=at.path, dirty=at.dirty)
-    return SourceFiles(found.files, found.diagnostics, revision)
+    return SourceFiles(found.files, found.diagnostics, revision, stated_karpenter(request.settings))
+
+
+def stated_karpenter(flags: Sequence[str]) -> KarpenterVersion | None:
+    """Return the release of Karpenter that flags or the environment state, None if they do not.
+
+    Raises:
+        UsageError: a setting among them is wrong.
+    """
+    from reconciler.desired.settings.layers import Layer, resolve, setting_variables
+
+    resolved = resolve({}, setting_variables(os.environ), flags)
+    is_stated = resolved.origins["karpenter"].layer != Layer.DEFAULT
+    return resolved.settings.karpenter if is_stated else None
 
 
 def source_of(request: FleetRequest, ref: str | None = None) -> Source:
@@ -95,7 +113,12 @@ def read_base(request: FleetRequest) -> Base | None:
     from reconciler.model.policy import PolicySource
 
     found = read(source_of(request, request.base))
-    fleet, findings = read_fleet(found.files, any_class=True, allow_empty=True)
+    fleet, findings = read_fleet(
+        found.files,
+        any_class=True,
+        allow_empty=True,
+        karpenter=stated_karpenter(request.settings),
+    )
     broken = any(d.severity is Severity.ERROR for d in (*found.diagnostics, *findings))
     objects = (*(r.data for r in fleet.resources), *file_objects(fleet))
     policies = tuple(replace(policy, source=PolicySource.BASE) for policy in fleet.policies)
@@ -113,7 +136,11 @@ def read_desired(
     from reconciler.desired.fleet import read_fleet
 
     fleet, findings = read_fleet(
-        source.files, unread=source.findings, any_class=any_class, allow_empty=allow_empty
+        source.files,
+        unread=source.findings,
+        any_class=any_class,
+        allow_empty=allow_empty,
+        karpenter=source.karpenter,
     )
     return fleet, without_errors(findings)
 

@@ -120,7 +120,13 @@ def _configuration_objects(request: FleetRequest) -> list[JsonDict]:
     from reconciler.desired.fleet import read_fleet
 
     source = read_source(request)
-    fleet, _ = read_fleet(source.files, unread=source.findings, any_class=True, allow_empty=True)
+    fleet, _ = read_fleet(
+        source.files,
+        unread=source.findings,
+        any_class=True,
+        allow_empty=True,
+        karpenter=source.karpenter,
+    )
     settings = {**fleet.config, "kind": "Configuration"}
     return [settings, *(resource.data for resource in fleet.resources)]
 

@@ -71,6 +71,10 @@ class CPUOptions(_Struct, frozen=True):
     nested_virtualization: str | None = None
 
 
+class EnclaveOptions(_Struct, frozen=True):
+    enabled: bool = False
+
+
 class PlacementGroupSelector(_Struct, frozen=True):
     name: str = ""
     id: str = ""
@@ -100,6 +104,7 @@ class EC2NodeClassSpec(_Struct, frozen=True):
     connection_tracking: ConnectionTracking | None = None
     context: str | None = None
     cpu_options: CPUOptions | None = None
+    enclave_options: EnclaveOptions | None = None
 
 
 class Subnet(_Struct, frozen=True):

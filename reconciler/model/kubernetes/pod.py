@@ -5,6 +5,7 @@ The predicates are Karpenter's (``pkg/utils/pod/scheduling.go``); ``now`` is alw
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import msgspec
 from reconciler.model.duration import parse_duration
 from reconciler.model.karpenter.labels import (
     DISRUPTED_TAINT,
+    DISRUPTION_COST,
     DO_NOT_DISRUPT,
     FAKE_POD,
     POD_DELETION_COST,
@@ -369,10 +371,13 @@ class Pod(_Struct, frozen=True):
     def eviction_cost(self) -> float:
         """Return the cost of evicting this pod, from -10 to 10; 1 for an ordinary one."""
         cost = 1.0
-        text = self.metadata.annotations.get(POD_DELETION_COST)
-        if text is not None:
+        annotations = self.metadata.annotations
+        if DISRUPTION_COST in annotations:
+            own = _int32(annotations[DISRUPTION_COST])
+            cost += 0.0 if own is None else own / 2.0**27
+        elif POD_DELETION_COST in annotations:
             with suppress(ValueError):
-                cost += float(text) / 2.0**27
+                cost += float(annotations[POD_DELETION_COST]) / 2.0**27
         if self.spec.priority is not None:
             cost += self.spec.priority / 2.0**25
         return min(max(cost, -10.0), 10.0)
@@ -411,6 +416,14 @@ class Pod(_Struct, frozen=True):
             total = add_resources(total, parse_resources(spec.overhead))
         total[PODS] = total.get(PODS, 0) + pod_amount(1)
         return total
+
+
+def _int32(text: str) -> int | None:
+    """Return a decimal integer of 32 bits, None for any other text."""
+    if re.fullmatch(r"[+-]?[0-9]{1,20}", text, re.ASCII) is None:
+        return None
+    value = int(text)
+    return value if -(2**31) <= value < 2**31 else None
 
 
 def _container_requests(container: Container) -> Resources:

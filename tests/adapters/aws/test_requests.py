@@ -27,6 +27,7 @@ from reconciler.model.karpenter.nodeclass import (
     ConnectionTracking,
     EC2NodeClass,
     EC2NodeClassStatus,
+    EnclaveOptions,
     NetworkInterface,
     SecurityGroup,
     Subnet,
@@ -94,6 +95,13 @@ def test_each_image_has_a_template_and_the_first_compatible_image_is_used() -> N
     ] == [[("ami-new", "m7g.large")], [("ami-intel", "m7i.large")]]
     names = [c["LaunchTemplateSpecification"]["LaunchTemplateName"] for c in configs]
     assert len(set(names)) == 2
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_a_template_enables_enclaves_where_the_class_does(enabled: bool) -> None:
+    node_class = a_resolved_class(enclave_options=EnclaveOptions(enabled=enabled))
+
+    assert template(a_launch("i", node_class))["EnclaveOptions"] == {"Enabled": enabled}
 
 
 def test_an_override_names_type_zone_subnet_image_and_price() -> None:

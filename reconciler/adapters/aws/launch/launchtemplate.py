@@ -189,7 +189,7 @@ def template_data(
         "MetadataOptions": _metadata(spec.metadata_options, settings.region),
         "NetworkInterfaces": interfaces(node_class, build, ip_family(settings)),
         "Placement": _placement(claim, placement_group_of(node_class, settings)),
-        "EnclaveOptions": {"Enabled": _NITRO_SANDBOX in claim.spec.resources.requests},
+        "EnclaveOptions": {"Enabled": _runs_enclaves(launch)},
         "TagSpecifications": [
             tag_specification("network-interface", tags),
             *([tag_specification("spot-instances-request", tags)] if capacity_type == SPOT else []),
@@ -213,6 +213,13 @@ def template_data(
         data["UserData"] = base64.b64encode(text.encode()).decode("ascii")
     # botocore checks the call against its model; the names in it are literals.
     return cast("RequestLaunchTemplateDataTypeDef", data)
+
+
+def _runs_enclaves(launch: Launch) -> bool:
+    """Return whether the node class asks for Nitro Enclaves, or a pod for a sandbox in one."""
+    options = launch.node_class.spec.enclave_options
+    asked = options is not None and options.enabled
+    return asked or _NITRO_SANDBOX in launch.node_claim.spec.resources.requests
 
 
 def ip_family(settings: Settings) -> IPFamily:
