@@ -6,7 +6,6 @@ kept in a total order by kind, namespace and name, findings by place.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -37,29 +36,6 @@ from reconciler.source.schema import value_at
 
 if TYPE_CHECKING:
     from reconciler.desired.lock import Lock
-
-
-# Lines of the fields of the files that hold no objects: the lock, and our own config.
-
-
-_KEY: Final = re.compile(r'( *)"((?:[^"\\]|\\.)*)":')
-
-
-def lines_of_lock(content: bytes) -> dict[str, int]:
-    """Return the line of each field of a lock by its dotted path.
-
-    They are derived from the layout that `reconciler lock` writes. In a file with another layout
-    few are found; for the others, callers use the first line.
-    """
-    found: dict[str, int] = {}
-    above: list[str] = []
-    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
-        match = _KEY.match(line)
-        if match is not None:
-            depth = max(len(match[1]) // 2 - 1, 0)
-            above = [*above[:depth], match[2]]
-            found.setdefault(".".join(above), number)
-    return found
 
 
 def lines_of_document(document: Document) -> dict[str, int]:
@@ -165,7 +141,7 @@ def read_fleet(
     NodePool is only a warning. ``advise`` returns more findings at the end. ``karpenter`` is the
     release that the files follow, in place of the one that they name themselves.
     """
-    reader = _FleetReader(karpenter)
+    reader = _FleetReader(karpenter, any_class=any_class)
     reader.diagnostics += unread
     reader.broken = reader.has_errors()
     # The configuration first: it says which release of Karpenter the objects follow.
@@ -182,7 +158,7 @@ def read_fleet(
         else:
             for document in documents:
                 reader.read_document(document)
-    reader.finish(any_class=any_class, allow_empty=allow_empty)
+    reader.finish(allow_empty=allow_empty)
     if advise is not None:
         reader.add_advice(advise)
     return reader.fleet(), _findings_to_report(reader.diagnostics)
@@ -211,8 +187,9 @@ def _findings_to_report(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, 
 class _FleetReader:
     """Reads the files of a fleet; ``broken`` is whether objects may be missing."""
 
-    def __init__(self, karpenter: KarpenterVersion | None) -> None:
+    def __init__(self, karpenter: KarpenterVersion | None, *, any_class: bool) -> None:
         self.karpenter = karpenter
+        self.any_class = any_class
         self.diagnostics: list[Diagnostic] = []
         self.resources: dict[tuple[str, str, str], tuple[Resource, Entry]] = {}
         self.seen: dict[tuple[str, str, str], Entry] = {}
@@ -271,7 +248,7 @@ class _FleetReader:
             self.diagnostics.append(found)
         else:
             self.lock = found
-            self.lock_lines = lines_of_lock(content)
+            self.lock_lines = lock.lines_of_lock(content)
 
     def read_document(self, document: Document) -> None:
         for entry, finding in entries(document):
@@ -303,7 +280,8 @@ class _FleetReader:
         shape = _without_reported(schema.check_schema(name, data), old)
         semantics = crd.check_rules(name, data, [*old, *shape])
         followed = self.karpenter or KarpenterVersion(self.config.get("karpenter", _OLDEST))
-        of_version = _without_reported(list(check_version(entry.kind, data, followed)), old)
+        accepted = check_version(entry.kind, data, followed, admitted=not self.any_class)
+        of_version = _without_reported(list(accepted), old)
         self._record_object(entry, [*old, *shape, *semantics, *of_version], data)
 
     def _read_workload(self, entry: Entry) -> None:
@@ -351,7 +329,7 @@ class _FleetReader:
             Diagnostic(finding.severity, finding.code, finding.message, place, path, finding.hint)
         )
 
-    def finish(self, *, any_class: bool, allow_empty: bool) -> None:
+    def finish(self, *, allow_empty: bool) -> None:
         """Run the checks that need all objects."""
         pools = [entry for (kind, _, _), entry in self.seen.items() if kind == "NodePool"]
         if not pools and not self.broken and not self.has_errors():
@@ -359,7 +337,7 @@ class _FleetReader:
             hint = "add a NodePool, or pass the fleet folder as PATH"
             severity = Severity.WARNING if allow_empty else Severity.ERROR
             self.diagnostics.append(Diagnostic(severity, "empty-fleet", message, hint=hint))
-        if not any_class and not self.broken:
+        if not self.any_class and not self.broken:
             for resource, entry in self._resources_of_kinds("NodePool"):
                 self._check_class(resource, entry)
         if pools and not self.broken:

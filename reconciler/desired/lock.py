@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
@@ -179,6 +180,26 @@ def _write(lines: list[str], key: str, value: Any, depth: int, end: str) -> None
 def _encode_compact(value: object) -> str:
     compact = msgspec.json.encode(value, order="sorted")
     return msgspec.json.format(compact, indent=0).decode()
+
+
+_KEY: Final = re.compile(r'( *)"((?:[^"\\]|\\.)*)":')
+
+
+def lines_of_lock(content: bytes) -> dict[str, int]:
+    """Return the line of each field of a lock by its dotted path.
+
+    They are derived from the layout that `reconciler lock` writes. In a file with another layout
+    few are found; for the others, callers use the first line.
+    """
+    found: dict[str, int] = {}
+    above: list[str] = []
+    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
+        match = _KEY.match(line)
+        if match is not None:
+            depth = max(len(match[1]) // 2 - 1, 0)
+            above = [*above[:depth], match[2]]
+            found.setdefault(".".join(above), number)
+    return found
 
 
 def read_lock(content: bytes) -> Lock | Diagnostic:

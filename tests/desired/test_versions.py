@@ -34,6 +34,13 @@ def test_without_a_delay_of_consolidation_1_14_rejects_a_pool(config: list[Sourc
     ]
 
 
+def test_objects_of_a_scenario_with_its_own_catalog_may_lack_the_delay() -> None:
+    fleet, diagnostics = read_fleet([a_file(WITHOUT_DELAY, a_class())], any_class=True)
+
+    assert [(str(d.severity), d.code) for d in diagnostics] == [("warning", "missing-field")]
+    assert len(fleet.node_pools) == 1
+
+
 def test_1_15_has_a_default_for_the_delay_of_consolidation() -> None:
     fleet, diagnostics = read_fleet([a_config("1.15"), a_file(WITHOUT_DELAY, a_class())])
 

@@ -22,14 +22,20 @@ _DISRUPTION: Final[Pointer] = ("spec", "disruption")
 _ENCLAVES: Final[Pointer] = ("spec", "enclaveOptions")
 
 
-def check_version(kind: str, data: object, version: KarpenterVersion) -> Iterator[Finding]:
-    """Yield where an object differs from what ``version`` accepts."""
+def check_version(
+    kind: str, data: object, version: KarpenterVersion, *, admitted: bool
+) -> Iterator[Finding]:
+    """Yield where an object differs from what ``version`` accepts.
+
+    Where objects are not ``admitted`` by an API server, as with a catalog of one's own, a field
+    without a value is only a warning.
+    """
     if not isinstance(data, dict):
         return
     if kind == "NodePool":
         yield from _repair_budgets(data, version)
         if version == KarpenterVersion.V1_14:
-            yield from _required_consolidate_after(data)
+            yield from _required_consolidate_after(data, admitted=admitted)
     elif (
         kind == "EC2NodeClass"
         and version == KarpenterVersion.V1_14
@@ -38,12 +44,14 @@ def check_version(kind: str, data: object, version: KarpenterVersion) -> Iterato
         yield _newer_field(_ENCLAVES, "enclaveOptions")
 
 
-def _required_consolidate_after(data: JsonDict) -> Iterator[Finding]:
+def _required_consolidate_after(data: JsonDict, *, admitted: bool) -> Iterator[Finding]:
     disruption = value_at(data, _DISRUPTION)
     if isinstance(disruption, dict) and disruption.get("consolidateAfter") is None:
         message = "required field `consolidateAfter` is missing: Karpenter 1.14 has no default"
         hint = 'add `consolidateAfter: 0s`, or set `karpenter: "1.15"` in reconciler.yaml'
-        yield Finding("missing-field", (*_DISRUPTION, "consolidateAfter"), message, hint)
+        severity = Severity.ERROR if admitted else Severity.WARNING
+        at = (*_DISRUPTION, "consolidateAfter")
+        yield Finding("missing-field", at, message, hint, severity)
 
 
 def _repair_budgets(data: JsonDict, version: KarpenterVersion) -> Iterator[Finding]:
