@@ -43,7 +43,7 @@ class EmbeddedCluster:
     ``types`` finds an instance type of the catalog; ``workloads`` returns what should run now.
     A node joins ``joining_s`` seconds after its instance was launched and is ready ``ready_s``
     later; a pod is ready ``starting_s`` after it was bound to its node, and gone ``leaving_s``
-    after it was evicted.
+    after it was evicted. ``seed`` decides where a pod runs if several nodes are equally good.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class EmbeddedCluster:
         ready_s: float = 0.0,
         starting_s: float = 0.0,
         leaving_s: float = 0.0,
+        seed: int = 0,
     ) -> None:
         self._shelf = shelf
         self._types = types
@@ -71,6 +72,7 @@ class EmbeddedCluster:
             self._record,
             starting=timedelta(seconds=starting_s),
             leaving=timedelta(seconds=leaving_s),
+            seed=seed,
         )
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
@@ -97,6 +99,10 @@ class EmbeddedCluster:
             csi_nodes=workloads.csi_nodes,
             namespaces=workloads.namespaces,
             priority_classes=workloads.priority_classes,
+            stateful_sets=workloads.stateful_sets,
+            replica_sets=workloads.replica_sets,
+            replication_controllers=workloads.replication_controllers,
+            services=workloads.services,
         )
 
     def _index_pods(self, pods: Iterable[Pod]) -> Pods:

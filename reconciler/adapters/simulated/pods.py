@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -22,8 +22,9 @@ from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod, PodStatus
 from reconciler.placement.binding import scheduler
-from reconciler.placement.binding.scheduler import NodeBinder, NodeInfo, ready_nodes
+from reconciler.placement.binding.scheduler import NodeBinder, node_infos
 from reconciler.placement.binding.selection import Volumes
+from reconciler.placement.topology.peers import owners_of
 
 
 class NodeRecord(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -100,8 +101,11 @@ class PodBook:
     A pod whose spec changed in the fleet folder is replaced at once.
     """
 
-    def __init__(self, record: ClusterRecord, *, starting: timedelta, leaving: timedelta) -> None:
+    def __init__(
+        self, record: ClusterRecord, *, starting: timedelta, leaving: timedelta, seed: int = 0
+    ) -> None:
         self._record = record
+        self._seed = seed
         self.starting = starting
         self.leaving = leaving
         self._source: tuple[Pod, ...] = ()
@@ -112,7 +116,7 @@ class PodBook:
         self._shapes: dict[str, tuple[Pod, tuple[object, ...], Pod]] = {}
         self._daemon_shapes: dict[tuple[str, str], tuple[tuple[object, ...], Pod]] = {}
         self._places: dict[str, list[str]] | None = None
-        self._cached_infos: dict[str, tuple[Node, list[Pod], NodeInfo]] = {}
+        self._binder: tuple[tuple[object, ...], NodeBinder] | None = None
         self._failed_attempt: tuple[object, ...] | None = None
         self._budgets: tuple[PodDisruptionBudget, ...] = ()
         self._budget_numbers: dict[tuple[int, str], tuple[object, tuple[int, ...]]] = {}
@@ -181,40 +185,35 @@ class PodBook:
         pods_by_node: dict[str, list[Pod]] = {}
         for pod in placed:
             pods_by_node.setdefault(pod.spec.node_name, []).append(pod)
-        binder = NodeBinder(
-            self._node_infos(nodes, pods_by_node),
-            {n.metadata.name: n.metadata.labels for n in workloads.namespaces},
-            volumes.can_reach,
-        )
+        binder = self._binder_for(workloads)
+        binder.follow(node_infos(nodes, pods_by_node), volumes)
         has_started = self._start_daemons(workloads, binder, now)
-        bound = binder.bind(pending)
+        bound = binder.bind(sorted(pending, key=lambda pod: self._record.pods[pod.key].born))
         for key, node in bound.items():
             record = self._record.pods[key]
             record.node, record.bound = node.name, now
             self._mark_changed(key)
-            volumes.provision(by_key[key], node)
         if bound:
             self._places = None
         self._failed_attempt = None if bound or has_started else attempt
 
-    def _node_infos(
-        self, nodes: Sequence[Node], pods_by_node: Mapping[str, list[Pod]]
-    ) -> list[NodeInfo]:
-        """Return the ready nodes with their free capacity; unchanged ones are cached."""
-        infos: list[NodeInfo] = []
-        current: dict[str, tuple[Node, list[Pod], NodeInfo]] = {}
-        for node in sorted(nodes, key=lambda n: n.name):
-            pods = pods_by_node.get(node.name, [])
-            known = self._cached_infos.get(node.name)
-            if known is None or known[0] != node or known[1] != pods:
-                made = ready_nodes([node], {node.name: pods})
-                if not made:
-                    continue
-                known = (node, pods, made[0])
-            current[node.name] = known
-            infos.append(known[2].copy())
-        self._cached_infos = current
-        return infos
+    def _binder_for(self, workloads: Workloads) -> NodeBinder:
+        """Return the binder, a new one if the objects change that it cannot follow."""
+        scalables = {
+            (kind, f"{item.metadata.namespace or 'default'}/{item.metadata.name}"): item
+            for kind, items in (
+                ("ReplicaSet", workloads.replica_sets),
+                ("StatefulSet", workloads.stateful_sets),
+            )
+            for item in items
+        }
+        namespaces = {n.metadata.name: n.metadata.labels for n in workloads.namespaces}
+        owners = owners_of(workloads.services, scalables, workloads.replication_controllers)
+        known = self._binder
+        if known is None or known[0] != (namespaces, owners):
+            binder = NodeBinder((), namespaces, owners=owners, seed=self._seed)
+            known = self._binder = ((namespaces, owners), binder)
+        return known[1]
 
     def objects(self, workloads: Workloads, now: datetime, node: str = "") -> list[Pod]:
         """Return the observed pods: all, or those of one node."""
@@ -356,13 +355,14 @@ class PodBook:
         wanted = {scheduler.daemon_set_key(daemon) for daemon in workloads.daemon_sets}
         for record in self._record.nodes.values():
             record.daemons = {k: at for k, at in record.daemons.items() if k in wanted}
-        for info in binder.nodes:
-            running = self._record.nodes[info.node.name].daemons
+        for node in [record.node for record in self._record.nodes.values()]:
+            running = self._record.nodes[node.name].daemons
             for daemon in workloads.daemon_sets:
-                pod = scheduler.daemon_pod(daemon, info.node)
-                if scheduler.daemon_set_key(daemon) not in running and binder.has_room(info, pod):
-                    running[scheduler.daemon_set_key(daemon)] = now
-                    info.bind(pod, binder.requests_of(pod))
+                key = scheduler.daemon_set_key(daemon)
+                if key not in running and binder.place(
+                    scheduler.daemon_pod(daemon, node), node.name
+                ):
+                    running[key] = now
                     has_started = True
         return has_started
 

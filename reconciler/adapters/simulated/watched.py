@@ -221,6 +221,10 @@ def _snapshot_workloads(snapshot: Snapshot, pods: Iterable[Pod]) -> Workloads:
         csi_nodes=snapshot.csi_nodes,
         namespaces=snapshot.namespaces,
         priority_classes=snapshot.priority_classes,
+        stateful_sets=snapshot.stateful_sets,
+        replica_sets=snapshot.replica_sets,
+        replication_controllers=snapshot.replication_controllers,
+        services=snapshot.services,
     )
 
 
@@ -249,6 +253,7 @@ class WatchedCluster(EmbeddedCluster):
             clock,
             starting_s=span.starting,
             leaving_s=span.leaving,
+            seed=chance.seed,
         )
         self._all_workloads = workloads
         self._notifier = notifier

@@ -21,6 +21,7 @@ from reconciler.desired.workloads.shape import PODS_MAX
 from reconciler.model.decode import decode
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
+from reconciler.model.karpenter.capacitybuffer import ReplicaSet, StatefulSet
 from reconciler.model.kubernetes.cluster import (
     ClaimSpec,
     DaemonSet,
@@ -30,6 +31,8 @@ from reconciler.model.kubernetes.cluster import (
     PodDisruptionBudget,
     PodTemplate,
     PriorityClass,
+    ReplicationController,
+    Service,
     StorageClass,
 )
 from reconciler.model.kubernetes.metadata import Condition, HasMetadata, Metadata, OwnerReference
@@ -209,7 +212,10 @@ _BUILT_IN_PRIORITIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Workloads:
-    """The objects of a cluster that runs these workloads; every tuple is ordered by name."""
+    """The objects of a cluster that runs these workloads; every tuple is ordered by name.
+
+    Of files, the controllers are expanded into their pods and not kept.
+    """
 
     pods: tuple[Pod, ...] = ()
     daemon_sets: tuple[DaemonSet, ...] = ()
@@ -220,6 +226,10 @@ class Workloads:
     csi_nodes: tuple[CSINode, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
+    stateful_sets: tuple[StatefulSet, ...] = ()
+    replica_sets: tuple[ReplicaSet, ...] = ()
+    replication_controllers: tuple[ReplicationController, ...] = ()
+    services: tuple[Service, ...] = ()
 
 
 def expand(

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from reconciler.model.kubernetes.metadata import LabelSelector, Metadata
 from reconciler.model.kubernetes.pod import NodeSelector, Pod, PodSpec
+
+EBS_DRIVER: Final = "ebs.csi.aws.com"
+MIGRATED_DRIVERS: Final = {
+    "kubernetes.io/aws-ebs": EBS_DRIVER,
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
+    "kubernetes.io/azure-disk": "disk.csi.azure.com",
+    "kubernetes.io/azure-file": "file.csi.azure.com",
+    "kubernetes.io/cinder": "cinder.csi.openstack.org",
+    "kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com",
+    "kubernetes.io/portworx-volume": "pxd.portworx.com",
+}
+"""The CSI driver that has taken over each provisioner of Kubernetes itself."""
 
 
 class _Struct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -122,6 +136,7 @@ class StorageClass(_Struct, frozen=True):
 class ClaimSpec(_Struct, frozen=True):
     storage_class_name: str | None = None
     volume_name: str = ""
+    access_modes: tuple[str, ...] = ()
 
 
 class ClaimStatus(_Struct, frozen=True):

@@ -6,15 +6,18 @@ checks plans independently.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from reconciler.desired.workloads.pods import Workloads
-from reconciler.model.karpenter.labels import ZONE, normalize_label
+from reconciler.model.karpenter.labels import REGION, ZONE, normalize_label
 from reconciler.model.kubernetes.cluster import (
+    EBS_DRIVER,
+    MIGRATED_DRIVERS,
     ClaimStatus,
     CSISource,
     PersistentVolume,
@@ -24,7 +27,7 @@ from reconciler.model.kubernetes.cluster import (
     VolumeSpec,
 )
 from reconciler.model.kubernetes.metadata import Metadata
-from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.node import CSINode, Node
 from reconciler.model.kubernetes.pod import (
     NodeSelector,
     NodeSelectorExpression,
@@ -48,7 +51,7 @@ def matches_node(spec: PodSpec, node: Node) -> bool:
 
 def allows(selector: NodeSelector, node: Node) -> bool:
     """Return whether any term of a node selector matches; a selector without terms never does."""
-    return any(_term_matches(term, node) for term in selector.node_selector_terms)
+    return any(term_matches(term, node) for term in selector.node_selector_terms)
 
 
 def untolerated_taints(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> list[Taint]:
@@ -61,7 +64,7 @@ def untolerated_taints(taints: Iterable[Taint], tolerations: Iterable[Toleration
     ]
 
 
-def _term_matches(term: NodeSelectorTerm, node: Node) -> bool:
+def term_matches(term: NodeSelectorTerm, node: Node) -> bool:
     if not term.match_expressions and not term.match_fields:
         return False
     labels = node.metadata.labels
@@ -100,24 +103,76 @@ def _matches_integer(
 
 
 _WAIT_FOR_CONSUMER: Final = "WaitForFirstConsumer"
+_SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+"""The annotation of a claim whose volume is being provisioned for a node."""
+_TOPOLOGY_LABELS: Final = (
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    ZONE,
+    REGION,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Volumes:
-    """The claims of the workloads; ``zones`` is where each unbound one was provisioned."""
+    """The claims of the workloads; ``zones`` is where each unbound one was provisioned.
+
+    ``csi_nodes`` have the attachment limits of the nodes, by name.
+    """
 
     claims: Mapping[str, PersistentVolumeClaim]
     volumes: Mapping[str, PersistentVolume]
     classes: Mapping[str, StorageClass]
     zones: dict[str, str]
+    csi_nodes: Mapping[str, CSINode] = field(default_factory=dict)
 
     def can_reach(self, pod: Pod, node: Node) -> bool:
         """Return whether every volume of a pod is reachable from a node."""
-        return all(self._is_reachable(key, node) for key in _claim_keys(pod))
+        return all(self._is_reachable(key, node) for key in claim_keys(pod))
+
+    def can_attach(self, pod: Pod, node: Node, attached: Iterable[str]) -> bool:
+        """Return whether the drivers can attach the volumes of a pod to a node.
+
+        ``attached`` are the claims of the pods on the node. A claim that is not bound yet counts
+        for the driver of its class.
+        """
+        known = self.csi_nodes.get(node.name)
+        limits = known.limits() if known is not None else {}
+        if not limits:
+            return True
+        present = set(attached)
+        wanted = Counter(self._driver(key) for key in set(claim_keys(pod)) - present)
+        used = Counter(map(self._driver, present))
+        return all(
+            driver not in limits or used[driver] + count <= limits[driver]
+            for driver, count in wanted.items()
+        )
+
+    def is_free(self, pod: Pod, in_use: Container[str]) -> bool:
+        """Return whether no claim of a pod is reserved for one pod and already used by another."""
+        return not any(self._is_exclusive(key) and key in in_use for key in claim_keys(pod))
+
+    def _is_exclusive(self, key: str) -> bool:
+        """Return whether only one pod may use a claim."""
+        claim = self.claims.get(key)
+        return claim is not None and "ReadWriteOncePod" in claim.spec.access_modes
+
+    def _driver(self, key: str) -> str:
+        """Return the CSI driver of a claim, empty if it is unknown."""
+        claim = self.claims.get(key)
+        if claim is None:
+            return ""
+        volume = self.volumes.get(claim.spec.volume_name)
+        if volume is not None:
+            if volume.spec.csi is not None:
+                return volume.spec.csi.driver
+            return EBS_DRIVER if volume.spec.aws_elastic_block_store is not None else ""
+        kind = self.classes.get(claim.spec.storage_class_name or "")
+        return MIGRATED_DRIVERS.get(kind.provisioner, kind.provisioner) if kind is not None else ""
 
     def provision(self, pod: Pod, node: Node) -> None:
         """Provision the volumes of a bound pod in the zone of its node."""
-        for key in _claim_keys(pod):
+        for key in claim_keys(pod):
             claim = self.claims.get(key)
             if claim is not None and not claim.spec.volume_name and self._waits_for_consumer(claim):
                 self.zones.setdefault(key, node.metadata.labels.get(ZONE, ""))
@@ -145,13 +200,16 @@ class Volumes:
             return False
         if claim.spec.volume_name:
             volume = self.volumes.get(claim.spec.volume_name)
-            if volume is None:
+            if volume is None or not _is_in_zone(volume, node):
                 return False
             affinity = volume.spec.node_affinity
             return affinity is None or affinity.required is None or allows(affinity.required, node)
         zone = self.zones.get(key)
         if zone is not None:
             return node.metadata.labels.get(ZONE) == zone
+        selected = claim.metadata.annotations.get(_SELECTED_NODE)
+        if selected is not None and selected != node.name:
+            return False
         kind = self.classes.get(claim.spec.storage_class_name or "")
         return kind is None or _topology_allows(kind, node)
 
@@ -182,15 +240,32 @@ def volumes_of(workloads: Workloads, zones: dict[str, str]) -> Volumes:
         volumes={volume.metadata.name: volume for volume in workloads.volumes},
         classes={kind.metadata.name: kind for kind in workloads.storage_classes},
         zones=zones,
+        csi_nodes={node.metadata.name: node for node in workloads.csi_nodes},
     )
 
 
-def _claim_keys(pod: Pod) -> Iterator[str]:
+def claim_keys(pod: Pod) -> Iterator[str]:
+    """Yield the claims of a pod as ``namespace/name``."""
     for volume in pod.spec.volumes:
         if volume.persistent_volume_claim is not None:
             yield f"{pod.namespace}/{volume.persistent_volume_claim.claim_name}"
         elif volume.ephemeral is not None:
             yield f"{pod.namespace}/{pod.metadata.name}-{volume.name}"
+
+
+def _is_in_zone(volume: PersistentVolume, node: Node) -> bool:
+    """Return whether the zone and region labels of a volume match those of a node, if it has any.
+
+    A volume may be in several zones, with ``__`` between them (plugin VolumeZone).
+    """
+    labels = node.metadata.labels
+    if not any(key in labels for key in _TOPOLOGY_LABELS):
+        return True
+    return all(
+        labels.get(key, labels.get(normalize_label(key))) in value.split("__")
+        for key, value in volume.metadata.labels.items()
+        if key in _TOPOLOGY_LABELS
+    )
 
 
 def _topology_allows(kind: StorageClass, node: Node) -> bool:

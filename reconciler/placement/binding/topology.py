@@ -1,292 +1,388 @@
-"""Rules between pods: required spread, affinity and anti-affinity.
+"""Rules between pods: topology spread, affinity and anti-affinity.
 
-Preferences (``ScheduleAnyway``, ``preferred…``) are ignored.
+The plugins PodTopologySpread and InterPodAffinity of kube-scheduler. Whether a pod counts for
+another one depends on their shapes alone and is evaluated once for each pair of shapes; what a
+shape needs to know about the cluster is then kept up to date as pods come and go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
+from math import log
+from typing import Final
 
-import msgspec
-
+from reconciler.model.karpenter.labels import HOSTNAME
 from reconciler.model.kubernetes.metadata import LabelSelector, SelectorExpression
-from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import (
-    Pod,
-    PodAffinity,
     PodAffinityTerm,
     TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
 )
-from reconciler.placement.binding.selection import matches_node, untolerated_taints
+from reconciler.placement.binding.host import Host
+from reconciler.placement.binding.profile import Plugin, Profile
+from reconciler.placement.binding.shape import Shape
+from reconciler.placement.binding.verdict import NodeVerdict, node_verdict
+
+_MATCHES_NOTHING: Final = LabelSelector(match_expressions=(SelectorExpression("", "In"),))
+"""A selector that no pod matches: the meaning of a rule without a selector."""
+
+Domains = dict[str, dict[str, int]]
+"""Numbers by topology key and domain."""
 
 
-@dataclass(slots=True)
-class _PodGroup:
-    """Placed pods that every rule treats equally, and the node of each.
+@dataclass(eq=False, slots=True)
+class Spread:
+    """A spread constraint of a shape, and the pods it counts.
 
-    Rules read the namespace, the labels and the anti-affinity of a placed pod (``pod`` is one of
-    them), and whether it still counts for a spread.
+    ``counts`` are the matching pods by domain, of eligible nodes; ``domains`` is the domain of each
+    eligible node, by its number. ``on_host`` are the matching pods of each node, for constraints
+    by host name that are preferences.
     """
 
-    pod: Pod
-    nodes: list[Node]
-    counts: bool
-
-    def domains(self, key: str) -> Iterator[str]:
-        """Yield the domains of their nodes."""
-        for node in self.nodes:
-            domain = node.metadata.labels.get(key)
-            if domain is not None:
-                yield domain
-
-
-@dataclass(frozen=True, slots=True)
-class _Spread:
-    """A spread constraint with the number of matching pods in each eligible domain."""
-
-    key: str
-    counts: Mapping[str, int]
-    least: int
-    own: bool
-    max_skew: int
-
-
-@dataclass(frozen=True, slots=True)
-class Eligibility:
-    """The domains that a pod may use given the other pods, computed once for all nodes.
-
-    By key: ``required`` are domains of which one is required, ``excluded`` those not allowed. A
-    node must have all labels in ``keys``.
-    """
-
-    spreads: tuple[_Spread, ...]
-    required: tuple[tuple[str, frozenset[str]], ...]
-    keys: tuple[str, ...]
-    excluded: frozenset[tuple[str, str]]
-
-    def matching_pods(self, node: Node) -> int | None:
-        """Return how many pods that match the spread constraints are in the node's domains.
-
-        Return None if a rule excludes the node.
-        """
-        labels = node.metadata.labels
-        if any(labels.get(key) not in domains for key, domains in self.required):
-            return None
-        if any(key not in labels for key in self.keys):
-            return None
-        if any(labels.get(key) == domain for key, domain in self.excluded):
-            return None
-        total = 0
-        for rule in self.spreads:
-            domain = labels.get(rule.key)
-            if domain is None:
-                return None
-            mine = rule.counts.get(domain, 0)
-            if mine + rule.own - rule.least > rule.max_skew:
-                return None
-            total += mine
-        return total
-
-
-@dataclass(slots=True)
-class _Tally:
-    """The pods that match a spread constraint, counted by eligible domain as they are placed."""
-
-    key: str
-    namespace: str
+    rule: TopologySpreadConstraint
     selector: LabelSelector
-    counts: dict[str, int]
+    is_empty: bool
+    counts_itself: bool
+    counts: dict[str, int] = field(default_factory=dict)
+    domains: dict[int, str] = field(default_factory=dict)
+    on_host: dict[int, int] = field(default_factory=dict)
 
-    def add(self, group: _PodGroup, nodes: Iterable[Node]) -> None:
-        """Count pods that are alike on ``nodes``."""
-        pod = group.pod
-        if not group.counts or pod.namespace != self.namespace:
-            return
-        if not self.selector.matches(pod.metadata.labels):
-            return
-        for node in nodes:
-            domain = node.metadata.labels.get(self.key, "")
-            if domain in self.counts:
-                self.counts[domain] += 1
+    @property
+    def key(self) -> str:
+        return self.rule.topology_key
+
+    @property
+    def is_by_host(self) -> bool:
+        return self.rule.topology_key == HOSTNAME and not self.rule.is_hard
+
+    def selects(self, shape: Shape, other: Shape) -> bool:
+        """Return whether the constraint of ``shape`` counts pods of ``other``."""
+        if self.is_empty or not other.is_counted or other.namespace != shape.namespace:
+            return False
+        return self.selector.matches(other.labels)
+
+    def most_allowed(self) -> int:
+        """Return how many matching pods a domain may have when one more of the shape is added."""
+        least = min(self.counts.values(), default=0)
+        if len(self.counts) < (self.rule.min_domains or 1):
+            least = 0
+        return self.rule.max_skew + least - self.counts_itself
+
+    def allows(self, node: NodeVerdict) -> bool:
+        """Return whether a node counts, by the constraint's affinity and taint policies."""
+        if self.rule.node_affinity_policy != "Ignore" and not node.matches:
+            return False
+        return self.rule.node_taints_policy != "Honor" or node.is_tolerated
 
 
-@dataclass(slots=True)
-class Neighbourhood:
-    """What affects where a pod may be placed: nodes, namespaces, and the pods placed so far.
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """What a bound pod of one shape means for a pending pod of another.
 
-    Thousands of pods are placed, but few kinds of them: each rule is compared with a kind once.
+    ``spreads`` are the constraints that count it, ``repels`` the topology keys by which one repels
+    the other, ``weights`` the preferences for its domain by topology key. ``is_joined`` is whether
+    it matches all terms of required affinity.
     """
 
-    nodes: Sequence[Node]
+    spreads: tuple[Spread, ...]
+    repels: tuple[str, ...]
+    is_joined: bool
+    weights: tuple[tuple[str, int], ...]
+
+
+@dataclass(eq=False, slots=True)
+class Neighbourhood:
+    """What the rules between pods mean for pods of one shape.
+
+    ``repelled`` are the pods that repel this shape, ``joined`` those that match all terms of its
+    required affinity, and ``weights`` the sums of preferences, each by topology key and domain.
+    """
+
+    shape: Shape
+    profile: Profile
+    hard: tuple[Spread, ...]
+    soft: tuple[Spread, ...]
     namespaces: Mapping[str, Mapping[str, str]]
-    _placed: dict[_GroupKey, _PodGroup] = field(default_factory=dict)
-    _repelling: list[_PodGroup] = field(default_factory=list)
-    _tallies: dict[bytes, _Tally] = field(default_factory=dict)
+    repelled: Domains = field(default_factory=dict)
+    joined: Domains = field(default_factory=dict)
+    weights: Domains = field(default_factory=dict)
+    relations: dict[Shape, Relation | None] = field(default_factory=dict)
 
-    def copy(self) -> Neighbourhood:
-        """Return an independent copy of the neighbourhood."""
-        placed = {k: _PodGroup(a.pod, list(a.nodes), a.counts) for k, a in self._placed.items()}
-        repelling = [group for group in placed.values() if _anti_affinity_terms(group.pod)]
-        return Neighbourhood(self.nodes, self.namespaces, placed, repelling)
+    @classmethod
+    def of(
+        cls, shape: Shape, profile: Profile, namespaces: Mapping[str, Mapping[str, str]]
+    ) -> Neighbourhood:
+        """Return the neighbourhood of a shape in an empty cluster."""
+        spreads = [_spread(shape, rule) for rule in shape.spreads]
+        hard = tuple(s for s in spreads if s.rule.is_hard)
+        soft = tuple(s for s in spreads if not s.rule.is_hard)
+        return cls(shape, profile, hard, soft, namespaces)
 
-    def add(self, pod: Pod, node: Node) -> None:
-        """Record a pod that is bound to a node."""
-        kind = _group_key(pod)
-        group = self._placed.get(kind)
-        if group is None:
-            group = self._placed[kind] = _PodGroup(pod, [], _is_counted(pod))
-            if _anti_affinity_terms(pod):
-                self._repelling.append(group)
-        group.nodes.append(node)
-        for tally in self._tallies.values():
-            tally.add(group, (node,))
+    def rebuild(self, hosts: Iterable[Host]) -> None:
+        """Count the pods of all nodes again, as a node was added, removed or changed."""
+        self.repelled, self.joined, self.weights = {}, {}, {}
+        for spread in (*self.hard, *self.soft):
+            spread.counts, spread.domains, spread.on_host = {}, {}, {}
+        needs_all = not (self.shape.is_default_spread and self.profile.uses_system_spread)
+        for host in hosts:
+            if self.hard or self.soft:
+                self._add_domains(self.hard, host, needs_all=True)
+                self._add_domains(self.soft, host, needs_all=needs_all)
+            for shape, count in host.shapes.items():
+                self.change(shape, host, count)
 
-    def eligibility(self, pod: Pod) -> Eligibility:
-        """Return the domains that a pod's rules, and those of other pods, allow."""
-        hard = [rule for rule in pod.spec.topology_spread_constraints if rule.is_hard]
-        required, keys = self._required_domains(pod)
-        return Eligibility(
-            tuple(self._spread(pod, rule) for rule in hard),
-            required,
-            keys,
-            self._excluded_domains(pod),
-        )
+    def _add_domains(self, spreads: tuple[Spread, ...], host: Host, *, needs_all: bool) -> None:
+        """Add the domains of a node; one without all topology keys does not count."""
+        labels = host.labels
+        if needs_all and any(spread.key not in labels for spread in spreads):
+            return
+        verdict = node_verdict(self.shape.rules, host, self.profile)
+        for spread in spreads:
+            if spread.allows(verdict):
+                domain = labels.get(spread.key, "")
+                spread.domains[host.number] = domain
+                spread.counts.setdefault(domain, 0)
 
-    def _spread(self, pod: Pod, rule: TopologySpreadConstraint) -> _Spread:
-        tally = self._tally(pod, rule)
-        least = min(tally.counts.values(), default=0)
-        if rule.min_domains is not None and len(tally.counts) < rule.min_domains:
-            least = 0
-        own = tally.selector.matches(pod.metadata.labels)
-        return _Spread(rule.topology_key, tally.counts, least, own, rule.max_skew)
+    def change(self, shape: Shape, host: Host, count: int) -> None:
+        """Count ``count`` more pods of a shape on a node, or fewer if negative."""
+        try:
+            relation = self.relations[shape]
+        except KeyError:
+            relation = self.relations[shape] = self._relation(shape)
+        if relation is None:
+            return
+        for spread in relation.spreads:
+            domain = spread.domains.get(host.number)
+            if domain is not None:
+                spread.counts[domain] += count
+            if spread.is_by_host:
+                spread.on_host[host.number] = spread.on_host.get(host.number, 0) + count
+        labels = host.labels
+        for key in relation.repels:
+            _add(self.repelled, key, labels, count)
+        if relation.is_joined:
+            for term in self.shape.affinity:
+                _add(self.joined, term.topology_key, labels, count)
+        for key, weight in relation.weights:
+            _add(self.weights, key, labels, count * weight)
 
-    def _tally(self, pod: Pod, rule: TopologySpreadConstraint) -> _Tally:
-        """Return the matching pods by domain; pods that are alike share the count."""
-        spec, labels = pod.spec, pod.metadata.labels
-        own = [labels.get(key) for key in rule.match_label_keys]
-        eligible = (spec.node_selector, spec.affinity, spec.tolerations)
-        key = msgspec.json.encode((rule, pod.namespace, own, eligible))
-        known = self._tallies.get(key)
-        if known is None:
-            domains = {
-                node.metadata.labels[rule.topology_key]
-                for node in self.nodes
-                if rule.topology_key in node.metadata.labels and _counts_for_spread(pod, node, rule)
-            }
-            selector = _with_label_keys(rule.label_selector, rule.match_label_keys, pod)
-            known = _Tally(rule.topology_key, pod.namespace, selector, dict.fromkeys(domains, 0))
-            for group in self._placed.values():
-                known.add(group, group.nodes)
-            self._tallies[key] = known
-        return known
+    def _relation(self, other: Shape) -> Relation | None:
+        """Return what bound pods of ``other`` mean for this shape, None if nothing."""
+        shape = self.shape
+        spreads = tuple(s for s in (*self.hard, *self.soft) if s.selects(shape, other))
+        repels = {
+            term.topology_key
+            for owner, target in ((shape, other), (other, shape))
+            for term in owner.anti_affinity
+            if self._matches(term, owner, target)
+        }
+        is_joined = bool(shape.affinity) and self._matches_all(other)
+        weights: dict[str, int] = {}
+        for key, weight in self._preferences(other):
+            weights[key] = weights.get(key, 0) + weight
+        if not spreads and not repels and not is_joined and not weights:
+            return None
+        return Relation(spreads, tuple(sorted(repels)), is_joined, tuple(weights.items()))
 
-    def _required_domains(
-        self, pod: Pod
-    ) -> tuple[tuple[tuple[str, frozenset[str]], ...], tuple[str, ...]]:
-        """Return the domains of the pods that this one must be close to.
+    def _preferences(self, other: Shape) -> Iterator[tuple[str, int]]:
+        """Yield the weights of the preferences between this shape and bound pods of another."""
+        shape = self.shape
+        if self.profile.ignores_preferred_terms_of_existing_pods and not shape.has_preferred_terms:
+            return
+        for owner, target in ((shape, other), (other, shape)):
+            yield from self._weighted(owner.preferred_affinity, owner, target, 1)
+            yield from self._weighted(owner.preferred_anti_affinity, owner, target, -1)
+        weight = self.profile.hard_pod_affinity_weight
+        if weight:
+            for term in other.affinity:
+                if self._matches(term, other, shape):
+                    yield term.topology_key, weight
 
-        The first pod of a group with affinity to itself may start the group in any domain.
-        """
-        required, keys = [], []
-        for term in _required_terms(pod.spec.affinity.pod_affinity if pod.spec.affinity else None):
-            others = [a for a in self._placed.values() if self._selects(term, pod, a.pod)]
-            if not others and self._selects(term, pod, pod):
-                keys.append(term.topology_key)
-            else:
-                required.append((term.topology_key, frozenset(_domains(term, others))))
-        return tuple(required), tuple(keys)
+    def _weighted(
+        self, terms: Iterable[WeightedPodAffinityTerm], owner: Shape, target: Shape, sign: int
+    ) -> Iterator[tuple[str, int]]:
+        for weighted in terms:
+            term = weighted.pod_affinity_term
+            if self._matches(term, owner, target):
+                yield term.topology_key, sign * weighted.weight
 
-    def _excluded_domains(self, pod: Pod) -> frozenset[tuple[str, str]]:
-        """Return the domains of pods that this one repels, or that repel it."""
-        mine = (
-            (term, group)
-            for term in _anti_affinity_terms(pod)
-            for group in self._placed.values()
-            if self._selects(term, pod, group.pod)
-        )
-        theirs = (
-            (term, group)
-            for group in self._repelling
-            for term in _anti_affinity_terms(group.pod)
-            if self._selects(term, group.pod, pod)
-        )
-        return frozenset(
-            (term.topology_key, domain)
-            for term, group in chain(mine, theirs)
-            for domain in group.domains(term.topology_key)
-        )
+    def _matches_all(self, other: Shape) -> bool:
+        return all(self._matches(term, self.shape, other) for term in self.shape.affinity)
 
-    def _selects(self, term: PodAffinityTerm, owner: Pod, other: Pod) -> bool:
-        """Return whether a term of ``owner`` selects ``other``."""
+    def _matches(self, term: PodAffinityTerm, owner: Shape, other: Shape) -> bool:
+        """Return whether a term of ``owner`` selects pods of ``other``."""
         if term.label_selector is None:
             return False
+        if term.namespaces or term.namespace_selector is not None:
+            named = term.namespace_selector is not None and term.namespace_selector.matches(
+                self.namespaces.get(other.namespace, {})
+            )
+            if not named and other.namespace not in term.namespaces:
+                return False
+        elif other.namespace != owner.namespace:
+            return False
         selector = _with_label_keys(term.label_selector, term.match_label_keys, owner)
-        if not selector.matches(other.metadata.labels):
+        if not selector.matches(other.labels):
             return False
-        if any(
-            owner.metadata.labels.get(key) == other.metadata.labels.get(key)
+        return not any(
+            owner.labels[key] == other.labels.get(key)
             for key in term.mismatch_label_keys
-            if key in owner.metadata.labels
-        ):
-            return False
-        if not term.namespaces and term.namespace_selector is None:
-            return other.namespace == owner.namespace
-        named = term.namespace_selector is not None and term.namespace_selector.matches(
-            self.namespaces.get(other.namespace, {})
+            if key in owner.labels
         )
-        return named or other.namespace in term.namespaces
 
+    # The filters.
 
-def _required_terms(rules: PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
-    return rules.required if rules is not None else ()
+    def rejection(self) -> Callable[[Host], Plugin | None] | None:
+        """Return a function that returns the plugin that rejects a node now, None if none can."""
+        filters = self.profile.filters
+        spreads = self.hard if filters(Plugin.POD_TOPOLOGY_SPREAD) else ()
+        checks_others = filters(Plugin.INTER_POD_AFFINITY)
+        affinity = self.shape.affinity if checks_others else ()
+        repelled = self.repelled if checks_others else {}
+        if not spreads and not affinity and not repelled:
+            return None
+        most = tuple(spread.most_allowed() for spread in spreads)
+        starts_group = bool(affinity) and self.starts_group()
 
+        def check(host: Host) -> Plugin | None:
+            if spreads and not self.is_spread(host, most):
+                return Plugin.POD_TOPOLOGY_SPREAD
+            if affinity and not self.is_near(host, starts_group):
+                return Plugin.INTER_POD_AFFINITY
+            if repelled and self.is_repelled(host):
+                return Plugin.INTER_POD_AFFINITY
+            return None
 
-def _anti_affinity_terms(pod: Pod) -> tuple[PodAffinityTerm, ...]:
-    affinity = pod.spec.affinity
-    return _required_terms(affinity.pod_anti_affinity if affinity is not None else None)
+        return check
 
+    def starts_group(self) -> bool:
+        """Return whether a pod may start its group: no pod matches its affinity but itself does."""
+        return not any(any(d.values()) for d in self.joined.values()) and self._matches_all(
+            self.shape
+        )
 
-def _domains(term: PodAffinityTerm, groups: Iterable[_PodGroup]) -> Iterator[str]:
-    for group in groups:
-        yield from group.domains(term.topology_key)
+    def is_near(self, host: Host, starts_group: bool) -> bool:
+        """Return whether a node is in the domains that the required affinity needs."""
+        labels, is_joined = host.labels, True
+        for term in self.shape.affinity:
+            domain = labels.get(term.topology_key)
+            if domain is None:
+                return False
+            if self.joined.get(term.topology_key, {}).get(domain, 0) <= 0:
+                is_joined = False
+        return is_joined or starts_group
 
-
-def _counts_for_spread(pod: Pod, node: Node, rule: TopologySpreadConstraint) -> bool:
-    """Return whether a node's domain counts for a spread, by its affinity and taint policies."""
-    if rule.node_affinity_policy != "Ignore" and not matches_node(pod.spec, node):
+    def is_repelled(self, host: Host) -> bool:
+        """Return whether a pod in a domain of the node repels this shape, or is repelled by it."""
+        labels = host.labels
+        for key, domains in self.repelled.items():
+            domain = labels.get(key)
+            if domain is not None and domains.get(domain, 0) > 0:
+                return True
         return False
-    return rule.node_taints_policy != "Honor" or not untolerated_taints(
-        node.spec.taints, pod.spec.tolerations
-    )
+
+    def is_spread(self, host: Host, most_allowed: tuple[int, ...]) -> bool:
+        """Return whether one more pod on a node keeps the required spread.
+
+        ``most_allowed`` is what ``Spread.most_allowed`` returns for each required constraint.
+        """
+        labels = host.labels
+        for spread, most in zip(self.hard, most_allowed, strict=True):
+            domain = labels.get(spread.key)
+            if domain is None or spread.counts.get(domain, 0) > most:
+                return False
+        return True
+
+    # The scores.
+
+    def spread_scores(self, hosts: list[Host]) -> list[int]:
+        """Return the normalized scores of PodTopologySpread: the fewer matching pods, the more.
+
+        A node without all topology keys has none, unless the constraints are the system's.
+        """
+        soft = self.soft
+        needs_all = not (self.shape.is_default_spread and self.profile.uses_system_spread)
+        ignored = set()
+        if needs_all:
+            ignored = {
+                h.number for h in hosts if any(spread.key not in h.labels for spread in soft)
+            }
+        counted = [host for host in hosts if host.number not in ignored] if ignored else hosts
+        raw = [0.0] * len(hosts)
+        for spread in soft:
+            key, extra = spread.key, spread.rule.max_skew - 1
+            if spread.is_by_host:
+                weight = log(len(counted) + 2)
+                on_host = spread.on_host
+                for n, host in enumerate(hosts):
+                    if key in host.labels:
+                        raw[n] += on_host.get(host.number, 0) * weight + extra
+                continue
+            domains = [host.labels.get(key) for host in counted]
+            weight = log(len(set(domains)) + 2)
+            counts = spread.counts
+            scores = {d: counts.get(d, 0) * weight + extra for d in set(domains) if d is not None}
+            for n, host in enumerate(hosts):
+                domain = host.labels.get(key)
+                if domain is not None:
+                    raw[n] += scores.get(domain, 0.0)
+        return _normalized_spread(
+            [None if h.number in ignored else _rounded(s) for h, s in zip(hosts, raw, strict=True)]
+        )
+
+    def affinity_scores(self, hosts: list[Host]) -> list[int] | None:
+        """Return the normalized scores of InterPodAffinity, None if all are equal."""
+        raw = [0] * len(hosts)
+        for key, domains in self.weights.items():
+            for n, host in enumerate(hosts):
+                domain = host.labels.get(key)
+                if domain is not None:
+                    raw[n] += domains.get(domain, 0)
+        least = min(raw)
+        width = max(raw) - least
+        if not width:
+            return None
+        return [int(100.0 * ((score - least) / width)) for score in raw]
 
 
-_GroupKey = tuple[str, frozenset[tuple[str, str]], bytes, bool]
-"""The facts about a placed pod that rules read: see ``_PodGroup``."""
+def _normalized_spread(raw: list[int | None]) -> list[int]:
+    known = [score for score in raw if score is not None]
+    most, least = max(known, default=0), min(known, default=0)
+    return [
+        0 if score is None else 100 if not most else 100 * (most + least - score) // most
+        for score in raw
+    ]
 
 
-def _group_key(pod: Pod) -> _GroupKey:
-    terms = _anti_affinity_terms(pod)
-    repels = msgspec.json.encode(terms) if terms else b""
-    return pod.namespace, frozenset(pod.metadata.labels.items()), repels, _is_counted(pod)
+def _rounded(value: float) -> int:
+    """Round half away from zero, as Go does; ``value`` is not negative."""
+    whole = int(value)
+    return whole + (value - whole >= 0.5)
 
 
-def _is_counted(pod: Pod) -> bool:
-    return not pod.is_terminating and not pod.is_terminal
+def _add(domains: Domains, key: str, labels: Mapping[str, str], count: int) -> None:
+    domain = labels.get(key)
+    if domain is not None:
+        counts = domains.setdefault(key, {})
+        counts[domain] = counts.get(domain, 0) + count
+
+
+def _spread(shape: Shape, rule: TopologySpreadConstraint) -> Spread:
+    selector = _with_label_keys(rule.label_selector, rule.match_label_keys, shape)
+    is_empty = not selector.match_labels and not selector.match_expressions
+    return Spread(rule, selector, is_empty, selector.matches(shape.labels))
 
 
 def _with_label_keys(
-    selector: LabelSelector | None, keys: Iterable[str], pod: Pod
+    selector: LabelSelector | None, keys: Iterable[str], shape: Shape
 ) -> LabelSelector:
     """Return the selector with the pod's own values of ``keys`` added."""
     if selector is None:
         return _MATCHES_NOTHING
-    pairs = {key: pod.metadata.labels[key] for key in keys if key in pod.metadata.labels}
+    pairs = tuple(
+        SelectorExpression(key, "In", (shape.labels[key],)) for key in keys if key in shape.labels
+    )
     if not pairs:
         return selector
-    return LabelSelector({**selector.match_labels, **pairs}, selector.match_expressions)
-
-
-_MATCHES_NOTHING = LabelSelector(match_expressions=(SelectorExpression("", "In"),))
-"""A selector that no pod matches: the meaning of a rule without a selector."""
+    return LabelSelector(selector.match_labels, (*selector.match_expressions, *pairs))

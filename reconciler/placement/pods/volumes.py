@@ -16,6 +16,8 @@ import msgspec
 from reconciler.model.karpenter.labels import HOSTNAME
 from reconciler.model.karpenter.requirements import Operator, Requirements, requirement
 from reconciler.model.kubernetes.cluster import (
+    EBS_DRIVER,
+    MIGRATED_DRIVERS,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
@@ -26,16 +28,6 @@ from reconciler.placement.question import Rejection
 from reconciler.placement.topology.rules import expression_requirements
 
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
-EBS_DRIVER: Final = "ebs.csi.aws.com"
-_IN_TREE: Final = {
-    "kubernetes.io/aws-ebs": EBS_DRIVER,
-    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
-    "kubernetes.io/azure-disk": "disk.csi.azure.com",
-    "kubernetes.io/azure-file": "file.csi.azure.com",
-    "kubernetes.io/cinder": "cinder.csi.openstack.org",
-    "kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com",
-    "kubernetes.io/portworx-volume": "pxd.portworx.com",
-}
 
 
 class VolumeNeeds(msgspec.Struct, frozen=True):
@@ -153,7 +145,7 @@ def _driver(claim: PersistentVolumeClaim, cluster: ClusterState) -> str:
             return volume.spec.csi.driver
         return EBS_DRIVER if volume.spec.aws_elastic_block_store is not None else ""
     known = cluster.storage_classes.get(claim.spec.storage_class_name or "")
-    return _IN_TREE.get(known.provisioner, known.provisioner) if known is not None else ""
+    return MIGRATED_DRIVERS.get(known.provisioner, known.provisioner) if known is not None else ""
 
 
 def _claim_locations(claim: PersistentVolumeClaim, cluster: ClusterState) -> list[Requirements]:

@@ -1,56 +1,29 @@
 """The cluster's default topology spread, for pods that define none.
 
 kube-scheduler can be configured with default constraints. They have no selector: it derives one for
-each pod from the Services that select the pod and from its controller. This module does the same,
-to count the same pods (Karpenter ``scheduling/defaultconstraints.go``; Kubernetes
-``DefaultSelector``).
+each pod, as does this module, to count the same pods (Karpenter
+``scheduling/defaultconstraints.go``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace as with_fields
-from typing import Final
 
 from msgspec.structs import replace
 
-from reconciler.model.kubernetes.cluster import Service
-from reconciler.model.kubernetes.metadata import LabelSelector, OwnerReference, SelectorExpression
 from reconciler.model.kubernetes.pod import Pod, TopologySpreadConstraint
 from reconciler.model.settings import DefaultConstraint
 from reconciler.observed.state import ClusterState, StateNode
-
-TEMPLATE_HASH: Final = "pod-template-hash"
-_EXACT: Final = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1"}
-_REPLICATION: Final = ("v1", "ReplicationController")
-
-Owner = tuple[str, str]
-"""Kind, and ``namespace/name``."""
+from reconciler.placement.topology.peers import Owners, Peers, controller_of
 
 
 class DefaultSpread:
-    """Adds the cluster's default spread to pods without a spread of their own.
+    """Adds the cluster's default spread to pods without a spread of their own."""
 
-    ``selectors`` are those of ReplicaSets and StatefulSets, ``replications`` those of
-    ReplicationControllers. For an unknown ReplicaSet, the label that distinguishes the revisions of
-    a Deployment is used.
-    """
-
-    def __init__(
-        self,
-        constraints: Iterable[DefaultConstraint],
-        services: Iterable[Service],
-        selectors: Mapping[Owner, LabelSelector],
-        replications: Mapping[str, Mapping[str, str]],
-    ) -> None:
+    def __init__(self, constraints: Iterable[DefaultConstraint], owners: Owners) -> None:
         self._constraints = tuple(map(_constraint, constraints))
-        self._services: dict[str, list[Mapping[str, str]]] = {}
-        for service in sorted(services, key=lambda s: s.metadata.name):
-            if service.spec.selector:
-                namespace = service.metadata.namespace or "default"
-                self._services.setdefault(namespace, []).append(service.spec.selector)
-        self._selectors = selectors
-        self._replications = replications
+        self._peers = Peers(owners)
         self._known: dict[object, tuple[TopologySpreadConstraint, ...]] = {}
 
     def apply(self, pod: Pod) -> Pod:
@@ -63,12 +36,12 @@ class DefaultSpread:
         return replace(pod, spec=replace(pod.spec, topology_spread_constraints=found))
 
     def _constraints_of(self, pod: Pod) -> tuple[TopologySpreadConstraint, ...]:
-        owner = _controller(pod)
+        owner = controller_of(pod)
         who = (owner.api_version, owner.kind, owner.name) if owner is not None else None
         key = (pod.namespace, who, frozenset(pod.metadata.labels.items()))
         known = self._known.get(key)
         if known is None:
-            selector = self._selector(pod, owner)
+            selector = self._peers.selector(pod)
             known = (
                 ()
                 if selector is None
@@ -78,37 +51,6 @@ class DefaultSpread:
             )
             self._known[key] = known
         return known
-
-    def _selector(self, pod: Pod, owner: OwnerReference | None) -> LabelSelector | None:
-        """Return the selector of the pod's peers, or None if none can be derived.
-
-        An empty selector would count every pod of the namespace.
-        """
-        pairs: dict[str, str] = {}
-        labels = pod.metadata.labels
-        for selector in self._services.get(pod.namespace, ()):
-            if all(labels.get(name) == value for name, value in selector.items()):
-                pairs.update(selector)
-        expressions: tuple[SelectorExpression, ...] = ()
-        if owner is not None and (owner.api_version, owner.kind) == _REPLICATION:
-            pairs.update(self._replications.get(f"{pod.namespace}/{owner.name}", {}))
-        elif owner is not None and _EXACT.get(owner.kind) == owner.api_version:
-            expressions = self._owner_expressions(pod, owner)
-        return LabelSelector(pairs, expressions) if pairs or expressions else None
-
-    def _owner_expressions(self, pod: Pod, owner: OwnerReference) -> tuple[SelectorExpression, ...]:
-        """Return the owner's selector as expressions; the Services' selectors are added to them."""
-        found = self._selectors.get((owner.kind, f"{pod.namespace}/{owner.name}"))
-        if found is None:
-            revision = pod.metadata.labels.get(TEMPLATE_HASH)
-            if owner.kind != "ReplicaSet" or revision is None:
-                return ()
-            found = LabelSelector({TEMPLATE_HASH: revision})
-        exact = (
-            SelectorExpression(name, "In", (value,))
-            for name, value in sorted(found.match_labels.items())
-        )
-        return (*exact, *found.match_expressions)
 
 
 def with_default_spread(cluster: ClusterState, spread: DefaultSpread) -> ClusterState:
@@ -124,10 +66,6 @@ def with_default_spread(cluster: ClusterState, spread: DefaultSpread) -> Cluster
 
     nodes = tuple(map(on_node, cluster.nodes))
     return with_fields(cluster, pods=tuple(with_spread[id(p)] for p in cluster.pods), nodes=nodes)
-
-
-def _controller(pod: Pod) -> OwnerReference | None:
-    return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
 
 
 def _constraint(default: DefaultConstraint) -> TopologySpreadConstraint:

@@ -25,13 +25,13 @@ from reconciler.model.decode import decode
 from reconciler.model.karpenter.capacitybuffer import CapacityBuffer
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, EC2NodeClassStatus
 from reconciler.model.karpenter.nodepool import NodePool
-from reconciler.model.kubernetes.metadata import LabelSelector
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import FeatureGate, RemovalPolicy
 from reconciler.observed.state import ClusterState
 from reconciler.placement.pods.headroom import BufferTemplates, Headroom, resolve_headroom
 from reconciler.placement.topology import defaultspread
-from reconciler.placement.topology.defaultspread import DefaultSpread, Owner
+from reconciler.placement.topology.defaultspread import DefaultSpread
+from reconciler.placement.topology.peers import Owner, owners_of
 from reconciler.plan.make import findings
 from reconciler.plan.make.changes import changes_of, drift_of
 from reconciler.plan.make.decide import Phase, ignore_phase
@@ -52,20 +52,8 @@ def with_default_spread(cluster: ClusterState, inputs: Inputs) -> ClusterState:
     every = [*cluster.pods, *(pod for node in cluster.nodes for pod in node.pods)]
     _, in_git = buffer_templates(inputs.fleet, frozenset(_owners(every)))
     scalables = {**in_git, **cluster.scalables}
-    selectors: dict[Owner, LabelSelector] = {
-        owner: item.spec.selector
-        for owner, item in scalables.items()
-        if item.spec.selector is not None
-    }
-    spread = DefaultSpread(
-        inputs.settings.default_constraints,
-        cluster.services,
-        selectors,
-        {
-            f"{item.metadata.namespace or 'default'}/{item.metadata.name}": item.spec.selector
-            for item in cluster.replication_controllers
-        },
-    )
+    owners = owners_of(cluster.services, scalables, cluster.replication_controllers)
+    spread = DefaultSpread(inputs.settings.default_constraints, owners)
     return defaultspread.with_default_spread(cluster, spread)
 
 

@@ -12,7 +12,6 @@ from dataclasses import replace as with_fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
@@ -23,11 +22,13 @@ from reconciler.model.kubernetes.cluster import (
 )
 from reconciler.model.kubernetes.eviction import disruptions_allowed
 from reconciler.model.kubernetes.metadata import Condition
-from reconciler.model.kubernetes.pod import Pod, PodSpec, PodStatus
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.pod import Pod, PodStatus
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.binding import scheduler
-from reconciler.placement.binding.scheduler import NodeBinder, ready_nodes
+from reconciler.placement.binding.scheduler import NodeBinder, NodeInfo, node_infos
 from reconciler.placement.binding.selection import Volumes
+from reconciler.placement.topology.peers import owners_of
 from reconciler.plan.rest.nodes import LaunchedNode, start_node
 
 if TYPE_CHECKING:
@@ -103,13 +104,12 @@ def _with_pod_event(node: StateNode, pods: tuple[Pod, ...], now: datetime) -> St
 
 
 # Where pods run on the existing nodes, and which daemons run there. The planner provides capacity,
-# but Kubernetes' scheduler decides how to use it, and may leave a node empty that was launched for
-# a pod. A pod for which it finds no node runs where the planner intended.
+# but kube-scheduler decides how to use it, and may leave a node empty that was launched for a pod.
 
 
 _PAIRS_MAX: Final = 1_000_000
-"""From this many pairs of a pod and a node on, pods run where the planner intended: evaluating each
-pair would take longer than the plan."""
+"""From this many pairs of a pod and a node on, pods run where the planner intended if they pass the
+scheduler's filters there: evaluating each pair would take longer than the plan."""
 
 
 def bind_pods(
@@ -122,61 +122,47 @@ def bind_pods(
 
     ``intended`` is where the planner places pods.
     """
-    volumes = Volumes(cluster.volume_claims, cluster.volumes, cluster.storage_classes, zones={})
+    volumes = Volumes(
+        cluster.volume_claims, cluster.volumes, cluster.storage_classes, {}, cluster.csi_nodes
+    )
     if not pods:
         return {}, volumes
-    available = {n.name: n for n in nodes if n.node is not None and not n.is_deleting}
-    bound: dict[str, str] = {}
-    if len(pods) * len(available) <= _PAIRS_MAX:
-        bound = _schedule_pods(cluster, available.values(), pods, volumes)
-    for pod in pods:
-        target = intended.get(pod.key)
-        if target in available:
-            bound.setdefault(pod.key, target)
-        node = available.get(bound.get(pod.key, ""))
-        if node is not None and node.node is not None:
-            volumes.provision(pod, node.node)
+    joined = {node.name: _visible_node(node) for node in nodes if node.node is not None}
+    binder = NodeBinder(
+        node_infos(joined.values(), {joined[n.name].name: n.pods for n in nodes if n.node}),
+        cluster.namespaces,
+        volumes=volumes,
+        owners=owners_of(cluster.services, cluster.scalables, cluster.replication_controllers),
+    )
+    free = [pod for pod in pods if not pod.spec.scheduling_gates]
+    if len(free) * len(joined) <= _PAIRS_MAX:
+        names = {node.name: name for name, node in joined.items()}
+        bound = {key: names[node.name] for key, node in binder.bind(free).items()}
+    else:
+        targets = ((pod, intended.get(pod.key, "")) for pod in free)
+        bound = {
+            pod.key: name
+            for pod, name in targets
+            if name in joined and binder.place(pod, joined[name].name)
+        }
     return bound, volumes
 
 
-def _schedule_pods(
-    cluster: ClusterState, nodes: Iterable[StateNode], pods: Sequence[Pod], volumes: Volumes
-) -> dict[str, str]:
-    """Return the node that the scheduler gives each pod, if it finds one."""
-    names = {n.node.name: n.name for n in nodes if n.node is not None}
-    on = {n.node.name: n.pods for n in nodes if n.node is not None}
-    binder = NodeBinder(
-        ready_nodes([n.node for n in nodes if n.node is not None], on),
-        cluster.namespaces,
-        volumes.can_reach,
-    )
-    free = [pod for pod in _share_specs(pods) if not pod.spec.scheduling_gates]
-    return {key: names[node.name] for key, node in binder.bind(free).items()}
-
-
-def _share_specs(pods: Iterable[Pod]) -> list[Pod]:
-    """Return the pods with equal specs sharing one object, so that each is evaluated once."""
-    known: dict[bytes, PodSpec] = {}
-    return [
-        replace(pod, spec=known.setdefault(msgspec.json.encode(pod.spec), pod.spec)) for pod in pods
-    ]
+def _visible_node(node: StateNode) -> Node:
+    """Return the Node as the scheduler sees it: cordoned while it is being removed."""
+    assert node.node is not None, "it has joined"
+    if not node.is_deleting:
+        return node.node
+    return replace(node.node, spec=replace(node.node.spec, unschedulable=True))
 
 
 def with_daemons(node: StateNode, sets: Iterable[DaemonSet], now: datetime) -> StateNode:
     """Return a node that has just joined with the daemons that fit on it."""
     assert node.node is not None, "it has joined"
-    binder = NodeBinder(
-        ready_nodes([node.node], {node.node.name: node.pods}), {}, lambda _, __: True
-    )
-    if not binder.nodes:
-        return node
-    info, running = binder.nodes[0], list(node.pods)
-    for daemon in sets:
-        pod = scheduler.daemon_pod(daemon, node.node)
-        if binder.has_room(info, pod):
-            info.bind(pod, binder.requests_of(pod))
-            running.append(_running_pod(pod, node.name, now))
-    return with_fields(node, pods=tuple(running))
+    binder = NodeBinder([NodeInfo(node.node, node.pods)])
+    daemons = (scheduler.daemon_pod(daemon, node.node) for daemon in sets)
+    running = [_running_pod(p, node.name, now) for p in daemons if binder.place(p, node.node.name)]
+    return with_fields(node, pods=(*node.pods, *running))
 
 
 def _running_pod(pod: Pod, node: str, now: datetime) -> Pod:

@@ -34,7 +34,7 @@ def test_without_a_budget_all_pods_are_evicted_at_once() -> None:
 
 def test_a_budget_allows_evictions_one_by_one() -> None:
     sandbox = tainted(
-        a_sandbox(*pods(3), nodes=2, pod_disruption_budgets=(a_budget(max_unavailable=1),))
+        a_sandbox(*pods(6, "100m"), nodes=2, pod_disruption_budgets=(a_budget(max_unavailable=1),))
     )
     left = []
     for _ in range(4):
@@ -46,7 +46,7 @@ def test_a_budget_allows_evictions_one_by_one() -> None:
 def test_a_budget_waits_until_the_new_pods_are_ready() -> None:
     sandbox = tainted(
         a_sandbox(
-            *pods(3), nodes=2, starting_s=10, pod_disruption_budgets=(a_budget(max_unavailable=1),)
+            *pods(6, "100m"), nodes=2, starting_s=10, pod_disruption_budgets=(a_budget(max_unavailable=1),)
         )
     )
     sandbox.clock.advance(10)
@@ -59,7 +59,7 @@ def test_a_budget_waits_until_the_new_pods_are_ready() -> None:
 
 def test_a_budget_that_allows_nothing_blocks_until_the_deadline() -> None:
     sandbox = tainted(
-        a_sandbox(*pods(2), nodes=2, pod_disruption_budgets=(a_budget(min_available=2),))
+        a_sandbox(*pods(4), nodes=2, pod_disruption_budgets=(a_budget(min_available=4),))
     )
     assert drained(sandbox) == 2
     assert drained(sandbox, after=31) == 2

@@ -1,0 +1,324 @@
+"""The scheduling cycle of kube-scheduler: the node that one pod gets.
+
+Nodes are filtered in the order of the scheduler's cache until enough are found, then scored; of the
+nodes with the highest score one is drawn (``pkg/scheduler/schedule_one.go``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from reconciler.model.karpenter.labels import ZONE
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.placement.binding.host import Host, stable_hash
+from reconciler.placement.binding.profile import DEFAULT_PROFILE, Plugin, Profile
+from reconciler.placement.binding.resources import MAX_SCORE, has_room, resource_score
+from reconciler.placement.binding.selection import Volumes, claim_keys
+from reconciler.placement.binding.shape import Shape, Shapes
+from reconciler.placement.binding.topology import Neighbourhood
+from reconciler.placement.binding.verdict import node_verdict
+from reconciler.placement.topology.peers import Owners, Peers
+
+_REGION: Final = "topology.kubernetes.io/region"
+_NODES_MIN: Final = 100
+"""Clusters with fewer nodes are searched completely, and at least that many nodes are scored."""
+_PERCENT_MIN: Final = 5
+_LOG_MAX: Final = 50_000
+"""The number of changes after which neighbourhoods are counted again instead of updated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The result of one cycle: the node, or None and the plugins that rejected nodes."""
+
+    host: Host | None
+    rejected_by: frozenset[Plugin] = frozenset()
+
+
+class Scheduler:
+    """A scheduler with its cache of nodes and of the pods on them.
+
+    ``seed`` decides between nodes with equal scores. Nothing else is drawn: equal calls in equal
+    order have equal results. ``suits`` is an additional filter for pods with volumes.
+    """
+
+    def __init__(
+        self,
+        *,
+        profile: Profile = DEFAULT_PROFILE,
+        seed: int = 0,
+        namespaces: Mapping[str, Mapping[str, str]],
+        owners: Owners,
+        suits: Callable[[Pod, Node], bool] | None = None,
+        volumes: Volumes | None = None,
+    ) -> None:
+        self.profile = profile
+        self.volumes = volumes
+        self.hosts: dict[str, Host] = {}
+        self._seed = seed
+        self._namespaces = namespaces
+        self._suits = suits
+        self._claims_in_use: Counter[str] = Counter()
+        self._shapes = Shapes(Peers(owners, assumes_template=True), profile.spread)
+        self._neighbourhoods: dict[Shape, tuple[Neighbourhood, int, int]] = {}
+        self._epoch = 0
+        self._log: list[tuple[Shape, Host, int]] = []
+        self._number = 0
+        self._order: list[Host] | None = None
+        self._start = 0
+
+    # The cache.
+
+    def put_node(self, node: Node) -> Host:
+        """Add a node, or replace it by a newer version."""
+        host = self.hosts.get(node.name)
+        if host is None:
+            host = self.hosts[node.name] = Host.of(self._number, node)
+            self._number += 1
+            self._order = None
+        elif host.node is not node:
+            if _zone(host.node) != _zone(node):
+                self._order = None
+            host.replace_node(node)
+        else:
+            return host
+        self._recount()
+        return host
+
+    def drop_node(self, name: str) -> None:
+        """Remove a node and the pods on it."""
+        host = self.hosts[name]
+        for key in list(host.pods):
+            self.drop_pod(key, host)
+        del self.hosts[name]
+        self._order = None
+        self._recount()
+
+    def bind(self, pod: Pod, host: Host) -> None:
+        """Bind a pod to a node, and its unbound volumes to the zone of the node."""
+        self.put_pod(pod, host)
+        if self.volumes is not None:
+            self.volumes.provision(pod, host.node)
+
+    def put_pod(self, pod: Pod, host: Host) -> None:
+        """Add a pod that is bound to a node, or assumed to be, or replace it by a newer version."""
+        shape = self._shapes.of(pod)
+        known = host.pods.get(pod.key)
+        if known is not None:
+            if known[1] is shape:
+                host.pods[pod.key] = (pod, shape)
+                return
+            self.drop_pod(pod.key, host)
+        host.add(pod, shape)
+        self._claims_in_use.update(claim_keys(pod))
+        self._record(shape, host, 1)
+
+    def drop_pod(self, key: str, host: Host) -> None:
+        """Remove a pod from its node."""
+        pod, shape = host.remove(key)
+        self._claims_in_use -= Counter(claim_keys(pod))
+        self._record(shape, host, -1)
+
+    def _record(self, shape: Shape, host: Host, count: int) -> None:
+        if len(self._log) >= _LOG_MAX:
+            self._recount()
+        self._log.append((shape, host, count))
+
+    def _recount(self) -> None:
+        self._epoch += 1
+        self._log.clear()
+
+    # The cycle.
+
+    def attempt(self, pod: Pod) -> Attempt:
+        """Return the node that a pod gets now; the cache does not change."""
+        if not self.hosts:
+            return Attempt(None)
+        shape = self._shapes.of(pod)
+        around = self._neighbourhood(shape)
+        rejected: set[Plugin] = set()
+        found = self._feasible(pod, shape, around, rejected)
+        if not found:
+            return Attempt(None, frozenset(rejected))
+        if len(found) == 1:
+            return Attempt(found[0])
+        scores = self.scores(shape, around, found)
+        best = max(scores)
+        tied = [host for host, score in zip(found, scores, strict=True) if score == best]
+        return Attempt(tied[0] if len(tied) == 1 else self._draw(pod, tied))
+
+    def accepts(self, pod: Pod, host: Host) -> bool:
+        """Return whether a node passes the filters for a pod now."""
+        shape = self._shapes.of(pod)
+        return self._filter(pod, shape, self._neighbourhood(shape))(host) is None
+
+    def _neighbourhood(self, shape: Shape) -> Neighbourhood:
+        """Return the neighbourhood of a shape, with all changes since it was used last."""
+        known = self._neighbourhoods.get(shape)
+        if known is None:
+            around, epoch, seen = Neighbourhood.of(shape, self.profile, self._namespaces), -1, 0
+        else:
+            around, epoch, seen = known
+        if epoch != self._epoch:
+            around.rebuild(self.hosts.values())
+        else:
+            for other, host, count in self._log[seen:]:
+                around.change(other, host, count)
+        self._neighbourhoods[shape] = (around, self._epoch, len(self._log))
+        return around
+
+    def _feasible(
+        self, pod: Pod, shape: Shape, around: Neighbourhood, rejected: set[Plugin]
+    ) -> list[Host]:
+        """Return the nodes that pass the filters, as many as are scored."""
+        order = self._search_order()
+        wanted = self._count_wanted(len(order))
+        failed = 0
+        found: list[Host] = []
+        start = self._start
+        check = self._filter(pod, shape, around)
+        for position in range(len(order)):
+            host = order[(start + position) % len(order)]
+            plugin = check(host)
+            if plugin is not None:
+                rejected.add(plugin)
+                failed += 1
+            elif len(found) == wanted:
+                break
+            else:
+                found.append(host)
+        self._start = (start + len(found) + failed) % len(order)
+        return found
+
+    def _filter(
+        self, pod: Pod, shape: Shape, around: Neighbourhood
+    ) -> Callable[[Host], Plugin | None]:
+        """Return a function that returns the first plugin that rejects a node, if any."""
+        profile, rules, demand = self.profile, shape.rules, shape.demand
+        rooms = demand.known
+        ports = shape.ports if profile.filters(Plugin.NODE_PORTS) else ()
+        checks_fit = profile.filters(Plugin.NODE_RESOURCES_FIT)
+        rejects_neighbours = around.rejection()
+
+        def check(host: Host) -> Plugin | None:
+            if not node_verdict(rules, host, profile).is_allowed:
+                return Plugin.NODE_AFFINITY
+            if ports and host.has_port_conflict(shape):
+                return Plugin.NODE_PORTS
+            room = rooms.get(host.number)
+            if room is None or room[0] != host.version:
+                fits = has_room(host, demand, profile) or not checks_fit
+                score = resource_score(host, demand, profile) if fits else 0
+                room = rooms[host.number] = (host.version, fits, score)
+            if not room[1]:
+                return Plugin.NODE_RESOURCES_FIT
+            if pod.spec.volumes:
+                plugin = self._volume_rejection(pod, host)
+                if plugin is not None:
+                    return plugin
+            return rejects_neighbours(host) if rejects_neighbours is not None else None
+
+        return check
+
+    def _volume_rejection(self, pod: Pod, host: Host) -> Plugin | None:
+        """Return the first plugin that rejects a node for the volumes of a pod."""
+        profile, volumes = self.profile, self.volumes
+        if self._suits is not None and not self._suits(pod, host.node):
+            return Plugin.VOLUME_BINDING
+        if volumes is None:
+            return None
+        if profile.filters(Plugin.VOLUME_RESTRICTIONS) and not volumes.is_free(
+            pod, self._claims_in_use
+        ):
+            return Plugin.VOLUME_RESTRICTIONS
+        if profile.filters(Plugin.NODE_VOLUME_LIMITS) and not volumes.can_attach(
+            pod, host.node, host.claims
+        ):
+            return Plugin.NODE_VOLUME_LIMITS
+        if profile.filters(Plugin.VOLUME_BINDING) and not volumes.can_reach(pod, host.node):
+            return Plugin.VOLUME_BINDING
+        return None
+
+    def scores(self, shape: Shape, around: Neighbourhood, hosts: list[Host]) -> list[int]:
+        """Return the final score of each of the nodes that passed the filters."""
+        profile, rules, rooms = self.profile, shape.rules, shape.demand.known
+        totals = [rooms[host.number][2] for host in hosts]
+        verdicts = [rules.known[host.number] for host in hosts]
+        weight = profile.weight(Plugin.TAINT_TOLERATION)
+        most = max(verdict.avoided for verdict in verdicts) if weight else 0
+        if most:
+            for n, verdict in enumerate(verdicts):
+                totals[n] += weight * (MAX_SCORE - MAX_SCORE * verdict.avoided // most)
+        weight = profile.weight(Plugin.NODE_AFFINITY)
+        most = max(verdict.preference for verdict in verdicts) if weight else 0
+        if most:
+            for n, verdict in enumerate(verdicts):
+                totals[n] += weight * (MAX_SCORE * verdict.preference // most)
+        weight = profile.weight(Plugin.POD_TOPOLOGY_SPREAD)
+        if weight and around.soft:
+            for n, score in enumerate(around.spread_scores(hosts)):
+                totals[n] += weight * score
+        weight = profile.weight(Plugin.INTER_POD_AFFINITY)
+        near = around.affinity_scores(hosts) if weight and around.weights else None
+        if near is not None:
+            for n, score in enumerate(near):
+                totals[n] += weight * score
+        return totals
+
+    def _draw(self, pod: Pod, tied: Iterable[Host]) -> Host:
+        """Return one of the nodes, each with the same probability over the seeds.
+
+        The pod and the names of the nodes decide, so that runs of two fleets with the same seed
+        differ only where the fleets do.
+        """
+        salt = stable_hash(f"{self._seed}/{pod.key}")
+        return min(tied, key=lambda host: _mixed(salt ^ host.salt))
+
+    def _count_wanted(self, nodes: int) -> int:
+        """Return how many nodes are scored at most (``numFeasibleNodesToFind``)."""
+        if nodes < _NODES_MIN:
+            return nodes
+        percent = self.profile.percentage_of_nodes_to_score
+        if not percent:
+            percent = max(50 - nodes // 125, _PERCENT_MIN)
+        return max(nodes * percent // 100, _NODES_MIN)
+
+    def _search_order(self) -> list[Host]:
+        """Return the nodes in the order of the cache: one of each zone in turn."""
+        if self._order is None:
+            zones: dict[tuple[str, str], list[Host]] = {}
+            for host in self.hosts.values():
+                zones.setdefault(_zone(host.node), []).append(host)
+            self._order = list(_round_robin(zones.values()))
+        return self._order
+
+
+def _round_robin(lists: Iterable[list[Host]]) -> Iterator[Host]:
+    rows = [iter(hosts) for hosts in lists]
+    while rows:
+        left = []
+        for row in rows:
+            host = next(row, None)
+            if host is not None:
+                yield host
+                left.append(row)
+        rows = left
+
+
+def _zone(node: Node) -> tuple[str, str]:
+    labels = node.metadata.labels
+    return labels.get(_REGION, ""), labels.get(ZONE, "")
+
+
+_MASK: Final = 2**64 - 1
+
+
+def _mixed(value: int) -> int:
+    """Return 64 bits that look random, one for each value (the finalizer of SplitMix64)."""
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
