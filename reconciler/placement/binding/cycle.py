@@ -14,11 +14,11 @@ from typing import Final
 from reconciler.model.karpenter.labels import ZONE
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.placement.binding.host import Host, stable_hash
+from reconciler.placement.binding.host import HostNode, stable_hash
 from reconciler.placement.binding.profile import DEFAULT_PROFILE, Plugin, Profile
 from reconciler.placement.binding.resources import MAX_SCORE, has_room, resource_score
 from reconciler.placement.binding.selection import Volumes, claim_keys
-from reconciler.placement.binding.shape import Shape, Shapes
+from reconciler.placement.binding.shape import SchedulingShape, SchedulingShapes
 from reconciler.placement.binding.topology import Neighbourhood
 from reconciler.placement.binding.verdict import node_verdict
 from reconciler.placement.topology.peers import Owners, Peers
@@ -32,14 +32,14 @@ _LOG_MAX: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class CycleResult:
     """The result of one cycle: the node, or None and the plugins that rejected nodes."""
 
-    host: Host | None
+    host: HostNode | None
     rejected_by: frozenset[Plugin] = frozenset()
 
 
-class Scheduler:
+class KubeScheduler:
     """A scheduler with its cache of nodes and of the pods on them.
 
     ``seed`` decides between nodes with equal scores. Nothing else is drawn: equal calls in equal
@@ -58,26 +58,26 @@ class Scheduler:
     ) -> None:
         self.profile = profile
         self.volumes = volumes
-        self.hosts: dict[str, Host] = {}
+        self.hosts: dict[str, HostNode] = {}
         self._seed = seed
         self._namespaces = namespaces
         self._suits = suits
         self._claims_in_use: Counter[str] = Counter()
-        self._shapes = Shapes(Peers(owners, assumes_template=True), profile.spread)
-        self._neighbourhoods: dict[Shape, tuple[Neighbourhood, int, int]] = {}
+        self._shapes = SchedulingShapes(Peers(owners, assumes_template=True), profile.spread)
+        self._neighbourhoods: dict[SchedulingShape, tuple[Neighbourhood, int, int]] = {}
         self._epoch = 0
-        self._log: list[tuple[Shape, Host, int]] = []
+        self._log: list[tuple[SchedulingShape, HostNode, int]] = []
         self._number = 0
-        self._order: list[Host] | None = None
+        self._order: list[HostNode] | None = None
         self._start = 0
 
     # The cache.
 
-    def put_node(self, node: Node) -> Host:
+    def put_node(self, node: Node) -> HostNode:
         """Add a node, or replace it by a newer version."""
         host = self.hosts.get(node.name)
         if host is None:
-            host = self.hosts[node.name] = Host.of(self._number, node)
+            host = self.hosts[node.name] = HostNode.of(self._number, node)
             self._number += 1
             self._order = None
         elif host.node is not node:
@@ -98,13 +98,13 @@ class Scheduler:
         self._order = None
         self._recount()
 
-    def bind(self, pod: Pod, host: Host) -> None:
+    def bind(self, pod: Pod, host: HostNode) -> None:
         """Bind a pod to a node, and its unbound volumes to the zone of the node."""
         self.put_pod(pod, host)
         if self.volumes is not None:
             self.volumes.provision(pod, host.node)
 
-    def put_pod(self, pod: Pod, host: Host) -> None:
+    def put_pod(self, pod: Pod, host: HostNode) -> None:
         """Add a pod that is bound to a node, or assumed to be, or replace it by a newer version."""
         shape = self._shapes.of(pod)
         known = host.pods.get(pod.key)
@@ -117,13 +117,13 @@ class Scheduler:
         self._claims_in_use.update(claim_keys(pod))
         self._record(shape, host, 1)
 
-    def drop_pod(self, key: str, host: Host) -> None:
+    def drop_pod(self, key: str, host: HostNode) -> None:
         """Remove a pod from its node."""
         pod, shape = host.remove(key)
         self._claims_in_use -= Counter(claim_keys(pod))
         self._record(shape, host, -1)
 
-    def _record(self, shape: Shape, host: Host, count: int) -> None:
+    def _record(self, shape: SchedulingShape, host: HostNode, count: int) -> None:
         if len(self._log) >= _LOG_MAX:
             self._recount()
         self._log.append((shape, host, count))
@@ -134,29 +134,29 @@ class Scheduler:
 
     # The cycle.
 
-    def attempt(self, pod: Pod) -> Attempt:
+    def attempt(self, pod: Pod) -> CycleResult:
         """Return the node that a pod gets now; the cache does not change."""
         if not self.hosts:
-            return Attempt(None)
+            return CycleResult(None)
         shape = self._shapes.of(pod)
         around = self._neighbourhood(shape)
         rejected: set[Plugin] = set()
         found = self._feasible(pod, shape, around, rejected)
         if not found:
-            return Attempt(None, frozenset(rejected))
+            return CycleResult(None, frozenset(rejected))
         if len(found) == 1:
-            return Attempt(found[0])
+            return CycleResult(found[0])
         scores = self.scores(shape, around, found)
         best = max(scores)
         tied = [host for host, score in zip(found, scores, strict=True) if score == best]
-        return Attempt(tied[0] if len(tied) == 1 else self._draw(pod, tied))
+        return CycleResult(tied[0] if len(tied) == 1 else self._draw(pod, tied))
 
-    def accepts(self, pod: Pod, host: Host) -> bool:
+    def accepts(self, pod: Pod, host: HostNode) -> bool:
         """Return whether a node passes the filters for a pod now."""
         shape = self._shapes.of(pod)
         return self._filter(pod, shape, self._neighbourhood(shape))(host) is None
 
-    def _neighbourhood(self, shape: Shape) -> Neighbourhood:
+    def _neighbourhood(self, shape: SchedulingShape) -> Neighbourhood:
         """Return the neighbourhood of a shape, with all changes since it was used last."""
         known = self._neighbourhoods.get(shape)
         if known is None:
@@ -172,13 +172,13 @@ class Scheduler:
         return around
 
     def _feasible(
-        self, pod: Pod, shape: Shape, around: Neighbourhood, rejected: set[Plugin]
-    ) -> list[Host]:
+        self, pod: Pod, shape: SchedulingShape, around: Neighbourhood, rejected: set[Plugin]
+    ) -> list[HostNode]:
         """Return the nodes that pass the filters, as many as are scored."""
         order = self._search_order()
         wanted = self._count_wanted(len(order))
         failed = 0
-        found: list[Host] = []
+        found: list[HostNode] = []
         start = self._start
         check = self._filter(pod, shape, around)
         for position in range(len(order)):
@@ -195,8 +195,8 @@ class Scheduler:
         return found
 
     def _filter(
-        self, pod: Pod, shape: Shape, around: Neighbourhood
-    ) -> Callable[[Host], Plugin | None]:
+        self, pod: Pod, shape: SchedulingShape, around: Neighbourhood
+    ) -> Callable[[HostNode], Plugin | None]:
         """Return a function that returns the first plugin that rejects a node, if any."""
         profile, rules, demand = self.profile, shape.rules, shape.demand
         rooms = demand.known
@@ -204,7 +204,7 @@ class Scheduler:
         checks_fit = profile.filters(Plugin.NODE_RESOURCES_FIT)
         rejects_neighbours = around.rejection()
 
-        def check(host: Host) -> Plugin | None:
+        def check(host: HostNode) -> Plugin | None:
             if not node_verdict(rules, host, profile).is_allowed:
                 return Plugin.NODE_AFFINITY
             if ports and host.has_port_conflict(shape):
@@ -224,7 +224,7 @@ class Scheduler:
 
         return check
 
-    def _volume_rejection(self, pod: Pod, host: Host) -> Plugin | None:
+    def _volume_rejection(self, pod: Pod, host: HostNode) -> Plugin | None:
         """Return the first plugin that rejects a node for the volumes of a pod."""
         profile, volumes = self.profile, self.volumes
         if self._suits is not None and not self._suits(pod, host.node):
@@ -243,7 +243,9 @@ class Scheduler:
             return Plugin.VOLUME_BINDING
         return None
 
-    def scores(self, shape: Shape, around: Neighbourhood, hosts: list[Host]) -> list[int]:
+    def scores(
+        self, shape: SchedulingShape, around: Neighbourhood, hosts: list[HostNode]
+    ) -> list[int]:
         """Return the final score of each of the nodes that passed the filters."""
         profile, rules, rooms = self.profile, shape.rules, shape.demand.known
         totals = [rooms[host.number][2] for host in hosts]
@@ -269,7 +271,7 @@ class Scheduler:
                 totals[n] += weight * score
         return totals
 
-    def _draw(self, pod: Pod, tied: Iterable[Host]) -> Host:
+    def _draw(self, pod: Pod, tied: Iterable[HostNode]) -> HostNode:
         """Return one of the nodes, each with the same probability over the seeds.
 
         The pod and the names of the nodes decide, so that runs of two fleets with the same seed
@@ -287,17 +289,17 @@ class Scheduler:
             percent = max(50 - nodes // 125, _PERCENT_MIN)
         return max(nodes * percent // 100, _NODES_MIN)
 
-    def _search_order(self) -> list[Host]:
+    def _search_order(self) -> list[HostNode]:
         """Return the nodes in the order of the cache: one of each zone in turn."""
         if self._order is None:
-            zones: dict[tuple[str, str], list[Host]] = {}
+            zones: dict[tuple[str, str], list[HostNode]] = {}
             for host in self.hosts.values():
                 zones.setdefault(_zone(host.node), []).append(host)
             self._order = list(_round_robin(zones.values()))
         return self._order
 
 
-def _round_robin(lists: Iterable[list[Host]]) -> Iterator[Host]:
+def _round_robin(lists: Iterable[list[HostNode]]) -> Iterator[HostNode]:
     rows = [iter(hosts) for hosts in lists]
     while rows:
         left = []

@@ -10,11 +10,11 @@ from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import HostPort, Pod
 from reconciler.model.resources import parse_resources
 from reconciler.placement.binding.selection import claim_keys
-from reconciler.placement.binding.shape import Amounts, Demand, Shape
+from reconciler.placement.binding.shape import Amounts, PodRequests, SchedulingShape
 
 
 @dataclass(eq=False, slots=True)
-class Host:
+class HostNode:
     """A node and its pods; compared by identity.
 
     ``number`` is unique among the hosts of a scheduler. ``version`` changes whenever the resources
@@ -34,13 +34,13 @@ class Host:
     others: Counter[str] = field(default_factory=Counter)
     least_cpu: int = 0
     least_memory: int = 0
-    pods: dict[str, tuple[Pod, Shape]] = field(default_factory=dict)
-    shapes: Counter[Shape] = field(default_factory=Counter)
+    pods: dict[str, tuple[Pod, SchedulingShape]] = field(default_factory=dict)
+    shapes: Counter[SchedulingShape] = field(default_factory=Counter)
     ports: Counter[HostPort] = field(default_factory=Counter)
     claims: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, number: int, node: Node) -> Host:
+    def of(cls, number: int, node: Node) -> HostNode:
         """Return a host without pods."""
         return cls(number, node, _allocatable(node), stable_hash(node.name))
 
@@ -54,7 +54,7 @@ class Host:
         self.total = _allocatable(node)
         self.version += 1
 
-    def add(self, pod: Pod, shape: Shape) -> None:
+    def add(self, pod: Pod, shape: SchedulingShape) -> None:
         """Add a pod that is bound to the node, or assumed to be."""
         self.pods[pod.key] = (pod, shape)
         self.shapes[shape] += 1
@@ -62,7 +62,7 @@ class Host:
         for claim in claim_keys(pod):
             self.claims[claim] += 1
 
-    def remove(self, key: str) -> tuple[Pod, Shape]:
+    def remove(self, key: str) -> tuple[Pod, SchedulingShape]:
         """Remove a pod, and return it with its shape."""
         pod, shape = self.pods.pop(key)
         self.shapes[shape] -= 1
@@ -75,7 +75,7 @@ class Host:
                 del self.claims[claim]
         return pod, shape
 
-    def _change(self, shape: Shape, sign: int) -> None:
+    def _change(self, shape: SchedulingShape, sign: int) -> None:
         demand = shape.demand
         self.version += 1
         self.cpu += sign * demand.requests.cpu
@@ -110,11 +110,11 @@ class Host:
                 return self.least_memory
         return self.used(name)
 
-    def has_port_conflict(self, shape: Shape) -> bool:
+    def has_port_conflict(self, shape: SchedulingShape) -> bool:
         """Return whether a pod of the node uses a host port of ``shape``."""
         return any(port.matches(other) for port in shape.ports for other in self.ports)
 
-    def offers(self, demand: Demand) -> bool:
+    def offers(self, demand: PodRequests) -> bool:
         """Return whether the empty node is large enough."""
         wanted, total = demand.requests, self.total
         return (

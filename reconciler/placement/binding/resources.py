@@ -9,21 +9,21 @@ from __future__ import annotations
 from math import sqrt
 from typing import Final
 
-from reconciler.placement.binding.host import Host
+from reconciler.placement.binding.host import HostNode
 from reconciler.placement.binding.profile import (
     Plugin,
     Profile,
     ResourceWeights,
     Strategy,
 )
-from reconciler.placement.binding.shape import Demand
+from reconciler.placement.binding.shape import PodRequests
 
 MAX_SCORE: Final = 100
 _SHAPE_SCALE: Final = 10
 """A point of a RequestedToCapacityRatio shape has a score of up to 10."""
 
 
-def has_room(host: Host, demand: Demand, profile: Profile) -> bool:
+def has_room(host: HostNode, demand: PodRequests, profile: Profile) -> bool:
     """Return whether a node has room for one more pod, and the resources it requests."""
     total, wanted = host.total, demand.requests
     if len(host.pods) >= total.pods:
@@ -50,7 +50,7 @@ def _is_ignored(name: str, profile: Profile) -> bool:
     return name in profile.ignored_resources or group in profile.ignored_resource_groups
 
 
-def resource_score(host: Host, demand: Demand, profile: Profile) -> int:
+def resource_score(host: HostNode, demand: PodRequests, profile: Profile) -> int:
     """Return the weighted scores of both plugins."""
     total = 0
     if fit := profile.weight(Plugin.NODE_RESOURCES_FIT):
@@ -60,7 +60,7 @@ def resource_score(host: Host, demand: Demand, profile: Profile) -> int:
     return total
 
 
-def fit_score(host: Host, demand: Demand, profile: Profile) -> int:
+def fit_score(host: HostNode, demand: PodRequests, profile: Profile) -> int:
     """Return the score of NodeResourcesFit by the strategy of the profile.
 
     Resources that the node lacks, and extended ones that the pod does not request, do not count.
@@ -90,7 +90,7 @@ def fit_score(host: Host, demand: Demand, profile: Profile) -> int:
     return score // weights
 
 
-def _capacity(host: Host, demand: Demand, name: str) -> int:
+def _capacity(host: HostNode, demand: PodRequests, name: str) -> int:
     if name not in ("cpu", "memory", "ephemeral-storage") and not demand.requests.get(name):
         return 0
     return host.total.get(name)
@@ -117,7 +117,7 @@ def _truncated(dividend: int, divisor: int) -> int:
     return quotient if (dividend < 0) == (divisor < 0) else -quotient
 
 
-def balanced_score(host: Host, demand: Demand, resources: ResourceWeights) -> int:
+def balanced_score(host: HostNode, demand: PodRequests, resources: ResourceWeights) -> int:
     """Return how evenly the resources of the node would be used: 100 less the deviation.
 
     It is 0 for a pod that requests none of the resources, which the plugin skips.

@@ -17,7 +17,7 @@ from reconciler.model.kubernetes.metadata import OwnerReference
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import Toleration
-from reconciler.placement.binding.cycle import Scheduler
+from reconciler.placement.binding.cycle import KubeScheduler
 from reconciler.placement.binding.profile import DEFAULT_PROFILE, Plugin, Profile
 from reconciler.placement.binding.selection import Volumes, matches_node, untolerated_taints
 from reconciler.placement.topology.peers import Owners
@@ -104,7 +104,7 @@ class NodeBinder:
         profile: Profile = DEFAULT_PROFILE,
         seed: int = 0,
     ) -> None:
-        self._scheduler = Scheduler(
+        self._scheduler = KubeScheduler(
             profile=profile,
             seed=seed,
             namespaces=namespaces if namespaces is not None else {},

@@ -80,8 +80,8 @@ def _whole(milli: int) -> int:
 
 
 @dataclass(eq=False, slots=True)
-class Demand:
-    """What pods request; compared by identity: ``Shapes`` makes one for equal requests.
+class PodRequests:
+    """What pods request; compared by identity: ``SchedulingShapes`` makes one for equal requests.
 
     ``requests`` is for the filter. ``non_zero`` is what a bound pod counts as in scores, with a
     default for containers without requests. ``scored`` is the same for the pod that is scheduled:
@@ -96,7 +96,7 @@ class Demand:
 
 
 @dataclass(eq=False, slots=True)
-class NodeRules:
+class NodeConstraints:
     """What pods require and prefer of a node whatever runs there; compared by identity."""
 
     selector: Mapping[str, str]
@@ -107,7 +107,7 @@ class NodeRules:
 
 
 @dataclass(eq=False, slots=True)
-class Shape:
+class SchedulingShape:
     """Pods that no rule distinguishes, but for their volume claims; compared by identity.
 
     ``spreads`` are the spread constraints with their selectors; ``is_default_spread`` says that
@@ -116,8 +116,8 @@ class Shape:
 
     namespace: str
     labels: Mapping[str, str]
-    demand: Demand
-    rules: NodeRules
+    demand: PodRequests
+    rules: NodeConstraints
     ports: tuple[HostPort, ...]
     spreads: tuple[TopologySpreadConstraint, ...]
     is_default_spread: bool
@@ -142,18 +142,18 @@ class Shape:
 _Parts = tuple[object, ...]
 
 
-class Shapes:
+class SchedulingShapes:
     """Finds the shape of each pod. ``peers`` derives the selectors of ``defaults``."""
 
     def __init__(self, peers: Peers, defaults: tuple[TopologySpreadConstraint, ...]) -> None:
         self._peers = peers
         self._defaults = defaults
-        self._by_parts: dict[tuple[object, ...], tuple[_Parts, Shape]] = {}
-        self._by_content: dict[tuple[object, bytes], Shape] = {}
-        self._demands: dict[bytes, Demand] = {}
-        self._rules: dict[bytes, NodeRules] = {}
+        self._by_parts: dict[tuple[object, ...], tuple[_Parts, SchedulingShape]] = {}
+        self._by_content: dict[tuple[object, bytes], SchedulingShape] = {}
+        self._demands: dict[bytes, PodRequests] = {}
+        self._rules: dict[bytes, NodeConstraints] = {}
 
-    def of(self, pod: Pod) -> Shape:
+    def of(self, pod: Pod) -> SchedulingShape:
         """Return the shape of a pod."""
         parts = _parts(pod)
         key = (*map(id, parts), pod.namespace, pod.is_terminating)
@@ -162,7 +162,7 @@ class Shapes:
             known = self._by_parts[key] = (parts, self._by_content_of(pod))
         return known[1]
 
-    def _by_content_of(self, pod: Pod) -> Shape:
+    def _by_content_of(self, pod: Pod) -> SchedulingShape:
         spreads, is_default = self._spreads(pod)
         own = pod.spec.affinity
         near = own.pod_affinity if own is not None else None
@@ -173,7 +173,7 @@ class Shapes:
         content = msgspec.json.encode((labels, spreads, is_default, near, apart), order="sorted")
         known = self._by_content.get((key, content))
         if known is None:
-            known = self._by_content[key, content] = Shape(
+            known = self._by_content[key, content] = SchedulingShape(
                 namespace=pod.namespace,
                 labels=labels,
                 demand=demand,
@@ -199,7 +199,7 @@ class Shapes:
             return (), True
         return tuple(replace(rule, label_selector=selector) for rule in self._defaults), True
 
-    def _demand(self, pod: Pod) -> Demand:
+    def _demand(self, pod: Pod) -> PodRequests:
         padded = _with_defaults(pod)
         requests, non_zero = pod.requests(), padded.requests()
         scored = non_zero
@@ -208,17 +208,17 @@ class Shapes:
         key = msgspec.json.encode((requests, non_zero, scored), order="sorted")
         known = self._demands.get(key)
         if known is None:
-            known = self._demands[key] = Demand(
+            known = self._demands[key] = PodRequests(
                 Amounts.of(requests), Amounts.of(non_zero), Amounts.of(scored)
             )
         return known
 
-    def _node_rules(self, spec: PodSpec) -> NodeRules:
+    def _node_rules(self, spec: PodSpec) -> NodeConstraints:
         affinity = spec.affinity.node_affinity if spec.affinity is not None else None
         key = msgspec.json.encode((spec.node_selector, affinity, spec.tolerations), order="sorted")
         known = self._rules.get(key)
         if known is None:
-            known = self._rules[key] = NodeRules(
+            known = self._rules[key] = NodeConstraints(
                 spec.node_selector,
                 affinity.required if affinity is not None else None,
                 affinity.preferred if affinity is not None else (),

@@ -19,9 +19,9 @@ from reconciler.model.kubernetes.pod import (
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
-from reconciler.placement.binding.host import Host
+from reconciler.placement.binding.host import HostNode
 from reconciler.placement.binding.profile import Plugin, Profile
-from reconciler.placement.binding.shape import Shape
+from reconciler.placement.binding.shape import SchedulingShape
 from reconciler.placement.binding.verdict import NodeVerdict, node_verdict
 
 _MATCHES_NOTHING: Final = LabelSelector(match_expressions=(SelectorExpression("", "In"),))
@@ -56,7 +56,7 @@ class Spread:
     def is_by_host(self) -> bool:
         return self.rule.topology_key == HOSTNAME and not self.rule.is_hard
 
-    def selects(self, shape: Shape, other: Shape) -> bool:
+    def selects(self, shape: SchedulingShape, other: SchedulingShape) -> bool:
         """Return whether the constraint of ``shape`` counts pods of ``other``."""
         if self.is_empty or not other.is_counted or other.namespace != shape.namespace:
             return False
@@ -99,7 +99,7 @@ class Neighbourhood:
     required affinity, and ``weights`` the sums of preferences, each by topology key and domain.
     """
 
-    shape: Shape
+    shape: SchedulingShape
     profile: Profile
     hard: tuple[Spread, ...]
     soft: tuple[Spread, ...]
@@ -107,11 +107,11 @@ class Neighbourhood:
     repelled: Domains = field(default_factory=dict)
     joined: Domains = field(default_factory=dict)
     weights: Domains = field(default_factory=dict)
-    relations: dict[Shape, Relation | None] = field(default_factory=dict)
+    relations: dict[SchedulingShape, Relation | None] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, shape: Shape, profile: Profile, namespaces: Mapping[str, Mapping[str, str]]
+        cls, shape: SchedulingShape, profile: Profile, namespaces: Mapping[str, Mapping[str, str]]
     ) -> Neighbourhood:
         """Return the neighbourhood of a shape in an empty cluster."""
         spreads = [_spread(shape, rule) for rule in shape.spreads]
@@ -119,7 +119,7 @@ class Neighbourhood:
         soft = tuple(s for s in spreads if not s.rule.is_hard)
         return cls(shape, profile, hard, soft, namespaces)
 
-    def rebuild(self, hosts: Iterable[Host]) -> None:
+    def rebuild(self, hosts: Iterable[HostNode]) -> None:
         """Count the pods of all nodes again, as a node was added, removed or changed."""
         self.repelled, self.joined, self.weights = {}, {}, {}
         for spread in (*self.hard, *self.soft):
@@ -132,7 +132,7 @@ class Neighbourhood:
             for shape, count in host.shapes.items():
                 self.change(shape, host, count)
 
-    def _add_domains(self, spreads: tuple[Spread, ...], host: Host, *, needs_all: bool) -> None:
+    def _add_domains(self, spreads: tuple[Spread, ...], host: HostNode, *, needs_all: bool) -> None:
         """Add the domains of a node; one without all topology keys does not count."""
         labels = host.labels
         if needs_all and any(spread.key not in labels for spread in spreads):
@@ -144,7 +144,7 @@ class Neighbourhood:
                 spread.domains[host.number] = domain
                 spread.counts.setdefault(domain, 0)
 
-    def change(self, shape: Shape, host: Host, count: int) -> None:
+    def change(self, shape: SchedulingShape, host: HostNode, count: int) -> None:
         """Count ``count`` more pods of a shape on a node, or fewer if negative."""
         try:
             relation = self.relations[shape]
@@ -167,7 +167,7 @@ class Neighbourhood:
         for key, weight in relation.weights:
             _add(self.weights, key, labels, count * weight)
 
-    def _relation(self, other: Shape) -> Relation | None:
+    def _relation(self, other: SchedulingShape) -> Relation | None:
         """Return what bound pods of ``other`` mean for this shape, None if nothing."""
         shape = self.shape
         spreads = tuple(s for s in (*self.hard, *self.soft) if s.selects(shape, other))
@@ -185,7 +185,7 @@ class Neighbourhood:
             return None
         return Relation(spreads, tuple(sorted(repels)), is_joined, tuple(weights.items()))
 
-    def _preferences(self, other: Shape) -> Iterator[tuple[str, int]]:
+    def _preferences(self, other: SchedulingShape) -> Iterator[tuple[str, int]]:
         """Yield the weights of the preferences between this shape and bound pods of another."""
         shape = self.shape
         if self.profile.ignores_preferred_terms_of_existing_pods and not shape.has_preferred_terms:
@@ -200,17 +200,23 @@ class Neighbourhood:
                     yield term.topology_key, weight
 
     def _weighted(
-        self, terms: Iterable[WeightedPodAffinityTerm], owner: Shape, target: Shape, sign: int
+        self,
+        terms: Iterable[WeightedPodAffinityTerm],
+        owner: SchedulingShape,
+        target: SchedulingShape,
+        sign: int,
     ) -> Iterator[tuple[str, int]]:
         for weighted in terms:
             term = weighted.pod_affinity_term
             if self._matches(term, owner, target):
                 yield term.topology_key, sign * weighted.weight
 
-    def _matches_all(self, other: Shape) -> bool:
+    def _matches_all(self, other: SchedulingShape) -> bool:
         return all(self._matches(term, self.shape, other) for term in self.shape.affinity)
 
-    def _matches(self, term: PodAffinityTerm, owner: Shape, other: Shape) -> bool:
+    def _matches(
+        self, term: PodAffinityTerm, owner: SchedulingShape, other: SchedulingShape
+    ) -> bool:
         """Return whether a term of ``owner`` selects pods of ``other``."""
         if term.label_selector is None:
             return False
@@ -233,7 +239,7 @@ class Neighbourhood:
 
     # The filters.
 
-    def rejection(self) -> Callable[[Host], Plugin | None] | None:
+    def rejection(self) -> Callable[[HostNode], Plugin | None] | None:
         """Return a function that returns the plugin that rejects a node now, None if none can."""
         filters = self.profile.filters
         spreads = self.hard if filters(Plugin.POD_TOPOLOGY_SPREAD) else ()
@@ -245,7 +251,7 @@ class Neighbourhood:
         most = tuple(spread.most_allowed() for spread in spreads)
         starts_group = bool(affinity) and self.starts_group()
 
-        def check(host: Host) -> Plugin | None:
+        def check(host: HostNode) -> Plugin | None:
             if spreads and not self.is_spread(host, most):
                 return Plugin.POD_TOPOLOGY_SPREAD
             if affinity and not self.is_near(host, starts_group):
@@ -262,7 +268,7 @@ class Neighbourhood:
             self.shape
         )
 
-    def is_near(self, host: Host, starts_group: bool) -> bool:
+    def is_near(self, host: HostNode, starts_group: bool) -> bool:
         """Return whether a node is in the domains that the required affinity needs."""
         labels, is_joined = host.labels, True
         for term in self.shape.affinity:
@@ -273,7 +279,7 @@ class Neighbourhood:
                 is_joined = False
         return is_joined or starts_group
 
-    def is_repelled(self, host: Host) -> bool:
+    def is_repelled(self, host: HostNode) -> bool:
         """Return whether a pod in a domain of the node repels this shape, or is repelled by it."""
         labels = host.labels
         for key, domains in self.repelled.items():
@@ -282,7 +288,7 @@ class Neighbourhood:
                 return True
         return False
 
-    def is_spread(self, host: Host, most_allowed: tuple[int, ...]) -> bool:
+    def is_spread(self, host: HostNode, most_allowed: tuple[int, ...]) -> bool:
         """Return whether one more pod on a node keeps the required spread.
 
         ``most_allowed`` is what ``Spread.most_allowed`` returns for each required constraint.
@@ -296,7 +302,7 @@ class Neighbourhood:
 
     # The scores.
 
-    def spread_scores(self, hosts: list[Host]) -> list[int]:
+    def spread_scores(self, hosts: list[HostNode]) -> list[int]:
         """Return the normalized scores of PodTopologySpread: the fewer matching pods, the more.
 
         A node without all topology keys has none, unless the constraints are the system's.
@@ -331,7 +337,7 @@ class Neighbourhood:
             [None if h.number in ignored else _rounded(s) for h, s in zip(hosts, raw, strict=True)]
         )
 
-    def affinity_scores(self, hosts: list[Host]) -> list[int] | None:
+    def affinity_scores(self, hosts: list[HostNode]) -> list[int] | None:
         """Return the normalized scores of InterPodAffinity, None if all are equal."""
         raw = [0] * len(hosts)
         for key, domains in self.weights.items():
@@ -368,14 +374,14 @@ def _add(domains: Domains, key: str, labels: Mapping[str, str], count: int) -> N
         counts[domain] = counts.get(domain, 0) + count
 
 
-def _spread(shape: Shape, rule: TopologySpreadConstraint) -> Spread:
+def _spread(shape: SchedulingShape, rule: TopologySpreadConstraint) -> Spread:
     selector = _with_label_keys(rule.label_selector, rule.match_label_keys, shape)
     is_empty = not selector.match_labels and not selector.match_expressions
     return Spread(rule, selector, is_empty, selector.matches(shape.labels))
 
 
 def _with_label_keys(
-    selector: LabelSelector | None, keys: Iterable[str], shape: Shape
+    selector: LabelSelector | None, keys: Iterable[str], shape: SchedulingShape
 ) -> LabelSelector:
     """Return the selector with the pod's own values of ``keys`` added."""
     if selector is None:

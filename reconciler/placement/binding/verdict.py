@@ -14,8 +14,8 @@ from reconciler.placement.binding.profile import Plugin, Profile
 from reconciler.placement.binding.selection import allows, term_matches, untolerated_taints
 
 if TYPE_CHECKING:
-    from reconciler.placement.binding.host import Host
-    from reconciler.placement.binding.shape import NodeRules
+    from reconciler.placement.binding.host import HostNode
+    from reconciler.placement.binding.shape import NodeConstraints
 
 _NOT_READY: Final = Taint("node.kubernetes.io/not-ready", "NoSchedule")
 _UNREACHABLE: Final = Taint("node.kubernetes.io/unreachable", "NoSchedule")
@@ -38,7 +38,7 @@ class NodeVerdict(NamedTuple):
     avoided: int
 
 
-def node_verdict(rules: NodeRules, host: Host, profile: Profile) -> NodeVerdict:
+def node_verdict(rules: NodeConstraints, host: HostNode, profile: Profile) -> NodeVerdict:
     """Return the verdict on a node, evaluated once for each version of the node."""
     known = rules.known.get(host.number)
     if known is None or known.node is not host.node:
@@ -46,7 +46,7 @@ def node_verdict(rules: NodeRules, host: Host, profile: Profile) -> NodeVerdict:
     return known
 
 
-def _verdict(rules: NodeRules, node: Node, profile: Profile) -> NodeVerdict:
+def _verdict(rules: NodeConstraints, node: Node, profile: Profile) -> NodeVerdict:
     labels, added = node.metadata.labels, profile.added_affinity
     matches = all(labels.get(key) == value for key, value in rules.selector.items()) and (
         rules.required is None or allows(rules.required, node)
@@ -77,7 +77,7 @@ def _taints(node: Node) -> tuple[Taint, ...]:
     return (*taints, _NOT_READY)
 
 
-def _is_cordon_respected(rules: NodeRules, profile: Profile) -> bool:
+def _is_cordon_respected(rules: NodeConstraints, profile: Profile) -> bool:
     return profile.filters(Plugin.NODE_UNSCHEDULABLE) and not any(
         toleration.tolerates(_CORDON) for toleration in rules.tolerations
     )

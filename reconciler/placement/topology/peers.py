@@ -69,7 +69,7 @@ class Peers:
 
     For an unknown ReplicaSet, the label that distinguishes the revisions of a Deployment is used.
     With ``assumes_template``, the labels that an unknown controller gives all of its pods are used
-    if there is no such label.
+    if the pod does not have it.
     """
 
     def __init__(self, owners: Owners, *, assumes_template: bool = False) -> None:
