@@ -46,7 +46,10 @@ def test_a_budget_allows_evictions_one_by_one() -> None:
 def test_a_budget_waits_until_the_new_pods_are_ready() -> None:
     sandbox = tainted(
         a_sandbox(
-            *pods(6, "100m"), nodes=2, starting_s=10, pod_disruption_budgets=(a_budget(max_unavailable=1),)
+            *pods(6, "100m"),
+            nodes=2,
+            starting_s=10,
+            pod_disruption_budgets=(a_budget(max_unavailable=1),),
         )
     )
     sandbox.clock.advance(10)
