@@ -182,7 +182,7 @@ def _is_closed(deferral: Deferral, work: DisruptionPass) -> bool:
     gate = reason if isinstance(reason, DisruptionReason) else DisruptionReason.DRIFTED
     return any(
         state.allowed + state.disrupting == 0
-        for state in (*work.states, *work.fleet)
+        for state in (*work.limits.states, *work.limits.fleet)
         if state.reason is gate and state.node_pool in ("", deferral.node_pool)
     )
 

@@ -86,7 +86,7 @@ def _node_protection(node: StateNode, reason: str, now: datetime) -> str | None:
     """Return which annotation protects the node, or that it is no longer empty."""
     if node.annotations.get(DO_NOT_DISRUPT) == "true":
         return f"node {node.name} is annotated {DO_NOT_DISRUPT}"
-    if reason == DisruptionReason.EMPTY and any(pod.is_reschedulable for pod in node.pods):
+    if reason == DisruptionReason.EMPTY and node.reschedulable:
         return f"node {node.name} is no longer empty"
     ends = node.claim is not None and node.claim.spec.termination_grace_period is not None
     if reason == DisruptionReason.DRIFTED and ends:
@@ -147,7 +147,7 @@ def decide(inputs: DisruptionInputs, methods: Sequence[Method] = METHODS) -> Dec
         commands=tuple(work.commands),
         blocked=tuple(sorted(set(blocks))),
         deferred=tuple(_sort_deferrals([*work.deferrals, *_unapproved_removals(work, desired)])),
-        budgets=tuple(work.states),
+        budgets=work.limits.states,
         placement=start.placement,
         limits_hit=tuple(work.limits_hit),
         blockers=blockers_of(work) if inputs.lists_blockers else (),

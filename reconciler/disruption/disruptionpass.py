@@ -12,19 +12,18 @@ from reconciler.disruption.command import (
     DELETE,
     REPLACE,
     Block,
-    BudgetState,
     Command,
     Deferral,
     Reason,
-    WaitsFor,
 )
 from reconciler.disruption.consolidation.balanced import Totals, pool_totals
 from reconciler.disruption.consolidation.pricing import estimated_savings
 from reconciler.disruption.consolidation.rejections import RejectionCache
 from reconciler.disruption.gates.budgets import BudgetLedger
-from reconciler.disruption.gates.policy import Hold, Holds
+from reconciler.disruption.gates.limits import Limits
+from reconciler.disruption.gates.policy import Hold
 from reconciler.disruption.simulation import Simulation
-from reconciler.model.karpenter.budget import Budget, DisruptionReason
+from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import INSTANCE_TYPE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.settings import ConsolidationSearch, Settings
@@ -63,13 +62,11 @@ class DisruptionPass:
     now: datetime
     settings: Settings
     pools: Mapping[str, LaunchPool]
-    states: Sequence[BudgetState]
+    limits: Limits
     ledger: BudgetLedger
     candidate_set: CandidateSet
     simulation: Simulation
     nodes: Sequence[StateNode]
-    fleet: Sequence[BudgetState] = ()
-    holds: Holds = field(default_factory=dict)
     unlaunched: Sequence[NodeClaim] = ()
     excluded_nodes: set[str] = field(default_factory=set)
     commands: list[Command] = field(default_factory=list)
@@ -174,40 +171,11 @@ class DisruptionPass:
     ) -> None:
         """Record that a node waits for a budget, and for a window if one would allow it.
 
-        Holds of its pool are reported before budgets, its pool's budgets before the fleet's, and
-        rate limits last. ``reported_reason`` is the reason to report if it differs from that of the
-        budget; ``ledger`` is the one that had nothing left.
+        ``reported_reason`` is the reason to report if it differs from that of the budget;
+        ``ledger`` is the one that had nothing left.
         """
-        pool, used_ledger = candidate.pool.name, ledger or self.ledger
-        hold = self.holds.get((pool, reason))
-        if hold is None and used_ledger.allowed_by_pool(pool, reason) == 0:
-            state = next(s for s in self.states if (s.node_pool, s.reason) == (pool, reason))
-            hold = self._budget_hold(
-                state, candidate.pool.spec.disruption.budgets, f"NodePool {pool}'s budget"
-            )
-        elif hold is None and used_ledger.allowed_by_fleet(reason) == 0:
-            state = next(s for s in self.fleet if s.reason == reason)
-            whose = f"the fleet's budget (disruption.budgets[{state.binding}])"
-            hold = self._budget_hold(state, self.settings.fleet_budgets, whose)
-        elif hold is None:
-            cap = used_ledger.exhausted_limit(pool, reason)
-            assert cap is not None, "asked only where nothing is left"
-            hold = cap.hold
+        hold = self.limits.hold(candidate.pool.name, reason, ledger or self.ledger)
         self.defer(candidate, reported_reason or reason, hold)
-
-    def _budget_hold(self, state: BudgetState, budgets: Sequence[Budget], owner: str) -> Hold:
-        binding = budgets[state.binding] if state.binding is not None else None
-        scheduled = binding is not None and binding.schedule is not None
-        change = binding.next_change(self.now) if binding is not None and scheduled else None
-        if state.error is not None:
-            message = f"{owner} is invalid: {state.error}"
-        else:
-            at_once = state.allowed + state.disrupting
-            message = (
-                f"{owner} allows {at_once} of {state.total} nodes to be disrupted for "
-                f"{state.reason.cause} at a time ({state.disrupting} disrupted or not ready now)"
-            )
-        return Hold(WaitsFor.SCHEDULE if scheduled else WaitsFor.BUDGET, change, message)
 
     @property
     def savings(self) -> float:

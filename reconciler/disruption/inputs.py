@@ -10,10 +10,8 @@ from reconciler.disruption.candidates import CandidateSet, Drifted
 from reconciler.disruption.command import Block, Command
 from reconciler.disruption.consolidation.rejections import RejectionCache
 from reconciler.disruption.disruptionpass import WORK_MAX, DisruptionPass
-from reconciler.disruption.gates.budgets import BudgetLedger, budget_states, fleet_states
-from reconciler.disruption.gates.guards import caps_of, holds_of_caps
+from reconciler.disruption.gates.limits import FleetLimits
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
-from reconciler.disruption.gates.policy import holds_of
 from reconciler.disruption.methods.forceful import forceful_commands
 from reconciler.disruption.simulation import Placer, Simulation
 from reconciler.model.history import History
@@ -100,12 +98,10 @@ def open_pass(inputs: DisruptionInputs) -> PassStart:
     launch_pools = {pool.node_pool.name: pool for pool in inputs.launch_pools}
     removed = inputs.removed_pools()
     forced, blocks = forceful_commands(cluster, desired, inputs.settings, now, inputs.interrupted)
-    states = budget_states([*inputs.pools, *removed.values()], cluster.nodes, now)
-    fleet = fleet_states(inputs.settings.fleet_budgets, cluster.nodes, now)
-    names = [*desired, *removed]
-    caps = caps_of(names, cluster.nodes, inputs.history, inputs.settings, now)
-    holds = {**holds_of_caps(caps, names), **holds_of(names, inputs.settings, now)}
-    ledger = BudgetLedger(states, fleet, holds, caps)
+    limits = FleetLimits.from_nodes(
+        [*inputs.pools, *removed.values()], inputs.settings, cluster.nodes, inputs.history
+    ).now(now)
+    ledger = limits.ledger()
     simulation = inputs.simulation()
     budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
     gone = _forced_nodes(cluster, forced)
@@ -126,9 +122,7 @@ def open_pass(inputs: DisruptionInputs) -> PassStart:
         now=now,
         settings=inputs.settings,
         pools=launch_pools,
-        states=states,
-        fleet=fleet,
-        holds=holds,
+        limits=limits,
         ledger=ledger,
         candidate_set=candidate_set,
         simulation=simulation,

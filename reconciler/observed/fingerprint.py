@@ -229,7 +229,7 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its 
             for name, on_node in found.by_node.items()
         }
         found.__dict__["by_node"] = by_node
-        found.__dict__["holding"] = {
+        found.__dict__["workload_names"] = {
             name: names[name] if on_node is known.get(name) else _workload_names(on_node)
             for name, on_node in by_node.items()
         }
@@ -250,7 +250,12 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its 
 
     @cached_property
     def workload_names(self) -> Mapping[str, tuple[str, ...]]:
-        """The names of the pods on each node, without daemons and completed pods."""
+        """The names of the pods on each node that run or will run, without those that end.
+
+        These are its reschedulable pods, and none of them is terminating: ``consolidateAfter``
+        counts from the time at which a pod is bound, completes or begins to terminate (Karpenter
+        ``nodeclaim/podevents``). When a terminating pod is finally gone, nothing changes.
+        """
         return {name: _workload_names(pods) for name, pods in self.by_node.items()}
 
     @cached_property
@@ -265,4 +270,4 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its 
 
 
 def _workload_names(pods: Iterable[Pod]) -> tuple[str, ...]:
-    return tuple([p.key for p in pods if not p.is_terminal and not p.is_daemon])
+    return tuple([p.key for p in pods if p.is_reschedulable and not p.is_terminating])

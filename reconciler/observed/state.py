@@ -188,7 +188,11 @@ class StateNode:
 
     @cached_property
     def reschedulable(self) -> tuple[Pod, ...]:
-        """The pods that need another node when this one is removed."""
+        """The pods on it as every count and decision means them: they need another node.
+
+        A node without any is empty. Without pods of DaemonSets, static pods, completed pods, and
+        those that terminate, unless their StatefulSet starts them again only afterwards.
+        """
         return tuple(pod for pod in self.pods if pod.is_reschedulable)
 
     @cached_property

@@ -9,31 +9,30 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import groupby
 from typing import Final
 
-from reconciler.disruption.gates.policy import holds_of, policy_changes
+from reconciler.disruption.gates.limits import FleetLimits, Span
 from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
 from reconciler.engine.steps.bookkeeping import node_usage
 from reconciler.engine.steps.lifecycle import INITIALIZED
 from reconciler.model.billing import HOURS_A_MONTH
-from reconciler.model.karpenter.budget import DisruptionReason, allowance, next_budget_change
+from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import CPU, MEMORY
-from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
 from reconciler.plan.render.wording import NoteText, note_texts
 from reconciler.plan.value.actions import Action, PlannedBlocker, PoolBudget
 from reconciler.plan.value.costs import PoolCost
 from reconciler.plan.value.nodes import UnschedulablePod
+from reconciler.ports.cluster import NodeUsage
 from reconciler.ports.journal import JournalEntry, Outcome
 
 AHEAD: Final = timedelta(days=7)
 WIDTH: Final = 1000
 """The length of the week, in the units of the drawing."""
-_PERIODS_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,58 +61,32 @@ class CalendarRow:
         return sum((p.ended - p.began for p in self.periods if not p.allowed), timedelta())
 
 
-def calendar_of(
-    pools: Iterable[NodePool], totals: Mapping[str, int], settings: Settings, now: datetime
-) -> tuple[CalendarRow, ...]:
+def calendar_of(limits: FleetLimits, now: datetime) -> tuple[CalendarRow, ...]:
     """Return the coming week of each NodePool, where the number of allowed disruptions changes.
 
-    ``totals`` are the numbers of nodes by NodePool, on which budgets in percent depend. A week with
-    more than two hundred changes is cut short.
+    A week with too many changes is cut short.
     """
-    return tuple(
-        row
-        for pool in pools
-        for row in _calendar_rows(pool, totals.get(pool.name, 0), settings, now)
-    )
+    return tuple(row for pool in limits.pools for row in _calendar_rows(pool, limits, now))
 
 
-def _calendar_rows(
-    pool: NodePool, total: int, settings: Settings, now: datetime
-) -> Iterator[CalendarRow]:
+def _calendar_rows(pool: NodePool, limits: FleetLimits, now: datetime) -> Iterator[CalendarRow]:
+    spans = limits.spans(pool, now, now + AHEAD)
     alike: dict[tuple[PeriodView, ...], list[str]] = {}
     for reason in DisruptionReason:
-        periods = tuple(_periods(pool, reason, total, settings, now))
-        alike.setdefault(periods, []).append(reason.value)
+        alike.setdefault(tuple(_periods(spans, reason, now)), []).append(reason.value)
     if any(len(periods) > 1 for periods in alike):
         for periods, reasons in alike.items():
-            yield CalendarRow(pool.name, tuple(reasons), total, periods)
+            yield CalendarRow(pool.name, tuple(reasons), limits.total(pool.name), periods)
 
 
 def _periods(
-    pool: NodePool, reason: DisruptionReason, total: int, settings: Settings, now: datetime
+    spans: Iterable[Span], reason: DisruptionReason, now: datetime
 ) -> Iterator[PeriodView]:
-    budgets = (*settings.fleet_budgets, *pool.spec.disruption.budgets)
-    own = [budget for budget in budgets if budget.applies_to(reason)]
-    moments = [now]
-    while len(moments) < _PERIODS_MAX:
-        changes = (next_budget_change(own, moments[-1]), *policy_changes(settings, moments[-1]))
-        following = min((at for at in changes if at is not None and at > moments[-1]), default=None)
-        if following is None or following >= now + AHEAD:
-            moments.append(now + AHEAD)
-            break
-        moments.append(following)
-    merged: list[tuple[datetime, datetime, int]] = []
-    for began, ended in pairwise(moments):
-        allowed = min(allowance(budgets, reason, total, began).nodes, total)
-        if (pool.name, reason) in holds_of([pool.name], settings, began):
-            allowed = 0
-        if merged and merged[-1][2] == allowed:
-            merged[-1] = (merged[-1][0], ended, allowed)
-        else:
-            merged.append((began, ended, allowed))
-    for began, ended, allowed in merged:
-        start, end = _position_in_week(began - now), _position_in_week(ended - now)
-        yield PeriodView(began, ended, allowed, start, max(1, end - start))
+    for allowed, same in groupby(spans, key=lambda span: span.allowed[reason]):
+        first, *more = same
+        last = more[-1] if more else first
+        start, end = _position_in_week(first.start - now), _position_in_week(last.end - now)
+        yield PeriodView(first.start, last.end, allowed, start, max(1, end - start))
 
 
 def calendar_days(now: datetime) -> tuple[tuple[int, str], ...]:
@@ -256,7 +229,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """A NodePool with its nodes by state, cost in USD an hour and utilisation by requests."""
+    """A NodePool with its nodes by state, cost in USD an hour and utilization by requests."""
 
     name: str
     nodes: int
@@ -306,10 +279,10 @@ def fleet_view(desired: Desired, result: Pass) -> FleetView:
     """Return what the dashboard shows of a pass."""
     plan, seen = result.plan, result.seen
     state = seen.state()
+    managed = [node for node in state.nodes if node.is_managed]
+    usage = {node.name: node_usage(node, desired) for node in managed}
     blocked = {b.node: f"{b.reason}: {b.message}" for b in plan.blocked}
-    nodes = tuple(
-        _node_view(node, desired, blocked, seen.at) for node in state.nodes if node.is_managed
-    )
+    nodes = tuple(_node_view(node, usage[node.name], blocked, seen.at) for node in managed)
     names = [pool.name for pool in desired.node_pools]
     names += sorted({node.node_pool for node in nodes} - set(names))
     cost = plan.cost
@@ -322,14 +295,15 @@ def fleet_view(desired: Desired, result: Pass) -> FleetView:
         unpriced=cost.unpriced,
         pending=len(state.pending),
         suspended=seen.unclear_owners.summary if seen.unclear_owners else "",
-        pools=tuple(_pool_views(names, nodes, cost.by_node_pool, plan.budgets)),
+        pools=tuple(_pool_views(names, nodes, usage, cost.by_node_pool, plan.budgets)),
         nodes=nodes,
         actions=plan.actions,
         unschedulable=plan.unschedulable,
         blockers=_blockers(plan.blockers),
         in_progress=result.under_way,
         calendar=calendar_of(
-            desired.node_pools, Counter(n.node_pool for n in nodes), desired.settings, seen.at
+            FleetLimits.from_nodes(desired.node_pools, desired.settings, state.nodes, seen.history),
+            seen.at,
         ),
         days=calendar_days(seen.at),
         notes=tuple(note_texts(plan.diagnostics)),
@@ -342,9 +316,9 @@ def _blockers(blockers: Iterable[PlannedBlocker]) -> tuple[PlannedBlocker, ...]:
 
 
 def _node_view(
-    node: StateNode, desired: Desired, blocked: Mapping[str, str], now: datetime
+    node: StateNode, usage: NodeUsage, blocked: Mapping[str, str], now: datetime
 ) -> NodeView:
-    claim, usage = node.claim, node_usage(node, desired)
+    claim = node.claim
     created = claim.metadata.creation_timestamp if claim is not None else None
     return NodeView(
         name=node.name,
@@ -370,6 +344,7 @@ def _state(node: StateNode) -> str:
 def _pool_views(
     names: Iterable[str],
     nodes: Iterable[NodeView],
+    usage: Mapping[str, NodeUsage],
     costs: Mapping[str, PoolCost],
     budgets: Iterable[PoolBudget],
 ) -> Iterator[PoolView]:
@@ -381,6 +356,7 @@ def _pool_views(
         by_pool.setdefault(budget.node_pool, []).append(budget)
     for name, own in owned.items():
         states = [node.state for node in own]
+        total = NodeUsage.total(usage[node.name] for node in own)
         yield PoolView(
             name=name,
             nodes=len(own),
@@ -388,12 +364,7 @@ def _pool_views(
             starting=states.count("starting"),
             terminating=states.count("terminating"),
             per_hour=costs[name].before if name in costs else 0.0,
-            cpu=_mean(node.cpu for node in own),
-            memory=_mean(node.memory for node in own),
+            cpu=total.share(CPU) or 0.0,
+            memory=total.share(MEMORY) or 0.0,
             budgets=tuple(by_pool.get(name, ())),
         )
-
-
-def _mean(shares: Iterable[float]) -> float:
-    known = list(shares)
-    return sum(known) / len(known) if known else 0.0

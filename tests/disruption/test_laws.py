@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from reconciler.desired.settings.layers import resolve
 from reconciler.disruption.command import Decisions
 from reconciler.disruption.decide import decide
-from reconciler.disruption.gates.budgets import budget_states, fleet_states
+from reconciler.disruption.gates.budgets import budget_states, fleet_states, node_counts
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.observed.state import ClusterState
 from tests.disruption.builders import (
@@ -102,7 +102,7 @@ def test_no_pass_exceeds_a_budget(
 ) -> None:
     objects, pools, gone = fleet
     cluster = a_cluster(*objects)
-    states = budget_states([a_pool(**pool) for pool in pools], cluster.nodes, NOW)
+    states = budget_states([a_pool(**pool) for pool in pools], node_counts(cluster.nodes), NOW)
     allowed = {(s.node_pool, s.reason): s.allowed for s in states}
     owner = {node.name: node.node_pool for node in cluster.nodes}
 
@@ -128,7 +128,7 @@ def test_no_pass_exceeds_the_budget_of_the_fleet(
     objects, pools, gone = fleet
     cluster = a_cluster(*objects)
     made = resolve({"disruption": {"budgets": of_fleet}}, {}).settings
-    states = fleet_states(made.fleet_budgets, cluster.nodes, NOW)
+    states = fleet_states(made.fleet_budgets, node_counts(cluster.nodes), NOW)
     allowed = {state.reason: state.allowed for state in states}
 
     made_pools = [a_pool(**pool) for pool in pools]
@@ -186,7 +186,7 @@ def _expire_gracefully(
     pool = a_pool(budgets=of_pool, consolidateAfter="Never")
     cluster = a_cluster(*objects)
     made = resolve({"expirationPolicy": "Graceful", "expirationCeiling": "48h"}, {}).settings
-    states = budget_states([pool], cluster.nodes, NOW)
+    states = budget_states([pool], node_counts(cluster.nodes), NOW)
     allowed = next(s.allowed for s in states if s.reason is DisruptionReason.DRIFTED)
 
     return decide(a_situation(cluster, [pool], settings=made)), allowed

@@ -15,7 +15,7 @@ from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import cluster_state
 
-DAEMON = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u"}
+OWNERS = {"DaemonSet": "apps/v1", "StatefulSet": "apps/v1", "Node": "v1"}
 
 
 @st.composite
@@ -26,6 +26,7 @@ def some_pods(draw: st.DrawFn) -> tuple[Pod, ...]:
                 st.sampled_from(["", "a", "b"]),
                 st.sampled_from(["", "n0", "n1", "n2"]),
                 st.sampled_from(["Running", "Pending", "Failed", "Succeeded"]),
+                st.sampled_from(["", *OWNERS]),
                 st.booleans(),
             ),
             max_size=8,
@@ -37,12 +38,18 @@ def some_pods(draw: st.DrawFn) -> tuple[Pod, ...]:
 
 
 def a_pod(
-    name: str, namespace: str = "", node: str = "", phase: str = "Running", daemon: bool = False
+    name: str,
+    namespace: str = "",
+    node: str = "",
+    phase: str = "Running",
+    owner: str = "",
+    ends: bool = False,
 ) -> dict[str, Any]:
-    owners = [DAEMON] if daemon else []
+    owners = [{"apiVersion": OWNERS[owner], "kind": owner, "name": "o"}] if owner else []
+    deleted = {"deletionTimestamp": "2026-03-01T12:00:00Z"} if ends else {}
     return {
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace, "ownerReferences": owners},
+        "metadata": {"name": name, "namespace": namespace, "ownerReferences": owners, **deleted},
         "spec": {"nodeName": node},
         "status": {"phase": phase},
     }
@@ -61,7 +68,8 @@ def test_the_index_agrees_with_the_pods(pods: tuple[Pod, ...]) -> None:
             for p in pods
             if p.spec.node_name == n
             and p.status.phase in ("Running", "Pending")
-            and not p.metadata.owner_references
+            and p.metadata.deletion_timestamp is None
+            and not any(o.kind in ("DaemonSet", "Node") for o in p.metadata.owner_references)
         )
         for n in nodes
     }

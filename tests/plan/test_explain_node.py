@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from reconciler.desired.objects import node_pools
 from reconciler.desired.settings.layers import resolve
+from reconciler.disruption.gates.limits import FleetLimits
 from reconciler.model.history import NO_HISTORY, DisruptionRecord, History, Move, Rollout
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.plan.explain.answer import Explanation
-from reconciler.plan.explain.calendar import SPAN, calendar_of, explain_node_pool
+from reconciler.plan.explain.calendar import SPAN, explain_node_pool
 from reconciler.plan.explain.node import explain_node_in_detail
 from reconciler.plan.explain.reasons import explain_node
 from reconciler.plan.make.gather import facts_of
@@ -98,7 +99,8 @@ def test_the_calendar_covers_seven_days_without_a_gap() -> None:
     night = {"nodes": "0", "schedule": "0 22 * * *", "duration": "8h", "reasons": ["Drifted"]}
     question = inputs_of(*a_node("n"), rules={**ACT, "budgets": [{"nodes": "1"}, night]})
     [pool] = node_pools(question.fleet)
-    spans = calendar_of(pool, question.settings, question.cluster.nodes, NOW)
+    limits = FleetLimits.from_nodes([pool], question.settings, question.cluster.nodes)
+    spans = limits.spans(pool, NOW, NOW + SPAN)
     assert (spans[0].start, spans[-1].end) == (NOW, NOW + SPAN)
     assert all(a.end == b.start for a, b in pairwise(spans))
     closed = sum(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from reconciler.disruption.gates.limits import FleetLimits
 from reconciler.model.decode import decode
 from reconciler.model.duration import Duration
 from reconciler.model.karpenter.nodepool import NodePool
@@ -73,9 +74,15 @@ def pool(*budgets: dict[str, object]) -> NodePool:
     return decode({"metadata": {"name": "web"}, "spec": spec}, NodePool)
 
 
+def limits(
+    *budgets: dict[str, object], nodes: int = 3, settings: Settings | None = None
+) -> FleetLimits:
+    return FleetLimits.from_totals([pool(*budgets)], settings or Settings(), {"web": nodes})
+
+
 def test_the_calendar_has_the_periods_in_which_a_budget_is_closed() -> None:
     nights = {"nodes": "0", "schedule": "0 18 * * *", "duration": "12h", "reasons": ["Drifted"]}
-    rows = calendar_of([pool({"nodes": "20%"}, nights)], {"web": 10}, Settings(), NOW)
+    rows = calendar_of(limits({"nodes": "20%"}, nights, nodes=10), NOW)
     open_row, closed_row = sorted(rows, key=lambda row: len(row.reasons), reverse=True)
     assert (open_row.reasons, [p.allowed for p in open_row.periods]) == (
         ("Underutilized", "Empty"), [2],
@@ -91,12 +98,12 @@ def test_the_calendar_has_the_periods_in_which_a_budget_is_closed() -> None:
 
 
 def test_the_calendar_omits_settings_that_never_change() -> None:
-    assert calendar_of([pool({"nodes": "1"})], {"web": 3}, Settings(), NOW) == ()
+    assert calendar_of(limits({"nodes": "1"}), NOW) == ()
 
 
 def test_a_disruption_window_closes_the_rest_of_the_week() -> None:
     settings = Settings(windows=(Window("0 2 * * sat", Duration("4h")),))
-    (row,) = calendar_of([pool({"nodes": "1"})], {"web": 3}, settings, NOW)
+    (row,) = calendar_of(limits({"nodes": "1"}, settings=settings), NOW)
     assert [p.allowed for p in row.periods] == [0, 1, 0]
     assert row.closed == timedelta(days=7) - timedelta(hours=4)
 

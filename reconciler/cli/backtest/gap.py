@@ -72,7 +72,8 @@ class BusyRecorder:
         snapshot, at = done.seen.snapshot, done.seen.at
         if snapshot.pods != self._pods or snapshot.nodes != self._nodes:
             self._pods, self._nodes = snapshot.pods, snapshot.nodes
-            names = {pod.spec.node_name for pod in self._pods if not pod.is_daemon}
+            holding = snapshot.indexed_pods.workload_names
+            names = {name for name, pods in holding.items() if pods}
             self._busy = frozenset(n.spec.provider_id for n in self._nodes if n.name in names)
         prices = (
             machine.price(at) or 0.0

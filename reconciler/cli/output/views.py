@@ -313,23 +313,11 @@ def _registered_at(claim: NodeClaim) -> Any:
     return registered.last_transition_time if registered else claim.metadata.creation_timestamp
 
 
-def _total_usage(usages: Sequence[NodeUsage]) -> NodeUsage | None:
-    """Return the usage of several nodes together; None of none."""
-    if not usages:
-        return None
-    prices = [usage.price for usage in usages]
-    return NodeUsage(
-        None if None in prices else sum(price or 0.0 for price in prices),
-        sum(usage.pods for usage in usages),
-        {name: sum(u.requested.get(name, 0) for u in usages) for name in ("cpu", "memory")},
-        {name: sum(u.allocatable.get(name, 0) for u in usages) for name in ("cpu", "memory")},
-    )
-
-
 def _node_pool_item(
     pool: RecordedObject, claims: Sequence[NodeClaim], usage: Mapping[str, NodeUsage]
 ) -> Item:
-    total = _total_usage([usage[c.name] for c in claims if c.name in usage])
+    known = [usage[c.name] for c in claims if c.name in usage]
+    total = NodeUsage.total(known) if known else None
     spec: Any = pool.data.get("spec") or {}
     reference = ((spec.get("template") or {}).get("spec") or {}).get("nodeClassRef") or {}
     ready = sum(phase_of(c) == "Ready" for c in claims)

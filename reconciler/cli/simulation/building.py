@@ -438,10 +438,7 @@ def _record_history(
 ) -> None:
     """Record the contents of the snapshot as the history before the simulation."""
     now, event_log, store = stage.clock.now(), stage.event_log, stage.world.store
-    pods_by_node: dict[str, list[str]] = {}
-    for pod in snapshot.pods:
-        if pod.spec.node_name and not pod.is_daemon and not pod.is_terminal:
-            pods_by_node.setdefault(pod.spec.node_name, []).append(pod.key)
+    pods_by_node = snapshot.indexed_pods.workload_names
     nodes = {r.node.spec.provider_id: r.node.name for r in first.record.nodes.values()}
     claims = []
     for claim in first.claims:

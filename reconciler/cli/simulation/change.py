@@ -18,6 +18,8 @@ from reconciler.cli.simulation.report import DRAINING, Report, merge_outcome, re
 from reconciler.cli.simulation.timeline import StreamedTimeline
 from reconciler.cli.wiring.mandate import mandate_of
 from reconciler.disruption.command import ForcefulReason
+from reconciler.disruption.gates.limits import FleetLimits
+from reconciler.engine.records import history_of
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import iso_duration
 from reconciler.model.karpenter.budget import DisruptionReason
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from reconciler.catalog.catalog import Catalog
     from reconciler.cli.shared.request import FleetRequest
+    from reconciler.model.history import History
     from reconciler.observed.snapshot import Snapshot
 
 
@@ -57,9 +60,10 @@ def run_simulation(
         stage.samples.clear()
     if timeline is not None:
         timeline.begin(begin)
+    history = history_of(stage.world.store, head.settings, begin)
     outcome = _run_revision(setup, head, end, passes_max)
     report = report_of(stage, outcome, begin)
-    report = msgspec.structs.replace(report, rules=_rules(head, report))
+    report = msgspec.structs.replace(report, rules=_rules(head, report, history))
     if base is None or before is None:
         return report
     names = (_display_name(base), _display_name(head))
@@ -67,19 +71,21 @@ def run_simulation(
     return msgspec.structs.replace(report, merge=merge)
 
 
-def _rules(fleet: SimulatedFleet, report: Report) -> tuple[RulePeriod, ...]:
-    """Return when budgets and windows limited the nodes of each NodePool with nodes."""
+def _rules(fleet: SimulatedFleet, report: Report, history: History) -> tuple[RulePeriod, ...]:
+    """Return what limited the disruption of each NodePool with nodes, and when.
+
+    ``history`` is what the rate limits knew when the simulation began.
+    """
     totals = {
         name: max(pool.nodes_before, pool.nodes_after)
         for name, pool in report.cost.by_node_pool.items()
     }
+    limits = FleetLimits.from_totals(fleet.node_pools, fleet.settings, totals, history)
     return tuple(
         period
         for pool in fleet.node_pools
         if totals.get(pool.name)
-        for period in rule_periods(
-            pool, fleet.settings, totals[pool.name], report.started_at, report.at
-        )
+        for period in rule_periods(pool, limits, report.started_at, report.at)
     )
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from itertools import pairwise
 from typing import Final
 
 import msgspec
 
 from reconciler.adapters.simulated.memory import MemoryStateStore
 from reconciler.disruption.command import ForcefulReason
-from reconciler.disruption.gates.policy import holds_of, policy_changes
-from reconciler.model.karpenter.budget import DisruptionReason, allowance, next_budget_change
+from reconciler.disruption.gates.limits import FleetLimits
+from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
-from reconciler.model.settings import Settings
 from reconciler.ports.clock import Clock
 from reconciler.ports.progress import EventKind, Notifier, Progress
 from reconciler.ports.state import RunningCommand
@@ -173,7 +171,6 @@ def _notify_created(event_log: Notifier, claim: NodeClaim, now: datetime) -> Non
     )
 
 
-_CHANGES_MAX: Final = 500
 _REASONS: Final = (
     DisruptionReason.DRIFTED,
     DisruptionReason.UNDERUTILIZED,
@@ -195,49 +192,18 @@ class RulePeriod(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def rule_periods(
-    pool: NodePool, settings: Settings, total: int, begin: datetime, end: datetime
+    pool: NodePool, limits: FleetLimits, begin: datetime, end: datetime
 ) -> list[RulePeriod]:
-    """Return the periods in which something limits ``total`` nodes of a NodePool, in order."""
+    """Return the periods in which something limits the disruption of a NodePool, in order."""
+    total = limits.total(pool.name)
     found: list[RulePeriod] = []
-    edges = [begin, *_change_moments(pool, settings, begin, end), end]
-    for start, stop in pairwise(edges):
-        allowed = _allowed_disruptions(pool, settings, total, start)
-        if not allowed:
-            continue
-        last = found[-1] if found else None
-        if last is not None and (last.end, last.allowed) == (start, allowed):
-            found[-1] = msgspec.structs.replace(last, end=stop)
-            continue
-        closed = len(allowed) == len(_REASONS) and not any(allowed.values())
-        found.append(RulePeriod(pool.name, start, stop, allowed, closed))
+    for span in limits.spans(pool, begin, end):
+        allowed = {
+            reason.value: nodes
+            for reason in _REASONS
+            if (nodes := span.allowed[reason]) < total or not nodes
+        }
+        if allowed:
+            closed = len(allowed) == len(_REASONS) and not any(allowed.values())
+            found.append(RulePeriod(pool.name, span.start, span.end, allowed, closed))
     return found
-
-
-def _change_moments(
-    pool: NodePool, settings: Settings, begin: datetime, end: datetime
-) -> Iterator[datetime]:
-    at = begin
-    for _ in range(_CHANGES_MAX):
-        moments = [
-            next_budget_change(pool.spec.disruption.budgets, at),
-            *policy_changes(settings, at),
-        ]
-        later = [moment for moment in moments if moment is not None and at < moment < end]
-        if not later:
-            return
-        at = min(later)
-        yield at
-
-
-def _allowed_disruptions(
-    pool: NodePool, settings: Settings, total: int, at: datetime
-) -> dict[str, int]:
-    holds = holds_of([pool.name], settings, at)
-    allowed: dict[str, int] = {}
-    for reason in _REASONS:
-        own = allowance(pool.spec.disruption.budgets, reason, total, at).nodes
-        fleet = allowance(settings.fleet_budgets, reason, total, at).nodes
-        nodes = 0 if (pool.name, reason) in holds else min(own, fleet)
-        if nodes < total or not nodes:
-            allowed[reason.value] = nodes
-    return allowed

@@ -95,7 +95,7 @@ def consolidation_candidates(work: DisruptionPass) -> list[Candidate]:
         elif work.is_free(candidate) and is_consolidatable(
             candidate.claim, candidate.pool, work.now
         ):
-            hold = work.holds.get((candidate.pool.name, REASON))
+            hold = work.limits.holds.get((candidate.pool.name, REASON))
             hold = hold or minimum_age_hold(candidate, work.settings, work.now)
             if hold is None:
                 found.append(candidate)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -54,35 +54,36 @@ def node_counts(nodes: Iterable[StateNode]) -> dict[str, Count]:
 
 
 def budget_states(
-    pools: Sequence[NodePool], nodes: Iterable[StateNode], now: datetime
+    pools: Iterable[NodePool], by_pool: Mapping[str, Count], now: datetime
 ) -> tuple[BudgetState, ...]:
     """Return the state of each pool's budgets by voluntary reason, ordered by pool and reason."""
-    by_pool = node_counts(nodes)
     states: list[BudgetState] = []
     for pool in sorted(pools, key=lambda p: p.name):
         count, budgets = by_pool.get(pool.name, Count()), pool.spec.disruption.budgets
-        states += (_budget_state(pool.name, budgets, reason, count, now) for reason in REASONS)
+        states += _states_by_reason(pool.name, budgets, count, now)
     return tuple(states)
 
 
-def _budget_state(
-    pool: str, budgets: Sequence[Budget], reason: DisruptionReason, count: Count, now: datetime
-) -> BudgetState:
-    allowed = allowance(budgets, reason, count.total, now)
-    return BudgetState(
-        node_pool=pool,
-        reason=reason,
-        total=count.total,
-        disrupting=count.disrupting,
-        allowed=remaining_disruptions(allowed.nodes, count.disrupting),
-        next_change=next_budget_change(budgets, now),
-        binding=allowed.binding,
-        error=allowed.error,
-    )
+def _states_by_reason(
+    pool: str, budgets: Sequence[Budget], count: Count, now: datetime
+) -> Iterator[BudgetState]:
+    change = next_budget_change(budgets, now)
+    for reason in REASONS:
+        allowed = allowance(budgets, reason, count.total, now)
+        yield BudgetState(
+            node_pool=pool,
+            reason=reason,
+            total=count.total,
+            disrupting=count.disrupting,
+            allowed=remaining_disruptions(allowed.nodes, count.disrupting),
+            next_change=change,
+            binding=allowed.binding,
+            error=allowed.error,
+        )
 
 
 def fleet_states(
-    budgets: Sequence[Budget], nodes: Iterable[StateNode], now: datetime
+    budgets: Sequence[Budget], by_pool: Mapping[str, Count], now: datetime
 ) -> tuple[BudgetState, ...]:
     """Return the state of the fleet's budgets by reason, empty if there are none.
 
@@ -90,11 +91,9 @@ def fleet_states(
     """
     if not budgets:
         return ()
-    by_pool = node_counts(nodes).values()
-    total, disrupting = sum(c.total for c in by_pool), sum(c.disrupting for c in by_pool)
-    return tuple(
-        _budget_state("", budgets, reason, Count(total, disrupting), now) for reason in REASONS
-    )
+    counts = by_pool.values()
+    total, disrupting = sum(c.total for c in counts), sum(c.disrupting for c in counts)
+    return tuple(_states_by_reason("", budgets, Count(total, disrupting), now))
 
 
 class Guard(Protocol):

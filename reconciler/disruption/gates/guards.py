@@ -89,17 +89,6 @@ class Cap:
         return replace(self, left=max(self.left - 1, 0))
 
 
-def caps_of(
-    pools: Iterable[str],
-    nodes: Iterable[StateNode],
-    history: History,
-    settings: Settings,
-    now: datetime,
-) -> list[Cap]:
-    """Return the caps in effect now: those of the fleet, then of each NodePool by name."""
-    return caps_for(pools, count_remaining_nodes(nodes), history, settings, now)
-
-
 def caps_for(
     pools: Iterable[str],
     by_pool: Counter[str],
@@ -107,7 +96,10 @@ def caps_for(
     settings: Settings,
     now: datetime,
 ) -> list[Cap]:
-    """Return the caps for the given numbers of remaining nodes by NodePool."""
+    """Return the caps in effect: those of the fleet, then of each NodePool by name.
+
+    ``by_pool`` are the numbers of remaining nodes by NodePool.
+    """
     caps: list[Cap] = []
     most = settings.fleet_maximum_per_day
     if most:

@@ -78,13 +78,12 @@ def _delete_command(
     node: StateNode | None, claim: NodeClaim, reason: ForcefulReason, message: str = ""
 ) -> Command:
     has_node = node is not None and node.node is not None
-    pods = node.pods if node is not None else ()
     return Command(
         reason=reason,
         decision="delete",
         nodes=(node.name,) if node is not None and has_node else (),
         node_claims=(claim.name,),
-        pods_evicted=sum(pod.is_reschedulable for pod in pods),
+        pods_evicted=len(node.reschedulable) if node is not None else 0,
         message=message,
     )
 

@@ -102,7 +102,7 @@ def node_usage(node: StateNode, desired: Desired) -> NodeUsage:
         price = kind.price_of(labels.get(ZONE, ""), labels.get(CAPACITY_TYPE, ""))
     return NodeUsage(
         None if price is None or isnan(price) else price,
-        sum(not pod.is_terminal for pod in node.pods),
+        len(node.reschedulable),
         {name: node.used.get(name, 0) for name in _RESOURCES},
         {name: node.allocatable.get(name, 0) for name in _RESOURCES},
     )

@@ -7,31 +7,17 @@ Conflicts are rules that have no effect beside the others.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace as with_fields
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from msgspec.structs import replace
-
 from reconciler.disruption.consolidation.flapdamping import avoided_offerings
-from reconciler.disruption.gates.budgets import Count, fleet_states, node_counts
-from reconciler.disruption.gates.guards import (
-    Cap,
-    caps_for,
-    count_remaining_nodes,
-    rollout_change_times,
-)
-from reconciler.disruption.gates.policy import holds_of, minimum_age_end, policy_changes
-from reconciler.model.history import DAY, NO_HISTORY, History, Rollout
-from reconciler.model.karpenter.budget import (
-    Budget,
-    DisruptionReason,
-    allowance,
-    next_budget_change,
-)
+from reconciler.disruption.gates.limits import FleetLimits, Span
+from reconciler.disruption.gates.policy import minimum_age_end
+from reconciler.model.history import NO_HISTORY, History
+from reconciler.model.karpenter.budget import Budget, DisruptionReason, allowance
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.schedule import parse_schedule
 from reconciler.model.settings import PoolOption, Settings
@@ -40,66 +26,14 @@ from reconciler.observed.state import StateNode
 from reconciler.plan.explain.answer import Decision, Explanation
 from reconciler.plan.render.wording import format_count, format_time
 
-# What the rate limits add to a pool's calendar: gaps and slowness.
-#
-# Past disruptions are known, future ones are not. So each time is evaluated as if nothing were
-# disrupted until then, and as if a running wave succeeded when its nodes have been healthy for long
-# enough.
 
-
-@dataclass(frozen=True)
-class RateLimits:
-    """The rate limits of one NodePool, for the nodes that are to stay."""
-
-    pool: str
-    settings: Settings
-    history: History
-    staying: Counter[str]
-
-    @classmethod
-    def for_pool(
-        cls, pool: str, settings: Settings, history: History, nodes: Sequence[StateNode]
-    ) -> RateLimits:
-        """Return the rate limits of a pool, with the nodes counted once."""
-        return cls(pool, settings, history, count_remaining_nodes(nodes))
-
-    def change_times(self) -> Iterator[datetime]:
-        """Yield when a rate limit may allow more."""
-        yield from (row.at + DAY for row in self.history.taken)
-        rollouts = [r for r in self.history.rollouts if r.node_pool == self.pool]
-        yield from rollout_change_times(rollouts, self.settings)
-
-    def cap(self, reason: DisruptionReason, at: datetime) -> Cap | None:
-        """Return the strictest rate limit for the reason at a time, None if there is none."""
-        found = [c for c in self.caps(at) if c.covers(self.pool, reason)]
-        return min(found, key=lambda cap: cap.left, default=None)
-
-    def caps(self, at: datetime) -> list[Cap]:
-        """Return all rate limits that apply at a time."""
-        if not self._has_limits:
-            return []
-        rollouts = tuple(self._end_if_settled(rollout, at) for rollout in self.history.rollouts)
-        history = replace(self.history, rollouts=rollouts)
-        return caps_for([self.pool], self.staying, history, self.settings, at)
-
-    @property
-    def _has_limits(self) -> bool:
-        own = self.settings.pool(self.pool)
-        values = (own.maximum_per_day, own.wave_size, self.settings.fleet_maximum_per_day)
-        return any(values) or own.stop_after_failures > 0
-
-    def _end_if_settled(self, rollout: Rollout, at: datetime) -> Rollout:
-        soak = self.settings.pool(rollout.node_pool).wave_soak
-        over = all(move.is_settled(soak, at) for move in rollout.moves)
-        return replace(rollout, moves=()) if over else rollout
-
-
-def daily_limit_warnings(limits: RateLimits, now: datetime) -> Iterator[tuple[str, str]]:
+def daily_limit_warnings(
+    pool: str, limits: FleetLimits, now: datetime
+) -> Iterator[tuple[str, str]]:
     """Yield how long replacing all nodes of the pool takes, if a daily limit allows few."""
-    total = limits.staying[limits.pool]
-    fresh = RateLimits(limits.pool, limits.settings, History(), limits.staying)
-    for cap in fresh.caps(now):
-        a_day = cap.covers(limits.pool, DisruptionReason.EMPTY)  # waves do not count empty nodes
+    total = limits.staying[pool]
+    for cap in with_fields(limits, history=NO_HISTORY).later(now).caps:
+        a_day = cap.covers(pool, DisruptionReason.EMPTY)  # waves do not count empty nodes
         if a_day and 0 < cap.left < total:
             days = -(-total // cap.left)
             whose = "this NodePool" if cap.node_pool else "the fleet"
@@ -130,112 +64,18 @@ def consolidation_pauses(
 
 
 SPAN: Final = timedelta(days=7)
-_STEPS_MAX: Final = 500
-"""The maximum number of changes: a window each half hour for a week."""
 _ROWS_MAX: Final = 40
 """The maximum number of times that are listed one by one."""
 _LONG_GAP: Final = timedelta(hours=24)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A period with the same limits: how many nodes can be disrupted at a time, by reason."""
-
-    start: datetime
-    end: datetime
-    allowed: Mapping[DisruptionReason, int]
-
-
-def calendar_of(
-    pool: NodePool,
-    settings: Settings,
-    nodes: Sequence[StateNode],
-    now: datetime,
-    history: History = NO_HISTORY,
-) -> list[Span]:
-    """Return the spans of the next seven days, in order and without a gap.
-
-    With more changes than the maximum, the calendar ends with the last of them. It assumes the
-    present number of nodes, of which none is being disrupted. ``history`` is the history for the
-    rate limits.
-    """
-    limits = RateLimits.for_pool(pool.name, settings, history, nodes)
-    totals = _node_totals(pool, settings, nodes, now)
-    spans: list[Span] = []
-    at = now
-    for change in _change_times(pool, settings, limits, now):
-        allowed = _allowed_disruptions(pool, settings, totals, limits, at)
-        if spans and spans[-1].allowed == allowed:
-            spans[-1] = Span(spans[-1].start, change, allowed)
-        else:
-            spans.append(Span(at, change, allowed))
-        at = change
-    return spans
-
-
-def _node_totals(
-    pool: NodePool, settings: Settings, nodes: Sequence[StateNode], now: datetime
-) -> tuple[int, int]:
-    """Return how many nodes of the pool count, and how many of the fleet if it has budgets."""
-    states = fleet_states(settings.fleet_budgets, nodes, now)
-    total = node_counts(nodes).get(pool.name, Count()).total
-    return total, states[0].total if states else 0
-
-
-def _change_times(
-    pool: NodePool, settings: Settings, limits: RateLimits, now: datetime
-) -> Iterator[datetime]:
-    """Yield each time at which something may change; the end of the calendar is the last."""
-    end, at = now + SPAN, now
-    limit_changes = sorted(set(limits.change_times()))
-    for _ in range(_STEPS_MAX):
-        moments = [
-            next_budget_change(pool.spec.disruption.budgets, at),
-            *policy_changes(settings, at),
-            next((m for m in limit_changes if m > at), None),
-        ]
-        at = min((m for m in moments if m is not None and at < m), default=end)
-        if at >= end:
-            yield end
-            return
-        yield at
-
-
-def _allowed_disruptions(
-    pool: NodePool, settings: Settings, totals: tuple[int, int], limits: RateLimits, at: datetime
-) -> dict[DisruptionReason, int]:
-    holds = holds_of([pool.name], settings, at)
-    total, fleet_total = totals
-    allowed: dict[DisruptionReason, int] = {}
-    for reason in DisruptionReason:
-        own = min(allowance(pool.spec.disruption.budgets, reason, total, at).nodes, total)
-        fleet = allowance(settings.fleet_budgets, reason, fleet_total, at).nodes
-        cap = limits.cap(reason, at)
-        limited = cap.left if cap is not None else own
-        allowed[reason] = 0 if (pool.name, reason) in holds else min(own, fleet, limited)
-    return allowed
-
-
-def _cause(
-    pool: NodePool,
-    settings: Settings,
-    totals: tuple[int, int],
-    limits: RateLimits,
-    reason: DisruptionReason,
-    at: datetime,
-) -> str:
+def _cause(pool: str, limits: FleetLimits, reason: DisruptionReason, at: datetime) -> str:
     """Return which rule allows no disruption for the reason at that time."""
-    hold = holds_of([pool.name], settings, at).get((pool.name, reason))
-    if hold is not None:
-        return hold.message
-    own = allowance(pool.spec.disruption.budgets, reason, totals[0], at)
-    if own.nodes == 0:
-        return f"budgets[{own.binding}] allows 0 nodes"
-    fleet = allowance(settings.fleet_budgets, reason, totals[1], at)
-    cap = limits.cap(reason, at)
-    if fleet.nodes > 0 and cap is not None:
-        return cap.hold.message
-    return f"the fleet's disruption.budgets[{fleet.binding}] allows 0 nodes"
+    limit = limits.later(at).limit(pool, reason)
+    if limit.budget is None:
+        return limit.hold.message if limit.hold is not None else "it has no nodes"
+    owner = "" if limit.budget.node_pool else "the fleet's disruption."
+    return f"{owner}budgets[{limit.budget.binding}] allows 0 nodes"
 
 
 def explain_node_pool(
@@ -246,11 +86,10 @@ def explain_node_pool(
     history: History = NO_HISTORY,
 ) -> Explanation:
     """Return the calendar of a NodePool; its reasons are the gaps and conflicts."""
-    totals = _node_totals(pool, settings, nodes, now)
-    total = totals[0]
-    spans = calendar_of(pool, settings, nodes, now, history)
-    limits = RateLimits.for_pool(pool.name, settings, history, nodes)
-    cause = partial(_cause, pool, settings, totals, limits)
+    limits = FleetLimits.from_nodes([pool], settings, nodes, history)
+    total = limits.total(pool.name)
+    spans = limits.spans(pool, now, now + SPAN)
+    cause = partial(_cause, pool.name, limits)
     is_complete = spans[-1].end == now + SPAN
     found = [
         Decision(kind="NodePool", name=pool.name, code=code, message=message)
@@ -259,7 +98,7 @@ def explain_node_pool(
             *(_gaps(spans, cause) if total and is_complete else ()),
             *_budgets_without_effect(pool, now, total),
             *_disabled_reasons(pool),
-            *daily_limit_warnings(limits, now),
+            *daily_limit_warnings(pool.name, limits, now),
             *consolidation_pauses(pool.name, settings, nodes, now),
         )
     ]

@@ -111,7 +111,7 @@ def _format_node(node: StateNode, candidate: Candidate | None) -> str:
     price = ""
     if candidate is not None and candidate.price:
         price = f", {format_dollars(candidate.price)} an hour"
-    pods = sum(pod.is_reschedulable for pod in node.pods)
+    pods = len(node.reschedulable)
     return f"{kind}{capacity}{where}{price}; {format_count(pods, 'pod')} to reschedule"
 
 

@@ -62,7 +62,7 @@ def exposure_of(rest: RestResult) -> Exposure:
     for node in rest.world.cluster.nodes:
         if not node.is_managed or node.is_deleting:
             continue
-        count = sum(pod.is_reschedulable for pod in node.pods)
+        count = len(node.reschedulable)
         labels = node.labels
         pods += count
         spot += count if labels.get(CAPACITY_TYPE) == SPOT else 0

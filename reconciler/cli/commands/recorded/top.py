@@ -203,14 +203,18 @@ def _node_facts(row: NodeRow) -> JsonDict:
 
 def _resource_sums(rows: Sequence[NodeRow], resource: str) -> tuple[int, int]:
     """Return how much of a resource is requested, and how much there is, in thousandths."""
-    known = [row.usage for row in rows if row.usage is not None]
-    requested = sum(usage.requested.get(resource, 0) for usage in known)
-    return requested, sum(usage.allocatable.get(resource, 0) for usage in known)
+    total = _total_usage(rows)
+    return total.requested.get(resource, 0), total.allocatable.get(resource, 0)
+
+
+def _total_usage(rows: Sequence[NodeRow]) -> NodeUsage:
+    from reconciler.ports.cluster import NodeUsage
+
+    return NodeUsage.total(row.usage for row in rows if row.usage is not None)
 
 
 def _share(rows: Sequence[NodeRow], resource: str) -> float:
-    requested, total = _resource_sums(rows, resource)
-    return requested / total if total else 0.0
+    return _total_usage(rows).share(resource) or 0.0
 
 
 def _render_text(recorded: RecordedFleet, rows: Sequence[NodeRow], request: TopRequest) -> str:
