@@ -47,8 +47,8 @@ repository. `--config FILE` or `RECONCILER_CONFIG` names it. Relative paths in i
 `reconciler.yaml` comes with every pull request, so some settings are errors there. These settings
 choose credentials, endpoints or programs: `aws.endpointUrl`, `aws.roleArn`, `aws.externalId`,
 `kubernetes.kubeconfig`, `kubernetes.context`, and a `state` that is a URL or leads out of the
-fleet folder. Put them in the operator's file, the environment or a flag
-([decision 13](decisions/0013-settings-of-the-operator.md)).
+fleet folder. `kubernetes.allowKarpenter` is one as well. Put them in the operator's file, the
+environment or a flag ([decision 13](decisions/0013-settings-of-the-operator.md)).
 """
 
 KINDS_OF_ACTIONS = tuple(dict.fromkeys(t.kind for t in TRANSITIONS))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from reconciler.desired.fleet import Fleet
     from reconciler.desired.settings.layers import Resolved
     from reconciler.model.diagnostics import Diagnostic
+    from reconciler.model.settings import Settings
     from reconciler.observed.snapshot import Snapshot
     from reconciler.plan.make.inputs import Inputs
     from reconciler.plan.value.plan import Revision
@@ -107,6 +108,7 @@ class _PlanQuestion(NamedTuple):
             diagnostics=(
                 *self.findings,
                 *known.findings,
+                *_karpenter_warning(snapshot, self.resolved.settings),
                 *_old_snapshot_warning(snapshot.captured_at, now, request),
             ),
             any_class=request.catalog is not None,
@@ -175,6 +177,15 @@ class _PlanQuestion(NamedTuple):
             any_class=request.catalog is not None,
             unready_classes=snapshot.unready_classes,
         )
+
+
+def _karpenter_warning(snapshot: Snapshot, settings: Settings) -> tuple[Diagnostic, ...]:
+    """Return a warning about a Karpenter that runs in the cluster, none if it is allowed."""
+    if settings.kube_allow_karpenter or not snapshot.pods:
+        return ()
+    from reconciler.engine.ownership import karpenter_findings, running_karpenters
+
+    return karpenter_findings(running_karpenters(snapshot.pods))
 
 
 def _old_snapshot_warning(

@@ -284,7 +284,7 @@ def _report_unclear_owners(world: World, result: Pass, before: str) -> str:
             (f"launches and disruption are suspended: {doubts.summary}; {doubts.remedy}"),
         )
     elif before and not doubts:
-        world.notify(EventKind.RESOLVED, "every instance of this fleet is recorded again")
+        world.notify(EventKind.RESOLVED, "the owner of every node is clear again")
     return doubts.summary
 
 

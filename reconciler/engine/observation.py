@@ -13,7 +13,12 @@ from functools import cached_property, partial
 from typing import Final
 
 from reconciler.engine.listing import ListedInstances
-from reconciler.engine.ownership import NO_UNCLEAR_OWNERS, UnclearOwners, unclear_owners
+from reconciler.engine.ownership import (
+    NO_UNCLEAR_OWNERS,
+    UnclearOwners,
+    running_karpenters,
+    unclear_owners,
+)
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.steps.nomination import moves_pods, with_nominated_pods
 from reconciler.engine.world import World
@@ -250,7 +255,10 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observatio
         commands,
         (*_queue_findings(world), *seen.findings, *matched.findings, *lost.findings),
         owner=owner,
-        unclear_owners=unclear_owners(instances, updated, world.journal, owner, now),
+        unclear_owners=replace(
+            unclear_owners(instances, updated, world.journal, owner, now),
+            karpenters=() if world.allows_karpenter else running_karpenters(seen.pods),
+        ),
         disputed=matched.disputed,
         before=RecordsBefore(recorded, commands),
         listed_at=listed.at,

@@ -2,7 +2,9 @@
 
 Where they disagree, either the records are old or the tags are forged. Trusting one of them could
 double a fleet or terminate somebody else's machines. Such an instance is reported and left alone,
-and launches and disruption are suspended until a person has decided.
+and launches and disruption are suspended until a person has decided. The same applies while
+Karpenter runs in the cluster: both would launch nodes for the same pods, and Karpenter terminates
+instances that carry its tags and have no NodeClaim of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from reconciler.engine.steps import lifecycle
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.ownership import FLEET_TAG, Owner
 from reconciler.ports.cloud import Instance, Launch, LaunchOption
 from reconciler.ports.journal import Intent, Journal, JournalEntry, Verb
@@ -25,8 +28,21 @@ CLAIM_TAG: Final = "karpenter.sh/nodeclaim"
 
 UNKNOWN: Final = "unknown-instance"
 CONTESTED: Final = "contested-instance"
+KARPENTER: Final = "karpenter-running"
 """Codes of the findings: the instance is in no record; it is recorded and its tags name another
-owner."""
+owner; Karpenter runs in the same cluster."""
+
+OWNERSHIP_CODES: Final = frozenset({UNKNOWN, CONTESTED, KARPENTER})
+"""The codes of findings that suspend a fleet."""
+
+_KARPENTER_LABEL: Final = ("app.kubernetes.io/name", "karpenter")
+KARPENTER_SELECTOR: Final = "=".join(_KARPENTER_LABEL)
+"""The label selector of Karpenter's own pods."""
+
+_KARPENTER_REMEDY: Final = (
+    "scale Karpenter to zero; or, if its NodePools and this fleet's share neither pods nor names, "
+    "let the operator set kubernetes.allowKarpenter=true"
+)
 
 TAGS_SHOWN_AFTER: Final = timedelta(minutes=1)
 """EC2 may show a new instance before its tags: younger instances cause no finding."""
@@ -53,19 +69,23 @@ class UnclearOwners:
     """The live instances whose owner is unclear, each list sorted by id.
 
     ``unknown`` instances carry the tags of our fleet and cluster and are in no record.
-    ``contested`` instances are recorded, and their tags do not name our fleet.
+    ``contested`` instances are recorded, and their tags do not name our fleet. ``karpenters`` are
+    the pods of a Karpenter that runs in the cluster, which owns every node as much as we do.
     """
 
     unknown: tuple[Instance, ...] = ()
     contested: tuple[Instance, ...] = ()
+    karpenters: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.unknown or self.contested)
+        return bool(self.unknown or self.contested or self.karpenters)
 
     @property
     def summary(self) -> str:
         """A sentence for a log or an error, with the first ids."""
         parts = []
+        if self.karpenters:
+            parts.append(f"Karpenter runs in this cluster (pod {self.karpenters[0]})")
         if self.unknown:
             parts.append(f"{_format_ids(self.unknown)} have this fleet's tags but are not recorded")
         if self.contested:
@@ -79,6 +99,8 @@ class UnclearOwners:
     def remedy(self) -> str:
         """The possible remedies."""
         advice = []
+        if self.karpenters:
+            advice.append(_KARPENTER_REMEDY)
         if self.unknown:
             advice.append(
                 "run `reconciler state adopt` to list them, and with --yes to adopt them; or "
@@ -92,7 +114,7 @@ class UnclearOwners:
         """Return the error that ends a command."""
         return UnknownInstancesError(
             f"no node was launched or disrupted: {self.summary}",
-            where="ec2:DescribeInstances",
+            where="ec2:DescribeInstances" if self.unknown or self.contested else "pods",
             remedy=self.remedy,
         )
 
@@ -121,7 +143,25 @@ class UnclearOwners:
             more = f"{len(rows) - _SHOWN} more instances have an unclear owner"
             hint = "`reconciler state adopt -o json` lists them all"
             found.append(Diagnostic(Severity.WARNING, UNKNOWN, more, hint=hint))
-        return tuple(found)
+        return (*karpenter_findings(self.karpenters), *found)
+
+
+def running_karpenters(pods: Iterable[Pod]) -> tuple[str, ...]:
+    """Return the names of Karpenter's own pods that run in the cluster, or are about to."""
+    key, value = _KARPENTER_LABEL
+    found = (p.key for p in pods if p.metadata.labels.get(key) == value and not p.is_terminal)
+    return tuple(sorted(found))
+
+
+def karpenter_findings(pods: Sequence[str]) -> tuple[Diagnostic, ...]:
+    """Return the finding about a Karpenter that runs in the cluster, none without one."""
+    if not pods:
+        return ()
+    message = (
+        f"Karpenter runs in this cluster (pod {pods[0]}): it serves the same pods, and terminates "
+        "instances that have no NodeClaim of its own; `apply` and `run` act only without it"
+    )
+    return (Diagnostic(Severity.WARNING, KARPENTER, message, hint=_KARPENTER_REMEDY),)
 
 
 NO_UNCLEAR_OWNERS: Final = UnclearOwners()

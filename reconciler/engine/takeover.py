@@ -77,8 +77,6 @@ def make_claim(
     return lifecycle.mark_launched(claim, instance, kind, instance.launched_at)
 
 
-_KARPENTER: Final = ("app.kubernetes.io/name", "karpenter")
-
 VersionedHash = tuple[str, str]
 
 
@@ -274,16 +272,6 @@ def _reject_duplicate_names(
         if name:
             taken.add(name)
     return tuple(checked)
-
-
-def running_karpenters(snapshot: Snapshot) -> list[str]:
-    """Return the names of Karpenter's own pods that run in the cluster."""
-    key, value = _KARPENTER
-    return sorted(
-        pod.key
-        for pod in snapshot.pods
-        if pod.metadata.labels.get(key) == value and not pod.is_terminal
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,8 @@ class World:
     process still holds the lease of the fleet. ``calls`` decides how calls are made, ``requested``
     are the launches of this process whose answers no pass has read yet, and ``lists`` has what EC2
     listed last. ``span`` is entered around each step of a pass, for traces of the calls. ``trace``
-    keeps how the workload changes, None where nothing does.
+    keeps how the workload changes, None where nothing does. Without ``allows_karpenter``, a
+    Karpenter that runs in the cluster suspends the fleet; a simulated one decides nothing.
     """
 
     clock: Clock
@@ -161,6 +162,7 @@ class World:
     requested: dict[str, RequestedLaunches] = field(default_factory=dict)
     lists: InstanceLists = field(default_factory=InstanceLists)
     trace: TraceLog | None = None
+    allows_karpenter: bool = True
     announcer: Announcer = field(default_factory=NoAnnouncer)
     mirror: Mirror = field(default_factory=NoMirror)
     mirror_problems: ReportedProblem = field(default_factory=ReportedProblem)

@@ -283,6 +283,7 @@ class Settings(PoolSettings):
     kube_context: str = ""
     kube_timeout: Duration = Duration("30s")
     kube_watch: bool = True
+    kube_allow_karpenter: bool = False
     kube_resync_interval: Duration = Duration("10m")
     kube_stale_after: Duration = Duration("30s")
     region: str = "us-east-1"

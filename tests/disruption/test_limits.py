@@ -1,4 +1,4 @@
-"""What may be disrupted has one answer: the planner, ``explain``, the dashboard and ``simulate``."""
+"""What may be disrupted has one answer in the planner, ``explain``, dashboard and ``simulate``."""
 
 from __future__ import annotations
 

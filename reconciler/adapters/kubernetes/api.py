@@ -18,8 +18,10 @@ import msgspec
 
 from reconciler.adapters.kubernetes.access import Access, expect_one_cluster
 from reconciler.adapters.kubernetes.kinds import PERMISSIONS, Kind, Permission
+from reconciler.model.decode import decode
 from reconciler.model.diagnostics import Check, Verdict, failed_check, passed_check, unknown_check
 from reconciler.model.errors import ClusterError, ReconcilerError
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import Settings
 from reconciler.ports.calls import Calls
 from reconciler.ports.progress import CallMeter
@@ -404,6 +406,17 @@ def cluster_checks(api: Api, settings: Settings, *, writes: bool) -> Iterator[Ch
     for permission in PERMISSIONS:
         if writes or not permission.writes:
             yield _permission_check(api, permission)
+
+
+def find_pods(api: Api, selector: str) -> tuple[Pod, ...]:
+    """Return the first pods of any namespace that match a label selector.
+
+    Raises:
+        ReconcilerError: the API server did not list them.
+    """
+    target = f"/api/v1/pods?labelSelector={quote(selector, safe='')}&limit=100"
+    listed = msgspec.json.decode(api.call("GET", target), type=dict[str, object])
+    return decode(listed.get("items") or [], tuple[Pod, ...])
 
 
 def missing_permissions(api: Api, calls: Calls) -> list[str]:

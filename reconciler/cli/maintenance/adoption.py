@@ -133,7 +133,7 @@ def _refuse_two_owners(snapshot: Snapshot | None, *, is_karpenter_gone: bool) ->
     The snapshot shows pods with Karpenter's label. A controller outside the cluster, or one
     started after the snapshot, cannot be seen.
     """
-    from reconciler.engine.takeover import running_karpenters
+    from reconciler.engine.ownership import running_karpenters
     from reconciler.model.errors import PolicyError
 
     if snapshot is None and not is_karpenter_gone:
@@ -141,7 +141,7 @@ def _refuse_two_owners(snapshot: Snapshot | None, *, is_karpenter_gone: bool) ->
             "without a snapshot it is unknown whether Karpenter still runs",
             remedy="pass --snapshot FILE, or --karpenter-is-gone once Karpenter is scaled to zero",
         )
-    running = running_karpenters(snapshot) if snapshot is not None else []
+    running = running_karpenters(snapshot.pods) if snapshot is not None else ()
     if running:
         raise PolicyError(
             f"Karpenter is still running (pod {running[0]}); a node cannot have two owners",

@@ -385,10 +385,7 @@ _PLAN: Final = {
         "Set featureGates.NodeOverlay in reconciler.yaml.",
     ),
     "overlay-invalid": ("A NodeOverlay is not valid and is not applied.", "Correct it."),
-    "preference-invalid": (
-        "The annotation of a NodePool that states a preference cannot be read.",
-        "Correct the annotation.",
-    ),
+    "preference-invalid": ("The preference annotation of a NodePool is invalid.", "Correct it."),
     "preference-rounded": (
         "The adjustment of a preference is rounded, because adjustments are whole percents.",
         "Write a whole percent to avoid the note.",
@@ -448,12 +445,13 @@ _RUNNING: Final = {
         ),
         "Check kubernetes.context. Until then nothing is terminated.",
     ),
+    "karpenter-running": (
+        "Karpenter runs in the same cluster; `apply` and `run` act only without it.",
+        "Scale Karpenter to zero, or let the operator set kubernetes.allowKarpenter.",
+    ),
     "unknown-instance": (
-        "An instance has the tags of this fleet, but is not recorded.",
-        (
-            "`reconciler state adopt` lists what can be adopted. Until then nothing is launched or "
-            "disrupted."
-        ),
+        "An instance has the tags of this fleet, but is not recorded; nothing else is launched.",
+        "Run `reconciler state adopt`: it lists what can be adopted.",
     ),
     "unreadable-object": (
         "An object of the cluster cannot be read and is ignored.",

@@ -216,6 +216,7 @@ _ACCESS_SETTINGS: Final = frozenset(
         "kubernetes.context",
         "kubernetes.timeout",
         "kubernetes.watch",
+        "kubernetes.allowKarpenter",
         "kubernetes.resyncInterval",
         "kubernetes.staleAfter",
         "aws.endpointUrl",

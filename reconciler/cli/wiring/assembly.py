@@ -227,6 +227,7 @@ def _world(
         unused_resources=adapters.compute.unused_resources,
         interruptions=adapters.interruptions,
         calls=adapters.calls,
+        allows_karpenter=context.settings.kube_allow_karpenter,
     )
 
 
@@ -397,7 +398,15 @@ def observe_fleet(
     if is_real(settings, environment) and not is_cluster_named(context.resolved):
         desired = with_fields(desired, diagnostics=(*desired.diagnostics, UNNAMED_CLUSTER))
     journal = recorded_journal(context.location, settings.fleet)
-    world = World(clock, compute, cluster, store, journal, NullNotifier())
+    world = World(
+        clock,
+        compute,
+        cluster,
+        store,
+        journal,
+        NullNotifier(),
+        allows_karpenter=settings.kube_allow_karpenter,
+    )
     seen = observe_world(world, desired, settings)
     return FleetObservation(
         world, compute, desired, seen, state.serial, settings, state.cluster.region

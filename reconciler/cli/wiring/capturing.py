@@ -292,7 +292,15 @@ class CapturedFleet:
         restore(records, self.snapshot.node_claims, store, journal)
         compute = CapturedCompute([i.instance for i in records.instances])
         cluster = ReadOnlyCluster(CapturedCluster(self.snapshot))
-        world = World(SimulatedClock(now), compute, cluster, store, journal, NullNotifier())
+        world = World(
+            SimulatedClock(now),
+            compute,
+            cluster,
+            store,
+            journal,
+            NullNotifier(),
+            allows_karpenter=desired.settings.kube_allow_karpenter,
+        )
         seen = observe_world(world, desired, desired.settings)
         seen = with_fields(seen, findings=(*records.findings, *seen.findings))
         facts = desired.inputs(

@@ -93,6 +93,30 @@ def cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:
     return cluster_checks(api_of(settings, SystemClock()), settings, writes=writes)
 
 
+def karpenter_check(settings: Settings, *, writes: bool) -> Check:
+    """Return whether a Karpenter runs in the cluster; for a plan alone it is no failure."""
+    from reconciler.adapters.clock import SystemClock
+    from reconciler.adapters.kubernetes.api import find_pods
+    from reconciler.engine.ownership import (
+        KARPENTER_SELECTOR,
+        UnclearOwners,
+        running_karpenters,
+    )
+    from reconciler.model.diagnostics import failed_check, passed_check, unknown_check
+    from reconciler.model.errors import ReconcilerError
+
+    try:
+        pods = find_pods(api_of(settings, SystemClock()), KARPENTER_SELECTOR)
+    except ReconcilerError as error:
+        return unknown_check("karpenter", "", f"cannot check: {error}")
+    found = UnclearOwners(karpenters=running_karpenters(pods))
+    if not found:
+        return passed_check("karpenter", "", "does not run in this cluster")
+    if writes:
+        return failed_check("karpenter", "", found.summary, found.remedy)
+    return unknown_check("karpenter", "", found.summary)
+
+
 def uses_threads(settings: Settings, environment: Environment) -> bool:
     """Return whether calls are made at the same time, which they are if the cluster is real."""
     from reconciler.model.settings import ClusterKind

@@ -154,6 +154,7 @@ KEYS: Final = {
         Key("kubernetes.context", "kube_context", read_text),
         Key("kubernetes.timeout", "kube_timeout", read_duration),
         Key("kubernetes.watch", "kube_watch", read_flag),
+        Key("kubernetes.allowKarpenter", "kube_allow_karpenter", read_flag),
         Key("kubernetes.resyncInterval", "kube_resync_interval", read_duration),
         Key("kubernetes.staleAfter", "kube_stale_after", read_duration),
         Key("aws.region", "region", read_region),

@@ -55,6 +55,7 @@ OPERATOR_ONLY: Final = frozenset(
         "aws.endpointUrl",
         "aws.externalId",
         "aws.roleArn",
+        "kubernetes.allowKarpenter",
         "kubernetes.context",
         "kubernetes.kubeconfig",
         "notifications.webhooks",
@@ -66,6 +67,8 @@ OPERATOR_ONLY: Final = frozenset(
 def misplacement_reason(key: str, value: object) -> str:
     """Return why a repository may not set ``key`` to ``value``, empty if it may."""
     if key in OPERATOR_ONLY:
+        if key == "kubernetes.allowKarpenter":
+            return "can be set only by the operator: it removes a protection of the whole cluster"
         return "can be set only by the operator: it controls where credentials go or what runs"
     if key == "state" and isinstance(value, str):
         if "://" in value:

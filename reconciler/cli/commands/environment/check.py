@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import sources
 from reconciler.cli.wiring.assembly import CheckInputs, check_inputs, live_inputs
-from reconciler.cli.wiring.cluster import cluster_checks
+from reconciler.cli.wiring.cluster import cluster_checks, karpenter_check
 from reconciler.cli.wiring.environment import Environment
 from reconciler.model.diagnostics import Check, Verdict, failed_check, passed_check, unknown_check
 from reconciler.model.errors import ReconcilerError
@@ -324,6 +324,8 @@ def _cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:
         )
         return
     yield from cluster_checks(settings, writes=writes)
+    if not settings.kube_allow_karpenter:
+        yield karpenter_check(settings, writes=writes)
     yield _endpoint_check(settings.cluster_endpoint)
 
 

@@ -156,11 +156,11 @@ def _newest_plan(recorded: RecordedFleet) -> Plan | None:
 
 
 def _ownership(plan: Plan | None) -> list[dict[str, str]]:
-    """Return the findings of the newest plan on instances without a known owner."""
-    from reconciler.engine.ownership import CONTESTED, UNKNOWN
+    """Return the findings of the newest plan on nodes without exactly one known owner."""
+    from reconciler.engine.ownership import OWNERSHIP_CODES
 
     found = plan.diagnostics if plan is not None else ()
-    return [{"code": f.code, "message": f.message} for f in found if f.code in (UNKNOWN, CONTESTED)]
+    return [{"code": f.code, "message": f.message} for f in found if f.code in OWNERSHIP_CODES]
 
 
 def _plan_facts(recorded: RecordedFleet) -> JsonDict | None:
@@ -255,13 +255,13 @@ def _request_section(facts: JsonDict) -> str:
 
 
 def _ownership_section(facts: JsonDict) -> str:
-    """Return the instances that prevent changes of the fleet."""
+    """Return what prevents changes of the fleet."""
     if not facts["ownership"]:
         return ""
     lines = "".join(f"  {one_line(row['message'])}\n" for row in facts["ownership"])
     return (
-        "\nNo node is launched or disrupted until the owner of these instances is "
-        f"resolved:\n{lines}"
+        "\nNo node is launched or disrupted until it is clear who owns the nodes of this fleet:\n"
+        f"{lines}"
     )
 
 
