@@ -1,10 +1,11 @@
 """The order in which a pass serves pods and claims: Karpenter's first, then alternatives.
 
 The result of first fit depends on the order. Karpenter sorts by CPU, then memory. If that opens
-several nodes or leaves pods unscheduled, other orders are tried. Another order replaces the first
-only if it is better on at least one count and worse on none: unscheduled pods, nodes, cost. The
-number of orders tried depends on the number of pods, never on time, so the result is the same on
-every machine.
+several nodes or leaves pods unscheduled, other orders are tried. An order that leaves fewer pods
+unscheduled is better, whatever it costs. Among those that leave the same pods, another order
+replaces the first only if it has fewer nodes or a lower cost, and more of neither. The number of
+orders tried depends on the number of pods, never on time, so the result is the same on every
+machine.
 
 The queue decides which pods have to wait. A cheaper order that leaves the same number of pods
 unscheduled, but different ones, does not count as better.
@@ -75,17 +76,27 @@ def _memory_key(cohort: Cohort) -> tuple[object, ...]:
 def _rules_key(cohort: Cohort) -> tuple[object, ...]:
     """Sort by the number of rules that keep pods apart; unconstrained pods fill the gaps.
 
-    Affinity does not count: pods with affinity have to follow the pods they are attracted to.
+    Affinity does not count: pods with affinity have to follow the pods they are attracted to. Pods
+    that their volumes tie to a place come first, because the others can follow them there.
     """
     stage = cohort.stages[0]
     groups = (*stage.by_domain, *stage.by_host)
     apart = sum(group.kind is not RuleKind.AFFINITY for group in groups)
-    return (-apart, *_cpu_key(cohort))
+    return (not _volume_requirements(cohort), -apart, *_cpu_key(cohort))
 
 
 def _requirements_key(cohort: Cohort) -> tuple[object, ...]:
-    """Sort by the number of node requirements: constrained pods open nodes, others join them."""
-    return (-len(cohort.stages[0].step.demand.requirements), *_cpu_key(cohort))
+    """Sort by the number of requirements on nodes, of the pods and of their volumes.
+
+    Constrained pods open nodes, others join them.
+    """
+    own = len(cohort.stages[0].step.demand.requirements)
+    return (-own - _volume_requirements(cohort), *_cpu_key(cohort))
+
+
+def _volume_requirements(cohort: Cohort) -> int:
+    """Return the number of requirements that the pods' volumes put on every node."""
+    return min((len(d.requirements) for d in cohort.shape.volume_demands), default=0)
 
 
 _QUEUE_ORDER: Final = Approach(_cpu_key, to_front=True, interleaves=True)
@@ -125,11 +136,13 @@ class ApproachScore(msgspec.Struct, frozen=True):
     cost: float
 
     def improves_on(self, other: ApproachScore) -> bool:
-        """Return whether it is better on at least one count and worse on none."""
-        if self.unplaced > other.unplaced or self.unbuffered > other.unbuffered:
+        """Return whether it places more pods, or the same pods with fewer nodes or dollars."""
+        if self.unplaced != other.unplaced:
+            return self.unplaced < other.unplaced
+        if self.left != other.left:
             return False
-        if self.unplaced == other.unplaced and self.left != other.left:
-            return False
+        if self.unbuffered != other.unbuffered:
+            return self.unbuffered < other.unbuffered
         if self.nodes > other.nodes or self.cost > other.cost:
             return False
         return self != other
