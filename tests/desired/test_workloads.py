@@ -108,7 +108,7 @@ def test_a_stateful_sets_pods_have_ordinals_and_claims() -> None:
         "volumeClaimTemplates": [claim],
     }
     workloads, findings = expand([a("StatefulSet", "db", spec=spec)])
-    assert not findings
+    assert [f.code for f in findings] == ["assumed-storageclass"]
     assert [p.metadata.name for p in workloads.pods] == ["db-5", "db-6"]
     last = workloads.pods[-1]
     assert last.metadata.labels["apps.kubernetes.io/pod-index"] == "6"

@@ -8,7 +8,7 @@ them yet. Names have numbers instead of random parts, so that the same folder gi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -18,12 +18,12 @@ import msgspec
 
 from reconciler.desired.hash import format_json
 from reconciler.desired.workloads.shape import PODS_MAX
+from reconciler.desired.workloads.volumes import bind_claims
 from reconciler.model.decode import decode
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.capacitybuffer import ReplicaSet, StatefulSet
 from reconciler.model.kubernetes.cluster import (
-    ClaimSpec,
     DaemonSet,
     Namespace,
     PersistentVolume,
@@ -38,6 +38,7 @@ from reconciler.model.kubernetes.cluster import (
 from reconciler.model.kubernetes.metadata import Condition, HasMetadata, Metadata, OwnerReference
 from reconciler.model.kubernetes.node import CSINode
 from reconciler.model.kubernetes.pod import (
+    ClaimSpec,
     PersistentVolumeClaimSource,
     Pod,
     PodSpec,
@@ -203,7 +204,6 @@ CONTROLLERS: Final = tuple(_CONTROLLERS)
 """The kinds that make pods, DaemonSets aside."""
 
 
-_DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 _BUILT_IN_PRIORITIES: Final = {
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
@@ -247,6 +247,7 @@ def expand(
             expansion.add(resource)
         except msgspec.ValidationError as error:
             expansion.findings.append(_decode_finding(resource, error))
+    expansion.bind_claims()
     return expansion.workloads(), tuple(sorted(expansion.findings, key=lambda d: d.order))
 
 
@@ -259,6 +260,7 @@ class _Expansion:
     findings: list[Diagnostic] = field(default_factory=list)
     read: dict[type, list[Any]] = field(default_factory=dict)
     pods: dict[tuple[str, str], Pod] = field(default_factory=dict)
+    sources: dict[str, Resource] = field(default_factory=dict)
 
     def add(self, resource: Resource) -> None:
         """Read one object.
@@ -275,14 +277,14 @@ class _Expansion:
         elif plain is not None:
             item: Any = decode(_data_in_namespace(resource), plain)
             if isinstance(item, PersistentVolumeClaim):
-                item = self._with_class(item)
+                self.sources.setdefault(item.key, resource)
             self.read.setdefault(plain, []).append(item)
 
     def _add_pod(self, resource: Resource) -> None:
         pod = decode({**_data_in_namespace(resource), "status": {}}, Pod)
         if self._has_room(resource, 1):
             spec = self._with_priority(resource, pod.spec)
-            self._record_pod(pod.metadata, spec)
+            self._record_pod(resource, pod.metadata, spec)
 
     def _add_controller_pods(
         self, resource: Resource, spec: Controller, family: ControllerPods
@@ -309,15 +311,18 @@ class _Expansion:
             )
             volumes = self._add_claims(resource, spec, suffix)
             self._record_pod(
+                resource,
                 metadata,
                 msgspec.structs.replace(pod_spec, volumes=volumes) if volumes else pod_spec,
             )
 
-    def _record_pod(self, metadata: Metadata, spec: PodSpec) -> None:
+    def _record_pod(self, resource: Resource, metadata: Metadata, spec: PodSpec) -> None:
         if not metadata.uid:
             uid = f"{metadata.namespace}/{metadata.name}"
             metadata = msgspec.structs.replace(metadata, uid=uid, creation_timestamp=self.now)
-        self._add_ephemeral_claims(metadata, spec)
+        self._add_ephemeral_claims(resource, metadata, spec)
+        for key in _claim_keys(metadata, spec):
+            self.sources.setdefault(key, resource)
         status = _GATED if spec.scheduling_gates else _PENDING
         self.pods[metadata.namespace, metadata.name] = Pod(metadata, spec, status)
 
@@ -366,36 +371,39 @@ class _Expansion:
             metadata = Metadata(
                 name=name, namespace=resource.namespace, labels=template.metadata.labels
             )
-            self._add_claim(metadata, template.spec)
+            self._add_claim(resource, metadata, template.spec)
             source = PersistentVolumeClaimSource(name)
             volumes.append(Volume(template.metadata.name, persistent_volume_claim=source))
         return tuple(volumes)
 
-    def _add_ephemeral_claims(self, metadata: Metadata, spec: PodSpec) -> None:
+    def _add_ephemeral_claims(self, resource: Resource, metadata: Metadata, spec: PodSpec) -> None:
         """Append the claim that Kubernetes makes for each ephemeral volume of a pod."""
         for volume in spec.volumes:
             if volume.ephemeral is None or volume.ephemeral.volume_claim_template is None:
                 continue
             claim_spec = volume.ephemeral.volume_claim_template.spec
             name = f"{metadata.name}-{volume.name}"
-            self._add_claim(
-                Metadata(name=name, namespace=metadata.namespace),
-                ClaimSpec(claim_spec.storage_class_name, claim_spec.volume_name),
-            )
+            self._add_claim(resource, Metadata(name=name, namespace=metadata.namespace), claim_spec)
 
-    def _add_claim(self, metadata: Metadata, spec: ClaimSpec) -> None:
-        claim = self._with_class(PersistentVolumeClaim(metadata, spec))
+    def _add_claim(self, resource: Resource, metadata: Metadata, spec: ClaimSpec) -> None:
+        claim = PersistentVolumeClaim(metadata, spec)
         self.read.setdefault(PersistentVolumeClaim, []).append(claim)
+        self.sources.setdefault(claim.key, resource)
 
-    def _with_class(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
-        """Return the claim with the default storage class, if it names none (not even "")."""
-        if claim.spec.storage_class_name is not None:
-            return claim
-        for item in self.read.get(StorageClass, []):
-            if item.metadata.annotations.get(_DEFAULT_CLASS) == "true":
-                spec = msgspec.structs.replace(claim.spec, storage_class_name=item.metadata.name)
-                return msgspec.structs.replace(claim, spec=spec)
-        return claim
+    def bind_claims(self) -> None:
+        """Bind the claims, and report what that assumes."""
+        found = bind_claims(
+            self.read.get(PersistentVolumeClaim, ()),
+            self.read.get(PersistentVolume, ()),
+            self.read.get(StorageClass, ()),
+            (k for pod in self.pods.values() for k in _claim_keys(pod.metadata, pod.spec)),
+        )
+        self.read[PersistentVolumeClaim] = list(found.claims)
+        self.read[PersistentVolume] = list(found.volumes)
+        self.read[StorageClass] = list(found.classes)
+        for note in found.notes:
+            resource = self.sources[note.claim]
+            self._add_finding(resource, note.code, note.message, note.hint, note.severity)
 
     def _add_finding(
         self,
@@ -430,6 +438,13 @@ class _Expansion:
             namespaces=tuple(_with_name_label(declared.get(name), name) for name in names),
             priority_classes=kinds.get(PriorityClass, ()),
         )
+
+
+def _claim_keys(metadata: Metadata, spec: PodSpec) -> Iterator[str]:
+    """Yield the keys of the claims that a pod uses by name."""
+    for volume in spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            yield f"{metadata.namespace}/{volume.persistent_volume_claim.claim_name}"
 
 
 def _data_in_namespace(resource: Resource) -> JsonDict:

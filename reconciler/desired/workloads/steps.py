@@ -44,6 +44,12 @@ CLUSTER_STEPS: Final = (
         "desired/workloads/pods.py",
     ),
     ClusterStep(
+        "PersistentVolume controller",
+        "binds a claim to its volume, or provisions one; classes, volumes and claims that the "
+        "folder does not have are assumed, with a note",
+        "desired/workloads/volumes.py",
+    ),
+    ClusterStep(
         "API server: LimitRanger",
         "default requests and limits of containers; pods outside minimum and maximum are rejected",
         limit="not done yet",

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from reconciler.model.kubernetes.metadata import LabelSelector, Metadata
-from reconciler.model.kubernetes.pod import NodeSelector, Pod, PodSpec
+from reconciler.model.kubernetes.pod import Amounts, ClaimSpec, NodeSelector, Pod, PodSpec
 
 EBS_DRIVER: Final = "ebs.csi.aws.com"
 MIGRATED_DRIVERS: Final = {
@@ -133,12 +133,6 @@ class StorageClass(_Struct, frozen=True):
     allowed_topologies: tuple[TopologyTerm, ...] = ()
 
 
-class ClaimSpec(_Struct, frozen=True):
-    storage_class_name: str | None = None
-    volume_name: str = ""
-    access_modes: tuple[str, ...] = ()
-
-
 class ClaimStatus(_Struct, frozen=True):
     phase: str = ""
 
@@ -169,6 +163,11 @@ class DiskSource(_Struct, frozen=True):
     volume_id: str = msgspec.field(default="", name="volumeID")
 
 
+class ClaimReference(_Struct, frozen=True):
+    name: str = ""
+    namespace: str = ""
+
+
 class VolumeSpec(_Struct, frozen=True):
     node_affinity: VolumeNodeAffinity | None = None
     csi: CSISource | None = None
@@ -176,6 +175,10 @@ class VolumeSpec(_Struct, frozen=True):
     host_path: PathSource | None = None
     aws_elastic_block_store: DiskSource | None = None
     storage_class_name: str | None = None
+    capacity: Amounts = {}
+    access_modes: tuple[str, ...] = ()
+    claim_ref: ClaimReference | None = None
+    volume_mode: str = "Filesystem"
 
 
 class PersistentVolume(_Struct, frozen=True):

@@ -196,13 +196,23 @@ class PersistentVolumeClaimSource(_Struct, frozen=True):
     claim_name: str = ""
 
 
-class VolumeClaimSpec(_Struct, frozen=True):
+class ClaimResources(_Struct, frozen=True):
+    requests: Amounts = {}
+
+
+class ClaimSpec(_Struct, frozen=True):
+    """The spec of a PersistentVolumeClaim; without a class name it gets the default class."""
+
     storage_class_name: str | None = None
     volume_name: str = ""
+    access_modes: tuple[str, ...] = ()
+    resources: ClaimResources = ClaimResources()
+    selector: LabelSelector | None = None
+    volume_mode: str = "Filesystem"
 
 
 class VolumeClaimTemplate(_Struct, frozen=True):
-    spec: VolumeClaimSpec = VolumeClaimSpec()
+    spec: ClaimSpec = ClaimSpec()
 
 
 class EphemeralVolumeSource(_Struct, frozen=True):

@@ -11,14 +11,11 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
-
 from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.karpenter.labels import REGION, ZONE, normalize_label
 from reconciler.model.kubernetes.cluster import (
     EBS_DRIVER,
     MIGRATED_DRIVERS,
-    ClaimStatus,
     CSISource,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -35,6 +32,7 @@ from reconciler.model.kubernetes.pod import (
     Pod,
     PodSpec,
 )
+from reconciler.model.kubernetes.storage import SHARED_DRIVERS, bound_claim
 from reconciler.model.kubernetes.taint import Taint, Toleration
 
 _REPELLING: Final = ("NoSchedule", "NoExecute")
@@ -187,10 +185,7 @@ class Volumes:
                 continue
             volume = self._provisioned_volume(claim, zone)
             provisioned.append(volume)
-            spec = msgspec.structs.replace(claim.spec, volume_name=volume.metadata.name)
-            claims.append(
-                msgspec.structs.replace(claim, spec=spec, status=ClaimStatus(phase="Bound"))
-            )
+            claims.append(bound_claim(claim, volume.metadata.name))
         volumes = {**self.volumes, **{v.metadata.name: v for v in provisioned}}
         return tuple(claims), tuple(volumes[name] for name in sorted(volumes))
 
@@ -220,10 +215,11 @@ class Volumes:
     def _provisioned_volume(self, claim: PersistentVolumeClaim, zone: str) -> PersistentVolume:
         kind = self.classes.get(claim.spec.storage_class_name or "")
         here = NodeSelectorTerm((NodeSelectorExpression(ZONE, "In", (zone,)),))
+        is_shared = kind is not None and kind.provisioner in SHARED_DRIVERS
         return PersistentVolume(
             Metadata(name=f"pvc-{claim.key.replace('/', '-')}"),
             VolumeSpec(
-                node_affinity=VolumeNodeAffinity(NodeSelector((here,))),
+                node_affinity=None if is_shared else VolumeNodeAffinity(NodeSelector((here,))),
                 csi=CSISource(kind.provisioner) if kind is not None else None,
                 storage_class_name=claim.spec.storage_class_name,
             ),

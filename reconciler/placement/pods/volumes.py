@@ -23,11 +23,10 @@ from reconciler.model.kubernetes.cluster import (
     StorageClass,
 )
 from reconciler.model.kubernetes.pod import Pod, Volume
+from reconciler.model.kubernetes.storage import BIND_COMPLETED
 from reconciler.observed.state import ClusterState
 from reconciler.placement.question import Rejection
 from reconciler.placement.topology.rules import expression_requirements
-
-BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 
 
 class VolumeNeeds(msgspec.Struct, frozen=True):
