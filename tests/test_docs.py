@@ -58,6 +58,12 @@ def test_the_documented_states_of_actions_agree_with_the_code() -> None:
         assert f": {row.event}\n" in page
 
 
+def test_the_tables_of_workloads_agree_with_the_code() -> None:
+    generate = generator()
+    page = generate.WORKLOADS.read_text(encoding="utf-8")
+    assert page == generate.workloads_page(), "run docs/generate.py"
+
+
 def test_the_threat_model_lists_every_attack() -> None:
     page = catalogue.PAGE.read_text(encoding="utf-8")
     assert page == catalogue.page(), "run python -m tests.hostile --document"

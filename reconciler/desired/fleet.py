@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.desired import policies, spellings
+from reconciler.desired.lines import lines_of_document
 from reconciler.desired.rules.versions import check_version
 from reconciler.desired.settings.checks import misplaced_settings, unusable_settings
+from reconciler.desired.workloads.entries import contains_pod_template, select_entries
+from reconciler.desired.workloads.kinds import kind_table
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.policy import Policy, PolicySource
@@ -24,9 +27,7 @@ from reconciler.source.finding import Finding, field_path
 from reconciler.source.objects import Entry, entries
 from reconciler.source.resource import (
     CONFIG_FILES,
-    KUBERNETES_KINDS,
     LOCK_FILE,
-    NAMESPACED,
     VALIDATED_KINDS,
     Resource,
     is_other_class,
@@ -36,21 +37,6 @@ from reconciler.source.schema import value_at
 
 if TYPE_CHECKING:
     from reconciler.desired.lock import Lock
-
-
-def lines_of_document(document: Document) -> dict[str, int]:
-    """Return the line of each key of a document by its dotted path."""
-    return {
-        ".".join(map(str, pointer)): document.place(pointer, of_key=True).line
-        for pointer in _keys(document.data, ())
-    }
-
-
-def _keys(data: object, above: Pointer) -> Iterator[Pointer]:
-    if isinstance(data, Mapping):
-        for key, value in data.items():
-            yield (*above, str(key))
-            yield from _keys(value, (*above, str(key)))
 
 
 UNREADABLE_CODES: Final = frozenset({"bad-key", "bad-number", "bad-tag", "unsupported-tag"})
@@ -144,7 +130,7 @@ def read_fleet(
     reader = _FleetReader(karpenter, any_class=any_class)
     reader.diagnostics += unread
     reader.broken = reader.has_errors()
-    # The configuration first: it says which release of Karpenter the objects follow.
+    # The configuration first: it names the release of Karpenter, and adds kinds of workloads.
     for file in sorted(files, key=lambda f: (f.path not in CONFIG_FILES, f.path)):
         if file.path == LOCK_FILE:
             reader.read_lock(file.content)
@@ -152,7 +138,7 @@ def read_fleet(
         documents, findings = parse_documents(file.path, file.content)
         reader.diagnostics += findings
         reader.broken = reader.broken or bool(findings)
-        reader.unread = [d.place for d in findings if d.place and d.code in UNREADABLE_CODES]
+        reader.unread += [d.place for d in findings if d.place and d.code in UNREADABLE_CODES]
         if file.path in CONFIG_FILES:
             reader.read_config(documents)
         else:
@@ -194,6 +180,8 @@ class _FleetReader:
         self.resources: dict[tuple[str, str, str], tuple[Resource, Entry]] = {}
         self.seen: dict[tuple[str, str, str], Entry] = {}
         self.skipped: dict[str, int] = {}
+        self.workloads: list[Entry] = []
+        self.kinds = kind_table({})
         self.config: JsonDict = {}
         self.config_entry: Entry | None = None
         self.unread: list[Place] = []
@@ -224,6 +212,7 @@ class _FleetReader:
                     self._add(entry, finding)
                 if not faults:
                     self.config = entry.pruned_data
+                    self.kinds = kind_table(self.config)
                     self.config_file = document.file
                     self.config_lines = lines_of_document(document)
 
@@ -263,10 +252,33 @@ class _FleetReader:
                 self._add(entry, finding)
             elif entry.kind in VALIDATED_KINDS:
                 self._read_known_kind(entry)
-            elif KUBERNETES_KINDS.get(entry.kind) == entry.api_version:
-                self._read_workload(entry)
+            elif self.kinds.reads(entry.api_version, entry.kind):
+                self.workloads.append(entry)
             elif not is_other_class(entry.api_version, entry.kind):
-                self.skipped[entry.kind] = self.skipped.get(entry.kind, 0) + 1
+                self._skip(entry)
+
+    def _skip(self, entry: Entry) -> None:
+        """Count an object that has no effect on nodes; one with a pod template is a warning."""
+        if not contains_pod_template(entry.api_version, entry.data):
+            self.skipped[entry.kind] = self.skipped.get(entry.kind, 0) + 1
+            return
+        message = (
+            f"{entry.kind} {entry.name} contains a pod template, but {entry.kind} of "
+            f"{entry.api_version} is not a known kind; its pods are not planned"
+        )
+        hint = "describe the kind in workloadKinds of reconciler.yaml"
+        self._add(entry, Finding("unknown-workload", ("kind",), message, hint, Severity.WARNING))
+
+    def _read_workloads(self) -> None:
+        """Check the workloads that are planned; others are counted with their owners."""
+        found = select_entries(self.workloads, self.kinds)
+        for entry in found.planned:
+            self._read_workload(entry)
+        if found.left_out:
+            count = len(found.left_out)
+            what = "1 object is" if count == 1 else f"{count} objects are"
+            message = f"{what} counted with an owner or ended: {found.left_out_kinds}"
+            self.diagnostics.append(Diagnostic(Severity.INFO, "owned-objects", message))
 
     def _read_known_kind(self, entry: Entry, old_version: Finding | None = None) -> None:
         """Check an object of a known kind; an old version is also checked as a current one."""
@@ -287,7 +299,9 @@ class _FleetReader:
     def _read_workload(self, entry: Entry) -> None:
         from reconciler.desired.workloads.shape import check_workload
 
-        self._record_object(entry, check_workload(entry.kind, entry.pruned_data), entry.pruned_data)
+        row = self.kinds.workload(entry.api_version, entry.kind)
+        data = entry.pruned_data
+        self._record_object(entry, check_workload(entry.kind, data, row), data)
 
     def _record_object(self, entry: Entry, findings: list[Finding], data: JsonDict) -> None:
         """Record the object as ``data``, unless its name is taken or it has an error."""
@@ -296,8 +310,9 @@ class _FleetReader:
                 self._add(entry, finding)
         if not entry.name:
             return
-        namespace = entry.namespace if entry.kind in NAMESPACED else ""
-        key = (entry.kind, namespace, entry.name)
+        version, kind = entry.api_version, entry.kind
+        namespace = entry.namespace if self.kinds.is_namespaced(version, kind) else ""
+        key = (self.kinds.object_kind(version, kind), namespace, entry.name)
         first = self.seen.setdefault(key, entry)
         if first is not entry:
             where = first.place(("metadata", "name"))
@@ -330,7 +345,8 @@ class _FleetReader:
         )
 
     def finish(self, *, allow_empty: bool) -> None:
-        """Run the checks that need all objects."""
+        """Read the workloads, and run the checks that need all objects."""
+        self._read_workloads()
         pools = [entry for (kind, _, _), entry in self.seen.items() if kind == "NodePool"]
         if not pools and not self.broken and not self.has_errors():
             message = "no NodePool in this folder; an empty fleet is not planned"
@@ -374,13 +390,13 @@ class _FleetReader:
 
     def _count_pods(self) -> None:
         """Reject more pods than a plan can contain."""
-        if not any(kind in KUBERNETES_KINDS for kind, _, _ in self.resources):
+        if not self.workloads:
             return
         from reconciler.desired.workloads.shape import PODS_MAX, count_pods
 
         pods = 0
-        for resource, entry in self._resources_of_kinds(*KUBERNETES_KINDS):
-            count = count_pods(resource.kind, resource.data)
+        for resource, entry in self._workload_resources():
+            count = count_pods(resource, self.kinds)
             if pods + count > PODS_MAX:
                 message = (
                     f"{resource.kind} {resource.name} has {count} pods; with the {pods} "
@@ -438,6 +454,11 @@ class _FleetReader:
             if key[0] in kinds:
                 yield self.resources[key]
 
+    def _workload_resources(self) -> Iterator[tuple[Resource, Entry]]:
+        for key in sorted(self.resources):
+            if key[0] not in VALIDATED_KINDS:
+                yield self.resources[key]
+
     def fleet(self) -> Fleet:
         """Return what has been read, each kind in its total order."""
 
@@ -450,7 +471,7 @@ class _FleetReader:
             node_overlays=of("NodeOverlay"),
             node_classes=of("EC2NodeClass"),
             capacity_buffers=of("CapacityBuffer"),
-            workloads=of(*KUBERNETES_KINDS),
+            workloads=tuple(resource for resource, _ in self._workload_resources()),
             config=self.config,
             lock=self.lock,
             config_file=self.config_file,

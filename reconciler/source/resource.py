@@ -43,8 +43,10 @@ KUBERNETES_KINDS: Final = {
     "Deployment": "apps/v1",
     "StatefulSet": "apps/v1",
     "ReplicaSet": "apps/v1",
+    "ReplicationController": "v1",
     "DaemonSet": "apps/v1",
     "Job": "batch/v1",
+    "CronJob": "batch/v1",
     "Pod": "v1",
     "PodTemplate": "v1",
     "PodDisruptionBudget": "policy/v1",
@@ -54,6 +56,9 @@ KUBERNETES_KINDS: Final = {
     "StorageClass": "storage.k8s.io/v1",
     "CSINode": "storage.k8s.io/v1",
     "Namespace": "v1",
+    "LimitRange": "v1",
+    "ResourceQuota": "v1",
+    "RuntimeClass": "node.k8s.io/v1",
 }
 """Needed for a plan without a cluster: only the fields that are read are validated."""
 
@@ -62,13 +67,17 @@ NAMESPACED: Final = frozenset(
         "Deployment",
         "StatefulSet",
         "ReplicaSet",
+        "ReplicationController",
         "DaemonSet",
         "Job",
+        "CronJob",
         "Pod",
         "PodTemplate",
         "CapacityBuffer",
         "PodDisruptionBudget",
         "PersistentVolumeClaim",
+        "LimitRange",
+        "ResourceQuota",
     }
 )
 

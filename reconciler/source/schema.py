@@ -352,7 +352,7 @@ def _bad_format_finding(node: Schema, value: str, pointer: Pointer) -> Finding:
     suffix = _SUFFIX.fullmatch(value) if noun == "quantity" else None
     if suffix is not None:
         message += f": unknown suffix {quote_value(suffix[2])}"
-        hint = _quantity_hint(*suffix.groups()) or hint
+        hint = quantity_hint(value) or hint
     return Finding("bad-format", pointer, message, hint)
 
 
@@ -386,8 +386,12 @@ def _schedule_problem(text: str) -> str:
     return ""
 
 
-def _quantity_hint(number: str, suffix: str) -> str:
-    """Return a hint with the quantities that may be meant by ``4Gb`` or ``4gib``."""
+def quantity_hint(text: str) -> str:
+    """Return a hint with the quantities that may be meant by ``4Gb`` or ``4gib``, else nothing."""
+    match = _SUFFIX.fullmatch(text)
+    if match is None:
+        return ""
+    number, suffix = match.groups()
     letter = "k" if suffix[0] in "kK" else suffix[0].upper()
     if (
         suffix.lower().removesuffix("b").removesuffix("i") != letter.lower()

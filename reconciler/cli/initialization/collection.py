@@ -27,12 +27,13 @@ from reconciler.desired.migration.objects import (
     remove_live_fields,
     substitute_placeholders,
 )
+from reconciler.desired.workloads.entries import select_entries
+from reconciler.desired.workloads.kinds import BUILT_IN
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.source.document import Document, Pointer, parse_documents
 from reconciler.source.finding import Finding, field_path
 from reconciler.source.objects import Entry, entries, without_nulls
-from reconciler.source.resource import KUBERNETES_KINDS, NAMESPACED
 
 if TYPE_CHECKING:
     from ruamel.yaml import YAML
@@ -82,7 +83,12 @@ def collect(items: Iterable[SourceObject]) -> Collection:
     found = Collection()
     taken_over: list[SourceObject] = []
     profile = ""
-    for item in items:
+    every = list(items)
+    made = {id(e) for e in select_entries((i.entry for i in every), BUILT_IN).left_out}
+    for item in every:
+        if id(item.entry) in made:
+            found.leave_out(item.place, f"{_describe_object(item)} has ended, or has an owner here")
+            continue
         item.change(remove_live_fields)
         settings = _controller_settings(item)
         if settings is not None:
@@ -126,7 +132,7 @@ def _belongs_to_fleet(item: SourceObject, found: Collection) -> bool:
         what = f"{item.kind}: " if item.kind else ""
         found.leave_out(item.place, f"{what}{finding.message}", finding.hint)
         return False
-    if kind in _OTHERS or KUBERNETES_KINDS.get(kind) == item.entry.api_version:
+    if kind in _OTHERS or BUILT_IN.reads(item.entry.api_version, kind):
         return True
     found.leave_out(item.place, f"{_describe_object(item)}: the planner does not read this kind")
     return False
@@ -164,10 +170,13 @@ def _migrate(items: list[SourceObject], found: Collection, profile: str) -> None
 
 def _is_first(item: SourceObject, kind: str, found: Collection) -> bool:
     """Return whether no object of that name was taken over yet; if not, the reason is recorded."""
-    space = item.entry.namespace if kind in NAMESPACED else ""
-    for other in found.items:
-        known = other.entry.namespace if kind in NAMESPACED else ""
-        if (other.kind, other.name, known) == (kind, item.name, space):
+    version = item.entry.api_version
+    space = item.entry.namespace if BUILT_IN.is_namespaced(version, kind) else ""
+    unique = BUILT_IN.object_kind(version, kind)
+    for other in found.items if item.name else ():
+        known = other.entry.namespace if space else ""
+        its_kind = BUILT_IN.object_kind(other.entry.api_version, other.kind)
+        if (its_kind, other.name, known) == (unique, item.name, space):
             message = f"duplicate {kind} {item.name}, the one at {other.place} is taken over"
             found.leave_out(item.place, message, "to have both, rename one and repeat the command")
             return False

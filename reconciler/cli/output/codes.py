@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from reconciler.cli.output.workloadcodes import WORKLOADS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -192,10 +194,6 @@ _OBJECTS: Final = {
     "too-long": ("A text is too long.", "Shorten it."),
     "too-many": ("A list or mapping has too many entries.", "Remove some."),
     "too-many-nodes": ("NodePools with replicas request too many nodes.", "Lower replicas."),
-    "too-many-pods": (
-        "The workloads in the folder have too many pods.",
-        "Lower replicas, or plan with the pods of a cluster (`--snapshot`).",
-    ),
     "unknown-capacity-type": (
         "A capacity type is neither spot, on-demand nor reserved.",
         "Use one of the three.",
@@ -260,36 +258,6 @@ _KUBELET: Final = {
         "Remove the setting, or use another image family.",
     ),
     "kubelet-value": ("A value of the kubelet is not valid.", "Correct it as the message says."),
-}
-
-_WORKLOADS: Final = {
-    "budget-both": (
-        "A PodDisruptionBudget has both minAvailable and maxUnavailable.",
-        "Keep one of them.",
-    ),
-    "expression-values": (
-        "The values of a selector's expression do not fit its operator.",
-        "In, NotIn, Gt and Lt need values; Exists and DoesNotExist take none.",
-    ),
-    "missing-priorityclass": (
-        "A pod names a PriorityClass that is not in the folder, so its priority counts as 0.",
-        "Add the PriorityClass, or correct the name.",
-    ),
-    "negative-quantity": ("An amount is negative.", "Use zero or more."),
-    "requests-above-limits": (
-        "A container requests more of a resource than its limit.",
-        "Raise the limit, or lower the request.",
-    ),
-    "selector-mismatch": (
-        "The selector of a workload does not match the labels of its own pods.",
-        "Make them agree.",
-    ),
-    "spread-min-domains": (
-        "minDomains is allowed only with DoNotSchedule.",
-        "Remove minDomains, or use DoNotSchedule.",
-    ),
-    "toleration-key": ("A toleration without a key needs the operator Exists.", "Add either."),
-    "toleration-value": ("A toleration with Exists has a value.", "Remove it, or write Equal."),
 }
 
 _INIT: Final = {
@@ -461,7 +429,7 @@ _RUNNING: Final = {
 
 CODES: Final[Mapping[str, FindingCode]] = {
     code: FindingCode(*texts)
-    for group in (_FILES, _OBJECTS, _KUBELET, _WORKLOADS, _INIT, _POLICIES, _PLAN, _RUNNING)
+    for group in (_FILES, _OBJECTS, _KUBELET, WORKLOADS, _INIT, _POLICIES, _PLAN, _RUNNING)
     for code, texts in group.items()
 }
 """What is written here about each code; those of schema rules are added by ``known_codes``."""

@@ -240,11 +240,13 @@ def digests_of(fleet: Fleet, observed: bytes, catalog: Catalog, resolved: Resolv
     from reconciler.plan.value.plan import InputDigests, input_digest
 
     objects = [(r.kind, r.namespace, r.name, r.data) for r in fleet.resources]
+    kinds = fleet.config.get("workloadKinds")
     values = {k: v for k, v in resolved.values.items() if k not in _ACCESS_SETTINGS}
     return InputDigests(
         git=input_digest(
             msgspec.json.encode(objects, order="sorted"),
             *((fleet.lock.digest.encode(),) if fleet.lock is not None else ()),
+            *((msgspec.json.encode(kinds, order="sorted"),) if kinds else ()),
         ),
         snapshot=input_digest(observed),
         catalog=input_digest(catalog.digest.encode()),

@@ -34,7 +34,7 @@ from reconciler.cli.wiring.capturing import captured_fleet, settings_for, with_c
 from reconciler.cli.wiring.comparison import read_types
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_classes, node_pools
-from reconciler.desired.workloads.pods import Workloads, expand
+from reconciler.desired.workloads.pods import Workloads, workloads_of
 from reconciler.engine.observation import Observation
 from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import owner_of
@@ -382,7 +382,7 @@ def read_simulated_fleet(
     if found is not None:
         settings = settings_for(found.records, resolved, "--snapshot")
         memory = Discovery(found.records.memory)
-    workloads, more = (Workloads(), ()) if captured is not None else expand(fleet.workloads)
+    workloads, more = (Workloads(), ()) if captured is not None else workloads_of(fleet)
     with phase("catalog"):
         catalog = catalog or read_types(request, resolved, fleet.lock)
     digests = sources.digests_of(fleet, b"", catalog, resolved)

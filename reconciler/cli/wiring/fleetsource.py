@@ -92,7 +92,7 @@ class FleetSource:
         """
         from reconciler.cli.shared import sources
         from reconciler.desired.objects import node_classes, node_pools
-        from reconciler.desired.workloads.pods import expand
+        from reconciler.desired.workloads.pods import workloads_of
         from reconciler.engine.planning import PlannedFleet
         from reconciler.engine.records import Discovery
 
@@ -101,7 +101,7 @@ class FleetSource:
         resolved = sources.settings_of(self.request, fleet)
         self._expect_region(resolved)
         catalog = self.catalogs.read(resolved, fleet.lock)
-        self.workloads, more = expand(fleet.workloads)
+        self.workloads, more = workloads_of(fleet)
         classes = {c.name: self.compute.resolve(c) for c in node_classes(fleet)}
         lock = fleet.lock_for(resolved.settings.region)
         if lock is not None:

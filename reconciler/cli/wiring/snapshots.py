@@ -216,9 +216,9 @@ def read_cluster(request: FleetRequest, fleet: Fleet, now: datetime) -> Observed
 
         snapshot = read_snapshot_at(request.snapshot, request)
         return ObservedCluster(snapshot, snapshot.findings)
-    from reconciler.desired.workloads.pods import expand
+    from reconciler.desired.workloads.pods import workloads_of
 
-    made, findings = expand(fleet.workloads, now=now)
+    made, findings = workloads_of(fleet, now=now)
     objects = [
         *made.pods, *made.daemon_sets, *made.pod_disruption_budgets, *made.volume_claims,
         *made.volumes, *made.storage_classes, *made.csi_nodes, *made.namespaces,

@@ -8,6 +8,7 @@ checked as the budget reads them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -23,10 +24,11 @@ from reconciler.model.karpenter.labels import (
 )
 from reconciler.model.karpenter.requirements import Requirement, requirement
 from reconciler.model.kubernetes.labelsyntax import key_fault, value_fault
-from reconciler.model.resources import parse_quantity
+from reconciler.model.resources import MILLI, parse_quantity
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
+from reconciler.source.schema import quantity_hint
 
 _KUBELET: Final[Pointer] = ("spec", "kubelet")
 _SIGNALS: Final = (
@@ -162,8 +164,28 @@ def is_quantity(text: str) -> bool:
     return True
 
 
+_TOKEN: Final = re.compile(
+    r"""\s*(?:(?P<operand>0[xX][0-9a-fA-F]+[uU]?|[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?[uU]?|\.[0-9]+
+    |[A-Za-z_][A-Za-z0-9_]*|'[^']*'|"[^"]*")|(?P<closed>[)\]}])|(?P<other>[^\s]))""",
+    re.ASCII | re.VERBOSE,
+)
+
+
+def _has_adjacent_operands(text: str) -> bool:
+    """Return whether two operands follow each other, which no expression allows: ``100 MiB``."""
+    is_complete = False
+    for match in _TOKEN.finditer(text):
+        if match["operand"] not in (None, "in") and is_complete:
+            return True
+        is_complete = match["other"] is None and match["operand"] != "in"
+    return False
+
+
 def _expression_finding(at: Pointer, text: str, is_plain: bool) -> Iterator[Finding]:
-    if not is_plain:
+    if not is_plain and _has_adjacent_operands(text):
+        message = f"{quote_value(text)} is neither a quantity nor an expression"
+        yield Finding("bad-quantity", at, message, quantity_hint(text) or "examples: 100Mi, 1Gi")
+    elif not is_plain:
         message = (
             f"{quote_value(text)} is an expression, which requires the feature gate NodeClassCEL"
         )
@@ -368,6 +390,27 @@ def _check_schedule(budget: JsonDict, here: Pointer) -> Iterator[Finding]:
         )
 
 
+def _static_limit(data: dict[str, object]) -> Iterator[Finding]:
+    """Warn of a static NodePool whose limit leaves no room for the replacement of a node."""
+    replicas = _get(data, ("spec", "replicas"), None)
+    at = ("spec", "limits", "nodes")
+    limit = _get(data, at, None)
+    if not replicas or limit is None:
+        return
+    try:
+        nodes = parse_quantity(str(limit)) // MILLI
+    except ValueError:
+        return  # the schema reports it
+    if nodes <= replicas:
+        relation = "equal to" if nodes == replicas else "below"
+        message = (
+            f"limits.nodes is {nodes}, {relation} replicas ({replicas}): a drifted node cannot be "
+            "replaced, because its replacement is launched first"
+        )
+        hint = f"set it to at least {replicas + 1}"
+        yield Finding("static-limit", at, message, hint, Severity.WARNING)
+
+
 def _kubelet(data: JsonDict) -> Iterator[Finding]:
     if data["spec"].get("kubelet"):
         yield from check_kubelet(data)
@@ -390,6 +433,7 @@ RUNTIME: Final[dict[str, tuple[Rule, ...]]] = {
         _requirements((*_TEMPLATE, "requirements")),
         _contradictions((*_TEMPLATE, "requirements")),
         _budgets,
+        _static_limit,
     ),
     "nodeclaim.v1": (
         _taints(("spec",)),

@@ -166,7 +166,7 @@ _NO_SETTINGS: Final = frozenset(
     }
 )
 """Variables that represent flags of a command."""
-_NOT_SETTINGS: Final = ("apiVersion", "kind", "policies")
+_NOT_SETTINGS: Final = ("apiVersion", "kind", "policies", "workloadKinds")
 """Keys of a configuration file that no other layer can set."""
 _PATHS: Final = frozenset({"kubernetes.kubeconfig", "state"})
 _AWS_VARIABLES: Final = (

@@ -3,20 +3,41 @@
 A Deployment becomes the pods that its ReplicaSet would create, a StatefulSet its pods and their
 volume claims, and so on, with the labels, owners and defaults that Kubernetes would give them, so
 that spread, affinity and priority behave as in a cluster. The pods are pending: nobody has placed
-them yet. Names have numbers instead of random parts, so that the same folder gives the same plan.
+them yet. ``steps`` lists what a cluster does on the way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
-from zlib import crc32
 
 import msgspec
 
-from reconciler.desired.hash import format_json
+from reconciler.desired.fleet import Fleet
+from reconciler.desired.workloads import quota
+from reconciler.desired.workloads.admission import Admission, Admitted, read_admission
+from reconciler.desired.workloads.claims import claim_keys, claim_templates
+from reconciler.desired.workloads.kinds import (
+    BUILT_IN,
+    WORKLOAD_KINDS,
+    KindTable,
+    kind_table,
+    value_of,
+)
+from reconciler.desired.workloads.naming import PodNames, names_of
+from reconciler.desired.workloads.podsets import (
+    PRESENT,
+    PodSet,
+    ReplicaChoice,
+    Scaler,
+    ScaleTarget,
+    pod_sets,
+    scalers_of,
+    target_of,
+)
+from reconciler.desired.workloads.scaled import ScaledWorkload, scaled_workloads
 from reconciler.desired.workloads.shape import PODS_MAX
 from reconciler.desired.workloads.volumes import bind_claims
 from reconciler.model.decode import decode
@@ -35,7 +56,7 @@ from reconciler.model.kubernetes.cluster import (
     Service,
     StorageClass,
 )
-from reconciler.model.kubernetes.metadata import Condition, HasMetadata, Metadata, OwnerReference
+from reconciler.model.kubernetes.metadata import Condition, HasMetadata, Metadata
 from reconciler.model.kubernetes.node import CSINode
 from reconciler.model.kubernetes.pod import (
     ClaimSpec,
@@ -45,164 +66,9 @@ from reconciler.model.kubernetes.pod import (
     PodStatus,
     Volume,
 )
+from reconciler.source.document import Pointer
+from reconciler.source.finding import field_path
 from reconciler.source.resource import Resource
-
-_SAFE: Final = "bcdfghjklmnpqrstvwxz2456789"
-_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
-
-
-class _Struct(msgspec.Struct, frozen=True, rename="camel"):
-    """A part of a workload in the API's spelling."""
-
-
-class _Ordinals(_Struct, frozen=True):
-    start: int = 0
-
-
-class Controller(_Struct, frozen=True):
-    """The spec of anything that makes pods from a template."""
-
-    template: PodTemplate = PodTemplate()
-    replicas: int = 1
-    parallelism: int = 1
-    completions: int | None = None
-    completion_mode: str = "NonIndexed"
-    suspend: bool = False
-    volume_claim_templates: tuple[PersistentVolumeClaim, ...] = ()
-    ordinals: _Ordinals = _Ordinals()
-
-
-@dataclass(frozen=True, slots=True)
-class ControllerPods:
-    """The pods of one controller: how many, and what they have besides their template.
-
-    ``own_labels`` differ from pod to pod: they may name its ``{pod}`` and ``{index}``.
-    """
-
-    count: int
-    owner: OwnerReference
-    labels: dict[str, str]
-    suffix: Callable[[int], str]
-    own_labels: tuple[tuple[str, str], ...] = ()
-
-
-def controller_pods(resource: Resource) -> tuple[Controller, ControllerPods] | None:
-    """Return the spec of a controller and the pods it makes; None for other kinds.
-
-    Raises:
-        msgspec.ValidationError: the object has not the shape of its kind.
-    """
-    maker = _CONTROLLERS.get(resource.kind)
-    if maker is None:
-        return None
-    spec = decode({"spec": resource.data.get("spec") or {}}, _Envelope).spec
-    return spec, maker(resource, spec)
-
-
-Maker = Callable[[Resource, Controller], ControllerPods]
-
-
-def _replica_set(resource: Resource, spec: Controller) -> ControllerPods:
-    """The pods of a ReplicaSet or ReplicationController."""
-    return ControllerPods(
-        max(spec.replicas, 0), _owner(resource, resource.kind), {}, _format_serial
-    )
-
-
-def _deployment(resource: Resource, spec: Controller) -> ControllerPods:
-    """The pods of the ReplicaSet that a Deployment makes for its present template."""
-    template = resource.data.get("spec", {}).get("template")
-    digest = _template_hash(template)
-    owner = _owner(resource, "ReplicaSet", f"{resource.name}-{digest}", "apps/v1")
-    return ControllerPods(
-        max(spec.replicas, 0), owner, {"pod-template-hash": digest}, _format_serial
-    )
-
-
-def _stateful_set(resource: Resource, spec: Controller) -> ControllerPods:
-    start = spec.ordinals.start
-    own = (
-        ("statefulset.kubernetes.io/pod-name", "{pod}"),
-        ("apps.kubernetes.io/pod-index", "{index}"),
-    )
-    return ControllerPods(
-        max(spec.replicas, 0),
-        _owner(resource, "StatefulSet"),
-        {},
-        lambda number: str(start + number),
-        own,
-    )
-
-
-def _job(resource: Resource, spec: Controller) -> ControllerPods:
-    """The pods that a Job runs at first: as many as may run at once, none while suspended."""
-    count = spec.parallelism
-    if spec.completions is not None:
-        count = min(count, spec.completions)
-    owner = _owner(resource, "Job")
-    labels = {
-        "batch.kubernetes.io/job-name": resource.name,
-        "job-name": resource.name,
-        "batch.kubernetes.io/controller-uid": owner.uid,
-        "controller-uid": owner.uid,
-    }
-    indexed = spec.completion_mode == "Indexed"
-    return ControllerPods(
-        0 if spec.suspend else max(count, 0),
-        owner,
-        labels,
-        str if indexed else _format_serial,
-        (("batch.kubernetes.io/job-completion-index", "{index}"),) if indexed else (),
-    )
-
-
-def _owner(resource: Resource, kind: str, name: str = "", api_version: str = "") -> OwnerReference:
-    name = name or resource.name
-    return OwnerReference(
-        kind=kind,
-        name=name,
-        api_version=api_version or resource.api_version,
-        uid=f"{kind.lower()}/{resource.namespace}/{name}",
-        controller=True,
-    )
-
-
-def _format_serial(number: int) -> str:
-    """Return ``number`` as five characters that sort in numeric order: 00000, …, 0000a."""
-    text = ""
-    for _ in range(5):
-        number, digit = divmod(number, 36)
-        text = _DIGITS[digit] + text
-    return text
-
-
-def _template_hash(template: object) -> str:
-    """Return a short name that changes with the template, without vowels as in Kubernetes."""
-    value = crc32(format_json(template).encode())
-    text = ""
-    for _ in range(7):
-        value, digit = divmod(value, len(_SAFE))
-        text += _SAFE[digit]
-    return text
-
-
-class _Envelope(_Struct, frozen=True):
-    """So that the decoder's paths begin at the object's root."""
-
-    spec: Controller
-
-
-_CONTROLLERS: Final[dict[str, Maker]] = {
-    "Deployment": _deployment,
-    "ReplicaSet": _replica_set,
-    "ReplicationController": _replica_set,
-    "StatefulSet": _stateful_set,
-    "Job": _job,
-}
-
-CONTROLLERS: Final = tuple(_CONTROLLERS)
-"""The kinds that make pods, DaemonSets aside."""
-
 
 _BUILT_IN_PRIORITIES: Final = {
     "system-cluster-critical": 2_000_000_000,
@@ -214,7 +80,8 @@ _BUILT_IN_PRIORITIES: Final = {
 class Workloads:
     """The objects of a cluster that runs these workloads; every tuple is ordered by name.
 
-    Of files, the controllers are expanded into their pods and not kept.
+    Of files, the controllers are expanded into their pods and not kept. ``scaled`` are the
+    workloads whose number of replicas has a range.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -230,25 +97,54 @@ class Workloads:
     replica_sets: tuple[ReplicaSet, ...] = ()
     replication_controllers: tuple[ReplicationController, ...] = ()
     services: tuple[Service, ...] = ()
+    scaled: tuple[ScaledWorkload, ...] = ()
 
 
 def expand(
-    resources: Iterable[Resource], *, now: datetime | None = None, pods_max: int = PODS_MAX
+    resources: Iterable[Resource],
+    *,
+    now: datetime | None = None,
+    pods_max: int = PODS_MAX,
+    kinds: KindTable = BUILT_IN,
+    choice: ReplicaChoice = PRESENT,
 ) -> tuple[Workloads, tuple[Diagnostic, ...]]:
     """Return the objects that a cluster would have for ``resources``, and findings on errors.
 
     ``now`` becomes the time of creation of every pod; without it they have none. A workload that
-    would lead to more than ``pods_max`` pods is left out with a finding.
+    would lead to more than ``pods_max`` pods is left out with a finding. ``choice`` is how many
+    replicas scaled workloads have.
     """
-    expansion = _Expansion(now, pods_max)
     ordered = sorted(resources, key=lambda r: (_RANK.get(r.kind, len(_RANK)), r.order))
+    expansion = _Expansion(
+        now, pods_max, kinds, choice, read_admission(ordered), scalers_of(ordered),
+        {target_of(r): value_of(r.data, "spec.template") for r in ordered},
+        quota.quotas_of(ordered),
+    )  # fmt: skip
     for resource in ordered:
         try:
             expansion.add(resource)
         except msgspec.ValidationError as error:
             expansion.findings.append(_decode_finding(resource, error))
     expansion.bind_claims()
-    return expansion.workloads(), tuple(sorted(expansion.findings, key=lambda d: d.order))
+    made = expansion.workloads()
+    expansion.find_remarks()
+    return made, tuple(sorted(expansion.findings, key=lambda d: d.order))
+
+
+def workloads_of(
+    fleet: Fleet, *, now: datetime | None = None, choice: ReplicaChoice = PRESENT
+) -> tuple[Workloads, tuple[Diagnostic, ...]]:
+    """Return the objects that a cluster would have for a fleet's workloads, and findings.
+
+    Every command that runs workloads of a folder calls this function.
+    """
+    return expand(fleet.workloads, now=now, kinds=kind_table(fleet.config), choice=choice)
+
+
+class _PodEnvelope(msgspec.Struct, frozen=True):
+    """So that the decoder's paths begin at the object's root."""
+
+    template: PodTemplate
 
 
 @dataclass(slots=True)
@@ -257,10 +153,17 @@ class _Expansion:
 
     now: datetime | None
     pods_max: int
+    kinds: KindTable
+    choice: ReplicaChoice
+    admission: Admission
+    scalers: dict[ScaleTarget, list[Scaler]]
+    templates: dict[ScaleTarget, object]
+    quotas: dict[str, list[quota.NamespaceQuota]]
     findings: list[Diagnostic] = field(default_factory=list)
     read: dict[type, list[Any]] = field(default_factory=dict)
     pods: dict[tuple[str, str], Pod] = field(default_factory=dict)
     sources: dict[str, Resource] = field(default_factory=dict)
+    sets: list[PodSet] = field(default_factory=list)
 
     def add(self, resource: Resource) -> None:
         """Read one object.
@@ -268,60 +171,135 @@ class _Expansion:
         Raises:
             msgspec.ValidationError: it has not the shape of its kind.
         """
-        controller = controller_pods(resource)
         plain = _DECODED_KINDS.get(resource.kind)
-        if controller is not None:
-            self._add_controller_pods(resource, *controller)
+        if self.kinds.workload(resource.api_version, resource.kind) is not None:
+            for pods in pod_sets(resource, self.kinds, self.scalers, self.templates):
+                try:
+                    self._add_pods(pods)
+                except msgspec.ValidationError as error:
+                    self.findings.append(_decode_finding(resource, error, pods.at))
         elif resource.kind == "Pod":
             self._add_pod(resource)
         elif plain is not None:
-            item: Any = decode(_data_in_namespace(resource), plain)
+            item: Any = decode(self._admitted_data(resource), plain)
             if isinstance(item, PersistentVolumeClaim):
                 self.sources.setdefault(item.key, resource)
             self.read.setdefault(plain, []).append(item)
 
+    def _admitted_data(self, resource: Resource) -> JsonDict:
+        """Return the data of an object in its namespace; a DaemonSet has an admitted template."""
+        data = _data_in_namespace(resource)
+        template = value_of(data, "spec.template")
+        if resource.kind != "DaemonSet" or not isinstance(template, dict):
+            return data
+        admitted = self._admit(template, resource)
+        return {**data, "spec": {**data["spec"], "template": admitted.template}}
+
+    def _admit(self, template: JsonDict, resource: Resource) -> Admitted:
+        """Return an admitted template, with findings about what admission does not find."""
+        admitted = self.admission.admit(template, resource)
+        for note in admitted.notes:
+            self._add_finding(resource, "missing-runtimeclass", note, "", Severity.WARNING)
+        return admitted
+
     def _add_pod(self, resource: Resource) -> None:
-        pod = decode({**_data_in_namespace(resource), "status": {}}, Pod)
-        if self._has_room(resource, 1):
+        admitted = self._admit(_data_in_namespace(resource), resource)
+        pod = decode({**admitted.template, "status": {}}, Pod)
+        if admitted.rejected:
+            self._report_rejected(resource, 1, admitted.rejected)
+        elif self._has_room(resource, 1):
             spec = self._with_priority(resource, pod.spec)
             self._record_pod(resource, pod.metadata, spec)
 
-    def _add_controller_pods(
-        self, resource: Resource, spec: Controller, family: ControllerPods
-    ) -> None:
-        """Append the pods of a controller, equal except for their names, and their claims."""
-        if not self._has_room(resource, family.count):
+    def _add_pods(self, pods: PodSet) -> None:
+        """Append the pods of a set, equal except for their names, and their claims."""
+        resource, count = pods.resource, pods.count(self.choice)
+        self.sets.append(pods)
+        if not self._has_room(resource, count):
             return
-        template = spec.template.metadata
-        pod_spec = self._with_priority(resource, spec.template.spec)
-        labels = {**template.labels, **family.labels}
-        for number in range(family.count):
-            suffix = family.suffix(number)
-            name = self._free_name(resource.namespace, f"{resource.name}-{suffix}")
-            own = {key: text.format(pod=name, index=suffix) for key, text in family.own_labels}
-            metadata = Metadata(
-                name=name,
-                namespace=resource.namespace,
-                uid=f"{resource.namespace}/{name}",
-                generate_name=f"{family.owner.name}-",
-                labels={**labels, **own} if own else labels,
-                annotations=template.annotations,
-                owner_references=(family.owner,),
-                creation_timestamp=self.now,
-            )
-            volumes = self._add_claims(resource, spec, suffix)
+        admitted = self._admit(pods.template, resource)
+        decoded = decode({"template": admitted.template}, _PodEnvelope).template
+        if not count:
+            return
+        names, spec = names_of(pods), self._with_priority(resource, decoded.spec)
+        labels = {**decoded.metadata.labels, **names.labels}
+        refused = admitted.rejected or self._missing_for_quotas(resource, labels, spec)
+        if refused:
+            self._report_rejected(resource, count, refused)
+            return
+        created = self._allowed_by_quotas(resource, Pod(Metadata(labels=labels), spec), count)
+        claims = claim_templates(resource)
+        for number in range(created):
+            suffix = names.suffix(number)
+            metadata = self._metadata(pods, decoded.metadata, names, labels, suffix)
+            volumes = self._add_claims(resource, claims, spec, suffix)
             self._record_pod(
                 resource,
                 metadata,
-                msgspec.structs.replace(pod_spec, volumes=volumes) if volumes else pod_spec,
+                msgspec.structs.replace(spec, volumes=volumes) if volumes else spec,
             )
+
+    def _metadata(
+        self, pods: PodSet, template: Metadata, names: PodNames, labels: dict[str, str], suffix: str
+    ) -> Metadata:
+        namespace = pods.resource.namespace
+        name = self._free_name(namespace, f"{pods.name}-{suffix}")
+        own = {key: text.format(pod=name, index=suffix) for key, text in names.own_labels}
+        return Metadata(
+            name=name,
+            namespace=namespace,
+            uid=f"{namespace}/{name}",
+            generate_name=f"{names.owner.name}-",
+            labels={**labels, **own} if own else labels,
+            annotations=template.annotations,
+            owner_references=(names.owner,),
+            creation_timestamp=self.now,
+        )
+
+    def _missing_for_quotas(
+        self, resource: Resource, labels: dict[str, str], spec: PodSpec
+    ) -> tuple[str, ...]:
+        """Return why the quotas of the namespace reject pods that state too little."""
+        quotas = self.quotas.get(resource.namespace, ())
+        pod = Pod(Metadata(labels=labels), spec)
+        return tuple(quota.missing_resources(pod, quotas)) if quotas else ()
+
+    def _allowed_by_quotas(self, resource: Resource, pod: Pod, count: int) -> int:
+        """Return how many of ``count`` equal pods the quotas allow; the others are a finding."""
+        quotas = self.quotas.get(resource.namespace, ())
+        if not quotas:
+            return count
+        usage = quota.pod_usage(pod)
+        for number in range(count):
+            excess = quota.take(pod, usage, quotas)
+            if excess is not None:
+                left = count - number
+                noun, verb = ("pod", "is") if left == 1 else ("pods", "are")
+                message = f"{left} {noun} of {_describe(resource)} {verb} never created: {excess}"
+                hint = "raise the quota, or lower the requests or replicas"
+                self._add_finding(resource, "quota-exceeded", message, hint, Severity.WARNING)
+                return number
+        return count
+
+    def _report_rejected(self, resource: Resource, count: int, why: tuple[str, ...]) -> None:
+        noun, verb = ("pod", "is") if count == 1 else ("pods", "are")
+        message = f"{count} {noun} of {_describe(resource)} {verb} never created: {why[0]}"
+        hint = "the API server rejects them"
+        self._add_finding(resource, "pod-rejected", message, hint, Severity.WARNING)
+
+    def find_remarks(self) -> None:
+        """Add the findings about autoscalers, and about pods without requests."""
+        from reconciler.desired.workloads import remarks
+
+        self.findings += remarks.autoscaler_findings(self.scalers, self.sets)
+        self.findings += remarks.request_findings(self.pods.values())
 
     def _record_pod(self, resource: Resource, metadata: Metadata, spec: PodSpec) -> None:
         if not metadata.uid:
             uid = f"{metadata.namespace}/{metadata.name}"
             metadata = msgspec.structs.replace(metadata, uid=uid, creation_timestamp=self.now)
         self._add_ephemeral_claims(resource, metadata, spec)
-        for key in _claim_keys(metadata, spec):
+        for key in claim_keys(metadata, spec):
             self.sources.setdefault(key, resource)
         status = _GATED if spec.scheduling_gates else _PENDING
         self.pods[metadata.namespace, metadata.name] = Pod(metadata, spec, status)
@@ -360,13 +338,19 @@ class _Expansion:
             return spec
         return msgspec.structs.replace(spec, priority=value)
 
-    def _add_claims(self, resource: Resource, spec: Controller, suffix: str) -> tuple[Volume, ...]:
+    def _add_claims(
+        self,
+        resource: Resource,
+        templates: tuple[PersistentVolumeClaim, ...],
+        spec: PodSpec,
+        suffix: str,
+    ) -> tuple[Volume, ...]:
         """Append the claims of a StatefulSet's pod; return its volumes, empty without claims."""
-        if resource.kind != "StatefulSet" or not spec.volume_claim_templates:
+        if not templates:
             return ()
-        names = {t.metadata.name for t in spec.volume_claim_templates}
-        volumes = [v for v in spec.template.spec.volumes if v.name not in names]
-        for template in spec.volume_claim_templates:
+        names = {t.metadata.name for t in templates}
+        volumes = [v for v in spec.volumes if v.name not in names]
+        for template in templates:
             name = f"{template.metadata.name}-{resource.name}-{suffix}"
             metadata = Metadata(
                 name=name, namespace=resource.namespace, labels=template.metadata.labels
@@ -396,7 +380,7 @@ class _Expansion:
             self.read.get(PersistentVolumeClaim, ()),
             self.read.get(PersistentVolume, ()),
             self.read.get(StorageClass, ()),
-            (k for pod in self.pods.values() for k in _claim_keys(pod.metadata, pod.spec)),
+            (k for pod in self.pods.values() for k in claim_keys(pod.metadata, pod.spec)),
         )
         self.read[PersistentVolumeClaim] = list(found.claims)
         self.read[PersistentVolume] = list(found.volumes)
@@ -437,14 +421,12 @@ class _Expansion:
             csi_nodes=kinds.get(CSINode, ()),
             namespaces=tuple(_with_name_label(declared.get(name), name) for name in names),
             priority_classes=kinds.get(PriorityClass, ()),
+            scaled=scaled_workloads(self.sets),
         )
 
 
-def _claim_keys(metadata: Metadata, spec: PodSpec) -> Iterator[str]:
-    """Yield the keys of the claims that a pod uses by name."""
-    for volume in spec.volumes:
-        if volume.persistent_volume_claim is not None:
-            yield f"{metadata.namespace}/{volume.persistent_volume_claim.claim_name}"
+def _describe(resource: Resource) -> str:
+    return f"{resource.kind} {resource.namespace}/{resource.name}"
 
 
 def _data_in_namespace(resource: Resource) -> JsonDict:
@@ -464,10 +446,14 @@ def _order_key(item: HasMetadata) -> tuple[str, str]:
     return (item.metadata.namespace, item.metadata.name)
 
 
-def _decode_finding(resource: Resource, error: msgspec.ValidationError) -> Diagnostic:
-    """Return the decoder's error as a finding on the object."""
+def _decode_finding(
+    resource: Resource, error: msgspec.ValidationError, template: Pointer = ()
+) -> Diagnostic:
+    """Return the decoder's error as a finding; ``template`` is where the template is."""
     message, _, at = str(error).partition(" - at `$")
     path = at.rstrip("`").lstrip(".")
+    if template:
+        path = field_path(template) + path.removeprefix("template")
     place = Place(resource.file, resource.line, 1)
     text = f"{resource.kind} {resource.name}: {message}"
     return Diagnostic(Severity.ERROR, "wrong-type", text, place, path)
@@ -483,7 +469,12 @@ _DECODED_KINDS: Final[dict[str, type]] = {
     "DaemonSet": DaemonSet,
     "PodDisruptionBudget": PodDisruptionBudget,
 }
-_RANK: Final = {kind: rank for rank, kind in enumerate([*_DECODED_KINDS, "Pod", *CONTROLLERS])}
+_RANK: Final = {
+    kind: rank
+    for rank, kind in enumerate(
+        dict.fromkeys([*_DECODED_KINDS, "Pod", *(row.kind for row in WORKLOAD_KINDS)])
+    )
+}
 _PENDING: Final = PodStatus(
     phase="Pending",
     conditions=(Condition(type="PodScheduled", status="False", reason="Unschedulable"),),

@@ -8,17 +8,30 @@ does not exist.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
+from reconciler.desired.workloads.kinds import (
+    GroupEntry,
+    KindTable,
+    PodGroup,
+    WorkloadKind,
+    entries_of,
+    pointer_of,
+    value_of,
+)
+from reconciler.desired.workloads.podsets import COUNT_MAX, PRESENT, pod_sets
 from reconciler.model.diagnostics import Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.text.quoting import quote_value
 from reconciler.source import schema
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
+from reconciler.source.resource import Resource
 
 SCHEMA: Final = "workload.v1"
-_TEMPLATED: Final = ("Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "Job")
+_TEMPLATED: Final = (
+    "Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet", "Job",
+)  # fmt: skip
 
 PODS_MAX: Final = 200_000
 """The maximum number of pods of a folder; beyond it a typing error is more likely."""
@@ -27,29 +40,63 @@ _VALUELESS: Final = ("Exists", "DoesNotExist")
 _BOUNDS: Final = ("Gt", "Lt")
 
 
-def check_workload(kind: str, data: JsonDict) -> list[Finding]:
-    """Return the errors in a workload."""
-    shape = schema.check_schema(SCHEMA, data, kind)
-    return shape or list(_workload_findings(kind, data))
+def check_workload(kind: str, data: JsonDict, row: WorkloadKind | None = None) -> list[Finding]:
+    """Return the errors in a workload; ``row`` describes its kind in the table of kinds.
+
+    Of kinds without a definition in the schema, only the pod templates and the counts are read.
+    """
+    if kind in schema.load_schema(SCHEMA)["$defs"] and (row is None or row.is_kubernetes):
+        shape = schema.check_schema(SCHEMA, data, kind)
+        return shape or list(_workload_findings(kind, data))
+    return list(_custom_findings(data, row)) if row is not None else []
 
 
-def count_pods(kind: str, data: JsonDict) -> int:
-    """Return how many pods a workload requests, as ``workloads.expand`` creates them."""
-    spec = data.get("spec") or {}
-    match kind:
-        case "Pod":
-            return 1
-        case "Deployment" | "ReplicaSet" | "StatefulSet":
-            return max(_get_number(spec, "replicas"), 0)
-        case "Job" if not spec.get("suspend"):
-            count = _get_number(spec, "parallelism")
-            return max(min(count, _get_number(spec, "completions", count)), 0)
-    return 0
+def _custom_findings(data: JsonDict, row: WorkloadKind) -> Iterator[Finding]:
+    """Yield the errors in the pod templates and counts of a kind that an operator defines."""
+    yield from schema.check_schema(SCHEMA, {"metadata": data.get("metadata")}, "named")
+    templates = 0
+    for group in row.groups:
+        for entry in entries_of(group, data):
+            templates += bool(group.containers or group.pod)
+            for path in dict.fromkeys((group.template, group.fallback)):
+                template = value_of(entry.data, path) if path else None
+                if template is None:
+                    continue
+                templates += 1
+                at = (*entry.pointer, *pointer_of(path))
+                found = schema.check_schema(SCHEMA, template, "partialTemplate")
+                if not found:
+                    found = list(_pod(template.get("spec", {}), ("spec",)))
+                yield from (f._replace(pointer=(*at, *f.pointer)) for f in found)
+            yield from _count_findings(group, entry)
+    if not templates and not (row.follows and value_of(data, row.follows)):
+        first = row.groups[0]
+        path = first.each or first.template
+        message = f"no pod template at {path}; its pods are not planned"
+        yield Finding("no-pod-template", (), message, "", Severity.WARNING)
 
 
-def _get_number(spec: JsonDict, field: str, otherwise: int = 1) -> int:
-    number = spec.get(field)
-    return otherwise if number is None else int(number)
+def _count_findings(group: PodGroup, entry: GroupEntry) -> Iterator[Finding]:
+    """Yield the counts that are not numbers of pods."""
+    paths = (group.replicas, group.minimum, group.maximum, *(f.path for f in group.factors))
+    for path in filter(None, dict.fromkeys(paths)):
+        value = value_of(entry.data, path)
+        if value is None or (isinstance(value, str) and value.isascii() and value.isdigit()):
+            continue
+        at = (*entry.pointer, *pointer_of(path))
+        if not isinstance(value, int) or isinstance(value, bool):
+            message = f"must be an integer, not {quote_value(value)}"
+            yield Finding("wrong-type", at, message)
+        elif not 0 <= value <= COUNT_MAX:
+            message = f"is {value}; must be between 0 and {COUNT_MAX}"
+            yield Finding("out-of-range", at, message)
+
+
+def count_pods(resource: Resource, kinds: KindTable) -> int:
+    """Return how many pods a workload requests by itself, as ``workloads.expand`` creates them."""
+    if resource.kind == "Pod":
+        return 1
+    return sum(pods.count(PRESENT) for pods in pod_sets(resource, kinds))
 
 
 def _workload_findings(kind: str, data: JsonDict) -> Iterator[Finding]:
@@ -118,7 +165,7 @@ def _resources(resources: JsonDict, at: Pointer) -> Iterator[Finding]:
             yield Finding("requests-above-limits", here, message, hint)
 
 
-def _expressions(node: Any, at: Pointer) -> Iterator[Finding]:
+def _expressions(node: object, at: Pointer) -> Iterator[Finding]:
     """Yield the conditions on labels, anywhere below, whose values do not match their operator."""
     if isinstance(node, list):
         for index, item in enumerate(node):
@@ -132,7 +179,7 @@ def _expressions(node: Any, at: Pointer) -> Iterator[Finding]:
                 yield from _expressions(value, (*at, key))
 
 
-def _expression(expression: Any, at: Pointer) -> Iterator[Finding]:
+def _expression(expression: JsonDict, at: Pointer) -> Iterator[Finding]:
     operator, values = expression.get("operator"), expression.get("values", [])
     here = (*at, "values")
     if operator in _VALUELESS and values:

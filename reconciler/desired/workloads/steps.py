@@ -31,7 +31,7 @@ CLUSTER_STEPS: Final = (
     ClusterStep(
         "API server: defaults",
         "a limit without a request becomes the request",
-        "model/kubernetes/pod.py",
+        "desired/workloads/admission.py",
     ),
     ClusterStep(
         "API server: Priority",
@@ -52,32 +52,57 @@ CLUSTER_STEPS: Final = (
     ClusterStep(
         "API server: LimitRanger",
         "default requests and limits of containers; pods outside minimum and maximum are rejected",
-        limit="not done yet",
+        "desired/workloads/admission.py",
     ),
     ClusterStep(
         "API server: RuntimeClass",
         "the overhead, node selector and tolerations of the RuntimeClass",
-        limit="not done yet",
+        "desired/workloads/admission.py",
     ),
     ClusterStep(
         "API server: PodNodeSelector",
         "the node selector in the annotation of the Namespace",
-        limit="not done yet",
+        "desired/workloads/admission.py",
+    ),
+    ClusterStep(
+        "API server: ExtendedResourceToleration",
+        "tolerations of taints that are named like a requested resource, such as nvidia.com/gpu",
+        "desired/workloads/admission.py",
+    ),
+    ClusterStep(
+        "VerticalPodAutoscaler",
+        "the recommendation in its status replaces the requests, unless updateMode is Off",
+        "desired/workloads/admission.py",
     ),
     ClusterStep(
         "API server: ResourceQuota",
         "pods beyond the quota of a namespace are never created",
-        limit="not done yet",
+        "desired/workloads/quota.py",
     ),
     ClusterStep(
         "autoscalers of pods",
         "choose the number of replicas between a minimum and a maximum",
-        limit="not done yet",
+        "desired/workloads/podsets.py",
     ),
     ClusterStep(
         "API server: DefaultTolerationSeconds",
         "tolerations of NoExecute taints for five minutes",
         limit="they do not change where a pod can be scheduled",
+    ),
+    ClusterStep(
+        "API server: PodTolerationRestriction",
+        "tolerations in annotations of the Namespace",
+        limit="EKS does not enable it",
+    ),
+    ClusterStep(
+        "API server: ResourceQuota of objects",
+        "quotas on the number of other objects, and on the pods of DaemonSets",
+        limit="a plan counts them as created",
+    ),
+    ClusterStep(
+        "operators",
+        "claims of Strimzi, Prometheus, ECK and CloudNativePG; pods that are not in their object",
+        limit="plan with a snapshot",
     ),
     ClusterStep(
         "webhooks of the cluster",

@@ -250,6 +250,7 @@ class PodSpec(_Struct, frozen=True):
     scheduler_name: str = ""
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: int | None = None
 
     @property
     def claims_devices(self) -> bool:

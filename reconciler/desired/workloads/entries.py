@@ -1,0 +1,144 @@
+"""Which objects of a folder are workloads that a plan counts, before they are validated.
+
+A folder may be a dump of a cluster, or contain one. Objects that another object made are counted
+with their owner, and pods that have ended are not counted. They are not validated either: an object
+that nobody plans never makes a fleet invalid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from reconciler.desired.workloads.kinds import KindTable, value_of
+from reconciler.model.json import JsonDict
+from reconciler.source.objects import Entry
+from reconciler.source.resource import group_of
+
+_ENDED_PHASES: Final = ("Succeeded", "Failed")
+_NODE_OWNERS: Final = ("Node", "DaemonSet")
+"""Owners whose pods belong to a node: mirror pods, and the pods of a DaemonSet."""
+
+_POLICY_GROUPS: Final = (
+    "kyverno.io", "gatekeeper.sh", "apiextensions.k8s.io", "admissionregistration.k8s.io",
+    "kubewarden.io", "kustomize.config.k8s.io", "resources.gatekeeper.sh",
+)  # fmt: skip
+"""Groups whose objects contain parts of pods as patterns, not as templates."""
+
+_DEPTH_MAX: Final = 12
+
+
+class WorkloadEntries(NamedTuple):
+    """The objects to plan, named, and those that are counted with their owner or have ended."""
+
+    planned: tuple[Entry, ...]
+    left_out: tuple[Entry, ...]
+
+    @property
+    def left_out_kinds(self) -> str:
+        """The number of objects of each kind that are left out, as text."""
+        counts: dict[str, int] = {}
+        for entry in self.left_out:
+            counts[entry.kind] = counts.get(entry.kind, 0) + 1
+        return ", ".join(f"{kind} ({count})" for kind, count in sorted(counts.items()))
+
+
+def select_entries(entries: Iterable[Entry], table: KindTable) -> WorkloadEntries:
+    """Return which workloads are planned, in their order; objects of other kinds are ignored."""
+    every = [e for e in entries if table.reads(e.api_version, e.kind)]
+    declared = {
+        (group_of(e.api_version), e.kind, e.namespace, e.name)
+        for e in every
+        if table.workload(e.api_version, e.kind) is not None
+    }
+    planned: list[Entry] = []
+    left_out: list[Entry] = []
+    used: dict[str, int] = {}
+    for entry in every:
+        if _is_ended(entry) or _is_owned(entry, declared):
+            left_out.append(entry)
+        else:
+            planned.append(_named(entry, used))
+    return WorkloadEntries(tuple(planned), tuple(left_out))
+
+
+def _is_ended(entry: Entry) -> bool:
+    """Return whether an object of a cluster runs no pods any more."""
+    if value_of(entry.data, "metadata.deletionTimestamp"):
+        return True
+    if entry.kind == "Pod":
+        return value_of(entry.data, "status.phase") in _ENDED_PHASES
+    if entry.kind != "Job":
+        return False
+    conditions = value_of(entry.data, "status.conditions")
+    found = conditions if isinstance(conditions, list) else ()
+    return any(
+        isinstance(c, dict)
+        and c.get("type") in ("Complete", "Failed")
+        and c.get("status") == "True"
+        for c in found
+    )
+
+
+def _is_owned(entry: Entry, declared: set[tuple[str, str, str, str]]) -> bool:
+    """Return whether the object that made this one is in the folder as well."""
+    for owner in _owners(entry):
+        kind, name = str(owner.get("kind")), str(owner.get("name"))
+        group = group_of(str(owner.get("apiVersion") or ""))
+        if entry.kind == "Pod" and kind in _NODE_OWNERS:
+            return True
+        if (group, kind, entry.namespace, name) in declared:
+            return True
+        if kind == "ReplicaSet" and entry.kind == "Pod":
+            above = name.rpartition("-")[0]  # a ReplicaSet has the name of its owner and a hash
+            if any(
+                (g, k, entry.namespace, above) in declared
+                for g, k in (("apps", "Deployment"), ("argoproj.io", "Rollout"))
+            ):
+                return True
+    return False
+
+
+def _owners(entry: Entry) -> Iterator[JsonDict]:
+    owners = value_of(entry.data, "metadata.ownerReferences")
+    for owner in owners if isinstance(owners, list) else ():
+        if isinstance(owner, dict):
+            yield owner
+
+
+def _named(entry: Entry, used: dict[str, int]) -> Entry:
+    """Return the entry with a name: that of ``generateName`` and a hash of the content."""
+    prefix = value_of(entry.data, "metadata.generateName")
+    if entry.name or not isinstance(prefix, str) or not prefix:
+        return entry
+    digest = blake2b(repr(entry.data).encode(), digest_size=16).hexdigest()
+    number = used.get(digest, 0)
+    used[digest] = number + 1
+    if number:
+        digest = blake2b(f"{digest}{number}".encode(), digest_size=16).hexdigest()
+    metadata = {**entry.data["metadata"], "name": f"{prefix}{digest[:5]}"}
+    return entry._replace(data={**entry.data, "metadata": metadata})
+
+
+def contains_pod_template(api_version: str, data: object) -> bool:
+    """Return whether an object of an unknown kind contains a pod template: a list of containers."""
+    group = group_of(api_version)
+    if any(group == g or group.endswith(f".{g}") for g in _POLICY_GROUPS):
+        return False
+    return _has_containers(data, _DEPTH_MAX)
+
+
+def _has_containers(data: object, depth: int) -> bool:
+    if depth == 0:
+        return False
+    if isinstance(data, list):
+        return any(_has_containers(item, depth - 1) for item in data)
+    if not isinstance(data, dict):
+        return False
+    found = data.get("containers")
+    if isinstance(found, list) and any(
+        isinstance(c, dict) and isinstance(c.get("image"), str) for c in found
+    ):
+        return True
+    return any(_has_containers(value, depth - 1) for value in data.values())

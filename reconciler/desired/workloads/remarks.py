@@ -1,0 +1,85 @@
+"""Findings about workloads that are valid and still need attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final
+
+from reconciler.desired.workloads.podsets import PodSet, Scaler, ScaleTarget, target_of
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.kubernetes.pod import Pod, PodSpec
+from reconciler.source.resource import Resource
+
+_SHOWN_MAX: Final = 3
+
+
+def autoscaler_findings(
+    scalers: Mapping[ScaleTarget, list[Scaler]],
+    sets: Iterable[PodSet],
+) -> Iterator[Diagnostic]:
+    """Yield autoscalers without a target, and targets with several autoscalers."""
+    scaled = {target_of(pods.resource) for pods in sets}
+    for target, found in sorted(scalers.items()):
+        first = found[0]
+        if target not in scaled:
+            message = (
+                f"{first.resource.kind} {first.resource.name} scales {target.kind} {target.name}, "
+                "which is not in this folder; its pods are not planned"
+            )
+            yield Diagnostic(
+                Severity.WARNING, "missing-scale-target", message, _place(first.resource),
+                hint="add the workload",
+            )  # fmt: skip
+        for other in found[1:]:
+            message = (
+                f"{target.kind} {target.name} is also scaled by {first.replicas.by}, "
+                "whose range is used"
+            )
+            yield Diagnostic(
+                Severity.WARNING, "several-autoscalers", message, _place(other.resource),
+                hint="keep one of them",
+            )  # fmt: skip
+
+
+def _place(resource: Resource) -> Place:
+    return Place(resource.file, resource.line, 1)
+
+
+def request_findings(pods: Iterable[Pod]) -> Iterator[Diagnostic]:
+    """Yield one finding about all pods without any request, DaemonSets aside.
+
+    kube-scheduler places such a pod on any node, so that no number of nodes is right for it.
+    """
+    known: dict[int, tuple[PodSpec, bool]] = {}
+    owners: dict[str, None] = {}
+    count = 0
+    for pod in pods:
+        if pod.is_daemon or pod.is_mirror or pod.is_terminal:
+            continue
+        # pods of one workload share their spec; the map keeps it alive, so its id stays unique
+        _, requests_nothing = known.setdefault(
+            id(pod.spec), (pod.spec, not any(n != "pods" for n in pod.requests()))
+        )
+        if requests_nothing:
+            count += 1
+            owners.setdefault(_owner_of(pod))
+    if not count:
+        return
+    noun, verb = ("pod", "has") if count == 1 else ("pods", "have")
+    names = ", ".join(islice(owners, _SHOWN_MAX))
+    more = len(owners) - _SHOWN_MAX
+    tail = f" and {more} more" if more > 0 else ""
+    message = f"{count} {noun} {verb} no requests: {names}{tail}"
+    hint = "set requests: the scheduler places such pods on any node, which no plan can foresee"
+    yield Diagnostic(Severity.WARNING, "no-requests", message, hint=hint)
+
+
+def _owner_of(pod: Pod) -> str:
+    """Return the namespace and name of the workload of a pod, or its own."""
+    for owner in pod.metadata.owner_references:
+        name = owner.name
+        if owner.kind == "ReplicaSet":
+            name = name.rpartition("-")[0] or name
+        return f"{pod.namespace}/{name}"
+    return pod.key
