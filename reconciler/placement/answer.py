@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -44,7 +44,7 @@ from reconciler.placement.solve import PlacementPass
 
 
 _SIMULATION_LABELS: Final = (REGISTERED, INITIALIZED)
-_NAME_MAX: Final = 54
+_NAME_MAX: Final = 62
 
 
 class Finisher:
@@ -52,6 +52,7 @@ class Finisher:
 
     def __init__(self, salt: str) -> None:
         self._salt = salt
+        self._used: set[str] = set()
         self._named: dict[tuple[Space, int], Requirements] = {}
 
     def finish(self, claim: OpenClaim) -> PlannedClaim | None:
@@ -67,7 +68,7 @@ class Finisher:
         pods = tuple(sorted(pod.key for _, pods in claim.members for pod in pods))
         relaxed = "true" if claim.min_values_relaxed else "false"
         return PlannedClaim(
-            name=claim_name(pool.name, (self._salt, str(claim.space.requirements), *pods)),
+            name=self._claim_name(pool.name, str(claim.space.requirements), *pods),
             node_pool=pool,
             pods=pods,
             requests=add_resources(
@@ -82,6 +83,11 @@ class Finisher:
             startup_taints=pool.spec.template.spec.startup_taints,
             min_values_relaxed=claim.min_values_relaxed,
         )
+
+    def _claim_name(self, pool: str, *parts: str) -> str:
+        name = distinct_name(pool, (self._salt, *parts), self._used)
+        self._used.add(name)
+        return name
 
     def _final_requirements(
         self, table: TypeTable, space: Space, order: tuple[int, ...], mask: int
@@ -132,10 +138,19 @@ def claim_labels(
     return found
 
 
-def claim_name(pool: str, parts: tuple[str, ...]) -> str:
-    """Return a name that contains the NodePool's name and a hash of the parts."""
+def claim_name(pool: str, parts: tuple[str, ...], digits: int = 8) -> str:
+    """Return a name of at most 63 characters with the NodePool's name and a hash of the parts."""
     digest = sha256("\0".join(parts).encode()).hexdigest()
-    return f"{pool[:_NAME_MAX]}-{digest[:8]}"
+    return f"{pool[: _NAME_MAX - digits]}-{digest[:digits]}"
+
+
+def distinct_name(pool: str, parts: tuple[str, ...], used: Collection[str]) -> str:
+    """Return the ``claim_name``, with a longer hash if a claim has that name already.
+
+    Tenants choose the names of pods, so they can find two with the same short hash.
+    """
+    name = claim_name(pool, parts)
+    return name if name not in used else claim_name(pool, parts, digits=32)
 
 
 class Attempt(msgspec.Struct, frozen=True, eq=False):

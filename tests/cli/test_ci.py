@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reconciler.cli.main import main
+from reconciler.cli.pullrequest.fleets import file_stems
+from reconciler.model.errors import UsageError
+from tests.placement.builders import a_node
 from tests.repositories import commit_all, git, init
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -74,13 +80,134 @@ def test_a_new_fleet_is_planned_without_a_base(repository: Path) -> None:
     assert json.loads(Path("plans/c.json").read_text()).get("atRest") is None
 
 
-def test_a_fleet_removed_by_the_branch_has_no_plan(
+POLICY = """\
+policies:
+  - name: cheap
+    expression: plan.cost.after < 0.01
+    message: too expensive
+"""
+
+
+@pytest.fixture
+def prod(repository: Path) -> Path:
+    """The fleet ``a``, which has a name of its own and a policy that forbids nodes, on main."""
+    git(repository, "switch", "--quiet", "main")
+    settings = repository / "a" / "reconciler.yaml"
+    settings.write_text(settings.read_text().replace("fleet: web", "fleet: prod") + POLICY)
+    commit_all(repository)
+    git(repository, "switch", "--quiet", "-C", "change")
+    return repository / "a"
+
+
+@pytest.mark.parametrize("named", [(), ("a",)])
+def test_a_fleet_removed_by_the_branch_is_a_finding_with_its_cost(
+    named: tuple[str, ...], prod: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(prod)
+    commit_all(prod.parent)
+    code = main(["ci", *named, "--base", "main", "--out", "plans"])
+    out, err = capsys.readouterr()
+    assert code == (3 if named else 0)
+    assert 'warning: fleet "prod" is no longer in "a" or elsewhere; its nodes go' in out
+    assert ("a: fleet prod is gone" in err) is bool(named)
+    plan = json.loads(Path("plans/a-removed.json").read_text())
+    assert plan["atRest"]["perMonth"] < -100
+    assert plan["atRest"]["after"]["nodes"] == 0
+    assert "fleet-removed" in str(plan["diagnostics"])
+
+
+def test_a_removed_fleet_names_the_nodes_of_the_snapshot_that_go(
+    prod: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = [*a_node("n1", pool="general"), *a_node("n2", pool="general"), *a_node("n3", pool="x")]
+    (tmp_path / "snapshot.json").write_text(json.dumps({"kind": "List", "items": nodes}))
+    shutil.rmtree(prod)
+    commit_all(prod.parent)
+    more = ("--snapshot", str(tmp_path / "snapshot.json"))
+    main(["ci", "--base", "main", "--out", "plans", *more])
+    assert "its nodes go: n1, n2 (" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("named", [(), ("a",), ("moved/here",)])
+def test_a_moved_fleet_is_compared_with_its_base_and_keeps_its_policies(
+    named: tuple[str, ...], prod: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (prod.parent / "moved").mkdir()
+    git(prod.parent, "mv", "a", "moved/here")
+    settings = prod.parent / "moved" / "here" / "reconciler.yaml"
+    settings.write_text(settings.read_text().replace(POLICY, ""))
+    commit_all(prod.parent)
+    assert main(["ci", *named, "--base", "main", "--out", "plans"]) == 3
+    plan = json.loads(Path("plans/moved-here.json").read_text())
+    assert plan["atRest"]["perMonth"] == 0
+    assert [policy["name"] for policy in plan["policies"]] == ["cheap"]
+    err = capsys.readouterr().err
+    assert "policy cheap forbids this plan" in err
+    assert ("fleet prod has moved here from a" in err) is (named == ("a",))
+
+
+@pytest.mark.parametrize("place", [".hidden", "node_modules/a", "b/inside"])
+def test_a_fleet_cannot_be_moved_out_of_sight(
+    place: str, prod: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (prod.parent / place).parent.mkdir(exist_ok=True)
+    git(prod.parent, "mv", "a", place)
+    commit_all(prod.parent)
+    main(["ci", "--base", "main", "--out", "plans"])
+    assert 'fleet "prod" is no longer in "a" or elsewhere' in capsys.readouterr().out
+
+
+def test_a_renamed_fleet_is_a_finding_and_keeps_the_policies_of_its_folder(
+    prod: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = prod / "reconciler.yaml"
+    settings.write_text(settings.read_text().replace("fleet: prod", "fleet: prod2"))
+    commit_all(prod.parent)
+    assert main(["ci", "--base", "main", "--out", "plans"]) == 3
+    out, err = capsys.readouterr()
+    assert 'fleet "prod" is no longer in "a" or elsewhere' in out
+    assert "a: policy cheap forbids this plan" in err
+
+
+def test_two_fleets_that_swap_their_folders_are_compared_with_themselves(prod: Path) -> None:
+    for old, new in (("a", "x"), ("b", "a"), ("x", "b")):
+        git(prod.parent, "mv", old, new)
+    commit_all(prod.parent)
+    assert main(["ci", "--base", "main", "--out", "plans"]) == 3
+    plans = {name: json.loads(Path(f"plans/{name}.json").read_text()) for name in ("a", "b")}
+    assert [p["name"] for p in plans["b"]["policies"]] == ["cheap"]
+    assert plans["a"].get("policies", []) == []
+    assert {plan["atRest"]["perMonth"] for plan in plans.values()} == {0}
+
+
+def test_fleets_whose_folders_differ_in_special_characters_have_files_of_their_own(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.rmtree(repository / "b")
+    """Otherwise the plan of one takes the place of the other's, and out of the comment."""
+    for folder in ("prod/a", "prod-a", "prod~a", "Prod/A"):
+        shutil.copytree(EXAMPLES / "web", repository / folder)
+        settings = repository / folder / "reconciler.yaml"
+        settings.write_text(settings.read_text().replace("fleet: web", f"fleet: w{len(folder)}"))
     commit_all(repository)
-    assert main(["ci", "a", "b", "--base", "main", "--out", "plans"]) == 0
-    assert "0 of 2 fleets planned" in capsys.readouterr().out
+    assert main(["ci", "--base", "main", "--out", "plans"]) == 0
+    assert "4 of 6 fleets planned" in capsys.readouterr().out
+    assert len(list(Path("plans").glob("*.json"))) == 4
+
+
+@given(st.sets(st.text(alphabet="ab/-~.A \u00e9", min_size=1, max_size=6), min_size=2, max_size=8))
+def test_different_folders_have_different_file_names(folders: set[str]) -> None:
+    stems = file_stems(sorted(folders))
+    assert len({stem.casefold() for stem in stems}) == len(folders)
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+", stem) and stem[0] not in "-." for stem in stems)
+
+
+def test_a_folder_that_imitates_the_digest_of_another_is_refused() -> None:
+    first, second = file_stems(["prod/a", "prod~a"])
+    with pytest.raises(UsageError, match="same name"):
+        file_stems(["prod/a", "prod~a", first])
+    assert first != second
+    assert file_stems(["prod/a", "dev"]) == ["prod-a", "dev"]
+    assert len(file_stems(["x/" * 200])[0]) < 200
 
 
 def test_a_fleet_whose_plan_fails_is_not_counted_as_planned(

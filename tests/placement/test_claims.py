@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from reconciler.model.settings import FeatureGate, MinValuesPolicy
+from reconciler.placement.answer import claim_name, distinct_name
 from tests.placement.builders import (
     ARCH,
     CAPACITY_TYPE,
@@ -204,3 +207,18 @@ def test_unconstrained_pods_join_nodes_of_spread_pods() -> None:
     placement = placed([a_pool(), *large, *apart_in_zones], types=sixteen)
     # served largest first, the large ones fill nodes of their own and there would be four
     assert sorted(len(c.pods) for c in placement.claims) == [1, 2, 2]
+
+
+def test_names_of_claims_differ_although_a_tenant_finds_pods_with_the_same_short_hash() -> None:
+    seen: dict[str, str] = {}
+    for number in range(1_000_000):
+        second = f"default/app-{number}"
+        first = seen.setdefault(claim_name("web", (second,)), second)
+        if first != second:
+            break
+    name = distinct_name("web", (first,), ())
+    other = distinct_name("web", (second,), {name})
+    assert claim_name("web", (second,)) == name != other
+    assert all(re.fullmatch(r"web-[0-9a-f]{8,32}", one) for one in (name, other))
+    assert len(distinct_name("a" * 70, (second,), {claim_name("a" * 70, (second,))})) == 63
+    assert len(claim_name("a" * 70, (second,))) == 63

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha256
 from io import StringIO
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -37,6 +38,8 @@ from reconciler.source.objects import Entry, entries, without_nulls
 
 if TYPE_CHECKING:
     from ruamel.yaml import YAML
+
+_NAME_MAX: Final = 63
 
 T = TypeVar("T")
 
@@ -207,12 +210,22 @@ def _move_kubelets(found: Collection, kubelets: dict[str, JsonDict | None]) -> N
         _split_node_class(found, node_class, pools, kubelets)
 
 
+def _distinct_name(name: str, used: set[str]) -> str:
+    """Return a name of at most 63 characters that no other object has."""
+    short = name[:_NAME_MAX].rstrip("-.")
+    if short == name and name not in used:
+        return name
+    digest = sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: _NAME_MAX - 9].rstrip('-.')}-{digest}"
+
+
 def _split_node_class(
     found: Collection,
     original: SourceObject,
     pools: list[SourceObject],
     kubelets: dict[str, JsonDict | None],
 ) -> None:
+    names = {item.name for item in found.items if item.kind == "EC2NodeClass"}
     first = kubelets.get(pools[0].name)
     template = copy.deepcopy(original)
     if first:
@@ -222,7 +235,8 @@ def _split_node_class(
         if kubelet == first:
             continue
         copied = copy.deepcopy(template)
-        name = f"{original.name}-{pool.name}"[:63].rstrip("-.")
+        name = _distinct_name(f"{original.name}-{pool.name}", names)
+        names.add(name)
         copied.change(partial(_rename, name=name))
         if kubelet:
             copied.change(partial(_set_kubelet, kubelet=kubelet))

@@ -319,6 +319,10 @@ _PLAN: Final = {
         "A DaemonSet cannot be read, so its share of new nodes is unknown.",
         "Correct the object in the cluster.",
     ),
+    "fleet-removed": (
+        "The base has a fleet that the change removes or renames; its nodes go.",
+        "Check that nothing needs them, or restore its folder and its name.",
+    ),
     "lock-damaged": ("reconciler.lock cannot be read.", "Run `reconciler lock`."),
     "lock-stale": (
         "reconciler.lock does not fit the node classes of the folder.",

@@ -3,105 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from reconciler.cli.pullrequest.fleets import FleetChange, file_stems
 from reconciler.cli.shared import exitcode
 from reconciler.cli.shared.request import SNAPSHOT_MAX_AGE
-from reconciler.model.errors import InvalidFleetError, PolicyError, ReconcilerError, UsageError
-from reconciler.source.resource import CONFIG_FILES
+from reconciler.model.errors import InvalidFleetError, PolicyError, ReconcilerError
 
-FLEETS_MAX: Final = 50
-_FOLDERS_MAX: Final = 20_000
-_DEPTH_MAX: Final = 12
-_SKIPPED: Final = frozenset({"node_modules", "__pycache__", "vendor"})
+if TYPE_CHECKING:
+    from reconciler.plan.make.inputs import Inputs
 
-
-class FleetChange(NamedTuple):
-    """A fleet to plan. ``base`` is None if the fleet is new, or without a comparison."""
-
-    folder: str
-    base: str | None
-
-
-def fleets_below(folder: str) -> list[str]:
-    """Return the folders with a ``reconciler.yaml``, in order; a fleet contains no other.
-
-    Raises:
-        UsageError: there are more than ``FLEETS_MAX``.
-    """
-    found = sorted(_find_fleets(folder))
-    if len(found) > FLEETS_MAX:
-        message = f"{len(found)} fleets; at most {FLEETS_MAX} are planned at once"
-        raise UsageError(message, where=folder, remedy="name the fleets to plan")
-    return found
-
-
-def _find_fleets(folder: str) -> Iterator[str]:
-    seen = 0
-    top = folder.rstrip(os.sep).count(os.sep)
-    for path, folders, files in os.walk(folder):
-        seen += 1
-        if seen > _FOLDERS_MAX:
-            remedy = "name the fleets to plan"
-            raise UsageError(f"more than {_FOLDERS_MAX:,} folders", where=folder, remedy=remedy)
-        if any(name in files for name in CONFIG_FILES):
-            folders.clear()
-            yield os.path.normpath(path)
-            continue
-        remaining = sorted(f for f in folders if not f.startswith(".") and f not in _SKIPPED)
-        folders[:] = remaining if path.count(os.sep) - top < _DEPTH_MAX else []
-
-
-def changed_fleets(fleets: Sequence[str], base: str | None) -> list[FleetChange]:
-    """Return the fleets whose files differ from those of ``base``; all of them without one.
-
-    A fleet whose folder was removed is left out.
-
-    Raises:
-        UsageError: ``base`` is not a commit of the repository, or a folder never existed.
-    """
-    missing = next((fleet for fleet in fleets if not os.path.isdir(fleet)), None)
-    if missing is not None and not (base and _existed_in_base(missing, base)):
-        remedy = "pass the folder of a fleet"
-        raise UsageError(f'folder "{missing}" does not exist', where="FLEET", remedy=remedy)
-    existing = [fleet for fleet in fleets if os.path.isdir(fleet)]
-    if base is None:
-        return [FleetChange(fleet, None) for fleet in existing]
-    from reconciler.adapters.git.repository import find_repository
-    from reconciler.adapters.git.revision import changed_files
-
-    if not existing:
-        return []
-    repository = find_repository(existing[0])
-    top = os.path.realpath(repository.top) if repository is not None else os.path.realpath(".")
-    below = {fleet: os.path.relpath(os.path.realpath(fleet), top) for fleet in existing}
-    folders = tuple(path.replace(os.sep, "/") for path in below.values())
-    changes = changed_files(existing[0], base, folders)
-    return [
-        FleetChange(fleet, changes.base if folder in changes.known else None)
-        for fleet, folder in zip(existing, folders, strict=True)
-        if any(folder == "." or path.startswith(f"{folder}/") for path in changes.paths)
-    ]
-
-
-def _existed_in_base(fleet: str, base: str) -> bool:
-    """Return whether the base has a folder that the head has removed."""
-    from reconciler.adapters.git.repository import find_repository
-    from reconciler.adapters.git.revision import changed_files
-
-    repository = find_repository(".")
-    if repository is None:
-        return False
-    folder = os.path.relpath(os.path.realpath(fleet), os.path.realpath(repository.top))
-    folder = folder.replace(os.sep, "/")
-    return folder in changed_files(".", base, (folder,)).known
-
-
-_SLUG: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_NODES_SHOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +56,27 @@ class ReviewOptions:
     trace: str | None = None
 
 
-def review(change: FleetChange, options: ReviewOptions) -> Review:
-    """Validate and plan one fleet; a problem of the fleet is in the result, not an exception."""
-    findings, is_valid = _validate(change.folder, options)
+def review(change: FleetChange, stem: str, options: ReviewOptions) -> Review:
+    """Validate and plan one fleet; a problem of the fleet is in the result, not an exception.
+
+    ``stem`` is the name of its files, without the ending.
+    """
+    found = _review(change, stem, options)
+    if not change.problem:
+        return found
+    code = found.code if found.code == exitcode.FAILED else exitcode.REFUSED
+    error = "; ".join(filter(None, (change.problem, found.error)))
+    return replace(found, code=code, error=error)
+
+
+def _review(change: FleetChange, stem: str, options: ReviewOptions) -> Review:
+    findings, is_valid = ("", True) if change.is_removed else _validate(change.folder, options)
     if not is_valid:
         heading = f"### {_markdown_code(change.folder)}"
         text = f"{heading}\n\nThe fleet is not valid; the annotations show why.\n"
         return Review(change.folder, exitcode.REFUSED, (findings,), text)
     try:
-        return _plan_fleet(change, options, findings)
+        return _plan_fleet(change, stem, options, findings)
     except ReconcilerError as error:
         is_refused = isinstance(error, InvalidFleetError | PolicyError)
         code = exitcode.REFUSED if is_refused else exitcode.FAILED
@@ -167,7 +94,7 @@ def _validate(folder: str, options: ReviewOptions) -> tuple[str, bool]:
     return validate_fleet(request)
 
 
-def _plan_fleet(change: FleetChange, options: ReviewOptions, findings: str) -> Review:
+def _plan_fleet(change: FleetChange, stem: str, options: ReviewOptions, findings: str) -> Review:
     from reconciler.cli.backtest.change import with_backtest
     from reconciler.cli.output.findings import render_github
     from reconciler.cli.planinputs import read_inputs
@@ -182,6 +109,9 @@ def _plan_fleet(change: FleetChange, options: ReviewOptions, findings: str) -> R
     request = FleetRequest(
         path=change.folder,
         base=change.base,
+        base_path=change.base_path,
+        is_removed=change.is_removed,
+        allow_removal=_pools_of_base(change),
         snapshot=options.snapshot,
         snapshot_max_age=options.snapshot_max_age,
         settings=options.settings,
@@ -189,6 +119,8 @@ def _plan_fleet(change: FleetChange, options: ReviewOptions, findings: str) -> R
     timings = Timings(lambda _: None)
     operator = policies.operator_policies(request, options.policies)
     inputs = read_inputs(request, timings)
+    if change.is_removed:
+        inputs = _with_removal(inputs, change)
     rules = policies.policies_of(operator, inputs)
     plan = plan_of(inputs, timings)
     if options.trace is not None and change.base is not None:
@@ -199,23 +131,60 @@ def _plan_fleet(change: FleetChange, options: ReviewOptions, findings: str) -> R
     is_refused = bool(refused) or bool(pods and policies.UNSCHEDULABLE in options.fail_on)
     markdown = render_markdown(plan)
     annotations = (findings,)
+    if change.is_removed and not options.is_github:
+        annotations = (f"{inputs.diagnostics[0]}\n",)
     if options.is_github:
         folder = "" if plan.revision.path in (None, ".") else plan.revision.path or ""
         annotations = (render_github(policies.diagnostics_of(plan), folder),)
-    stem = os.path.join(options.out, _SLUG.sub("-", change.folder).strip("-.") or "fleet")
-    planfile.save(plan, f"{stem}.json")
-    _write(f"{stem}.html", render_html(plan))
-    _write(f"{stem}.md", markdown)
+    place = os.path.join(options.out, stem)
+    planfile.save(plan, f"{place}.json")
+    _write(f"{place}.html", render_html(plan))
+    _write(f"{place}.md", markdown)
     return Review(
         change.folder,
         exitcode.REFUSED if is_refused else exitcode.DONE,
         annotations,
         markdown,
         error="; ".join(f"policy {p.name} forbids this plan" for p in refused),
-        file=f"{stem}.json",
+        file=f"{place}.json",
         per_month=plan.at_rest.per_month if plan.at_rest is not None else None,
         unschedulable=len(pods),
     )
+
+
+def _with_removal(inputs: Inputs, change: FleetChange) -> Inputs:
+    """Return the inputs with a finding that the fleet is gone, and its nodes with it."""
+    import msgspec
+
+    from reconciler.model.diagnostics import Diagnostic, Severity
+    from reconciler.model.text.quoting import quote_value
+    from reconciler.plan.render.wording import format_list
+
+    pools = _pools_of_base(change)
+    nodes = sorted(n.name for n in inputs.cluster.nodes if n.node_pool in pools)
+    going = f"; its nodes go: {format_list(nodes, _NODES_SHOWN)}" if nodes else "; its nodes go"
+    name = quote_value(inputs.settings.fleet)
+    finding = Diagnostic(
+        Severity.WARNING,
+        "fleet-removed",
+        f"fleet {name} is no longer in {quote_value(change.folder)} or elsewhere{going}",
+        hint="restore its folder and its name, unless it should be removed",
+    )
+    others = tuple(d for d in inputs.diagnostics if d.code != "empty-fleet")
+    return msgspec.structs.replace(inputs, diagnostics=(finding, *others))
+
+
+def _pools_of_base(change: FleetChange) -> frozenset[str]:
+    """Return the NodePools of a removed fleet, whose nodes go with it; none of another one."""
+    if not change.is_removed:
+        return frozenset()
+    from reconciler.cli.shared.request import FleetRequest
+    from reconciler.cli.shared.sources import read_base
+
+    request = FleetRequest(path=change.folder, base=change.base, base_path=change.base_path)
+    base = read_base(request)
+    objects = base.objects if base is not None else ()
+    return frozenset(o["metadata"]["name"] for o in objects if o["kind"] == "NodePool")
 
 
 def _write(path: str, text: str) -> None:
@@ -242,11 +211,11 @@ class _Reviews:
     options: ReviewOptions
     result = Review
 
-    def evaluate(self, change: FleetChange) -> Review:
+    def evaluate(self, key: tuple[FleetChange, str]) -> Review:
         """Return the review of one fleet."""
-        return review(change, self.options)
+        return review(*key, self.options)
 
-    def address(self, change: FleetChange) -> None:
+    def address(self, key: tuple[FleetChange, str]) -> None:
         """Return None: a review is not cached."""
 
 
@@ -254,6 +223,8 @@ def review_all(changes: Sequence[FleetChange], options: ReviewOptions, jobs: int
     """Review the fleets in this order, several at a time if there are several processors."""
     from reconciler.cli.sweeps.processes import InThisProcess, Processes
 
+    stems = file_stems([f"{c.folder}-removed" if c.is_removed else c.folder for c in changes])
     executor = Processes(jobs) if jobs > 1 else InThisProcess()
-    outcomes = dict(executor.outcomes(_Reviews(options), changes))
+    keys = list(zip(changes, stems, strict=True))
+    outcomes = dict(executor.outcomes(_Reviews(options), keys))
     return [outcomes[position].result() for position in range(len(changes))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +38,8 @@ class FleetRequest(StateRequest):
     ``catalog`` are files (``-`` is stdin); a snapshot may also be an object of S3, an https URL or
     a file in git. A snapshot older than ``snapshot_max_age`` causes a warning. ``is_watched`` is
     whether changes of the folder are detected at once although ``ref`` names a commit.
+    ``base_path`` is where the fleet's folder was at ``base``, if it has moved since. ``is_removed``
+    is whether the folder is gone: then only the settings of the base are left of the fleet.
     """
 
     repo: str | None = None
@@ -49,6 +51,8 @@ class FleetRequest(StateRequest):
     catalog: str | None = None
     allow_removal: frozenset[str] = frozenset()
     is_watched: bool = False
+    base_path: str | None = None
+    is_removed: bool = False
 
     @property
     def may_be_empty(self) -> bool:
@@ -57,7 +61,13 @@ class FleetRequest(StateRequest):
         With a cluster and a catalog from files everything is stated, as in a test; otherwise an
         empty folder is a checkout that went wrong.
         """
-        return self.snapshot is not None and self.catalog is not None
+        return self.is_removed or (self.snapshot is not None and self.catalog is not None)
+
+    @property
+    def at_base(self) -> FleetRequest:
+        """The same request for the fleet as it was at ``base``."""
+        path = self.base_path or self.path
+        return replace(self, ref=self.base, path=path, is_removed=False)
 
 
 @dataclass(frozen=True, slots=True)

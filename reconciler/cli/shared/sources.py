@@ -13,7 +13,7 @@ from reconciler.cli.shared import operatorfile
 from reconciler.cli.shared.files import clones_folder
 
 if TYPE_CHECKING:
-    from reconciler.adapters.git.source import Source
+    from reconciler.adapters.git.source import Source, SourceContent
     from reconciler.catalog.catalog import Catalog
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.desired.fleet import Fleet, SourceFile
@@ -47,7 +47,9 @@ def read_source(request: FleetRequest) -> SourceFiles:
     from reconciler.plan.value.plan import Revision
 
     source = source_of(request)
-    if request.may_be_empty and isinstance(source, WorkingTree):
+    if request.is_removed:
+        found = _remains_of_removed(request)
+    elif request.may_be_empty and isinstance(source, WorkingTree):
         from reconciler.adapters.git.folder import read_folder
         from reconciler.adapters.git.revision import working_revision
 
@@ -71,6 +73,17 @@ def stated_karpenter(flags: Sequence[str]) -> KarpenterVersion | None:
     resolved = resolve({}, setting_variables(os.environ), flags)
     is_stated = resolved.origins["karpenter"].layer != Layer.DEFAULT
     return resolved.settings.karpenter if is_stated else None
+
+
+def _remains_of_removed(request: FleetRequest) -> SourceContent:
+    """Return the settings of the base, as all that is left of a fleet whose folder is gone."""
+    from reconciler.adapters.git.revision import working_revision
+    from reconciler.adapters.git.source import SourceContent, read
+    from reconciler.source.resource import CONFIG_FILES
+
+    found = read(source_of(request.at_base))
+    files = tuple(file for file in found.files if file.path in CONFIG_FILES)
+    return SourceContent(files, (), working_revision(request.path or ".", ()))
 
 
 def source_of(request: FleetRequest, ref: str | None = None) -> Source:
@@ -112,7 +125,7 @@ def read_base(request: FleetRequest) -> Base | None:
     from reconciler.model.diagnostics import Severity
     from reconciler.model.policy import PolicySource
 
-    found = read(source_of(request, request.base))
+    found = read(source_of(request.at_base))
     fleet, findings = read_fleet(
         found.files,
         any_class=True,

@@ -264,7 +264,7 @@ def read_simulation(
         base = None
         if request.base:
             catalog = known.base_catalog if known is not None else None
-            base = read_simulated_fleet(replace(request, ref=request.base), found, phase, catalog)
+            base = read_simulated_fleet(request.at_base, found, phase, catalog)
             _expect_one_region(base.settings.region, head.settings.region)
     return SimulationInputs(start, found, head, base, digest)
 

@@ -93,17 +93,13 @@ def run(request: CiRequest) -> int:
         ReconcilerError: the changed fleets cannot be determined.
     """
     from reconciler.cli.backtest.change import expect_base
-    from reconciler.cli.pullrequest.review import (
-        ReviewOptions,
-        changed_fleets,
-        fleets_below,
-        review_all,
-    )
+    from reconciler.cli.pullrequest.fleets import changed_fleets, fleets_below
+    from reconciler.cli.pullrequest.review import ReviewOptions, review_all
 
     base = request.base or base_of(os.environ)
     expect_base(request.trace, base)
     fleets = list(request.fleets) or fleets_below(".")
-    changes = changed_fleets(fleets, base)
+    changes = changed_fleets(fleets, base, are_named=bool(request.fleets))
     _make_folder(request.out)
     options = ReviewOptions(
         out=request.out,
@@ -156,7 +152,8 @@ def _print_reviews(reviews: Sequence[Review], fleets: Sequence[str], base: str |
 
     compared = f" compared with {base}" if base else ""
     planned = sum(1 for one in reviews if one.file)
-    print(f"{planned} of {format_count(len(fleets), 'fleet')} planned{compared}")
+    total = format_count(max(len(fleets), len(reviews)), "fleet")
+    print(f"{planned} of {total} planned{compared}")
     for review in reviews:
         cost = "" if review.per_month is None else f"{review.per_month:+,.2f} $/month"
         pods = (

@@ -1,0 +1,76 @@
+"""Attacks by which a pull request hides a fleet, its plan or the policies for it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli.main import main
+from tests.cli.test_ci import EXAMPLES, POLICY, prod, repository
+from tests.hostile.threats import Threat, attack
+from tests.repositories import commit_all, git
+
+__all__ = ["prod", "repository"]
+
+
+@attack(Threat.HIDDEN, "folders whose plans would be written to the same file")
+@pytest.mark.parametrize(
+    "other", ["prod~a", "prod a", "prod-a", "prod//a", "prod%a", "PROD/a", "-prod-a", "prod-a-"]
+)
+def test_no_plan_takes_the_place_of_another(
+    other: str, repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder, name in (("prod/a", "dear"), (other, "cheap")):
+        shutil.copytree(EXAMPLES / "web", repository / folder, dirs_exist_ok=True)
+        settings = repository / folder / "reconciler.yaml"
+        settings.write_text(settings.read_text().replace("fleet: web", f"fleet: {name}"))
+    commit_all(repository)
+    main(["ci", "--base", "main", "--out", "plans"])
+    plans = [json.loads(path.read_text()) for path in Path("plans").glob("*.json")]
+    expected = ["cheap"] if other == "prod//a" else ["cheap", "dear"]
+    assert sorted(plan["fleet"] for plan in plans) == expected
+
+
+@attack(Threat.HIDDEN, "git mv of a fleet's folder, to lose the base and its policies")
+@pytest.mark.parametrize("place", ["b2", "deep/er/a", "A2", ".a", "vendor/a", "b/a"])
+@pytest.mark.parametrize("named", [(), ("a",), ("a", "b")])
+def test_the_policies_of_the_base_follow_a_fleet(
+    named: tuple[str, ...], place: str, prod: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    top = prod.parent
+    (top / place).parent.mkdir(parents=True, exist_ok=True)
+    git(top, "mv", "a", place)
+    settings = top / place / "reconciler.yaml"
+    settings.write_text(settings.read_text().replace(POLICY, ""))
+    commit_all(top)
+    code = main(["ci", *named, "--base", "main", "--out", "plans"])
+    out, err = capsys.readouterr()
+    assert (code == 3 and "policy cheap forbids" in err) or "no longer in" in out
+    assert code == 3 or not named
+
+
+@attack(Threat.HIDDEN, "a settings file at the top of the checkout, to hide the fleets below it")
+def test_a_fleet_around_all_others_does_not_hide_them(
+    prod: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (prod.parent / "reconciler.yaml").write_text("fleet: top\n")
+    commit_all(prod.parent)
+    main(["ci", "--base", "main", "--out", "plans"])
+    out = capsys.readouterr().out
+    assert 'fleet "prod" is no longer in "a"' in out
+    assert 'fleet "web" is no longer in "b"' in out
+
+
+@attack(Threat.HIDDEN, "a symbolic link in place of a fleet's folder")
+def test_a_linked_folder_does_not_stand_for_the_fleet(
+    prod: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    git(prod.parent, "mv", "a", ".a")
+    (prod.parent / "a").symlink_to(".a")
+    commit_all(prod.parent)
+    for named in ((), ("a",)):
+        code = main(["ci", *named, "--base", "main", "--out", "plans"])
+        assert code != 0 or "no longer in" in capsys.readouterr().out
