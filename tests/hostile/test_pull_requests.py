@@ -23,14 +23,14 @@ __all__ = ["prod", "repository"]
 def test_no_plan_takes_the_place_of_another(
     other: str, repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for folder, name in (("prod/a", "dear"), (other, "cheap")):
+    for folder, name in (("prod/a", "strict"), (other, "cheap")):
         shutil.copytree(EXAMPLES / "web", repository / folder, dirs_exist_ok=True)
         settings = repository / folder / "reconciler.yaml"
         settings.write_text(settings.read_text().replace("fleet: web", f"fleet: {name}"))
     commit_all(repository)
     main(["ci", "--base", "main", "--out", "plans"])
     plans = [json.loads(path.read_text()) for path in Path("plans").glob("*.json")]
-    expected = ["cheap"] if other == "prod//a" else ["cheap", "dear"]
+    expected = ["cheap"] if other == "prod//a" else ["cheap", "strict"]
     assert sorted(plan["fleet"] for plan in plans) == expected
 
 

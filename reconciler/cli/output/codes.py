@@ -62,10 +62,7 @@ _FILES: Final = {
     "not-a-file": ("Something in the folder is not a regular file.", "Remove it from the folder."),
     "not-utf8": ("A file is not encoded in UTF-8.", "Save it as UTF-8."),
     "outside-link": (
-        (
-            "A symbolic link leads out of the fleet folder. It is not followed, because a pull "
-            "request could otherwise read files of the machine."
-        ),
+        "A symbolic link leads out of the fleet folder, where a pull request must not read files.",
         "Copy the file into the folder.",
     ),
     "recursive-alias": ("An alias is inside its own anchor.", "Write the value out."),
