@@ -37,7 +37,7 @@ from reconciler.disruption.methods.removal import Removal
 from reconciler.disruption.methods.staticdrift import StaticDrift
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
-from reconciler.model.settings import Settings
+from reconciler.model.settings import DecisionRules, Settings
 from reconciler.observed.state import StateNode
 
 # How long a command may take before it counts as failed and is rolled back.
@@ -121,12 +121,21 @@ _CONSOLIDATION: Final = (
 )
 
 
+_IMPROVEMENTS: Final = (*_THOROUGH, MultiNodeOfOnePool, MostWastefulSets)
+"""Methods that Karpenter does not have."""
+
+
 def decide(inputs: DisruptionInputs, methods: Sequence[Method] = METHODS) -> Decisions:
     """Return what may start now, what is blocked and why, and what is deferred.
 
-    The result of the thorough search is used only if the pass saves at least as much as without it.
+    Where Karpenter's rules decide, the first method that starts a command ends the pass. Otherwise
+    the result of the thorough search is used only if the pass saves at least as much as without it.
     """
-    if inputs.unsettled:
+    exact = inputs.settings.decide is DecisionRules.KARPENTER
+    waits = bool(inputs.unsettled) and not exact
+    if exact:
+        methods = [method for method in methods if not isinstance(method, _IMPROVEMENTS)]
+    elif waits:
         methods = [
             *(m for m in methods if not isinstance(m, _CONSOLIDATION)),
             _SettlingConsolidation(),
@@ -152,7 +161,7 @@ def decide(inputs: DisruptionInputs, methods: Sequence[Method] = METHODS) -> Dec
         limits_hit=tuple(work.limits_hit),
         blockers=blockers_of(work) if inputs.lists_blockers else (),
         work=spent,
-        consolidation_waits=bool(inputs.unsettled),
+        consolidation_waits=waits,
     )
 
 
@@ -174,7 +183,10 @@ def _run_methods(inputs: DisruptionInputs, methods: Iterable[Method]) -> PassSta
     """Open a pass and let every method decide."""
     start = open_pass(inputs)
     for method in methods:
+        started = len(start.work.commands)
         method.decide(start.work)
+        if start.work.starts_one_command and len(start.work.commands) > started:
+            break
     return start
 
 

@@ -26,7 +26,7 @@ from reconciler.disruption.simulation import Simulation
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import INSTANCE_TYPE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.model.settings import ConsolidationSearch, Settings
+from reconciler.model.settings import ConsolidationSearch, DecisionRules, Settings
 from reconciler.observed.state import StateNode
 from reconciler.placement.question import LaunchPool, Placement, PlannedClaim
 
@@ -84,6 +84,11 @@ class DisruptionPass:
         for candidate in self.candidate_set.candidates:
             if candidate.name not in self.excluded_nodes and selects(candidate):
                 yield candidate
+
+    @property
+    def starts_one_command(self) -> bool:
+        """Whether the pass ends with its first command, as in Karpenter."""
+        return self.settings.decide is DecisionRules.KARPENTER
 
     def is_free(self, candidate: Candidate) -> bool:
         """Return whether no command of this pass affects the node."""

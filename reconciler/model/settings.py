@@ -112,6 +112,13 @@ class PlacementStrategy(StrEnum):
     SPREAD = "spread"
 
 
+class DecisionRules(StrEnum):
+    """Whose decisions are made: our own, or exactly those of Karpenter."""
+
+    OWN = "own"
+    KARPENTER = "karpenter"
+
+
 class Packing(StrEnum):
     """How pods are packed on new nodes: as Karpenter does it, or for the lowest price."""
 
@@ -308,6 +315,7 @@ class Settings(PoolSettings):
     preference_policy: PreferencePolicy = PreferencePolicy.RESPECT
     min_values_policy: MinValuesPolicy = MinValuesPolicy.STRICT
     karpenter: KarpenterVersion = KarpenterVersion.V1_14
+    decide: DecisionRules = DecisionRules.OWN
     vm_memory_overhead_percent: float = 0.075
     reserved_enis: int = 0
     batch_max_duration: Duration = Duration("10s")

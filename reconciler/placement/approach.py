@@ -114,8 +114,10 @@ _INTERLEAVED_MAX: Final = 500
 """Maximum number of pods for queue order pod by pod, which cannot place pods in batches."""
 
 
-def approaches(cohorts: Sequence[Cohort]) -> tuple[Approach, ...]:
-    """Return the approaches to try, Karpenter's first."""
+def approaches(cohorts: Sequence[Cohort], *, as_karpenter: bool = False) -> tuple[Approach, ...]:
+    """Return the approaches to try, Karpenter's first, or only that."""
+    if as_karpenter:
+        return (_QUEUE_ORDER,)
     pods = sum(len(cohort.pods) for cohort in cohorts)
     tried = next((count for most, count in _APPROACHES_BY_PODS if pods <= most), 1)
     if pods > _INTERLEAVED_MAX or len({_size_key(cohort) for cohort in cohorts}) == len(cohorts):

@@ -16,7 +16,13 @@ from reconciler.catalog.table import table_of, union_of
 from reconciler.model.karpenter.labels import NODEPOOL, WELL_KNOWN_AWS
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import Resources
-from reconciler.model.settings import FeatureGate, MinValuesPolicy, PreferencePolicy, Settings
+from reconciler.model.settings import (
+    DecisionRules,
+    FeatureGate,
+    MinValuesPolicy,
+    PreferencePolicy,
+    Settings,
+)
 from reconciler.observed.state import ClusterState, StateNode, last_pod_change
 from reconciler.placement.answer import Attempt, build_placement
 from reconciler.placement.approach import ApproachScore, approaches, queue, score
@@ -40,7 +46,7 @@ from reconciler.placement.pods.shape import Shape, Shapes, queue_position
 from reconciler.placement.pods.volumes import volume_needs
 from reconciler.placement.question import LaunchPool, Placement, Question, Rejection
 from reconciler.placement.solve import PlacementPass
-from reconciler.placement.topology.census import Census, Universe
+from reconciler.placement.topology.census import Census, KarpenterUniverse, Universe
 from reconciler.placement.topology.groups import Topology
 
 if TYPE_CHECKING:
@@ -118,7 +124,9 @@ class Scheduler:
 
     @cached_property
     def _universe(self) -> Universe:
-        return Universe(self._all_templates, self._demands)
+        exact = self._settings.decide is DecisionRules.KARPENTER
+        universe = KarpenterUniverse if exact else Universe
+        return universe(self._all_templates, self._demands)
 
     @cached_property
     def _unlaunched_targets(self) -> list[Target]:
@@ -334,7 +342,8 @@ class Scheduler:
         initial_counts = topology.snapshot()
         best: tuple[ApproachScore, PlacementPass] | None = None
         final_state: tuple[list[dict[str, int]], list[tuple[int, int]]] = (initial_counts, [])
-        for approach in approaches(cohorts):
+        as_karpenter = self._settings.decide is DecisionRules.KARPENTER
+        for approach in approaches(cohorts, as_karpenter=as_karpenter):
             if best is not None:
                 topology.restore(initial_counts)
                 for cohort in cohorts:

@@ -41,9 +41,13 @@ from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.policy import Policy
 from reconciler.model.settings import (
     DEFAULT_FEATURE_GATES,
+    ConsolidationSearch,
+    DecisionRules,
     FeatureGate,
     NodeLimit,
+    Packing,
     PlacementGroup,
+    PoolOption,
     PoolOptions,
     Settings,
 )
@@ -104,6 +108,25 @@ _LISTS: Final = {
     "commitments.reservedInstances",
     "notifications.webhooks",
 }
+
+
+_IMPROVEMENTS: Final[Mapping[PoolOption, object]] = {
+    PoolOption.PACKING: Packing.DEFAULT,
+    PoolOption.CONSOLIDATION_SEARCH: ConsolidationSearch.KARPENTER,
+}
+"""What Karpenter does where a setting can choose something better."""
+
+
+def _with_decision_rules(chosen: JsonDict) -> JsonDict:
+    """Return the chosen values, with Karpenter's rules for every NodePool if it decides."""
+    if chosen.get("decide") != DecisionRules.KARPENTER:
+        return chosen
+    own = {
+        key: value
+        for key, value in chosen.items()
+        if not key.startswith("nodePools.") or split_pool_option(key)[1] not in _IMPROVEMENTS
+    }
+    return {**own, **{option.value: value for option, value in _IMPROVEMENTS.items()}}
 
 
 def build_settings(chosen: JsonObject) -> Settings:
@@ -268,6 +291,7 @@ def resolve(
         origins[entry.key] = entry.origin
     if fleet and "fleet" not in chosen:
         chosen["fleet"] = fleet
+    chosen = _with_decision_rules(chosen)
     settings = build_settings(chosen)
     values = setting_values(settings, chosen)
     return Resolved(settings, values, {key: origins.get(key, DEFAULT) for key in values})

@@ -52,6 +52,8 @@ class SingleNodeConsolidation:
             proposal = self._evaluate(candidate, work)
             if proposal is not None:
                 found.append(proposal)
+                if work.starts_one_command:
+                    break
         found.sort(key=_move_gain, reverse=True)
         self._start(found, work)
 

@@ -34,7 +34,10 @@ class DriftMethod:
         for candidate in sorted(drifted, key=_drift_age_key):
             if not work.is_free(candidate):
                 continue  # it receives pods from an earlier command
+            commands = len(work.commands)
             replace_or_refuse(candidate, work, self.reason)
+            if work.starts_one_command and len(work.commands) > commands:
+                return
 
 
 def replace_or_refuse(candidate: Candidate, work: DisruptionPass, reported_reason: Reason) -> None:

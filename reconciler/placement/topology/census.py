@@ -11,7 +11,7 @@ from functools import cached_property
 
 from reconciler.catalog.table import bits, mask_of_flags
 from reconciler.model.karpenter.labels import HOSTNAME
-from reconciler.model.karpenter.requirements import Requirements
+from reconciler.model.karpenter.requirements import Requirements, equals
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import Toleration, untolerated_taints
 from reconciler.observed.state import ClusterState
@@ -68,6 +68,35 @@ class Universe:
                 types = types and template.fitting_types(types, shape.requests, shape.ports)
                 if space is not None and types:
                     yield from space.values(rule.key, types)
+
+
+class KarpenterUniverse(Universe):
+    """The domains that Karpenter counts: those of every NodePool whose taints are tolerated.
+
+    It asks neither what the pod may use, nor whether anything can be launched there.
+    """
+
+    def _find_domains(
+        self,
+        rule: Rule,
+        shape: Shape,  # noqa: ARG002 - no fact of the pod counts
+        step: RelaxedShape,  # noqa: ARG002
+    ) -> Iterator[str]:
+        for template in self._templates:
+            if rule.tolerations is not None and untolerated_taints(
+                template.taints, rule.tolerations
+            ):
+                continue
+            stated = template.node_pool.spec.template
+            own = template.node_pool.requirements().with_requirements(
+                equals(key, value) for key, value in stated.metadata.labels.items()
+            )
+            requirement = own.get(rule.key)
+            if requirement is not None and not requirement.complement:
+                yield from requirement.values
+            for value in template.table.values(rule.key):
+                if requirement is None or requirement.has(value):
+                    yield value
 
 
 def _defines(template: PoolTemplate, key: str) -> bool:

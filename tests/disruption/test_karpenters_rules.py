@@ -1,0 +1,109 @@
+"""``decide: karpenter``: a pass ends with the first command, as in Karpenter."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from reconciler.desired.settings.layers import resolve
+from reconciler.disruption.command import Decisions
+from reconciler.model.karpenter.labels import HOSTNAME
+from reconciler.model.settings import ConsolidationSearch, DecisionRules, Packing, Settings
+from tests.disruption.builders import a_node, a_pod, a_pool, brief, decided, drifted
+
+AS_KARPENTER = Settings(
+    decide=DecisionRules.KARPENTER, consolidation_search=ConsolidationSearch.KARPENTER
+)
+NEVER = [a_pool(consolidateAfter="Never")]
+
+
+def both(*objects: object, **facts: object) -> tuple[Decisions, Decisions]:
+    """Return our own decisions, and Karpenter's."""
+    return decided(*objects, **facts), decided(*objects, settings=AS_KARPENTER, **facts)
+
+
+def test_one_drifted_node_is_replaced_at_a_time() -> None:
+    nodes = [
+        part
+        for name in ("n1", "n2", "n3")
+        for part in (a_node(name), a_pod(f"pod-{name}", name, "3"))
+    ]
+
+    own, karpenters = both(*nodes, pools=NEVER, drifted=drifted("n1", "n2", "n3"))
+
+    assert len(own.commands) == 3
+    assert brief(karpenters) == [("Drifted", "replace", ("n1",))]
+
+
+def test_a_drifted_node_that_cannot_be_replaced_does_not_end_the_pass() -> None:
+    stuck = a_pod("p1", "n1", "3", spec={"nodeSelector": {"team": "none"}})
+
+    _, karpenters = both(
+        *(a_node("n1"), stuck, a_node("n2"), a_pod("p2", "n2", "3")),
+        pools=NEVER,
+        drifted=drifted("n1", "n2"),
+    )
+
+    assert brief(karpenters) == [("Drifted", "replace", ("n2",))]
+
+
+def test_the_first_method_with_a_command_ends_the_pass() -> None:
+    own, karpenters = both(
+        *(a_node("n1"), a_node("n2"), a_pod("p", "n2", "3")), drifted=drifted("n2")
+    )
+
+    assert [reason for reason, _, _ in brief(own)] == ["Empty", "Drifted"]
+    assert brief(karpenters) == [("Empty", "delete", ("n1",))]
+
+
+def test_the_first_node_that_saves_anything_is_consolidated() -> None:
+    """Two nodes can be replaced by cheaper ones; their pods cannot share one."""
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": HOSTNAME}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    fields = {"metadata": {"labels": {"app": "web"}}, "spec": {"affinity": apart}}
+    pods = [a_pod(f"p-{name}", name, "3", **copy.deepcopy(fields)) for name in ("n1", "n2")]
+
+    own, karpenters = both(a_node("n1", "large"), a_node("n2", "large"), *pods)
+
+    assert brief(own) == [("Underutilized", "replace", (name,)) for name in ("n1", "n2")]
+    assert brief(karpenters) == [("Underutilized", "replace", ("n1",))]
+
+
+def test_consolidation_does_not_wait_for_its_running_commands() -> None:
+    objects = (a_node("n1", "large"), a_pod("p", "n1", "3"))
+
+    own, karpenters = both(*objects, unsettled={"claim-other"})
+
+    assert own.commands == ()
+    assert own.consolidation_waits
+    assert brief(karpenters) == [("Underutilized", "replace", ("n1",))]
+    assert not karpenters.consolidation_waits
+
+
+def test_karpenters_rules_override_what_a_nodepool_chooses() -> None:
+    config = {
+        "decide": "karpenter",
+        "packing": "cheapest",
+        "nodePools": {"web": {"packing": "cheapest", "consolidation": {"search": "thorough"}}},
+    }
+
+    settings = resolve(config, {}).settings
+
+    assert settings.decide is DecisionRules.KARPENTER
+    assert (settings.packing, settings.pool("web").packing) == (Packing.DEFAULT, Packing.DEFAULT)
+    assert settings.pool("web").consolidation_search is ConsolidationSearch.KARPENTER
+
+
+@pytest.mark.parametrize("decide", ["own", None])
+def test_otherwise_the_choice_of_a_nodepool_counts(decide: str | None) -> None:
+    config = {
+        "nodePools": {"web": {"packing": "cheapest"}},
+        **({"decide": decide} if decide else {}),
+    }
+
+    assert resolve(config, {}).settings.pool("web").packing is Packing.CHEAPEST
+
+
+def test_own_rules_are_the_default() -> None:
+    assert Settings().decide is DecisionRules.OWN
