@@ -34,6 +34,7 @@ class PriorityClass(_Struct, frozen=True):
     metadata: Metadata
     value: int = 0
     global_default: bool = False
+    preemption_policy: str = ""
 
 
 class PodTemplate(_Struct, frozen=True):

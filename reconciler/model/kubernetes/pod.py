@@ -247,6 +247,7 @@ class PodSpec(_Struct, frozen=True):
     resource_claims: tuple[DeviceClaim, ...] = ()
     priority: int | None = None
     priority_class_name: str = ""
+    preemption_policy: str = ""
     scheduler_name: str = ""
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     termination_grace_period_seconds: int | None = None

@@ -44,6 +44,8 @@ class KubeScheduler:
 
     ``seed`` decides between nodes with equal scores. Nothing else is drawn: equal calls in equal
     order have equal results. ``suits`` is an additional filter for pods with volumes.
+    ``nominated`` are the pods for which others are evicted, by the name of their node: pods of a
+    lower priority leave room for them.
     """
 
     def __init__(
@@ -70,6 +72,9 @@ class KubeScheduler:
         self._number = 0
         self._order: list[HostNode] | None = None
         self._start = 0
+        self._version = 0
+        self._failures: dict[SchedulingShape, tuple[int, CycleResult]] = {}
+        self.nominated: dict[str, dict[str, Pod]] = {}
 
     # The cache.
 
@@ -95,6 +100,7 @@ class KubeScheduler:
         for key in list(host.pods):
             self.drop_pod(key, host)
         del self.hosts[name]
+        self._shapes.forget(host.number)
         self._order = None
         self._recount()
 
@@ -127,23 +133,37 @@ class KubeScheduler:
         if len(self._log) >= _LOG_MAX:
             self._recount()
         self._log.append((shape, host, count))
+        self._version += 1
 
     def _recount(self) -> None:
         self._epoch += 1
+        self._version += 1
         self._log.clear()
 
     # The cycle.
 
-    def attempt(self, pod: Pod) -> CycleResult:
-        """Return the node that a pod gets now; the cache does not change."""
+    def attempt(self, pod: Pod, nominated: str = "") -> CycleResult:
+        """Return the node that a pod gets now; the cache does not change.
+
+        The ``nominated`` node is taken if it passes the filters. Pods of a shape that has failed
+        fail again while nothing changes.
+        """
         if not self.hosts:
             return CycleResult(None)
         shape = self._shapes.of(pod)
+        target = self.hosts.get(nominated)
+        if target is not None and self.accepts(pod, target):
+            return CycleResult(target)
+        failure = self._failures.get(shape)
+        if failure is not None and failure[0] == self._version and not pod.spec.volumes:
+            return failure[1]
         around = self._neighbourhood(shape)
         rejected: set[Plugin] = set()
         found = self._feasible(pod, shape, around, rejected)
         if not found:
-            return CycleResult(None, frozenset(rejected))
+            result = CycleResult(None, frozenset(rejected))
+            self._failures[shape] = (self._version, result)
+            return result
         if len(found) == 1:
             return CycleResult(found[0])
         scores = self.scores(shape, around, found)
@@ -152,9 +172,39 @@ class KubeScheduler:
         return CycleResult(tied[0] if len(tied) == 1 else self._draw(pod, tied))
 
     def accepts(self, pod: Pod, host: HostNode) -> bool:
-        """Return whether a node passes the filters for a pod now."""
+        """Return whether a node passes the filters for a pod now, beside the pods nominated."""
         shape = self._shapes.of(pod)
-        return self._filter(pod, shape, self._neighbourhood(shape))(host) is None
+        if self._filter(pod, shape, self._neighbourhood(shape))(host) is not None:
+            return False
+        return host.node.name not in self.nominated or self._accepts_beside_nominated(pod, host)
+
+    def _accepts_beside_nominated(self, pod: Pod, host: HostNode) -> bool:
+        """Return whether a pod still passes with the pods that are nominated for the node."""
+        shape = self._shapes.of(pod)
+        others = [
+            other
+            for key, other in self.nominated[host.node.name].items()
+            if key != pod.key and (other.spec.priority or 0) >= shape.priority
+        ]
+        if not others:
+            return True
+        for other in others:
+            self.put_pod(other, host)
+        passes = self._filter(pod, shape, self._neighbourhood(shape))(host) is None
+        for other in others:
+            self.drop_pod(other.key, host)
+        self._neighbourhood(shape)  # up to date again for the filter in progress
+        return passes
+
+    def may_help(self, pod: Pod, host: HostNode) -> bool:
+        """Return whether a pod may fit on a node once other pods have left it."""
+        shape = self._shapes.of(pod)
+        around = self._neighbourhood(shape)
+        if not node_verdict(shape.rules, host, self.profile).is_allowed:
+            return False
+        return host.offers(shape.demand) and (
+            not shape.affinity or around.is_near(host, around.starts_group())
+        )
 
     def _neighbourhood(self, shape: SchedulingShape) -> Neighbourhood:
         """Return the neighbourhood of a shape, with all changes since it was used last."""
@@ -175,7 +225,7 @@ class KubeScheduler:
         self, pod: Pod, shape: SchedulingShape, around: Neighbourhood, rejected: set[Plugin]
     ) -> list[HostNode]:
         """Return the nodes that pass the filters, as many as are scored."""
-        order = self._search_order()
+        order = self.search_order
         wanted = self._count_wanted(len(order))
         failed = 0
         found: list[HostNode] = []
@@ -184,6 +234,8 @@ class KubeScheduler:
         for position in range(len(order)):
             host = order[(start + position) % len(order)]
             plugin = check(host)
+            if plugin is None and self.nominated and not self.accepts(pod, host):
+                plugin = Plugin.NODE_RESOURCES_FIT
             if plugin is not None:
                 rejected.add(plugin)
                 failed += 1
@@ -289,8 +341,9 @@ class KubeScheduler:
             percent = max(50 - nodes // 125, _PERCENT_MIN)
         return max(nodes * percent // 100, _NODES_MIN)
 
-    def _search_order(self) -> list[HostNode]:
-        """Return the nodes in the order of the cache: one of each zone in turn."""
+    @property
+    def search_order(self) -> list[HostNode]:
+        """The nodes in the order of the cache: one of each zone in turn."""
         if self._order is None:
             zones: dict[tuple[str, str], list[HostNode]] = {}
             for host in self.hosts.values():

@@ -12,13 +12,20 @@ from typing import Final
 
 import msgspec
 
-from reconciler.model.kubernetes.cluster import DaemonSet
+from reconciler.model.kubernetes.cluster import DaemonSet, PodDisruptionBudget
 from reconciler.model.kubernetes.metadata import OwnerReference
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import Toleration
 from reconciler.placement.binding.cycle import KubeScheduler
+from reconciler.placement.binding.host import HostNode
+from reconciler.placement.binding.preemption import (
+    Preemption,
+    find_preemption,
+    is_waiting_for_victims,
+)
 from reconciler.placement.binding.profile import DEFAULT_PROFILE, Plugin, Profile
+from reconciler.placement.binding.queue import PodQueue
 from reconciler.placement.binding.selection import Volumes, matches_node, untolerated_taints
 from reconciler.placement.topology.peers import Owners
 
@@ -89,8 +96,12 @@ class NodeBinder:
     """Binds pods to the nodes of a cluster, one after another.
 
     It can be kept while the cluster changes: ``follow`` compares the nodes and pods with those it
-    knows. ``owners`` are the Services and controllers that default spreading depends on. ``seed``
-    decides between nodes with equal scores. ``suits`` is an additional rule for pods with volumes.
+    knows, and pods that failed are tried again in the order in which they did. ``owners`` are the
+    Services and controllers that default spreading depends on. ``seed`` decides between nodes with
+    equal scores. ``suits`` is an additional rule for pods with volumes.
+
+    ``preemptions`` are those that the last ``bind`` asks for: the caller evicts the victims. The
+    pod is bound by a later call, once they are gone.
     """
 
     def __init__(
@@ -100,6 +111,7 @@ class NodeBinder:
         suits: Callable[[Pod, Node], bool] | None = None,
         *,
         volumes: Volumes | None = None,
+        budgets: Sequence[PodDisruptionBudget] = (),
         owners: Owners | None = None,
         profile: Profile = DEFAULT_PROFILE,
         seed: int = 0,
@@ -112,20 +124,30 @@ class NodeBinder:
             suits=suits,
             volumes=volumes,
         )
-        self.follow(nodes, volumes)
+        self._seed = seed
+        self._queue = PodQueue()
+        self._nominations: dict[str, str] = {}
+        self.preemptions: list[Preemption] = []
+        self.follow(nodes, volumes, budgets)
 
-    def follow(self, nodes: Iterable[NodeInfo], volumes: Volumes | None = None) -> None:
-        """Take over the nodes, the pods on them, and the volumes as they are now.
+    def follow(
+        self,
+        nodes: Iterable[NodeInfo],
+        volumes: Volumes | None = None,
+        budgets: Sequence[PodDisruptionBudget] = (),
+    ) -> None:
+        """Take over the nodes, the pods on them, volumes and budgets as they are now.
 
         Cheap for what has not changed: nodes and pods that are the same objects as before.
         """
         scheduler = self._scheduler
         scheduler.volumes = volumes
+        self._budgets = budgets
         gone = set(scheduler.hosts)
         for info in nodes:
             gone.discard(info.node.name)
             host = scheduler.put_node(info.node)
-            present = {pod.key: pod for pod in info.pods}
+            present = {pod.key: pod for pod in info.pods if not pod.is_terminal}
             for key in [key for key in host.pods if key not in present]:
                 scheduler.drop_pod(key, host)
             for key, pod in present.items():
@@ -142,22 +164,70 @@ class NodeBinder:
         once that is bound.
         """
         bound: dict[str, Node] = {}
-        queue = sorted(
-            (pod for pod in pending if not pod.spec.scheduling_gates),
-            key=lambda pod: -(pod.spec.priority or 0),
-        )
+        self.preemptions = []
+        queue = self._queue.take([pod for pod in pending if not pod.spec.scheduling_gates])
+        self._keep_nominations({pod.key: pod for pod in queue})
         while queue:
-            waiting, has_bound = [], False
+            waiting: list[Pod] = []
+            has_bound = False
             for pod in queue:
-                attempt = self._scheduler.attempt(pod)
-                if attempt.host is not None:
-                    self._scheduler.bind(pod, attempt.host)
-                    bound[pod.key] = attempt.host.node
+                host = self._bind_one(pod, waiting)
+                if host is not None:
+                    bound[pod.key] = host.node
                     has_bound = True
-                elif attempt.rejected_by & _HELPED_BY_PODS:
-                    waiting.append(pod)
             queue = waiting if has_bound else []
         return bound
+
+    def _bind_one(self, pod: Pod, waiting: list[Pod]) -> HostNode | None:
+        """Bind a pod and return its node, or record why it waits."""
+        nominated = self._nominations.get(pod.key, "")
+        result = self._scheduler.attempt(pod, nominated)
+        if result.host is not None:
+            self._nominate(pod, "")
+            self._scheduler.bind(pod, result.host)
+            self._queue.remove(pod)
+            return result.host
+        self._queue.fail(pod)
+        if result.rejected_by & _HELPED_BY_PODS:
+            waiting.append(pod)
+        target = self._scheduler.hosts.get(nominated)
+        if target is None or not is_waiting_for_victims(pod, target):
+            self._preempt(pod)
+        return None
+
+    def _preempt(self, pod: Pod) -> None:
+        """Ask for the eviction of other pods, if that makes room for this one."""
+        if any(known.pod.key == pod.key for known in self.preemptions):
+            return
+        if not self._scheduler.profile.filters(Plugin.DEFAULT_PREEMPTION):
+            return
+        found = find_preemption(self._scheduler, pod, self._budgets, self._seed)
+        self._nominate(pod, found.node if found is not None else "")
+        if found is not None:
+            self.preemptions.append(found)
+
+    def _nominate(self, pod: Pod, node: str) -> None:
+        """Nominate a pod for a node, for none if empty; those less important lose the node."""
+        nominated = self._scheduler.nominated
+        before = self._nominations.pop(pod.key, "")
+        if before:
+            del nominated[before][pod.key]
+            if not nominated[before]:
+                del nominated[before]
+        if node:
+            priority = pod.spec.priority or 0
+            for other in list(nominated.get(node, {}).values()):
+                if (other.spec.priority or 0) < priority:
+                    self._nominate(other, "")
+            self._nominations[pod.key] = node
+            nominated.setdefault(node, {})[pod.key] = pod
+
+    def _keep_nominations(self, pending: Mapping[str, Pod]) -> None:
+        """Forget the nominations of pods that do not wait any more, and for nodes that are gone."""
+        for name, pods in list(self._scheduler.nominated.items()):
+            for key, pod in list(pods.items()):
+                if key not in pending or name not in self._scheduler.hosts:
+                    self._nominate(pod, "")
 
     def place(self, pod: Pod, node: str) -> bool:
         """Bind a pod to the node of that name if it passes the filters; return whether it does."""

@@ -162,6 +162,13 @@ class SchedulingShapes:
             known = self._by_parts[key] = (parts, self._by_content_of(pod))
         return known[1]
 
+    def forget(self, number: int) -> None:
+        """Forget the results for a node that is gone."""
+        for demand in self._demands.values():
+            demand.known.pop(number, None)
+        for rules in self._rules.values():
+            rules.known.pop(number, None)
+
     def _by_content_of(self, pod: Pod) -> SchedulingShape:
         spreads, is_default = self._spreads(pod)
         own = pod.spec.affinity
