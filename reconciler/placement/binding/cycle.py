@@ -44,8 +44,7 @@ class KubeScheduler:
 
     ``seed`` decides between nodes with equal scores. Nothing else is drawn: equal calls in equal
     order have equal results. ``suits`` is an additional filter for pods with volumes.
-    ``nominated`` are the pods for which others are evicted, by the name of their node: pods of a
-    lower priority leave room for them.
+    Pods of a lower priority leave room on a node for those that are nominated for it.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class KubeScheduler:
         self._start = 0
         self._version = 0
         self._failures: dict[SchedulingShape, tuple[int, CycleResult]] = {}
-        self.nominated: dict[str, dict[str, Pod]] = {}
+        self._nominated: dict[str, dict[str, Pod]] = {}
 
     # The cache.
 
@@ -140,6 +139,23 @@ class KubeScheduler:
         self._version += 1
         self._log.clear()
 
+    def nominate(self, pod: Pod, node: str) -> None:
+        """Keep room for a pod on a node that others are evicted from."""
+        self._nominated.setdefault(node, {})[pod.key] = pod
+        self._version += 1
+
+    def withdraw(self, pod: Pod, node: str) -> None:
+        """Keep no more room for a pod."""
+        pods = self._nominated[node]
+        del pods[pod.key]
+        if not pods:
+            del self._nominated[node]
+        self._version += 1
+
+    def nominated_pods(self, node: str) -> list[Pod]:
+        """Return the pods that are nominated for a node."""
+        return list(self._nominated.get(node, {}).values())
+
     # The cycle.
 
     def attempt(self, pod: Pod, nominated: str = "") -> CycleResult:
@@ -166,7 +182,7 @@ class KubeScheduler:
             return result
         if len(found) == 1:
             return CycleResult(found[0])
-        scores = self.scores(shape, around, found)
+        scores = self._scores(shape, around, found)
         best = max(scores)
         tied = [host for host, score in zip(found, scores, strict=True) if score == best]
         return CycleResult(tied[0] if len(tied) == 1 else self._draw(pod, tied))
@@ -176,14 +192,14 @@ class KubeScheduler:
         shape = self._shapes.of(pod)
         if self._filter(pod, shape, self._neighbourhood(shape))(host) is not None:
             return False
-        return host.node.name not in self.nominated or self._accepts_beside_nominated(pod, host)
+        return host.node.name not in self._nominated or self._accepts_beside_nominated(pod, host)
 
     def _accepts_beside_nominated(self, pod: Pod, host: HostNode) -> bool:
         """Return whether a pod still passes with the pods that are nominated for the node."""
         shape = self._shapes.of(pod)
         others = [
             other
-            for key, other in self.nominated[host.node.name].items()
+            for key, other in self._nominated[host.node.name].items()
             if key != pod.key and (other.spec.priority or 0) >= shape.priority
         ]
         if not others:
@@ -234,7 +250,7 @@ class KubeScheduler:
         for position in range(len(order)):
             host = order[(start + position) % len(order)]
             plugin = check(host)
-            if plugin is None and self.nominated and not self.accepts(pod, host):
+            if plugin is None and self._nominated and not self.accepts(pod, host):
                 plugin = Plugin.NODE_RESOURCES_FIT
             if plugin is not None:
                 rejected.add(plugin)
@@ -295,7 +311,16 @@ class KubeScheduler:
             return Plugin.VOLUME_BINDING
         return None
 
-    def scores(
+    def scores_by_node(self, pod: Pod) -> dict[str, int]:
+        """Return the final score of each node that passes the filters, of as many as are scored."""
+        shape, start = self._shapes.of(pod), self._start
+        around = self._neighbourhood(shape)
+        found = self._feasible(pod, shape, around, set())
+        self._start = start
+        scores = self._scores(shape, around, found) if found else []
+        return {host.node.name: score for host, score in zip(found, scores, strict=True)}
+
+    def _scores(
         self, shape: SchedulingShape, around: Neighbourhood, hosts: list[HostNode]
     ) -> list[int]:
         """Return the final score of each of the nodes that passed the filters."""

@@ -208,26 +208,27 @@ class NodeBinder:
 
     def _nominate(self, pod: Pod, node: str) -> None:
         """Nominate a pod for a node, for none if empty; those less important lose the node."""
-        nominated = self._scheduler.nominated
         before = self._nominations.pop(pod.key, "")
         if before:
-            del nominated[before][pod.key]
-            if not nominated[before]:
-                del nominated[before]
+            self._scheduler.withdraw(pod, before)
         if node:
             priority = pod.spec.priority or 0
-            for other in list(nominated.get(node, {}).values()):
+            for other in self._scheduler.nominated_pods(node):
                 if (other.spec.priority or 0) < priority:
                     self._nominate(other, "")
             self._nominations[pod.key] = node
-            nominated.setdefault(node, {})[pod.key] = pod
+            self._scheduler.nominate(pod, node)
 
     def _keep_nominations(self, pending: Mapping[str, Pod]) -> None:
         """Forget the nominations of pods that do not wait any more, and for nodes that are gone."""
-        for name, pods in list(self._scheduler.nominated.items()):
-            for key, pod in list(pods.items()):
-                if key not in pending or name not in self._scheduler.hosts:
+        for name in set(self._nominations.values()):
+            for pod in self._scheduler.nominated_pods(name):
+                if pod.key not in pending or name not in self._scheduler.hosts:
                     self._nominate(pod, "")
+
+    def scores(self, pod: Pod) -> dict[str, int]:
+        """Return the final score of each node that passes the filters for a pod now."""
+        return self._scheduler.scores_by_node(pod)
 
     def place(self, pod: Pod, node: str) -> bool:
         """Bind a pod to the node of that name if it passes the filters; return whether it does."""
