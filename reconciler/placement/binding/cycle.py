@@ -6,6 +6,7 @@ nodes with the highest score one is drawn (``pkg/scheduler/schedule_one.go``).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +29,9 @@ _NODES_MIN: Final = 100
 """Clusters with fewer nodes are searched completely, and at least that many nodes are scored."""
 _PERCENT_MIN: Final = 5
 _LOG_MAX: Final = 50_000
-"""The number of changes after which neighbourhoods are counted again instead of updated."""
+"""The number of changes that are kept for neighbourhoods that are not used meanwhile."""
+_BACKLOG: Final = 10
+"""From this many changes for each node on, a neighbourhood is counted again instead of updated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +70,10 @@ class KubeScheduler:
         self._shapes = SchedulingShapes(Peers(owners, assumes_template=True), profile.spread)
         self._neighbourhoods: dict[SchedulingShape, tuple[Neighbourhood, int, int]] = {}
         self._epoch = 0
-        self._log: list[tuple[SchedulingShape, HostNode, int]] = []
-        self._number = 0
+        self._log: list[tuple[SchedulingShape | None, HostNode, int]] = []
+        self._next_number = 0
         self._order: list[HostNode] | None = None
+        self._order_number = 0
         self._start = 0
         self._version = 0
         self._failures: dict[SchedulingShape, tuple[int, CycleResult]] = {}
@@ -79,18 +83,20 @@ class KubeScheduler:
 
     def put_node(self, node: Node) -> HostNode:
         """Add a node, or replace it by a newer version."""
-        host = self.hosts.get(node.name)
-        if host is None:
-            host = self.hosts[node.name] = HostNode.of(self._number, node)
-            self._number += 1
-            self._order = None
-        elif host.node is not node:
-            if _zone(host.node) != _zone(node):
-                self._order = None
-            host.replace_node(node)
+        known = self.hosts.get(node.name)
+        if known is not None and known.node is node:
+            return known
+        number = self._next_number = self._next_number + 1
+        if known is None:
+            host = HostNode.of(number, node)
         else:
-            return host
-        self._recount()
+            host = known.successor(number, node)
+            self._forget(known)
+        self.hosts[node.name] = host
+        self._record(None, host, 1)
+        for shape, count in host.shapes.items():
+            self._record(shape, host, count)
+        self._order = None
         return host
 
     def drop_node(self, name: str) -> None:
@@ -98,10 +104,16 @@ class KubeScheduler:
         host = self.hosts[name]
         for key in list(host.pods):
             self.drop_pod(key, host)
+        self._forget(host)
         del self.hosts[name]
-        self._shapes.forget(host.number)
         self._order = None
-        self._recount()
+
+    def _forget(self, host: HostNode) -> None:
+        """Forget a version of a node."""
+        for shape, count in host.shapes.items():
+            self._record(shape, host, -count)
+        self._record(None, host, -1)
+        self._shapes.forget(host.number)
 
     def bind(self, pod: Pod, host: HostNode) -> None:
         """Bind a pod to a node, and its unbound volumes to the zone of the node."""
@@ -128,16 +140,13 @@ class KubeScheduler:
         self._claims_in_use -= Counter(claim_keys(pod))
         self._record(shape, host, -1)
 
-    def _record(self, shape: SchedulingShape, host: HostNode, count: int) -> None:
+    def _record(self, shape: SchedulingShape | None, host: HostNode, count: int) -> None:
+        """Record that pods of a shape, or without one the node itself, came or went."""
         if len(self._log) >= _LOG_MAX:
-            self._recount()
+            self._epoch += 1
+            self._log.clear()
         self._log.append((shape, host, count))
         self._version += 1
-
-    def _recount(self) -> None:
-        self._epoch += 1
-        self._version += 1
-        self._log.clear()
 
     def nominate(self, pod: Pod, node: str) -> None:
         """Keep room for a pod on a node that others are evicted from."""
@@ -190,6 +199,8 @@ class KubeScheduler:
     def accepts(self, pod: Pod, host: HostNode) -> bool:
         """Return whether a node passes the filters for a pod now, beside the pods nominated."""
         shape = self._shapes.of(pod)
+        if not node_verdict(shape.rules, host, self.profile).is_allowed:
+            return False
         if self._filter(pod, shape, self._neighbourhood(shape))(host) is not None:
             return False
         return host.node.name not in self._nominated or self._accepts_beside_nominated(pod, host)
@@ -229,11 +240,16 @@ class KubeScheduler:
             around, epoch, seen = Neighbourhood.of(shape, self.profile, self._namespaces), -1, 0
         else:
             around, epoch, seen = known
-        if epoch != self._epoch:
+        if epoch != self._epoch or len(self._log) - seen > _BACKLOG * len(self.hosts):
             around.rebuild(self.hosts.values())
         else:
             for other, host, count in self._log[seen:]:
-                around.change(other, host, count)
+                if other is not None:
+                    around.change(other, host, count)
+                elif count > 0:
+                    around.add_host(host)
+                else:
+                    around.drop_host(host)
         self._neighbourhoods[shape] = (around, self._epoch, len(self._log))
         return around
 
@@ -242,39 +258,51 @@ class KubeScheduler:
     ) -> list[HostNode]:
         """Return the nodes that pass the filters, as many as are scored."""
         order = self.search_order
+        start = self._start % len(order)
         wanted = self._count_wanted(len(order))
-        failed = 0
+        positions = self._allowed_positions(shape)
+        if len(positions) < len(order):
+            rejected.add(Plugin.NODE_AFFINITY)
+        first = bisect_left(positions, start)
         found: list[HostNode] = []
-        start = self._start
+        processed = len(order)
         check = self._filter(pod, shape, around)
-        for position in range(len(order)):
-            host = order[(start + position) % len(order)]
+        for position in (*positions[first:], *positions[:first]):
+            host = order[position]
             plugin = check(host)
             if plugin is None and self._nominated and not self.accepts(pod, host):
                 plugin = Plugin.NODE_RESOURCES_FIT
             if plugin is not None:
                 rejected.add(plugin)
-                failed += 1
             elif len(found) == wanted:
+                processed = (position - start) % len(order)
                 break
             else:
                 found.append(host)
-        self._start = (start + len(found) + failed) % len(order)
+        self._start = (start + processed) % len(order)
         return found
+
+    def _allowed_positions(self, shape: SchedulingShape) -> list[int]:
+        """Return the positions in the search order of the nodes that a shape may use."""
+        order, rules = self.search_order, shape.rules
+        if rules.order != self._order_number:
+            rules.allowed = [
+                n for n, h in enumerate(order) if node_verdict(rules, h, self.profile).is_allowed
+            ]
+            rules.order = self._order_number
+        return rules.allowed
 
     def _filter(
         self, pod: Pod, shape: SchedulingShape, around: Neighbourhood
     ) -> Callable[[HostNode], Plugin | None]:
-        """Return a function that returns the first plugin that rejects a node, if any."""
-        profile, rules, demand = self.profile, shape.rules, shape.demand
+        """Return a function that returns the first plugin that rejects an allowed node, if any."""
+        profile, demand = self.profile, shape.demand
         rooms = demand.known
         ports = shape.ports if profile.filters(Plugin.NODE_PORTS) else ()
         checks_fit = profile.filters(Plugin.NODE_RESOURCES_FIT)
         rejects_neighbours = around.rejection()
 
         def check(host: HostNode) -> Plugin | None:
-            if not node_verdict(rules, host, profile).is_allowed:
-                return Plugin.NODE_AFFINITY
             if ports and host.has_port_conflict(shape):
                 return Plugin.NODE_PORTS
             room = rooms.get(host.number)
@@ -374,6 +402,7 @@ class KubeScheduler:
             for host in self.hosts.values():
                 zones.setdefault(_zone(host.node), []).append(host)
             self._order = list(_round_robin(zones.values()))
+            self._order_number += 1
         return self._order
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from reconciler.model.kubernetes.node import Node
@@ -17,8 +17,9 @@ from reconciler.placement.binding.shape import Amounts, PodRequests, SchedulingS
 class HostNode:
     """A node and its pods; compared by identity.
 
-    ``number`` is unique among the hosts of a scheduler. ``version`` changes whenever the resources
-    on it do. ``cpu``, ``memory`` and so on are requested by its pods; ``least_cpu`` and
+    ``number`` is unique among the hosts of a scheduler: a newer version of the node is another
+    host, so that what is known about a number remains true. ``version`` changes whenever the
+    resources on it do. ``cpu``, ``memory`` and so on are requested by its pods; ``least_cpu`` and
     ``least_memory`` count containers without a request as well, for scores. ``claims`` are the
     volume claims of its pods.
     """
@@ -48,11 +49,9 @@ class HostNode:
     def labels(self) -> dict[str, str]:
         return self.node.metadata.labels
 
-    def replace_node(self, node: Node) -> None:
-        """Use a newer version of the node."""
-        self.node = node
-        self.total = _allocatable(node)
-        self.version += 1
+    def successor(self, number: int, node: Node) -> HostNode:
+        """Return the host for a newer version of the node, with the same pods."""
+        return replace(self, number=number, node=node, total=_allocatable(node))
 
     def add(self, pod: Pod, shape: SchedulingShape) -> None:
         """Add a pod that is bound to the node, or assumed to be."""

@@ -97,13 +97,19 @@ class PodRequests:
 
 @dataclass(eq=False, slots=True)
 class NodeConstraints:
-    """What pods require and prefer of a node whatever runs there; compared by identity."""
+    """What pods require and prefer of a node whatever runs there; compared by identity.
+
+    ``known`` are the verdicts on nodes. ``allowed`` are the positions of the allowed nodes in the
+    search order of the number ``order``.
+    """
 
     selector: Mapping[str, str]
     required: NodeSelector | None
     preferred: tuple[PreferredNodeTerm, ...]
     tolerations: tuple[Toleration, ...]
     known: dict[int, NodeVerdict] = field(default_factory=dict)
+    allowed: list[int] = field(default_factory=list)
+    order: int = -1
 
 
 @dataclass(eq=False, slots=True)

@@ -35,9 +35,9 @@ Domains = dict[str, dict[str, int]]
 class Spread:
     """A spread constraint of a shape, and the pods it counts.
 
-    ``counts`` are the matching pods by domain, of eligible nodes; ``domains`` is the domain of each
-    eligible node, by its number. ``on_host`` are the matching pods of each node, for constraints
-    by host name that are preferences.
+    ``counts`` are the matching pods by domain, of eligible nodes, and ``sizes`` the number of these
+    nodes; ``domains`` is the domain of each of them, by its number. ``on_host`` are the matching
+    pods of each node, for constraints by host name that are preferences.
     """
 
     rule: TopologySpreadConstraint
@@ -45,6 +45,7 @@ class Spread:
     is_empty: bool
     counts_itself: bool
     counts: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
     domains: dict[int, str] = field(default_factory=dict)
     on_host: dict[int, int] = field(default_factory=dict)
 
@@ -120,21 +121,26 @@ class Neighbourhood:
         return cls(shape, profile, hard, soft, namespaces)
 
     def rebuild(self, hosts: Iterable[HostNode]) -> None:
-        """Count the pods of all nodes again, as a node was added, removed or changed."""
+        """Count the pods of all nodes again."""
         self.repelled, self.joined, self.weights = {}, {}, {}
         for spread in (*self.hard, *self.soft):
-            spread.counts, spread.domains, spread.on_host = {}, {}, {}
-        needs_all = not (self.shape.is_default_spread and self.profile.uses_system_spread)
+            spread.counts, spread.sizes, spread.domains, spread.on_host = {}, {}, {}, {}
         for host in hosts:
-            if self.hard or self.soft:
-                self._add_domains(self.hard, host, needs_all=True)
-                self._add_domains(self.soft, host, needs_all=needs_all)
+            self.add_host(host)
             for shape, count in host.shapes.items():
                 self.change(shape, host, count)
 
+    def add_host(self, host: HostNode) -> None:
+        """Add the domains of a node."""
+        if self.hard:
+            self._add_domains(self.hard, host, needs_all=True)
+        if self.soft:
+            needs_all = not (self.shape.is_default_spread and self.profile.uses_system_spread)
+            self._add_domains(self.soft, host, needs_all=needs_all)
+
     def _add_domains(self, spreads: tuple[Spread, ...], host: HostNode, *, needs_all: bool) -> None:
         """Add the domains of a node; one without all topology keys does not count."""
-        labels = host.labels
+        labels = host.node.metadata.labels
         if needs_all and any(spread.key not in labels for spread in spreads):
             return
         verdict = node_verdict(self.shape.rules, host, self.profile)
@@ -142,7 +148,18 @@ class Neighbourhood:
             if spread.allows(verdict):
                 domain = labels.get(spread.key, "")
                 spread.domains[host.number] = domain
+                spread.sizes[domain] = spread.sizes.get(domain, 0) + 1
                 spread.counts.setdefault(domain, 0)
+
+    def drop_host(self, host: HostNode) -> None:
+        """Remove the domains of a node whose pods have been removed."""
+        for spread in (*self.hard, *self.soft):
+            spread.on_host.pop(host.number, None)
+            domain = spread.domains.pop(host.number, None)
+            if domain is not None:
+                spread.sizes[domain] -= 1
+                if not spread.sizes[domain]:
+                    del spread.sizes[domain], spread.counts[domain]
 
     def change(self, shape: SchedulingShape, host: HostNode, count: int) -> None:
         """Count ``count`` more pods of a shape on a node, or fewer if negative."""
@@ -158,7 +175,7 @@ class Neighbourhood:
                 spread.counts[domain] += count
             if spread.is_by_host:
                 spread.on_host[host.number] = spread.on_host.get(host.number, 0) + count
-        labels = host.labels
+        labels = host.node.metadata.labels
         for key in relation.repels:
             _add(self.repelled, key, labels, count)
         if relation.is_joined:
@@ -270,7 +287,7 @@ class Neighbourhood:
 
     def is_near(self, host: HostNode, starts_group: bool) -> bool:
         """Return whether a node is in the domains that the required affinity needs."""
-        labels, is_joined = host.labels, True
+        labels, is_joined = host.node.metadata.labels, True
         for term in self.shape.affinity:
             domain = labels.get(term.topology_key)
             if domain is None:
@@ -281,7 +298,7 @@ class Neighbourhood:
 
     def is_repelled(self, host: HostNode) -> bool:
         """Return whether a pod in a domain of the node repels this shape, or is repelled by it."""
-        labels = host.labels
+        labels = host.node.metadata.labels
         for key, domains in self.repelled.items():
             domain = labels.get(key)
             if domain is not None and domains.get(domain, 0) > 0:
@@ -293,7 +310,7 @@ class Neighbourhood:
 
         ``most_allowed`` is what ``Spread.most_allowed`` returns for each required constraint.
         """
-        labels = host.labels
+        labels = host.node.metadata.labels
         for spread, most in zip(self.hard, most_allowed, strict=True):
             domain = labels.get(spread.key)
             if domain is None or spread.counts.get(domain, 0) > most:
@@ -322,15 +339,15 @@ class Neighbourhood:
                 weight = log(len(counted) + 2)
                 on_host = spread.on_host
                 for n, host in enumerate(hosts):
-                    if key in host.labels:
+                    if key in host.node.metadata.labels:
                         raw[n] += on_host.get(host.number, 0) * weight + extra
                 continue
-            domains = [host.labels.get(key) for host in counted]
+            domains = [host.node.metadata.labels.get(key) for host in counted]
             weight = log(len(set(domains)) + 2)
             counts = spread.counts
             scores = {d: counts.get(d, 0) * weight + extra for d in set(domains) if d is not None}
             for n, host in enumerate(hosts):
-                domain = host.labels.get(key)
+                domain = host.node.metadata.labels.get(key)
                 if domain is not None:
                     raw[n] += scores.get(domain, 0.0)
         return _normalized_spread(
@@ -342,7 +359,7 @@ class Neighbourhood:
         raw = [0] * len(hosts)
         for key, domains in self.weights.items():
             for n, host in enumerate(hosts):
-                domain = host.labels.get(key)
+                domain = host.node.metadata.labels.get(key)
                 if domain is not None:
                     raw[n] += domains.get(domain, 0)
         least = min(raw)

@@ -30,7 +30,6 @@ class NodeVerdict(NamedTuple):
     preferred terms that match, ``avoided`` the number of ``PreferNoSchedule`` taints not tolerated.
     """
 
-    node: Node
     is_allowed: bool
     matches: bool
     is_tolerated: bool
@@ -41,7 +40,7 @@ class NodeVerdict(NamedTuple):
 def node_verdict(rules: NodeConstraints, host: HostNode, profile: Profile) -> NodeVerdict:
     """Return the verdict on a node, evaluated once for each version of the node."""
     known = rules.known.get(host.number)
-    if known is None or known.node is not host.node:
+    if known is None:
         known = rules.known[host.number] = _verdict(rules, host.node, profile)
     return known
 
@@ -60,7 +59,6 @@ def _verdict(rules: NodeConstraints, node: Node, profile: Profile) -> NodeVerdic
     )
     preferred = (*rules.preferred, *(added.preferred if added is not None else ()))
     return NodeVerdict(
-        node,
         is_allowed,
         matches,
         is_tolerated,
