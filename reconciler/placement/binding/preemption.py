@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _CANDIDATES_PERCENT: Final = 10
 _CANDIDATES_MIN: Final = 100
-"""How many nodes are tried: a share of them, but at least so many."""
+"""The nodes that are tried: a share of them, but at least this number."""
 
 _NOT_STARTED: Final = datetime.max.replace(tzinfo=UTC)
 
