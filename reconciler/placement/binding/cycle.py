@@ -20,7 +20,7 @@ from reconciler.placement.binding.profile import DEFAULT_PROFILE, Plugin, Profil
 from reconciler.placement.binding.resources import MAX_SCORE, has_room, resource_score
 from reconciler.placement.binding.selection import Volumes, claim_keys
 from reconciler.placement.binding.shape import SchedulingShape, SchedulingShapes
-from reconciler.placement.binding.topology import Neighbourhood
+from reconciler.placement.binding.topology import Change, Neighbourhood
 from reconciler.placement.binding.verdict import node_verdict
 from reconciler.placement.topology.peers import Owners, Peers
 
@@ -30,8 +30,6 @@ _NODES_MIN: Final = 100
 _PERCENT_MIN: Final = 5
 _LOG_MAX: Final = 50_000
 """The number of changes that are kept for neighbourhoods that are not used meanwhile."""
-_BACKLOG: Final = 10
-"""From this many changes for each node on, a neighbourhood is counted again instead of updated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ class KubeScheduler:
         self._shapes = SchedulingShapes(Peers(owners, assumes_template=True), profile.spread)
         self._neighbourhoods: dict[SchedulingShape, tuple[Neighbourhood, int, int]] = {}
         self._epoch = 0
-        self._log: list[tuple[SchedulingShape | None, HostNode, int]] = []
+        self._log: list[Change] = []
         self._next_number = 0
         self._order: list[HostNode] | None = None
         self._order_number = 0
@@ -85,6 +83,12 @@ class KubeScheduler:
         """Add a node, or replace it by a newer version."""
         known = self.hosts.get(node.name)
         if known is not None and known.node is node:
+            return known
+        if known is not None and known.node.metadata.labels == node.metadata.labels:
+            known.replace_node(node)
+            self._shapes.forget(known.number)
+            self._record(None, known, 0)
+            self._order = None
             return known
         number = self._next_number = self._next_number + 1
         if known is None:
@@ -141,7 +145,7 @@ class KubeScheduler:
         self._record(shape, host, -1)
 
     def _record(self, shape: SchedulingShape | None, host: HostNode, count: int) -> None:
-        """Record that pods of a shape, or without one the node itself, came or went."""
+        """Record a change of the cache."""
         if len(self._log) >= _LOG_MAX:
             self._epoch += 1
             self._log.clear()
@@ -240,16 +244,9 @@ class KubeScheduler:
             around, epoch, seen = Neighbourhood.of(shape, self.profile, self._namespaces), -1, 0
         else:
             around, epoch, seen = known
-        if epoch != self._epoch or len(self._log) - seen > _BACKLOG * len(self.hosts):
+        changes = self._log[seen:] if epoch == self._epoch else None
+        if changes is None or not around.apply(changes):
             around.rebuild(self.hosts.values())
-        else:
-            for other, host, count in self._log[seen:]:
-                if other is not None:
-                    around.change(other, host, count)
-                elif count > 0:
-                    around.add_host(host)
-                else:
-                    around.drop_host(host)
         self._neighbourhoods[shape] = (around, self._epoch, len(self._log))
         return around
 

@@ -17,8 +17,8 @@ from reconciler.placement.binding.shape import Amounts, PodRequests, SchedulingS
 class HostNode:
     """A node and its pods; compared by identity.
 
-    ``number`` is unique among the hosts of a scheduler: a newer version of the node is another
-    host, so that what is known about a number remains true. ``version`` changes whenever the
+    ``number`` is unique among the hosts of a scheduler: a node whose labels change becomes another
+    host, so that the domains of a number remain true. ``version`` changes whenever the
     resources on it do. ``cpu``, ``memory`` and so on are requested by its pods; ``least_cpu`` and
     ``least_memory`` count containers without a request as well, for scores. ``claims`` are the
     volume claims of its pods.
@@ -48,6 +48,12 @@ class HostNode:
     @property
     def labels(self) -> dict[str, str]:
         return self.node.metadata.labels
+
+    def replace_node(self, node: Node) -> None:
+        """Use a newer version of the node, with the same labels."""
+        self.node = node
+        self.total = _allocatable(node)
+        self.version += 1
 
     def successor(self, number: int, node: Node) -> HostNode:
         """Return the host for a newer version of the node, with the same pods."""

@@ -7,7 +7,7 @@ shape needs to know about the cluster is then kept up to date as pods come and g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log
 from typing import Final
@@ -26,6 +26,12 @@ from reconciler.placement.binding.verdict import NodeVerdict, node_verdict
 
 _MATCHES_NOTHING: Final = LabelSelector(match_expressions=(SelectorExpression("", "In"),))
 """A selector that no pod matches: the meaning of a rule without a selector."""
+
+Change = tuple[SchedulingShape | None, HostNode, int]
+"""Pods of a shape that came to a node, or left it if negative.
+
+Without a shape it is the node itself, which joined, left, or (0) got other taints or resources.
+"""
 
 Domains = dict[str, dict[str, int]]
 """Numbers by topology key and domain."""
@@ -129,6 +135,26 @@ class Neighbourhood:
             self.add_host(host)
             for shape, count in host.shapes.items():
                 self.change(shape, host, count)
+
+    def apply(self, changes: Sequence[Change]) -> bool:
+        """Count what has changed; return False if everything must be counted again."""
+        relations = self.relations
+        has_spreads = bool(self.hard or self.soft)
+        for shape, host, count in changes:
+            if shape is not None:
+                if shape not in relations or relations[shape] is not None:
+                    self.change(shape, host, count)
+            elif has_spreads and not count and self._honours_taints:
+                return False
+            elif has_spreads and count > 0:
+                self.add_host(host)
+            elif has_spreads and count < 0:
+                self.drop_host(host)
+        return True
+
+    @property
+    def _honours_taints(self) -> bool:
+        return any(s.rule.node_taints_policy == "Honor" for s in (*self.hard, *self.soft))
 
     def add_host(self, host: HostNode) -> None:
         """Add the domains of a node."""
