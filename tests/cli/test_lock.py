@@ -174,3 +174,16 @@ def test_nothing_is_written_if_aws_is_unreachable(
     assert err.count("\n") == 1
     assert "nothing was written" in err
     assert not (folder / "reconciler.lock").exists()
+
+
+def test_a_lock_is_not_written_through_a_link(
+    folder: Path, endpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkout, outside = tmp_path / "checkout", tmp_path / "secret"
+    outside.write_text("of the user")
+    (checkout / ".git").mkdir(parents=True)
+    (checkout / "linked").symlink_to(folder)
+    (folder / "reconciler.lock").symlink_to(outside)
+    assert lock(checkout / "linked", endpoint) == 1
+    assert lock(folder, endpoint) in (0, 1)
+    assert outside.read_text() == "of the user"

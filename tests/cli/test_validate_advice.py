@@ -550,7 +550,7 @@ def test_fix_in_a_folder_that_cannot_be_written_is_an_error(
 ) -> None:
     (folder / "pool.yaml").write_text(OLD)
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "replace", refuse)

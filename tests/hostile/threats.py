@@ -18,6 +18,7 @@ class Threat(Enum):
     GIT = "Code execution through git"
     PROCESSES = "Code execution through processes"
     PLAN = "Forged or stale saved plans"
+    FILES = "Files written through links"
     NODES = "Commands of tenants on nodes"
     OWNERSHIP = "Instances and nodes of somebody else"
     SETTINGS = "Credentials and endpoints chosen by a repository"

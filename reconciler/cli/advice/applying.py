@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
+from reconciler.adapters.writing import refuse_links
 from reconciler.cli.advice.advising import AdviceResult
 from reconciler.cli.advice.changes import changed_files
 from reconciler.cli.advice.result import Advice, AdviceReport
@@ -74,6 +75,7 @@ def write_changes(folder: str, changes: Sequence[Change]) -> None:
     Raises:
         UnreadableError: a file has changed since it was read, or cannot be written.
     """
+    refuse_links(folder)
     root = os.path.realpath(folder)
     done: list[Change] = []
     try:

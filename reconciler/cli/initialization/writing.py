@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from reconciler.adapters.writing import refuse_links
 from reconciler.model.errors import UnreadableError
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -66,6 +67,7 @@ def write_new_files(files: Sequence[NewFile]) -> None:
 
 def _make_folders(file: NewFile, made: list[str]) -> None:
     """Make the folders above a file, and refuse those that lead elsewhere."""
+    refuse_links(file.root)
     if not os.path.isdir(file.root):
         missing = file.root
         above: list[str] = []

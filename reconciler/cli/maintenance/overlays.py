@@ -5,7 +5,6 @@ They are written once as files of a folder, or repeatedly for a Karpenter that l
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from reconciler.adapters.writing import make_folder, write_file
 from reconciler.catalog.commitments.overlays import document
 from reconciler.cli.shared import sources
 from reconciler.cli.shared.timings import current_time
@@ -174,9 +174,9 @@ def write_files(wanted: Iterable[DesiredOverlay], folder: str) -> dict[str, list
         f"{one.overlay.name}.yaml": HEAD + dump(document(one.overlay), sort_keys=False)
         for one in wanted
     }
+    make_folder(folder, remedy="pass a folder to write to")
     home = Path(folder)
     try:
-        home.mkdir(parents=True, exist_ok=True)
         present = {path.name: _read(path) for path in home.glob("*.yaml")}
         for name in sorted(contents.keys() & present.keys()):
             if not present[name].startswith(HEAD):
@@ -192,7 +192,7 @@ def write_files(wanted: Iterable[DesiredOverlay], folder: str) -> dict[str, list
             "unchanged": sorted(n for n in contents if present.get(n) == contents[n]),
         }
         for name in done["written"]:
-            _replace(home / name, contents[name])
+            write_file(str(home / name), contents[name].encode())
         for name in done["removed"]:
             (home / name).unlink()
     except OSError as error:
@@ -203,13 +203,6 @@ def write_files(wanted: Iterable[DesiredOverlay], folder: str) -> dict[str, list
 
 def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file completely or not at all."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
 
 
 Round = Callable[[], tuple[list[str], list[str]]]

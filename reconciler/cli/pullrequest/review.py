@@ -188,14 +188,9 @@ def _pools_of_base(change: FleetChange) -> frozenset[str]:
 
 
 def _write(path: str, text: str) -> None:
-    from reconciler.model.errors import UnreadableError
+    from reconciler.adapters.writing import write_file
 
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        why = f"cannot be written: {error.strerror}"
-        raise UnreadableError(why, where=path, remedy="pass another folder with --out") from error
+    write_file(path, text.encode(), remedy="pass another folder with --out")
 
 
 def _markdown_code(text: str) -> str:

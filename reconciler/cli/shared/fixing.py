@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from reconciler.adapters.writing import refuse_links, write_file
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.spellings import accepted_spellings
 from reconciler.model.diagnostics import Place
@@ -24,8 +24,8 @@ from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
 from reconciler.source.rewrite import Replacement, RewriteError, apply_replacements
 from reconciler.source.schema import value_at
 
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _BY_HAND: Final = "edit it by hand"
+_WRITABLE: Final = "make the file and its folder writable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ def fix_folder(path: str, files: Sequence[SourceFile]) -> FixResult:
     Raises:
         UnreadableError: a file cannot be written; those before it are rewritten.
     """
+    refuse_links(path)
     root = os.path.realpath(path)
     fixes: list[Fix] = []
     failures: list[str] = []
@@ -103,25 +104,18 @@ def replace_file(root: str, file: SourceFile, content: bytes) -> None:
     real = os.path.realpath(os.path.join(root, file.path))
     if not real.startswith(root + os.sep):
         raise _write_error(file, "the symbolic link leads out of the fleet folder", _BY_HAND)
-    draft = f"{os.path.dirname(real)}/.{os.urandom(8).hex()}.tmp"
     try:
         with open(real, "rb") as current:
             mode = stat.S_IMODE(os.fstat(current.fileno()).st_mode)
             if current.read(len(file.content) + 1) != file.content:
                 raise _write_error(file, "has changed since it was read", "run the command again")
-        descriptor = os.open(draft, _NEW, mode)
-        with os.fdopen(descriptor, "wb") as new:
-            os.fchmod(descriptor, mode)
-            new.write(content)
-            new.flush()
-            os.fsync(descriptor)
-        os.replace(draft, real)
     except OSError as error:
         why = f"cannot be written: {error.strerror or error}"
-        raise _write_error(file, why, "make the file and its folder writable") from error
-    finally:
-        with suppress(OSError):  # it became the file, or it was never made
-            os.unlink(draft)
+        raise _write_error(file, why, _WRITABLE) from error
+    try:
+        write_file(real, content, mode=mode, remedy=_WRITABLE)
+    except UnreadableError as error:  # it names the real path
+        raise _write_error(file, error.message, error.remedy) from error
 
 
 def _write_error(file: SourceFile, why: str, remedy: str) -> UnreadableError:

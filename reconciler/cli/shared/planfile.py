@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from reconciler.model.errors import UnreadableError
     from reconciler.plan.value.plan import Plan
 
 _MODE: Final = 0o600
@@ -24,53 +22,10 @@ def save(plan: Plan, path: str) -> None:
     Raises:
         UnreadableError: it cannot be written; nothing is left behind.
     """
-    from secrets import token_hex
-
+    from reconciler.adapters.writing import PRIVATE, write_file
     from reconciler.plan.approval import encode_saved_plan
 
-    content = encode_saved_plan(plan)
-    draft = f"{path}.{token_hex(8)}.tmp"
-    try:
-        _write(draft, content)
-        os.replace(draft, path)
-        _sync_folder(path)
-    except (OSError, ValueError) as error:
-        raise _write_error(path, error) from error
-    finally:
-        _remove(draft)
-
-
-def _write(draft: str, content: bytes) -> None:
-    descriptor = os.open(draft, _NEW, _MODE)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, _MODE)
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
-
-
-def _sync_folder(path: str) -> None:
-    """Make the new name durable; not every file system can."""
-    descriptor = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        with suppress(OSError):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _remove(draft: str) -> None:
-    with suppress(OSError, ValueError):  # it became the plan, or it was never made
-        os.unlink(draft)
-
-
-def _write_error(path: str, error: Exception) -> UnreadableError:
-    from reconciler.model.errors import UnreadableError
-
-    why = getattr(error, "strerror", None) or str(error)
-    return UnreadableError(
-        f"cannot be written: {why}", where=path, remedy="pass a file in an existing folder"
-    )
+    write_file(path, encode_saved_plan(plan), mode=PRIVATE)
 
 
 def is_plan_file(path: str) -> bool:

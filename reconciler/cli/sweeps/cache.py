@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from typing import Final, Protocol
 
 import msgspec
 
+from reconciler.adapters.writing import make_folder, write_file
 from reconciler.cli.sweeps.evaluation import V
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.text.quoting import quote_value
 
 RESULT_BYTES_MAX: Final = 2**28
 _REMEDY: Final = "pass a folder or s3://BUCKET/FOLDER"
+
+
+_WRITABLE: Final = "pass a folder that can be written to --cache"
 
 
 class _Store(Protocol):
@@ -97,24 +100,13 @@ class _Folder:
 
     def write(self, name: str, content: bytes) -> None:
         path = os.path.join(self._path, name)
-        folder = os.path.dirname(path)
-        try:
-            os.makedirs(folder, exist_ok=True)
-            descriptor, new = tempfile.mkstemp(dir=folder, prefix=".new-")
-            try:
-                with open(descriptor, "wb") as file:
-                    file.write(content)
-                os.replace(new, path)
-            except BaseException:
-                os.unlink(new)
-                raise
-        except OSError as error:
-            raise _folder_error(error, path) from error
+        make_folder(os.path.dirname(path), remedy=_WRITABLE)
+        write_file(path, content, remedy=_WRITABLE)
 
 
 def _folder_error(error: OSError, path: str) -> UnreadableError:
     why = error.strerror or str(error)
-    return UnreadableError(why, where=path, remedy="pass a folder that can be written to --cache")
+    return UnreadableError(why, where=path, remedy=_WRITABLE)
 
 
 class _Bucket:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -182,19 +181,9 @@ def _git_destination(
 
 def _write_file(content: bytes, path: str) -> None:
     """Write the file completely or not at all; a snapshot may contain secrets of environments."""
-    from reconciler.model.errors import UnreadableError
+    from reconciler.adapters.writing import PRIVATE, write_file
 
-    draft = f"{path}.{os.getpid()}.tmp"
-    try:
-        number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(number, "wb") as file:
-            file.write(content)
-        os.replace(draft, path)
-    except OSError as error:
-        why = f"cannot be written: {error.strerror}"
-        raise UnreadableError(
-            why, where=path, remedy="pass a file in an existing folder"
-        ) from error
+    write_file(path, content, mode=PRIVATE)
 
 
 class ObservedCluster(NamedTuple):

@@ -336,17 +336,10 @@ def _write(path: str, lock: Lock) -> None:
     Raises:
         UnreadableError: it cannot be written.
     """
+    from reconciler.adapters.writing import write_file
     from reconciler.desired.lock import encode
-    from reconciler.model.errors import UnreadableError
 
-    draft = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(draft, "xb") as file:
-            file.write(encode(lock))
-        os.replace(draft, path)
-    except OSError as error:
-        why = f"cannot be written: {error.strerror}"
-        raise UnreadableError(why, where=path) from error
+    write_file(path, encode(lock), remedy="make the folder writable")
 
 
 def _check(request: LockRequest, file: SourceFile | None) -> int:

@@ -273,11 +273,6 @@ def _print_summary(output: str, summary: object) -> None:
 
 
 def _write_file(path: str, content: bytes) -> None:
-    from reconciler.model.errors import UnreadableError
+    from reconciler.adapters.writing import write_file
 
-    try:
-        with open(path, "wb") as file:
-            file.write(content)
-    except OSError as error:
-        why = f"cannot be written: {error.strerror or error}"
-        raise UnreadableError(why, where=path, remedy="pass another file with --out") from error
+    write_file(path, content, remedy="pass another file with --out")

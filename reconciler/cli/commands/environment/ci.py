@@ -92,6 +92,7 @@ def run(request: CiRequest) -> int:
     Raises:
         ReconcilerError: the changed fleets cannot be determined.
     """
+    from reconciler.adapters.writing import make_folder
     from reconciler.cli.backtest.change import expect_base
     from reconciler.cli.pullrequest.fleets import changed_fleets, fleets_below
     from reconciler.cli.pullrequest.review import ReviewOptions, review_all
@@ -100,7 +101,7 @@ def run(request: CiRequest) -> int:
     expect_base(request.trace, base)
     fleets = list(request.fleets) or fleets_below(".")
     changes = changed_fleets(fleets, base, are_named=bool(request.fleets))
-    _make_folder(request.out)
+    make_folder(request.out, remedy="pass another folder with --out")
     options = ReviewOptions(
         out=request.out,
         snapshot=request.snapshot,
@@ -132,16 +133,6 @@ def base_of(environment: Mapping[str, str]) -> str | None:
 def _rank(code: int) -> int:
     """Return the order of exit codes: an error takes precedence over a refusal."""
     return {exitcode.DONE: 0, exitcode.REFUSED: 1}.get(code, 2)
-
-
-def _make_folder(path: str) -> None:
-    from reconciler.model.errors import UnreadableError
-
-    try:
-        os.makedirs(path, exist_ok=True)
-    except OSError as error:
-        why = f"cannot be made: {error.strerror}"
-        raise UnreadableError(why, where=path, remedy="pass another folder with --out") from error
 
 
 def _print_reviews(reviews: Sequence[Review], fleets: Sequence[str], base: str | None) -> None:

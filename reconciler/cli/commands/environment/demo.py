@@ -129,8 +129,10 @@ def _copy_fleet(folder: Path) -> Path:
     """Copy the fleet of the demo into a new or empty folder."""
     from importlib.resources import as_file, files
 
+    from reconciler.adapters.writing import refuse_links
     from reconciler.model.errors import UnreadableError, UsageError
 
+    refuse_links(str(folder))
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UsageError(

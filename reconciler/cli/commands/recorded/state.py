@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
+import itertools
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from reconciler.cli.parser import inputs
@@ -166,28 +165,18 @@ def _check(request: MaintenanceRequest) -> int:
 
 def _export(request: MaintenanceRequest) -> int:
     from reconciler.adapters.database.maintenance import export_lines
-    from reconciler.model.errors import UnreadableError
+    from reconciler.adapters.writing import write_file
 
     with records.open_recorded(request.fleet) as recorded:
         lines = export_lines(recorded.state.database)
         if request.file == "-":
             sys.stdout.writelines(lines)
             return exitcode.DONE
-        draft = Path(f"{request.file}.{os.getpid()}.tmp")
-        try:
-            with draft.open("x", encoding="utf-8", newline="\n") as file:
-                count = sum(1 for line in lines if file.write(line))
-            draft.replace(request.file)
-        except OSError as error:
-            raise UnreadableError(
-                f"cannot be written: {error.strerror}",
-                where=request.file,
-                remedy="pass a file in an existing folder",
-            ) from error
-        finally:
-            draft.unlink(missing_ok=True)
-    text = f"Exported {count - 2} rows of fleet {recorded.fleet} to {request.file}."
-    document = {"fleet": recorded.fleet, "file": request.file, "rows": count - 2}
+        count = itertools.count()
+        write_file(request.file, (line.encode() for line, _ in zip(lines, count, strict=False)))
+        rows = next(count) - 2
+    text = f"Exported {rows} rows of fleet {recorded.fleet} to {request.file}."
+    document = {"fleet": recorded.fleet, "file": request.file, "rows": rows}
     _print_result(request, text, document, file=sys.stderr)
     return exitcode.DONE
 
