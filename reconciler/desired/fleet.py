@@ -67,6 +67,7 @@ class FolderEntries(NamedTuple):
 
 
 _OLDEST: Final = KarpenterVersion.V1_14
+_EKS_GROUP: Final = "eks.amazonaws.com"
 Advice = Callable[[FolderEntries], Iterable[tuple[Entry, Finding]]]
 """Returns findings on entries of a folder."""
 
@@ -420,20 +421,29 @@ class _FleetReader:
         return any(d.severity is Severity.ERROR for d in self.diagnostics)
 
     def _check_class(self, resource: Resource, entry: Entry) -> None:
+        """Report a reference to a node class that does not exist: the NodePool launches nothing.
+
+        It is only a warning if the configuration names a cluster, which may have the class.
+        """
         at: Pointer = ("spec", "template", "spec", "nodeClassRef")
         ref = resource.data["spec"]["template"]["spec"]["nodeClassRef"]
         group, kind, name = ref["group"], ref["kind"], ref["name"]
+        if group == _EKS_GROUP:
+            message = f"NodePool {quote_value(resource.name)} is one of EKS Auto Mode"
+            hint = "not supported: AWS launches its nodes; it is planned without any"
+            finding = Finding("eks-auto-mode", (*at, "group"), message, hint, Severity.WARNING)
+            self._add(entry, finding)
         if group != "karpenter.k8s.aws" or (kind, "", name) in self.seen:
             return
         message = f"{kind} {quote_value(name)} not found in this folder"
         others = [n for k, _, n in sorted(self.seen) if k == kind]
         near = nearest(name, others)
         existing = f"existing: {', '.join(others[:3])}"
-        hint = existing if others else "add it, or create it in the cluster"
+        hint = existing if others else "add it to the folder"
         hint = f"did you mean {quote_value(near)}?" if near else hint
-        self._add(
-            entry, Finding("missing-nodeclass", (*at, "name"), message, hint, Severity.WARNING)
-        )
+        has_cluster = self.config.get("cluster", "none") != "none"
+        severity = Severity.WARNING if has_cluster else Severity.ERROR
+        self._add(entry, Finding("missing-nodeclass", (*at, "name"), message, hint, severity))
 
     def _check_settings_of_pools(self, existing: Sequence[str]) -> None:
         """Warn about settings of NodePools that do not exist: they have no effect."""

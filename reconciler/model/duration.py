@@ -86,7 +86,13 @@ def parse_span(text: str) -> timedelta:
         return parse_duration(text)
     if len(days) > _DAY_DIGITS_MAX or int(days) > _DAYS_MAX:
         raise ValueError(f"duration out of range: {quote_value(text)} ({_TOO_LONG})")
-    return timedelta(days=int(days)) + (parse_duration(rest) if rest else timedelta(0))
+    try:
+        more = parse_duration(rest) if rest else timedelta(0)
+    except ValueError:
+        raise ValueError(
+            f"not a duration: {quote_value(text)} (examples: 30s, 72h, 1d12h)"
+        ) from None
+    return timedelta(days=int(days)) + more
 
 
 def parse_nillable(text: str | None) -> timedelta | None:

@@ -19,6 +19,7 @@ MAKERS = frozenset(
         "Finding",
         "Diagnostic",
         "PlanFinding",
+        "VolumeNote",
         "_Refused",
         "_find",
         "_finding",

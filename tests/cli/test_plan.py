@@ -612,11 +612,11 @@ def test_an_empty_folder_plans_nothing(plan, tmp_path: Path) -> None:
     assert "no YAML or JSON file" in answer.err
 
 
-def test_a_pool_without_its_class_launches_nothing_without_a_catalog(plan, fleet: Path) -> None:
+def test_a_pool_without_its_class_is_an_error_without_a_catalog(plan, fleet: Path) -> None:
     (fleet / "class.yaml").unlink()
-    found = json.loads(plan("-o", "json", catalog=False).out)
-    assert found["nodeClaims"] == []
-    assert "missing-nodeclass" in {d["code"] for d in found["diagnostics"]}
+    answer = plan("-o", "json", catalog=False)
+    assert answer.code == 1
+    assert "[missing-nodeclass]" in answer.err
     assert len(json.loads(plan("-o", "json").out)["nodeClaims"]) > 0
 
 

@@ -134,6 +134,18 @@ _OBJECTS: Final = {
         "A field has no effect because its feature gate is off.",
         "Set the gate under featureGates in reconciler.yaml, or remove the field.",
     ),
+    "eks-auto-mode": (
+        "A NodePool is one of EKS Auto Mode. AWS launches its nodes, so none is planned for it.",
+        "Plan it without this NodePool, or give it an EC2NodeClass.",
+    ),
+    "eks-label": (
+        "A requirement is on a label of EKS that no instance type has, so it selects nothing.",
+        "Use the label that the message suggests.",
+    ),
+    "idle-limit": (
+        "A limit names a resource that no node has, so it limits nothing.",
+        "Correct the name of the resource.",
+    ),
     "idle-time-zone": (
         "A budget has a time zone and no schedule, so the zone has no effect.",
         "Add a schedule, or remove timeZone.",
@@ -150,6 +162,10 @@ _OBJECTS: Final = {
     "newer-karpenter": (
         "A field exists only in a newer release of Karpenter than the one that the fleet follows.",
         "Set karpenter in reconciler.yaml, or remove the field.",
+    ),
+    "memory-unit": (
+        "A requirement on memory is far below the memory of any instance type.",
+        "Write MiB: 16 GiB are 16384.",
     ),
     "missing-kind": ("An object has no apiVersion or no kind.", "Add both."),
     "missing-nodepool": (
@@ -209,7 +225,7 @@ _OBJECTS: Final = {
     ),
     "unknown-kind": ("The kind of an object is unknown.", "Correct the kind."),
     "unknown-label-value": (
-        "No instance type has this architecture or operating system.",
+        "No instance type has this architecture, operating system, category, generation or size.",
         "Use one of the values that are shown.",
     ),
     "unknown-region": (

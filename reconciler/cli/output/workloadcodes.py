@@ -26,8 +26,47 @@ WORKLOADS: Final = {
         "minDomains is allowed only with DoNotSchedule.",
         "Remove minDomains, or use DoNotSchedule.",
     ),
+    "assumed-claim": (
+        "A pod uses a PersistentVolumeClaim that is not in the folder. It is assumed to exist.",
+        "Add it to the folder, or plan with a snapshot.",
+    ),
+    "assumed-storageclass": (
+        "Claims use a StorageClass that is not in the folder. It is assumed to be the usual one.",
+        "Add it to the folder, or plan with a snapshot.",
+    ),
+    "assumed-volume": (
+        "A PersistentVolume is not in the folder. Every zone is assumed to reach it.",
+        "Add it to the folder, or plan with a snapshot.",
+    ),
+    "device-request-differs": (
+        "A container requests fewer devices than its limit.",
+        "Remove the request; it follows from the limit.",
+    ),
+    "device-without-limit": (
+        "A container requests devices without a limit, which the API server rejects.",
+        "Write the number as a limit.",
+    ),
+    "fractional-device": (
+        "A container requests a part of a device, such as half a GPU.",
+        "Request complete devices.",
+    ),
+    "toleration-gate": (
+        "A toleration compares numbers, which needs a feature gate of Kubernetes.",
+        "Enable TaintTolerationComparisonOperators, or use Equal.",
+    ),
+    "unknown-resource": (
+        "A container requests a resource that Kubernetes does not know.",
+        "Correct the name, or write it with its domain.",
+    ),
+    "zone-of-volume-unknown": (
+        "A StorageClass of EBS binds immediately, so the zone of its volumes is not known before.",
+        "Use volumeBindingMode WaitForFirstConsumer.",
+    ),
     "toleration-key": ("A toleration without a key needs the operator Exists.", "Add either."),
-    "toleration-value": ("A toleration with Exists has a value.", "Remove it, or write Equal."),
+    "toleration-value": (
+        "The value of a toleration does not fit its operator.",
+        "Exists takes none, Gt and Lt take an integer.",
+    ),
     "missing-priorityclass": (
         "A pod names a PriorityClass that is not in the folder, so its priority counts as 0.",
         "Add the PriorityClass, or correct the name.",

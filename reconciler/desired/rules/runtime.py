@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from reconciler.desired.rules.idle import check_limits, check_requirements
 from reconciler.model.diagnostics import Severity
 from reconciler.model.duration import parse_nanoseconds
 from reconciler.model.json import JsonDict
@@ -411,6 +412,18 @@ def _static_limit(data: dict[str, object]) -> Iterator[Finding]:
         yield Finding("static-limit", at, message, hint, Severity.WARNING)
 
 
+def _idle_limits(data: JsonDict) -> Iterator[Finding]:
+    at: Pointer = ("spec", "limits")
+    yield from check_limits(_get(data, at, {}), at)
+
+
+def _idle_requirements(at: Pointer) -> Rule:
+    def check(data: dict[str, object]) -> Iterator[Finding]:
+        yield from check_requirements(_get(data, at, ()), at)
+
+    return check
+
+
 def _kubelet(data: JsonDict) -> Iterator[Finding]:
     if data["spec"].get("kubelet"):
         yield from check_kubelet(data)
@@ -432,6 +445,8 @@ RUNTIME: Final[dict[str, tuple[Rule, ...]]] = {
         _taints(_TEMPLATE),
         _requirements((*_TEMPLATE, "requirements")),
         _contradictions((*_TEMPLATE, "requirements")),
+        _idle_requirements((*_TEMPLATE, "requirements")),
+        _idle_limits,
         _budgets,
         _static_limit,
     ),
@@ -439,7 +454,11 @@ RUNTIME: Final[dict[str, tuple[Rule, ...]]] = {
         _taints(("spec",)),
         _requirements(("spec", "requirements")),
         _contradictions(("spec", "requirements")),
+        _idle_requirements(("spec", "requirements")),
     ),
-    "nodeoverlay.v1alpha1": (_requirements(("spec", "requirements")),),
+    "nodeoverlay.v1alpha1": (
+        _requirements(("spec", "requirements")),
+        _idle_requirements(("spec", "requirements")),
+    ),
     "ec2nodeclass.v1": (_kubelet,),
 }

@@ -56,6 +56,7 @@ from reconciler.model.kubernetes.cluster import (
     Service,
     StorageClass,
 )
+from reconciler.model.kubernetes.labelkeys import with_label_keys
 from reconciler.model.kubernetes.metadata import Condition, HasMetadata, Metadata
 from reconciler.model.kubernetes.node import CSINode
 from reconciler.model.kubernetes.pod import (
@@ -298,6 +299,7 @@ class _Expansion:
         if not metadata.uid:
             uid = f"{metadata.namespace}/{metadata.name}"
             metadata = msgspec.structs.replace(metadata, uid=uid, creation_timestamp=self.now)
+        spec = with_label_keys(spec, metadata.labels)
         self._add_ephemeral_claims(resource, metadata, spec)
         for key in claim_keys(metadata, spec):
             self.sources.setdefault(key, resource)

@@ -7,6 +7,7 @@ does not exist.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -22,6 +23,7 @@ from reconciler.desired.workloads.kinds import (
 from reconciler.desired.workloads.podsets import COUNT_MAX, PRESENT, pod_sets
 from reconciler.model.diagnostics import Severity
 from reconciler.model.json import JsonDict
+from reconciler.model.text.nearest import did_you_mean
 from reconciler.model.text.quoting import quote_value
 from reconciler.source import schema
 from reconciler.source.document import Pointer
@@ -143,6 +145,17 @@ def _pod(spec: JsonDict, at: Pointer) -> Iterator[Finding]:
 
 def _toleration(toleration: dict[str, object], at: Pointer) -> Iterator[Finding]:
     operator = toleration.get("operator", "Equal")
+    if operator in _BOUNDS:
+        value = str(toleration.get("value", ""))
+        if re.fullmatch(r"-?[0-9]{1,19}", value, re.ASCII) is None:
+            message = f"{operator} needs an integer, not {quote_value(value)}"
+            yield Finding("toleration-value", (*at, "value"), message, "write it in quotes")
+        message = (
+            f"{operator} needs Kubernetes 1.35 or later with the feature gate "
+            "TaintTolerationComparisonOperators"
+        )
+        hint = "earlier API servers reject it"
+        yield Finding("toleration-gate", (*at, "operator"), message, hint, Severity.INFO)
     if operator == "Exists" and toleration.get("value"):
         message = "Exists takes no value"
         yield Finding("toleration-value", (*at, "value"), message, "remove it, or write Equal")
@@ -154,8 +167,8 @@ def _toleration(toleration: dict[str, object], at: Pointer) -> Iterator[Finding]
 def _resources(resources: JsonDict, at: Pointer) -> Iterator[Finding]:
     from reconciler.model.resources import parse_quantity
 
-    limits = resources.get("limits", {})
-    for name, text in resources.get("requests", {}).items():
+    limits, requests = resources.get("limits", {}), resources.get("requests", {})
+    for name, text in requests.items():
         here = (*at, "requests", name)
         if parse_quantity(str(text)) < 0:
             yield Finding("negative-quantity", here, f"{quote_value(text)} cannot be negative")
@@ -163,6 +176,57 @@ def _resources(resources: JsonDict, at: Pointer) -> Iterator[Finding]:
             message = f"request {quote_value(text)} is above its limit {quote_value(limits[name])}"
             hint = "raise the limit, or lower the request"
             yield Finding("requests-above-limits", here, message, hint)
+    for field, amounts in (("requests", requests), ("limits", limits)):
+        for name in amounts:
+            yield from _resource_name(name, (*at, field, name))
+    for name in sorted({*requests, *limits}):
+        if _is_extended(name):
+            yield from _extended_resource(name, requests, limits, at)
+
+
+_STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
+
+
+def _resource_name(name: str, here: Pointer) -> Iterator[Finding]:
+    """Yield an error if the API server does not know a resource without a domain."""
+    if "/" in name or name in _STANDARD or name.startswith("hugepages-"):
+        return
+    message = f"{quote_value(name)} is not a resource of containers"
+    hint = did_you_mean(name, _STANDARD, "other resources have a domain, as nvidia.com/gpu has")
+    yield Finding("unknown-resource", here, message, hint, of_key=True)
+
+
+def _is_extended(name: str) -> bool:
+    """Return whether a resource is one of devices, of which a container gets complete ones."""
+    return "/" in name and not name.partition("/")[0].endswith("kubernetes.io")
+
+
+def _extended_resource(
+    name: str, requests: JsonDict, limits: JsonDict, at: Pointer
+) -> Iterator[Finding]:
+    """Yield an error if an amount is not an integer, or request and limit are not equal.
+
+    A limit alone is enough: it becomes the request.
+    """
+    from reconciler.model.resources import MILLI, parse_quantity
+
+    for field, amounts in (("requests", requests), ("limits", limits)):
+        if name in amounts and parse_quantity(str(amounts[name])) % MILLI:
+            message = f"{quote_value(amounts[name])} of {name} is not an integer"
+            hint = "devices cannot be divided; request 1 or more"
+            yield Finding("fractional-device", (*at, field, name), message, hint)
+            return
+    here = (*at, "requests", name)
+    if name in requests and name not in limits:
+        message = f"{name} has a request without a limit, which the API server rejects"
+        hint = "write it as a limit; the request follows from it"
+        yield Finding("device-without-limit", here, message, hint, of_key=True)
+    elif name in requests and parse_quantity(str(requests[name])) < parse_quantity(
+        str(limits[name])
+    ):
+        message = f"the request for {name} must be equal to its limit"
+        hint = "remove the request; it follows from the limit"
+        yield Finding("device-request-differs", here, message, hint)
 
 
 def _expressions(node: object, at: Pointer) -> Iterator[Finding]:

@@ -50,6 +50,11 @@ CLUSTER_STEPS: Final = (
         "desired/workloads/volumes.py",
     ),
     ClusterStep(
+        "API server: label keys of affinity",
+        "matchLabelKeys and mismatchLabelKeys become part of the selector",
+        "model/kubernetes/labelkeys.py",
+    ),
+    ClusterStep(
         "API server: LimitRanger",
         "default requests and limits of containers; pods outside minimum and maximum are rejected",
         "desired/workloads/admission.py",

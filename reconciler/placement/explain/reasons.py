@@ -203,6 +203,7 @@ NO_NODE_POOLS = Rejection(
     "NoNodePools", "no dynamic NodePool is ready: add one, or check the status of the existing ones"
 )
 _COUNTS_SHOWN = 10
+_KIBI: Final = 1024
 
 
 class Explainer:
@@ -345,11 +346,25 @@ def _stated_values(template: PoolTemplate, key: str) -> list[str]:
 
 
 def _nearest_value(requirement: Requirement, known: Iterable[str]) -> str | None:
-    """Return the known value closest to one of the requested ones."""
+    """Return the known value closest to one of the requested ones.
+
+    Numbers are compared as numbers. One that is 1,024 times too small is probably in the next
+    larger unit: types count memory in MiB.
+    """
     if requirement.complement:
         return None
     words = sorted(known)
-    return next(filter(None, (nearest(value, words) for value in sorted(requirement.values))), None)
+    numbers = {int(word): word for word in words if word.isascii() and word.isdigit()}
+    for value in sorted(requirement.values):
+        if numbers and value.isascii() and value.isdigit():
+            larger = numbers.get(int(value) * _KIBI)
+            if larger is not None:
+                return f"{larger} (in MiB)" if "memory" in requirement.key else larger
+            return numbers[min(numbers, key=lambda n: (abs(n - int(value)), n))]
+        near = nearest(value, words)
+        if near is not None:
+            return near
+    return None
 
 
 def _taint_rejection(view: CohortView, template: PoolTemplate) -> Rejection | None:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from reconciler.model.karpenter.capacitybuffer import ACTIVE, SCALABLE, CapacityBuffer, Scalable
 from reconciler.model.karpenter.labels import BUFFER_NAME, BUFFER_NAMESPACE, FAKE_POD
 from reconciler.model.kubernetes.cluster import PodTemplate
+from reconciler.model.kubernetes.labelkeys import with_label_keys
 from reconciler.model.kubernetes.metadata import Condition, Metadata
 from reconciler.model.kubernetes.pod import Pod, PodSpec, PodStatus
 from reconciler.model.resources import PODS, Resources, parse_resources
@@ -142,7 +143,7 @@ def _virtual_pods(buffer: CapacityBuffer, template: PodTemplate, count: int) -> 
         BUFFER_NAME: buffer.metadata.name,
         BUFFER_NAMESPACE: buffer.namespace,
     }
-    spec = _virtual_pod_spec(template.spec)
+    spec = with_label_keys(_virtual_pod_spec(template.spec), template.metadata.labels)
     uid = buffer.metadata.uid or buffer.key
     return tuple(
         Pod(
