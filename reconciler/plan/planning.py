@@ -18,7 +18,14 @@ def plan_of(inputs: Inputs, phase: Phase = ignore_phase, cache: FactsCache | Non
 
     ``cache`` only saves time: it has the results for the last inputs of the same loop.
     """
-    return make_plan(gather_facts(inputs, phase, cache), phase, cache)
+    facts = gather_facts(inputs, phase, cache)
+    plan = make_plan(facts, phase, cache)
+    if not inputs.looks_ahead or inputs.withheld or inputs.against is not None:
+        return plan
+    from reconciler.plan.rest.outlook import outlook_of
+
+    with phase("disruption"):
+        return replace(plan, outlook=outlook_of(plan, inputs, facts.cluster))
 
 
 def gather_facts(

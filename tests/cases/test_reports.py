@@ -81,7 +81,7 @@ ANSWERS: Final[dict[str, Answer]] = {
     "020f-pvc-named-sc-missing": both(
         all_placed(1), mentions("StorageClass gp3 is not in the folder")
     ),
-    "021-drift-tgp-dnd": mentions("1 node at rest"),
+    "021-drift-tgp-dnd": mentions("Steady state: 1 → 1 node,"),
     "032-expired-pdb": mentions("never ends", "PodDisruptionBudget"),
     "057-govcloud": mentions("us-gov-west-1", "snapshot catalog", code=1),
     "058-china-g5": mentions("cn-north-1", "snapshot catalog", code=1),
@@ -101,7 +101,7 @@ ANSWERS: Final[dict[str, Answer]] = {
     "120-mismatchlabelkeys": all_placed(4, 2),
     "120d-one-tenant": all_placed(3, 1),
     "149-cronjob": mentions("CronJob", "not planned"),
-    "153b-anti-zone-3": mentions("3 nodes", "later pass"),
+    "153b-anti-zone-3": mentions("Steady state: 0 → 3 nodes", "later pass"),
     "153f-two-replicas": mentions("2 nodes launched", "2 NodeClaims at the end"),
     "153k-bound-to-claim": all_placed(1, 1, "us-east-1b"),
     "156-gte-toleration": mentions("Gt", "1.35"),
@@ -113,8 +113,6 @@ OPEN: Final = frozenset(
     {
         "010-two-zones-pv",
         "012-volume-limits",
-        "021-drift-tgp-dnd",
-        "032-expired-pdb",
         "057-govcloud",
         "058-china-g5",
         "059-localzone",
@@ -123,7 +121,6 @@ OPEN: Final = frozenset(
         "102c-vcpu-quota",
         "113-zoneid",
         "149-cronjob",
-        "153b-anti-zone-3",
         "160-new-never-joins",
         "166-consolidate-spread",
         "169-do-not-disrupt-duration",

@@ -95,6 +95,8 @@ def _validate(folder: str, options: ReviewOptions) -> tuple[str, bool]:
 
 
 def _plan_fleet(change: FleetChange, stem: str, options: ReviewOptions, findings: str) -> Review:
+    from msgspec.structs import replace
+
     from reconciler.cli.backtest.change import with_backtest
     from reconciler.cli.output.findings import render_github
     from reconciler.cli.planinputs import read_inputs
@@ -122,7 +124,7 @@ def _plan_fleet(change: FleetChange, stem: str, options: ReviewOptions, findings
     if change.is_removed:
         inputs = _with_removal(inputs, change)
     rules = policies.policies_of(operator, inputs)
-    plan = plan_of(inputs, timings)
+    plan = plan_of(replace(inputs, looks_ahead=True), timings)
     if options.trace is not None and change.base is not None:
         plan = with_backtest(plan, request, options.trace, timings)
     plan = policies.judge(plan, rules)

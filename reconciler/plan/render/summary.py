@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -22,7 +22,7 @@ from reconciler.plan.render.wording import (
     without_backticks,
 )
 from reconciler.plan.value.actions import ActionKind
-from reconciler.plan.value.costs import BASE, HEAD, AtRest, Backtest, PoolCost
+from reconciler.plan.value.costs import BASE, HEAD, AtRest, Backtest, PoolCost, StuckNode
 from reconciler.plan.value.plan import Plan
 
 
@@ -125,9 +125,20 @@ def summary_of(plan: Plan) -> Summary:
 
 
 def unschedulable_pods(plan: Plan) -> list[str]:
-    """Return the pods that cannot be scheduled, now or when the fleet is at rest."""
-    later = plan.at_rest.unschedulable if plan.at_rest is not None else ()
-    return sorted({*later, *(pod.pod for pod in plan.unschedulable)})
+    """Return the pods that cannot be scheduled, by this plan or by those that follow it."""
+    now = {pod.pod for pod in plan.unschedulable}
+    if plan.at_rest is not None:
+        found = plan.at_rest.unschedulable
+        return sorted({*found, *now} if plan.at_rest.bounds is not None else found)
+    if plan.outlook is not None:
+        return list(plan.outlook.unschedulable)
+    return sorted(now)
+
+
+def pods_placed_later(plan: Plan) -> list[str]:
+    """Return the pods that this plan does not place, and a later one does."""
+    final = set(unschedulable_pods(plan))
+    return [pod.pod for pod in plan.unschedulable if pod.pod not in final]
 
 
 def _count_actions(plan: Plan) -> ActionCounts:
@@ -140,19 +151,35 @@ def _count_actions(plan: Plan) -> ActionCounts:
 def summary_lines(plan: Plan) -> list[str]:
     """Return the headline: unschedulable pods, the cost of the change, what happens now."""
     now = [_action_line(plan), _cost_line(plan)]
-    if plan.at_rest is not None:
+    if plan.at_rest is not None or plan.outlook is not None:
         now[0] = f"Now: {now[0][0].lower()}{now[0][1:]}".replace(" to do now:", " to do:")
-    change = [*_unschedulable_line(plan), *_change_lines(plan)]
+    change = [*_unschedulable_lines(plan), *_change_lines(plan), *_outlook_lines(plan)]
     return [*policy_lines(plan), *change, *now, *_bound_line(plan)]
 
 
-def _unschedulable_line(plan: Plan) -> list[str]:
-    pods = unschedulable_pods(plan)
-    if not pods:
+def _unschedulable_lines(plan: Plan) -> list[str]:
+    found = []
+    for pods, what in (
+        (unschedulable_pods(plan), "cannot be scheduled"),
+        (pods_placed_later(plan), "placed in a later pass"),
+    ):
+        if pods:
+            pod_text = _truncate(without_backticks(format_pods(pods)), _PODS_WIDTH)
+            found.append(f"{format_count(len(pods), 'pod')} {what}: {pod_text}.")
+    return found
+
+
+def _outlook_lines(plan: Plan) -> list[str]:
+    """Return what this plan and later ones lead to, if this one is not the result."""
+    outlook = plan.outlook
+    if outlook is None or plan.at_rest is not None:
         return []
-    when = " now" if plan.at_rest is not None and not plan.at_rest.unschedulable else ""
-    pod_text = _truncate(without_backticks(format_pods(pods)), _PODS_WIDTH)
-    return [f"{format_count(len(pods), 'pod')} cannot be scheduled{when}: {pod_text}."]
+    before, cost = sum(p.nodes_before for p in plan.cost.by_node_pool.values()), plan.cost.before
+    final = (
+        f"Steady state: {before:,} → {format_count(outlook.nodes, 'node')}, "
+        f"{_cost_change(cost, outlook.per_hour)}."
+    )
+    return [final, *_stuck_line(outlook.stuck)]
 
 
 def _change_lines(plan: Plan) -> list[str]:
@@ -179,7 +206,7 @@ def _change_lines(plan: Plan) -> list[str]:
         *replayed,
         _nodes_sentence(change),
         *_exclusion_lines(codes),
-        *_stuck_lines(change),
+        *_stuck_line(change.stuck),
     ]
 
 
@@ -230,21 +257,19 @@ def _format_rollout(change: AtRest) -> str:
     return "; the rollout does not end within 30 days"
 
 
-def _stuck_lines(change: AtRest) -> list[str]:
-    if not change.stuck:
+def _stuck_line(stuck: Sequence[StuckNode]) -> list[str]:
+    if not stuck:
         return []
-    names = (short_node_name(without_backticks(s.node or s.node_claim)) for s in change.stuck)
-    alike = group_messages(
-        ((), s.message, name) for s, name in zip(change.stuck, names, strict=True)
-    )
+    names = (short_node_name(without_backticks(s.node or s.node_claim)) for s in stuck)
+    alike = group_messages(((), s.message, name) for s, name in zip(stuck, names, strict=True))
     shown = [(group.message, group.names) for group in alike[:_STUCK_NAMED]]
     named = [
         f"{format_list(nodes, _STUCK_NAMED)} ({_truncate(message, _STUCK_WIDTH)})"
         for message, nodes in shown
     ]
-    more = len(change.stuck) - sum(len(nodes) for _, nodes in shown)
+    more = len(stuck) - sum(len(nodes) for _, nodes in shown)
     rest = f"; and {more:,} more" if more else ""
-    line = f"{format_count(len(change.stuck), 'node')} stuck: {'; '.join(named)}{rest}."
+    line = f"{format_count(len(stuck), 'node')} stuck: {'; '.join(named)}{rest}."
     is_cut = more or any(len(nodes) > _STUCK_NAMED + 1 for _, nodes in shown)
     is_cut = is_cut or any(len(message) > _STUCK_WIDTH for message, _ in shown)
     return [f"{line} `-o json` lists everything." if is_cut else line]
@@ -296,12 +321,19 @@ def _cost_line(plan: Plan) -> str:
         return (
             f"{format_dollars(cost.after)} an hour, {format_monthly(cost.after)} a month{unpriced}."
         )
-    change = cost.after - cost.before
+    return f"{_cost_change(cost.before, cost.after)}{unpriced}."
+
+
+def _cost_change(before: float, after: float) -> str:
+    """Return a change of the cost in USD an hour, also for a month."""
+    change = after - before
+    if format_hourly(before) == format_hourly(after):
+        return f"{format_dollars(after)} an hour, {format_monthly(after)} a month"
     return (
-        f"{format_dollars(cost.before)} → {format_dollars(cost.after)} an hour "
+        f"{format_dollars(before)} → {format_dollars(after)} an hour "
         f"({format_dollars(change, signed=True)}), "
-        f"{format_monthly(cost.before)} → {format_monthly(cost.after)} a month "
-        f"({format_monthly(change, signed=True)}){unpriced}."
+        f"{format_monthly(before)} → {format_monthly(after)} a month "
+        f"({format_monthly(change, signed=True)})"
     )
 
 

@@ -22,7 +22,15 @@ from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import iso_duration
 from reconciler.model.history import History
 from reconciler.model.karpenter.budget import DisruptionReason, allowance
-from reconciler.model.karpenter.labels import ARCH, CAPACITY_TYPE, INSTANCE_TYPE, SPOT, ZONE
+from reconciler.model.karpenter.labels import (
+    ARCH,
+    CAPACITY_TYPE,
+    DO_NOT_DISRUPT,
+    INSTANCE_TYPE,
+    SPOT,
+    ZONE,
+)
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import Resources, fits
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.question import LaunchPool
@@ -202,10 +210,19 @@ def _stuck_draining(rest: RestResult) -> list[StuckNode]:
     for node in cluster.nodes:
         blocking = pods_blocking_drain(node, budgets, rest.at) if node.is_deleting else []
         if blocking:
+            why = _eviction_obstacle(blocking[0], budgets)
             more = f" and {len(blocking) - 1} more" if len(blocking) > 1 else ""
-            text = f"its drain waits for pod {blocking[0].key}{more}, which must not be evicted"
+            text = f"its drain never ends: {why}{more}, and it has no terminationGracePeriod"
             found.append(_stuck_node(node, _DRAINING, text))
     return found
+
+
+def _eviction_obstacle(pod: Pod, budgets: PodDisruptionBudgets) -> str:
+    """Return what prevents the eviction of a pod for good."""
+    names = ", ".join(budget.key for budget in budgets.budgets_selecting(pod))
+    if names:
+        return f"PodDisruptionBudget {names} never allows the eviction of pod {pod.key}"
+    return f"{DO_NOT_DISRUPT} protects pod {pod.key}"
 
 
 def _stuck_deferred(rest: RestResult) -> list[StuckNode]:
@@ -427,14 +444,15 @@ def _difference(before: RestResult, after: RestResult) -> AtRest:
         per_hour=sum_dollars([change]),
         per_month=sum_dollars([change * HOURS_A_MONTH]),
         bounds=change_bounds(before, old, after, new, change) if limited else None,
-        unschedulable=_unschedulable(after),
+        unschedulable=waiting_pods(after),
         replaced=min(len(old.names - new.names), len(new.names - old.names)),
         rollout=_rollout_duration(after),
         stuck=stuck_nodes(after),
     )
 
 
-def _unschedulable(rest: RestResult) -> tuple[str, ...]:
+def waiting_pods(rest: RestResult) -> tuple[str, ...]:
+    """Return the pods that are still unschedulable at the end."""
     placement = rest.decisions.placement
     if placement is None:
         return ()

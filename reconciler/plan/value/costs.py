@@ -95,6 +95,21 @@ class AtRest(Part, frozen=True, kw_only=True):
         return max(0, self.before.nodes - self.after.nodes)
 
 
+class Outlook(Part, frozen=True, kw_only=True):
+    """The fleet after this plan and those that follow it, if this plan is not the result.
+
+    ``placed_later`` are pods that this plan does not place and a later one does, ``unschedulable``
+    those that none does, and ``stuck`` nodes whose drain never ends. ``nodes`` and ``per_hour``
+    (USD) include these.
+    """
+
+    nodes: int
+    per_hour: float
+    placed_later: tuple[str, ...] = ()
+    unschedulable: tuple[str, ...] = ()
+    stuck: tuple[StuckNode, ...] = ()
+
+
 HEAD: Final = "head"
 BASE: Final = "base"
 KARPENTER: Final = "karpenter-defaults"

@@ -112,9 +112,11 @@ def run(request: PlanRequest) -> int:
         inputs = read_inputs(request.fleet, timings)
         rules = policies.policies_of(operator, inputs)
         policies.expect_known_policies(request.fail_on, rules)
+        from msgspec.structs import replace
+
         from reconciler.plan.planning import plan_of
 
-        plan = plan_of(inputs, timings)
+        plan = plan_of(replace(inputs, looks_ahead=True), timings)
         if request.trace is not None:
             plan = with_backtest(plan, request.fleet, request.trace, timings)
         with timings("render"):

@@ -22,6 +22,7 @@ from reconciler.plan.render.sections.cells import (
     summarize_texts,
     without_pool,
 )
+from reconciler.plan.render.summary import pods_placed_later
 from reconciler.plan.render.wording import format_count, format_pods
 from reconciler.plan.value.nodes import PlannedHeadroom, Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan
@@ -53,12 +54,29 @@ def unschedulable_pods(plan: Plan) -> Section | None:
     return Section(
         key="unschedulable",
         title="Unschedulable:",
-        note=f"{format_count(len(plan.unschedulable), 'pod')} cannot be scheduled",
+        note=_unschedulable_note(plan),
         columns=(Column("pods"),),
         rows=rows_of(clusters, _pods_row, "pod"),
         lines_title="reasons",
         tone="bad",
     )
+
+
+def _unschedulable_note(plan: Plan) -> str:
+    """Return how many pods this plan leaves, and how many of them later plans place."""
+    count, later = len(plan.unschedulable), len(pods_placed_later(plan))
+    if not later:
+        return f"{format_count(count, 'pod')} cannot be scheduled"
+    if later == count:
+        return f"{format_count(count, 'pod')} not yet; a later pass places {_pronoun(count)}"
+    return (
+        f"{format_count(count - later, 'pod')} cannot be scheduled, "
+        f"{later:,} more not yet: a later pass places {_pronoun(later)}"
+    )
+
+
+def _pronoun(count: int) -> str:
+    return "it" if count == 1 else "them"
 
 
 def _pods_row(group: Sequence[UnschedulablePod]) -> SectionRow:

@@ -1,0 +1,96 @@
+"""A plan is read as its result: pods of later passes, and nodes whose drain never ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from reconciler.plan.planning import plan_of
+from reconciler.plan.render.sections.pods import unschedulable_pods as unschedulable_section
+from reconciler.plan.render.summary import pods_placed_later, summary_lines, unschedulable_pods
+from reconciler.plan.value.costs import Cost, Outlook, StuckNode
+from reconciler.plan.value.nodes import Reason, UnschedulablePod
+from reconciler.plan.value.plan import Plan, from_json, to_json
+from tests.engine.world import a_deployment, a_pool
+from tests.plan.builders import a_plan
+from tests.plan.test_rest import FREE, inputs_of
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+def apart(replicas: int, **spec: Any) -> dict[str, Any]:
+    """Return a Deployment whose pods need a zone each."""
+    rule = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "web"}}}
+    workload = a_deployment("web", "web", replicas)
+    pod = workload["spec"]["template"]["spec"]
+    pod["affinity"] = {
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}
+    }
+    pod.update(spec)
+    return workload
+
+
+def planned(*objects: dict[str, Any]) -> Plan:
+    return plan_of(replace(inputs_of([a_pool("web", budgets=FREE), *objects]), looks_ahead=True))
+
+
+def test_pods_that_a_later_pass_places_are_not_unschedulable() -> None:
+    plan = planned(apart(2))
+    assert len(plan.unschedulable) == 1
+    assert plan.outlook is not None
+    assert plan.outlook.nodes == 2
+    assert unschedulable_pods(plan) == []
+    assert pods_placed_later(plan) == [plan.unschedulable[0].pod]
+    lines = summary_lines(plan)
+    assert lines[0] == f"1 pod placed in a later pass: {plan.unschedulable[0].pod}."
+    assert lines[1].startswith("Steady state: 0 → 2 nodes, $0.00 → ")
+    assert lines[2].startswith("Now: 1 node to launch")
+
+
+def test_pods_without_a_domain_stay_unschedulable() -> None:
+    plan = planned(apart(4))
+    assert plan.outlook is not None
+    assert plan.outlook.nodes + len(plan.outlook.unschedulable) == 4
+    assert plan.outlook.unschedulable
+    assert unschedulable_pods(plan) == list(plan.outlook.unschedulable)
+
+
+def test_a_plan_that_is_the_result_has_no_outlook() -> None:
+    assert planned(a_deployment("web", "web", 2)).outlook is None
+    assert planned(apart(1)).outlook is None
+    wants_more = a_deployment("web", "web", 1)
+    wants_more["spec"]["template"]["spec"]["nodeSelector"] = {"example.com/absent": "yes"}
+    assert planned(wants_more).outlook is None
+
+
+def test_the_outlook_survives_the_json() -> None:
+    plan = planned(apart(2))
+    assert from_json(to_json(plan)).outlook == plan.outlook
+
+
+def _unplaced(*names: str) -> tuple[UnschedulablePod, ...]:
+    reason = Reason(node_pool="web", code="TopologySpread", message="no zone")
+    return tuple(UnschedulablePod(pod=f"shop/{name}", reasons=(reason,)) for name in names)
+
+
+def test_the_headline_separates_the_pods_of_later_passes_and_names_drains_without_end() -> None:
+    node = StuckNode(node_claim="c1", node="n1", reason="Draining", message="its drain never ends")
+    outlook = Outlook(
+        nodes=2,
+        per_hour=0.2,
+        placed_later=("shop/b",),
+        unschedulable=("shop/a",),
+        stuck=(node,),
+    )
+    plan = a_plan(
+        cost=Cost(before=0.1, after=0.0), unschedulable=_unplaced("a", "b"), outlook=outlook
+    )
+    lines = summary_lines(plan)
+    assert lines[0] == "1 pod cannot be scheduled: shop/a."
+    assert lines[1] == "1 pod placed in a later pass: shop/b."
+    assert lines[2].startswith("Steady state: 0 → 2 nodes, $0.1000 → $0.2000 an hour")
+    assert lines[3] == "1 node stuck: n1 (its drain never ends)."
+    section = unschedulable_section(plan)
+    assert section is not None
+    assert section.note == "1 pod cannot be scheduled, 1 more not yet: a later pass places it"
