@@ -20,7 +20,7 @@ from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.policy import Policy, PolicySource
 from reconciler.model.settings import KarpenterVersion
-from reconciler.model.text.nearest import did_you_mean, nearest
+from reconciler.model.text.nearest import did_you_mean
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Document, Pointer, parse_documents
 from reconciler.source.finding import Finding, field_path
@@ -67,7 +67,6 @@ class FolderEntries(NamedTuple):
 
 
 _OLDEST: Final = KarpenterVersion.V1_14
-_EKS_GROUP: Final = "eks.amazonaws.com"
 Advice = Callable[[FolderEntries], Iterable[tuple[Entry, Finding]]]
 """Returns findings on entries of a folder."""
 
@@ -421,29 +420,12 @@ class _FleetReader:
         return any(d.severity is Severity.ERROR for d in self.diagnostics)
 
     def _check_class(self, resource: Resource, entry: Entry) -> None:
-        """Report a reference to a node class that does not exist: the NodePool launches nothing.
+        from reconciler.desired.rules.crd import class_reference_findings
 
-        It is only a warning if the configuration names a cluster, which may have the class.
-        """
-        at: Pointer = ("spec", "template", "spec", "nodeClassRef")
-        ref = resource.data["spec"]["template"]["spec"]["nodeClassRef"]
-        group, kind, name = ref["group"], ref["kind"], ref["name"]
-        if group == _EKS_GROUP:
-            message = f"NodePool {quote_value(resource.name)} is one of EKS Auto Mode"
-            hint = "not supported: AWS launches its nodes; it is planned without any"
-            finding = Finding("eks-auto-mode", (*at, "group"), message, hint, Severity.WARNING)
-            self._add(entry, finding)
-        if group != "karpenter.k8s.aws" or (kind, "", name) in self.seen:
-            return
-        message = f"{kind} {quote_value(name)} not found in this folder"
-        others = [n for k, _, n in sorted(self.seen) if k == kind]
-        near = nearest(name, others)
-        existing = f"existing: {', '.join(others[:3])}"
-        hint = existing if others else "add it to the folder"
-        hint = f"did you mean {quote_value(near)}?" if near else hint
+        known = [(kind, name) for kind, _, name in sorted(self.seen)]
         has_cluster = self.config.get("cluster", "none") != "none"
-        severity = Severity.WARNING if has_cluster else Severity.ERROR
-        self._add(entry, Finding("missing-nodeclass", (*at, "name"), message, hint, severity))
+        for finding in class_reference_findings(resource, known, has_cluster=has_cluster):
+            self._add(entry, finding)
 
     def _check_settings_of_pools(self, existing: Sequence[str]) -> None:
         """Warn about settings of NodePools that do not exist: they have no effect."""

@@ -20,12 +20,12 @@ def plan_of(inputs: Inputs, phase: Phase = ignore_phase, cache: FactsCache | Non
     """
     facts = gather_facts(inputs, phase, cache)
     plan = make_plan(facts, phase, cache)
-    if not inputs.looks_ahead or inputs.withheld or inputs.against is not None:
+    if not inputs.finds_steady_state or inputs.withheld or inputs.against is not None:
         return plan
-    from reconciler.plan.rest.outlook import outlook_of
+    from reconciler.plan.rest.steadystate import steady_state_of
 
     with phase("disruption"):
-        return replace(plan, outlook=outlook_of(plan, inputs, facts.cluster))
+        return replace(plan, steady_state=steady_state_of(plan, inputs, facts.cluster))
 
 
 def gather_facts(

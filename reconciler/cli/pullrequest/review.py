@@ -124,7 +124,7 @@ def _plan_fleet(change: FleetChange, stem: str, options: ReviewOptions, findings
     if change.is_removed:
         inputs = _with_removal(inputs, change)
     rules = policies.policies_of(operator, inputs)
-    plan = plan_of(replace(inputs, looks_ahead=True), timings)
+    plan = plan_of(replace(inputs, finds_steady_state=True), timings)
     if options.trace is not None and change.base is not None:
         plan = with_backtest(plan, request, options.trace, timings)
     plan = policies.judge(plan, rules)

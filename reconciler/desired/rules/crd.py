@@ -6,17 +6,20 @@ finding has the field path that the API server would name, or a finer one below 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final
 
 from reconciler.desired.rules.nodepool import PREDICATES, Predicate
 from reconciler.desired.rules.runtime import RUNTIME
 from reconciler.model.diagnostics import Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.settings import FeatureGate, Settings
+from reconciler.model.text.nearest import nearest
+from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
 from reconciler.source.objects import Entry
+from reconciler.source.resource import Resource
 from reconciler.source.schema import load_schema, resolve_reference, value_at
 
 _VALUE_RULES = frozenset(
@@ -129,3 +132,32 @@ def static_pools_without_gate(
         pointer = ("spec", "replicas")
         severity = Severity.WARNING
         yield entry, Finding("gate-is-off", pointer, message, hint, severity, of_key=True)
+
+
+_EKS_GROUP: Final = "eks.amazonaws.com"
+
+
+def class_reference_findings(
+    pool: Resource, known: Collection[tuple[str, str]], *, has_cluster: bool
+) -> Iterator[Finding]:
+    """Yield a finding if a NodePool's node class does not exist: it then launches nothing.
+
+    ``known`` are the kinds and names in the folder. It is only a warning if the configuration names
+    a cluster, which may have the class.
+    """
+    at: Pointer = ("spec", "template", "spec", "nodeClassRef")
+    ref = pool.data["spec"]["template"]["spec"]["nodeClassRef"]
+    group, kind, name = ref["group"], ref["kind"], ref["name"]
+    if group == _EKS_GROUP:
+        message = f"NodePool {quote_value(pool.name)} is one of EKS Auto Mode"
+        hint = "not supported: AWS launches its nodes; it is planned without any"
+        yield Finding("eks-auto-mode", (*at, "group"), message, hint, Severity.WARNING)
+    if group != "karpenter.k8s.aws" or (kind, name) in known:
+        return
+    message = f"{kind} {quote_value(name)} not found in this folder"
+    others = [n for k, n in known if k == kind]
+    near = nearest(name, others)
+    hint = f"existing: {', '.join(others[:3])}" if others else "add it to the folder"
+    hint = f"did you mean {quote_value(near)}?" if near else hint
+    severity = Severity.WARNING if has_cluster else Severity.ERROR
+    yield Finding("missing-nodeclass", (*at, "name"), message, hint, severity)

@@ -53,8 +53,8 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     are NodeClaims whose pods are still moving from disrupted nodes. ``unsettled`` are NodeClaims
     that consolidation removes and whose pods have not all moved yet. ``history`` is the history for
     the rate limits, None without records. ``lists_blockers`` is whether to compute what blocks
-    nodes, and the forgone savings. ``looks_ahead`` is whether to compute what later plans lead to,
-    where this one is not the result. ``unready_classes`` are the kind and name of node classes that
+    nodes, and the forgone savings. ``finds_steady_state`` is whether to compute what later plans
+    lead to, where this one is not the result. ``unready_classes`` are the kind and name of node classes that
     are not ready. ``observation`` is the source of ``cluster``, ``observed_at`` the time at which a
     snapshot of it was captured, if known, and ``observed`` what an approval of the plan covers: a
     fingerprint for each object. ``withheld`` is the reason why nothing may be launched or removed
@@ -86,7 +86,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     unsettled: frozenset[str] = frozenset()
     history: History | None = None
     lists_blockers: bool = True
-    looks_ahead: bool = False
+    finds_steady_state: bool = False
     withheld: str = ""
     unready_classes: frozenset[ClassKey] = frozenset()
     observation: ObservationSource | None = None

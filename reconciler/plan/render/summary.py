@@ -130,8 +130,8 @@ def unschedulable_pods(plan: Plan) -> list[str]:
     if plan.at_rest is not None:
         found = plan.at_rest.unschedulable
         return sorted({*found, *now} if plan.at_rest.bounds is not None else found)
-    if plan.outlook is not None:
-        return list(plan.outlook.unschedulable)
+    if plan.steady_state is not None:
+        return list(plan.steady_state.unschedulable)
     return sorted(now)
 
 
@@ -151,9 +151,9 @@ def _count_actions(plan: Plan) -> ActionCounts:
 def summary_lines(plan: Plan) -> list[str]:
     """Return the headline: unschedulable pods, the cost of the change, what happens now."""
     now = [_action_line(plan), _cost_line(plan)]
-    if plan.at_rest is not None or plan.outlook is not None:
+    if plan.at_rest is not None or plan.steady_state is not None:
         now[0] = f"Now: {now[0][0].lower()}{now[0][1:]}".replace(" to do now:", " to do:")
-    change = [*_unschedulable_lines(plan), *_change_lines(plan), *_outlook_lines(plan)]
+    change = [*_unschedulable_lines(plan), *_change_lines(plan), *_steady_state_lines(plan)]
     return [*policy_lines(plan), *change, *now, *_bound_line(plan)]
 
 
@@ -169,17 +169,17 @@ def _unschedulable_lines(plan: Plan) -> list[str]:
     return found
 
 
-def _outlook_lines(plan: Plan) -> list[str]:
+def _steady_state_lines(plan: Plan) -> list[str]:
     """Return what this plan and later ones lead to, if this one is not the result."""
-    outlook = plan.outlook
-    if outlook is None or plan.at_rest is not None:
+    steady_state = plan.steady_state
+    if steady_state is None or plan.at_rest is not None:
         return []
     before, cost = sum(p.nodes_before for p in plan.cost.by_node_pool.values()), plan.cost.before
     final = (
-        f"Steady state: {before:,} → {format_count(outlook.nodes, 'node')}, "
-        f"{_cost_change(cost, outlook.per_hour)}."
+        f"Steady state: {before:,} → {format_count(steady_state.nodes, 'node')}, "
+        f"{_cost_change(cost, steady_state.per_hour)}."
     )
-    return [final, *_stuck_line(outlook.stuck)]
+    return [final, *_stuck_line(steady_state.stuck)]
 
 
 def _change_lines(plan: Plan) -> list[str]:

@@ -22,15 +22,7 @@ from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import iso_duration
 from reconciler.model.history import History
 from reconciler.model.karpenter.budget import DisruptionReason, allowance
-from reconciler.model.karpenter.labels import (
-    ARCH,
-    CAPACITY_TYPE,
-    DO_NOT_DISRUPT,
-    INSTANCE_TYPE,
-    SPOT,
-    ZONE,
-)
-from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.karpenter.labels import ARCH, CAPACITY_TYPE, INSTANCE_TYPE, SPOT, ZONE
 from reconciler.model.resources import Resources, fits
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.question import LaunchPool
@@ -40,6 +32,7 @@ from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.continuation import RestResult, Work, continue_fleet
 from reconciler.plan.rest.world import (
     RestingFleet,
+    describe_endless_drain,
     pods_blocking_drain,
     with_workloads,
     without_nodes,
@@ -210,19 +203,9 @@ def _stuck_draining(rest: RestResult) -> list[StuckNode]:
     for node in cluster.nodes:
         blocking = pods_blocking_drain(node, budgets, rest.at) if node.is_deleting else []
         if blocking:
-            why = _eviction_obstacle(blocking[0], budgets)
-            more = f" and {len(blocking) - 1} more" if len(blocking) > 1 else ""
-            text = f"its drain never ends: {why}{more}, and it has no terminationGracePeriod"
+            text = describe_endless_drain(blocking, budgets)
             found.append(_stuck_node(node, _DRAINING, text))
     return found
-
-
-def _eviction_obstacle(pod: Pod, budgets: PodDisruptionBudgets) -> str:
-    """Return what prevents the eviction of a pod for good."""
-    names = ", ".join(budget.key for budget in budgets.budgets_selecting(pod))
-    if names:
-        return f"PodDisruptionBudget {names} never allows the eviction of pod {pod.key}"
-    return f"{DO_NOT_DISRUPT} protects pod {pod.key}"
 
 
 def _stuck_deferred(rest: RestResult) -> list[StuckNode]:

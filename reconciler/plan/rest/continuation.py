@@ -363,7 +363,7 @@ def _inputs_at(inputs: Inputs, world: RestingFleet, now: datetime, history: Hist
         unsettled=frozenset(),
         against=None,
         lists_blockers=False,
-        looks_ahead=False,
+        finds_steady_state=False,
     )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.kubernetes.cluster import (
     DaemonSet,
     PodDisruptionBudget,
@@ -246,6 +247,17 @@ def pods_blocking_drain(node: StateNode, budgets: PodDisruptionBudgets, now: dat
         and pod.is_drainable(now)
         and (not pod.is_evictable(now) or budgets.is_fully_blocked(pod, now))
     ]
+
+
+def describe_endless_drain(blocking: Sequence[Pod], budgets: PodDisruptionBudgets) -> str:
+    """Return why a drain that waits for these pods never ends."""
+    first = blocking[0]
+    names = ", ".join(budget.key for budget in budgets.budgets_selecting(first))
+    why = f"{DO_NOT_DISRUPT} protects pod {first.key}"
+    if names:
+        why = f"PodDisruptionBudget {names} never allows the eviction of pod {first.key}"
+    more = f" and {len(blocking) - 1} more" if len(blocking) > 1 else ""
+    return f"its drain never ends: {why}{more}, and it has no terminationGracePeriod"
 
 
 def _cluster_after(cluster: ClusterState, moves: FleetTransition, now: datetime) -> ClusterState:

@@ -95,7 +95,7 @@ class AtRest(Part, frozen=True, kw_only=True):
         return max(0, self.before.nodes - self.after.nodes)
 
 
-class Outlook(Part, frozen=True, kw_only=True):
+class SteadyState(Part, frozen=True, kw_only=True):
     """The fleet after this plan and those that follow it, if this plan is not the result.
 
     ``placed_later`` are pods that this plan does not place and a later one does, ``unschedulable``

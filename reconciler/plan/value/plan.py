@@ -18,7 +18,7 @@ from reconciler.plan.value.actions import (
     PlannedCommand,
     PoolBudget,
 )
-from reconciler.plan.value.costs import AtRest, Backtest, Cost, Outlook
+from reconciler.plan.value.costs import AtRest, Backtest, Cost, SteadyState
 from reconciler.plan.value.nodes import (
     PlacedPod,
     PlannedHeadroom,
@@ -157,8 +157,8 @@ class Plan(Part, frozen=True, kw_only=True):
     ``serial`` is that of the recorded state. ``compared_with`` names what the ``changes`` are
     relative to: another commit, our records, or the cluster's own objects. ``headroom`` is left out
     without CapacityBuffers. ``node_classes`` are those of the launches. ``at_rest`` is the cost of
-    the change since a base. ``outlook`` is the fleet that this plan and later ones lead to, if this
-    plan alone is not the result. ``observation`` names the source of the cluster, and
+    the change since a base. ``steady_state`` is the fleet that this plan and later ones
+    lead to, if this plan alone is not the result. ``observation`` names the source of the cluster, and
     ``observed_at`` is when a snapshot of it was captured, if that is known. ``observed`` has a
     fingerprint of each object that decisions depend on, so that a rejected approval can name what
     has changed.
@@ -194,7 +194,7 @@ class Plan(Part, frozen=True, kw_only=True):
     node_classes: tuple[PlannedNodeClass, ...] = ()
     approved_as: str | None = None
     at_rest: AtRest | None = None
-    outlook: Outlook | None = None
+    steady_state: SteadyState | None = None
     observation: ObservationSource | None = None
     observed_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     observed: dict[str, str] = msgspec.field(default_factory=dict)
@@ -208,7 +208,7 @@ class Plan(Part, frozen=True, kw_only=True):
         "node_classes",
         "approved_as",
         "at_rest",
-        "outlook",
+        "steady_state",
         "observation",
         "observed_at",
         "observed",

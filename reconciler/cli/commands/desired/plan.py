@@ -116,7 +116,7 @@ def run(request: PlanRequest) -> int:
 
         from reconciler.plan.planning import plan_of
 
-        plan = plan_of(replace(inputs, looks_ahead=True), timings)
+        plan = plan_of(replace(inputs, finds_steady_state=True), timings)
         if request.trace is not None:
             plan = with_backtest(plan, request.fleet, request.trace, timings)
         with timings("render"):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from reconciler.plan.planning import plan_of
 from reconciler.plan.render.sections.pods import unschedulable_pods as unschedulable_section
 from reconciler.plan.render.summary import pods_placed_later, summary_lines, unschedulable_pods
-from reconciler.plan.value.costs import Cost, Outlook, StuckNode
+from reconciler.plan.value.costs import Cost, SteadyState, StuckNode
 from reconciler.plan.value.nodes import Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan, from_json, to_json
 from tests.engine.world import a_deployment, a_pool
@@ -32,14 +32,16 @@ def apart(replicas: int, **spec: Any) -> dict[str, Any]:
 
 
 def planned(*objects: dict[str, Any]) -> Plan:
-    return plan_of(replace(inputs_of([a_pool("web", budgets=FREE), *objects]), looks_ahead=True))
+    return plan_of(
+        replace(inputs_of([a_pool("web", budgets=FREE), *objects]), finds_steady_state=True)
+    )
 
 
 def test_pods_that_a_later_pass_places_are_not_unschedulable() -> None:
     plan = planned(apart(2))
     assert len(plan.unschedulable) == 1
-    assert plan.outlook is not None
-    assert plan.outlook.nodes == 2
+    assert plan.steady_state is not None
+    assert plan.steady_state.nodes == 2
     assert unschedulable_pods(plan) == []
     assert pods_placed_later(plan) == [plan.unschedulable[0].pod]
     lines = summary_lines(plan)
@@ -50,23 +52,23 @@ def test_pods_that_a_later_pass_places_are_not_unschedulable() -> None:
 
 def test_pods_without_a_domain_stay_unschedulable() -> None:
     plan = planned(apart(4))
-    assert plan.outlook is not None
-    assert plan.outlook.nodes + len(plan.outlook.unschedulable) == 4
-    assert plan.outlook.unschedulable
-    assert unschedulable_pods(plan) == list(plan.outlook.unschedulable)
+    assert plan.steady_state is not None
+    assert plan.steady_state.nodes + len(plan.steady_state.unschedulable) == 4
+    assert plan.steady_state.unschedulable
+    assert unschedulable_pods(plan) == list(plan.steady_state.unschedulable)
 
 
-def test_a_plan_that_is_the_result_has_no_outlook() -> None:
-    assert planned(a_deployment("web", "web", 2)).outlook is None
-    assert planned(apart(1)).outlook is None
+def test_a_plan_that_is_the_result_has_no_steady_state() -> None:
+    assert planned(a_deployment("web", "web", 2)).steady_state is None
+    assert planned(apart(1)).steady_state is None
     wants_more = a_deployment("web", "web", 1)
     wants_more["spec"]["template"]["spec"]["nodeSelector"] = {"example.com/absent": "yes"}
-    assert planned(wants_more).outlook is None
+    assert planned(wants_more).steady_state is None
 
 
-def test_the_outlook_survives_the_json() -> None:
+def test_the_steady_state_survives_the_json() -> None:
     plan = planned(apart(2))
-    assert from_json(to_json(plan)).outlook == plan.outlook
+    assert from_json(to_json(plan)).steady_state == plan.steady_state
 
 
 def _unplaced(*names: str) -> tuple[UnschedulablePod, ...]:
@@ -76,7 +78,7 @@ def _unplaced(*names: str) -> tuple[UnschedulablePod, ...]:
 
 def test_the_headline_separates_the_pods_of_later_passes_and_names_drains_without_end() -> None:
     node = StuckNode(node_claim="c1", node="n1", reason="Draining", message="its drain never ends")
-    outlook = Outlook(
+    steady_state = SteadyState(
         nodes=2,
         per_hour=0.2,
         placed_later=("shop/b",),
@@ -84,7 +86,9 @@ def test_the_headline_separates_the_pods_of_later_passes_and_names_drains_withou
         stuck=(node,),
     )
     plan = a_plan(
-        cost=Cost(before=0.1, after=0.0), unschedulable=_unplaced("a", "b"), outlook=outlook
+        cost=Cost(before=0.1, after=0.0),
+        unschedulable=_unplaced("a", "b"),
+        steady_state=steady_state,
     )
     lines = summary_lines(plan)
     assert lines[0] == "1 pod cannot be scheduled: shop/a."

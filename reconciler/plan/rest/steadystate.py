@@ -15,7 +15,7 @@ from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.compare import resting_side, stuck_nodes, waiting_pods
 from reconciler.plan.rest.continuation import Work, continue_fleet
 from reconciler.plan.rest.world import RestingFleet, pods_blocking_drain
-from reconciler.plan.value.costs import Outlook
+from reconciler.plan.value.costs import SteadyState
 from reconciler.plan.value.plan import Plan
 
 _OPENED_LATER: Final = frozenset(
@@ -26,7 +26,7 @@ _WORK: Final = 500_000
 """The work limit, in evaluated nodes: a fleet of a thousand nodes comes to rest within it."""
 
 
-def outlook_of(plan: Plan, inputs: Inputs, cluster: ClusterState) -> Outlook | None:
+def steady_state_of(plan: Plan, inputs: Inputs, cluster: ClusterState) -> SteadyState | None:
     """Return what later plans lead to; None if this plan is the result, or the end is not found."""
     if not _is_unfinished(plan, inputs, cluster):
         return None
@@ -37,7 +37,7 @@ def outlook_of(plan: Plan, inputs: Inputs, cluster: ClusterState) -> Outlook | N
         return None
     side, waiting = resting_side(rest), waiting_pods(rest)
     unplaced = {pod.pod for pod in plan.unschedulable}
-    return Outlook(
+    return SteadyState(
         nodes=len(side.names),
         per_hour=side.reached,
         placed_later=tuple(sorted(unplaced - set(waiting))),
