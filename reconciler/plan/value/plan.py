@@ -157,14 +157,13 @@ class Plan(Part, frozen=True, kw_only=True):
     ``serial`` is that of the recorded state. ``compared_with`` names what the ``changes`` are
     relative to: another commit, our records, or the cluster's own objects. ``headroom`` is left out
     without CapacityBuffers. ``node_classes`` are those of the launches. ``at_rest`` is the cost of
-    the change since a base. ``steady_state`` is the fleet that this plan and later ones
-    lead to, if this plan alone is not the result. ``observation`` names the source of the cluster,
-    and ``observed_at`` is when a snapshot of it was captured, if that is known. ``observed`` has a
+    the change since a base. ``steady_state`` is the fleet that this plan and later ones lead to, if
+    this plan alone is not the result. ``observation`` names the source of the cluster, and
+    ``observed_at`` is when a snapshot of it was captured, if that is known. ``observed`` has a
     fingerprint of each object that decisions depend on, so that a rejected approval can name what
-    has changed.
-    ``approved_as`` is the digest of the saved plan that approved this one. ``policies`` are the
-    verdicts of its policies. ``backtest`` is what a recorded workload would have cost with and
-    without the change since a base.
+    has changed. ``approved_as`` is the digest of the saved plan that approved this one.
+    ``policies`` are the verdicts of its policies. ``backtest`` is what a recorded workload would
+    have cost with and without the change since a base.
     """
 
     api_version: str = API_VERSION
