@@ -73,12 +73,59 @@ class _Answer:
         )
 
 
-class PlanCache:
-    """Makes plans one after another, and reuses the last one while it is certain to be the same."""
+_SHARED_MAX: Final = 6
+"""How many plans runs share; later ones differ, and each keeps a complete cluster in memory."""
+
+
+class SharedPlans:
+    """The first plans of runs that begin in the same state and then take different courses.
+
+    The first run records its plans. Each later run follows them while its inputs are equal.
+    """
 
     def __init__(self) -> None:
+        self._answers: list[_Answer] = []
+        self._is_recorded = False
+        self._followed: int | None = 0
+
+    def begin(self) -> None:
+        """Begin another run."""
+        self._is_recorded = self._is_recorded or bool(self._answers)
+        self._followed = 0
+
+    def answer_for(self, inputs: Inputs) -> _Answer | None:
+        """Return the next recorded plan if it is right for ``inputs``; otherwise the run is apart.
+
+        A plan that lasted for several of the earlier run's passes may last for several here.
+        """
+        at = self._followed
+        if not self._is_recorded or at is None:
+            return None
+        for number in range(at, min(at + 2, len(self._answers))):
+            if self._answers[number].holds_for(inputs):
+                self._followed = number
+                return self._answers[number]
+        self._followed = None
+        return None
+
+    def record(self, answer: _Answer) -> None:
+        """Add the next plan of the first run."""
+        if not self._is_recorded and len(self._answers) < _SHARED_MAX:
+            self._answers.append(answer)
+
+
+class PlanCache:
+    """Makes plans one after another, and reuses the last one while it is certain to be the same.
+
+    The plans of a run that begins like others may be ``shared``.
+    """
+
+    def __init__(self, shared: SharedPlans | None = None) -> None:
         self._last: _Answer | None = None
         self._facts = FactsCache()
+        self._shared = shared
+        if shared is not None:
+            shared.begin()
 
     def plan(self, inputs: Inputs, phase: Phase = ignore_phase) -> Plan:
         """Return what ``plan_of`` returns for ``inputs``, byte for byte."""
@@ -87,9 +134,15 @@ class PlanCache:
             inputs = replace(inputs, cluster=inputs.cluster.with_shared_nodes(last.inputs.cluster))
             if last.holds_for(inputs):
                 return last.plan_at(inputs)
+        found = self._shared.answer_for(inputs) if self._shared is not None else None
+        if found is not None:
+            self._last = found
+            return found.plan_at(inputs)
         self._last = last = None  # release the old plan before the work, which needs most memory
         plan = plan_of(inputs, phase, self._facts)
         self._last = _Answer(inputs, plan, steady_until(inputs))
+        if self._shared is not None:
+            self._shared.record(self._last)
         return plan
 
 

@@ -68,6 +68,7 @@ DECIDES_NOTHING = {
     "plan/policies.py",  # judges the plan that was made, each time it is shown
     "plan/plancache.py",
     "plan/rest/continuation.py",  # of a clock of its own, for which no plan is kept
+    "plan/rest/limits.py",  # of the same clock
     "plan/render/summary.py",  # how many nodes now
     "plan/render/wording.py",
 }

@@ -18,7 +18,6 @@ from typing import Any
 from reconciler.adapters.simulated.compute import CLAIM_TAG, SimulatedCompute, SimulatedInstance
 from reconciler.adapters.simulated.conditions import (
     NOTICE,
-    Chance,
     Conditions,
     Latencies,
     Refused,
@@ -39,6 +38,7 @@ from reconciler.desired.workloads.pods import Workloads, expand
 from reconciler.disruption.gates.consolidatable import LEFT_OVER
 from reconciler.engine import world as engine_world
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
+from reconciler.model.chance import Chance
 from reconciler.model.errors import CloudError, ClusterError, TransientCloudError
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT, NODEPOOL
 from reconciler.model.karpenter.nodeclaim import NodeClaim

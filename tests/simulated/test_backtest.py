@@ -245,7 +245,6 @@ def test_the_page_of_an_empty_trace_has_empty_charts(
     ("flags", "problem"),
     [
         (["--against", "karpenter-defaults"], "--against: needs a trace"),
-        (["--seeds", "2"], "--seeds: needs a trace"),
         (["--seeds", "0"], "--seeds: 0 is not allowed"),
         (["--trace", "x.csv"], "x.csv: "),
     ],

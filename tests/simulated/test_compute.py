@@ -9,7 +9,6 @@ import pytest
 from reconciler.adapters.simulated.compute import SimulatedCompute
 from reconciler.adapters.simulated.conditions import (
     START,
-    Chance,
     Conditions,
     Fault,
     Offer,
@@ -19,6 +18,7 @@ from reconciler.adapters.simulated.conditions import (
     SimulatedClock,
     Stale,
 )
+from reconciler.model.chance import Chance
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.ports.cloud import Instance, Launch, LaunchAnswer
 from tests.contracts.cloud import a_class, a_launch, a_type, options

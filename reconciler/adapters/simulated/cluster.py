@@ -8,15 +8,23 @@ kept on a shelf after every change, so that a process that was killed goes on wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from reconciler.adapters.simulated import nodes as node_objects
+from reconciler.adapters.simulated.budgets import CoveringBudgets
 from reconciler.adapters.simulated.nodes import Types
-from reconciler.adapters.simulated.pods import NodeRecord, PodBook, decode_record, encode_record
+from reconciler.adapters.simulated.pods import PodBook
+from reconciler.adapters.simulated.records import NodeRecord, decode_record, encode_record
 from reconciler.desired.workloads.pods import Workloads
+from reconciler.model.chance import Chance
 from reconciler.model.errors import ClusterError
-from reconciler.model.karpenter.labels import DISRUPTED_TAINT, INITIALIZED, REGISTERED
+from reconciler.model.karpenter.labels import (
+    DISRUPTED_TAINT,
+    INITIALIZED,
+    REGISTERED,
+    UNREGISTERED_TAINT,
+)
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.eviction import (
     drain_groups,
@@ -34,6 +42,7 @@ from reconciler.ports.cloud import Instance
 from reconciler.ports.state import Shelf
 
 SHELF_NAME: Final = "embedded-cluster"
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 _DISRUPTED: Final = Taint(DISRUPTED_TAINT, "NoSchedule")
 
 
@@ -43,7 +52,7 @@ class EmbeddedCluster:
     ``types`` finds an instance type of the catalog; ``workloads`` returns what should run now.
     A node joins ``joining_s`` seconds after its instance was launched and is ready ``ready_s``
     later; a pod is ready ``starting_s`` after it was bound to its node, and gone ``leaving_s``
-    after it was evicted. ``seed`` decides where a pod runs if several nodes are equally good.
+    after it was evicted, None for its grace period. ``chance`` decides what is undetermined.
     """
 
     def __init__(
@@ -56,8 +65,8 @@ class EmbeddedCluster:
         joining_s: float = 0.0,
         ready_s: float = 0.0,
         starting_s: float = 0.0,
-        leaving_s: float = 0.0,
-        seed: int = 0,
+        leaving_s: float | None = 0.0,
+        chance: Chance | None = None,
     ) -> None:
         self._shelf = shelf
         self._types = types
@@ -68,11 +77,13 @@ class EmbeddedCluster:
         self._stored = shelf.read(SHELF_NAME)
         self._record = decode_record(self._stored)
         self._last = Pods()
+        self._budgets = CoveringBudgets()
+        self._schedulable: frozenset[str] | None = None
         self._pods = PodBook(
             self._record,
             starting=timedelta(seconds=starting_s),
-            leaving=timedelta(seconds=leaving_s),
-            seed=seed,
+            leaving=timedelta(seconds=leaving_s) if leaving_s is not None else None,
+            chance=chance,
         )
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
@@ -81,7 +92,7 @@ class EmbeddedCluster:
         self._follow_instances(claims, instances, now)
         volumes = volumes_of(workloads, self._record.volume_zones)
         self._pods.follow(workloads, now)
-        self._pods.bind(workloads, volumes, now)
+        self._pods.bind(workloads, volumes, now, self._arrivals(instances))
         pods = self._pods.objects(workloads, now)
         volume_claims, made = volumes.objects()
         self._save()
@@ -90,7 +101,7 @@ class EmbeddedCluster:
             node_claims=tuple(sorted(claims, key=lambda c: c.name)),
             pods=self._index_pods(pods),
             daemon_sets=workloads.daemon_sets,
-            pod_disruption_budgets=self._pods.with_allowed_evictions(
+            pod_disruption_budgets=self._budgets.with_allowed_evictions(
                 workloads.pod_disruption_budgets, pods
             ),
             volume_claims=volume_claims,
@@ -104,6 +115,18 @@ class EmbeddedCluster:
             replication_controllers=workloads.replication_controllers,
             services=workloads.services,
         )
+
+    def _arrivals(self, instances: Iterable[Instance]) -> list[list[str]]:
+        """Return the nodes that have become schedulable since the last call, moment by moment."""
+        nodes = {name: r for name, r in self._record.nodes.items() if _is_schedulable(r.node)}
+        before, self._schedulable = self._schedulable, frozenset(nodes)
+        by_id = {instance.id: instance for instance in instances}
+        groups: dict[datetime, list[str]] = {}
+        for name in sorted(nodes.keys() - before) if before is not None else ():
+            instance = by_id.get(nodes[name].instance)
+            ready = self._ready_time(instance) if instance is not None else None
+            groups.setdefault(ready or _LONG_AGO, []).append(name)
+        return [groups[at] for at in sorted(groups)]
 
     def _index_pods(self, pods: Iterable[Pod]) -> Pods:
         ordered = sorted(pods, key=lambda p: (p.metadata.namespace, p.metadata.name))
@@ -166,7 +189,9 @@ class EmbeddedCluster:
         if not going:
             self._save()
             return 0
-        budgets, protected = self._pods.protecting_budgets(workloads, going, now)
+        budgets, protected = self._budgets.protecting_budgets(
+            workloads.pod_disruption_budgets, going, lambda: self._pods.objects(workloads, now)
+        )
         pods = {pod.key: pod for pod in (*going, *protected)}
         has_evicted = True
         while has_evicted:
@@ -179,9 +204,7 @@ class EmbeddedCluster:
                     continue
                 has_evicted = True
                 del pods[pod.key]
-                after = self._pods.evict(pod, now)
-                if after is not None:
-                    pods[after.key] = after
+                pods.update((after.key, after) for after in self._pods.evict(pod, now))
         self._save()
         return len(_draining_pods(pods.values(), node, now))
 
@@ -190,7 +213,7 @@ class EmbeddedCluster:
         record = self._record.nodes.pop(node, None)
         if record is not None:
             self._record.removed.append(record.instance)
-            self._pods.remove_from_node(node)
+            self._pods.remove_from_node(node, self._clock.now())
             self._save()
 
     def _node_record(self, node: str) -> NodeRecord:
@@ -218,7 +241,7 @@ class EmbeddedCluster:
         record.removed = [identity for identity in record.removed if identity in alive]
         for name in [n for n, r in record.nodes.items() if r.instance not in alive]:
             del record.nodes[name]
-            self._pods.remove_from_node(name)
+            self._pods.remove_from_node(name, now)
         known = {r.instance: r for r in record.nodes.values()}
         for instance in sorted(alive.values(), key=lambda i: i.id):
             claim = by_provider.get(instance.provider_id)
@@ -264,6 +287,11 @@ class EmbeddedCluster:
         is_registered = record.node.metadata.labels.get(REGISTERED) == "true"
         if claim is not None and ready and is_registered:
             record.node = node_objects.without_taints(record.node, *claim.spec.startup_taints)
+
+
+def _is_schedulable(node: Node) -> bool:
+    """Return whether a node has joined completely: ready, and registered with its claim."""
+    return node.is_ready and all(t.key != UNREGISTERED_TAINT for t in node.spec.taints)
 
 
 def _draining_pods(pods: Iterable[Pod], node: str, now: datetime) -> list[Pod]:

@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Final, TypeVar
 
-from reconciler.adapters.simulated.conditions import NOTICE, Chance, Conditions, Fault, Faults, Pool
+from reconciler.adapters.simulated.conditions import NOTICE, Conditions, Fault, Faults, Pool
+from reconciler.model.chance import Chance
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import NODEPOOL, SPOT

@@ -5,8 +5,6 @@ Time passes only when something waits for it. A script of faults is followed to 
 
 from __future__ import annotations
 
-import hashlib
-import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -133,40 +131,6 @@ class Faults:
     def take(self, call: str) -> Fault | None:
         """Return the fault of a call, None without one, and count the call."""
         return take_turn(self._rules, call)
-
-
-# Reproducible randomness: a draw is derived from the seed and its purpose.
-#
-# No draw depends on earlier draws, so an additional node does not change the fate of others.
-
-
-_RANGE = 2**53
-
-
-@dataclass(frozen=True, slots=True)
-class Chance:
-    """The random draws of one seed."""
-
-    seed: int = 0
-
-    def share(self, *what: str) -> float:
-        """Return a number from 0 up to, but excluding, 1."""
-        text = "\0".join((str(self.seed), *what))
-        digest = hashlib.sha256(text.encode()).digest()
-        return (int.from_bytes(digest[:8], "big") >> 11) / _RANGE
-
-    def seconds_between(self, low: float, high: float, *what: str) -> float:
-        """Return a number of seconds from ``low`` to ``high``, to the millisecond."""
-        return round(low + (high - low) * self.share(*what), 3)
-
-    def seconds_until_event(self, rate_per_hour: float, *what: str) -> float | None:
-        """Return the seconds until the first event of a process with a constant rate.
-
-        None means never: the rate is zero.
-        """
-        if rate_per_hour <= 0:
-            return None
-        return round(-math.log1p(-self.share(*what)) / rate_per_hour * 3600, 3)
 
 
 Pool = tuple[str, str, str]
@@ -297,13 +261,16 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Latencies in seconds; a pair is a minimum and a maximum."""
+    """Latencies in seconds; a pair is a minimum and a maximum.
+
+    ``leaving`` is how long an evicted pod takes to terminate, None for its grace period.
+    """
 
     launching: tuple[float, float] = (8.0, 16.0)
     joining: tuple[float, float] = (20.0, 35.0)
     ready: float = 10.0
     starting: float = 5.0
-    leaving: float = 15.0
+    leaving: float | None = None
     stopping: tuple[float, float] = (20.0, 40.0)
 
 

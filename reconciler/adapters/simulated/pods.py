@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -11,13 +11,18 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from reconciler.adapters.simulated.records import ClusterRecord, EndingPod, PodRecord
 from reconciler.desired.workloads.pods import Workloads
+from reconciler.model.chance import Chance
 from reconciler.model.kubernetes.cluster import (
     DaemonSet,
-    PodDisruptionBudget,
-    PodDisruptionBudgetStatus,
 )
-from reconciler.model.kubernetes.eviction import disruptions_allowed
+from reconciler.model.kubernetes.controllers import (
+    grace_period,
+    has_generated_name,
+    is_replaced_at_once,
+    successor_name,
+)
 from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod, PodStatus
@@ -25,52 +30,6 @@ from reconciler.placement.binding import scheduler
 from reconciler.placement.binding.scheduler import NodeBinder, node_infos
 from reconciler.placement.binding.selection import Volumes
 from reconciler.placement.topology.peers import owners_of
-
-
-class NodeRecord(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A Node that has joined, the instance behind it, and the daemons that run there.
-
-    ``daemons`` maps a DaemonSet (``namespace/name``) to the moment its pod started.
-    """
-
-    node: Node
-    instance: str
-    daemons: dict[str, datetime] = {}
-
-
-class PodRecord(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The state of a pod: ``make`` is the hash of its spec, ``leaving`` when it was evicted."""
-
-    born: datetime
-    make: str
-    node: str = ""
-    bound: datetime | None = None
-    leaving: datetime | None = None
-
-
-class ClusterRecord(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The state of a cluster: nodes and pods by name, the zone of each dynamic volume.
-
-    ``removed`` are the instances whose Node was deleted while they still ran.
-    """
-
-    nodes: dict[str, NodeRecord] = {}
-    pods: dict[str, PodRecord] = {}
-    volume_zones: dict[str, str] = {}
-    removed: list[str] = []
-
-
-def decode_record(content: bytes | None) -> ClusterRecord:
-    """Return the stored record, or an empty one."""
-    if content is None:
-        return ClusterRecord()
-    return msgspec.json.decode(content, type=ClusterRecord)
-
-
-def encode_record(record: ClusterRecord) -> bytes:
-    """Return the record as bytes; equal records give equal bytes."""
-    return msgspec.json.encode(record, order="sorted")
-
 
 _UNSCHEDULABLE: Final = PodStatus(
     phase="Pending",
@@ -97,17 +56,25 @@ class _View:
 class PodBook:
     """Keeps the record's pods in step with the workloads.
 
-    The successor of an evicted pod has the same name, as in a StatefulSet.
-    A pod whose spec changed in the fleet folder is replaced at once.
+    A pod whose spec changed in the fleet folder is replaced at once. With ``chance``, pods are
+    replaced as their controllers do it (``model.kubernetes.controllers``); otherwise every
+    successor has the name of the evicted pod. ``leaving`` is how long a pod takes to terminate,
+    None for its grace period.
     """
 
     def __init__(
-        self, record: ClusterRecord, *, starting: timedelta, leaving: timedelta, seed: int = 0
+        self,
+        record: ClusterRecord,
+        *,
+        starting: timedelta,
+        leaving: timedelta | None,
+        chance: Chance | None = None,
     ) -> None:
         self._record = record
-        self._seed = seed
         self.starting = starting
         self.leaving = leaving
+        self._chance = chance
+        self._by_name: dict[str, str] = {}
         self._source: tuple[Pod, ...] = ()
         self._listed: list[tuple[str, str, Pod]] = []
         self._by_key: dict[str, Pod] = {}
@@ -118,8 +85,6 @@ class PodBook:
         self._places: dict[str, list[str]] | None = None
         self._binder: tuple[tuple[object, ...], NodeBinder] | None = None
         self._failed_attempt: tuple[object, ...] | None = None
-        self._budgets: tuple[PodDisruptionBudget, ...] = ()
-        self._budget_numbers: dict[tuple[int, str], tuple[object, tuple[int, ...]]] = {}
         self._view: _View | None = None
 
     def follow(self, workloads: Workloads, now: datetime) -> None:
@@ -133,13 +98,19 @@ class PodBook:
         known, fresh = self._record.pods, {}
         for key, make, _ in self._rows(workloads):
             record = known.get(key)
-            if record is None or record.make != make or self._is_over(record, now):
+            if record is None or record.make != make:
                 record = PodRecord(born=now, make=make)
+            elif self._is_over(key, record, now):
+                record = self._successor(key, record, now)
             fresh[key] = record
         self._record.pods = fresh
+        self._record.ending = [
+            one
+            for one in self._record.ending
+            if one.pod in fresh and not self._is_over(one.pod, one.record, now)
+        ]
         self._followed, self._places, self._view = workloads.pods, None, None
-        leaving = [r.leaving for r in fresh.values() if r.leaving is not None]
-        self._next_end = min(leaving) + self.leaving if leaving else None
+        self._next_end = min(self._ends(), default=None)
         if len(self._shapes) > 2 * len(fresh):
             self._shapes = {key: shape for key, shape in self._shapes.items() if key in fresh}
 
@@ -152,24 +123,81 @@ class PodBook:
             self._source = workloads.pods
         return self._listed
 
-    def _is_over(self, record: PodRecord, now: datetime) -> bool:
+    def _is_over(self, key: str, record: PodRecord, now: datetime) -> bool:
         """Return whether a pod has ended, or lost its node; its successor then replaces it."""
-        if record.leaving is not None and now - record.leaving >= self.leaving:
+        if record.leaving is not None and now >= self._end_of(key, record.leaving):
             return True
         return bool(record.node) and record.node not in self._record.nodes
 
-    def bind(self, workloads: Workloads, volumes: Volumes, now: datetime) -> None:
-        """Bind daemons and then pending pods to ready nodes.
+    def has_left(self, key: str, now: datetime) -> bool:
+        """Return whether an evicted pod of the workloads has terminated."""
+        leaving = self._record.pods[key].leaving
+        known = key in self._by_key
+        return known and leaving is not None and now >= self._end_of(key, leaving)
 
-        If nothing could be bound, the next attempt waits for a change of a pod or a node.
+    def _end_of(self, key: str, leaving: datetime) -> datetime:
+        """Return when a pod that was evicted at ``leaving`` has terminated."""
+        return leaving + self._grace(self._by_key[key])
+
+    def _grace(self, pod: Pod) -> timedelta:
+        return grace_period(pod) if self.leaving is None else self.leaving
+
+    def _ends(self) -> Iterator[datetime]:
+        """Yield when pods that terminate have terminated."""
+        records = (*self._record.pods.items(), *((e.pod, e.record) for e in self._record.ending))
+        for key, record in records:
+            if record.leaving is not None:
+                yield self._end_of(key, record.leaving)
+
+    def moments(self) -> Iterator[datetime]:
+        """Yield when pods start or have terminated."""
+        yield from self._ends()
+        for record in self._record.pods.values():
+            if record.leaving is None and record.bound is not None:
+                yield record.bound + self.starting
+
+    def _successor(self, key: str, record: PodRecord, now: datetime) -> PodRecord:
+        """Return the record of the pod that replaces another one."""
+        pod, nth = self._by_key[key], record.nth + 1
+        if self._chance is None or self._keeps_name(pod):
+            return PodRecord(born=now, make=record.make)
+        name = successor_name(pod, self._chance, nth)
+        return PodRecord(born=now, make=record.make, name=name, nth=nth)
+
+    def _keeps_name(self, pod: Pod) -> bool:
+        """Return whether the successor of a pod has its name; claims named after it are kept."""
+        return self._chance is None or not has_generated_name(pod) or _has_own_claims(pod)
+
+    def key_of(self, key: str) -> str:
+        """Return ``namespace/name`` of the present pod for a pod of the workloads."""
+        name = self._record.pods[key].name
+        return f"{key.rpartition('/')[0]}/{name}" if name else key
+
+    def _workload_key(self, pod: Pod) -> str:
+        """Return the key in the workloads of a pod that exists."""
+        if pod.key in self._record.pods and not self._record.pods[pod.key].name:
+            return pod.key
+        found = self._by_name.get(pod.key)
+        if found is None or self.key_of(found) != pod.key:
+            self._by_name = {self.key_of(key): key for key in self._record.pods}
+            found = self._by_name[pod.key]
+        return found
+
+    def bind(
+        self,
+        workloads: Workloads,
+        volumes: Volumes,
+        now: datetime,
+        arrivals: Sequence[Sequence[str]] = (),
+    ) -> None:
+        """Bind the pods of DaemonSets and then pending pods, as kube-scheduler does.
+
+        ``arrivals`` are nodes that have become ready since the last call, moment by moment: pods
+        are bound before each of them. If nothing could be bound, the next attempt waits for a
+        change of a pod or a node.
         """
         self._rows(workloads)
-        by_key = self._by_key
-        pending = [
-            by_key[key]
-            for key, record in self._record.pods.items()
-            if not record.node and not by_key[key].spec.scheduling_gates
-        ]
+        pending = self._queue()
         wanted = {scheduler.daemon_set_key(daemon) for daemon in workloads.daemon_sets}
         nodes = [
             record.node
@@ -185,17 +213,59 @@ class PodBook:
         pods_by_node: dict[str, list[Pod]] = {}
         for pod in placed:
             pods_by_node.setdefault(pod.spec.node_name, []).append(pod)
+        infos = {info.node.name: info for info in node_infos(nodes, pods_by_node)}
+        groups = arrivals if pending else ()
+        joining = [[infos.pop(name) for name in names if name in infos] for names in groups]
         binder = self._binder_for(workloads)
-        binder.follow(node_infos(nodes, pods_by_node), volumes)
-        has_started = self._start_daemons(workloads, binder, now)
-        bound = binder.bind(sorted(pending, key=lambda pod: self._record.pods[pod.key].born))
-        for key, node in bound.items():
+        binder.follow(infos.values(), volumes)
+        has_changed = self._start_daemons(workloads, binder, infos, now)
+        has_changed |= self._bind_queue(binder, pending, now)
+        for group in joining:
+            for info in group:
+                binder.join(info)
+            names = [info.node.name for info in group]
+            has_changed |= self._start_daemons(workloads, binder, names, now)
+            has_changed |= self._bind_queue(binder, pending, now)
+        self._failed_attempt = None if has_changed else attempt
+
+    def _queue(self) -> dict[str, tuple[str, Pod]]:
+        """Return the pending pods in the order of their creation, by their keys.
+
+        Each with its key in the workloads. Chance decides between pods of the same moment.
+        """
+        records, chance = self._record.pods, self._chance
+        keys = [
+            key
+            for key, record in records.items()
+            if not record.node and not self._by_key[key].spec.scheduling_gates
+        ]
+        if chance is None:
+            keys.sort(key=lambda key: records[key].born)
+        else:
+            keys.sort(
+                key=lambda key: (records[key].born, chance.share("creation", self.key_of(key)))
+            )
+        return {
+            pod.key: (key, pod)
+            for key in keys
+            for pod in (_named(self._by_key[key], records[key]),)
+        }
+
+    def _bind_queue(
+        self, binder: NodeBinder, pending: dict[str, tuple[str, Pod]], now: datetime
+    ) -> bool:
+        """Bind what can be bound of a queue, and remove it from there; return if there was any."""
+        if not pending:
+            return False
+        bound = binder.bind([pod for _, pod in pending.values()])
+        for name, node in bound.items():
+            key, _ = pending.pop(name)
             record = self._record.pods[key]
             record.node, record.bound = node.name, now
             self._mark_changed(key)
         if bound:
             self._places = None
-        self._failed_attempt = None if bound or has_started else attempt
+        return bool(bound)
 
     def _binder_for(self, workloads: Workloads) -> NodeBinder:
         """Return the binder, a new one if the objects change that it cannot follow."""
@@ -211,7 +281,12 @@ class PodBook:
         owners = owners_of(workloads.services, scalables, workloads.replication_controllers)
         known = self._binder
         if known is None or known[0] != (namespaces, owners):
-            binder = NodeBinder((), namespaces, owners=owners, seed=self._seed)
+            binder = NodeBinder(
+                (),
+                namespaces,
+                owners=owners,
+                seed=self._chance.seed if self._chance is not None else 0,
+            )
             known = self._binder = ((namespaces, owners), binder)
         return known[1]
 
@@ -226,6 +301,9 @@ class PodBook:
             ]
         else:
             pods = self._all_pods(workloads, now)
+        for one in self._record.ending:
+            if not node or one.record.node == node:
+                pods.append(self._build_pod(self._by_key[one.pod], one.record, now))
         for name in (node,) if node else sorted(self._record.nodes):
             record = self._record.nodes[name]
             for daemon in workloads.daemon_sets:
@@ -276,87 +354,55 @@ class PodBook:
                     self._places.setdefault(record.node, []).append(key)
         return self._places.get(node, ())
 
-    def with_allowed_evictions(
-        self, budgets: tuple[PodDisruptionBudget, ...], pods: Iterable[Pod]
-    ) -> tuple[PodDisruptionBudget, ...]:
-        """Return the budgets with their allowed evictions; ``pods`` are all pods of the cluster."""
-        covered: list[list[Pod]] = [[] for _ in budgets]
-        for pod in pods:
-            for number in self._selecting_budgets(budgets, pod):
-                covered[number].append(pod)
-        return tuple(
-            replace(b, status=PodDisruptionBudgetStatus(disruptions_allowed(b, own)))
-            for b, own in zip(budgets, covered, strict=True)
-        )
+    def evict(self, pod: Pod, now: datetime) -> list[Pod]:
+        """Evict a pod; return it if it still terminates, and its successor if there is one already.
 
-    def protecting_budgets(
-        self, workloads: Workloads, evicted: Sequence[Pod], now: datetime
-    ) -> tuple[list[PodDisruptionBudget], list[Pod]]:
-        """Return the budgets that protect ``evicted`` pods, and all pods that they select."""
-        every = workloads.pod_disruption_budgets
-        numbers = {number for pod in evicted for number in self._selecting_budgets(every, pod)}
-        if not numbers:
-            return [], []
-        shown = self.objects(workloads, now)
-        selected = [p for p in shown if not numbers.isdisjoint(self._selecting_budgets(every, p))]
-        return [every[number] for number in sorted(numbers)], selected
-
-    def _selecting_budgets(
-        self, budgets: tuple[PodDisruptionBudget, ...], pod: Pod
-    ) -> tuple[int, ...]:
-        """Return which of the budgets select a pod.
-
-        This depends on its namespace and labels, and is computed once.
-        """
-        if budgets is not self._budgets:
-            self._budgets, self._budget_numbers = budgets, {}
-        labels = pod.metadata.labels
-        known = self._budget_numbers.get((id(labels), pod.namespace))
-        if known is None:  # the labels are kept, so that no others get their id
-            selecting = tuple(n for n, budget in enumerate(budgets) if budget.selects(pod))
-            known = self._budget_numbers[id(labels), pod.namespace] = (labels, selecting)
-        return known[1]
-
-    def evict(self, pod: Pod, now: datetime) -> Pod | None:
-        """Evict a pod and return its new state; a daemon is removed at once.
-
-        If leaving takes no time, the pending successor is returned.
+        A daemon is removed at once.
         """
         if pod.is_daemon:
             record = self._record.nodes[pod.spec.node_name]
             record.daemons.pop(f"{pod.namespace}/{pod.metadata.owner_references[0].name}", None)
-            return None
-        known = self._record.pods[pod.key]
-        self._mark_changed(pod.key)
-        if self.leaving:
+            return []
+        key = self._workload_key(pod)
+        original, known = self._by_key[key], self._record.pods[key]
+        self._mark_changed(key)
+        grace = self._grace(original)
+        remains = []
+        if grace:
             known.leaving = now
-            ends = now + self.leaving
-            self._next_end = min(self._next_end or ends, ends)
-        else:
-            self._places = None
-            known = PodRecord(born=now, make=known.make)
-            self._record.pods[pod.key] = known
-            pod = replace(pod, spec=replace(pod.spec, node_name=""))
-        return self._observed_pod(pod, known, now)
-
-    def remove_from_node(self, node: str) -> None:
-        """Remove all pods from a removed node; they are pending again."""
+            self._next_end = min(self._next_end or now + grace, now + grace)
+            remains.append(self._build_pod(original, known, now))
+            if self._keeps_name(original) or not is_replaced_at_once(original):
+                return remains
+            self._record.ending.append(EndingPod(key, known))
         self._places = None
+        self._record.pods[key] = fresh = self._successor(key, known, now)
+        return [*remains, self._observed_pod(original, fresh, now)]
+
+    def remove_from_node(self, node: str, now: datetime) -> None:
+        """Remove all pods from a removed node; they are pending again, or their successors are."""
+        self._places = None
+        self._record.ending = [one for one in self._record.ending if one.record.node != node]
         for daemon in [known for known in self._daemon_shapes if known[0] == node]:
             del self._daemon_shapes[daemon]
         for key, record in self._record.pods.items():
             if record.node == node:
-                record.node, record.bound, record.leaving = "", None, None
                 self._mark_changed(key)
+                if self._chance is not None and key in self._by_key:
+                    self._record.pods[key] = self._successor(key, record, now)
+                else:
+                    record.node, record.bound, record.leaving = "", None, None
 
-    def _start_daemons(self, workloads: Workloads, binder: NodeBinder, now: datetime) -> bool:
-        """Start the daemons that have room; return whether there was any."""
+    def _start_daemons(
+        self, workloads: Workloads, binder: NodeBinder, nodes: Iterable[str], now: datetime
+    ) -> bool:
+        """Start the daemons that have room on these nodes; return whether there was any."""
         has_started = False
         wanted = {scheduler.daemon_set_key(daemon) for daemon in workloads.daemon_sets}
         for record in self._record.nodes.values():
             record.daemons = {k: at for k, at in record.daemons.items() if k in wanted}
-        for node in [record.node for record in self._record.nodes.values()]:
-            running = self._record.nodes[node.name].daemons
+        for name in nodes:
+            node, running = self._record.nodes[name].node, self._record.nodes[name].daemons
             for daemon in workloads.daemon_sets:
                 key = scheduler.daemon_set_key(daemon)
                 if key not in running and binder.place(
@@ -373,7 +419,7 @@ class PodBook:
         """
         due = record.bound is not None and now >= record.bound + self.starting
         host = self._record.nodes[record.node].node.is_ready if record.node else False
-        facts = (record.node, record.born, record.bound, record.leaving, due, host)
+        facts = (record.node, record.born, record.bound, record.leaving, due, host, record.name)
         known = self._shapes.get(pod.key)
         if known is not None and known[0] is pod and known[1] == facts:
             return known[2]
@@ -393,12 +439,13 @@ class PodBook:
         return known[1]
 
     def _build_pod(self, pod: Pod, record: PodRecord, now: datetime) -> Pod:
+        pod = _named(pod, record)
         if record.node:
             assert record.bound is not None, f"{pod.key} has a node without a time"
             shown = self._running_pod(pod, record.node, record.born, record.bound, now)
             if record.leaving is None:
                 return shown
-            gone = record.leaving + self.leaving
+            gone = record.leaving + self._grace(pod)
             return replace(shown, metadata=replace(shown.metadata, deletion_timestamp=gone))
         metadata = replace(pod.metadata, creation_timestamp=record.born)
         status = pod.status if pod.spec.scheduling_gates else _UNSCHEDULABLE
@@ -422,6 +469,19 @@ class PodBook:
                 start_time=bound,
             ),
         )
+
+
+def _named(pod: Pod, record: PodRecord) -> Pod:
+    """Return the present pod for a pod of the workloads."""
+    if not record.name:
+        return pod
+    uid = f"{pod.namespace}/{record.name}"
+    return replace(pod, metadata=replace(pod.metadata, name=record.name, uid=uid))
+
+
+def _has_own_claims(pod: Pod) -> bool:
+    """Return whether a pod has PersistentVolumeClaims that are named after it."""
+    return any(volume.ephemeral is not None for volume in pod.spec.volumes)
 
 
 def pod_hash(pod: Pod, known: dict[tuple[int, int, int], str]) -> str:

@@ -11,10 +11,12 @@ import msgspec
 
 from reconciler.adapters.simulated.cluster import EmbeddedCluster
 from reconciler.adapters.simulated.compute import CLAIM_TAG
-from reconciler.adapters.simulated.conditions import Chance, Conditions
+from reconciler.adapters.simulated.conditions import Conditions
 from reconciler.adapters.simulated.nodes import Types
-from reconciler.adapters.simulated.pods import ClusterRecord, NodeRecord, PodRecord, pod_hash
+from reconciler.adapters.simulated.pods import pod_hash
+from reconciler.adapters.simulated.records import ClusterRecord, NodeRecord, PodRecord
 from reconciler.desired.workloads.pods import Workloads
+from reconciler.model.chance import Chance
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     DISRUPTED_TAINT,
@@ -24,6 +26,7 @@ from reconciler.model.karpenter.labels import (
     ZONE,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.controllers import grace_period, is_replaced_at_once
 from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod, PodStatus
@@ -49,7 +52,8 @@ class FirstState:
     """The initial state of a simulation.
 
     ``foreign`` are the instances of nodes without a NodeClaim, ``unhealthy`` are the instances
-    whose node is no longer ready, ``node_bound`` the pods that end with their node.
+    whose node is no longer ready, ``node_bound`` the pods that end without a successor: with their
+    node, or because their successors exist already.
     """
 
     record: ClusterRecord
@@ -61,8 +65,11 @@ class FirstState:
     node_bound: frozenset[str] = frozenset()
 
 
-def first_state(snapshot: Snapshot, now: datetime, leaving: timedelta) -> FirstState:
-    """Return the initial state of a snapshot; terminating pods take ``leaving`` to end."""
+def first_state(snapshot: Snapshot, now: datetime, leaving: timedelta | None) -> FirstState:
+    """Return the initial state of a snapshot.
+
+    Terminating pods take ``leaving`` to end, None for their grace periods.
+    """
     claims = tuple(map(_with_plain_id, snapshot.node_claims))
     by_provider = {c.status.provider_id: c for c in claims if c.status.provider_id}
     nodes: dict[str, NodeRecord] = {}
@@ -150,7 +157,7 @@ def _claim_instance(claim: NodeClaim, now: datetime) -> Instance:
 
 
 def _record_pods(
-    record: ClusterRecord, snapshot: Snapshot, now: datetime, leaving: timedelta
+    record: ClusterRecord, snapshot: Snapshot, now: datetime, leaving: timedelta | None
 ) -> tuple[list[Pod], frozenset[str]]:
     """Record every pod; return those of the workloads, and which are bound to their node's life.
 
@@ -176,13 +183,17 @@ def _record_pods(
             node_bound.add(pod.key)
         free = shared.without_node(pod)
         pods.append(free)
-        gone = pod.metadata.deletion_timestamp
+        gone, span = pod.metadata.deletion_timestamp, leaving
+        if span is None:
+            span = grace_period(pod)
+        if gone is not None and is_replaced_at_once(pod):
+            node_bound.add(pod.key)  # its successor is a pod of the snapshot
         record.pods[pod.key] = PodRecord(
             born=born,
             make=pod_hash(free, makes),
             node=pod.spec.node_name,
             bound=bound if host is not None else None,
-            leaving=gone - leaving if gone is not None and host is not None else None,
+            leaving=gone - span if gone is not None and host is not None else None,
         )
     return pods, frozenset(node_bound)
 
@@ -253,7 +264,7 @@ class WatchedCluster(EmbeddedCluster):
             clock,
             starting_s=span.starting,
             leaving_s=span.leaving,
-            seed=chance.seed,
+            chance=chance,
         )
         self._all_workloads = workloads
         self._notifier = notifier
@@ -273,13 +284,14 @@ class WatchedCluster(EmbeddedCluster):
         before = self._node_by_pod()
         snapshot = super().observe(claims, (*instances, *self._first.foreign))
         for key, record in self._record.pods.items():
-            was = before.get(key, "")
+            pod, was = before.get(key, ("", ""))
             if was and was != record.node and was not in self._record.nodes:
                 self._notify(
-                    EventKind.POD_EVICTED, f"{key} lost {was}", was, reason="NodeGone", pod=key
+                    EventKind.POD_EVICTED, f"{pod} lost {was}", was, reason="NodeGone", pod=pod
                 )
             if record.node and was != record.node:
-                self._notify(EventKind.POD_BOUND, f"{key} on {record.node}", record.node, pod=key)
+                pod = self._pods.key_of(key)
+                self._notify(EventKind.POD_BOUND, f"{pod} on {record.node}", record.node, pod=pod)
         return snapshot
 
     def taint(self, node: str) -> None:
@@ -297,15 +309,17 @@ class WatchedCluster(EmbeddedCluster):
 
     def drain(self, node: str, deadline: datetime | None, now: datetime) -> int:
         """Evict the pods of a node, and notify about them and about the end of the drain."""
-        remaining = [
-            k for k, r in self._record.pods.items() if r.node == node and r.leaving is None
-        ]
+        remaining = {
+            key: self._pods.key_of(key)
+            for key, record in self._record.pods.items()
+            if record.node == node and record.leaving is None
+        }
         waits_for = super().drain(node, deadline, now)
-        for key in remaining:
+        for key, pod in remaining.items():
             record = self._record.pods.get(key)
             if record is None or record.node != node or record.leaving is not None:
                 self._notify(
-                    EventKind.POD_EVICTED, f"{key} leaves {node}", node, reason="Drain", pod=key
+                    EventKind.POD_EVICTED, f"{pod} leaves {node}", node, reason="Drain", pod=pod
                 )
         if not waits_for and node in self._record.nodes and node not in self._drained:
             self._drained.add(node)
@@ -343,7 +357,9 @@ class WatchedCluster(EmbeddedCluster):
         ended = frozenset(
             key
             for key in node_bound
-            if (pod := record.pods.get(key)) is None or pod.node not in record.nodes
+            if (pod := record.pods.get(key)) is None
+            or pod.node not in record.nodes
+            or self._pods.has_left(key, self._clock.now())
         )
         if not ended:
             return workloads
@@ -362,11 +378,7 @@ class WatchedCluster(EmbeddedCluster):
                 for moment in (self._join_time(instance), self._ready_time(instance)):
                     if moment is not None:
                         yield moment
-        for record in self._record.pods.values():
-            if record.leaving is not None:
-                yield record.leaving + self._pods.leaving
-            elif record.bound is not None:
-                yield record.bound + self._pods.starting
+        yield from self._pods.moments()
 
     def _join_time(self, instance: Instance) -> datetime | None:
         if instance.id in self._initial_ids:
@@ -385,8 +397,11 @@ class WatchedCluster(EmbeddedCluster):
             return joins_at
         return joins_at + timedelta(seconds=self._conditions.latencies.ready)
 
-    def _node_by_pod(self) -> dict[str, str]:
-        return {key: record.node for key, record in self._record.pods.items()}
+    def _node_by_pod(self) -> dict[str, tuple[str, str]]:
+        """Return the name and the node of the present pod of each pod of the workloads."""
+        return {
+            key: (self._pods.key_of(key), record.node) for key, record in self._record.pods.items()
+        }
 
     def _notify(self, kind: EventKind, message: str, node: str, **facts: str) -> None:
         reason = facts.pop("reason", "")

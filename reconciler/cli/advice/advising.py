@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from reconciler.cli.advice.candidates import FAMILIES_MAX, AdviceCandidate, Topic, candidates
 from reconciler.cli.advice.changes import Files
+from reconciler.cli.advice.confirming import confirm_findings
 from reconciler.cli.advice.evaluating import Judge
 from reconciler.cli.advice.proposals import make_proposal
 from reconciler.cli.advice.purchases import commitments_worth_buying
@@ -23,6 +24,7 @@ from reconciler.cli.advice.result import (
     NotTried,
     RefusedAdvice,
     WorkloadAdvice,
+    saving_range,
 )
 from reconciler.cli.advice.search import (
     ADDITIONS_MAX,
@@ -43,6 +45,7 @@ from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.policy import PolicySource
 from reconciler.plan.make.gather import facts_of
 from reconciler.plan.policies import binding_policies
+from reconciler.plan.value.costs import AtRest
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ def make_advice(
         testable_at_rest = [c for c in known if not c.needs_trace]
         tried, left_out = select_candidates(testable_at_rest, request.most, request.seed)
         sweep = Sweep(request.sweep, progress)
-        found = search_changes(judge, tried, sweep)
+        found = confirm_findings(judge, search_changes(judge, tried, sweep))
         tested = _test_with_trace(judge, found, [c for c in known if c.needs_trace], sweep)
     return _assemble_result(judge, known, found, left_out, tested)
 
@@ -181,23 +184,24 @@ def _assemble_result(
             judge, found.together, 0, backtests.get(_candidate_ids(found.together))
         )
     request, base, exposure = judge.request, judge.base, judge.exposure
-    before = judge.at_rest.before
+    before = judge.range
     report = AdviceReport(
         at=judge.inputs.now,
         fleet=judge.resolved.fleet,
         seed=request.seed,
         new_nodes=request.has_new_nodes,
         base=FleetNow(
-            nodes=before.nodes,
-            per_hour=before.per_hour,
-            per_month=round(before.per_hour * HOURS_A_MONTH, 6),
+            nodes=round(before.nodes.mean),
+            per_hour=before.per_hour.mean,
+            per_month=round(before.per_hour.mean * HOURS_A_MONTH, 6),
             is_at_rest=base.rested,
+            range=before,
             exposure=exposure,
         ),
         limits=judge.limits,
         advice=advice,
         together=together,
-        workloads=tuple(_workload_advice(judge, found)),
+        workloads=tuple(_workload_advice(found)),
         commitments=trace_results.commitments,
         refused=tuple(_rejected_advice(found.alone)),
         no_effect=tuple(
@@ -212,9 +216,8 @@ def _assemble_result(
     return AdviceResult(report, judge.files, proposals)
 
 
-def _workload_advice(judge: Judge, found: Findings) -> Iterator[WorkloadAdvice]:
+def _workload_advice(found: Findings) -> Iterator[WorkloadAdvice]:
     """Yield the constraints that cost something, the largest saving first."""
-    before = judge.at_rest.before.per_hour
     for judged in sorted(found.alone, key=lambda one: one.order):
         workload, verdict = judged.members[0].workload, judged.verdict
         if workload is None or not is_advice(judged):
@@ -227,12 +230,19 @@ def _workload_advice(judge: Judge, found: Findings) -> Iterator[WorkloadAdvice]:
             constraint=workload.constraint.constraint.value,
             title=workload.title,
             per_month=judged.per_month,
-            percent=round(100 * verdict.at_rest.per_hour / before, 2) if before else 0.0,
+            percent=_percent_of(verdict.at_rest),
+            range=saving_range(verdict.at_rest),
             pods=workload.pods,
             risk=workload.risk,
             nodes=verdict.at_rest.after.nodes,
             exposure=verdict.exposure,
         )
+
+
+def _percent_of(change: AtRest) -> float:
+    """Return a change in percent of the cost before it."""
+    before = change.before.per_hour
+    return round(100 * change.per_hour / before, 2) if before else 0.0
 
 
 def _apply_backtest_limits(

@@ -6,7 +6,7 @@ judged. The policies are those of the current files and of the operator: a chang
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from dataclasses import replace as with_fields
 from functools import cached_property
@@ -22,6 +22,7 @@ from reconciler.cli.wiring.comparison import read_types
 from reconciler.desired.fleet import Fleet, read_fleet
 from reconciler.desired.objects import file_objects
 from reconciler.model.billing import HOURS_A_MONTH
+from reconciler.model.chance import Chance
 from reconciler.model.diagnostics import Severity
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.policy import Policy
@@ -32,10 +33,17 @@ from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import make_plan
 from reconciler.plan.render.wording import format_count
-from reconciler.plan.rest.compare import Exposure, RestedBase, exposure_of
-from reconciler.plan.rest.continuation import RestResult
+from reconciler.plan.rest.compare import SEEDS_WORK, RestedBase
+from reconciler.plan.rest.continuation import RestResult, SharedWork
+from reconciler.plan.rest.exposure import Exposure, exposure_of
 from reconciler.plan.rest.world import without_nodes
-from reconciler.plan.value.costs import AtRest
+from reconciler.plan.value.costs import (
+    AtRest,
+    FleetRange,
+    combine_seeds,
+    fleet_range,
+    seed_count,
+)
 from reconciler.source.rewrite import RewriteError
 
 LEAST_SAVING: Final = 1.0
@@ -85,7 +93,9 @@ class Judge:
         cluster = without_nodes(inputs.cluster)[0] if request.has_new_nodes else inputs.cluster
         self.inputs = replace(inputs, cluster=cluster, against=None, base=None, compared_with="")
         self.rules = tuple(rules)
-        self.rested = RestedBase(self.inputs, has_new_nodes=request.has_new_nodes)
+        self._shared = SharedWork()
+        self._bases: dict[int, RestedBase] = {}
+        self.rested = self.base_with(0)
         self.layers = layers
         self.resolved = layers.resolve(inputs.fleet).settings
 
@@ -104,6 +114,31 @@ class Judge:
             self.rules, request.has_new_nodes, request.fleet.catalog is not None,
             sorted(request.fleet.allow_removal), request.spot_percent, request.zones,
         )  # fmt: skip
+
+    def base_with(self, seed: int) -> RestedBase:
+        """Return the current fleet at rest with a seed; it is brought to rest once."""
+        known = self._bases.get(seed)
+        if known is None:
+            known = self._bases[seed] = RestedBase(
+                self.inputs,
+                has_new_nodes=self.request.has_new_nodes,
+                chance=Chance(seed),
+                shared=self._shared,
+            )
+        return known
+
+    @property
+    def seeds(self) -> int:
+        """With how many seeds findings are repeated; a search that was ended is not."""
+        if self.rested.rest.ended:
+            return 1
+        return seed_count(2 * self.rested.used, SEEDS_WORK)
+
+    @cached_property
+    def range(self) -> FleetRange:
+        """The range of the current fleet at rest over all seeds."""
+        bases = [self.base_with(seed) for seed in range(self.seeds)]
+        return fleet_range([base.compare_change(self.inputs)[0].before for base in bases])
 
     @property
     def base(self) -> RestResult:
@@ -150,6 +185,31 @@ class Judge:
             return with_fields(verdict, refusal=refusal)
         refusal, warnings = self._policy_verdict(inputs, change)
         return with_fields(verdict, refusal=refusal, warnings=warnings)
+
+    def repeat_changes(
+        self, changes: Iterable[DesiredChange], verdict: ChangeVerdict
+    ) -> ChangeVerdict:
+        """Return a verdict with the cost of its changes over all seeds."""
+        applied = self._apply_changes(changes)
+        assert not isinstance(applied, ChangeVerdict), "the changes have been applied before"
+        inputs = applied[1]
+        return self._repeat(verdict, lambda base: base.compare_change(inputs)[0])
+
+    def repeat_without_constraint(
+        self, constraint: WorkloadConstraint, verdict: ChangeVerdict
+    ) -> ChangeVerdict:
+        """Return a verdict on removing a constraint with the cost over all seeds."""
+        return self._repeat(verdict, lambda b: b.compare_cluster(constraint.remove_from)[0])
+
+    def _repeat(
+        self, verdict: ChangeVerdict, compare: Callable[[RestedBase], AtRest]
+    ) -> ChangeVerdict:
+        first = verdict.at_rest
+        assert first is not None, "only what was carried to rest is repeated"
+        if first.bounds is not None:
+            return verdict
+        more = (compare(self.base_with(seed)) for seed in range(1, self.seeds))
+        return with_fields(verdict, at_rest=combine_seeds([first, *more]))
 
     def judge_policies_only(self, changes: Iterable[DesiredChange]) -> ChangeVerdict:
         """Return the verdict on changes without an effect at rest: whether policies allow them."""

@@ -7,11 +7,11 @@ from typing import Final
 
 from reconciler.cli.advice.changes import changed_files, format_patch
 from reconciler.cli.advice.evaluating import Judge
-from reconciler.cli.advice.result import Advice, AdviceBacktest, Level
+from reconciler.cli.advice.result import Advice, AdviceBacktest, Level, saving_range
 from reconciler.cli.advice.search import JudgedChanges
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.plan.render.wording import format_count
-from reconciler.plan.rest.compare import Exposure
+from reconciler.plan.rest.exposure import Exposure
 
 COMBINATION: Final = "combination"
 _SPOT_HIGH: Final = 25.0
@@ -45,6 +45,7 @@ def make_proposal(
         per_month=found.per_month,
         percent=percent,
         bounds=None if bounds is None else _monthly_bounds(bounds),
+        range=saving_range(change),
         risk=risk,
         risks=risks,
         confidence=confidence,
@@ -127,6 +128,8 @@ def _confidence_reasons(
         yield "the search reached its work limit"
     if -_percent(found, backtest) < _NOISE_PERCENT:
         yield f"it saves less than {_NOISE_PERCENT:.0f}%, and prices change by more"
+    if change.difference is not None and not change.difference.beyond_chance:
+        yield "not every run with another seed saves"
     if change.rollout is None and not judge.request.has_new_nodes:
         yield "the fleet does not come to rest within 30 days"
     if backtest is not None and backtest.per_month > found.per_month * _KEPT:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from reconciler.cli.advice.result import Advice, AdviceReport
+from reconciler.cli.advice.result import Advice, AdviceReport, SavingRange
 from reconciler.plan.render.layout import table
-from reconciler.plan.render.wording import format_count, format_dollars, format_hourly
+from reconciler.plan.render.spans import range_phrase
+from reconciler.plan.render.wording import format_count, format_dollars
 
 NOT_TRIED_MAX: Final = 12
 
@@ -20,8 +21,8 @@ def render_text(report: AdviceReport, most: int) -> str:
 def _lines(report: AdviceReport, most: int) -> Iterator[str]:
     base = report.base
     state = "at rest" if base.is_at_rest else "when the search reached its work limit"
-    cost = f"${format_hourly(base.per_hour)} an hour, {format_dollars(base.per_month)} a month"
-    yield f"Fleet {report.fleet} {state}: {format_count(base.nodes, 'node')}, {cost}"
+    month = f"{format_dollars(base.per_month)} a month"
+    yield f"Fleet {report.fleet} {state}: {range_phrase(base.range)}, {month}"
     yield f"Limits: {_limits(report)}"
     yield ""
     shown = report.advice[:most]
@@ -81,6 +82,8 @@ def _details(advice: Advice) -> Iterator[str]:
     if advice.bounds is not None:
         low, high = (_format_monthly(amount) for amount in advice.bounds)
         yield f"  between {low} and {high}"
+    if advice.range is not None:
+        yield f"  {_range_phrase(advice.range)}"
     for risk in advice.risks:
         yield f"  risk: {risk}"
     for reason in advice.reasons:
@@ -91,6 +94,16 @@ def _details(advice: Advice) -> Iterator[str]:
         yield from _backtest(advice)
     yield ""
     yield from advice.patch.removesuffix("\n").split("\n")
+
+
+def _range_phrase(found: SavingRange) -> str:
+    """Return the interval of a saving, and over how many runs."""
+    runs = format_count(found.seeds, "run")
+    low, high = (_format_monthly(amount) for amount in (found.low, found.high))
+    if low == high:
+        return f"the same in all {runs}"
+    chance = "" if found.beyond_chance else ": no difference beyond chance"
+    return f"between {low} and {high} in {runs}{chance}"
 
 
 def _backtest(advice: Advice) -> Iterator[str]:

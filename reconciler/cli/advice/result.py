@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from reconciler.cli.shared.request import SweepRequest
-from reconciler.plan.rest.compare import Exposure
-from reconciler.plan.value.costs import WaitingSeconds
+from reconciler.model.billing import HOURS_A_MONTH
+from reconciler.plan.rest.exposure import Exposure
+from reconciler.plan.value.costs import AtRest, FleetRange, WaitingSeconds
 
 if TYPE_CHECKING:
     from reconciler.cli.shared.request import FleetRequest
@@ -74,12 +75,13 @@ class AdviceLimits(_Part, frozen=True, kw_only=True):
 
 
 class FleetNow(_Part, frozen=True, kw_only=True):
-    """The fleet with its present files, at rest; money is USD."""
+    """The fleet with its present files, at rest; money is USD, numbers are means over the seeds."""
 
     nodes: int
     per_hour: float
     per_month: float
     is_at_rest: bool
+    range: FleetRange
     exposure: Exposure
 
 
@@ -100,12 +102,38 @@ class AdviceBacktest(_Part, frozen=True, kw_only=True):
     head: BacktestedSide
 
 
+class SavingRange(_Part, frozen=True, kw_only=True):
+    """The change of the cost over pairs of runs with the same seed, USD a month.
+
+    ``beyond_chance`` is whether all runs agree on the sign.
+    """
+
+    seeds: int
+    low: float
+    high: float
+    beyond_chance: bool
+
+
+def saving_range(change: AtRest) -> SavingRange | None:
+    """Return the range of a change that was repeated, None if it was carried to rest once."""
+    found, fleets = change.difference, change.range
+    if found is None or fleets is None:
+        return None
+    return SavingRange(
+        seeds=fleets.seeds,
+        low=round(found.low * HOURS_A_MONTH, 6),
+        high=round(found.high * HOURS_A_MONTH, 6),
+        beyond_chance=found.beyond_chance,
+    )
+
+
 class Advice(_Part, frozen=True, kw_only=True):
     """A change, or several made together, that saves and keeps all limits.
 
     ``per_month`` is the change of the cost at rest in USD, negative if it saves; ``bounds`` is its
-    interval if the work limit ended the search. ``risks`` are the consequences and requirements of
-    the change. ``warnings`` are policies that warn of it. ``parts`` are the changes by their ids.
+    interval if the work limit ended the search, ``range`` that over several seeds. ``risks`` are
+    the consequences and requirements of the change. ``warnings`` are policies that warn of it.
+    ``parts`` are the changes by their ids.
     """
 
     id: str
@@ -115,6 +143,7 @@ class Advice(_Part, frozen=True, kw_only=True):
     per_month: float
     percent: float
     bounds: tuple[float, float] | None
+    range: SavingRange | None
     risk: Level
     risks: tuple[str, ...]
     confidence: Level
@@ -134,7 +163,7 @@ class WorkloadAdvice(_Part, frozen=True, kw_only=True):
     """A constraint that increases the cost; the owner of the workload decides about it.
 
     ``per_month`` is the change of the cost at rest in USD without it, ``pods`` how many the owner
-    has, ``risk`` what that asks of them.
+    has, ``risk`` what that asks of them, ``range`` the change over several seeds.
     """
 
     id: str
@@ -143,6 +172,7 @@ class WorkloadAdvice(_Part, frozen=True, kw_only=True):
     title: str
     per_month: float
     percent: float
+    range: SavingRange | None
     pods: int
     risk: str
     nodes: int

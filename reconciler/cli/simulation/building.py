@@ -14,13 +14,12 @@ import msgspec
 from reconciler.adapters.simulated.cluster import SHELF_NAME
 from reconciler.adapters.simulated.compute import SimulatedCompute
 from reconciler.adapters.simulated.conditions import (
-    Chance,
     Conditions,
     RecordedMarket,
     SimulatedClock,
 )
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
-from reconciler.adapters.simulated.pods import encode_record
+from reconciler.adapters.simulated.records import encode_record
 from reconciler.adapters.simulated.watched import FirstState, WatchedCluster, first_state
 from reconciler.catalog.adjusted.adjustment import with_price_factors, with_quoted_prices
 from reconciler.catalog.catalog import Catalog
@@ -41,6 +40,7 @@ from reconciler.engine.reconcile import owner_of
 from reconciler.engine.records import Discovery, restore_records
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
+from reconciler.model.chance import Chance
 from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, NODEPOOL, SPOT
@@ -303,7 +303,10 @@ def build_simulation(
     conditions = script.conditions(start)
     if market is not None:
         conditions = replace(conditions, market=market)
-    first = first_state(snapshot, start, timedelta(seconds=conditions.latencies.leaving))
+    leaving = conditions.latencies.leaving
+    first = first_state(
+        snapshot, start, timedelta(seconds=leaving) if leaving is not None else None
+    )
     workloads = first.workloads if is_captured else (base or head).workloads
     if present is None:
         present = _ConstantWorkloads(workloads)

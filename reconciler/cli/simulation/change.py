@@ -24,7 +24,14 @@ from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import iso_duration
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.plan.make.costs import sum_dollars
-from reconciler.plan.value.costs import AtRest, FleetAtRest, StuckNode
+from reconciler.plan.plancache import PlanCache, SharedPlans
+from reconciler.plan.value.costs import (
+    AtRest,
+    FleetAtRest,
+    StuckNode,
+    combine_seeds,
+    seed_count,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,11 +47,13 @@ def run_simulation(
     until: datetime | timedelta | None,
     timeline: StreamedTimeline | None = None,
     passes_max: int | None = None,
+    shared: SharedPlans | None = None,
 ) -> Report:
     """Run the simulation, and return the events from the start of the head revision on.
 
     A span ``until`` counts from that time. ``timeline`` receives the events as they happen.
-    ``passes_max`` limits the passes, by default to those of any simulation.
+    ``passes_max`` limits the passes, by default to those of any simulation. ``shared`` are plans
+    of other runs.
 
     Raises:
         EndlessError: the maximum number of passes is reached.
@@ -52,7 +61,8 @@ def run_simulation(
     stage, base, head = setup.stage, setup.base, setup.head
     if timeline is not None:
         stage.event_log.listener = timeline.add_event
-    before = _run_revision(setup, base, None, passes_max) if base is not None else None
+    cache = PlanCache(shared)
+    before = _run_revision(setup, base, None, passes_max, cache) if base is not None else None
     begin = stage.clock.now()
     base_claims = list(stage.world.store.node_claims())
     end = begin + until if isinstance(until, timedelta) else until
@@ -61,7 +71,7 @@ def run_simulation(
     if timeline is not None:
         timeline.begin(begin)
     history = history_of(stage.world.store, head.settings, begin)
-    outcome = _run_revision(setup, head, end, passes_max)
+    outcome = _run_revision(setup, head, end, passes_max, cache)
     report = report_of(stage, outcome, begin)
     report = msgspec.structs.replace(report, rules=_rules(head, report, history))
     if base is None or before is None:
@@ -90,11 +100,15 @@ def _rules(fleet: SimulatedFleet, report: Report, history: History) -> tuple[Rul
 
 
 def _run_revision(
-    setup: SimulationSetup, fleet: SimulatedFleet, until: datetime | None, passes_max: int | None
+    setup: SimulationSetup,
+    fleet: SimulatedFleet,
+    until: datetime | None,
+    passes_max: int | None,
+    cache: PlanCache,
 ) -> SimulationOutcome:
     entered = setup.start_fleet(fleet)
     mandate = mandate_of(fleet.settings)
-    return play(setup.stage, entered.priced_at, mandate, until, passes_max=passes_max)
+    return play(setup.stage, entered.priced_at, mandate, until, passes_max=passes_max, cache=cache)
 
 
 def _display_name(fleet: SimulatedFleet) -> str:
@@ -125,25 +139,42 @@ class SimulatedChange:
 
     def __call__(self, *, has_effect: bool) -> AtRest | None:
         """Return the cost of the change (``plan.make.inputs.ChangeSimulation``)."""
-        from reconciler.cli.simulation.building import (
-            KnownInputs,
-            build_simulation,
-            read_simulation,
-        )
+        from reconciler.cli.simulation.building import KnownInputs, read_simulation
         from reconciler.cli.simulation.driver import EndlessError
-        from reconciler.cli.simulation.script import Script
+        from reconciler.cli.simulation.seeds import SeededRuns
         from reconciler.plan.make.decide import ignore_phase
 
         request = replace(self.request, now=self.now)
         known = KnownInputs(self.snapshot, self.catalog, self.base_catalog)
-        setup = build_simulation(read_simulation(request, ignore_phase, known), Script())
-        if not has_effect:
-            setup = replace(setup, head=setup.base or setup.head)
-        try:
-            report = run_simulation(setup, None, passes_max=PASSES_MAX)
-        except EndlessError:
-            return None
-        return at_rest_of(report)
+        inputs = read_simulation(request, ignore_phase, known)
+        runs = SeededRuns(inputs, passes_max=PASSES_MAX, has_effect=has_effect)
+        changes: list[AtRest] = []
+        seeds = 1
+        while len(changes) < seeds:
+            try:
+                report = runs.run(len(changes))
+            except EndlessError:
+                return None
+            change = at_rest_of(report)
+            if change is None:
+                return None
+            if not changes:
+                seeds = _seed_count(report)
+            changes.append(change)
+        return combine_seeds(changes)
+
+
+_NODE_PASSES: Final = 30_000
+"""How many nodes all passes of all seeds may observe together: that takes about 15 seconds."""
+_EACH_PASS: Final = 20
+"""A pass takes as long as observing this many nodes, and each of its own nodes in addition."""
+
+
+def _seed_count(report: Report) -> int:
+    """Return with how many seeds a change is simulated, from the work of the first one."""
+    nodes = max((sample.nodes for sample in report.curve), default=0)
+    nodes = max(nodes, len(report.fleet))
+    return seed_count(report.passes * (nodes + _EACH_PASS), _NODE_PASSES)
 
 
 def at_rest_of(report: Report) -> AtRest | None:
@@ -153,7 +184,7 @@ def at_rest_of(report: Report) -> AtRest | None:
         return None
     had = {life.node_claim for life in report.nodes if life.launched_at is None}
     has = {claim.node_claim for claim in report.fleet}
-    change = sum_dollars([merge.after, -merge.before])
+    change = merge.change
     return AtRest(
         before=FleetAtRest(nodes=len(had), per_hour=merge.before),
         after=FleetAtRest(nodes=len(has), per_hour=merge.after),

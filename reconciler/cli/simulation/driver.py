@@ -33,6 +33,7 @@ from reconciler.model.errors import CloudError, ClusterError, ReconcilerError, T
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.kubernetes.controllers import grace_period
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import Settings
 from reconciler.observed.state import last_pod_change
@@ -51,7 +52,6 @@ from reconciler.ports.state import StateStore
 # simulation skips the time between them.
 
 
-_GRACE_S: Final = 30
 _NO_PLACE: Final = BlockCode.UNSCHEDULABLE.value
 _MINUTE: Final = timedelta(minutes=1)
 
@@ -154,11 +154,10 @@ _MOMENT: Final = timedelta(seconds=1)
 
 def _drain_deadlines(claims: Iterable[NodeClaim], done: Pass) -> Iterator[datetime]:
     """Yield when pods are deleted against their budgets, and when a drain counts as stalled."""
-    graces: dict[str, set[int]] = {}
+    graces: dict[str, set[timedelta]] = {}
     for pod in done.seen.snapshot.pods:
         if pod.spec.node_name:
-            span = pod.spec.termination_grace_period_seconds
-            graces.setdefault(pod.spec.node_name, set()).add(_GRACE_S if span is None else span)
+            graces.setdefault(pod.spec.node_name, set()).add(grace_period(pod))
         deleted = pod.metadata.deletion_timestamp
         if deleted is not None:
             yield deleted + _MINUTE + _MOMENT
@@ -171,7 +170,7 @@ def _drain_deadlines(claims: Iterable[NodeClaim], done: Pass) -> Iterator[dateti
         if deadline is not None:
             yield deadline
             for span in sorted(graces.get(claim.status.node_name, ())):
-                yield deadline - timedelta(seconds=span)
+                yield deadline - span
 
 
 def _protection_ends(pods: Iterable[Pod]) -> Iterator[datetime]:
@@ -313,11 +312,13 @@ def play(
     until: datetime | None = None,
     watch: Callable[[Pass], None] = lambda _: None,
     passes_max: int | None = None,
+    cache: PlanCache | None = None,
 ) -> SimulationOutcome:
     """Run passes until ``until``, without it until nothing more can change.
 
     ``desired`` returns the desired fleet at the beginning of each pass. ``watch`` receives every
-    completed pass; there are at most ``passes_max``, by default ``PASSES_MAX``.
+    completed pass; there are at most ``passes_max``, by default ``PASSES_MAX``. ``cache`` saves
+    time only.
 
     Raises:
         EndlessError: the maximum number of passes is reached.
@@ -325,7 +326,7 @@ def play(
     end = until or stage.clock.now() + HORIZON
     passes_max = passes_max or PASSES_MAX
     last, ahead, failures = None, None, 0
-    next_window, cache = NextWindow(), PlanCache()
+    next_window, cache = NextWindow(), cache or PlanCache()
     while True:
         if stage.passes >= passes_max:
             raise EndlessError(stage.clock.now(), passes_max)

@@ -13,6 +13,7 @@ from reconciler.cli.simulation.timeline import (
     hourly_price,
     merge_sentence,
     outcome_of,
+    range_lines,
     stuck_groups,
     timeline_lines,
 )
@@ -71,6 +72,7 @@ def render_html(report: Report) -> str:
         el(
             "div",
             el("p", outcome_of(report)),
+            *(el("p", line) for line in range_lines(report)),
             el("p", f"{money}; spent {format_dollars(cost.spent)}"),
             cls="sum" if report.converged else "sum alarm",
         ),

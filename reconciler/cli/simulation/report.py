@@ -16,7 +16,7 @@ from reconciler.disruption.command import ForcefulReason
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.plan.value.costs import Backtest
+from reconciler.plan.value.costs import Backtest, CostDifference, FleetRange
 from reconciler.plan.value.nodes import UnschedulablePod
 from reconciler.ports.progress import EventKind
 
@@ -112,7 +112,7 @@ class Merge(_Part, frozen=True):
 
     ``before`` and ``after`` are USD an hour; ``extra`` is the cost of the rollout beyond that of
     the base alone in the same time, negative if it was less. ``kept`` counts the nodes of the base
-    that stay.
+    that stay. ``difference`` is the change of the cost over several seeds.
     """
 
     base: str
@@ -123,13 +123,20 @@ class Merge(_Part, frozen=True):
     extra: float
     kept: int
     replaced: tuple[Replaced, ...]
+    difference: CostDifference | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def change(self) -> float:
+        """The change of the cost, USD an hour."""
+        return round(self.after - self.before, 9)
 
 
 class Report(_Part, frozen=True):
     """Everything: the contract's fields first. ``merge`` is set only with ``--base``.
 
     ``rules`` are the periods in which budgets and windows limited the disruption of a NodePool.
-    ``backtest`` is set only with ``--trace``.
+    ``backtest`` is set only with ``--trace``. ``range`` is set for several seeds: the fleets that
+    they end with. The other fields are of the first seed.
     """
 
     events: tuple[Event, ...]
@@ -146,6 +153,7 @@ class Report(_Part, frozen=True):
     merge: Merge | None = None
     rules: tuple[RulePeriod, ...] = ()
     backtest: Backtest | msgspec.UnsetType = msgspec.UNSET
+    range: FleetRange | msgspec.UnsetType = msgspec.UNSET
 
 
 def report_of(stage: SimulationStage, outcome: SimulationOutcome, start: datetime) -> Report:

@@ -213,9 +213,8 @@ def _offer(part: CapacityRefusal | PriceFactor) -> Offer:
 def _latencies(latency: Latency) -> Latencies:
     known = Latencies()
 
-    def seconds(name: str) -> float:
+    def seconds(name: str, plain: float) -> float:
         text = getattr(latency, name)
-        plain: float = getattr(known, name)
         return plain if text is None else _parse_span(text).total_seconds()
 
     def pair(name: str) -> tuple[float, float]:
@@ -231,9 +230,9 @@ def _latencies(latency: Latency) -> Latencies:
     return Latencies(
         pair("launching"),
         pair("joining"),
-        seconds("ready"),
-        seconds("starting"),
-        seconds("leaving"),
+        seconds("ready", known.ready),
+        seconds("starting", known.starting),
+        seconds("leaving", 0.0) if latency.leaving is not None else None,
         pair("stopping"),
     )
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from reconciler.cli.simulation.eventlog import Event
 from reconciler.cli.simulation.report import Merge, Money, Report
+from reconciler.plan.render.spans import difference_phrase, range_phrase
 from reconciler.plan.render.wording import (
     MessageGroup,
     format_dollars,
@@ -87,7 +89,8 @@ class StreamedTimeline:
             lines.append(f"  ... and {self._lines - _LINES_MAX} more lines (-o json lists all)")
         if not self._lines:
             lines.append("  No events.")
-        lines += ["", outcome_of(report), *_merge_lines(report), *_stuck_lines(report)]
+        lines += ["", outcome_of(report), *range_lines(report)]
+        lines += [*_merge_lines(report), *_stuck_lines(report)]
         lines += ["", *_cost_lines(report.cost), ""]
         self._write("\n".join(lines))
 
@@ -192,6 +195,14 @@ def outcome_of(report: Report) -> str:
     )
 
 
+def range_lines(report: Report) -> list[str]:
+    """Return the range over several seeds in one sentence, nothing for a single run."""
+    found = report.range
+    if isinstance(found, msgspec.UnsetType):
+        return []
+    return [f"Range: {range_phrase(found)}. The timeline is that of the first run."]
+
+
 def _merge_lines(report: Report) -> list[str]:
     """Return the effect of the change from base to head on the nodes of the base."""
     merge = report.merge
@@ -219,12 +230,21 @@ def _merge_lines(report: Report) -> list[str]:
 
 def merge_sentence(merge: Merge) -> str:
     """Return in one sentence the effect of a merge on the nodes of the base and on the cost."""
-    change = merge.after - merge.before
+    change = merge.change
     return (
         f"{len(merge.replaced)} of {len(merge.replaced) + merge.kept} nodes are replaced; "
         f"{hourly_price(change, signed=True)} ({monthly_price(change, signed=True)}) "
         f"after the rollout, {format_dollars(merge.extra, signed=True)} during it."
+        f"{_difference_sentence(merge)}"
     )
+
+
+def _difference_sentence(merge: Merge) -> str:
+    """Return the change of the cost over several seeds, empty for a single run."""
+    found = merge.difference
+    if isinstance(found, msgspec.UnsetType):
+        return ""
+    return f" Over all runs: {difference_phrase(found)}."
 
 
 def _stuck_lines(report: Report) -> list[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget
+from reconciler.model.kubernetes.controllers import grace_period, is_replaced_at_once
 from reconciler.model.kubernetes.metadata import is_true
 from reconciler.model.kubernetes.pod import Pod
 
@@ -17,7 +18,6 @@ from reconciler.model.kubernetes.pod import Pod
 
 _CRITICAL_PRIORITY: Final = 2_000_000_000
 _CRITICAL_CLASSES: Final = ("system-cluster-critical", "system-node-critical")
-_DEFAULT_GRACE_S: Final = 30
 
 
 def drain_groups(pods: Iterable[Pod]) -> list[list[Pod]]:
@@ -46,8 +46,7 @@ def must_delete_now(pod: Pod, deadline: datetime | None, now: datetime) -> bool:
     deletion_time = pod.metadata.deletion_timestamp
     if deletion_time is not None:
         return deletion_time > deadline
-    grace = pod.spec.termination_grace_period_seconds
-    return now >= deadline - timedelta(seconds=_DEFAULT_GRACE_S if grace is None else grace)
+    return now >= deadline - grace_period(pod)
 
 
 def remaining_grace(deadline: datetime, now: datetime) -> int:
@@ -66,7 +65,12 @@ def disruptions_allowed(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> int
     """
     covered = [pod for pod in pods if budget.selects(pod) and not pod.is_terminal]
     healthy = sum(1 for pod in covered if is_healthy(pod))
-    return max(healthy - desired_healthy(budget, len(covered)), 0)
+    return max(healthy - desired_healthy(budget, _count_expected(covered)), 0)
+
+
+def _count_expected(pods: Iterable[Pod]) -> int:
+    """Return how many pods their controllers want; those that have successors do not count."""
+    return sum(1 for pod in pods if not (pod.is_terminating and is_replaced_at_once(pod)))
 
 
 def desired_healthy(budget: PodDisruptionBudget, expected: int) -> int:
@@ -98,7 +102,7 @@ def may_evict(pod: Pod, budgets: Sequence[PodDisruptionBudget], pods: Sequence[P
         if budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
             return True
         covered = [p for p in pods if budget.selects(p) and not p.is_terminal]
-        needed = desired_healthy(budget, len(covered))
+        needed = desired_healthy(budget, _count_expected(covered))
         return sum(1 for p in covered if is_healthy(p)) >= needed > 0
     return disruptions_allowed(budget, pods) > 0
 

@@ -140,22 +140,26 @@ class NodeBinder:
 
         Cheap for what has not changed: nodes and pods that are the same objects as before.
         """
-        scheduler = self._scheduler
-        scheduler.volumes = volumes
+        self._scheduler.volumes = volumes
         self._budgets = budgets
-        gone = set(scheduler.hosts)
+        gone = set(self._scheduler.hosts)
         for info in nodes:
             gone.discard(info.node.name)
-            host = scheduler.put_node(info.node)
-            present = {pod.key: pod for pod in info.pods if not pod.is_terminal}
-            for key in [key for key in host.pods if key not in present]:
-                scheduler.drop_pod(key, host)
-            for key, pod in present.items():
-                known = host.pods.get(key)
-                if known is None or known[0] is not pod:
-                    scheduler.put_pod(pod, host)
+            self.join(info)
         for name in gone:
-            scheduler.drop_node(name)
+            self._scheduler.drop_node(name)
+
+    def join(self, info: NodeInfo) -> None:
+        """Take over one node and the pods on it; the others stay as they are."""
+        scheduler = self._scheduler
+        host = scheduler.put_node(info.node)
+        present = {pod.key: pod for pod in info.pods if not pod.is_terminal}
+        for key in [key for key in host.pods if key not in present]:
+            scheduler.drop_pod(key, host)
+        for key, pod in present.items():
+            known = host.pods.get(key)
+            if known is None or known[0] is not pod:
+                scheduler.put_pod(pod, host)
 
     def bind(self, pending: Sequence[Pod]) -> dict[str, Node]:
         """Return the node of each bound pod, by ``namespace/name``; the others stay pending.

@@ -31,9 +31,10 @@ class ChangeSimulation(Protocol):
     """Simulates a change with the engine and every latency until nothing is left to do."""
 
     def __call__(self, *, has_effect: bool) -> AtRest | None:
-        """Return the cost of the change, None if it does not come to rest within a limit of passes.
+        """Return the cost of the change over several seeds.
 
-        A change without an effect is not simulated: both fleets are that of the base.
+        None if it does not come to rest within a limit of passes. A change without an effect is not
+        simulated: both fleets are that of the base.
         """
 
 

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from reconciler.model.duration import iso_duration
+from reconciler.plan.render.spans import fleet_phrase
 from reconciler.plan.render.verdicts import policy_lines
 from reconciler.plan.render.wording import (
     format_count,
@@ -22,7 +23,16 @@ from reconciler.plan.render.wording import (
     without_backticks,
 )
 from reconciler.plan.value.actions import ActionKind
-from reconciler.plan.value.costs import BASE, HEAD, AtRest, Backtest, PoolCost, StuckNode
+from reconciler.plan.value.costs import (
+    BASE,
+    HEAD,
+    AtRest,
+    Backtest,
+    CostDifference,
+    FleetAtRest,
+    PoolCost,
+    StuckNode,
+)
 from reconciler.plan.value.plan import Plan
 
 
@@ -225,15 +235,34 @@ def _cost_sentence(change: AtRest) -> str:
             f"This change: about {format_monthly(change.per_hour, signed=True)}/month, "
             f"between {low} and {high} (the search reached its work limit)."
         )
-    if format_hourly(change.before.per_hour) == format_hourly(change.after.per_hour):
+    before, found = change.before, change.difference
+    without = f"without it: {format_count(before.nodes, 'node')}, {_hourly(before)}"
+    if change.range is None or found is None:
+        if format_hourly(before.per_hour) == format_hourly(change.after.per_hour):
+            return _NO_EFFECT
+        after = change.after
+        both = f"{without}; with it: {format_count(after.nodes, 'node')}, {_hourly(after)}"
+        return f"This change: {format_monthly(change.per_hour, signed=True)}/month ({both})."
+    if format_hourly(found.low) == format_hourly(found.high) == format_hourly(0):
         return _NO_EFFECT
-    sides = (
-        f"{how} it: {format_count(side.nodes, 'node')}, {format_dollars(side.per_hour)}/hour"
-        for how, side in (("without", change.before), ("with", change.after))
-    )
-    return (
-        f"This change: {format_monthly(change.per_hour, signed=True)}/month ({'; '.join(sides)})."
-    )
+    with_it = f"with it: {fleet_phrase(change.range, per='/hour')}"
+    runs = format_count(change.range.seeds, "run")
+    return f"This change: {_difference(found)} ({without}; {with_it}; {runs})."
+
+
+def _hourly(side: FleetAtRest) -> str:
+    return f"{format_dollars(side.per_hour)}/hour"
+
+
+def _difference(found: CostDifference) -> str:
+    """Return the mean of a difference and its interval, and whether it may be chance."""
+    mean = f"{format_monthly(found.mean, signed=True)}/month"
+    if format_hourly(found.low) == format_hourly(found.high):
+        return mean
+    low, high = (format_monthly(amount, signed=True) for amount in (found.low, found.high))
+    if found.beyond_chance:
+        return f"{mean}, between {low} and {high}"
+    return f"no difference beyond chance: {mean} on average, between {low} and {high}"
 
 
 def _nodes_sentence(change: AtRest) -> str:

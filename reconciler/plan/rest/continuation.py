@@ -7,7 +7,6 @@ end at the same point on every machine.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
@@ -15,19 +14,18 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from reconciler.disruption.calendar import Windows, protected_until
 from reconciler.disruption.command import Command, Decisions, Deferral, WaitsFor
 from reconciler.disruption.decide import decide
 from reconciler.disruption.disruptionpass import WORK_MAX
 from reconciler.disruption.gates.consolidatable import consolidatable_at, retained_until
-from reconciler.disruption.gates.guards import WAVE_REASONS, count_remaining_nodes, wave_size
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.disruption.gates.policy import forceful_expiry_at
 from reconciler.disruption.methods.forceful import toleration_ends_at
 from reconciler.disruption.simulation import examinable_nodes
-from reconciler.model.history import DAY, DisruptionRecord, History, Move, Rollout
+from reconciler.model.chance import Chance
+from reconciler.model.history import History
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import FeatureGate, Settings
 from reconciler.observed.state import ClusterState
@@ -46,6 +44,7 @@ from reconciler.plan.make.factscache import FactsCache
 from reconciler.plan.make.gather import facts_of, with_cluster
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import outcome_of
+from reconciler.plan.rest.limits import close_healthy_waves, record_disruptions
 from reconciler.plan.rest.nodes import InstantLauncher
 from reconciler.plan.rest.world import (
     FleetTransition,
@@ -55,69 +54,6 @@ from reconciler.plan.rest.world import (
     start_nodes,
 )
 from reconciler.plan.value.costs import Cost
-
-# The history for the rate limits of a fleet that is continued in memory.
-
-
-def record_disruptions(
-    history: History,
-    commands: Iterable[Command],
-    cluster: ClusterState,
-    settings: Settings,
-    now: datetime,
-    done: datetime,
-) -> History:
-    """Return the history after the commands of ``now`` have ended at ``done``.
-
-    ``cluster`` is the one before. Everything that a wave has moved is healthy.
-    """
-    pools = {n.claim.name: n.node_pool for n in cluster.nodes if n.claim is not None}
-    rollouts = {rollout.node_pool: rollout for rollout in history.rollouts}
-    recent = [row for row in history.taken if now - row.at < DAY]
-    for command in commands:
-        if command.is_forceful:
-            continue
-        counts = Counter(pools.get(name, "") for name in command.node_claims)
-        for pool, nodes in sorted(counts.items()):
-            recent.append(DisruptionRecord(now, pool, nodes))
-            if command.reason in WAVE_REASONS and settings.pool(pool).wave_size:
-                known = rollouts.get(pool) or Rollout(pool)
-                rollouts[pool] = _add_to_wave(known, command, nodes, cluster, settings, now, done)
-    ordered = tuple(rollouts[pool] for pool in sorted(rollouts))
-    return replace(history, taken=tuple(recent), rollouts=ordered)
-
-
-def _add_to_wave(
-    rollout: Rollout,
-    command: Command,
-    nodes: int,
-    cluster: ClusterState,
-    settings: Settings,
-    now: datetime,
-    done: datetime,
-) -> Rollout:
-    pool = rollout.node_pool
-    if not rollout.moves:
-        size = wave_size(pool, count_remaining_nodes(cluster.nodes)[pool], settings)
-        rollout = replace(rollout, wave=rollout.wave + 1, size=size)
-    move = Move(command.id, started_at=now, nodes=nodes, ended_at=done, healthy_at=done)
-    return replace(rollout, moves=(*rollout.moves, move))
-
-
-def close_healthy_waves(history: History, settings: Settings, now: datetime) -> History:
-    """Return the history with every wave closed that has been healthy for long enough."""
-    if not history.rollouts:
-        return history
-    return replace(
-        history, rollouts=tuple(_close_if_healthy(r, settings, now) for r in history.rollouts)
-    )
-
-
-def _close_if_healthy(rollout: Rollout, settings: Settings, now: datetime) -> Rollout:
-    soak = settings.pool(rollout.node_pool).wave_soak
-    over = all(move.is_settled(soak, now) for move in rollout.moves)
-    return replace(rollout, moves=()) if over else rollout
-
 
 # How far the clock of a continued fleet advances if nothing can be done at once.
 
@@ -234,9 +170,10 @@ _ANSWER: Final = 2_000
 
 @dataclass
 class Work:
-    """The remaining work, in evaluated nodes."""
+    """The remaining work and that which was used, in evaluated nodes."""
 
     remaining: int
+    used: int = 0
 
     @property
     def is_used_up(self) -> bool:
@@ -244,11 +181,38 @@ class Work:
 
     def increased_by(self, amount: int) -> Work:
         """Return the remaining work with this addition."""
-        return Work(max(self.remaining, 0) + amount)
+        return Work(max(self.remaining, 0) + amount, self.used)
 
     def spend(self, amount: int) -> None:
         """Subtract what was used."""
         self.remaining -= amount
+        self.used += amount
+
+
+@dataclass
+class _FirstPlan:
+    """The first plan of a fleet: ``cluster`` before and ``world`` after its nodes have started."""
+
+    cluster: ClusterState
+    world: RestingFleet
+    facts: Facts
+    answer: Decisions | PlacementDecisions
+    work: int
+
+
+@dataclass
+class SharedWork:
+    """What runs with several seeds have in common; it saves time and changes nothing.
+
+    Caches are kept for each of the inputs, and the first plan for each start of them.
+    """
+
+    caches: dict[int, tuple[Inputs, FactsCache]] = field(default_factory=dict)
+    first: dict[tuple[int, int], _FirstPlan] = field(default_factory=dict)
+
+    def cache(self, inputs: Inputs) -> FactsCache:
+        """Return the cache of one of the inputs."""
+        return self.caches.setdefault(id(inputs), (inputs, FactsCache()))[1]
 
 
 @dataclass(frozen=True)
@@ -299,17 +263,21 @@ def continue_fleet(
     work: Work,
     *,
     answers: int | None = None,
+    chance: Chance | None = None,
+    shared: SharedWork | None = None,
 ) -> RestResult:
     """Return the state that the fleet reaches from ``start`` on, under the inputs.
 
-    ``answers`` limits the number of plans. Nothing is left to do after every combination of open
-    windows has been planned; the fleet is then at rest as of the first of these plans.
+    ``answers`` limits the number of plans. ``chance`` decides what is undetermined in a cluster,
+    and ``shared`` is what runs with other seeds have computed already. Nothing is left to do after
+    every combination of open windows has been planned; the fleet is then at rest as of the first of
+    these plans.
     """
-    world = start_nodes(world, start)
+    chance, shared = chance or Chance(), shared or SharedWork()
+    cache = shared.cache(inputs)
     history = close_healthy_waves(history, inputs.settings, start)
-    cache = FactsCache()
-    facts = facts_of(_inputs_at(inputs, world, start, history), cache=cache)
-    world = with_fields(world, prices={**node_prices(facts), **world.prices})
+    first_plan = _first_plan(inputs, world, start, history, work, shared)
+    world, facts = first_plan.world, first_plan.facts
     windows = Windows.from_settings(facts.pools, inputs.settings)
     launcher = InstantLauncher.for_revision(facts, inputs.fleet, inputs.settings)
     rest = RestResult(
@@ -321,7 +289,9 @@ def continue_fleet(
         if number:
             history = close_healthy_waves(rest.history, inputs.settings, rest.at)
             facts = with_cluster(facts, _inputs_at(inputs, rest.world, rest.at, history), cache)
-        answer = _decide_within_limit(facts, f"rest\n{number}", work, cache)
+            answer = _decide_within_limit(facts, f"rest\n{number}", work, cache)
+        else:
+            answer = first_plan.answer
         static = static_claims(
             facts.types.ready, facts.cluster, inputs.settings, salt=f"rest\n{number}"
         )
@@ -330,7 +300,7 @@ def continue_fleet(
             rest = with_fields(rest, drifted_first=len(facts.drift), first=first)
         number += 1
         rest = with_fields(rest, decisions=answer, facts=facts, history=history)
-        step = _apply_decisions(rest, answer, static, launcher, inputs.settings)
+        step = _apply_decisions(rest, answer, static, launcher, chance)
         if step is not None:
             rest = step
             seen.clear()
@@ -349,6 +319,30 @@ def continue_fleet(
             return quiet
         rest = with_fields(rest, at=following)
     return with_fields(rest, ended=True)
+
+
+def _first_plan(
+    inputs: Inputs,
+    world: RestingFleet,
+    start: datetime,
+    history: History,
+    work: Work,
+    shared: SharedWork,
+) -> _FirstPlan:
+    """Return the first plan of a fleet, the same for every seed."""
+    key = (id(inputs), id(world.cluster))
+    known = shared.first.get(key)
+    if known is not None and known.facts.now == start:
+        work.spend(known.work)
+        return known
+    began, used, cache = world.cluster, work.used, shared.cache(inputs)
+    world = start_nodes(world, start)
+    facts = facts_of(_inputs_at(inputs, world, start, history), cache=cache)
+    world = with_fields(world, prices={**node_prices(facts), **world.prices})
+    answer = _decide_within_limit(facts, "rest\n0", work, cache)
+    found = _FirstPlan(began, world, facts, answer, work.used - used)
+    shared.first[key] = found
+    return found
 
 
 def _inputs_at(inputs: Inputs, world: RestingFleet, now: datetime, history: History) -> Inputs:
@@ -387,7 +381,7 @@ def _apply_decisions(
     answer: Decisions | PlacementDecisions,
     static: Iterable[PlannedClaim],
     launcher: InstantLauncher,
-    settings: Settings,
+    chance: Chance,
 ) -> RestResult | None:
     """Return the effect of decisions, None if they change nothing."""
     cluster = rest.world.cluster
@@ -409,8 +403,10 @@ def _apply_decisions(
     moves = FleetTransition(gone, placed_on, (*launched, *made), names | gone)
     return with_fields(
         rest,
-        world=apply_transition(rest.world, moves, done),
-        history=record_disruptions(rest.history, answer.commands, cluster, settings, rest.at, done),
+        world=apply_transition(rest.world, moves, done, chance),
+        history=record_disruptions(
+            rest.history, answer.commands, cluster, rest.inputs.settings, rest.at, done
+        ),
         at=done,
         last=done,
     )

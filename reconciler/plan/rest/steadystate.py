@@ -12,8 +12,8 @@ from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.model.history import History
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.rest.compare import resting_side, stuck_nodes, waiting_pods
 from reconciler.plan.rest.continuation import Work, continue_fleet
+from reconciler.plan.rest.difference import resting_side, stuck_nodes, waiting_pods
 from reconciler.plan.rest.world import RestingFleet, pods_blocking_drain
 from reconciler.plan.value.costs import SteadyState
 from reconciler.plan.value.plan import Plan

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.model.chance import Chance
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.kubernetes.cluster import (
     DaemonSet,
@@ -113,40 +114,60 @@ _PAIRS_MAX: Final = 1_000_000
 scheduler's filters there: evaluating each pair would take longer than the plan."""
 
 
-def bind_pods(
-    cluster: ClusterState,
-    nodes: Sequence[StateNode],
-    pods: Sequence[Pod],
-    intended: Mapping[str, str],
+@dataclass(frozen=True)
+class _Queue:
+    """The pods that need a node: those that wait for one, and those that are evicted later.
+
+    ``joining`` are the new nodes in the order in which they join. ``intended`` is where the planner
+    places pods.
+    """
+
+    waiting: Sequence[Pod]
+    evicted: Sequence[Pod]
+    joining: Sequence[str]
+    intended: Mapping[str, str]
+
+
+def _bind_pods(
+    cluster: ClusterState, nodes: Sequence[StateNode], queue: _Queue, seed: int
 ) -> tuple[dict[str, str], Volumes]:
     """Return the node that each pod gets, and the volumes then; other pods stay pending.
 
-    ``intended`` is where the planner places pods.
+    Waiting pods are bound as each new node joins, and evicted ones once all of them have.
     """
     volumes = Volumes(
         cluster.volume_claims, cluster.volumes, cluster.storage_classes, {}, cluster.csi_nodes
     )
+    pods = [p for p in (*queue.waiting, *queue.evicted) if not p.spec.scheduling_gates]
     if not pods:
         return {}, volumes
     joined = {node.name: _visible_node(node) for node in nodes if node.node is not None}
+    on = {joined[n.name].name: n.pods for n in nodes if n.node is not None}
+    infos = {info.node.name: info for info in node_infos(joined.values(), on)}
+    is_quick = len(pods) * len(joined) > _PAIRS_MAX
+    later = () if is_quick else [infos.pop(joined[name].name) for name in queue.joining]
     binder = NodeBinder(
-        node_infos(joined.values(), {joined[n.name].name: n.pods for n in nodes if n.node}),
+        infos.values(),
         cluster.namespaces,
         volumes=volumes,
         owners=owners_of(cluster.services, cluster.scalables, cluster.replication_controllers),
+        seed=seed,
     )
-    free = [pod for pod in pods if not pod.spec.scheduling_gates]
-    if len(free) * len(joined) <= _PAIRS_MAX:
-        names = {node.name: name for name, node in joined.items()}
-        bound = {key: names[node.name] for key, node in binder.bind(free).items()}
-    else:
-        targets = ((pod, intended.get(pod.key, "")) for pod in free)
+    if is_quick:
+        targets = ((pod, queue.intended.get(pod.key, "")) for pod in pods)
         bound = {
             pod.key: name
             for pod, name in targets
             if name in joined and binder.place(pod, joined[name].name)
         }
-    return bound, volumes
+        return bound, volumes
+    names = {node.name: name for name, node in joined.items()}
+    found = binder.bind(queue.waiting)
+    for info in later:
+        binder.join(info)
+        found |= binder.bind([pod for pod in queue.waiting if pod.key not in found])
+    found |= binder.bind([pod for pod in pods if pod.key not in found])
+    return {key: names[node.name] for key, node in found.items()}, volumes
 
 
 def _visible_node(node: StateNode) -> Node:
@@ -225,11 +246,16 @@ def start_nodes(world: RestingFleet, now: datetime) -> RestingFleet:
     return with_fields(world, cluster=with_fields(world.cluster, nodes=nodes))
 
 
-def apply_transition(world: RestingFleet, moves: FleetTransition, now: datetime) -> RestingFleet:
-    """Return the world after a plan has been applied, at ``now``."""
+def apply_transition(
+    world: RestingFleet, moves: FleetTransition, now: datetime, chance: Chance
+) -> RestingFleet:
+    """Return the world after a plan has been applied, at ``now``.
+
+    ``chance`` decides what is undetermined: in which order nodes join, and ties of the scheduler.
+    """
     return with_fields(
         world,
-        cluster=_cluster_after(world.cluster, moves, now),
+        cluster=_cluster_after(world.cluster, moves, now, chance),
         prices={**world.prices} | {_claim_name(n): n.price for n in moves.launched},
         instances={**world.instances} | {n.node.provider_id: n.instance for n in moves.launched},
     )
@@ -260,7 +286,9 @@ def describe_endless_drain(blocking: Sequence[Pod], budgets: PodDisruptionBudget
     return f"its drain never ends: {why}{more}, and it has no terminationGracePeriod"
 
 
-def _cluster_after(cluster: ClusterState, moves: FleetTransition, now: datetime) -> ClusterState:
+def _cluster_after(
+    cluster: ClusterState, moves: FleetTransition, now: datetime, chance: Chance
+) -> ClusterState:
     budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
     leaving = {
         node.name: pods_blocking_drain(node, budgets, now)
@@ -271,7 +299,14 @@ def _cluster_after(cluster: ClusterState, moves: FleetTransition, now: datetime)
     kept = (_remaining_node(node, leaving.get(node.name), now) for node in cluster.nodes)
     fresh = [with_daemons(n.node, cluster.daemon_sets, now) for n in moves.launched]
     nodes = sorted([*(n for n in kept if n is not None), *fresh], key=lambda n: n.name)
-    bound, volumes = bind_pods(cluster, nodes, displaced, moves.placed_on)
+    waiting, evicted = (
+        sorted(pods, key=lambda pod: chance.share("creation", pod.key, now.isoformat()))
+        for pods in (cluster.pending, displaced)
+    )
+    joining = sorted((n.name for n in fresh), key=lambda name: chance.share("joining", name))
+    queue = _Queue(waiting, evicted, joining, moves.placed_on)
+    bound, volumes = _bind_pods(cluster, nodes, queue, chance.seed)
+    displaced = [*displaced, *cluster.pending]
     changed = {
         pod.key: _running_pod(pod, bound[pod.key], now) for pod in displaced if pod.key in bound
     }
@@ -298,7 +333,7 @@ def _cluster_after(cluster: ClusterState, moves: FleetTransition, now: datetime)
 def _displaced_pods(
     cluster: ClusterState, leaving: Mapping[str, list[Pod]]
 ) -> tuple[frozenset[str], list[Pod]]:
-    """Return the pods that end with their nodes, and those that need a node."""
+    """Return the pods that end with their nodes, and those that need another one."""
     ended: set[str] = set()
     displaced: list[Pod] = []
     for node in cluster.nodes:
@@ -313,7 +348,6 @@ def _displaced_pods(
                 displaced.append(as_pending(pod))
             else:
                 ended.add(pod.key)
-    displaced += cluster.pending
     return frozenset(ended), displaced
 
 

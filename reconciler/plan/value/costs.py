@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from math import fsum
 from typing import Annotated, ClassVar, Final
 
 import msgspec
 
+from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.plan.value.part import Part
 
 
@@ -54,6 +57,75 @@ class FleetAtRest(Part, frozen=True, kw_only=True):
     per_hour: float
 
 
+class CostSpan(Part, frozen=True, kw_only=True):
+    """The lowest and the highest value over several runs, and their mean."""
+
+    low: float
+    mean: float
+    high: float
+
+
+def span_of(values: Sequence[float]) -> CostSpan:
+    """Return the span of the values of at least one run; equal values have exactly their mean."""
+    return CostSpan(low=min(values), mean=_mean(values), high=max(values))
+
+
+class NodeSpan(Part, frozen=True, kw_only=True):
+    """The lowest and the highest number of nodes over several runs, and their mean."""
+
+    low: int
+    mean: float
+    high: int
+
+
+def _mean(values: Sequence[float]) -> float:
+    first = values[0]
+    if all(value == first for value in values):
+        return float(first)
+    return round(fsum(values) / len(values), 9)
+
+
+class FleetRange(Part, frozen=True, kw_only=True):
+    """The fleets that ``seeds`` runs end with: how many nodes, and their cost in USD an hour."""
+
+    seeds: int
+    nodes: NodeSpan
+    per_hour: CostSpan
+
+
+def fleet_range(fleets: Sequence[FleetAtRest]) -> FleetRange:
+    """Return the range of the fleets of several runs, one for each seed."""
+    nodes = [fleet.nodes for fleet in fleets]
+    return FleetRange(
+        seeds=len(fleets),
+        nodes=NodeSpan(low=min(nodes), mean=_mean(nodes), high=max(nodes)),
+        per_hour=span_of([fleet.per_hour for fleet in fleets]),
+    )
+
+
+class CostDifference(Part, frozen=True, kw_only=True):
+    """The cost of a change in USD an hour, over runs in pairs: both fleets with the same seed.
+
+    ``beyond_chance`` is whether zero is outside of the interval: all runs agree on the sign.
+    """
+
+    low: float
+    mean: float
+    high: float
+    beyond_chance: bool
+
+
+def cost_difference(differences: Sequence[float]) -> CostDifference:
+    """Return the difference over at least one pair of runs."""
+    span = span_of(differences)
+    return CostDifference(
+        low=span.low,
+        mean=span.mean,
+        high=span.high,
+        beyond_chance=span.low > 0 or span.high < 0,
+    )
+
+
 class StuckNode(Part, frozen=True, kw_only=True):
     """A node that cannot come to rest: the reason to disrupt it, and what blocks that."""
 
@@ -72,6 +144,9 @@ class AtRest(Part, frozen=True, kw_only=True):
     maximum of ``per_hour`` if the work limit ended the search, otherwise None. ``replaced``
     counts replaced nodes. ``rollout`` is the time until the last action has ended (ISO 8601), None
     if it never ends or the limit ended the search.
+
+    Over several seeds, costs are means and numbers of nodes are rounded means; ``range`` is that of
+    ``after``, and ``difference`` that of ``per_hour``. The other fields are of the first seed.
     """
 
     before: FleetAtRest
@@ -83,6 +158,10 @@ class AtRest(Part, frozen=True, kw_only=True):
     replaced: int = 0
     rollout: str | None = None
     stuck: tuple[StuckNode, ...] = ()
+    range: FleetRange | None = None
+    difference: CostDifference | None = None
+
+    left_out: ClassVar = ("range", "difference")
 
     @property
     def launched(self) -> int:
@@ -108,6 +187,38 @@ class SteadyState(Part, frozen=True, kw_only=True):
     placed_later: tuple[str, ...] = ()
     unschedulable: tuple[str, ...] = ()
     stuck: tuple[StuckNode, ...] = ()
+
+
+SEEDS_MIN: Final = 5
+SEEDS_MAX: Final = 10
+"""With how many seeds a future is computed: as many as the work allows, but never fewer."""
+
+
+def seed_count(work: int, work_max: int) -> int:
+    """Return the number of seeds if each takes ``work`` and all together ``work_max``."""
+    return min(max(work_max // max(work, 1), SEEDS_MIN), SEEDS_MAX)
+
+
+def combine_seeds(changes: Sequence[AtRest]) -> AtRest:
+    """Return one change over several seeds from the change with each; the first one leads."""
+    first = changes[0]
+    before, after = (
+        fleet_range([getattr(change, side) for change in changes]) for side in ("before", "after")
+    )
+    difference = cost_difference([change.per_hour for change in changes])
+    return msgspec.structs.replace(
+        first,
+        before=_mean_fleet(before),
+        after=_mean_fleet(after),
+        per_hour=difference.mean,
+        per_month=round(difference.mean * HOURS_A_MONTH, 9),
+        range=after,
+        difference=difference,
+    )
+
+
+def _mean_fleet(found: FleetRange) -> FleetAtRest:
+    return FleetAtRest(nodes=round(found.nodes.mean), per_hour=found.per_hour.mean)
 
 
 HEAD: Final = "head"

@@ -214,7 +214,15 @@ class Plan(Part, frozen=True, kw_only=True):
         "policies",
         "backtest",
     )
-    parts: ClassVar = ("node_claims", "placements", "commands", "actions", "cost", "policies")
+    parts: ClassVar = (
+        "node_claims",
+        "placements",
+        "commands",
+        "actions",
+        "cost",
+        "policies",
+        "at_rest",
+    )
 
     @property
     def digest(self) -> str:

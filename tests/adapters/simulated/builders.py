@@ -100,7 +100,7 @@ class Sandbox:
     clock: SimulatedClock = field(default_factory=SimulatedClock)
     shelf: MemoryShelf = field(default_factory=MemoryShelf)
     claims: dict[str, NodeClaim] = field(default_factory=dict)
-    latencies: dict[str, float] = field(default_factory=dict)
+    course: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.restart()
@@ -108,7 +108,7 @@ class Sandbox:
     def restart(self) -> None:
         """Kill the cluster's process and start it again on the same shelf."""
         self.cluster = EmbeddedCluster(
-            self.shelf, a_type, lambda: self.workloads, self.clock, **self.latencies
+            self.shelf, a_type, lambda: self.workloads, self.clock, **self.course
         )
 
     @property
@@ -138,7 +138,7 @@ class Sandbox:
 
 def a_sandbox(*workload_pods: Pod, nodes: int = 2, **fields: object) -> Sandbox:
     """Nodes ``n0``, ``n1``… in zones a, b, c in turn, and the workloads."""
-    latencies = {k: fields.pop(k) for k in list(fields) if k.endswith("_s")}
+    course = {k: fields.pop(k) for k in list(fields) if k.endswith("_s") or k == "chance"}
     instances = [an_instance(f"n{n}", f"us-east-1{'abc'[n % 3]}") for n in range(nodes)]
     ordered = tuple(sorted(workload_pods, key=lambda p: p.metadata.name))
-    return Sandbox(instances, Workloads(pods=ordered, **fields), latencies=latencies)
+    return Sandbox(instances, Workloads(pods=ordered, **fields), course=course)

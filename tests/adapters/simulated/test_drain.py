@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.adapters.simulated.cluster import SHELF_NAME
-from reconciler.adapters.simulated.pods import decode_record
+from reconciler.adapters.simulated.records import decode_record
 from reconciler.model.kubernetes.eviction import desired_healthy
 from tests.adapters.simulated.builders import Sandbox, a_budget, a_daemon, a_pod, a_sandbox, pods
 from tests.examples import examples

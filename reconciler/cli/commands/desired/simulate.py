@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
     from reconciler.cli.output.progressline import ProgressLine
     from reconciler.cli.shared.timings import Timings
-    from reconciler.cli.simulation.building import SimulationSetup
     from reconciler.cli.simulation.report import Report
     from reconciler.cli.simulation.script import Script
+    from reconciler.cli.simulation.seeds import SeededRuns
+    from reconciler.cli.simulation.timeline import StreamedTimeline
 
 SEEDS_MAX: Final = 100
 SPAN_MAX: Final = timedelta(days=366)
@@ -32,8 +33,9 @@ class SimulateRequest:
     """The fleet at the start, and the duration and the faults of the simulation.
 
     ``until`` is a duration or a time, None until nothing is left to do. ``faults`` is a file.
-    ``trace`` is a file with a workload to replay, ``against`` what it is also replayed against,
-    ``seeds`` how often, and ``sweep`` where. With ``workload_alone``, its prices are left out.
+    ``seeds`` is how many runs there are, with seeds from ``seed`` on. ``trace`` is a file with a
+    workload to replay, ``against`` what it is also replayed against, and ``sweep`` where. With
+    ``workload_only``, its prices are left out.
     """
 
     fleet: FleetRequest
@@ -59,6 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="when to stop (default: when nothing is left to do)",
     )  # fmt: skip
     add("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
+    add(
+        "--seeds", type=int, default=1, metavar="N",
+        help="run N seeds, and show the range of their results (default: 1)",
+    )  # fmt: skip
     add("--faults", metavar="FILE", help="fault scenario (YAML)")
     add(
         "--trace", metavar="FILE",
@@ -68,7 +74,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--against", choices=("karpenter-defaults",),
         help="with --trace: also replay it with Karpenter's packing and search",
     )  # fmt: skip
-    add("--seeds", type=int, default=1, metavar="N", help="with --trace: run N seeds (default: 1)")
     add(
         "--workload-only", action="store_true",
         help="with --trace: omit the recorded spot prices and unavailable offerings",
@@ -96,8 +101,8 @@ def run(request: SimulateRequest) -> int:
     from reconciler.cli.commands.desired.plan import write_output
     from reconciler.cli.output.progressline import show_progress
     from reconciler.cli.shared.timings import Timings
-    from reconciler.cli.simulation.building import build_simulation, read_simulation
-    from reconciler.cli.simulation.change import run_simulation
+    from reconciler.cli.simulation.building import read_simulation
+    from reconciler.cli.simulation.seeds import SeededRuns
 
     _expect_trace(request)
     with show_progress("Simulating") as line:
@@ -105,12 +110,12 @@ def run(request: SimulateRequest) -> int:
         if request.trace is not None:
             return _run_backtest(request, timings, line)
         inputs = read_simulation(request.fleet, timings)
-        setup = build_simulation(inputs, _read_script(request.faults), request.seed)
-        until = _parse_until(request.until, setup.start)
+        until = _parse_until(request.until, inputs.start)
+        runs = SeededRuns(inputs, _read_script(request.faults), until)
         if request.output == "text":
-            _stream_timeline(setup, until, line)
+            _stream_timeline(request, runs, line)
         else:
-            report = run_simulation(setup, until)
+            report = _run_seeds(request, runs, None, line)
             with timings("render"):
                 text = render(report, request.output)
     if request.output != "text":
@@ -133,7 +138,6 @@ def _expect_trace(request: SimulateRequest) -> None:
         raise UsageError(f"{request.seeds} is not allowed", where="--seeds", remedy=remedy)
     given = {
         "--against": request.against is not None,
-        "--seeds": request.seeds > 1,
         "--workload-only": request.workload_only,
         "--workers": request.sweep.workers > 1,
         "--scheduler": request.sweep.scheduler is not None,
@@ -174,12 +178,26 @@ def _run_backtest(request: SimulateRequest, timings: Timings, line: ProgressLine
     return exitcode.DONE
 
 
-def _stream_timeline(
-    setup: SimulationSetup, until: datetime | timedelta | None, line: ProgressLine
-) -> None:
-    """Play the simulation and print its timeline while it runs."""
+def _run_seeds(
+    request: SimulateRequest,
+    runs: SeededRuns,
+    timeline: StreamedTimeline | None,
+    line: ProgressLine,
+) -> Report:
+    """Return the report of the first seed, with the range of all of them if there are several."""
+    from reconciler.cli.simulation.seeds import with_range
+
+    reports = []
+    for number in range(request.seeds):
+        if request.seeds > 1:
+            line.enter(f"Simulating, run {number + 1} of {request.seeds}")
+        reports.append(runs.run(request.seed + number, None if number else timeline))
+    return with_range(reports) if request.seeds > 1 else reports[0]
+
+
+def _stream_timeline(request: SimulateRequest, runs: SeededRuns, line: ProgressLine) -> None:
+    """Run the simulation and print its timeline while it runs."""
     from reconciler.cli.commands.desired.plan import write_output
-    from reconciler.cli.simulation.change import run_simulation
     from reconciler.cli.simulation.timeline import StreamedTimeline
 
     def show(text: str) -> None:
@@ -188,7 +206,7 @@ def _stream_timeline(
             sys.stdout.flush()
 
     timeline = StreamedTimeline(show)
-    timeline.end(run_simulation(setup, until, timeline))
+    timeline.end(_run_seeds(request, runs, timeline, line))
 
 
 def render(report: Report, output: str) -> str:

@@ -1,0 +1,72 @@
+"""The state of a simulated cluster that does not follow from its inputs, as it is stored."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from reconciler.model.kubernetes.node import Node
+
+
+class NodeRecord(msgspec.Struct, rename="camel", omit_defaults=True):
+    """A Node that has joined, the instance behind it, and the daemons that run there.
+
+    ``daemons`` maps a DaemonSet (``namespace/name``) to the moment its pod started.
+    """
+
+    node: Node
+    instance: str
+    daemons: dict[str, datetime] = {}
+
+
+class PodRecord(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The state of a pod: ``make`` is the hash of its spec, ``leaving`` when it was evicted.
+
+    ``name`` is set once a controller has created it with another name than in the workloads, for
+    the ``nth`` time.
+    """
+
+    born: datetime
+    make: str
+    node: str = ""
+    bound: datetime | None = None
+    leaving: datetime | None = None
+    name: str = ""
+    nth: int = 0
+
+
+class EndingPod(msgspec.Struct, rename="camel"):
+    """An evicted pod that still terminates on its node while its successor exists.
+
+    ``pod`` is the key of its pod in the workloads, as that of the successor.
+    """
+
+    pod: str
+    record: PodRecord
+
+
+class ClusterRecord(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The state of a cluster: nodes and pods by name, the zone of each dynamic volume.
+
+    Pods have the keys of the workloads. ``ending`` are pods whose successors exist, and ``removed``
+    the instances whose Node was deleted while they still ran.
+    """
+
+    nodes: dict[str, NodeRecord] = {}
+    pods: dict[str, PodRecord] = {}
+    ending: list[EndingPod] = []
+    volume_zones: dict[str, str] = {}
+    removed: list[str] = []
+
+
+def decode_record(content: bytes | None) -> ClusterRecord:
+    """Return the stored record, or an empty one."""
+    if content is None:
+        return ClusterRecord()
+    return msgspec.json.decode(content, type=ClusterRecord)
+
+
+def encode_record(record: ClusterRecord) -> bytes:
+    """Return the record as bytes; equal records give equal bytes."""
+    return msgspec.json.encode(record, order="sorted")

@@ -1,0 +1,59 @@
+"""Runs of one simulation with several seeds: the same fleet, another course of chance.
+
+The seed decides what is undetermined in a cluster: which of several nodes with the same score a pod
+gets, in which order pods are created, how long a node takes to join. Inputs are read once, and
+plans are shared while a run is still in the same state as the first one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+import msgspec
+
+from reconciler.cli.simulation.building import SimulationInputs, build_simulation
+from reconciler.cli.simulation.change import run_simulation
+from reconciler.cli.simulation.report import Report
+from reconciler.cli.simulation.script import Script
+from reconciler.cli.simulation.timeline import StreamedTimeline
+from reconciler.plan.plancache import SharedPlans
+from reconciler.plan.value.costs import FleetAtRest, cost_difference, fleet_range
+
+
+@dataclass(frozen=True)
+class SeededRuns:
+    """Runs a simulation with any seed.
+
+    ``until`` ends each run, see ``run_simulation``. If the change ``has_effect`` is false, the base
+    is simulated in place of the head as well.
+    """
+
+    inputs: SimulationInputs
+    script: Script = field(default_factory=Script)
+    until: datetime | timedelta | None = None
+    passes_max: int | None = None
+    has_effect: bool = True
+    _shared: SharedPlans = field(default_factory=SharedPlans)
+
+    def run(self, seed: int, timeline: StreamedTimeline | None = None) -> Report:
+        """Return the report of one run.
+
+        Raises:
+            EndlessError: the maximum number of passes is reached.
+        """
+        setup = build_simulation(self.inputs, self.script, seed)
+        if not self.has_effect:
+            setup = replace(setup, head=setup.base or setup.head)
+        return run_simulation(setup, self.until, timeline, self.passes_max, self._shared)
+
+
+def with_range(reports: list[Report]) -> Report:
+    """Return the report of the first run with the range of all of them."""
+    first = reports[0]
+    found = fleet_range([FleetAtRest(nodes=len(r.fleet), per_hour=r.cost.after) for r in reports])
+    merge = first.merge
+    if merge is not None:
+        costs = [r.merge.change for r in reports if r.merge is not None]
+        merge = msgspec.structs.replace(merge, difference=cost_difference(costs))
+    return msgspec.structs.replace(first, range=found, merge=merge)

@@ -1,0 +1,47 @@
+"""What controllers do with a pod that is evicted: when its successor exists, and under which name.
+
+Sources: the ReplicaSet, StatefulSet and Job controllers of kube-controller-manager.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from reconciler.model.chance import Chance
+from reconciler.model.kubernetes.pod import Pod
+
+DEFAULT_GRACE_S: Final = 30
+"""The ``terminationGracePeriodSeconds`` of a pod that states none."""
+
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""The characters of generated names (``k8s.io/apimachinery/pkg/util/rand``)."""
+_LENGTH: Final = 5
+_GENERATING: Final = ("ReplicaSet", "Job")
+
+
+def grace_period(pod: Pod) -> timedelta:
+    """Return how long a pod may take to terminate; until then it uses its node."""
+    seconds = pod.spec.termination_grace_period_seconds
+    return timedelta(seconds=DEFAULT_GRACE_S if seconds is None else seconds)
+
+
+def is_replaced_at_once(pod: Pod) -> bool:
+    """Return whether its controller creates another pod while this one still terminates.
+
+    A ReplicaSet counts only pods that are not being deleted. A StatefulSet needs the name of the
+    pod, and a Job waits until it has failed.
+    """
+    return pod.metadata.is_owned_by("apps/v1", "ReplicaSet")
+
+
+def has_generated_name(pod: Pod) -> bool:
+    """Return whether the successor of a pod has another name."""
+    return is_replaced_at_once(pod) or pod.metadata.is_owned_by("batch/v1", "Job")
+
+
+def successor_name(pod: Pod, chance: Chance, nth: int) -> str:
+    """Return the name of the ``nth`` successor of a pod of a ReplicaSet or a Job."""
+    owner = next(o.name for o in pod.metadata.owner_references if o.kind in _GENERATING)
+    draws = (chance.share("pod name", pod.key, str(nth), str(place)) for place in range(_LENGTH))
+    return f"{owner}-{''.join(_LETTERS[int(share * len(_LETTERS))] for share in draws)}"

@@ -1,0 +1,227 @@
+"""The difference between two fleets at rest: its bounds, and the nodes that cannot come to rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from reconciler.disruption.command import ForcefulReason, WaitsFor
+from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.model.billing import HOURS_A_MONTH
+from reconciler.model.duration import iso_duration
+from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.resources import Resources, fits
+from reconciler.observed.state import StateNode
+from reconciler.placement.question import LaunchPool
+from reconciler.placement.scheduler import Scheduler
+from reconciler.plan.make.costs import sum_dollars
+from reconciler.plan.rest.continuation import RestResult
+from reconciler.plan.rest.world import (
+    describe_endless_drain,
+    pods_blocking_drain,
+    without_nodes,
+)
+from reconciler.plan.value.costs import AtRest, FleetAtRest, StuckNode
+
+
+def difference_of(before: RestResult, after: RestResult) -> AtRest:
+    """Return the difference of two fleets that began with the same seed."""
+    old, new = resting_side(before), resting_side(after)
+    limited = after.ended or (before.ended and after.world is not before.world)
+    change = new.estimate - old.estimate
+    return AtRest(
+        before=FleetAtRest(nodes=len(old.names), per_hour=old.estimate),
+        after=FleetAtRest(nodes=len(new.names), per_hour=new.estimate),
+        per_hour=sum_dollars([change]),
+        per_month=sum_dollars([change * HOURS_A_MONTH]),
+        bounds=change_bounds(before, old, after, new, change) if limited else None,
+        unschedulable=waiting_pods(after),
+        replaced=min(len(old.names - new.names), len(new.names - old.names)),
+        rollout=_rollout_duration(after),
+        stuck=stuck_nodes(after),
+    )
+
+
+def waiting_pods(rest: RestResult) -> tuple[str, ...]:
+    """Return the pods that are still unschedulable at the end."""
+    placement = rest.decisions.placement
+    if placement is None:
+        return ()
+    waiting = {pod.key for pod in rest.world.cluster.pending}
+    return tuple(sorted(waiting & (placement.unschedulable.keys() | placement.deferred.keys())))
+
+
+def _rollout_duration(rest: RestResult) -> str | None:
+    """Return the time from the first moment to the end of the last action, in ISO 8601."""
+    if not rest.rested:
+        return None
+    return iso_duration(rest.last - rest.began if rest.last is not None else timedelta())
+
+
+# The bounds of the true value if the work limit ended a search. Consolidation only saves, so a
+# fleet that is not at rest yet costs at most its present cost plus the additional cost of its
+# outstanding replacements. It costs at least the minimum cost of nodes for its pods
+# (``placement.bound``).
+
+
+class RestingSide(msgspec.Struct, frozen=True):
+    """One of the two fleets: its NodeClaims, their present cost and their final cost.
+
+    Both are USD an hour; they differ only if the work limit left replacements outstanding.
+    """
+
+    names: frozenset[str]
+    reached: float
+    estimate: float
+
+
+def resting_side(rest: RestResult) -> RestingSide:
+    """Return a fleet for the comparison."""
+    owned = rest.node_prices()
+    reached = sum_dollars(owned.values())
+    return RestingSide(frozenset(owned), reached, _estimated_cost(rest, reached))
+
+
+def _estimated_cost(rest: RestResult, reached: float) -> float:
+    """Return the cost with outstanding replacements counted like completed ones."""
+    left = len(_outstanding_replacements(rest))
+    done = rest.drifted_first - left
+    if not rest.ended or not left or done <= 0:
+        return reached
+    share = (reached - rest.cost_first) / done
+    return sum_dollars([max(0.0, reached + share * left)])
+
+
+def change_bounds(
+    before: RestResult, old: RestingSide, after: RestResult, new: RestingSide, change: float
+) -> tuple[float, float]:
+    """Return the minimum and the maximum cost of the change, USD an hour."""
+    old_low, old_high = _cost_bounds(before, old)
+    new_low, new_high = _cost_bounds(after, new)
+    low, high = new_low - old_high, new_high - old_low
+    return sum_dollars([min(low, change)]), sum_dollars([max(high, change)])
+
+
+def _cost_bounds(rest: RestResult, side: RestingSide) -> tuple[float, float]:
+    if not rest.ended:
+        return side.reached, side.reached
+    owned, left = rest.node_prices(), _outstanding_replacements(rest)
+    pools = rest.facts.types.by_name
+    names = {node.node_pool for node in left} & pools.keys()
+    prices = {name: _launch_prices(pools[name]) for name in names}
+    extra = (
+        max(0.0, price - owned[node.claim.name])
+        for node in left
+        if node.claim is not None
+        and (price := _replacement_price(node, prices.get(node.node_pool, ()))) is not None
+    )
+    return min(_minimum_cost(rest), side.reached), sum_dollars([side.reached, *extra])
+
+
+def _outstanding_replacements(rest: RestResult) -> list[StateNode]:
+    """Return the nodes that are drifted and not blocked: they will be replaced."""
+    drifted = {drift.node_claim for drift in rest.facts.drift}
+    blocked = {
+        block.node for block in rest.decisions.blocked if block.reason == DisruptionReason.DRIFTED
+    }
+    return [
+        node
+        for node in rest.world.cluster.nodes
+        if node.claim is not None and node.claim.name in drifted and node.name not in blocked
+    ]
+
+
+def _launch_prices(pool: LaunchPool) -> list[tuple[float, Resources]]:
+    """Return the price and the allocatable resources of each type of a pool, cheapest first."""
+    requirements = pool.node_pool.requirements()
+    found = [
+        (offering.price, kind.allocatable)
+        for kind in pool.types.types
+        if kind.requirements.intersects(requirements)
+        if (offering := kind.cheapest_offering(requirements)) is not None
+    ]
+    return sorted(found, key=lambda row: row[0])
+
+
+def _replacement_price(node: StateNode, prices: Sequence[tuple[float, Resources]]) -> float | None:
+    """Return the price of the cheapest node of its pool that takes all pods of this one."""
+    return next((price for price, room in prices if fits(node.used, room)), None)
+
+
+def _minimum_cost(rest: RestResult) -> float:
+    """Return the minimum cost of nodes for all pods of the fleet."""
+    empty, pods = without_nodes(rest.world.cluster)
+    scheduler = Scheduler(rest.facts.types.ready, empty, rest.inputs.settings, rest.at)
+    return scheduler.lower_bound(pods).cost
+
+
+# The nodes of a fleet at rest that should be disrupted, and what blocks that.
+
+
+_DRAINING: Final = "Draining"
+_AT_REST: Final = frozenset({DisruptionReason.UNDERUTILIZED.value, DisruptionReason.EMPTY.value})
+"""A node that is merely not consolidated is at rest nevertheless."""
+
+
+def stuck_nodes(rest: RestResult) -> tuple[StuckNode, ...]:
+    """Return the nodes that cannot come to rest, by NodeClaim, each with one reason."""
+    found: dict[str, StuckNode] = {}
+    for node in (*_stuck_draining(rest), *_stuck_deferred(rest), *_stuck_blocked(rest)):
+        found.setdefault(node.node_claim, node)
+    return tuple(found[name] for name in sorted(found))
+
+
+def _stuck_draining(rest: RestResult) -> list[StuckNode]:
+    cluster, found = rest.world.cluster, []
+    budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
+    for node in cluster.nodes:
+        blocking = pods_blocking_drain(node, budgets, rest.at) if node.is_deleting else []
+        if blocking:
+            text = describe_endless_drain(blocking, budgets)
+            found.append(_stuck_node(node, _DRAINING, text))
+    return found
+
+
+def _stuck_deferred(rest: RestResult) -> list[StuckNode]:
+    """Return what waits for a budget that never opens, an approval, or beyond the horizon."""
+    by_claim = {n.claim.name: n for n in rest.world.cluster.nodes if n.claim is not None}
+    return [
+        _stuck_node(by_claim[d.node_claim], d.reason, d.message)
+        for d in rest.decisions.deferred
+        if d.node_claim in by_claim
+        and d.reason not in _AT_REST
+        and (_never_ends(rest, d.not_before is None) or d.waits_for is WaitsFor.APPROVAL)
+    ]
+
+
+def _never_ends(rest: RestResult, unknown: bool) -> bool:
+    """Return whether a wait has no end: if the work limit ended the search, none is known."""
+    return not rest.ended and (unknown or not rest.rested)
+
+
+def _stuck_blocked(rest: RestResult) -> list[StuckNode]:
+    drifted = {drift.node_claim for drift in rest.facts.drift}
+    by_name = rest.world.cluster.by_name
+    found = []
+    for block in rest.decisions.blocked:
+        node = by_name.get(block.node)
+        if node is None or node.claim is None:
+            continue
+        must_be_replaced = block.reason == DisruptionReason.DRIFTED and node.claim.name in drifted
+        if must_be_replaced or block.reason in set(ForcefulReason):
+            found.append(_stuck_node(node, block.reason, block.message))
+    return found
+
+
+def _stuck_node(node: StateNode, reason: str, message: str) -> StuckNode:
+    assert node.claim is not None
+    return StuckNode(
+        node_claim=node.claim.name,
+        node=node.name,
+        node_pool=node.node_pool,
+        reason=str(reason),
+        message=message,
+    )

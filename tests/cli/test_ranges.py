@@ -1,0 +1,92 @@
+"""``simulate --seeds``, ``plan --base`` and ``advise`` state the future as a range over seeds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.cli.main import main
+from tests.cli.test_simulate import simulated
+from tests.cli.test_simulated_change import a_change
+from tests.engine.world import a_deployment, a_pool
+from tests.simulated.simulations import words, write_fleet
+
+Capture = pytest.CaptureFixture[str]
+
+TYPES = ("m7i.large", "m7i.xlarge", "m7i.2xlarge", "c7i.large", "c7i.2xlarge")
+ANY = {
+    "requirements": [
+        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": list(TYPES)}
+    ]
+}
+MIXED = [
+    a_pool("web", template=ANY, policy="WhenEmptyOrUnderutilized", after="0s",
+           budgets=[{"nodes": "100%"}]),
+    a_deployment("small", "web", 7, cpu="300m"),
+    a_deployment("large", "web", 5, cpu="1500m"),
+    a_deployment("other", "web", 3, cpu="900m"),
+]  # fmt: skip
+"""A fleet of one NodePool with pods of three sizes."""
+
+
+def ends(capsys: Capture, folder: Path, seeds: int, first: int = 0) -> list[tuple[int, float]]:
+    """Return the nodes and the cost at the end of runs with one seed each."""
+    reports = [
+        simulated(capsys, folder, "--seed", str(seed)) for seed in range(first, first + seeds)
+    ]
+    return [(len(report["fleet"]), report["cost"]["after"]) for report in reports]
+
+
+def test_the_range_is_that_of_runs_with_each_seed(capsys: Capture, tmp_path: Path) -> None:
+    write_fleet(tmp_path, MIXED)
+    apart = ends(capsys, tmp_path, 5)
+    report = simulated(capsys, tmp_path, "--seeds", "5")
+    nodes, costs = [n for n, _ in apart], [c for _, c in apart]
+    found = report["range"]
+    assert found["seeds"] == 5
+    assert (found["nodes"]["low"], found["nodes"]["high"]) == (min(nodes), max(nodes))
+    assert (found["perHour"]["low"], found["perHour"]["high"]) == (min(costs), max(costs))
+    assert found["perHour"]["mean"] == pytest.approx(sum(costs) / 5)
+    assert (len(report["fleet"]), report["cost"]["after"]) == apart[0], "the first run is shown"
+
+
+def test_the_timeline_ends_with_the_range(capsys: Capture, tmp_path: Path) -> None:
+    write_fleet(tmp_path, MIXED)
+    assert main(["simulate", *words(tmp_path, "--seeds", "3")]) == 0
+    story = capsys.readouterr().out
+    assert "3 runs). The timeline is that of the first run." in story
+    assert main(["simulate", *words(tmp_path, "--seeds", "3", "-o", "html")]) == 0
+    assert "3 runs). The timeline" in capsys.readouterr().out
+
+
+def planned(capsys: Capture, folder: Path, *more: str) -> Any:
+    assert main(["plan", *words(folder, "--base", "HEAD", *more)]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.exhaustive
+def test_a_change_is_compared_in_pairs_of_the_same_seed(capsys: Capture, tmp_path: Path) -> None:
+    more = [*MIXED, a_deployment("more", "web", 4, cpu="900m")]
+    a_change(tmp_path, MIXED, more)
+    found = json.loads(planned(capsys, tmp_path, "-o", "json"))["atRest"]
+    assert found["range"]["seeds"] >= 5
+    low, mean, high = (found["difference"][key] for key in ("low", "mean", "high"))
+    assert low <= mean <= high
+    assert found["perHour"] == mean
+    assert found["difference"]["beyondChance"] is (low > 0 or high < 0)
+    both = simulated(capsys, tmp_path, "--base", "HEAD", "--seeds", str(found["range"]["seeds"]))
+    assert both["merge"]["difference"] == found["difference"], "one definition, the same seeds"
+    assert both["range"] == found["range"]
+
+
+def test_a_change_of_no_effect_is_exactly_zero_with_every_seed(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    a_change(tmp_path, MIXED, [*reversed(MIXED)])
+    found = json.loads(planned(capsys, tmp_path, "-o", "json"))["atRest"]
+    assert found["difference"] == {"low": 0, "mean": 0, "high": 0, "beyondChance": False}
+    assert (found["perHour"], found["perMonth"]) == (0, 0)
+    assert "This change does not affect cost." in planned(capsys, tmp_path)

@@ -1,0 +1,88 @@
+"""Ranges over several seeds: what they contain, and how they are stated."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.plan.render.spans import difference_phrase, range_phrase
+from reconciler.plan.value.costs import (
+    SEEDS_MAX,
+    SEEDS_MIN,
+    AtRest,
+    FleetAtRest,
+    combine_seeds,
+    cost_difference,
+    fleet_range,
+    seed_count,
+)
+from tests.examples import examples
+
+amounts = st.integers(-10_000, 10_000).map(lambda milli: milli / 1000)
+fleets = st.builds(
+    FleetAtRest, nodes=st.integers(0, 50), per_hour=st.integers(0, 10_000).map(lambda m: m / 1000)
+)
+
+
+def a_change(before: FleetAtRest, after: FleetAtRest) -> AtRest:
+    amount = after.per_hour - before.per_hour
+    return AtRest(before=before, after=after, per_hour=amount, per_month=amount * 730)
+
+
+@given(st.lists(st.tuples(fleets, fleets), min_size=1, max_size=8))
+@settings(max_examples=examples(60))
+def test_every_run_is_in_the_range_and_the_mean_between(
+    pairs: list[tuple[FleetAtRest, FleetAtRest]],
+) -> None:
+    found = combine_seeds([a_change(*pair) for pair in pairs])
+    assert found.range is not None
+    assert found.difference is not None
+    assert found.range.seeds == len(pairs)
+    for before, after in pairs:
+        assert found.range.nodes.low <= after.nodes <= found.range.nodes.high
+        assert found.range.per_hour.low <= after.per_hour <= found.range.per_hour.high
+        assert found.difference.low <= after.per_hour - before.per_hour <= found.difference.high
+    assert found.difference.low <= found.per_hour <= found.difference.high
+    assert found.per_hour == found.difference.mean
+    assert found.after.per_hour - found.before.per_hour == pytest.approx(found.per_hour)
+
+
+@given(st.lists(amounts, min_size=1, max_size=8))
+@settings(max_examples=examples(60))
+def test_a_difference_is_beyond_chance_if_all_runs_agree_on_its_sign(values: list[float]) -> None:
+    agree = all(value > 0 for value in values) or all(value < 0 for value in values)
+    assert cost_difference(values).beyond_chance == agree
+
+
+@given(st.lists(fleets, min_size=1, max_size=8))
+@settings(max_examples=examples(40))
+def test_a_change_without_an_effect_is_exactly_zero(sides: list[FleetAtRest]) -> None:
+    found = combine_seeds([a_change(side, side) for side in sides])
+    assert found.difference is not None
+    assert (found.per_hour, found.per_month) == (0, 0)
+    assert (found.difference.low, found.difference.mean, found.difference.high) == (0, 0, 0)
+    assert not found.difference.beyond_chance
+
+
+def test_there_are_as_many_seeds_as_the_work_allows() -> None:
+    assert [seed_count(work, 100) for work in (0, 1, 10, 50, 1000)] == [
+        SEEDS_MAX, SEEDS_MAX, 10, SEEDS_MIN, SEEDS_MIN,
+    ]  # fmt: skip
+
+
+def test_a_range_is_one_phrase() -> None:
+    several = [FleetAtRest(nodes=n, per_hour=p) for n, p in ((5, 0.43), (7, 0.53), (6, 0.48))]
+    assert range_phrase(fleet_range(several)) == (
+        "5 to 7 nodes, $0.43 to $0.53 an hour (mean $0.48, 3 runs)"
+    )
+    assert range_phrase(fleet_range(several[:1] * 5)) == "5 nodes, $0.4300 an hour (5 runs)"
+
+
+def test_a_difference_is_one_phrase() -> None:
+    assert difference_phrase(cost_difference([-0.1, 0.3])) == (
+        "−$73 to +$219 a month, mean +$73: no difference beyond chance"
+    )
+    assert difference_phrase(cost_difference([0.1, 0.3])) == "+$73 to +$219 a month, mean +$146"
+    assert difference_phrase(cost_difference([0.1, 0.1])) == "+$73 a month"
+    assert difference_phrase(cost_difference([0.0])) == "no difference in cost"
