@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from reconciler.catalog.catalog import Catalog
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.cli.shared.timings import Timings
+    from reconciler.cli.wiring.snapshots import ObservedCluster
     from reconciler.desired.fleet import Fleet
     from reconciler.desired.settings.layers import Resolved
     from reconciler.model.diagnostics import Diagnostic
@@ -55,9 +56,23 @@ def read_inputs(request: FleetRequest, phase: Timings) -> Inputs:
     facts = question.inputs_from_records(cluster.snapshot, now) or question.inputs_from_objects(
         cluster.snapshot, now
     )
+    if cluster.scaled:
+        facts = _with_scaled(facts, cluster)
     if base is None:
         return facts
     return _with_simulated_change(with_base_inputs(base, request, facts), request, cluster.snapshot)
+
+
+def _with_scaled(facts: Inputs, cluster: ObservedCluster) -> Inputs:
+    """Return the facts with the scaled workloads, and with the cluster at their maximum."""
+    from msgspec.structs import replace
+
+    from reconciler.observed.identity import identify_nodes
+    from reconciler.observed.state import cluster_state
+
+    most = cluster.maximum
+    maximum = None if most is None else cluster_state(identify_nodes(most).snapshot)
+    return replace(facts, scaled=cluster.scaled, maximum=maximum)
 
 
 def _with_simulated_change(facts: Inputs, request: FleetRequest, snapshot: Snapshot) -> Inputs:

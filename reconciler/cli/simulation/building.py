@@ -35,6 +35,7 @@ from reconciler.cli.wiring.comparison import read_types
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_classes, node_pools
 from reconciler.desired.workloads.pods import Workloads, workloads_of
+from reconciler.desired.workloads.podsets import ReplicaChoice
 from reconciler.engine.observation import Observation
 from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import owner_of
@@ -382,7 +383,10 @@ def read_simulated_fleet(
     if found is not None:
         settings = settings_for(found.records, resolved, "--snapshot")
         memory = Discovery(found.records.memory)
-    workloads, more = (Workloads(), ()) if captured is not None else workloads_of(fleet)
+    choice = ReplicaChoice(request.replicas_percent)
+    workloads, more = (
+        (Workloads(), ()) if captured is not None else workloads_of(fleet, choice=choice)
+    )
     with phase("catalog"):
         catalog = catalog or read_types(request, resolved, fleet.lock)
     digests = sources.digests_of(fleet, b"", catalog, resolved)

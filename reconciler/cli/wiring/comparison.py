@@ -106,6 +106,8 @@ def base_inputs(
         live=live,
         diagnostics=(),
         region_before="",
+        scaled=(),
+        maximum=None,
     )
 
 
