@@ -9,7 +9,7 @@ from reconciler.cli.shared import sources
 from reconciler.cli.shared.records import is_live
 from reconciler.cli.shared.timings import current_time
 from reconciler.cli.wiring.comparison import read_types, with_base_inputs
-from reconciler.cli.wiring.snapshots import read_cluster
+from reconciler.cli.wiring.snapshots import read_cluster, scaled_cluster
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.model.settings import Settings
     from reconciler.observed.snapshot import Snapshot
+    from reconciler.observed.state import ClusterState
     from reconciler.plan.make.inputs import Inputs
     from reconciler.plan.value.plan import Revision
 
@@ -60,7 +61,24 @@ def read_inputs(request: FleetRequest, phase: Timings) -> Inputs:
         facts = _with_scaled(facts, cluster)
     if base is None:
         return facts
-    return _with_simulated_change(with_base_inputs(base, request, facts), request, cluster.snapshot)
+    own = _cluster_of_base(base, request, cluster, now)
+    facts = with_base_inputs(base, request, facts, cluster=own)
+    return _with_simulated_change(facts, request, cluster.captured or cluster.snapshot)
+
+
+def _cluster_of_base(
+    base: sources.Base, request: FleetRequest, cluster: ObservedCluster, now: datetime
+) -> ClusterState | None:
+    """Return a captured cluster with the replicas of the base, None if the head has the same."""
+    if cluster.captured is None or base.fleet is None:
+        return None
+    own = scaled_cluster(cluster.captured, request, base.fleet, now).snapshot
+    if own.pods == cluster.snapshot.pods:
+        return None
+    from reconciler.observed.identity import identify_nodes
+    from reconciler.observed.state import cluster_state
+
+    return cluster_state(identify_nodes(own).snapshot)
 
 
 def _with_scaled(facts: Inputs, cluster: ObservedCluster) -> Inputs:

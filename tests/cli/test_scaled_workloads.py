@@ -155,3 +155,72 @@ def test_a_change_of_an_autoscaler_is_a_change_of_the_plan(
     assert (change["kind"], change["name"]) == ("HorizontalPodAutoscaler", "web")
     rest = found["atRest"]
     assert (rest["before"]["nodes"], rest["after"]["nodes"]) == (2, 5)
+
+
+def a_pod(number: int) -> dict[str, Any]:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d4f", "uid": "u"}
+    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "3"}}}
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"web-5d4f-{number}",
+            "namespace": "shop",
+            "uid": f"p{number}",
+            "labels": {"app": "web", "pod-template-hash": "5d4f"},
+            "ownerReferences": [{**owner, "controller": True}],
+        },
+        "spec": {"containers": [container]},
+        "status": {"phase": "Pending", "conditions": [condition]},
+    }
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    """A cluster that runs three pods of the workload, with its autoscaler."""
+    scaler = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "minReplicas": 2,
+            "maxReplicas": 10,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        },
+        "status": {"currentReplicas": 3, "desiredReplicas": 3},
+    }
+    items = [*map(a_pod, range(3)), scaler]
+    file = tmp_path / "snapshot.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("replicas", "pods"), [("present", 3), ("min", 2), ("max", 10), ("50%", 6)]
+)
+def test_a_snapshot_has_the_present_number_and_others_can_be_chosen(
+    fleet: Path,
+    snapshot: Path,
+    capsys: pytest.CaptureFixture[str],
+    replicas: str,
+    pods: int,
+) -> None:
+    found = plan(capsys, fleet, "--snapshot", str(snapshot), "--replicas", replicas)
+    assert len(found["placements"]) == pods
+    (row,) = found["workloads"]
+    assert (row["min"], row["present"], row["max"]) == (2, 3, 10)
+    assert found["atMaximum"]["nodes"] == 10
+
+
+def test_a_change_of_an_autoscaler_changes_the_pods_of_a_cluster(
+    fleet: Path, snapshot: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    init(fleet)
+    commit_all(fleet)
+    (fleet / "fleet.yaml").write_text(FLEET.replace("minReplicas: 2", "minReplicas: 5"))
+    commit_all(fleet)
+    found = plan(capsys, fleet, "--base", "HEAD~1", "--snapshot", str(snapshot))
+    assert len(found["placements"]) == 5
+    rest = found["atRest"]
+    assert (rest["before"]["nodes"], rest["after"]["nodes"]) == (3, 5)

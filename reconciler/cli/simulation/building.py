@@ -51,10 +51,12 @@ from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.settings import ClusterKind
 from reconciler.observed.identity import identify_nodes
 from reconciler.observed.snapshot import Snapshot, read_snapshot
+from reconciler.placement.pods.replicas import autoscalers_of, rescale
 from reconciler.plan.make.decide import Phase
 from reconciler.plan.make.inputs import Inputs
 from reconciler.ports.cloud import Instance
 from reconciler.ports.state import RecordedObject, Unavailable
+from reconciler.source.resource import Resource
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class SimulatedFleet(PlannedFleet):
     any_class: bool = False
     unready_classes: frozenset[tuple[str, str]] = frozenset()
     workloads: Workloads = field(default_factory=Workloads)
+    replicas_percent: int | None = None
     compute: SimulatedCompute | None = None
     _repriced: dict[str, SimulatedFleet] = field(default_factory=dict, init=False)
 
@@ -84,7 +87,8 @@ class SimulatedFleet(PlannedFleet):
     @property
     def facts(self) -> tuple[object, ...]:
         """Its identity: two fleets with the same facts are simulated in the same way."""
-        return (self.digests, self.any_class, sorted(self.allow_removal))
+        removal = sorted(self.allow_removal)
+        return (self.digests, self.any_class, removal, self.replicas_percent)
 
     @cached_property
     def placeholder_classes(self) -> Mapping[str, EC2NodeClass]:
@@ -176,18 +180,37 @@ class SimulationSetup:
     base: SimulatedFleet | None
     start: datetime
     present: PresentWorkloads
-    is_captured: bool
+    captured: CapturedWorkloads | None
 
     def start_fleet(self, fleet: SimulatedFleet) -> SimulatedFleet:
         """Return a revision in this world, and start its workloads.
 
-        Those of a snapshot run forever. Facts discovered in this world are not known in others.
+        Those of a snapshot run forever, with the replicas that the revision allows. Facts
+        discovered in this world are not known in others.
         """
-        if not self.is_captured:
+        if self.captured is None:
             self.present.base = fleet.workloads
+        else:
+            self.present.base = self.captured.of_fleet(fleet)
         return replace(
             fleet, compute=self.stage.compute, discovery=fleet.discovery.independent_copy()
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedWorkloads:
+    """The workloads of a snapshot, and the autoscalers in it."""
+
+    workloads: Workloads
+    autoscalers: tuple[Resource, ...]
+    start: datetime
+
+    def of_fleet(self, fleet: SimulatedFleet) -> Workloads:
+        """Return the workloads with the replicas that the autoscalers of a revision allow."""
+        choice = ReplicaChoice(fleet.replicas_percent)
+        pods = self.workloads.pods
+        found = rescale(pods, self.autoscalers, fleet.fleet.workloads, choice, self.start)
+        return self.workloads if found.pods == pods else replace(self.workloads, pods=found.pods)
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +337,10 @@ def build_simulation(
     kill_steps = script.kill_steps()
     if kill_steps:
         stage.world = with_kills(stage.world, Steps(kill_steps))
-    return SimulationSetup(stage, head, base, start, present, is_captured=is_captured)
+    captured = None
+    if is_captured:
+        captured = CapturedWorkloads(workloads, tuple(autoscalers_of(snapshot)), start)
+    return SimulationSetup(stage, head, base, start, present, captured)
 
 
 class _CapturedSnapshot(NamedTuple):
@@ -405,6 +431,7 @@ def read_simulated_fleet(
         any_class=any_class,
         unready_classes=snapshot.unready_classes,
         workloads=workloads,
+        replicas_percent=request.replicas_percent,
         phase=phase,
     )
 

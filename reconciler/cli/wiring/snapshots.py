@@ -192,13 +192,15 @@ class ObservedCluster(NamedTuple):
     """The objects of a cluster, and the findings about them.
 
     ``scaled`` are the workloads with a range of replicas, and ``maximum`` is the cluster with all
-    of them at their maximum, None without any.
+    of them at their maximum, None without any. ``captured`` is a snapshot as it was captured, with
+    the replicas of that time; None without a snapshot.
     """
 
     snapshot: Snapshot
     findings: tuple[Diagnostic, ...]
     scaled: tuple[ScaledWorkload, ...] = ()
     maximum: Snapshot | None = None
+    captured: Snapshot | None = None
 
 
 def read_cluster(request: FleetRequest, fleet: Fleet, now: datetime) -> ObservedCluster:
@@ -209,8 +211,7 @@ def read_cluster(request: FleetRequest, fleet: Fleet, now: datetime) -> Observed
     if request.snapshot is not None:
         from reconciler.cli.wiring.snapshots import read_snapshot_at
 
-        snapshot = read_snapshot_at(request.snapshot, request)
-        return ObservedCluster(snapshot, snapshot.findings)
+        return scaled_cluster(read_snapshot_at(request.snapshot, request), request, fleet, now)
     from reconciler.desired.workloads.pods import workloads_of
     from reconciler.desired.workloads.podsets import MAXIMUM, ReplicaChoice
     from reconciler.desired.workloads.remarks import maximum_findings
@@ -222,6 +223,19 @@ def read_cluster(request: FleetRequest, fleet: Fleet, now: datetime) -> Observed
     most, more = workloads_of(fleet, now=now, choice=MAXIMUM)
     found = without_errors((*findings, *maximum_findings(findings, more)))
     return ObservedCluster(snapshot, found, made.scaled, _snapshot_of(most))
+
+
+def scaled_cluster(
+    captured: Snapshot, request: FleetRequest, fleet: Fleet, now: datetime
+) -> ObservedCluster:
+    """Return a captured cluster with the replicas that the autoscalers of a fleet allow."""
+    from reconciler.desired.workloads.podsets import MAXIMUM, ReplicaChoice
+    from reconciler.placement.pods.replicas import rescaled_snapshot
+
+    choice = ReplicaChoice(request.replicas_percent)
+    snapshot, scaled = rescaled_snapshot(captured, fleet.workloads, choice, now)
+    most = rescaled_snapshot(captured, fleet.workloads, MAXIMUM, now)[0] if scaled else None
+    return ObservedCluster(snapshot, snapshot.findings, scaled, most, captured)
 
 
 def _snapshot_of(made: Workloads) -> Snapshot:

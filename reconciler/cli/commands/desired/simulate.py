@@ -33,7 +33,8 @@ class SimulateRequest:
 
     ``until`` is a duration or a time, None until nothing is left to do. ``faults`` is a file.
     ``trace`` is a file with a workload to replay, ``against`` what it is also replayed against,
-    ``seeds`` how often, and ``sweep`` where. With ``workload_alone``, its prices are left out.
+    ``seeds`` how often, and ``sweep`` where. With ``workload_only``, its prices are left out.
+    ``durations`` are how long the pods of CronJobs run (``cronjob/NAME=20m``).
     """
 
     fleet: FleetRequest
@@ -47,6 +48,7 @@ class SimulateRequest:
     seeds: int = 1
     sweep: SweepRequest = field(default_factory=SweepRequest)
     workload_only: bool = False
+    durations: tuple[str, ...] = ()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +75,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workload-only", action="store_true",
         help="with --trace: omit the recorded spot prices and unavailable offerings",
     )  # fmt: skip
+    add(
+        "--duration", action="append", default=[], metavar="cronjob/NAME=DURATION",
+        help="how long the pods of a CronJob run (default: 10m; repeatable)",
+    )  # fmt: skip
     inputs.add_sweep(add, "with --trace: run")
     add(
         "--timings", action="store_true",
@@ -87,6 +93,7 @@ def request_of(args: argparse.Namespace) -> SimulateRequest:
     return SimulateRequest(
         fleet, args.until, args.seed, args.faults, args.output, args.timings,
         args.trace, args.against, args.seeds, inputs.sweep_request(args), args.workload_only,
+        tuple(args.duration),
     )  # fmt: skip
 
 
@@ -98,6 +105,7 @@ def run(request: SimulateRequest) -> int:
     from reconciler.cli.shared.timings import Timings
     from reconciler.cli.simulation.building import build_simulation, read_simulation
     from reconciler.cli.simulation.change import run_simulation
+    from reconciler.cli.simulation.scheduled import scheduled_workloads
 
     _expect_trace(request)
     with show_progress("Simulating") as line:
@@ -105,7 +113,11 @@ def run(request: SimulateRequest) -> int:
         if request.trace is not None:
             return _run_backtest(request, timings, line)
         inputs = read_simulation(request.fleet, timings)
-        setup = build_simulation(inputs, _read_script(request.faults), request.seed)
+        present = scheduled_workloads(inputs.head.fleet, request.durations, inputs.start)
+        setup = build_simulation(inputs, _read_script(request.faults), request.seed, present)
+        if present is not None:
+            setup.stage.event_log.add_listener(present.record_event)
+            setup.stage.next_workload_change = present.next_moment
         until = _parse_until(request.until, setup.start)
         if request.output == "text":
             _stream_timeline(setup, until, line)
