@@ -119,7 +119,7 @@ def test_limits_that_stop_the_maximum_are_a_warning(
     assert len(found["nodeClaims"]) == 2
     assert (found["atMaximum"]["nodes"], len(found["atMaximum"]["unschedulable"])) == (6, 4)
     (warning,) = [d for d in found["diagnostics"] if d["code"] == "maximum-limited"]
-    assert "4 pods would find no place" in warning["message"]
+    assert "4 pods cannot be scheduled" in warning["message"]
     assert main(["plan", str(fleet), "--now", NOW, "--set", "cluster=none"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "6 nodes, $1.21 an hour, and 4 pods do not fit into the NodePools' limits." in text

@@ -29,6 +29,7 @@ from reconciler.cli.shared.records import is_live
 from reconciler.cli.shared.request import FleetRequest
 from reconciler.cli.simulation.driver import SimulationStage
 from reconciler.cli.simulation.eventlog import EventLog, NotifyingStore
+from reconciler.cli.simulation.scheduled import CapturedWorkloads
 from reconciler.cli.simulation.script import Script, Steps, with_kills
 from reconciler.cli.wiring.capturing import captured_fleet, settings_for, with_captured_status
 from reconciler.cli.wiring.comparison import read_types
@@ -51,12 +52,11 @@ from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.settings import ClusterKind
 from reconciler.observed.identity import identify_nodes
 from reconciler.observed.snapshot import Snapshot, read_snapshot
-from reconciler.placement.pods.replicas import autoscalers_of, rescale
+from reconciler.placement.pods.replicas import autoscalers_of
 from reconciler.plan.make.decide import Phase
 from reconciler.plan.make.inputs import Inputs
 from reconciler.ports.cloud import Instance
 from reconciler.ports.state import RecordedObject, Unavailable
-from reconciler.source.resource import Resource
 
 
 @dataclass(frozen=True)
@@ -191,26 +191,10 @@ class SimulationSetup:
         if self.captured is None:
             self.present.base = fleet.workloads
         else:
-            self.present.base = self.captured.of_fleet(fleet)
+            self.present.base = self.captured.of_fleet(fleet.fleet, fleet.replicas_percent)
         return replace(
             fleet, compute=self.stage.compute, discovery=fleet.discovery.independent_copy()
         )
-
-
-@dataclass(frozen=True, slots=True)
-class CapturedWorkloads:
-    """The workloads of a snapshot, and the autoscalers in it."""
-
-    workloads: Workloads
-    autoscalers: tuple[Resource, ...]
-    start: datetime
-
-    def of_fleet(self, fleet: SimulatedFleet) -> Workloads:
-        """Return the workloads with the replicas that the autoscalers of a revision allow."""
-        choice = ReplicaChoice(fleet.replicas_percent)
-        pods = self.workloads.pods
-        found = rescale(pods, self.autoscalers, fleet.fleet.workloads, choice, self.start)
-        return self.workloads if found.pods == pods else replace(self.workloads, pods=found.pods)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The pods of CronJobs in a simulation: created by schedule, ended after their duration."""
+"""The pods of a simulation that change in time: those of CronJobs, and those of a revision."""
 
 from __future__ import annotations
 
@@ -17,11 +17,29 @@ from reconciler.desired.workloads.cronjobs import (
     job_pods,
 )
 from reconciler.desired.workloads.pods import Workloads
+from reconciler.desired.workloads.podsets import ReplicaChoice
 from reconciler.model.duration import parse_duration
 from reconciler.model.errors import UsageError
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.text.quoting import quote_value
+from reconciler.placement.pods.replicas import rescale
 from reconciler.ports.progress import EventKind
+from reconciler.source.resource import Resource
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedWorkloads:
+    """The workloads of a snapshot, and the autoscalers in it."""
+
+    workloads: Workloads
+    autoscalers: tuple[Resource, ...]
+    start: datetime
+
+    def of_fleet(self, fleet: Fleet, percent: int | None) -> Workloads:
+        """Return the workloads with the replicas that the autoscalers of a revision allow."""
+        pods, choice = self.workloads.pods, ReplicaChoice(percent)
+        found = rescale(pods, self.autoscalers, fleet.workloads, choice, self.start)
+        return self.workloads if found.pods == pods else replace(self.workloads, pods=found.pods)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The fleet with every autoscaler at its maximum: how many nodes, and which pods find no place.
+"""The fleet with every autoscaler at its maximum: how many nodes, and which pods are unschedulable.
 
 Pods are added to the cluster as it is and placed as by a plan; nothing is disrupted. So the result
 is what the next scale-up would launch, not the cheapest fleet for that many pods.
@@ -55,7 +55,7 @@ def with_maximum(plan: Plan, inputs: Inputs) -> Plan:
 
 
 def _place_all(facts: Facts) -> tuple[FleetAtMaximum, tuple[UnschedulablePod, ...]]:
-    """Return the fleet with all pods of the facts placed, and the pods without a place."""
+    """Return the fleet with all pods of the facts placed, and the pods that cannot be scheduled."""
     pending = pods_to_place(facts.cluster, facts.now)
     placement = None
     if pending:
@@ -83,7 +83,7 @@ def _limit_findings(unplaced: Iterable[UnschedulablePod]) -> Iterator[PlanFindin
     yield PlanFinding(
         severity=Severity.WARNING,
         code="maximum-limited",
-        message=f"limits of NodePools stop autoscalers before their maximum: {count} would find "
-        f"no place ({format_pods(stopped)})",
+        message=f"limits of NodePools stop autoscalers before their maximum: {count} cannot be "
+        f"scheduled ({format_pods(stopped)})",
         hint="raise spec.limits, or lower the maximum",
     )

@@ -57,7 +57,7 @@ class FleetAtRest(Part, frozen=True, kw_only=True):
 class FleetAtMaximum(Part, frozen=True, kw_only=True):
     """The fleet with every autoscaler at its maximum: its nodes, and their cost in USD an hour.
 
-    ``unschedulable`` are the pods that find no place then.
+    ``unschedulable`` are the pods that cannot be scheduled then.
     """
 
     nodes: int
