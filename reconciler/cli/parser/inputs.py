@@ -80,10 +80,10 @@ _FLAGS: Final[tuple[_Flag, ...]] = (
         "replicas",
         "--replicas",
         {
-            "metavar": "present|min|max|N%",
+            "metavar": "NUMBER",
             "default": "present",
             "help": "replicas of workloads with an autoscaler: present (without a cluster, the "
-            "minimum), min, max, or a share of the range between them (default: present)",
+            "minimum), min, max, or N%% of the range between them (default: present)",
         },
     ),
     (
