@@ -61,8 +61,8 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     plan covers: a fingerprint for each object. ``withheld`` is the reason why nothing may be
     launched or removed now, empty if there is none. ``base_policies`` are the policies of the base
     revision. ``region_before`` is the region in which the fleet has its nodes, empty if that is
-    unknown. ``scaled`` are the workloads with a range of replicas, and ``maximum`` is the cluster with
-    all of them at their maximum, None without any.
+    unknown. ``scaled`` are the workloads with a range of replicas, and ``maximum`` is the cluster
+    with all of them at their maximum, None without any.
     """
 
     fleet: Fleet
