@@ -9,7 +9,13 @@ from dataclasses import replace as with_fields
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.cli.wiring.account import compute_of, connections, receive_interruptions
-from reconciler.cli.wiring.cluster import calls_of, cluster_of, cluster_watch_of, uses_threads
+from reconciler.cli.wiring.cluster import (
+    calls_of,
+    cluster_of,
+    cluster_watch_of,
+    expect_access,
+    uses_threads,
+)
 from reconciler.cli.wiring.context import (
     FleetContext,
     cluster_id,
@@ -141,6 +147,7 @@ def assemble_world(
 
     context = context_of(request, environment)
     expect_cluster_name(context)
+    expect_access(context.settings)
     with _hold_lease(context, standby) as state, ExitStack() as resources:
         if standby is not None and standby.has_waited:
             context = _refresh_context(context, context_of(request, environment))
