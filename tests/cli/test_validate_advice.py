@@ -270,7 +270,7 @@ def test_a_merge_conflict_is_named(folder: Path, capsys: pytest.CaptureFixture[s
 
     assert (first["code"], first["line"], first["column"]) == ("merge-conflict", 21, 1)
     assert first["message"] == "unresolved merge conflict: <<<<<<< HEAD"
-    assert (second["code"], second["line"]) == ("merge-conflict", 45)
+    assert (second["code"], second["line"]) == ("merge-conflict", 47)
 
 
 def test_markers_that_remain_after_half_a_resolution_are_named(
