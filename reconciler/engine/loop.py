@@ -389,7 +389,7 @@ def _seconds_to_next_pass(
     next_change: Callable[[Plan], datetime | None],
 ) -> float:
     """Return the seconds until something can change without an event."""
-    if not result.is_quiet:
+    if not result.is_quiet and not (result.plan.is_empty and result.only_waits):
         return intervals.busy
     moment = next_change(result.plan)
     if moment is None:
