@@ -35,6 +35,7 @@ from reconciler.model.errors import (
 from reconciler.model.history import DAY
 from reconciler.model.settings import Settings
 from reconciler.plan.plancache import PlanCache
+from reconciler.plan.render.wording import removal_texts
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.clock import Clock
 from reconciler.ports.progress import EventKind
@@ -218,7 +219,7 @@ def run(
     recorder = WorkloadRecorder(world.trace) if world.trace is not None else None
     observer = observer or NoObserver()
     failures = 0
-    unclear_reported = reported = ""
+    unclear_reported = reported = removals_reported = ""
 
     def is_outdated() -> bool:
         return stop() or current.has_changed()
@@ -256,6 +257,7 @@ def run(
         failures = failures + 1 if result.all_failed else 0
         unclear_reported = _report_unclear_owners(world, result, unclear_reported)
         reported = _report_findings(world, result, reported)
+        removals_reported = _report_removals(world, result, removals_reported)
         pause = _backoff(failures, intervals) if failures else pause
         world.clock.wait(pause, has_events)
 
@@ -380,6 +382,16 @@ def _report_findings(world: World, result: Pass, reported: str) -> str:
         if len(problems) > _FINDINGS_MAX:
             world.notify(EventKind.UNREADABLE, f"{len(problems) - _FINDINGS_MAX} more objects")
     return text
+
+
+def _report_removals(world: World, result: Pass, reported: str) -> str:
+    """Report which nodes stay although git no longer has their NodePool, once for the same ones."""
+    texts = removal_texts(result.plan.deferred)
+    joined = "\n".join(texts)
+    if joined != reported:
+        for text in texts:
+            world.notify(EventKind.AWAITING_APPROVAL, text)
+    return joined
 
 
 def _seconds_to_next_pass(
