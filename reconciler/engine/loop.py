@@ -28,6 +28,7 @@ from reconciler.model.errors import (
     ClusterError,
     LeaseLostError,
     ReconcilerError,
+    SettingsChangedError,
     StalePlanError,
     StateError,
     TransientCloudError,
@@ -212,6 +213,7 @@ def run(
 
     Raises:
         LeaseLostError: another process acts for the fleet, or may soon: acting stopped.
+        SettingsChangedError: a revision changes what the adapters use: make them again.
         ClockSetBackError: restart the engine: its records in memory are dated in the future.
     """
     current = _CurrentRevision(world, source)
@@ -317,7 +319,7 @@ class _CurrentRevision:
                 return before
             self._tried_fingerprint, self._fresh_until = fingerprint, None
             desired = self.source.read()
-        except LeaseLostError:
+        except (LeaseLostError, SettingsChangedError):
             raise
         except Exception as error:  # noqa: BLE001 - an unreadable revision must not end the daemon
             self._report_problem(describe_error(error))
