@@ -45,7 +45,7 @@ def read_inputs(request: FleetRequest, phase: Timings) -> Inputs:
         if is_live(request, resolved):
             from reconciler.cli.wiring.assembly import live_inputs
 
-            return live_inputs(request)
+            return live_inputs(request, source=head)
         now = current_time(request.now)
         base = sources.read_base(request)
         cluster = read_cluster(request, fleet, now)

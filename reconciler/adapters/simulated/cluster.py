@@ -31,6 +31,7 @@ from reconciler.observed.snapshot import Snapshot
 from reconciler.placement.binding.selection import volumes_of
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Instance
+from reconciler.ports.cluster import DrainStep
 from reconciler.ports.state import Shelf
 
 SHELF_NAME: Final = "embedded-cluster"
@@ -156,16 +157,16 @@ class EmbeddedCluster:
         record.node = node_objects.with_label(record.node, INITIALIZED, "true")
         self._save()
 
-    def drain(self, node: str, deadline: datetime | None, now: datetime) -> int:
-        """Evict the pods of a node, group by group; return how many it waits for."""
+    def drain(self, node: str, deadline: datetime | None, now: datetime) -> DrainStep:
+        """Evict the pods of a node, group by group; return what it waits for."""
         if node not in self._record.nodes:
-            return 0
+            return DrainStep()
         workloads = self._workloads()
         self._pods.follow(workloads, now)
         going = _draining_pods(self._pods.objects(workloads, now, node), node, now)
         if not going:
             self._save()
-            return 0
+            return DrainStep()
         budgets, protected = self._pods.protecting_budgets(workloads, going, now)
         pods = {pod.key: pod for pod in (*going, *protected)}
         has_evicted = True
@@ -183,7 +184,7 @@ class EmbeddedCluster:
                 if after is not None:
                     pods[after.key] = after
         self._save()
-        return len(_draining_pods(pods.values(), node, now))
+        return DrainStep(pods=len(_draining_pods(pods.values(), node, now)))
 
     def delete_node(self, node: str) -> None:
         """Remove the Node object; a missing one is not an error."""

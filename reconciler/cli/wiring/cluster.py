@@ -207,5 +207,5 @@ def cluster_watch_of(settings: Settings, clock: Clock, *, sleeps: bool) -> Clust
         stale_after_s=settings.kube_stale_after.total_seconds(),
         first_list_s=settings.kube_timeout.total_seconds(),
     )
-    cache = ClusterCache(api, freshness, on_objects=pods.record_pods)
+    cache = ClusterCache(api, freshness, on_objects=pods.record_pods, on_reopened=pods.wake)
     return ClusterWatch(pods, cache, cache.run_in_background)
