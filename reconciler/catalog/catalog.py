@@ -316,13 +316,23 @@ def bundled_catalog(region: str = "us-east-1", facts: ClassFacts = DEFAULT_FACTS
     """
     header, bundle = _load()
     if region not in bundle.regions:
-        from reconciler.model.text.nearest import did_you_mean
-
-        known = sorted(bundle.regions)
-        otherwise = f"use one of {', '.join(known)}, or give --catalog FILE"
         raise UsageError(
             f"the bundled catalog does not know the region {quote_value(region)}",
             where="aws.region",
-            remedy=did_you_mean(region, known, otherwise, cutoff=0.85),
+            remedy=_region_remedy(region, sorted(bundle.regions)),
         )
     return BundledCatalog(header, bundle, region, facts)
+
+
+def _region_remedy(region: str, bundled: Sequence[str]) -> str:
+    """Return how to plan in a region that is not bundled."""
+    from reconciler.catalog.regions import REGIONS
+    from reconciler.model.text.nearest import did_you_mean
+
+    live = (
+        "plan with access to its account and --set aws.instanceTypes=live --set aws.prices=live, "
+        "or give --catalog FILE"
+    )
+    if region in REGIONS:
+        return live
+    return did_you_mean(region, bundled, f"use one of {', '.join(bundled)}; or {live}", cutoff=0.85)

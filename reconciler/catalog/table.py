@@ -378,6 +378,15 @@ class TypeTable:
         return tuple(OfferingClass(model, prices) for model, prices in found.values())
 
     @cached_property
+    def _offered_unavailably(self) -> int:
+        columns = self._columns.offerings
+        return bits(i for i, good in zip(columns.type, columns.available, strict=True) if not good)
+
+    def types_offered_unavailably(self, mask: int) -> int:
+        """Return the types of ``mask`` with an offering that is not available at the moment."""
+        return mask & self._offered_unavailably
+
+    @cached_property
     def offering_keys(self) -> tuple[str, ...]:
         """The label keys that offerings define."""
         return tuple(sorted({key for c in self.offering_classes for key in c.requirements}))

@@ -9,7 +9,7 @@ from reconciler.cli.shared import sources
 from reconciler.cli.shared.records import is_live
 from reconciler.cli.shared.timings import current_time
 from reconciler.cli.wiring.comparison import read_types, with_base_inputs
-from reconciler.cli.wiring.snapshots import read_cluster
+from reconciler.cli.wiring.snapshots import read_cluster, scaled_cluster
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from reconciler.catalog.catalog import Catalog
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.cli.shared.timings import Timings
+    from reconciler.cli.wiring.snapshots import ObservedCluster
     from reconciler.desired.fleet import Fleet
     from reconciler.desired.settings.layers import Resolved
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.model.settings import Settings
     from reconciler.observed.snapshot import Snapshot
+    from reconciler.observed.state import ClusterState
     from reconciler.plan.make.inputs import Inputs
     from reconciler.plan.value.plan import Revision
 
@@ -43,7 +45,7 @@ def read_inputs(request: FleetRequest, phase: Timings) -> Inputs:
         if is_live(request, resolved):
             from reconciler.cli.wiring.assembly import live_inputs
 
-            return live_inputs(request)
+            return live_inputs(request, source=head)
         now = current_time(request.now)
         base = sources.read_base(request)
         cluster = read_cluster(request, fleet, now)
@@ -55,9 +57,40 @@ def read_inputs(request: FleetRequest, phase: Timings) -> Inputs:
     facts = question.inputs_from_records(cluster.snapshot, now) or question.inputs_from_objects(
         cluster.snapshot, now
     )
+    if cluster.scaled:
+        facts = _with_scaled(facts, cluster)
     if base is None:
         return facts
-    return _with_simulated_change(with_base_inputs(base, request, facts), request, cluster.snapshot)
+    own = _cluster_of_base(base, request, cluster, now)
+    facts = with_base_inputs(base, request, facts, cluster=own)
+    return _with_simulated_change(facts, request, cluster.captured or cluster.snapshot)
+
+
+def _cluster_of_base(
+    base: sources.Base, request: FleetRequest, cluster: ObservedCluster, now: datetime
+) -> ClusterState | None:
+    """Return a captured cluster with the replicas of the base, None if the head has the same."""
+    if cluster.captured is None or base.fleet is None:
+        return None
+    own = scaled_cluster(cluster.captured, request, base.fleet, now).snapshot
+    if own.pods == cluster.snapshot.pods:
+        return None
+    from reconciler.observed.identity import identify_nodes
+    from reconciler.observed.state import cluster_state
+
+    return cluster_state(identify_nodes(own).snapshot)
+
+
+def _with_scaled(facts: Inputs, cluster: ObservedCluster) -> Inputs:
+    """Return the facts with the scaled workloads, and with the cluster at their maximum."""
+    from msgspec.structs import replace
+
+    from reconciler.observed.identity import identify_nodes
+    from reconciler.observed.state import cluster_state
+
+    most = cluster.maximum
+    maximum = None if most is None else cluster_state(identify_nodes(most).snapshot)
+    return replace(facts, scaled=cluster.scaled, maximum=maximum)
 
 
 def _with_simulated_change(facts: Inputs, request: FleetRequest, snapshot: Snapshot) -> Inputs:

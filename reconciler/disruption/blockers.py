@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import UTC
 from typing import Final
 
 from msgspec.structs import replace
 
+from reconciler.disruption.calendar import protected_until
 from reconciler.disruption.candidates import Candidate, CandidateSet, price_refusal
 from reconciler.disruption.command import BlockCode, Blocker, Deferral, WaitsFor
 from reconciler.disruption.consolidation.proposal import Proposal, propose_removal, score_proposal
@@ -116,7 +118,9 @@ def _candidate_blockers(candidate: Candidate, annotated: Collection[str]) -> Ite
 def _pod_blockers(candidate: Candidate, reason: DisruptionReason) -> Iterator[Blocker]:
     for pod in candidate.node.pods:
         if not pod.is_disruptable(candidate.now):
-            text = f"the pod is annotated {DO_NOT_DISRUPT}"
+            end = protected_until(pod)
+            until = f" until {end.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if end is not None else ""
+            text = f"the pod is annotated {DO_NOT_DISRUPT}{until}"
             code = BlockCode.POD_DO_NOT_DISRUPT
             yield _blocker("Pod", pod.key, code, text, candidate, reason, owner=_owner(pod))
         message = candidate.budgets.refusal(pod, candidate.now)

@@ -28,6 +28,7 @@ from reconciler.model.errors import (
     ClusterError,
     LeaseLostError,
     ReconcilerError,
+    SettingsChangedError,
     StalePlanError,
     StateError,
     TransientCloudError,
@@ -35,6 +36,7 @@ from reconciler.model.errors import (
 from reconciler.model.history import DAY
 from reconciler.model.settings import Settings
 from reconciler.plan.plancache import PlanCache
+from reconciler.plan.render.wording import removal_texts
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.clock import Clock
 from reconciler.ports.progress import EventKind
@@ -211,6 +213,7 @@ def run(
 
     Raises:
         LeaseLostError: another process acts for the fleet, or may soon: acting stopped.
+        SettingsChangedError: a revision changes what the adapters use: make them again.
         ClockSetBackError: restart the engine: its records in memory are dated in the future.
     """
     current = _CurrentRevision(world, source)
@@ -218,7 +221,7 @@ def run(
     recorder = WorkloadRecorder(world.trace) if world.trace is not None else None
     observer = observer or NoObserver()
     failures = 0
-    unclear_reported = reported = ""
+    unclear_reported = reported = removals_reported = ""
 
     def is_outdated() -> bool:
         return stop() or current.has_changed()
@@ -256,6 +259,7 @@ def run(
         failures = failures + 1 if result.all_failed else 0
         unclear_reported = _report_unclear_owners(world, result, unclear_reported)
         reported = _report_findings(world, result, reported)
+        removals_reported = _report_removals(world, result, removals_reported)
         pause = _backoff(failures, intervals) if failures else pause
         world.clock.wait(pause, has_events)
 
@@ -315,7 +319,7 @@ class _CurrentRevision:
                 return before
             self._tried_fingerprint, self._fresh_until = fingerprint, None
             desired = self.source.read()
-        except LeaseLostError:
+        except (LeaseLostError, SettingsChangedError):
             raise
         except Exception as error:  # noqa: BLE001 - an unreadable revision must not end the daemon
             self._report_problem(describe_error(error))
@@ -382,6 +386,16 @@ def _report_findings(world: World, result: Pass, reported: str) -> str:
     return text
 
 
+def _report_removals(world: World, result: Pass, reported: str) -> str:
+    """Report which nodes stay although git no longer has their NodePool, once for the same ones."""
+    texts = removal_texts(result.plan.deferred)
+    joined = "\n".join(texts)
+    if joined != reported:
+        for text in texts:
+            world.notify(EventKind.AWAITING_APPROVAL, text)
+    return joined
+
+
 def _seconds_to_next_pass(
     world: World,
     result: Pass,
@@ -389,7 +403,7 @@ def _seconds_to_next_pass(
     next_change: Callable[[Plan], datetime | None],
 ) -> float:
     """Return the seconds until something can change without an event."""
-    if not result.is_quiet:
+    if not result.is_quiet and not (result.plan.is_empty and result.only_waits):
         return intervals.busy
     moment = next_change(result.plan)
     if moment is None:

@@ -41,7 +41,8 @@ from reconciler.observed.fingerprint import Fingerprints
 from reconciler.plan.approval import changed_inputs, plan_differences
 from reconciler.plan.plancache import PlanCache
 from reconciler.plan.value.plan import Plan, from_json, to_json
-from reconciler.ports.state import RecordedPlan, RunningCommand
+from reconciler.ports.journal import Verb
+from reconciler.ports.state import CommandPhase, RecordedPlan, RunningCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Pass:
     ``under_way`` counts the operations that later passes have to finish. ``all_failed`` is True if
     every launch failed. ``unapproved`` counts planned actions that the mandate leaves out.
     ``is_quiet`` is True if nothing is left to do now: no action, and nothing in progress.
+    ``only_waits`` is True if everything in progress waits for drains in which nothing moves.
     """
 
     plan: Plan
@@ -60,6 +62,7 @@ class Pass:
     all_failed: bool = False
     unapproved: int = 0
     started: tuple[RunningCommand, ...] = ()
+    only_waits: bool = False
 
     @property
     def is_quiet(self) -> bool:
@@ -333,6 +336,8 @@ def _result(
     all_failed: bool,
     forgotten: int,
     untagged: int,
+    blocked: frozenset[str],
+    held: frozenset[str],
 ) -> Pass:
     running = world.store.commands()
     under_way = _count_operations(world, desired, seen, running)
@@ -340,7 +345,30 @@ def _result(
     unapproved = 0 if plan.actions else len(fresh.actions)
     planned = {command.id for command in plan.commands}
     started = tuple(c for c in running if c.id in planned and c.started_at == seen.at)
-    return Pass(plan, seen, under_way + forgotten + untagged, all_failed, unapproved, started)
+    under_way += forgotten + untagged
+    waits = len(held) + _count_blocked(world, seen, running, blocked) == under_way
+    return Pass(plan, seen, under_way, all_failed, unapproved, started, waits)
+
+
+def _count_blocked(
+    world: World, seen: Observation, running: Sequence[RunningCommand], blocked: frozenset[str]
+) -> int:
+    """Return the number of operations that only wait for drains in which nothing moves."""
+    if not blocked:
+        return 0
+    nodes = {claim.status.node_name for claim in seen.claims if claim.name in blocked}
+    waiting = {
+        command.id
+        for command in running
+        if command.phase is CommandPhase.TERMINATING
+        and blocked.issuperset(c.name for c in seen.claims if c.name in command.node_claims)
+    }
+    drains = sum(
+        entry.intent.verb is Verb.DRAIN and entry.intent.target in nodes
+        for entry in world.journal.in_doubt()
+    )
+    moves = (move for rollout in world.store.rollouts() for move in rollout.moves)
+    return len(blocked) + len(waiting) + drains + sum(m.command in waiting for m in moves)
 
 
 def _count_operations(
@@ -368,9 +396,9 @@ STEPS: Final = (
     Step("collect", termination.collect_garbage, ("effects", "observed")),
     Step("acknowledge interruptions", _acknowledge_interruptions, ("world", "observed", "mandate")),
     Step("read the mirror", announcing.mark_deleted_claims, ("effects", "observed")),
-    Step("carry out requests", requests.advance, ("effects", "observed")),
+    Step("carry out requests", requests.advance, ("effects", "observed"), "held"),
     Step("reread records", _reread, ("world", "observed"), "collected"),
-    Step("advance terminations", termination.advance, ("effects", "collected")),
+    Step("advance terminations", termination.advance, ("effects", "collected"), "blocked"),
     Step("tag instances", _tag_instances, ("effects", "collected"), "untagged"),
     Step("reread records again", _reread, ("world", "collected"), "advanced"),
     Step("count what is gone", _count_forgotten, ("observed", "advanced"), "forgotten"),
@@ -394,7 +422,10 @@ STEPS: Final = (
     Step(
         "summarise",
         _result,
-        ("world", "desired", "seen", "fresh", "plan", "all_failed", "forgotten", "untagged"),
+        (
+            *("world", "desired", "seen", "fresh", "plan"),
+            *("all_failed", "forgotten", "untagged", "blocked", "held"),
+        ),
         "result",
     ),
 )

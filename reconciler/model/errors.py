@@ -140,6 +140,16 @@ class ClockSetBackError(ReconcilerError):
         )
 
 
+class SettingsChangedError(ReconcilerError):
+    """A revision changes settings that a process uses from its start: it has to begin again."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self.keys = tuple(keys)
+        super().__init__(
+            f"settings have changed: {', '.join(keys)}", remedy="run the command again"
+        )
+
+
 class StateError(ReconcilerError):
     """The recorded state cannot be opened, or was written by a newer release."""
 

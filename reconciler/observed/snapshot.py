@@ -72,6 +72,7 @@ _KINDS: Final[JsonDict] = {
     "Service": Service,
 }
 _LIVE: Final = ("NodePool", "NodeOverlay", "EC2NodeClass")
+_AUTOSCALERS: Final = ("HorizontalPodAutoscaler", "ScaledObject")
 _ANY_CLASS: Final = "NodeClass"
 """The suffix of kinds of node classes. Of those that are not EC2's, only conditions are read."""
 
@@ -107,6 +108,10 @@ class _Page(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw] | None = None
 
 
+class RawAutoscaler(dict[str, object]):
+    """The data of an autoscaler of pods."""
+
+
 @dataclass(frozen=True, slots=True)
 class RawRecords:
     """The JSON of the engine's records in a snapshot, and its position.
@@ -127,7 +132,8 @@ class Snapshot:
     the node classes of other kinds. ``skipped`` counts the kinds that no decision reads.
     ``findings`` are about objects that cannot be read and have a substitute. ``records`` are the
     records of the engine, None in a snapshot without them. ``captured_at`` is when the objects of a
-    cluster were captured, None if the snapshot does not contain it. ``versions`` are the
+    cluster were captured, None if the snapshot does not contain it. ``autoscalers`` are those of
+    pods, as plain data: they state how many replicas there may be. ``versions`` are the
     ``resourceVersion`` of each resource at which a cluster was observed.
     """
 
@@ -155,6 +161,7 @@ class Snapshot:
     findings: tuple[Diagnostic, ...] = ()
     records: RawRecords | None = None
     captured_at: datetime | None = None
+    autoscalers: tuple[JsonDict, ...] = ()
     versions: dict[str, str] = field(default_factory=dict, compare=False)
 
     @property
@@ -275,6 +282,8 @@ def _decode_by_kind(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> object:
         return RawRecords(bytes(raw), place.locate(raw))
     if name == CAPTURE_KIND:
         return _decode_struct(raw, Capture, name, place)
+    if name in _AUTOSCALERS:
+        return RawAutoscaler(msgspec.json.decode(raw))
     if name not in _LIVE and not name.endswith(_ANY_CLASS):
         return SkippedKind(name)
     data = msgspec.json.decode(raw)
@@ -302,6 +311,7 @@ def assemble_snapshot(objects: Iterable[object]) -> Snapshot:
     """Return the snapshot of objects that ``decode_object`` returned."""
     structs: list[object] = []
     live: list[JsonDict] = []
+    autoscalers: list[JsonDict] = []
     skipped: dict[str, int] = {}
     findings: list[Diagnostic] = []
     records: RawRecords | None = None
@@ -323,6 +333,8 @@ def assemble_snapshot(objects: Iterable[object]) -> Snapshot:
             captured_at = item.at if captured_at is None else min(captured_at, item.at)
         elif isinstance(item, SkippedKind):
             skipped[item] = skipped.get(item, 0) + 1
+        elif isinstance(item, RawAutoscaler):
+            autoscalers.append(item)
         elif isinstance(item, dict):
             live.append(item)
         else:
@@ -341,6 +353,7 @@ def assemble_snapshot(objects: Iterable[object]) -> Snapshot:
         findings=sorted_findings,
         records=records,
         captured_at=captured_at,
+        autoscalers=tuple(autoscalers),
     )
 
 

@@ -20,6 +20,11 @@ def plan_of(inputs: Inputs, phase: Phase = ignore_phase, cache: FactsCache | Non
     """
     facts = gather_facts(inputs, phase, cache)
     plan = make_plan(facts, phase, cache)
+    if inputs.scaled:
+        from reconciler.plan.rest.maximum import with_maximum
+
+        with phase("placement"):
+            plan = with_maximum(plan, inputs)
     if not inputs.finds_steady_state or inputs.withheld or inputs.against is not None:
         return plan
     from reconciler.plan.rest.steadystate import steady_state_of

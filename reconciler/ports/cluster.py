@@ -76,6 +76,23 @@ class NodeUsage(msgspec.Struct, frozen=True, rename="camel"):
         return cls(price, sum(usage.pods for usage in known), requested, allocatable)
 
 
+@dataclass(frozen=True, slots=True)
+class DrainStep:
+    """What a drain still waits for after a step: pods, and once they are gone, their volumes.
+
+    ``is_blocked`` is whether nothing moved: no pod is leaving, and none could be evicted.
+    """
+
+    pods: int = 0
+    volumes: int = 0
+    is_blocked: bool = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the node is empty."""
+        return not self.pods and not self.volumes
+
+
 class FleetUsage(msgspec.Struct, frozen=True, rename="camel"):
     """The usage of each node by the name of its NodeClaim, as observed ``at`` a time."""
 
@@ -117,11 +134,11 @@ class Cluster(Protocol):
     def initialize(self, node: str) -> None:
         """Mark a node as initialized."""
 
-    def drain(self, node: str, deadline: datetime | None, now: datetime) -> int | None:
-        """Take the next step of a drain, and return how many pods are still there.
+    def drain(self, node: str, deadline: datetime | None, now: datetime) -> DrainStep | None:
+        """Take the next step of a drain, and return what it still waits for.
 
         Evictions respect PodDisruptionBudgets; after ``deadline`` pods are deleted. None means
-        that a step is still under way. 0 is returned only if no pod can have been bound since.
+        that a step is still under way. A step is done only if no pod can have been bound since.
         """
 
     def delete_node(self, node: str) -> None:

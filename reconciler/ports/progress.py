@@ -29,6 +29,7 @@ class EventKind(StrEnum):
     # what git and the cluster contain
     REVISION = "Revision"
     INVALID_REVISION = "InvalidRevision"
+    AWAITING_APPROVAL = "AwaitingApproval"
     UNREADABLE = "Unreadable"
     # launches
     NODE_CLAIM_CREATED = "NodeClaimCreated"

@@ -23,7 +23,7 @@ from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import CPU, MEMORY
 from reconciler.observed.state import StateNode
-from reconciler.plan.render.wording import NoteText, note_texts
+from reconciler.plan.render.wording import NoteText, note_texts, removal_texts
 from reconciler.plan.value.actions import Action, PlannedBlocker, PoolBudget
 from reconciler.plan.value.costs import PoolCost
 from reconciler.plan.value.nodes import UnschedulablePod
@@ -254,6 +254,7 @@ class FleetView:
     unpriced: int
     pending: int
     suspended: str
+    removals: tuple[str, ...]
     pools: tuple[PoolView, ...]
     nodes: tuple[NodeView, ...]
     actions: tuple[Action, ...]
@@ -295,6 +296,7 @@ def fleet_view(desired: Desired, result: Pass) -> FleetView:
         unpriced=cost.unpriced,
         pending=len(state.pending),
         suspended=seen.unclear_owners.summary if seen.unclear_owners else "",
+        removals=tuple(removal_texts(plan.deferred)),
         pools=tuple(_pool_views(names, nodes, usage, cost.by_node_pool, plan.budgets)),
         nodes=nodes,
         actions=plan.actions,

@@ -72,7 +72,7 @@ ANSWERS: Final[dict[str, Answer]] = {
     "001c-zone-other-pool": three_in_each_zone,
     "009-affinity-pvc": all_placed(2, None, "us-east-1c"),
     "009f-memory-order": all_placed(2, None, "us-east-1c"),
-    "010-two-zones-pv": mentions("us-east-1a", "us-east-1b", "volumes in different zones"),
+    "010-two-zones-pv": mentions("us-east-1a", "us-east-1b", "volumes are in different zones"),
     "012-volume-limits": all_placed(40, 2),
     "019-gpu-fraction": mentions("nvidia.com/gpu", "integer", code=3),
     "020-static-pv-folder": all_placed(1, 1, "us-east-1b"),
@@ -83,9 +83,9 @@ ANSWERS: Final[dict[str, Answer]] = {
     ),
     "021-drift-tgp-dnd": mentions("Steady state: 1 → 1 node,"),
     "032-expired-pdb": mentions("never ends", "PodDisruptionBudget"),
-    "057-govcloud": mentions("us-gov-west-1", "snapshot catalog", code=1),
-    "058-china-g5": mentions("cn-north-1", "snapshot catalog", code=1),
-    "059-localzone": mentions("us-east-1-bos-1a", "local zone"),
+    "057-govcloud": mentions("us-gov-west-1", "aws.instanceTypes=live", code=1),
+    "058-china-g5": mentions("cn-north-1", "aws.instanceTypes=live", code=1),
+    "059-localzone": mentions("us-east-1-bos-1a", "local zones are not in the bundled data"),
     "069d-repair-early": mentions("2026-11-01 11:45 UTC", "or 11:45"),
     "078-reserved-only": mentions("reservations", "not looked up"),
     "102c-vcpu-quota": mentions("VcpuLimitExceeded", "quota"),
@@ -111,19 +111,10 @@ ANSWERS: Final[dict[str, Answer]] = {
 }
 OPEN: Final = frozenset(
     {
-        "010-two-zones-pv",
         "012-volume-limits",
-        "057-govcloud",
-        "058-china-g5",
-        "059-localzone",
         "069d-repair-early",
-        "078-reserved-only",
-        "102c-vcpu-quota",
-        "113-zoneid",
         "149-cronjob",
-        "160-new-never-joins",
         "166-consolidate-spread",
-        "169-do-not-disrupt-duration",
     }
 )
 

@@ -30,7 +30,7 @@ ANSWERS: Final[dict[str, Answer]] = {
     "kubelet-typo": rejected_at("spec.kubelet.systemReserved.memory", "100MiB"),
     "no-consolidate-after": rejected_at("spec.disruption.consolidateAfter"),
 }
-OPEN: Final = frozenset()
+OPEN: Final[frozenset[str]] = frozenset()
 
 
 def test_every_case_is_answered() -> None:

@@ -32,6 +32,16 @@ spec:
     budgets:
       - nodes: "100%"
 """
+NODE_CLASS = """\
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  role: nodes
+  amiSelectorTerms: [{alias: al2023@latest}]
+  subnetSelectorTerms: [{tags: {cluster: shop}}]
+  securityGroupSelectorTerms: [{tags: {cluster: shop}}]
+"""
 WORKLOAD = """\
 apiVersion: apps/v1
 kind: Deployment
@@ -88,6 +98,7 @@ def write_fleet(folder: Path) -> None:
     folder.mkdir()
     init(folder)
     (folder / "pool.yaml").write_text(POOL)
+    (folder / "class.yaml").write_text(NODE_CLASS)
     (folder / "workload.yaml").write_text(WORKLOAD)
     (folder / "reconciler.yaml").write_text(SETTINGS)
     commit_all(folder)

@@ -17,6 +17,7 @@ from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.main import main
 from reconciler.model.errors import TransientCloudError
+from tests.cli.advisedfleet import NODE_CLASS
 from tests.yamltext import load
 
 pytestmark = pytest.mark.usefixtures("without_retry_pauses")
@@ -55,6 +56,7 @@ def cloud() -> EmbeddedEC2:
 @pytest.fixture
 def words(tmp_path: Path, cloud: EmbeddedEC2) -> Iterator[list[str]]:
     (tmp_path / "pool.yaml").write_text(POOL)
+    (tmp_path / "class.yaml").write_text(NODE_CLASS)
     with serve(cloud) as url:
         settings = ("aws.region=eu-west-1", f"aws.endpointUrl={url}")
         flags = [word for setting in settings for word in ("--set", setting)]

@@ -106,7 +106,7 @@ def test_a_running_process_refuses_a_commit_that_changes_the_region(folder: Path
         set_region(folder, "us-east-1")
         assert assembly.source.read().settings.region == "us-east-1"
     assert str(refused.value).startswith(
-        "reconciler.yaml: aws.region is now eu-west-1, but this process acts in us-east-1;"
+        "reconciler.yaml: aws.region is now eu-west-1, but this process acts for us-east-1;"
     )
 
 

@@ -161,8 +161,11 @@ class Shop:
         """Return whether the fleet has that number of instances, all of them tagged."""
         return len(self.names()) == nodes and all(self.names())
 
-    def warn(self, instance: str) -> None:
-        """Send the event that EC2 reclaims an instance through the queue of EventBridge."""
+    def warn(self, instance: str, *, waits: bool = True) -> None:
+        """Send the event that EC2 reclaims an instance through the queue of EventBridge.
+
+        It waits until a running daemon has received the event.
+        """
         event = {
             "version": "0",
             "source": "aws.ec2",
@@ -173,7 +176,8 @@ class Shop:
         sqs = self.cloud.connect("sqs", 1)
         url = sqs.get_queue_url(QueueName=QUEUE)["QueueUrl"]
         sqs.send_message(QueueUrl=url, MessageBody=json.dumps(event))
-        wait_for(lambda: self.waiting(url) == 0, at_most_s=60)
+        if waits:
+            wait_for(lambda: self.waiting(url) == 0, at_most_s=60)
 
     def waiting(self, url: str) -> int:
         """Return the number of messages that were not received yet."""

@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 from reconciler.cli.main import main
 from reconciler.source.plainyaml import load_all
 from tests.adapters.kubernetes.apiserver import write_kubeconfig
+from tests.cli.advisedfleet import NODE_CLASS
 from tests.cli.karpenterapi import Lists, serving
 
 KARPENTERS = Path(__file__).resolve().parents[1] / "fixtures" / "karpenter-examples"
@@ -320,7 +321,8 @@ def test_objects_of_a_live_cluster_lose_what_the_cluster_added() -> None:
             {
                 **next(iter(load_all((KARPENTERS / "v1" / "spot.yaml").read_bytes()))),  # type: ignore[dict-item]
                 "status": {"conditions": []},
-            }
+            },
+            *load_all(NODE_CLASS.encode()),
         ],
     }
     live["items"][0]["metadata"] |= {  # type: ignore[index]

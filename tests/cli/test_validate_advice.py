@@ -268,9 +268,9 @@ def test_a_merge_conflict_is_named(folder: Path, capsys: pytest.CaptureFixture[s
 
     first, second = found(folder, capsys)
 
-    assert (first["code"], first["line"], first["column"]) == ("merge-conflict", 20, 1)
+    assert (first["code"], first["line"], first["column"]) == ("merge-conflict", 21, 1)
     assert first["message"] == "unresolved merge conflict: <<<<<<< HEAD"
-    assert (second["code"], second["line"]) == ("merge-conflict", 45)
+    assert (second["code"], second["line"]) == ("merge-conflict", 47)
 
 
 def test_markers_that_remain_after_half_a_resolution_are_named(
@@ -278,15 +278,15 @@ def test_markers_that_remain_after_half_a_resolution_are_named(
 ) -> None:
     (folder / "pool.yaml").write_text(POOL.replace("  limits: {", ">>>>>>> feature\n  limits: {"))
     (finding,) = found(folder, capsys)
-    assert (finding["code"], finding["line"]) == ("merge-conflict", 20)
+    assert (finding["code"], finding["line"]) == ("merge-conflict", 21)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "place", "words"),
     [
-        ("  limits:", "   limits:", "20:4", "lines up with no line above"),
+        ("  limits:", "   limits:", "21:4", "lines up with no line above"),
         ("\n  name: general", "\n  name: general\n    uid: a", "5:5", "deeper than"),
-        ("  limits:", "\tlimits:", "20:1", "tab"),
+        ("  limits:", "\tlimits:", "21:1", "tab"),
         ("          operator: In", "         operator: In", "13:10", "lines up with no line above"),
     ],
     ids=["too deep", "below a value", "a tab", "between two levels"],
@@ -395,7 +395,7 @@ spec:
     disruption:
         consolidationPolicy:   "WhenUnderutilized"   # was the default
 
-
+        consolidateAfter: 30s
         budgets:
         - {nodes: 10%,  reasons: [ underutilized ,'empty']}
         - nodes: "5"

@@ -41,6 +41,7 @@ spec:
     consolidationPolicy: WhenEmptyOrUnderutilized
     budgets:
       - nodes: 10%
+    consolidateAfter: 0s
   limits: {cpu: 100}
 """
 
@@ -91,14 +92,14 @@ TEXTS = {"class.yaml": CLASS, "pool.yaml": POOL, "web.yaml": WORKLOAD, "reconcil
 REQUIREMENT = "spec.template.spec.requirements[0]"
 CASES = [
     pool("an unclosed list", "[spot]", "[spot", "syntax", "15:18"),
-    pool("a tab as indentation", "  limits", "\tlimits", "indentation", "20:1"),
+    pool("a tab as indentation", "  limits", "\tlimits", "indentation", "21:1"),
     pool("a Helm template", "name: general", "name: {{ .Values.name }}", "bad-key", "4:10"),
-    pool("a duplicate key", "  limits: {cpu: 100}", "  template: {}", "duplicate-key", "20:3"),
-    pool("an unknown anchor", "{cpu: 100}", "*limits", "unknown-anchor", "20:11"),
-    pool("a foreign tag", "cpu: 100", "cpu: !vault 100", "unsupported-tag", "20:17"),
-    pool("a null as a key", "cpu: 100", "~: 100", "bad-key", "20:12"),
-    pool("a list as a key", "cpu: 100", "? [a] : 100", "bad-key", "20:14"),
-    pool("a number JSON does not know", "cpu: 100", "cpu: .inf", "bad-number", "20:17"),
+    pool("a duplicate key", "  limits: {cpu: 100}", "  template: {}", "duplicate-key", "21:3"),
+    pool("an unknown anchor", "{cpu: 100}", "*limits", "unknown-anchor", "21:11"),
+    pool("a foreign tag", "cpu: 100", "cpu: !vault 100", "unsupported-tag", "21:17"),
+    pool("a null as a key", "cpu: 100", "~: 100", "bad-key", "21:12"),
+    pool("a list as a key", "cpu: 100", "? [a] : 100", "bad-key", "21:14"),
+    pool("a number JSON does not know", "cpu: 100", "cpu: .inf", "bad-number", "21:17"),
     pool("no kind", "kind: NodePool\n", "", "missing-kind", "1:1", "kind"),
     pool("neither kind nor version", POOL[:47], "", "missing-kind", "1:1", "apiVersion"),
     pool("a text for an object", POOL, "hello\n", "not-an-object", "1:1"),
@@ -107,7 +108,7 @@ CASES = [
     pool("another group", "karpenter.sh/v1\n", "karpenter.io/v1\n", "wrong-version", "1:13", "apiVersion"),
     pool("no name", "  name: general", "  labels: {}", "missing-field", "3:1", "metadata.name"),
     pool("a bad name", "name: general", "name: General", "bad-format", "4:9", "metadata.name"),
-    pool("a mistyped field", "limits:", "limit:", "unknown-field", "20:3", "spec.limit"),
+    pool("a mistyped field", "limits:", "limit:", "unknown-field", "21:3", "spec.limit"),
     pool("a field too deep", "nodes: 10%", "node: 10%\n        nodes: 10%", "unknown-field", "19:9",
          "spec.disruption.budgets[0].node"),
     pool("a missing group", "{group: karpenter.k8s.aws, ", "{", "missing-field", "10:7",
@@ -164,13 +165,13 @@ CASES = [
     pool("an unknown time zone", "nodes: 10%",
          'nodes: 10%\n        schedule: "0 9 * * *"\n        duration: 1h\n        timeZone: Mars/Base',
          "bad-time-zone", "22:19", "spec.disruption.budgets[0].timeZone"),
-    pool("a weight of zero", "limits: {cpu: 100}", "weight: 0", "out-of-range", "20:11", "spec.weight"),
-    pool("a weight in quotes", "limits: {cpu: 100}", 'weight: "5"', "wrong-type", "20:11", "spec.weight"),
-    pool("a static pool with a limit", "limits:", "replicas: 2\n  limits:", "static-limits", "21:12",
+    pool("a weight of zero", "limits: {cpu: 100}", "weight: 0", "out-of-range", "21:11", "spec.weight"),
+    pool("a weight in quotes", "limits: {cpu: 100}", 'weight: "5"', "wrong-type", "21:11", "spec.weight"),
+    pool("a static pool with a limit", "limits:", "replicas: 2\n  limits:", "static-limits", "22:12",
          "spec.limits.cpu"),
     pool("a static pool with a weight", "limits: {cpu: 100}", "replicas: 2\n  weight: 5", "static-weight",
-         "21:3", "spec.weight"),
-    pool("a limit that is no quantity", "cpu: 100", "cpu: many", "bad-format", "20:17", "spec.limits.cpu"),
+         "22:3", "spec.weight"),
+    pool("a limit that is no quantity", "cpu: 100", "cpu: many", "bad-format", "21:17", "spec.limits.cpu"),
     pool("a taint twice", "expireAfter: 720h",
          "taints: [{key: a, effect: NoSchedule}]\n      startupTaints: [{key: a, effect: NoSchedule}]",
          "duplicate-taint", "16:23", "spec.template.spec.startupTaints[0]"),

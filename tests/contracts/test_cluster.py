@@ -47,7 +47,9 @@ class Stage:
         """Take a step of a drain, as a pass does after its observation."""
         self.observe()
         deadline = None if deadline_s is None else self.now + timedelta(seconds=deadline_s)
-        return self.cluster.drain(name, deadline, self.now)
+        step = self.cluster.drain(name, deadline, self.now)
+        assert step is not None
+        return step.pods + step.volumes
 
 
 @contextmanager

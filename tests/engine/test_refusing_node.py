@@ -15,6 +15,7 @@ from reconciler.observed.snapshot import Snapshot
 from reconciler.plan.value.plan import from_json
 from reconciler.ports.calls import UnansweredError
 from reconciler.ports.cloud import Instance
+from reconciler.ports.cluster import DrainStep
 from tests.engine.faults import ClusterAround, commit_drift, three_nodes
 from tests.engine.test_crash import LARGE, complaints
 from tests.engine.world import Engine, World, a_deployment, a_node_class, a_pool, a_world
@@ -42,10 +43,10 @@ class Stubborn(ClusterAround):
         self._judge("taint", node)
         self.cluster.taint(node)
 
-    def drain(self, node: str, deadline: datetime | None, now: datetime) -> int:
+    def drain(self, node: str, deadline: datetime | None, now: datetime) -> DrainStep:
         self._judge("drain", node)
-        left: int = self.cluster.drain(node, deadline, now)
-        return left or self.volumes
+        step: DrainStep = self.cluster.drain(node, deadline, now)
+        return step if step.pods else DrainStep(volumes=self.volumes)
 
     def _judge(self, verb: str, node: str) -> None:
         if verb not in self.verbs:

@@ -15,18 +15,25 @@ QUARANTINE = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 
 @dataclass
 class Kubelets:
-    """All of them, in one thread. ``problems`` are the calls that failed."""
+    """All of them, in one thread. ``problems`` are the calls that failed.
+
+    While ``joins`` is False no instance joins, and while ``ends_pods`` is False terminating pods
+    stay.
+    """
 
     plane: ControlPlane
     cloud: EmbeddedEC2
     joined: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
+    joins: bool = True
+    ends_pods: bool = True
 
     def listen(self, stop: Event) -> None:
         """Do their work until told to stop."""
         while not stop.wait(0.2):
             try:
-                self._join()
+                if self.joins:
+                    self._join()
                 self._serve()
             except ApiError as error:
                 self.problems.append(str(error))
@@ -68,7 +75,8 @@ class Kubelets:
             if not pod["spec"].get("nodeName"):
                 continue
             if "deletionTimestamp" in meta:
-                self.plane.delete(path, gracePeriodSeconds=0)
+                if self.ends_pods:
+                    self.plane.delete(path, gracePeriodSeconds=0)
             elif pod["status"]["phase"] == "Pending":
                 self._run(path)
 

@@ -183,8 +183,9 @@ CASES: dict[str, tuple[Object, Object, str, str]] = {
         _selecting(**{"example.com/size": "64"}),
         "NoOffering",
         (
-            "NodePool default: no suitable instance type is available in the allowed zones and "
-            "capacity types: allow more of them"
+            "NodePool default: EC2 has refused all suitable offerings recently, for lack of "
+            "capacity or for a quota of the account; they are tried again in some minutes: allow "
+            "more types and zones, or raise the quota"
         ),
     ),
     "restricted label": (

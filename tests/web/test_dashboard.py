@@ -20,7 +20,7 @@ from reconciler.web.metrics import FleetMetrics
 from reconciler.web.observer import WebNotifier, WebObserver
 from reconciler.web.server import is_loopback_address, make_app, serve_in_thread
 from tests.engine.faults import commit_drift, three_nodes
-from tests.engine.world import TAGS, World, a_deployment, a_pool, a_world
+from tests.engine.world import TAGS, World, a_deployment, a_node_class, a_pool, a_world
 
 OPEN = DashboardAccess(is_open=True)
 
@@ -121,7 +121,8 @@ def test_a_commit_that_is_not_in_effect_is_shown_until_the_next_one_is() -> None
 def test_the_calendar_shows_when_budgets_are_closed() -> None:
     world = three_nodes()
     night = {"nodes": "0", "schedule": "0 22 * * *", "duration": "8h"}
-    world.git.commit(a_pool("web", budgets=[{"nodes": "3"}, night]), a_deployment("web", "web", 3))
+    pool = a_pool("web", budgets=[{"nodes": "3"}, night])
+    world.git.commit(a_node_class(), pool, a_deployment("web", "web", 3))
     site = Site(world)
     site.passes(1)
     text = words(site.page("/"))

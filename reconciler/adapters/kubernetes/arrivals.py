@@ -66,10 +66,18 @@ class PendingPods:
         self._first: datetime | None = None
         self._last: datetime | None = None
         self._problem = ""
+        self._is_woken = False
+
+    def wake(self) -> None:
+        """Report that pods which could not leave their nodes can now."""
+        with self._lock:
+            self._is_woken = True
 
     def has_events(self) -> bool:
-        """Return whether pods have arrived, and no more are arriving now."""
+        """Return whether pods have arrived, and no more are arriving now; or pods can leave."""
         with self._lock:
+            if self._is_woken:
+                return True
             if self._first is None or self._last is None:
                 return False
             now = self._clock.now()
@@ -79,6 +87,7 @@ class PendingPods:
         """Forget the pods that have arrived so far."""
         with self._lock:
             self._first = self._last = None
+            self._is_woken = False
 
     def record_pods(self, pods: Sequence[CachedObject], is_complete: bool) -> None:
         """Record which of these pods are pending; ``is_complete`` means there are no others."""

@@ -26,6 +26,7 @@ from reconciler.adapters.kubernetes.api import (
     list_objects,
     missing_permissions,
 )
+from reconciler.adapters.kubernetes.evictions import BlockedEvictions
 from reconciler.adapters.kubernetes.informers import ClusterCache
 from reconciler.adapters.kubernetes.karpenter import ClusterMirror
 from reconciler.adapters.kubernetes.kinds import EVENT, NODE, OBSERVED, Kind
@@ -38,10 +39,10 @@ from reconciler.model.kubernetes.node import Node
 from reconciler.model.text.quoting import quote_value
 from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import Snapshot
-from reconciler.ports.calls import Calls, InlineCalls
+from reconciler.ports.calls import Answer, Calls, InlineCalls
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Instance
-from reconciler.ports.cluster import Announcement
+from reconciler.ports.cluster import Announcement, DrainStep
 
 SILENT_S: Final = 120.0
 BURST: Final = 10.0
@@ -138,12 +139,14 @@ class KubernetesCluster:
         if cache is not None:
             api.on_answer = cache.record_answer
         self._calls = calls or InlineCalls()
+        self._blocked = cache.blocked_evictions if cache is not None else BlockedEvictions()
         self._sealed: set[str] = set()
+        self._retries: dict[str, int] = {}
         self._reader = SnapshotReader()
         self._seen: dict[str, Node] = {}
         self._ours: frozenset[str] = frozenset()
         self._with_finalizer: set[str] = set()
-        self._drain = Drain(api, Snapshot())
+        self._drain = Drain(api, Snapshot(), self._blocked)
 
     @property
     def where(self) -> str:
@@ -178,7 +181,8 @@ class KubernetesCluster:
         known = {c.status.provider_id for c in claims} | {i.provider_id for i in instances}
         self._seen = {node.name: node for node in seen.nodes}
         self._ours = frozenset(n.name for n in seen.nodes if n.spec.provider_id in known - {""})
-        self._drain = Drain(self._api, seen)
+        self._drain = Drain(self._api, seen, self._blocked)
+        self._blocked.keep_only({pod.metadata.uid for pod in seen.pods})
         ordered = tuple(sorted(claims, key=lambda c: c.name))
         return replace(seen, node_claims=ordered, versions=versions)
 
@@ -241,42 +245,45 @@ class KubernetesCluster:
         """Mark a node as initialized."""
         self._change(node, nodes.initialization_patch)
 
-    def drain(self, node: str, deadline: datetime | None, now: datetime) -> int | None:
-        """Evict the pods of a node, group by group; return how many it waits for.
+    def drain(self, node: str, deadline: datetime | None, now: datetime) -> DrainStep | None:
+        """Evict the pods of a node, group by group; return what it waits for.
 
         Once the pods are gone, it waits for their volumes, until the deadline. Each step runs
         outside the pass; the next pass reads its result, and begins another one.
         """
         known = self._own_node(node)
         if known is None:
-            return 0
+            return DrainStep()
         name = _drain_name(known)
-        answer = self._calls.answer(name)
-        if answer is not None and answer.error is None and not answer.value:
+        answer, retries = self._calls.answer(name), self._retries.get(name)
+        if answer is not None and answer.error is None and _step_of(answer).is_done:
             if name in self._sealed:
-                return 0
+                return DrainStep()
             answer = None  # a pod may have been bound after that step and before the taint
         if not self._calls.is_open(name):
             self._begin_step(name, known, deadline, now)
         if answer is None:
-            answer = self._calls.answer(name)
+            answer, retries = self._calls.answer(name), self._retries.get(name)
         if answer is None:
             return None
         if answer.error is not None:
             raise answer.error
-        assert isinstance(answer.value, int), "a step counts what is left"
-        return answer.value
+        step = _step_of(answer)
+        if step.is_blocked and retries != self._blocked.retries:
+            return replace(step, is_blocked=False)  # a budget has changed since that step
+        return step
 
     def _begin_step(self, name: str, node: Node, deadline: datetime | None, now: datetime) -> None:
         """Begin a step of a drain; it is sealed if the scheduler binds no more pods there."""
         is_tainted = any(taint.key == DISRUPTED_TAINT for taint in node.spec.taints)
         if is_tainted or node.spec.unschedulable:
             self._sealed.add(name)
+        self._retries[name] = self._blocked.retries
         self._calls.start(name, partial(self._drain_step, node, self._drain, deadline, now))
 
     def _drain_step(
         self, node: Node, drain: Drain, deadline: datetime | None, now: datetime
-    ) -> int:
+    ) -> DrainStep:
         if nodes.EXCLUDED_FROM_BALANCERS not in node.metadata.labels:
             self._change(node.name, nodes.balancer_exclusion_patch, may_be_gone=True)
         return drain.advance(node.name, deadline, now)
@@ -291,6 +298,7 @@ class KubernetesCluster:
             self._with_finalizer.discard(node)
         self._calls.answer(_drain_name(known))
         self._sealed.discard(_drain_name(known))
+        self._retries.pop(_drain_name(known), None)
         body = {"kind": "DeleteOptions", "apiVersion": "v1"}
         try:
             self._api.call(
@@ -352,6 +360,11 @@ class KubernetesCluster:
             ) from error
 
 
+def _step_of(answer: Answer) -> DrainStep:
+    assert isinstance(answer.value, DrainStep), "a step says what is left"
+    return answer.value
+
+
 def _drain_name(node: Node) -> str:
     """Return the name of the steps of a drain."""
     return f"drain {node.name} {node.metadata.uid}"
@@ -410,10 +423,10 @@ class ReadOnlyCluster:
     def initialize(self, node: str) -> None:
         """Do nothing."""
 
-    def drain(self, node: str, deadline: datetime | None, now: datetime) -> int:
+    def drain(self, node: str, deadline: datetime | None, now: datetime) -> DrainStep:
         """Do nothing, and report that there is nothing to wait for."""
         del node, deadline, now
-        return 0
+        return DrainStep()
 
     def delete_node(self, node: str) -> None:
         """Do nothing."""

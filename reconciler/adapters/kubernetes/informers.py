@@ -31,7 +31,8 @@ from reconciler.adapters.kubernetes.api import (
     list_objects,
     resource_of,
 )
-from reconciler.adapters.kubernetes.kinds import POD, WATCHED, Kind
+from reconciler.adapters.kubernetes.evictions import BlockedEvictions, BudgetWatch
+from reconciler.adapters.kubernetes.kinds import POD, POD_DISRUPTION_BUDGET, WATCHED, Kind
 from reconciler.model.errors import ClusterError
 from reconciler.observed.reflector import CachedObject, Reflector
 
@@ -260,7 +261,8 @@ def _boot_seconds() -> float:
 class ClusterCache:
     """The informers of all kinds that a pass reads. ``api`` is used by nothing else.
 
-    ``on_objects`` receives the pods.
+    ``on_objects`` receives the pods. ``on_reopened`` is called when a PodDisruptionBudget allows
+    evictions again and one of ``blocked_evictions`` was waiting.
     """
 
     def __init__(
@@ -271,8 +273,15 @@ class ClusterCache:
         kinds: Iterable[Kind] = WATCHED,
         elapsed: Callable[[], float] = _boot_seconds,
         on_objects: OnObjects = _ignore_objects,
+        on_reopened: Callable[[], None] = lambda: None,
     ) -> None:
         self._api = api
+        self.blocked_evictions = BlockedEvictions()
+        budgets = BudgetWatch(self.blocked_evictions, on_reopened)
+        receivers = {
+            POD.resource: on_objects,
+            POD_DISRUPTION_BUDGET.resource: budgets.record_budgets,
+        }
         complaints: dict[str, str] = {}
         self._informers = {
             kind.resource: Informer(
@@ -281,7 +290,7 @@ class ClusterCache:
                 freshness,
                 elapsed,
                 complaints,
-                on_objects if kind == POD else _ignore_objects,
+                receivers.get(kind.resource, _ignore_objects),
             )
             for kind in kinds
         }

@@ -323,6 +323,9 @@ def release_claims(api: Api) -> list[str]:
     return sorted(released)
 
 
+_DEPENDENTS: Final = ("Launched", "Registered", "Initialized")
+
+
 def _annotations(claim: NodeClaim) -> dict[str, str]:
     have = claim.metadata.annotations
     return {name: have[name] for name in _ANNOTATIONS if name in have}
@@ -336,12 +339,38 @@ def _status(claim: NodeClaim, drift: str) -> JsonDict:
     created_at = claim.metadata.creation_timestamp
     if drift:
         known.append(Condition("Drifted", "True", drift, "", created_at))
-    ready = all(claim.is_true(kind) for kind in ("Launched", "Registered", "Initialized"))
-    since = claim.condition("Initialized")
-    at = since.last_transition_time if since is not None else created_at
-    known.append(Condition("Ready", "True" if ready else "False", "Ready", "", at))
+    known.append(_ready_condition(claim))
     status["conditions"] = [_condition_json(c) for c in sorted(known, key=lambda c: c.type)]
     return status
+
+
+def _ready_condition(claim: NodeClaim) -> Condition:
+    """Return whether the claim is ready, and otherwise what it lacks, as Karpenter states it.
+
+    It is unknown until one of the conditions that it depends on is False (operatorpkg
+    ``recomputeRootCondition``). What a condition waits for is added to its state.
+    """
+    found = {kind: claim.condition(kind) for kind in sorted(_DEPENDENTS)}
+    lacking = {kind: c for kind, c in found.items() if c is None or c.status != "True"}
+    last = found["Initialized"]
+    created_at = claim.metadata.creation_timestamp
+    at = last.last_transition_time if last is not None else created_at
+    if not lacking:
+        return Condition("Ready", "True", "Ready", "", at)
+    is_failed = any(c is not None and c.status == "False" for c in lacking.values())
+    return Condition(
+        "Ready",
+        "False" if is_failed else "Unknown",
+        "UnhealthyDependents" if is_failed else "ReconcilingDependents",
+        ", ".join(_describe_lack(kind, c) for kind, c in lacking.items()),
+        at,
+    )
+
+
+def _describe_lack(kind: str, known: Condition | None) -> str:
+    if known is None:
+        return f"{kind}=Unknown"
+    return f"{kind}={known.status}" + (f" ({known.message})" if known.message else "")
 
 
 def _condition_json(known: Condition) -> JsonDict:

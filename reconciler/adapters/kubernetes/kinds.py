@@ -39,12 +39,13 @@ class Kind:
 NODE: Final = Kind("Node", "nodes")
 POD: Final = Kind("Pod", "pods")
 EVENT: Final = Kind("Event", "events", "events.k8s.io")
+POD_DISRUPTION_BUDGET: Final = Kind("PodDisruptionBudget", "poddisruptionbudgets", "policy")
 VOLUME_ATTACHMENT: Final = Kind("VolumeAttachment", "volumeattachments", "storage.k8s.io")
 OBSERVED: Final = (
     NODE,
     POD,
     Kind("DaemonSet", "daemonsets", "apps"),
-    Kind("PodDisruptionBudget", "poddisruptionbudgets", "policy"),
+    POD_DISRUPTION_BUDGET,
     Kind("PersistentVolumeClaim", "persistentvolumeclaims"),
     Kind("PersistentVolume", "persistentvolumes"),
     Kind("StorageClass", "storageclasses", "storage.k8s.io"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -22,6 +22,7 @@ from reconciler.adapters.kubernetes.api import (
     ApiError,
     list_items,
 )
+from reconciler.adapters.kubernetes.evictions import BlockedEvictions
 from reconciler.adapters.kubernetes.kinds import NODE, POD, VOLUME_ATTACHMENT
 from reconciler.model.errors import ClusterError, UnreadableError
 from reconciler.model.json import JsonDict, JsonObject
@@ -38,6 +39,7 @@ from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.ownership import NODE_FINALIZER
 from reconciler.observed.isolation import SnapshotPlace
 from reconciler.observed.snapshot import Snapshot, decode_as_kind
+from reconciler.ports.cluster import DrainStep
 
 EXCLUDED_FROM_BALANCERS: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
 DO_NOT_SYNC_TAINTS: Final = "karpenter.sh/do-not-sync-taints"
@@ -189,6 +191,9 @@ def _is_same_taint(taint: Object, other: Taint) -> bool:
     return (taint.get("key"), taint.get("effect", "")) == (other.key, other.effect)
 
 
+_SOON: Final = timedelta(minutes=1)
+"""Pods that are deleted within this time are worth waiting for: passes may be that far apart."""
+
 _SEVERAL_BUDGETS: Final = "more than one PodDisruptionBudget"
 
 
@@ -211,10 +216,12 @@ class Drain:
 
     api: Api
     snapshot: Snapshot
+    blocked: BlockedEvictions = field(default_factory=BlockedEvictions)
     _attachments: list[_Attached] | None = field(default=None, repr=False)
+    _left: set[str] = field(default_factory=set, repr=False)
 
-    def advance(self, node: str, deadline: datetime | None, now: datetime) -> int:
-        """Take a step, and return how many pods, then volumes, it still waits for.
+    def advance(self, node: str, deadline: datetime | None, now: datetime) -> DrainStep:
+        """Take a step, and return what it still waits for.
 
         Raises: ClusterError: an eviction was rejected for another reason than a budget; the others
         were tried nevertheless, if the API responded at all.
@@ -224,12 +231,13 @@ class Drain:
         forced = [p for p in waiting if deadline is not None and must_delete_now(p, deadline, now)]
         others = drain_groups(p for p in waiting if p not in forced)
         gone, problems = 0, list[ApiError]()
-        for pod in (*forced, *(others[0] if others else ())):
+        tried = (*forced, *(others[0] if others else ()))
+        for pod in tried:
             try:
                 if deadline is not None and pod in forced:
                     gone += self._delete(pod, remaining_grace(deadline, now))
-                elif pod.is_evictable(now):
-                    gone += self._evict(pod)
+                elif pod.is_evictable(now) and self.blocked.is_due(pod.metadata.uid, now):
+                    gone += self._evict(pod, now)
             except ApiError as error:
                 problems.append(error)
                 if error.status == NO_ANSWER:
@@ -237,10 +245,25 @@ class Drain:
         if problems:
             raise problems[0]
         if len(waiting) > gone:
-            return len(waiting) - gone
+            moves = gone > 0 or self._moves(waiting, tried, deadline, now)
+            return DrainStep(pods=len(waiting) - gone, is_blocked=not moves)
         if deadline is not None and now > deadline:
-            return 0
-        return self._count_volumes(node, [p for p in pods if not p.is_drainable(now)])
+            return DrainStep()
+        staying = [p for p in pods if not p.is_drainable(now)]
+        return DrainStep(volumes=self._count_volumes(node, staying))
+
+    def _moves(
+        self, waiting: Sequence[Pod], tried: Sequence[Pod], deadline: datetime | None, now: datetime
+    ) -> bool:
+        """Return whether a pod is leaving or was just evicted, or one will soon be deleted."""
+        if any(pod.is_terminating or pod.metadata.uid in self._left for pod in waiting):
+            return True
+        soon = now + _SOON
+        if deadline is not None and any(must_delete_now(pod, deadline, soon) for pod in waiting):
+            return True
+        return any(
+            pod.is_evictable(now) and self.blocked.is_due(pod.metadata.uid, now) for pod in tried
+        )
 
     def _read_pods(self, node: str) -> list[Pod]:
         """Return the pods that are bound to a node now, in the order of their names."""
@@ -255,7 +278,7 @@ class Drain:
             raise ClusterError(error.message, where=where) from error
         return sorted((p for p in pods if p.spec.node_name == node), key=lambda p: p.key)
 
-    def _evict(self, pod: Pod) -> bool:
+    def _evict(self, pod: Pod, now: datetime) -> bool:
         """Evict a pod; return whether it is already gone, or another with that name exists.
 
         A budget that blocks it is not an error, nor are several, which the API rejects.
@@ -270,10 +293,13 @@ class Drain:
             self.api.call("POST", f"{_pod_path(pod)}/eviction", body=body, is_answer=_is_blocked)
         except ApiError as error:
             if _is_blocked(error):
+                self.blocked.record(pod.metadata.uid, now)
                 return False
             if error.status not in (NOT_FOUND, CONFLICT):
                 raise
             return True
+        self.blocked.forget(pod.metadata.uid)
+        self._left.add(pod.metadata.uid)
         return False
 
     def _delete(self, pod: Pod, grace_s: int) -> bool:
@@ -285,6 +311,7 @@ class Drain:
             if error.status not in (NOT_FOUND, CONFLICT):
                 raise
             return True
+        self._left.add(pod.metadata.uid)
         return False
 
     def _count_volumes(self, node: str, staying: Sequence[Pod]) -> int:

@@ -39,6 +39,7 @@ from reconciler.observed.snapshot import Snapshot
 from reconciler.placement.binding.selection import volumes_of
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Instance
+from reconciler.ports.cluster import DrainStep
 from reconciler.ports.state import Shelf
 
 SHELF_NAME: Final = "embedded-cluster"
@@ -179,16 +180,16 @@ class EmbeddedCluster:
         record.node = node_objects.with_label(record.node, INITIALIZED, "true")
         self._save()
 
-    def drain(self, node: str, deadline: datetime | None, now: datetime) -> int:
-        """Evict the pods of a node, group by group; return how many it waits for."""
+    def drain(self, node: str, deadline: datetime | None, now: datetime) -> DrainStep:
+        """Evict the pods of a node, group by group; return what it waits for."""
         if node not in self._record.nodes:
-            return 0
+            return DrainStep()
         workloads = self._workloads()
         self._pods.follow(workloads, now)
         going = _draining_pods(self._pods.objects(workloads, now, node), node, now)
         if not going:
             self._save()
-            return 0
+            return DrainStep()
         budgets, protected = self._budgets.protecting_budgets(
             workloads.pod_disruption_budgets, going, lambda: self._pods.objects(workloads, now)
         )
@@ -206,7 +207,7 @@ class EmbeddedCluster:
                 del pods[pod.key]
                 pods.update((after.key, after) for after in self._pods.evict(pod, now))
         self._save()
-        return len(_draining_pods(pods.values(), node, now))
+        return DrainStep(pods=len(_draining_pods(pods.values(), node, now)))
 
     def delete_node(self, node: str) -> None:
         """Remove the Node object; a missing one is not an error."""

@@ -34,6 +34,7 @@ from reconciler.observed.snapshot import Snapshot
 from reconciler.placement.binding import scheduler
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Instance
+from reconciler.ports.cluster import DrainStep
 from reconciler.ports.progress import EventKind, Notifier, Progress
 from reconciler.ports.state import Shelf
 
@@ -307,7 +308,7 @@ class WatchedCluster(EmbeddedCluster):
         self._drained.discard(node)
         super().untaint(node)
 
-    def drain(self, node: str, deadline: datetime | None, now: datetime) -> int:
+    def drain(self, node: str, deadline: datetime | None, now: datetime) -> DrainStep:
         """Evict the pods of a node, and notify about them and about the end of the drain."""
         remaining = {
             key: self._pods.key_of(key)
@@ -321,7 +322,7 @@ class WatchedCluster(EmbeddedCluster):
                 self._notify(
                     EventKind.POD_EVICTED, f"{pod} leaves {node}", node, reason="Drain", pod=pod
                 )
-        if not waits_for and node in self._record.nodes and node not in self._drained:
+        if waits_for.is_done and node in self._record.nodes and node not in self._drained:
             self._drained.add(node)
             self._notify(EventKind.DRAINED, f"{node} is empty", node)
         return waits_for

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from reconciler.cli.wiring.environment import Environment
     from reconciler.cli.wiring.monitoring import DaemonObserver
     from reconciler.cli.wiring.standby import Standby
+    from reconciler.model.errors import ReconcilerError
     from reconciler.plan.value.plan import Plan
-    from reconciler.ports.progress import Notifier
+    from reconciler.ports.progress import EventKind, Notifier
 
 
 _RETRY_S: Final = 5.0
@@ -50,6 +51,7 @@ def keep_in_sync(
         LeaseHeldError,
         LeaseLostError,
         ReconcilerError,
+        SettingsChangedError,
     )
     from reconciler.ports.progress import EventKind, Progress
 
@@ -67,12 +69,8 @@ def keep_in_sync(
             if sharing is not None and not stop():
                 why = "gave up the lease: another replica has fewer fleets"
                 notifier.notify(Progress(clock.now(), EventKind.STANDBY, why))
-        except LeaseLostError as error:
-            notifier.notify(
-                Progress(clock.now(), EventKind.LEASE_LOST, f"stopped acting: {error.message}")
-            )
-        except ClockSetBackError as error:
-            notifier.notify(Progress(clock.now(), EventKind.CLOCK_SET_BACK, str(error)))
+        except (LeaseLostError, SettingsChangedError, ClockSetBackError) as error:
+            notifier.notify(Progress(clock.now(), *_restart_notice(error)))
         except LeaseHeldError:
             if stop():
                 return
@@ -82,6 +80,18 @@ def keep_in_sync(
                 raise
             notifier.notify(Progress(clock.now(), EventKind.RETRYING, str(error)))
             clock.wait(_RETRY_S, stop)
+
+
+def _restart_notice(error: ReconcilerError) -> tuple[EventKind, str]:
+    """Return how the log states why the daemon begins again."""
+    from reconciler.model.errors import LeaseLostError, SettingsChangedError
+    from reconciler.ports.progress import EventKind
+
+    if isinstance(error, SettingsChangedError):
+        return EventKind.REVISION, f"{error.message}; starting again with the new values"
+    if isinstance(error, LeaseLostError):
+        return EventKind.LEASE_LOST, f"stopped acting: {error.message}"
+    return EventKind.CLOCK_SET_BACK, str(error)
 
 
 def _run_passes(

@@ -388,6 +388,10 @@ _PLAN: Final = {
         "The change moves the fleet to another region, where its nodes are not seen.",
         "Keep the region, and create another fleet in the new one.",
     ),
+    "not-looked-up": (
+        "A decision depends on a fact of the account that was not looked up, and is assumed.",
+        "Plan with access to AWS, or lock the facts with `reconciler lock`.",
+    ),
     "selection-unknown": (
         "The change selects other images, subnets or security groups, which were not looked up.",
         "Plan with access to AWS, or pin both commits with `reconciler lock`.",

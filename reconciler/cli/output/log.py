@@ -50,6 +50,7 @@ _LEVELS: Final[Mapping[EventKind, Level]] = {
     EventKind.UNAVAILABLE: Level.WARNING,
     EventKind.UNKNOWN: Level.ERROR,
     EventKind.UNREADABLE: Level.WARNING,
+    EventKind.AWAITING_APPROVAL: Level.WARNING,
     EventKind.VANISHED: Level.WARNING,
     EventKind.WAVE_FAILED: Level.ERROR,
 }

@@ -71,6 +71,13 @@ WORKLOADS: Final = {
         "A pod names a PriorityClass that is not in the folder, so its priority counts as 0.",
         "Add the PriorityClass, or correct the name.",
     ),
+    "maximum-limited": (
+        (
+            "A quota, or the limits of NodePools, stop an autoscaler before its maximum, so that "
+            "it has fewer pods than its load needs."
+        ),
+        "Raise the quota or spec.limits, or lower the maximum.",
+    ),
     "missing-runtimeclass": (
         "The RuntimeClass of a pod is not in the folder, so its overhead is not known.",
         "Commit the RuntimeClass, or plan with the pods of a cluster (`--snapshot`).",

@@ -77,6 +77,17 @@ _FLAGS: Final[tuple[_Flag, ...]] = (
     ),
     (
         _INPUTS,
+        "replicas",
+        "--replicas",
+        {
+            "metavar": "NUMBER",
+            "default": "present",
+            "help": "replicas of workloads with an autoscaler: present (without a cluster, the "
+            "minimum), min, max, or N%% of the range between them (default: present)",
+        },
+    ),
+    (
+        _INPUTS,
         "now",
         "--now",
         {"metavar": "TIME", "help": "current time in RFC 3339 (default: the system clock)"},
@@ -124,12 +135,12 @@ _FLAGS: Final[tuple[_Flag, ...]] = (
 """Group, destination, flag and declaration of each shared flag, in the order of the help."""
 
 PLANNING: Final = (
-    *("repo", "ref", "below", "base", "snapshot", "snapshot_max_age", "catalog", "now"),
+    *("repo", "ref", "below", "base", "snapshot", "snapshot_max_age", "catalog", "replicas", "now"),
     *("state", "settings", "config", "allow_removal"),
 )
 """The flags of a command that plans a fleet from any inputs."""
 
-_NOT_OF_ACTING: Final = ("base", "snapshot", "snapshot_max_age")
+_NOT_OF_ACTING: Final = ("base", "snapshot", "snapshot_max_age", "replicas")
 
 ACTING: Final = tuple(name for name in PLANNING if name not in _NOT_OF_ACTING)
 """The flags of a command that acts on the running fleet: git as it is, the cluster as it is."""
@@ -278,7 +289,27 @@ def fleet_request(args: argparse.Namespace, path: str | None) -> FleetRequest:
         snapshot_max_age=snapshot_max_age_of(args),
         catalog=getattr(args, "catalog", None),
         allow_removal=frozenset(getattr(args, "allow_removal", ())),
+        replicas_percent=_replicas_percent(getattr(args, "replicas", "present")),
     )
+
+
+def _replicas_percent(text: str) -> int | None:
+    """Return the share of the range of replicas that ``--replicas`` names, None for the present.
+
+    Raises:
+        UsageError: it is not one of its forms.
+    """
+    known = {"present": None, "min": 0, "max": 100}
+    if text in known:
+        return known[text]
+    number = text.removesuffix("%")
+    if number != text and number.isascii() and number.isdigit() and int(number[:4]) <= 100:
+        return int(number)
+    from reconciler.model.errors import UsageError
+    from reconciler.model.text.quoting import quote_value
+
+    what = f"{quote_value(text)} is not a number of replicas"
+    raise UsageError(what, where="--replicas", remedy="use present, min, max, or 0% to 100%")
 
 
 def _now(args: argparse.Namespace) -> datetime | None:

@@ -40,6 +40,8 @@ class FleetRequest(StateRequest):
     whether changes of the folder are detected at once although ``ref`` names a commit.
     ``base_path`` is where the fleet's folder was at ``base``, if it has moved since. ``is_removed``
     is whether the folder is gone: then only the settings of the base are left of the fleet.
+    ``replicas_percent`` is how many replicas scaled workloads have: None for the present number,
+    else from 0 (the minimum) to 100 (the maximum).
     """
 
     repo: str | None = None
@@ -53,6 +55,7 @@ class FleetRequest(StateRequest):
     is_watched: bool = False
     base_path: str | None = None
     is_removed: bool = False
+    replicas_percent: int | None = None
 
     @property
     def may_be_empty(self) -> bool:

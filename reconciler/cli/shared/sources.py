@@ -68,9 +68,12 @@ def stated_karpenter(flags: Sequence[str]) -> KarpenterVersion | None:
     Raises:
         UsageError: a setting among them is wrong.
     """
-    from reconciler.desired.settings.layers import Layer, resolve, setting_variables
+    from reconciler.desired.settings.keys import environment_name
+    from reconciler.desired.settings.layers import Layer, resolve
 
-    resolved = resolve({}, setting_variables(os.environ), flags)
+    variable = environment_name("karpenter")
+    stated = {variable: os.environ[variable]} if variable in os.environ else {}
+    resolved = resolve({}, stated, flags)
     is_stated = resolved.origins["karpenter"].layer != Layer.DEFAULT
     return resolved.settings.karpenter if is_stated else None
 

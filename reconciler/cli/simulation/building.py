@@ -28,12 +28,14 @@ from reconciler.cli.shared.records import is_live
 from reconciler.cli.shared.request import FleetRequest
 from reconciler.cli.simulation.driver import SimulationStage
 from reconciler.cli.simulation.eventlog import EventLog, NotifyingStore
+from reconciler.cli.simulation.scheduled import CapturedWorkloads
 from reconciler.cli.simulation.script import Script, Steps, with_kills
 from reconciler.cli.wiring.capturing import captured_fleet, settings_for, with_captured_status
 from reconciler.cli.wiring.comparison import read_types
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_classes, node_pools
 from reconciler.desired.workloads.pods import Workloads, workloads_of
+from reconciler.desired.workloads.podsets import ReplicaChoice
 from reconciler.engine.observation import Observation
 from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import owner_of
@@ -50,6 +52,7 @@ from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.settings import ClusterKind
 from reconciler.observed.identity import identify_nodes
 from reconciler.observed.snapshot import Snapshot, read_snapshot
+from reconciler.placement.pods.replicas import autoscalers_of
 from reconciler.plan.make.decide import Phase
 from reconciler.plan.make.inputs import Inputs
 from reconciler.ports.cloud import Instance
@@ -67,6 +70,7 @@ class SimulatedFleet(PlannedFleet):
     any_class: bool = False
     unready_classes: frozenset[tuple[str, str]] = frozenset()
     workloads: Workloads = field(default_factory=Workloads)
+    replicas_percent: int | None = None
     compute: SimulatedCompute | None = None
     _repriced: dict[str, SimulatedFleet] = field(default_factory=dict, init=False)
 
@@ -83,7 +87,8 @@ class SimulatedFleet(PlannedFleet):
     @property
     def facts(self) -> tuple[object, ...]:
         """Its identity: two fleets with the same facts are simulated in the same way."""
-        return (self.digests, self.any_class, sorted(self.allow_removal))
+        removal = sorted(self.allow_removal)
+        return (self.digests, self.any_class, removal, self.replicas_percent)
 
     @cached_property
     def placeholder_classes(self) -> Mapping[str, EC2NodeClass]:
@@ -175,15 +180,18 @@ class SimulationSetup:
     base: SimulatedFleet | None
     start: datetime
     present: PresentWorkloads
-    is_captured: bool
+    captured: CapturedWorkloads | None
 
     def start_fleet(self, fleet: SimulatedFleet) -> SimulatedFleet:
         """Return a revision in this world, and start its workloads.
 
-        Those of a snapshot run forever. Facts discovered in this world are not known in others.
+        Those of a snapshot run forever, with the replicas that the revision allows. Facts
+        discovered in this world are not known in others.
         """
-        if not self.is_captured:
+        if self.captured is None:
             self.present.base = fleet.workloads
+        else:
+            self.present.base = self.captured.of_fleet(fleet.fleet, fleet.replicas_percent)
         return replace(
             fleet, compute=self.stage.compute, discovery=fleet.discovery.independent_copy()
         )
@@ -316,7 +324,10 @@ def build_simulation(
     kill_steps = script.kill_steps()
     if kill_steps:
         stage.world = with_kills(stage.world, Steps(kill_steps))
-    return SimulationSetup(stage, head, base, start, present, is_captured=is_captured)
+    captured = None
+    if is_captured:
+        captured = CapturedWorkloads(workloads, tuple(autoscalers_of(snapshot)), start)
+    return SimulationSetup(stage, head, base, start, present, captured)
 
 
 class _CapturedSnapshot(NamedTuple):
@@ -385,7 +396,10 @@ def read_simulated_fleet(
     if found is not None:
         settings = settings_for(found.records, resolved, "--snapshot")
         memory = Discovery(found.records.memory)
-    workloads, more = (Workloads(), ()) if captured is not None else workloads_of(fleet)
+    choice = ReplicaChoice(request.replicas_percent)
+    workloads, more = (
+        (Workloads(), ()) if captured is not None else workloads_of(fleet, choice=choice)
+    )
     with phase("catalog"):
         catalog = catalog or read_types(request, resolved, fleet.lock)
     digests = sources.digests_of(fleet, b"", catalog, resolved)
@@ -404,6 +418,7 @@ def read_simulated_fleet(
         any_class=any_class,
         unready_classes=snapshot.unready_classes,
         workloads=workloads,
+        replicas_percent=request.replicas_percent,
         phase=phase,
     )
 

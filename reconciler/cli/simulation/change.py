@@ -60,7 +60,7 @@ def run_simulation(
     """
     stage, base, head = setup.stage, setup.base, setup.head
     if timeline is not None:
-        stage.event_log.listener = timeline.add_event
+        stage.event_log.add_listener(timeline.add_event)
     cache = PlanCache(shared)
     before = _run_revision(setup, base, None, passes_max, cache) if base is not None else None
     begin = stage.clock.now()

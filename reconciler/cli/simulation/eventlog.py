@@ -70,6 +70,16 @@ class EventLog:
         self._commands: dict[str, RunningCommand] = {}
         self._command_by_claim: dict[str, str] = {}
 
+    def add_listener(self, listener: Callable[[Event], None]) -> None:
+        """Call another function with each event as well."""
+        before = self.listener
+
+        def both(event: Event) -> None:
+            before(event)
+            listener(event)
+
+        self.listener = both
+
     def notify(self, progress: Progress) -> None:
         """Record it; must not fail."""
         event = self._make_event(progress)

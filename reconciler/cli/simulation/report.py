@@ -13,6 +13,8 @@ from reconciler.adapters.simulated.compute import CLAIM_TAG, SimulatedInstance
 from reconciler.cli.simulation.driver import Sample, SimulationOutcome, SimulationStage
 from reconciler.cli.simulation.eventlog import Event, RulePeriod
 from reconciler.disruption.command import ForcefulReason
+from reconciler.engine.observation import Observation
+from reconciler.model.duration import format_duration
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -21,6 +23,8 @@ from reconciler.plan.value.nodes import UnschedulablePod
 from reconciler.ports.progress import EventKind
 
 DRAINING: Final = "Draining"
+_NOT_JOINED: Final = "NotJoined"
+_PODS_NAMED: Final = 3
 """Why a node is stuck whose drain does not end."""
 
 
@@ -304,6 +308,11 @@ def _stuck_objects(outcome: SimulationOutcome) -> tuple[Stuck, ...]:
         if c.status.node_name in kept and c.name not in going
     ]
     found += [
+        Stuck("NodeClaim", c.name, c.node_pool, _NOT_JOINED, _waiting_message(c, seen))
+        for c in seen.claims
+        if c.is_true("Launched") and not c.is_true("Registered") and c.name not in going
+    ]
+    found += [
         Stuck("NodeClaim", c.name, c.node_pool, DRAINING, _drain_message(c))
         for c in seen.claims
         if c.metadata.deletion_timestamp is not None
@@ -313,6 +322,16 @@ def _stuck_objects(outcome: SimulationOutcome) -> tuple[Stuck, ...]:
 
 def _first_reason(pod: UnschedulablePod) -> str:
     return pod.reasons[0].message if pod.reasons else ""
+
+
+def _waiting_message(claim: NodeClaim, seen: Observation) -> str:
+    """Return how long a node has been expected, and the pods that may wait for it."""
+    pods = sorted(p.key for p in seen.snapshot.pods if p.is_active and not p.spec.node_name)
+    named = ", ".join(pods[:_PODS_NAMED]) + (" and more" if len(pods) > _PODS_NAMED else "")
+    since = claim.metadata.creation_timestamp
+    age = f" {format_duration(seen.at - since)} after its launch" if since is not None else ""
+    waits = f"; waiting for a node: {named}" if pods else ""
+    return f"its node has not joined the cluster{age}{waits}"
 
 
 def _drain_message(claim: NodeClaim) -> str:

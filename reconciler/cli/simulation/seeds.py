@@ -15,6 +15,7 @@ import msgspec
 from reconciler.cli.simulation.building import SimulationInputs, build_simulation
 from reconciler.cli.simulation.change import run_simulation
 from reconciler.cli.simulation.report import Report
+from reconciler.cli.simulation.scheduled import ScheduledWorkloads
 from reconciler.cli.simulation.script import Script
 from reconciler.cli.simulation.timeline import StreamedTimeline
 from reconciler.plan.plancache import SharedPlans
@@ -26,7 +27,8 @@ class SeededRuns:
     """Runs a simulation with any seed.
 
     ``until`` ends each run, see ``run_simulation``. If the change ``has_effect`` is false, the base
-    is simulated in place of the head as well.
+    is simulated in place of the head as well. ``scheduled`` are the workloads of CronJobs at the
+    start, None without any.
     """
 
     inputs: SimulationInputs
@@ -34,6 +36,7 @@ class SeededRuns:
     until: datetime | timedelta | None = None
     passes_max: int | None = None
     has_effect: bool = True
+    scheduled: ScheduledWorkloads | None = None
     _shared: SharedPlans = field(default_factory=SharedPlans)
 
     def run(self, seed: int, timeline: StreamedTimeline | None = None) -> Report:
@@ -42,7 +45,11 @@ class SeededRuns:
         Raises:
             EndlessError: the maximum number of passes is reached.
         """
-        setup = build_simulation(self.inputs, self.script, seed)
+        present = None if self.scheduled is None else replace(self.scheduled)
+        setup = build_simulation(self.inputs, self.script, seed, present)
+        if present is not None:
+            setup.stage.event_log.add_listener(present.record_event)
+            setup.stage.next_workload_change = present.next_moment
         if not self.has_effect:
             setup = replace(setup, head=setup.base or setup.head)
         return run_simulation(setup, self.until, timeline, self.passes_max, self._shared)

@@ -9,7 +9,13 @@ from dataclasses import replace as with_fields
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.cli.wiring.account import compute_of, connections, receive_interruptions
-from reconciler.cli.wiring.cluster import calls_of, cluster_of, cluster_watch_of, uses_threads
+from reconciler.cli.wiring.cluster import (
+    calls_of,
+    cluster_of,
+    cluster_watch_of,
+    expect_access,
+    uses_threads,
+)
 from reconciler.cli.wiring.context import (
     FleetContext,
     cluster_id,
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
     from reconciler.adapters.database.state import DatabaseState
     from reconciler.cli.shared.catalogs import CurrentCatalog
     from reconciler.cli.shared.request import FleetRequest
+    from reconciler.cli.shared.sources import SourceFiles
     from reconciler.cli.wiring.standby import Standby
     from reconciler.cli.wiring.takeover import Takeover
     from reconciler.engine.observation import Observation
@@ -141,6 +148,7 @@ def assemble_world(
 
     context = context_of(request, environment)
     expect_cluster_name(context)
+    expect_access(context.settings)
     with _hold_lease(context, standby) as state, ExitStack() as resources:
         if standby is not None and standby.has_waited:
             context = _refresh_context(context, context_of(request, environment))
@@ -185,7 +193,9 @@ def _adapters(
     confirm = state.lease.confirm
     compute = compute_of(settings, catalog, environment, acts=True, confirm=confirm)
     discovery = discovery_of(request, context.resolved)
-    source = FleetSource(request, compute, catalog, settings.region, discovery)
+    source = FleetSource(request, compute, catalog, settings, discovery, acts=sleeps)
+    if not sleeps:  # one that follows commits reads again, so that it misses none
+        source.first = context.source
     calls = resources.enter_context(calls_of(settings, environment, sleeps=sleeps))
     watch = cluster_watch_of(settings, environment.clock, sleeps=sleeps)
     cluster = cluster_of(
@@ -364,9 +374,13 @@ class FleetObservation:
 
 
 def observe_fleet(
-    request: FleetRequest, environment: Environment | None = None
+    request: FleetRequest,
+    environment: Environment | None = None,
+    source: SourceFiles | None = None,
 ) -> FleetObservation:
     """Observe the running fleet as a pass does, and write nothing anywhere.
+
+    ``source`` is what was already read of the fleet.
 
     It uses the engine's own code on a copy of the records, because a simulated cluster writes to
     the state when it is observed, and a preview must not.
@@ -381,20 +395,22 @@ def observe_fleet(
     from reconciler.engine.world import World
     from reconciler.model.settings import ClusterKind
 
-    context = context_of(request, environment)
+    context = context_of(request, environment, source)
     settings, catalog, environment = context.settings, context.catalog, context.environment
     clock, store, shelf = environment.clock, MemoryStateStore(), MemoryShelf()
     state = copy_state(context.location, settings.fleet, store, shelf, clock.now())
     expect_account(context, state, len(store.node_claims()))
     compute = compute_of(settings, catalog, environment)
     discovery = discovery_of(request, context.resolved, keeps=False)
-    source = FleetSource(request, compute, catalog, settings.region, discovery)
-    cluster = cluster_of(settings, catalog, environment, shelf, source)
+    desired_source = FleetSource(
+        request, compute, catalog, settings, discovery, first=context.source
+    )
+    cluster = cluster_of(settings, catalog, environment, shelf, desired_source)
     if settings.cluster == ClusterKind.KUBECONFIG:
         from reconciler.adapters.kubernetes.cluster import ReadOnlyCluster
 
         cluster = ReadOnlyCluster(cluster)
-    desired = source.read()
+    desired = desired_source.read()
     if is_real(settings, environment) and not is_cluster_named(context.resolved):
         desired = with_fields(desired, diagnostics=(*desired.diagnostics, UNNAMED_CLUSTER))
     journal = recorded_journal(context.location, settings.fleet)
@@ -424,8 +440,14 @@ def observe_world(world: World, desired: PlannedFleet, settings: Settings) -> Ob
     return with_fields(seen, history=history_of(world.store, settings, seen.at))
 
 
-def live_inputs(request: FleetRequest, environment: Environment | None = None) -> Inputs:
+def live_inputs(
+    request: FleetRequest,
+    environment: Environment | None = None,
+    source: SourceFiles | None = None,
+) -> Inputs:
     """Return the inputs of a plan of the live fleet, and write nothing.
+
+    ``source`` is what was already read of it.
 
     With ``--base`` the changes are those since that commit instead of since the last applied
     revision, and the base is planned from the same observation.
@@ -438,7 +460,7 @@ def live_inputs(request: FleetRequest, environment: Environment | None = None) -
     from reconciler.cli.shared import sources
     from reconciler.cli.wiring.comparison import with_base_inputs
 
-    found = observe_fleet(request, environment)
+    found = observe_fleet(request, environment, source)
     base = sources.read_base(request)
     facts = found.inputs()
     return facts if base is None else with_base_inputs(base, request, facts, found.compute.resolve)
@@ -464,7 +486,7 @@ def assemble_takeover(
     expect_cluster_name(context)
     if not writes:
         compute = compute_of(settings, context.catalog, context.environment)
-        desired = FleetSource(request, compute, context.catalog, settings.region).read()
+        desired = FleetSource(request, compute, context.catalog, settings).read()
         store = MemoryStateStore()
         copy_state(context.location, settings.fleet, store, MemoryShelf(), clock.now())
         journal = recorded_journal(context.location, settings.fleet)
@@ -473,5 +495,5 @@ def assemble_takeover(
     with _hold_lease(context) as state:
         confirm = state.lease.confirm
         compute = compute_of(settings, context.catalog, context.environment, confirm=confirm)
-        desired = FleetSource(request, compute, context.catalog, settings.region).read()
+        desired = FleetSource(request, compute, context.catalog, settings).read()
         yield Takeover(compute, desired, state.store, state.journal, clock)

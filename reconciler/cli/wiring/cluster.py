@@ -23,6 +23,44 @@ if TYPE_CHECKING:
     from reconciler.ports.state import Shelf
 
 
+def expect_a_cluster(settings: Settings) -> None:
+    """Refuse to act without a cluster.
+
+    Raises:
+        UsageError: the settings say that there is none.
+    """
+    from reconciler.model.settings import ClusterKind
+
+    if settings.cluster == ClusterKind.NONE:
+        raise UsageError(
+            "no cluster is configured",
+            where="cluster",
+            remedy=(
+                "use --set cluster=kubeconfig, or cluster=embedded, which simulates a cluster "
+                "from the EC2 instances"
+            ),
+        )
+
+
+def expect_access(settings: Settings) -> None:
+    """Refuse to act on a cluster that the configuration does not lead to; nothing is asked of it.
+
+    A command calls this before it creates the state of the fleet: with a state, a folder counts as
+    that of a running fleet.
+
+    Raises:
+        UsageError: no cluster is configured.
+        ClusterError: a kubeconfig cannot be read, or does not have the context.
+    """
+    from reconciler.model.settings import ClusterKind
+
+    expect_a_cluster(settings)
+    if settings.cluster == ClusterKind.KUBECONFIG:
+        from reconciler.adapters.kubernetes.access import access_of
+
+        access_of(settings).client.close()
+
+
 def cluster_of(
     settings: Settings,
     catalog: CurrentCatalog,
@@ -40,15 +78,7 @@ def cluster_of(
     """
     from reconciler.model.settings import ClusterKind
 
-    if settings.cluster == ClusterKind.NONE:
-        raise UsageError(
-            "no cluster is configured",
-            where="cluster",
-            remedy=(
-                "use --set cluster=kubeconfig, or cluster=embedded, which simulates a cluster "
-                "from the EC2 instances"
-            ),
-        )
+    expect_a_cluster(settings)
     if settings.cluster == ClusterKind.KUBECONFIG:
         from reconciler.adapters.kubernetes.access import expect_one_cluster
         from reconciler.adapters.kubernetes.cluster import KubernetesCluster
@@ -177,5 +207,5 @@ def cluster_watch_of(settings: Settings, clock: Clock, *, sleeps: bool) -> Clust
         stale_after_s=settings.kube_stale_after.total_seconds(),
         first_list_s=settings.kube_timeout.total_seconds(),
     )
-    cache = ClusterCache(api, freshness, on_objects=pods.record_pods)
+    cache = ClusterCache(api, freshness, on_objects=pods.record_pods, on_reopened=pods.wake)
     return ClusterWatch(pods, cache, cache.run_in_background)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from reconciler.desired.lock import Lock
     from reconciler.desired.settings.layers import Resolved
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
+    from reconciler.observed.state import ClusterState
     from reconciler.plan.make.inputs import Inputs
 
     Resolve = Callable[[EC2NodeClass], EC2NodeClass]
@@ -46,9 +47,16 @@ def read_types(request: FleetRequest, resolved: Resolved, lock: Lock | None) -> 
 
 
 def with_base_inputs(
-    base: sources.Base, request: FleetRequest, facts: Inputs, resolve: Resolve | None = None
+    base: sources.Base,
+    request: FleetRequest,
+    facts: Inputs,
+    resolve: Resolve | None = None,
+    cluster: ClusterState | None = None,
 ) -> Inputs:
-    """Return the facts with the changes since ``base``, and with the inputs of the base."""
+    """Return the facts with the changes since ``base``, and with the inputs of the base.
+
+    ``cluster`` is a captured one with the replicas of the base, None if they are those of the head.
+    """
     from msgspec.structs import replace
 
     facts = replace(
@@ -58,7 +66,10 @@ def with_base_inputs(
         revision=replace(facts.revision, base=base.head),
         base_policies=base.policies,
     )
-    return replace(facts, against=base_inputs(base, request, facts, resolve))
+    against = base_inputs(base, request, facts, resolve)
+    if cluster is not None and against is not None:
+        against = replace(against, cluster=cluster)
+    return replace(facts, against=against)
 
 
 def base_inputs(
@@ -106,6 +117,8 @@ def base_inputs(
         live=live,
         diagnostics=(),
         region_before="",
+        scaled=(),
+        maximum=None,
     )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from reconciler.catalog.adjusted.discovered import Discoveries
     from reconciler.cli.shared.catalogs import CurrentCatalog
     from reconciler.cli.shared.request import FleetRequest
+    from reconciler.cli.shared.sources import SourceFiles
     from reconciler.desired.settings.layers import Resolved
     from reconciler.engine.records import Discovery
     from reconciler.model.ownership import ClusterId
@@ -32,6 +33,7 @@ class FleetContext(NamedTuple):
     catalog: CurrentCatalog
     environment: Environment
     location: str
+    source: SourceFiles
 
     @property
     def settings(self) -> Settings:
@@ -39,19 +41,26 @@ class FleetContext(NamedTuple):
         return self.resolved.settings
 
 
-def context_of(request: FleetRequest, environment: Environment | None) -> FleetContext:
-    """Return the effective settings, the catalog of the region, and the location of the state."""
+def context_of(
+    request: FleetRequest, environment: Environment | None, source: SourceFiles | None = None
+) -> FleetContext:
+    """Return the effective settings, the catalog of the region, and the location of the state.
+
+    ``source`` is what was already read of the fleet.
+    """
     from reconciler.adapters.aws.launch.profiles import is_simulated_account
     from reconciler.cli.shared import sources
     from reconciler.cli.shared.catalogs import CurrentCatalog
 
     environment = environment or Environment(clock_of(request))
-    fleet, _ = sources.read_desired(sources.read_source(request), any_class=False)
+    source = source or sources.read_source(request)
+    fleet, _ = sources.read_desired(source, any_class=False)
     resolved = sources.settings_of(request, fleet)
     by_default = not is_simulated_account(resolved.settings)
     query = aws_query_of(request, resolved, environment, by_default=by_default)
     catalog = CurrentCatalog(request, query, resolved, fleet.lock)
-    return FleetContext(resolved, catalog, environment, state_location(request.path, resolved))
+    location = state_location(request.path, resolved)
+    return FleetContext(resolved, catalog, environment, location, source)
 
 
 def is_real(settings: Settings, environment: Environment) -> bool:

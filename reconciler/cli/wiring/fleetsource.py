@@ -7,20 +7,71 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from reconciler.cli.shared.catalogs import CurrentCatalog
     from reconciler.cli.shared.request import FleetRequest
+    from reconciler.cli.shared.sources import SourceFiles
     from reconciler.desired.settings.layers import Resolved
     from reconciler.desired.workloads.pods import Workloads
     from reconciler.engine.planning import PlannedFleet
     from reconciler.engine.records import Discovery
+    from reconciler.model.settings import Settings
     from reconciler.ports.cloud import Compute
 
 
 POLL_S = 15.0
 """How often a remote is polled for its head."""
+
+IDENTITY: Final = ("fleet", "state", "cluster", "cluster_name", "region")
+"""The settings that name what a process acts for: its state, its lease and its instances."""
+
+PROCESS_SETTINGS: Final = frozenset(
+    {
+        "batch_idle_duration",
+        "batch_launches_from",
+        "batch_max_duration",
+        "cluster_ca_bundle",
+        "cluster_cidr",
+        "cluster_dns",
+        "cluster_endpoint",
+        "endpoint_url",
+        "external_id",
+        "feature_gates",
+        "instance_types_from",
+        "interruption_queue",
+        "ip_family",
+        "isolated_vpc",
+        "kube_allow_karpenter",
+        "kube_context",
+        "kube_resync_interval",
+        "kube_stale_after",
+        "kube_timeout",
+        "kube_watch",
+        "kubeconfig",
+        "min_values_policy",
+        "prices_from",
+        "rebalance_recommendation",
+        "role_arn",
+        "session_name",
+        "subnet_free_addresses",
+    }
+)
+"""The settings that adapters and their assembly read. All others are read with each revision."""
+
+
+def changed_process_settings(before: Settings, now: Settings) -> list[str]:
+    """Return the keys of settings that a process uses from its start and that differ."""
+    from reconciler.desired.settings.keys import KEYS
+
+    changed = {name for name in PROCESS_SETTINGS if getattr(before, name) != getattr(now, name)}
+    keys = {key for key, definition in KEYS.items() if definition.attribute in changed}
+    keys |= {"subnetFreeAddresses"} if "subnet_free_addresses" in changed else set()
+    if "feature_gates" in changed:
+        gates = before.feature_gates.keys() | now.feature_gates.keys()
+        keys |= {f"featureGates.{g}" for g in gates if before.gate(g) != now.gate(g)}
+    return sorted(keys)
 
 
 def no_workloads() -> Workloads:
@@ -68,16 +119,21 @@ def follow_commits(request: FleetRequest) -> FleetRequest:
 class FleetSource:
     """Desired state as the request names it (``engine.desired.DesiredSource``).
 
-    ``region`` is the one that ``compute`` acts in. ``workloads`` are those of the last read: a
-    simulated cluster runs them.
+    ``settings`` are those that the adapters were made with: a revision for another fleet, cluster
+    or region is refused. If the process ``acts`` and follows revisions, one that changes what the
+    adapters use ends it. ``first`` is what was already read: the first read returns it, so that one
+    command sees one revision. ``workloads`` are those of the last read: a simulated cluster runs
+    them.
     """
 
     request: FleetRequest
     compute: Compute
     catalogs: CurrentCatalog
-    region: str
+    settings: Settings
     discovery: Discovery | None = None
     workloads: Workloads = field(default_factory=no_workloads)
+    first: SourceFiles | None = None
+    acts: bool = False
     _changes: int = 0
     _polled_at: float = float("-inf")
     _head: str = ""
@@ -88,18 +144,23 @@ class FleetSource:
         Raises:
             InvalidFleetError: it cannot be planned.
             UnreadableError: it cannot be read.
-            UsageError: a setting is wrong, or names another region.
+            UsageError: a setting is wrong, or names another fleet, cluster or region.
+            SettingsChangedError: the adapters have to be made again for this revision.
         """
         from reconciler.cli.shared import sources
         from reconciler.desired.objects import node_classes, node_pools
         from reconciler.desired.workloads.pods import workloads_of
         from reconciler.engine.planning import PlannedFleet
         from reconciler.engine.records import Discovery
+        from reconciler.model.errors import SettingsChangedError
 
-        source = sources.read_source(self.request)
+        source, self.first = self.first or sources.read_source(self.request), None
         fleet, findings = sources.read_desired(source, any_class=False)
         resolved = sources.settings_of(self.request, fleet)
-        self._expect_region(resolved)
+        self._expect_same_identity(resolved)
+        changed = changed_process_settings(self.settings, resolved.settings)
+        if changed and self.acts:
+            raise SettingsChangedError(changed)
         catalog = self.catalogs.read(resolved, fleet.lock)
         self.workloads, more = workloads_of(fleet)
         classes = {c.name: self.compute.resolve(c) for c in node_classes(fleet)}
@@ -125,24 +186,31 @@ class FleetSource:
             discovery=self.discovery or Discovery({}),
         )
 
-    def _expect_region(self, resolved: Resolved) -> None:
-        """Refuse a revision for another region: this process would not see its instances there.
+    def _expect_same_identity(self, resolved: Resolved) -> None:
+        """Refuse a revision for another fleet, cluster or region than this process acts for.
+
+        It would see none of its instances there.
 
         Raises:
-            UsageError: it is for another region.
+            UsageError: it is for another one.
         """
-        region = resolved.settings.region
-        if region == self.region:
-            return
+        from reconciler.desired.settings.keys import KEYS
         from reconciler.desired.settings.layers import DEFAULT
         from reconciler.model.errors import UsageError
 
-        origin = resolved.origins["aws.region"]
-        raise UsageError(
-            f"aws.region is now {region}, but this process acts in {self.region}",
-            where="" if origin == DEFAULT else str(origin),
-            remedy=f"set aws.region to {self.region}, or restart it once the fleet has no nodes",
-        )
+        for key, definition in KEYS.items():
+            name = definition.attribute
+            if name not in IDENTITY:
+                continue
+            before, now = getattr(self.settings, name), getattr(resolved.settings, name)
+            if before == now:
+                continue
+            origin = resolved.origins[key]
+            raise UsageError(
+                f"{key} is now {now}, but this process acts for {before}",
+                where="" if origin == DEFAULT else str(origin),
+                remedy=f"set {key} to {before}, or restart it once the fleet has no nodes",
+            )
 
     def fingerprint(self) -> str:
         """Return a value that changes when a file or the commit does.

@@ -15,6 +15,8 @@ from reconciler.cli.shared.sources import without_errors
 if TYPE_CHECKING:
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.desired.fleet import Fleet
+    from reconciler.desired.workloads.pods import Workloads
+    from reconciler.desired.workloads.scaled import ScaledWorkload
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.observed.snapshot import Snapshot
 
@@ -187,10 +189,18 @@ def _write_file(content: bytes, path: str) -> None:
 
 
 class ObservedCluster(NamedTuple):
-    """The objects of a cluster, and the findings about them."""
+    """The objects of a cluster, and the findings about them.
+
+    ``scaled`` are the workloads with a range of replicas, and ``maximum`` is the cluster with all
+    of them at their maximum, None without any. ``captured`` is a snapshot as it was captured, with
+    the replicas of that time; None without a snapshot.
+    """
 
     snapshot: Snapshot
     findings: tuple[Diagnostic, ...]
+    scaled: tuple[ScaledWorkload, ...] = ()
+    maximum: Snapshot | None = None
+    captured: Snapshot | None = None
 
 
 def read_cluster(request: FleetRequest, fleet: Fleet, now: datetime) -> ObservedCluster:
@@ -198,19 +208,44 @@ def read_cluster(request: FleetRequest, fleet: Fleet, now: datetime) -> Observed
 
     Without it, it is an empty cluster that is to run the fleet's own workloads.
     """
-    from reconciler.observed.snapshot import snapshot_of
-
     if request.snapshot is not None:
         from reconciler.cli.wiring.snapshots import read_snapshot_at
 
-        snapshot = read_snapshot_at(request.snapshot, request)
-        return ObservedCluster(snapshot, snapshot.findings)
+        return scaled_cluster(read_snapshot_at(request.snapshot, request), request, fleet, now)
     from reconciler.desired.workloads.pods import workloads_of
+    from reconciler.desired.workloads.podsets import MAXIMUM, ReplicaChoice
+    from reconciler.desired.workloads.remarks import maximum_findings
 
-    made, findings = workloads_of(fleet, now=now)
-    objects = [
-        *made.pods, *made.daemon_sets, *made.pod_disruption_budgets, *made.volume_claims,
-        *made.volumes, *made.storage_classes, *made.csi_nodes, *made.namespaces,
-        *made.priority_classes,
-    ]  # fmt: skip
-    return ObservedCluster(snapshot_of(objects), without_errors(findings))
+    made, findings = workloads_of(fleet, now=now, choice=ReplicaChoice(request.replicas_percent))
+    snapshot = _snapshot_of(made)
+    if not made.scaled:
+        return ObservedCluster(snapshot, without_errors(findings))
+    most, more = workloads_of(fleet, now=now, choice=MAXIMUM)
+    found = without_errors((*findings, *maximum_findings(findings, more)))
+    return ObservedCluster(snapshot, found, made.scaled, _snapshot_of(most))
+
+
+def scaled_cluster(
+    captured: Snapshot, request: FleetRequest, fleet: Fleet, now: datetime
+) -> ObservedCluster:
+    """Return a captured cluster with the replicas that the autoscalers of a fleet allow."""
+    from reconciler.desired.workloads.podsets import MAXIMUM, ReplicaChoice
+    from reconciler.placement.pods.replicas import rescaled_snapshot
+
+    choice = ReplicaChoice(request.replicas_percent)
+    snapshot, scaled = rescaled_snapshot(captured, fleet.workloads, choice, now)
+    most = rescaled_snapshot(captured, fleet.workloads, MAXIMUM, now)[0] if scaled else None
+    return ObservedCluster(snapshot, snapshot.findings, scaled, most, captured)
+
+
+def _snapshot_of(made: Workloads) -> Snapshot:
+    """Return the cluster that is to run these workloads, without nodes."""
+    from reconciler.observed.snapshot import snapshot_of
+
+    return snapshot_of(
+        [
+            *made.pods, *made.daemon_sets, *made.pod_disruption_budgets, *made.volume_claims,
+            *made.volumes, *made.storage_classes, *made.csi_nodes, *made.namespaces,
+            *made.priority_classes,
+        ]
+    )  # fmt: skip

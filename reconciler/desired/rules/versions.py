@@ -12,13 +12,14 @@ from typing import Final
 
 from reconciler.model.diagnostics import Severity
 from reconciler.model.json import JsonDict
-from reconciler.model.karpenter.budget import REPAIR_REASON
 from reconciler.model.settings import KarpenterVersion
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
 from reconciler.source.schema import value_at
 
 _DISRUPTION: Final[Pointer] = ("spec", "disruption")
+_REPAIR_REASON: Final = "Unhealthy"
+"""The reason by which budgets of Karpenter 1.15 limit node repair; no disruption here has it."""
 _ENCLAVES: Final[Pointer] = ("spec", "enclaveOptions")
 
 
@@ -60,7 +61,7 @@ def _repair_budgets(data: JsonDict, version: KarpenterVersion) -> Iterator[Findi
     for number, budget in enumerate(budgets if isinstance(budgets, list) else ()):
         reasons = budget.get("reasons") if isinstance(budget, dict) else None
         for index, reason in enumerate(reasons if isinstance(reasons, list) else ()):
-            if reason != REPAIR_REASON:
+            if reason != _REPAIR_REASON:
                 continue
             at = (*_DISRUPTION, "budgets", number, "reasons", index)
             if version == KarpenterVersion.V1_14:

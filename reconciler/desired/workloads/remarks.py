@@ -46,6 +46,18 @@ def _place(resource: Resource) -> Place:
     return Place(resource.file, resource.line, 1)
 
 
+def maximum_findings(
+    now: Iterable[Diagnostic], at_maximum: Iterable[Diagnostic]
+) -> Iterator[Diagnostic]:
+    """Yield the pods that quotas keep from ever being created once autoscalers want them."""
+    known = {finding.message for finding in now}
+    for finding in at_maximum:
+        if finding.code == "quota-exceeded" and finding.message not in known:
+            message = f"at the maximum of the autoscalers, {finding.message}"
+            hint = "raise the quota, or lower the maximum"
+            yield Diagnostic(finding.severity, "maximum-limited", message, finding.place, hint=hint)
+
+
 def request_findings(pods: Iterable[Pod]) -> Iterator[Diagnostic]:
     """Yield one finding about all pods without any request, DaemonSets aside.
 

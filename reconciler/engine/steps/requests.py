@@ -39,8 +39,8 @@ class _Target:
     problem: str = ""
 
 
-def advance(effects: Effects, seen: Observation) -> None:
-    """Execute the open requests, as much as possible now."""
+def advance(effects: Effects, seen: Observation) -> frozenset[str]:
+    """Execute the open requests, as much as possible now; return the ids of blocked ones."""
     entries = effects.world.journal.in_doubt()
     intents = [e.intent for e in entries if e.intent.verb in REQUESTED]
     cancelled = {i.target for i in intents if i.verb is Verb.UNCORDON}
@@ -62,7 +62,7 @@ def advance(effects: Effects, seen: Observation) -> None:
         else:
             drains.append((intent, target.node))
     _execute_cordons(effects, cordons)
-    _drain_nodes(effects, drains, seen)
+    return _drain_nodes(effects, drains, seen)
 
 
 def _cordon_call(cluster: Cluster, intent: Intent, node: Node) -> Call:
@@ -110,8 +110,11 @@ def _delete_claim(
 
 def _drain_nodes(
     effects: Effects, drains: Sequence[tuple[Intent, Node]], seen: Observation
-) -> None:
-    """Cordon the nodes that are to be drained, then take the next step of each drain."""
+) -> frozenset[str]:
+    """Cordon the nodes that are to be drained, then take the next step of each drain.
+
+    Returns the ids of the requests whose drain is blocked.
+    """
     world = effects.world
     calls = {
         f"cordon {node.name}": partial(world.cluster.cordon, node.name)
@@ -120,18 +123,22 @@ def _drain_nodes(
     }
     world.confirm()
     answers = world.calls.call_all(calls)
+    blocked = set()
     for intent, node in drains:
         cordon = answers.get(f"cordon {node.name}")
         if cordon is not None and cordon.error is not None:
             world.notify(EventKind.FAILED, str(cordon.error))
             continue
         try:
-            left = world.cluster.drain(node.name, None, seen.at)
+            step = world.cluster.drain(node.name, None, seen.at)
         except ClusterError as error:
             world.notify(EventKind.FAILED, str(error))
             continue
-        if left == 0 and node.spec.unschedulable:
+        if step is not None and step.is_blocked:
+            blocked.add(intent.id)
+        if step is not None and step.is_done and node.spec.unschedulable:
             _finish(effects, intent, Outcome.SUCCEEDED, "the node is empty and stays cordoned")
+    return frozenset(blocked)
 
 
 def _finish(effects: Effects, intent: Intent, outcome: Outcome, message: str) -> None:

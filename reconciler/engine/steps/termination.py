@@ -24,8 +24,10 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.fingerprint import Pods
+from reconciler.plan.render.wording import format_count
 from reconciler.ports.calls import SHORT_WAIT_S
 from reconciler.ports.cloud import Instance
+from reconciler.ports.cluster import DrainStep
 from reconciler.ports.journal import Intent, Outcome, Verb
 from reconciler.ports.progress import EventKind
 
@@ -33,8 +35,8 @@ DRAIN_PATIENCE = timedelta(minutes=10)
 """A drain that takes longer than this is reported as stalled."""
 
 
-def advance(effects: Effects, seen: Observation) -> None:
-    """Advance every terminating claim as much as possible now.
+def advance(effects: Effects, seen: Observation) -> frozenset[str]:
+    """Advance every terminating claim as much as possible now; return those whose drain is blocked.
 
     While the owner of some instance is unclear, only nodes that EC2 reclaims are drained, and
     nothing is terminated.
@@ -54,9 +56,9 @@ def advance(effects: Effects, seen: Observation) -> None:
             leaving.append((claim, instance, node))
     _forget_claims(effects, gone)
     _taint_nodes(effects, [(claim, node) for claim, _, node in leaving if node is not None])
-    drained = _drain_nodes(effects, leaving, seen)
+    drained, blocked = _drain_nodes(effects, leaving, seen)
     if seen.unclear_owners:
-        return
+        return blocked
     if drained and terminate_instances(
         effects, [(c.name, i, _termination_reason(c)) for c, i in drained]
     ):
@@ -66,6 +68,7 @@ def advance(effects: Effects, seen: Observation) -> None:
                 for c, _ in drained
             ]
         )
+    return blocked
 
 
 def _launched_claims(world: World, seen: Observation) -> list[NodeClaim]:
@@ -168,8 +171,11 @@ def _is_tainted(node: Node) -> bool:
 
 def _drain_nodes(
     effects: Effects, leaving: Sequence[tuple[NodeClaim, Instance, Node | None]], seen: Observation
-) -> list[tuple[NodeClaim, Instance]]:
-    """Take the next step of each drain; return the claims whose nodes may be terminated now."""
+) -> tuple[list[tuple[NodeClaim, Instance]], frozenset[str]]:
+    """Take the next step of each drain.
+
+    Returns the claims whose nodes may be terminated now, and the names of those that are blocked.
+    """
     world = effects.world
     drains: dict[str, Intent] = {}
     for claim, _, node in leaving:
@@ -180,21 +186,24 @@ def _drain_nodes(
     if drains:
         effects.begin(list(drains.values()))
     pods = Pods.from_tuple(seen.snapshot.pods).by_node if leaving else {}
-    empty, ended, noted = [], [], list[NodeClaim]()
+    empty, ended, noted, blocked = [], [], list[NodeClaim](), set[str]()
     for claim, instance, node in leaving:
-        left = 0 if node is None else _drain_node(world, claim, node, seen)
-        if left == 0 and (node is None or _is_tainted(node)):
+        step = DrainStep() if node is None else _drain_node(world, claim, node, seen)
+        if step is None:
+            continue
+        if step.is_done and (node is None or _is_tainted(node)):
             empty.append((claim, instance))
             ended += [drains[claim.name]] if node is not None else []
-        elif left and node is not None:
-            noted += _report_drain(world, claim, node, left, seen, pods.get(node.name, ()))
+        elif not step.is_done and node is not None:
+            noted += _report_drain(world, claim, node, step, seen, pods.get(node.name, ()))
+            blocked.update([claim.name] if step.is_blocked else [])
     if noted:
         world.store.put_node_claims(noted)
     effects.finish(ended, Outcome.SUCCEEDED)
-    return empty
+    return empty, frozenset(blocked)
 
 
-def _drain_node(world: World, claim: NodeClaim, node: Node, seen: Observation) -> int | None:
+def _drain_node(world: World, claim: NodeClaim, node: Node, seen: Observation) -> DrainStep | None:
     """Take the next step of a drain; return what it waits for, None if that is not known yet."""
     try:
         return world.cluster.drain(node.name, lifecycle.drain_deadline(claim), seen.at)
@@ -207,7 +216,7 @@ def _report_drain(
     world: World,
     claim: NodeClaim,
     node: Node,
-    remaining: int,
+    step: DrainStep,
     seen: Observation,
     pods: Sequence[Pod],
 ) -> Iterator[NodeClaim]:
@@ -215,10 +224,11 @@ def _report_drain(
 
     The condition is Karpenter's ``Drained``; its reason is ``Stalled`` after ``DRAIN_PATIENCE``.
     """
-    some = "s" if remaining > 1 else ""
-    waits_for = f"{remaining} pod{some} to be evicted"
-    if not any(not p.is_terminal and p.is_drainable(seen.at) for p in pods):
-        waits_for = f"{remaining} volume{some} to be detached"
+    waits_for = (
+        f"{format_count(step.pods, 'pod')} to be evicted"
+        if step.pods
+        else f"{format_count(step.volumes, 'volume')} to be detached"
+    )
     blockers = _eviction_blockers(pods, seen)
     by = f": {'; '.join(blockers)}" if blockers else ""
     since = claim.metadata.deletion_timestamp or seen.at

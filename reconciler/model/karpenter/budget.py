@@ -24,10 +24,6 @@ UNBOUNDED: Final = 2147483647
 _SHARE: Final = re.compile(r"(100|[0-9]{1,2})%", re.ASCII)
 
 
-REPAIR_REASON: Final = "Unhealthy"
-"""The reason by which budgets of Karpenter 1.15 limit node repair; no disruption here has it."""
-
-
 class DisruptionReason(StrEnum):
     """The voluntary reasons, which are subject to budgets."""
 

@@ -12,10 +12,9 @@ from typing import Final
 
 from reconciler.catalog.table import indices
 from reconciler.model.karpenter.labels import NODEPOOL
-from reconciler.model.karpenter.requirements import Requirement
 from reconciler.model.kubernetes.taint import untolerated_taints
 from reconciler.model.resources import EPHEMERAL_STORAGE, HUGEPAGES, MEMORY, MILLI, NODES, Resources
-from reconciler.model.text.nearest import nearest
+from reconciler.placement.explain.exclusion import NOT_AVAILABLE, no_types_rejection
 from reconciler.placement.nodes.claims import OpenClaim, fit
 from reconciler.placement.nodes.daemons import minimum_requests
 from reconciler.placement.nodes.space import Space
@@ -79,10 +78,13 @@ class Funnel:
         offered = mask & _union(space.mask for space in spaces)
         self._facts["after offerings"] = offered.bit_count()
         if not offered:
+            refused = template.table.types_offered_unavailably(mask)
             return self._make_rejection(
                 "NoOffering",
-                "no suitable instance type is available in the allowed zones and capacity types: "
-                "allow more of them",
+                f"{NOT_AVAILABLE}: allow more types and zones, or raise the quota"
+                if refused
+                else "no suitable instance type is offered in the allowed zones and capacity "
+                "types: allow more of them",
             )
         fits = template.fitting_types(offered, shape.requests, ())
         self._facts["after resources"] = fits.bit_count()
@@ -203,7 +205,6 @@ NO_NODE_POOLS = Rejection(
     "NoNodePools", "no dynamic NodePool is ready: add one, or check the status of the existing ones"
 )
 _COUNTS_SHOWN = 10
-_KIBI: Final = 1024
 
 
 class Explainer:
@@ -281,90 +282,6 @@ class Explainer:
                 template.name,
             )
         return Funnel(view, template, allowed).rejection()
-
-
-def no_types_rejection(template: PoolTemplate) -> Rejection:
-    """Return why a NodePool without instance types can launch no node at all."""
-    short = template.space.has_min_values and template.space.mask
-    if short:
-        return Rejection(
-            "MinValuesUnmet",
-            f"NodePool {template.name} cannot launch nodes: its instance types do not satisfy its "
-            "minValues: lower minValues, or allow more types",
-            template.name,
-            {"types": template.space.mask.bit_count()},
-        )
-    return Rejection(
-        "NoInstanceTypes",
-        f"NodePool {template.name} cannot launch nodes: {_describe_exclusion(template)}",
-        template.name,
-        {"types": len(template.table)},
-    )
-
-
-def _describe_exclusion(template: PoolTemplate) -> str:
-    """Return the requirement that alone excludes all types, or the first at which none are left."""
-    table = template.table
-    requirements = template.space.requirements.values()
-    for wanted in requirements:
-        if not table.types_matching(wanted):
-            stated = _stated_values(template, wanted.key)
-            if not wanted.complement and not wanted.values and len(stated) > 1:
-                return f"its requirements on {wanted.key} exclude each other: {', '.join(stated)}"
-            near = _nearest_value(wanted, table.values(wanted.key))
-            hint = f"; did you mean {near}?" if near else ""
-            return f"no instance type satisfies its requirement {wanted}{hint}"
-    left = table.all
-    earlier: list[str] = []
-    for wanted in requirements:
-        if not left & table.types_matching(wanted):
-            after = " and ".join(earlier)
-            return (
-                "no instance type satisfies all its requirements: "
-                f"none that has {after} has {wanted}"
-            )
-        if left & ~table.types_matching(wanted):
-            earlier.append(str(wanted))
-        left &= table.types_matching(wanted)
-    return (
-        "none of its instance types is offered in its zones and capacity types: allow more of them"
-    )
-
-
-def _stated_values(template: PoolTemplate, key: str) -> list[str]:
-    """Return the constraints of a NodePool on a label: its own label, then each requirement."""
-    stated = template.node_pool.spec.template
-    label = stated.metadata.labels.get(key)
-    return [
-        *([f"the label {label}"] if label is not None else []),
-        *(
-            f"{spec.operator} [{', '.join(spec.values)}]" if spec.values else str(spec.operator)
-            for spec in stated.spec.requirements
-            if spec.key == key
-        ),
-    ]
-
-
-def _nearest_value(requirement: Requirement, known: Iterable[str]) -> str | None:
-    """Return the known value closest to one of the requested ones.
-
-    Numbers are compared as numbers. One that is 1,024 times too small is probably in the next
-    larger unit: types count memory in MiB.
-    """
-    if requirement.complement:
-        return None
-    words = sorted(known)
-    numbers = {int(word): word for word in words if word.isascii() and word.isdigit()}
-    for value in sorted(requirement.values):
-        if numbers and value.isascii() and value.isdigit():
-            larger = numbers.get(int(value) * _KIBI)
-            if larger is not None:
-                return f"{larger} (in MiB)" if "memory" in requirement.key else larger
-            return numbers[min(numbers, key=lambda n: (abs(n - int(value)), n))]
-        near = nearest(value, words)
-        if near is not None:
-            return near
-    return None
 
 
 def _taint_rejection(view: CohortView, template: PoolTemplate) -> Rejection | None:

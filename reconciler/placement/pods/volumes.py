@@ -8,7 +8,7 @@ are kept separate from the pod's own requirements, so that they never count as i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -50,7 +50,7 @@ def volume_needs(pod: Pod, cluster: ClusterState) -> VolumeNeeds:
     if not pod.spec.volumes:
         return NO_VOLUMES
     attached: dict[str, set[str]] = {}
-    choices: list[list[Requirements]] = []
+    choices: dict[str, list[Requirements]] = {}
     missing: Rejection | None = None
     for name, _ in _claim_names(pod):
         claim = cluster.volume_claims.get(f"{pod.namespace}/{name}")
@@ -65,13 +65,38 @@ def volume_needs(pod: Pod, cluster: ClusterState) -> VolumeNeeds:
             attached.setdefault(driver, set()).add(claim.key)
         choice = _claim_locations(claim, cluster)
         if choice:
-            choices.append(choice)
+            choices[name] = choice
+    missing = missing or _location_conflict(choices)
     if not attached and not choices and missing is None:
         return NO_VOLUMES
     return VolumeNeeds(
-        _combine_locations(choices),
+        _combine_locations(list(choices.values())),
         tuple((driver, frozenset(names)) for driver, names in sorted(attached.items())),
         missing,
+    )
+
+
+def _location_conflict(choices: Mapping[str, list[Requirements]]) -> Rejection | None:
+    """Return a rejection if no node can reach all volumes of a pod."""
+    combined = [Requirements()]
+    for choice in choices.values():
+        combined = [
+            known.with_requirements(more.values())
+            for known in combined
+            for more in choice
+            if known.intersects(more)
+        ]
+    if combined:
+        return None
+    places = {
+        name: " or ".join(f"({location})" for location in choice)
+        for name, choice in choices.items()
+    }
+    listed = ", ".join(f"{name} {place}" for name, place in places.items())
+    return Rejection(
+        "VolumesInDifferentZones",
+        f"its volumes are in different zones, and no node reaches all of them: {listed}",
+        facts=dict(places),
     )
 
 

@@ -20,7 +20,7 @@ from reconciler.placement.explain.constraints import (
     remove_constraint,
     remove_pool_constraint,
 )
-from reconciler.placement.explain.reasons import no_types_rejection
+from reconciler.placement.explain.exclusion import no_types_rejection
 from reconciler.placement.explain.survey import Filters, PoolVerdict, PricedOffering, claim_filters
 from reconciler.placement.pods.headroom import buffer_of
 from reconciler.placement.pods.pending import pods_to_place

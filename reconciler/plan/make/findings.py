@@ -15,8 +15,17 @@ from typing import TYPE_CHECKING, Final
 from reconciler.catalog.catalog import Catalog
 from reconciler.disruption.methods.drift import drifted_since
 from reconciler.model.diagnostics import Diagnostic
+from reconciler.model.karpenter.labels import (
+    CAPACITY_TYPE,
+    RESERVED,
+    ZONE,
+    ZONE_ID,
+    normalize_label,
+)
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import PoolOption, Settings
 from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.daemons import unreadable_daemon_sets
@@ -103,6 +112,63 @@ def selector_findings(
                 line=change.line,
                 hint="plan with access to AWS, or run `reconciler lock` on both commits",
             )
+
+
+def lookup_findings(
+    pools: Iterable[NodePool], classes: Mapping[str, EC2NodeClass], cluster: ClusterState
+) -> Iterator[PlanFinding]:
+    """Report what decisions depend on and nobody looked up: what is absent is not «no».
+
+    Each input has one finding: zone ids, capacity reservations, and subnets where pods have rules
+    about zones.
+    """
+    unread = [
+        (pool, node_class)
+        for pool in pools
+        if (node_class := classes.get(pool.spec.template.spec.node_class_ref.name)) is not None
+        and not node_class.status.subnets
+    ]
+    wanted = [pool.requirements() for pool, _ in unread]
+    if any(ZONE_ID in requirements for requirements in wanted):
+        yield _lookup_finding(
+            "zone ids differ between accounts and were not looked up: the plan assumes those of "
+            "the bundled data"
+        )
+    capacity = (requirements.get(CAPACITY_TYPE) for requirements in wanted)
+    if any(
+        known is not None and not known.complement and RESERVED in known.values
+        for known in capacity
+    ):
+        yield _lookup_finding(
+            "capacity reservations were not looked up: the plan uses none, where a plan with "
+            "access to AWS may"
+        )
+    if unread and any(map(_has_zone_rule, cluster.pending)):
+        yield _lookup_finding(
+            "subnets were not looked up: the plan assumes one in every zone of the region"
+        )
+
+
+def _lookup_finding(message: str) -> PlanFinding:
+    return PlanFinding(
+        severity="info",
+        code="not-looked-up",
+        message=message,
+        hint="plan with access to AWS, or run `reconciler lock`",
+    )
+
+
+def _has_zone_rule(pod: Pod) -> bool:
+    spec, affinity = pod.spec, pod.spec.affinity
+    if any(normalize_label(c.topology_key) == ZONE for c in spec.topology_spread_constraints):
+        return True
+    sides = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ()
+    return any(
+        normalize_label(term.topology_key) == ZONE
+        for side in sides
+        if side is not None
+        for term in side.required
+    )
 
 
 _REGION: Final = "aws.region"

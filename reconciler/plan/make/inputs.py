@@ -11,6 +11,7 @@ import msgspec
 from reconciler.catalog.adjusted.discovered import Discoveries
 from reconciler.catalog.catalog import Catalog
 from reconciler.desired.fleet import Fleet
+from reconciler.desired.workloads.scaled import ScaledWorkload
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.json import JsonObject
 from reconciler.model.policy import Policy
@@ -61,7 +62,8 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     plan covers: a fingerprint for each object. ``withheld`` is the reason why nothing may be
     launched or removed now, empty if there is none. ``base_policies`` are the policies of the base
     revision. ``region_before`` is the region in which the fleet has its nodes, empty if that is
-    unknown.
+    unknown. ``scaled`` are the workloads with a range of replicas, and ``maximum`` is the cluster
+    with all of them at their maximum, None without any.
     """
 
     fleet: Fleet
@@ -96,6 +98,8 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     observed: Mapping[str, str] = {}
     base_policies: tuple[Policy, ...] = ()
     region_before: str = ""
+    scaled: tuple[ScaledWorkload, ...] = ()
+    maximum: ClusterState | None = None
 
     @property
     def known_before(self) -> tuple[Object, ...]:

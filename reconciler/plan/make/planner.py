@@ -286,6 +286,7 @@ def _findings(
         *facts.findings,
         *findings.region_findings(facts.left_region, facts.settings.region, facts.changes),
         *findings.selector_findings(facts.changes, facts.classes),
+        *findings.lookup_findings(facts.pools, facts.classes, facts.cluster),
         *findings.decision_findings(decisions),
         *findings.lock_findings(facts.lock),
         *findings.catalog_findings(facts.catalog, claims),

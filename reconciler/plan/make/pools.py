@@ -27,7 +27,7 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import FeatureGate, MinValuesPolicy, Settings
-from reconciler.placement.explain.reasons import no_types_rejection
+from reconciler.placement.explain.exclusion import no_types_rejection
 from reconciler.placement.nodes.space import SpaceBook
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.question import LaunchPool

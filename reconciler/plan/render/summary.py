@@ -164,7 +164,23 @@ def summary_lines(plan: Plan) -> list[str]:
     if plan.at_rest is not None or plan.steady_state is not None:
         now[0] = f"Now: {now[0][0].lower()}{now[0][1:]}".replace(" to do now:", " to do:")
     change = [*_unschedulable_lines(plan), *_change_lines(plan), *_steady_state_lines(plan)]
-    return [*policy_lines(plan), *change, *now, *_bound_line(plan)]
+    return [*policy_lines(plan), *change, *now, *_maximum_line(plan), *_bound_line(plan)]
+
+
+def _maximum_line(plan: Plan) -> list[str]:
+    """Return what the fleet would be with every autoscaler at its maximum."""
+    most = plan.at_maximum
+    if most is None:
+        return []
+    nodes, dollars = format_count(most.nodes, "node"), format_dollars(most.per_hour)
+    text = f"If every autoscaler is at its maximum: {nodes}, {dollars} an hour"
+    pods = len(most.unschedulable)
+    limited = any(finding.code == "maximum-limited" for finding in plan.diagnostics)
+    if pods and limited:
+        verb = "does" if pods == 1 else "do"
+        where = f"{verb} not fit into the NodePools' limits"
+        return [f"{text}, and {format_count(pods, 'pod')} {where}."]
+    return [f"{text}, and {format_count(pods, 'pod')} cannot be scheduled." if pods else f"{text}."]
 
 
 def _unschedulable_lines(plan: Plan) -> list[str]:

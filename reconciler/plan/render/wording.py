@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.json import JsonDict
-from reconciler.plan.value.actions import PlannedChange
+from reconciler.plan.value.actions import DeferredClaim, PlannedChange
 from reconciler.plan.value.nodes import PlannedImage, PriceSource
 from reconciler.plan.value.plan import Plan, PlanFinding
 
@@ -141,6 +142,16 @@ def format_zones(zones: Sequence[str]) -> str:
     if len(stems) > 1 or not all(zone[-1:].isalpha() for zone in zones):
         return format_list(zones)
     return "/".join((zones[0], *(zone[-1] for zone in zones[1:])))
+
+
+def removal_texts(deferred: Iterable[DeferredClaim]) -> list[str]:
+    """Return a sentence for each NodePool that git no longer has and whose nodes are kept."""
+    waiting = Counter(item.node_pool for item in deferred if item.is_unapproved_removal)
+    return [
+        f"NodePool {name} was removed from git: {format_count(waiting[name], 'node')} stay"
+        f"{'s' if waiting[name] == 1 else ''} until `--allow-removal {name}` allows the removal"
+        for name in sorted(waiting)
+    ]
 
 
 def short_node_name(name: str) -> str:

@@ -166,3 +166,8 @@ class DeferredClaim(Part, frozen=True, kw_only=True):
     waits_for: Wait
     not_before: datetime | None = None
     message: str = ""
+
+    @property
+    def is_unapproved_removal(self) -> bool:
+        """Whether its NodePool was removed from git, and its node waits for ``--allow-removal``."""
+        return self.reason == "NodePoolDeleted" and self.waits_for == "approval"

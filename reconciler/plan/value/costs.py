@@ -126,6 +126,32 @@ def cost_difference(differences: Sequence[float]) -> CostDifference:
     )
 
 
+class FleetAtMaximum(Part, frozen=True, kw_only=True):
+    """The fleet with every autoscaler at its maximum: its nodes, and their cost in USD an hour.
+
+    ``unschedulable`` are the pods that cannot be scheduled then.
+    """
+
+    nodes: int
+    per_hour: float
+    unschedulable: tuple[str, ...] = ()
+
+
+class PlannedWorkload(Part, frozen=True, kw_only=True):
+    """A scaled workload and the range of its replicas.
+
+    ``max`` is None if nothing limits it. ``by`` is the kind and name of what scales it.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    min: int
+    present: int
+    max: int | None
+    by: str
+
+
 class StuckNode(Part, frozen=True, kw_only=True):
     """A node that cannot come to rest: the reason to disrupt it, and what blocks that."""
 

@@ -18,7 +18,14 @@ from reconciler.plan.value.actions import (
     PlannedCommand,
     PoolBudget,
 )
-from reconciler.plan.value.costs import AtRest, Backtest, Cost, SteadyState
+from reconciler.plan.value.costs import (
+    AtRest,
+    Backtest,
+    Cost,
+    FleetAtMaximum,
+    PlannedWorkload,
+    SteadyState,
+)
 from reconciler.plan.value.nodes import (
     PlacedPod,
     PlannedHeadroom,
@@ -163,7 +170,8 @@ class Plan(Part, frozen=True, kw_only=True):
     fingerprint of each object that decisions depend on, so that a rejected approval can name what
     has changed. ``approved_as`` is the digest of the saved plan that approved this one.
     ``policies`` are the verdicts of its policies. ``backtest`` is what a recorded workload would
-    have cost with and without the change since a base.
+    have cost with and without the change since a base. ``workloads`` are those
+    that are scaled, and ``at_maximum`` is the fleet with all of them at their maximum.
     """
 
     api_version: str = API_VERSION
@@ -199,6 +207,8 @@ class Plan(Part, frozen=True, kw_only=True):
     observed: dict[str, str] = msgspec.field(default_factory=dict)
     policies: tuple[JudgedPolicy, ...] = ()
     backtest: Backtest | None = None
+    workloads: tuple[PlannedWorkload, ...] = ()
+    at_maximum: FleetAtMaximum | None = None
 
     left_out: ClassVar = (
         "headroom",
@@ -213,6 +223,8 @@ class Plan(Part, frozen=True, kw_only=True):
         "observed",
         "policies",
         "backtest",
+        "workloads",
+        "at_maximum",
     )
     parts: ClassVar = (
         "node_claims",

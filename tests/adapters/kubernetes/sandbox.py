@@ -18,6 +18,7 @@ from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.settings import Settings
 from reconciler.observed.snapshot import Snapshot
+from reconciler.ports.cluster import DrainStep
 from tests.adapters.kubernetes.apiserver import Kube, Object, serving, write_kubeconfig
 
 NOW = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
@@ -74,6 +75,7 @@ class Sandbox:
     cluster: KubernetesCluster
     waited: list[float] = field(default_factory=list)
     cache: ClusterCache | None = None
+    steps: int = 0
 
     def observe(self) -> Snapshot:
         """Observe the cluster, after watches have sent all events until now."""
@@ -82,11 +84,21 @@ class Sandbox:
             self.cache.advance()
         return self.cluster.observe([a_claim()], [])
 
-    def drain(self, deadline_s: float | None = None, node: str = "n0") -> int:
-        """Observe, and take a step of a drain whose deadline is that number of seconds away."""
+    def drain(self, deadline_s: float | None = None, node: str = "n0") -> int | None:
+        """Observe, take a step of a drain whose deadline is so far away, and count what is left.
+
+        Each step is a second after the last one.
+        """
+        step = self.drain_step(deadline_s, node)
+        return step if step is None else step.pods + step.volumes
+
+    def drain_step(self, deadline_s: float | None = None, node: str = "n0") -> DrainStep | None:
+        """Return such a step."""
         self.observe()
-        deadline = None if deadline_s is None else NOW + timedelta(seconds=deadline_s)
-        return self.cluster.drain(node, deadline, NOW)
+        now = NOW + timedelta(seconds=self.steps)
+        self.steps += 1
+        deadline = None if deadline_s is None else now + timedelta(seconds=deadline_s)
+        return self.cluster.drain(node, deadline, now)
 
     def node(self, name: str = "n0") -> Object:
         return self.kube.of("nodes")[name]

@@ -200,3 +200,54 @@ def test_attachments_are_listed_only_once_pods_are_gone(sandbox: Sandbox) -> Non
     sandbox.drain()
     assert sandbox.pods() == []
     assert listed()
+
+
+def test_a_blocked_pod_is_tried_again_with_growing_pauses(sandbox: Sandbox) -> None:
+    filled(sandbox, *(a_pod(f"web-{n}") for n in range(3)), a_budget("web", 0))
+    for _ in range(60):
+        sandbox.drain()
+    in_the_first_minute = len(evicted(sandbox))
+    for _ in range(120):
+        step = sandbox.drain_step()
+    assert step is not None
+    assert (step.pods, step.volumes, step.is_blocked) == (3, 0, True)
+    assert in_the_first_minute <= 3 * 12
+    assert len(evicted(sandbox)) - in_the_first_minute <= 2 * 8 * 3
+
+
+def test_a_drain_moves_while_pods_leave_and_is_blocked_once_none_can(sandbox: Sandbox) -> None:
+    sandbox.kube.leaving = True
+    filled(sandbox, a_pod("a"), a_pod("b"), a_budget("web", 1))
+
+    def is_blocked() -> bool:
+        step = sandbox.drain_step()
+        assert step is not None
+        return step.is_blocked
+
+    assert not is_blocked(), "one was evicted"
+    assert not is_blocked(), "it is leaving"
+    sandbox.kube.sweep()
+    assert is_blocked()
+    assert sandbox.pods() == ["b"]
+
+
+def test_a_pod_that_the_deadline_will_delete_soon_is_waited_for(sandbox: Sandbox) -> None:
+    filled(sandbox, a_pod("a"), a_budget("web", 0))
+    far, near = sandbox.drain_step(deadline_s=3600), sandbox.drain_step(deadline_s=60)
+    assert far is not None
+    assert near is not None
+    assert (far.is_blocked, near.is_blocked) == (True, False)
+
+
+def test_a_budget_that_allows_evictions_again_is_noticed_by_its_watch(sandbox: Sandbox) -> None:
+    if sandbox.cache is None:
+        pytest.skip("without a copy the pause ends by itself")
+    filled(sandbox, a_pod("a"), a_budget("web", 0))
+    for _ in range(30):
+        sandbox.drain()
+    tried = len(evicted(sandbox))
+    sandbox.drain()
+    assert len(evicted(sandbox)) == tried, "it pauses"
+    sandbox.kube.add(a_budget("web", 1))
+    sandbox.drain()
+    assert sandbox.pods() == []

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from reconciler.model.kubernetes.metadata import Condition
 from tests.adapters.kubernetes.sandbox import Sandbox, a_claim, a_sandbox
 
 
@@ -58,3 +60,37 @@ def test_an_api_without_the_kind_gets_no_copies(tmp_path: Path) -> None:
         sandbox.observe()
         sandbox.cluster.mirror("shop").update([a_claim()], {})
         assert {call.method for call in sandbox.kube.calls} == {"GET"}
+
+
+def test_a_claim_that_is_not_ready_says_what_it_lacks(sandbox: Sandbox) -> None:
+    steps = [
+        Condition("Launched", "True"),
+        Condition("Registered", "False", "Refused", "its labels are wrong"),
+        Condition("Initialized", "Unknown", "NodeNotReady", "the node is not ready"),
+    ]
+    told = []
+    for known in ([], [steps[0], steps[2]], steps):
+        claim = a_claim()
+        status = replace(claim.status, conditions=tuple(known))
+        sandbox.observe()
+        sandbox.cluster.mirror("shop").update([replace(claim, status=status)], {})
+        (copy,) = sandbox.kube.of("nodeclaims").values()
+        (ready,) = (c for c in copy["status"]["conditions"] if c["type"] == "Ready")
+        told.append((ready["status"], ready["reason"], ready["message"]))
+    assert told == [
+        (
+            "Unknown",
+            "ReconcilingDependents",
+            "Initialized=Unknown, Launched=Unknown, Registered=Unknown",
+        ),
+        (
+            "Unknown",
+            "ReconcilingDependents",
+            "Initialized=Unknown (the node is not ready), Registered=Unknown",
+        ),
+        (
+            "False",
+            "UnhealthyDependents",
+            "Initialized=Unknown (the node is not ready), Registered=False (its labels are wrong)",
+        ),
+    ]

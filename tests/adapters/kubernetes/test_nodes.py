@@ -171,11 +171,11 @@ def test_deleting_a_missing_node_is_not_an_error(sandbox: Sandbox) -> None:
     sandbox.kube.objects.clear()
     sandbox.cluster.untaint("n0")
     sandbox.cluster.delete_node("n0")
-    assert sandbox.cluster.drain("n0", None, sandbox.kube.now()) == 0
+    assert sandbox.drain() == 0
     sandbox.observe()
     sandbox.cluster.untaint("n0")
     sandbox.cluster.delete_node("n0")
-    assert sandbox.cluster.drain("n0", None, sandbox.kube.now()) == 0
+    assert sandbox.drain() == 0
     for verb in ("taint", "register", "initialize"):
         with pytest.raises(ClusterError, match='Node n0: nodes "n0" not found'):
             VERBS[verb](sandbox.cluster)

@@ -94,6 +94,6 @@ def test_a_read_only_cluster_shows_everything_and_changes_nothing(sandbox: Sandb
     onlooker.initialize("n0")
     onlooker.taint("n0")
     onlooker.untaint("n0")
-    assert onlooker.drain("n0", None, NOW) == 0
+    assert onlooker.drain("n0", None, NOW).is_done
     onlooker.delete_node("n0")
     assert {call.method for call in sandbox.kube.calls} == {"GET"}

@@ -35,7 +35,8 @@ class SimulateRequest:
     ``until`` is a duration or a time, None until nothing is left to do. ``faults`` is a file.
     ``seeds`` is how many runs there are, with seeds from ``seed`` on. ``trace`` is a file with a
     workload to replay, ``against`` what it is also replayed against, and ``sweep`` where. With
-    ``workload_only``, its prices are left out.
+    ``workload_only``, its prices are left out. ``durations`` are how long the pods of CronJobs run
+    (``cronjob/NAME=20m``).
     """
 
     fleet: FleetRequest
@@ -49,6 +50,7 @@ class SimulateRequest:
     seeds: int = 1
     sweep: SweepRequest = field(default_factory=SweepRequest)
     workload_only: bool = False
+    durations: tuple[str, ...] = ()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +80,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workload-only", action="store_true",
         help="with --trace: omit the recorded spot prices and unavailable offerings",
     )  # fmt: skip
+    add(
+        "--duration", action="append", default=[], metavar="cronjob/NAME=DURATION",
+        help="how long the pods of a CronJob run (default: 10m; repeatable)",
+    )  # fmt: skip
     inputs.add_sweep(add, "with --trace: run")
     add(
         "--timings", action="store_true",
@@ -92,6 +98,7 @@ def request_of(args: argparse.Namespace) -> SimulateRequest:
     return SimulateRequest(
         fleet, args.until, args.seed, args.faults, args.output, args.timings,
         args.trace, args.against, args.seeds, inputs.sweep_request(args), args.workload_only,
+        tuple(args.duration),
     )  # fmt: skip
 
 
@@ -102,6 +109,7 @@ def run(request: SimulateRequest) -> int:
     from reconciler.cli.output.progressline import show_progress
     from reconciler.cli.shared.timings import Timings
     from reconciler.cli.simulation.building import read_simulation
+    from reconciler.cli.simulation.scheduled import scheduled_workloads
     from reconciler.cli.simulation.seeds import SeededRuns
 
     _expect_trace(request)
@@ -111,7 +119,8 @@ def run(request: SimulateRequest) -> int:
             return _run_backtest(request, timings, line)
         inputs = read_simulation(request.fleet, timings)
         until = _parse_until(request.until, inputs.start)
-        runs = SeededRuns(inputs, _read_script(request.faults), until)
+        scheduled = scheduled_workloads(inputs.head.fleet, request.durations, inputs.start)
+        runs = SeededRuns(inputs, _read_script(request.faults), until, scheduled=scheduled)
         if request.output == "text":
             _stream_timeline(request, runs, line)
         else:

@@ -128,6 +128,7 @@ def facts_of(recorded: RecordedFleet) -> JsonDict:
         "rollouts": statuslines.rollouts(store.rollouts()),
         "blockers": statuslines.blockers(_newest_plan(recorded)),
         "ownership": _ownership(_newest_plan(recorded)),
+        "removals": _removals(_newest_plan(recorded)),
         "plan": _plan_facts(recorded),
         "progress": _progress_facts(recorded),
     }
@@ -161,6 +162,13 @@ def _ownership(plan: Plan | None) -> list[dict[str, str]]:
 
     found = plan.diagnostics if plan is not None else ()
     return [{"code": f.code, "message": f.message} for f in found if f.code in OWNERSHIP_CODES]
+
+
+def _removals(plan: Plan | None) -> list[str]:
+    """Return which nodes stay although git no longer has their NodePool."""
+    from reconciler.plan.render.wording import removal_texts
+
+    return removal_texts(plan.deferred) if plan is not None else []
 
 
 def _plan_facts(recorded: RecordedFleet) -> JsonDict | None:
@@ -240,6 +248,7 @@ def _render_text(recorded: RecordedFleet, facts: JsonDict, known: str) -> str:
     text += (
         _request_section(facts)
         + _ownership_section(facts)
+        + "".join(f"\n{one_line(text)}.\n" for text in facts["removals"])
         + _in_doubt_section(facts)
         + _unavailable_section(facts)
     )

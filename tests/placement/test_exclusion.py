@@ -1,0 +1,98 @@
+"""The reason why nothing can be launched names the layer that is the cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.placement.builders import (
+    ARCH,
+    CAPACITY_TYPE,
+    TYPES,
+    ZONE,
+    Object,
+    a_pod,
+    a_pool,
+    a_type,
+    placed,
+    pods,
+    wanted,
+)
+
+MEMORY = "karpenter.k8s.aws/instance-memory"
+
+
+def reason(pool: Object, types: Any = TYPES) -> str:
+    """Return why the NodePool launches nothing for a pod."""
+    (rejection,) = placed([pool, *pods(1)], types=types).unschedulable["default/app-00"]
+    return rejection.message
+
+
+def with_memory(name: str, mebibytes: int) -> Object:
+    kind = a_type(name, 4, 0.2)
+    value = {"key": MEMORY, "operator": "In", "values": [str(mebibytes)]}
+    kind["requirements"].append(value)
+    return kind
+
+
+def refused(name: str) -> Object:
+    """Return a type whose only offering is unavailable at the moment."""
+    offering = {"zone": "zone-a", "capacityType": "on-demand", "price": 0.1, "available": False}
+    return a_type(name, 4, 0.2, zones=(), offerings=[offering])
+
+
+@pytest.mark.parametrize(
+    ("requirement", "words"),
+    [
+        (wanted(CAPACITY_TYPE, "In", "reserved"), "looked up only with access to AWS"),
+        (wanted(ZONE, "In", "us-east-1-bos-1a"), "local zones are not in the bundled data"),
+        (wanted(ZONE, "In", "zone-aa"), "did you mean zone-a?"),
+    ],
+)
+def test_what_was_not_looked_up_is_not_denied(requirement: Object, words: str) -> None:
+    assert words in reason(a_pool("default", requirement))
+
+
+def test_refused_offerings_are_named_as_such_and_not_as_requirements() -> None:
+    text = reason(a_pool(), [refused("only")])
+    assert "lack of capacity or for a quota" in text
+    assert "none of its instance types is offered" not in text
+
+
+def test_a_zone_that_never_has_the_type_is_not_called_refused() -> None:
+    narrow = a_type("narrow", 4, 0.2, zones=("zone-a",))
+    pool = a_pool("default", wanted(ARCH, "In", "amd64"), wanted(ZONE, "In", "zone-b"))
+    text = reason(pool, [narrow, a_type("arm", 4, 0.1, arch="arm64", zones=("zone-b",))])
+    assert "refused" not in text
+
+
+@pytest.mark.parametrize(("value", "hint"), [("16", "16384 (in MiB)"), ("9000", "8192")])
+def test_numbers_are_compared_as_numbers(value: str, hint: str) -> None:
+    types = [with_memory("a", 8192), with_memory("b", 16384), with_memory("c", 7)]
+    text = reason(a_pool("default", wanted(MEMORY, "In", value)), types)
+    assert f"did you mean {hint}?" in text
+
+
+def test_volumes_in_different_zones_are_named_with_their_zones() -> None:
+    world: list[Object] = [a_pool()]
+    for name, zone in (("data", "zone-a"), ("logs", "zone-b")):
+        term = {"matchExpressions": [wanted(ZONE, "In", zone)]}
+        bound = {"pv.kubernetes.io/bind-completed": "yes"}
+        world += [
+            {
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": name, "namespace": "default", "annotations": bound},
+                "spec": {"volumeName": f"pv-{name}"},
+            },
+            {
+                "kind": "PersistentVolume",
+                "metadata": {"name": f"pv-{name}"},
+                "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}},
+            },
+        ]
+    volumes = [{"name": n, "persistentVolumeClaim": {"claimName": n}} for n in ("data", "logs")]
+    (rejection,) = placed([*world, a_pod("app-0", volumes=volumes)]).unschedulable["default/app-0"]
+    assert rejection.code == "VolumesInDifferentZones"
+    for word in ("data", "zone-a", "logs", "zone-b"):
+        assert word in rejection.message
