@@ -49,6 +49,9 @@ EVENTS: Mapping[EventKind, str] = {
     EventKind.FLEET_REMOVED: (
         "A fleet was removed from the folder; the daemon no longer acts for it."
     ),
+    EventKind.AWAITING_APPROVAL: (
+        "Nodes of a NodePool that was removed from git wait for `--allow-removal`."
+    ),
     EventKind.CONNECTED: "A service answers again after failures.",
     EventKind.FORBIDDEN: "A permission is missing; the check that needs it is skipped.",
     EventKind.RETRYING: "A call failed and will be retried.",

@@ -7,6 +7,7 @@ each value. ``Settings.pool`` returns the options as they apply to one NodePool.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         SavingsPlanTerms,
     )
     from reconciler.model.karpenter.budget import Budget, DisruptionReason
+    from reconciler.model.kubernetes.profile import Profile
     from reconciler.model.notification import Webhook
 
 
@@ -189,6 +191,17 @@ class DefaultConstraint:
     node_taints_policy: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SchedulerConfiguration:
+    """The KubeSchedulerConfiguration of the cluster: as written, and its profiles by name.
+
+    Without one, pods are scheduled with kube-scheduler's defaults.
+    """
+
+    data: JsonDict = field(default_factory=dict)
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+
+
 class PoolOption(StrEnum):
     """The key of an option that a NodePool may set for itself, as the configuration spells it."""
 
@@ -325,6 +338,7 @@ class Settings(PoolSettings):
     fleet_budgets: tuple[Budget, ...] = ()
     fleet_maximum_per_day: NodeLimit = UNLIMITED
     default_constraints: tuple[DefaultConstraint, ...] = ()
+    kube_scheduler: SchedulerConfiguration = SchedulerConfiguration()
     webhooks: tuple[Webhook, ...] = ()
     windows: tuple[Window, ...] = ()
     suspensions: tuple[Suspension, ...] = ()

@@ -1,4 +1,4 @@
-"""Nodes of a NodePool that was removed from git stay, and everybody who looks is told so."""
+"""Nodes of a NodePool that was removed from git stay, and the log, status and page say so."""
 
 from __future__ import annotations
 

@@ -33,4 +33,5 @@ def unusable_settings(config: JsonObject) -> Iterator[Finding]:
             definition_of(key, "").read(value)
         except (UsageError, ValueError) as error:
             message = without_secrets(str(error))
-            yield Finding("bad-setting", tuple(key.split(".")), message)
+            path: tuple[str | int, ...] = getattr(error, "path", ())
+            yield Finding("bad-setting", (*key.split("."), *path), message)

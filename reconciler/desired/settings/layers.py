@@ -43,12 +43,14 @@ from reconciler.model.settings import (
     DEFAULT_FEATURE_GATES,
     ConsolidationSearch,
     DecisionRules,
+    DefaultConstraint,
     FeatureGate,
     NodeLimit,
     Packing,
     PlacementGroup,
     PoolOption,
     PoolOptions,
+    SchedulerConfiguration,
     Settings,
 )
 from reconciler.model.text.quoting import quote_value
@@ -129,6 +131,10 @@ def _with_decision_rules(chosen: JsonDict) -> JsonDict:
     return {**own, **{option.value: value for option, value in _IMPROVEMENTS.items()}}
 
 
+_OBJECTS: Final = frozenset({"kubeScheduler"})
+"""Settings whose value is an object."""
+
+
 def build_settings(chosen: JsonObject) -> Settings:
     """Return the settings with the chosen values, by dotted key, in place of the defaults."""
     gates = {
@@ -145,6 +151,7 @@ def build_settings(chosen: JsonObject) -> Settings:
             pools.setdefault(name, {})[POOL_OPTIONS[option].attribute] = value
         elif level == "subnetFreeAddresses":
             subnets[rest] = value
+    chosen = {**_spread_of_scheduler(chosen), **chosen}
     return Settings(
         **{KEYS[key].attribute: value for key, value in chosen.items() if key in _PLAIN},
         feature_gates=gates,
@@ -152,6 +159,27 @@ def build_settings(chosen: JsonObject) -> Settings:
         placement_group=PlacementGroup(**group) if group else None,
         node_pools={name: PoolOptions(**options) for name, options in pools.items()},
     )
+
+
+def _spread_of_scheduler(chosen: JsonObject) -> JsonDict:
+    """Return the default constraints of the configured scheduler, for the planner as well."""
+    configured: SchedulerConfiguration | None = chosen.get("kubeScheduler")
+    profile = configured.profiles.get("default-scheduler") if configured is not None else None
+    if profile is None or not profile.default_constraints:
+        return {}
+    return {
+        "podTopologySpread.defaultConstraints": tuple(
+            DefaultConstraint(
+                rule.topology_key,
+                rule.max_skew,
+                rule.when_unsatisfiable,
+                rule.min_domains,
+                rule.node_affinity_policy,
+                rule.node_taints_policy,
+            )
+            for rule in profile.default_constraints
+        )
+    }
 
 
 def setting_values(settings: Settings, chosen: Mapping[str, object]) -> dict[str, object]:
@@ -174,6 +202,8 @@ def _format_value(value: object, unset: str = "") -> object:
     """Return a value as in the file."""
     if value is None:
         return unset
+    if isinstance(value, SchedulerConfiguration):
+        return value.data
     return str(value) if isinstance(value, (Duration, NodeLimit, StrEnum)) else value
 
 
@@ -328,7 +358,7 @@ def _operator_values(file: OperatorFile | None) -> Iterator[_LayerValue]:
 
 def _flatten(entries: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
     for key, value in entries.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and f"{prefix}{key}" not in _OBJECTS:
             yield from _flatten(value, f"{prefix}{key}.")
         elif value is not None:
             yield f"{prefix}{key}", value

@@ -19,7 +19,7 @@ from reconciler.model.duration import NEVER, Duration, parse_nanoseconds
 from reconciler.model.json import JsonObject
 from reconciler.model.kubernetes.labelsyntax import key_fault
 from reconciler.model.notification import NoticeKind, Webhook, WebhookFormat
-from reconciler.model.settings import DefaultConstraint
+from reconciler.model.settings import DefaultConstraint, SchedulerConfiguration
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.urls import is_unencrypted
 
@@ -255,6 +255,13 @@ def read_percent(value: object) -> float:
 def read_constraints(value: object) -> tuple[DefaultConstraint, ...]:
     """Return the default topology spread constraints."""
     return constraints(value)
+
+
+def read_scheduler(value: object) -> SchedulerConfiguration:
+    """Return the configuration of the cluster's scheduler."""
+    from reconciler.desired.settings.scheduling import scheduler_configuration
+
+    return scheduler_configuration(value)
 
 
 def read_region(value: object) -> str:

@@ -15,8 +15,8 @@ from typing import Final
 from reconciler.model.karpenter.labels import ZONE
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.kubernetes.profile import Plugin, Profile
 from reconciler.placement.binding.host import HostNode, stable_hash
-from reconciler.placement.binding.profile import DEFAULT_PROFILE, Plugin, Profile
 from reconciler.placement.binding.resources import MAX_SCORE, has_room, resource_score
 from reconciler.placement.binding.selection import Volumes, claim_keys
 from reconciler.placement.binding.shape import SchedulingShape, SchedulingShapes
@@ -44,28 +44,28 @@ class KubeScheduler:
     """A scheduler with its cache of nodes and of the pods on them.
 
     ``seed`` decides between nodes with equal scores. Nothing else is drawn: equal calls in equal
-    order have equal results. ``suits`` is an additional filter for pods with volumes.
+    order have equal results. ``profiles`` are those of the schedulers by name; kube-scheduler's
+    defaults apply to pods of others. ``suits`` is an additional filter for pods with volumes.
     Pods of a lower priority leave room on a node for those that are nominated for it.
     """
 
     def __init__(
         self,
         *,
-        profile: Profile = DEFAULT_PROFILE,
+        profiles: Mapping[str, Profile] | None = None,
         seed: int = 0,
         namespaces: Mapping[str, Mapping[str, str]],
         owners: Owners,
         suits: Callable[[Pod, Node], bool] | None = None,
         volumes: Volumes | None = None,
     ) -> None:
-        self.profile = profile
         self.volumes = volumes
         self.hosts: dict[str, HostNode] = {}
         self._seed = seed
         self._namespaces = namespaces
         self._suits = suits
         self._claims_in_use: Counter[str] = Counter()
-        self._shapes = SchedulingShapes(Peers(owners, assumes_template=True), profile.spread)
+        self._shapes = SchedulingShapes(Peers(owners, assumes_template=True), profiles or {})
         self._neighbourhoods: dict[SchedulingShape, tuple[Neighbourhood, int, int]] = {}
         self._epoch = 0
         self._log: list[Change] = []
@@ -152,6 +152,10 @@ class KubeScheduler:
         self._log.append((shape, host, count))
         self._version += 1
 
+    def profile_of(self, pod: Pod) -> Profile:
+        """Return the profile by which a pod is scheduled."""
+        return self._shapes.of(pod).profile
+
     def nominate(self, pod: Pod, node: str) -> None:
         """Keep room for a pod on a node that others are evicted from."""
         self._nominated.setdefault(node, {})[pod.key] = pod
@@ -203,7 +207,7 @@ class KubeScheduler:
     def accepts(self, pod: Pod, host: HostNode) -> bool:
         """Return whether a node passes the filters for a pod now, beside the pods nominated."""
         shape = self._shapes.of(pod)
-        if not node_verdict(shape.rules, host, self.profile).is_allowed:
+        if not node_verdict(shape.rules, host, shape.profile).is_allowed:
             return False
         if self._filter(pod, shape, self._neighbourhood(shape))(host) is not None:
             return False
@@ -231,7 +235,7 @@ class KubeScheduler:
         """Return whether a pod may fit on a node once other pods have left it."""
         shape = self._shapes.of(pod)
         around = self._neighbourhood(shape)
-        if not node_verdict(shape.rules, host, self.profile).is_allowed:
+        if not node_verdict(shape.rules, host, shape.profile).is_allowed:
             return False
         return host.offers(shape.demand) and (
             not shape.affinity or around.is_near(host, around.starts_group())
@@ -241,7 +245,7 @@ class KubeScheduler:
         """Return the neighbourhood of a shape, with all changes since it was used last."""
         known = self._neighbourhoods.get(shape)
         if known is None:
-            around, epoch, seen = Neighbourhood.of(shape, self.profile, self._namespaces), -1, 0
+            around, epoch, seen = Neighbourhood.of(shape, self._namespaces), -1, 0
         else:
             around, epoch, seen = known
         changes = self._log[seen:] if epoch == self._epoch else None
@@ -256,7 +260,7 @@ class KubeScheduler:
         """Return the nodes that pass the filters, as many as are scored."""
         order = self.search_order
         start = self._start % len(order)
-        wanted = self._count_wanted(len(order))
+        wanted = self._count_wanted(len(order), shape.profile)
         positions = self._allowed_positions(shape)
         if len(positions) < len(order):
             rejected.add(Plugin.NODE_AFFINITY)
@@ -284,7 +288,7 @@ class KubeScheduler:
         order, rules = self.search_order, shape.rules
         if rules.order != self._order_number:
             rules.allowed = [
-                n for n, h in enumerate(order) if node_verdict(rules, h, self.profile).is_allowed
+                n for n, h in enumerate(order) if node_verdict(rules, h, shape.profile).is_allowed
             ]
             rules.order = self._order_number
         return rules.allowed
@@ -293,7 +297,7 @@ class KubeScheduler:
         self, pod: Pod, shape: SchedulingShape, around: Neighbourhood
     ) -> Callable[[HostNode], Plugin | None]:
         """Return a function that returns the first plugin that rejects an allowed node, if any."""
-        profile, demand = self.profile, shape.demand
+        profile, demand = shape.profile, shape.demand
         rooms = demand.known
         ports = shape.ports if profile.filters(Plugin.NODE_PORTS) else ()
         checks_fit = profile.filters(Plugin.NODE_RESOURCES_FIT)
@@ -319,7 +323,7 @@ class KubeScheduler:
 
     def _volume_rejection(self, pod: Pod, host: HostNode) -> Plugin | None:
         """Return the first plugin that rejects a node for the volumes of a pod."""
-        profile, volumes = self.profile, self.volumes
+        profile, volumes = self._shapes.of(pod).profile, self.volumes
         if self._suits is not None and not self._suits(pod, host.node):
             return Plugin.VOLUME_BINDING
         if volumes is None:
@@ -349,7 +353,7 @@ class KubeScheduler:
         self, shape: SchedulingShape, around: Neighbourhood, hosts: list[HostNode]
     ) -> list[int]:
         """Return the final score of each of the nodes that passed the filters."""
-        profile, rules, rooms = self.profile, shape.rules, shape.demand.known
+        profile, rules, rooms = shape.profile, shape.rules, shape.demand.known
         totals = [rooms[host.number][2] for host in hosts]
         verdicts = [rules.known[host.number] for host in hosts]
         weight = profile.weight(Plugin.TAINT_TOLERATION)
@@ -382,11 +386,11 @@ class KubeScheduler:
         salt = stable_hash(f"{self._seed}/{pod.key}")
         return min(tied, key=lambda host: _mixed(salt ^ host.salt))
 
-    def _count_wanted(self, nodes: int) -> int:
+    def _count_wanted(self, nodes: int, profile: Profile) -> int:
         """Return how many nodes are scored at most (``numFeasibleNodesToFind``)."""
         if nodes < _NODES_MIN:
             return nodes
-        percent = self.profile.percentage_of_nodes_to_score
+        percent = profile.percentage_of_nodes_to_score
         if not percent:
             percent = max(50 - nodes // 125, _PERCENT_MIN)
         return max(nodes * percent // 100, _NODES_MIN)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from math import sqrt
 from typing import Final
 
-from reconciler.placement.binding.host import HostNode
-from reconciler.placement.binding.profile import (
+from reconciler.model.kubernetes.profile import (
     Plugin,
     Profile,
     ResourceWeights,
     Strategy,
 )
+from reconciler.placement.binding.host import HostNode
 from reconciler.placement.binding.shape import PodRequests
 
 MAX_SCORE: Final = 100

@@ -16,6 +16,7 @@ from reconciler.model.kubernetes.cluster import DaemonSet, PodDisruptionBudget
 from reconciler.model.kubernetes.metadata import OwnerReference
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.kubernetes.profile import Plugin, Profile
 from reconciler.model.kubernetes.taint import Toleration
 from reconciler.placement.binding.cycle import KubeScheduler
 from reconciler.placement.binding.host import HostNode
@@ -24,7 +25,6 @@ from reconciler.placement.binding.preemption import (
     find_preemption,
     is_waiting_for_victims,
 )
-from reconciler.placement.binding.profile import DEFAULT_PROFILE, Plugin, Profile
 from reconciler.placement.binding.queue import PodQueue
 from reconciler.placement.binding.selection import Volumes, matches_node, untolerated_taints
 from reconciler.placement.topology.peers import Owners
@@ -98,7 +98,8 @@ class NodeBinder:
     It can be kept while the cluster changes: ``follow`` compares the nodes and pods with those it
     knows, and pods that failed are tried again in the order in which they did. ``owners`` are the
     Services and controllers that default spreading depends on. ``seed`` decides between nodes with
-    equal scores. ``suits`` is an additional rule for pods with volumes.
+    equal scores, and ``profiles`` are those of the schedulers by name. ``suits`` is an additional
+    rule for pods with volumes.
 
     ``preemptions`` are those that the last ``bind`` asks for: the caller evicts the victims. The
     pod is bound by a later call, once they are gone.
@@ -113,11 +114,11 @@ class NodeBinder:
         volumes: Volumes | None = None,
         budgets: Sequence[PodDisruptionBudget] = (),
         owners: Owners | None = None,
-        profile: Profile = DEFAULT_PROFILE,
+        profiles: Mapping[str, Profile] | None = None,
         seed: int = 0,
     ) -> None:
         self._scheduler = KubeScheduler(
-            profile=profile,
+            profiles=profiles,
             seed=seed,
             namespaces=namespaces if namespaces is not None else {},
             owners=owners if owners is not None else Owners(),
@@ -203,7 +204,7 @@ class NodeBinder:
         """Ask for the eviction of other pods, if that makes room for this one."""
         if any(known.pod.key == pod.key for known in self.preemptions):
             return
-        if not self._scheduler.profile.filters(Plugin.DEFAULT_PREEMPTION):
+        if not self._scheduler.profile_of(pod).filters(Plugin.DEFAULT_PREEMPTION):
             return
         found = find_preemption(self._scheduler, pod, self._budgets, self._seed)
         self._nominate(pod, found.node if found is not None else "")

@@ -25,6 +25,7 @@ from reconciler.model.kubernetes.pod import (
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
+from reconciler.model.kubernetes.profile import DEFAULT_PROFILE, DEFAULT_SCHEDULER, Profile
 from reconciler.model.kubernetes.taint import Toleration
 from reconciler.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, MILLI, PODS, Resources
 from reconciler.placement.binding.verdict import NodeVerdict
@@ -122,6 +123,7 @@ class SchedulingShape:
 
     namespace: str
     labels: Mapping[str, str]
+    profile: Profile
     demand: PodRequests
     rules: NodeConstraints
     ports: tuple[HostPort, ...]
@@ -149,15 +151,19 @@ _Parts = tuple[object, ...]
 
 
 class SchedulingShapes:
-    """Finds the shape of each pod. ``peers`` derives the selectors of ``defaults``."""
+    """Finds the shape of each pod.
 
-    def __init__(self, peers: Peers, defaults: tuple[TopologySpreadConstraint, ...]) -> None:
+    ``peers`` derives the selectors of default constraints, which the ``profiles`` of the schedulers
+    define.
+    """
+
+    def __init__(self, peers: Peers, profiles: Mapping[str, Profile]) -> None:
         self._peers = peers
-        self._defaults = defaults
+        self._profiles = profiles
         self._by_parts: dict[tuple[object, ...], tuple[_Parts, SchedulingShape]] = {}
         self._by_content: dict[tuple[object, bytes], SchedulingShape] = {}
-        self._demands: dict[bytes, PodRequests] = {}
-        self._rules: dict[bytes, NodeConstraints] = {}
+        self._demands: dict[tuple[int, bytes], PodRequests] = {}
+        self._rules: dict[tuple[int, bytes], NodeConstraints] = {}
 
     def of(self, pod: Pod) -> SchedulingShape:
         """Return the shape of a pod."""
@@ -176,11 +182,13 @@ class SchedulingShapes:
             rules.known.pop(number, None)
 
     def _by_content_of(self, pod: Pod) -> SchedulingShape:
-        spreads, is_default = self._spreads(pod)
+        profile = self._profiles.get(pod.spec.scheduler_name or DEFAULT_SCHEDULER, DEFAULT_PROFILE)
+        spreads, is_default = self._spreads(pod, profile.spread)
         own = pod.spec.affinity
         near = own.pod_affinity if own is not None else None
         apart = own.pod_anti_affinity if own is not None else None
-        demand, rules, ports = self._demand(pod), self._node_rules(pod.spec), pod.host_ports()
+        demand, rules = self._demand(pod, profile), self._node_rules(pod.spec, profile)
+        ports = pod.host_ports()
         priority, labels = pod.spec.priority or 0, pod.metadata.labels
         key = (pod.namespace, pod.is_terminating, priority, id(demand), id(rules), ports)
         content = msgspec.json.encode((labels, spreads, is_default, near, apart), order="sorted")
@@ -189,6 +197,7 @@ class SchedulingShapes:
             known = self._by_content[key, content] = SchedulingShape(
                 namespace=pod.namespace,
                 labels=labels,
+                profile=profile,
                 demand=demand,
                 rules=rules,
                 ports=ports,
@@ -203,22 +212,24 @@ class SchedulingShapes:
             )
         return known
 
-    def _spreads(self, pod: Pod) -> tuple[tuple[TopologySpreadConstraint, ...], bool]:
+    def _spreads(
+        self, pod: Pod, defaults: tuple[TopologySpreadConstraint, ...]
+    ) -> tuple[tuple[TopologySpreadConstraint, ...], bool]:
         own = pod.spec.topology_spread_constraints
-        if own or not self._defaults:
+        if own or not defaults:
             return own, False
         selector = self._peers.selector(pod)
         if selector is None:
             return (), True
-        return tuple(replace(rule, label_selector=selector) for rule in self._defaults), True
+        return tuple(replace(rule, label_selector=selector) for rule in defaults), True
 
-    def _demand(self, pod: Pod) -> PodRequests:
+    def _demand(self, pod: Pod, profile: Profile) -> PodRequests:
         padded = _with_defaults(pod)
         requests, non_zero = pod.requests(), padded.requests()
         scored = non_zero
         if pod.spec.resources is not None:
             scored = replace(padded, spec=replace(padded.spec, resources=None)).requests()
-        key = msgspec.json.encode((requests, non_zero, scored), order="sorted")
+        key = id(profile), msgspec.json.encode((requests, non_zero, scored), order="sorted")
         known = self._demands.get(key)
         if known is None:
             known = self._demands[key] = PodRequests(
@@ -226,9 +237,10 @@ class SchedulingShapes:
             )
         return known
 
-    def _node_rules(self, spec: PodSpec) -> NodeConstraints:
+    def _node_rules(self, spec: PodSpec, profile: Profile) -> NodeConstraints:
         affinity = spec.affinity.node_affinity if spec.affinity is not None else None
-        key = msgspec.json.encode((spec.node_selector, affinity, spec.tolerations), order="sorted")
+        content = (spec.node_selector, affinity, spec.tolerations)
+        key = id(profile), msgspec.json.encode(content, order="sorted")
         known = self._rules.get(key)
         if known is None:
             known = self._rules[key] = NodeConstraints(
@@ -255,6 +267,7 @@ def _parts(pod: Pod) -> _Parts:
         spec.overhead,
         spec.resources,
         spec.priority,
+        spec.scheduler_name,
         status.container_statuses,
         status.resize,
     )

@@ -19,8 +19,8 @@ from reconciler.model.kubernetes.pod import (
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
+from reconciler.model.kubernetes.profile import Plugin
 from reconciler.placement.binding.host import HostNode
-from reconciler.placement.binding.profile import Plugin, Profile
 from reconciler.placement.binding.shape import SchedulingShape
 from reconciler.placement.binding.verdict import NodeVerdict, node_verdict
 
@@ -107,7 +107,6 @@ class Neighbourhood:
     """
 
     shape: SchedulingShape
-    profile: Profile
     hard: tuple[Spread, ...]
     soft: tuple[Spread, ...]
     namespaces: Mapping[str, Mapping[str, str]]
@@ -118,13 +117,13 @@ class Neighbourhood:
 
     @classmethod
     def of(
-        cls, shape: SchedulingShape, profile: Profile, namespaces: Mapping[str, Mapping[str, str]]
+        cls, shape: SchedulingShape, namespaces: Mapping[str, Mapping[str, str]]
     ) -> Neighbourhood:
         """Return the neighbourhood of a shape in an empty cluster."""
         spreads = [_spread(shape, rule) for rule in shape.spreads]
         hard = tuple(s for s in spreads if s.rule.is_hard)
         soft = tuple(s for s in spreads if not s.rule.is_hard)
-        return cls(shape, profile, hard, soft, namespaces)
+        return cls(shape, hard, soft, namespaces)
 
     def rebuild(self, hosts: Iterable[HostNode]) -> None:
         """Count the pods of all nodes again."""
@@ -161,7 +160,7 @@ class Neighbourhood:
         if self.hard:
             self._add_domains(self.hard, host, needs_all=True)
         if self.soft:
-            needs_all = not (self.shape.is_default_spread and self.profile.uses_system_spread)
+            needs_all = not (self.shape.is_default_spread and self.shape.profile.uses_system_spread)
             self._add_domains(self.soft, host, needs_all=needs_all)
 
     def _add_domains(self, spreads: tuple[Spread, ...], host: HostNode, *, needs_all: bool) -> None:
@@ -169,7 +168,7 @@ class Neighbourhood:
         labels = host.node.metadata.labels
         if needs_all and any(spread.key not in labels for spread in spreads):
             return
-        verdict = node_verdict(self.shape.rules, host, self.profile)
+        verdict = node_verdict(self.shape.rules, host, self.shape.profile)
         for spread in spreads:
             if spread.allows(verdict):
                 domain = labels.get(spread.key, "")
@@ -231,12 +230,15 @@ class Neighbourhood:
     def _preferences(self, other: SchedulingShape) -> Iterator[tuple[str, int]]:
         """Yield the weights of the preferences between this shape and bound pods of another."""
         shape = self.shape
-        if self.profile.ignores_preferred_terms_of_existing_pods and not shape.has_preferred_terms:
+        if (
+            self.shape.profile.ignores_preferred_terms_of_existing_pods
+            and not shape.has_preferred_terms
+        ):
             return
         for owner, target in ((shape, other), (other, shape)):
             yield from self._weighted(owner.preferred_affinity, owner, target, 1)
             yield from self._weighted(owner.preferred_anti_affinity, owner, target, -1)
-        weight = self.profile.hard_pod_affinity_weight
+        weight = self.shape.profile.hard_pod_affinity_weight
         if weight:
             for term in other.affinity:
                 if self._matches(term, other, shape):
@@ -284,7 +286,7 @@ class Neighbourhood:
 
     def rejection(self) -> Callable[[HostNode], Plugin | None] | None:
         """Return a function that returns the plugin that rejects a node now, None if none can."""
-        filters = self.profile.filters
+        filters = self.shape.profile.filters
         spreads = self.hard if filters(Plugin.POD_TOPOLOGY_SPREAD) else ()
         checks_others = filters(Plugin.INTER_POD_AFFINITY)
         affinity = self.shape.affinity if checks_others else ()
@@ -351,7 +353,7 @@ class Neighbourhood:
         A node without all topology keys has none, unless the constraints are the system's.
         """
         soft = self.soft
-        needs_all = not (self.shape.is_default_spread and self.profile.uses_system_spread)
+        needs_all = not (self.shape.is_default_spread and self.shape.profile.uses_system_spread)
         ignored = set()
         if needs_all:
             ignored = {

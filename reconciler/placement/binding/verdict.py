@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.profile import Plugin, Profile
 from reconciler.model.kubernetes.taint import Taint, Toleration
-from reconciler.placement.binding.profile import Plugin, Profile
 from reconciler.placement.binding.selection import allows, term_matches, untolerated_taints
 
 if TYPE_CHECKING:

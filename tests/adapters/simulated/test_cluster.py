@@ -194,7 +194,7 @@ def test_a_pod_that_tolerates_the_taint_stays_through_a_drain() -> None:
     sandbox = a_sandbox(a_pod("web", tolerations=(Toleration(operator="Exists"),)), nodes=1)
     sandbox.observe_registered()
     sandbox.cluster.taint("n0.internal")
-    assert sandbox.cluster.drain("n0.internal", None, sandbox.now) == 0
+    assert sandbox.cluster.drain("n0.internal", None, sandbox.now).is_done
     assert sandbox.places() == {"web": "n0.internal"}
 
 
@@ -211,7 +211,7 @@ def test_a_deleted_node_does_not_reappear_while_its_instance_shuts_down() -> Non
 def test_operations_on_a_missing_node() -> None:
     sandbox = a_sandbox(nodes=0)
     sandbox.cluster.untaint("gone")
-    assert sandbox.cluster.drain("gone", None, sandbox.now) == 0
+    assert sandbox.cluster.drain("gone", None, sandbox.now).is_done
     for act in (sandbox.cluster.taint, sandbox.cluster.initialize):
         with pytest.raises(ClusterError, match='nodes "gone" not found'):
             act("gone")

@@ -17,7 +17,7 @@ from tests.examples import examples
 
 def drained(sandbox: Sandbox, node: str = "n0.internal", after: float | None = None) -> int:
     deadline = None if after is None else sandbox.now + timedelta(seconds=after)
-    return sandbox.cluster.drain(node, deadline, sandbox.now)
+    return sandbox.cluster.drain(node, deadline, sandbox.now).pods
 
 
 def tainted(sandbox: Sandbox) -> Sandbox:

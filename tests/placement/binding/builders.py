@@ -19,6 +19,7 @@ from reconciler.model.kubernetes.pod import (
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
+from reconciler.model.kubernetes.profile import DEFAULT_PROFILE, DEFAULT_SCHEDULER, Profile
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.placement.binding.scheduler import NodeBinder, NodeInfo
 
@@ -77,8 +78,13 @@ def a_pod(
     )
 
 
-def a_binder(*nodes: Node | tuple[Node, Sequence[Pod]], **fields: object) -> NodeBinder:
+def a_binder(
+    *nodes: Node | tuple[Node, Sequence[Pod]],
+    profile: Profile = DEFAULT_PROFILE,
+    **fields: object,
+) -> NodeBinder:
     """A binder for nodes, each alone or with the pods on it."""
+    fields.setdefault("profiles", {DEFAULT_SCHEDULER: profile})
     infos = [NodeInfo(*n) if isinstance(n, tuple) else NodeInfo(n) for n in nodes]
     return NodeBinder(infos, **fields)  # type: ignore[arg-type]
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from reconciler.model.kubernetes.metadata import OwnerReference
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Affinity, Pod
+from reconciler.model.kubernetes.profile import DEFAULT_PROFILE, Plugin
 from reconciler.model.kubernetes.taint import Taint
-from reconciler.placement.binding.profile import DEFAULT_PROFILE, Plugin
 from reconciler.placement.binding.scheduler import NodeBinder, NodeInfo
 from tests.examples import examples
 from tests.placement.binding.builders import (

@@ -14,7 +14,7 @@ from reconciler.model.kubernetes.cluster import (
 )
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.placement.binding.profile import DEFAULT_PROFILE, Plugin
+from reconciler.model.kubernetes.profile import DEFAULT_PROFILE, Plugin
 from reconciler.placement.binding.scheduler import NodeBinder, NodeInfo
 from tests.placement.binding.builders import a_binder, a_node, a_pod, apart, places, selecting
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from reconciler.model.kubernetes.pod import Container, ResourceRequirements
-from reconciler.placement.binding.profile import (
+from reconciler.model.kubernetes.profile import (
     DEFAULT_PROFILE,
     Plugin,
     Profile,

@@ -43,8 +43,8 @@ from reconciler.model.kubernetes.pod import (
     TopologySpreadConstraint,
     Volume,
 )
+from reconciler.model.kubernetes.profile import DEFAULT_PROFILE, Plugin, Profile
 from reconciler.model.kubernetes.taint import Taint, Toleration
-from reconciler.placement.binding.profile import DEFAULT_PROFILE, Plugin, Profile
 from reconciler.placement.binding.selection import Volumes
 from reconciler.placement.topology.peers import Owners
 from tests.placement.binding.builders import (

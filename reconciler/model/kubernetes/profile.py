@@ -121,3 +121,5 @@ class Profile:
 
 
 DEFAULT_PROFILE: Final = Profile()
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+"""The scheduler of pods that name none."""
