@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from reconciler.cli.initialization.collection import (
-    Collection,
+from reconciler.cli.initialization.collection import Collection, collect
+from reconciler.cli.initialization.objects import (
     SourceObject,
-    collect,
     objects_from_cluster,
     objects_in_file,
 )
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic, Severity
-from reconciler.model.errors import UnreadableError
+from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.json import JsonDict
 from reconciler.source.document import LIMITS
-from reconciler.source.resource import LOCK_FILE
+from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
 from reconciler.source.schema import value_at
 
 if TYPE_CHECKING:
@@ -39,27 +39,68 @@ class FleetOrigin(NamedTuple):
     region: str = ""
 
 
-def from_folder(path: str) -> FleetOrigin:
-    """Return the objects of a folder of YAML and JSON files, or of one file.
+def from_folder(path: str, prefer: Sequence[str] = ()) -> FleetOrigin:
+    """Return the objects of a folder of YAML and JSON files, of one file, or of stdin (``-``).
+
+    Kustomizations, charts, and what Flux and Argo CD point at are rendered.
 
     Raises:
         UnreadableError: it cannot be read.
+        UsageError: one of several overlays, or of several objects of one name, has to be named.
     """
     files, refused = _read_files(path)
+    count = len(files)
+    if path != "-" and os.path.isdir(path):
+        from reconciler.cli.shared.rendering import expanded_folder
+
+        files, refused = expanded_folder(path, files, refused)
+        _expect_one_overlay(path, refused)
     items: list[SourceObject] = []
-    left_out = [_as_warning(finding) for finding in refused]
+    left_out: list[Diagnostic] = []
+    other_files: set[str] = set()
+    notes = [finding for finding in refused if finding.code in _TO_COMPLETE]
+    left_out += [_as_warning(finding) for finding in refused if finding.code not in _TO_COMPLETE]
     for file in files:
-        if file.path == LOCK_FILE:
+        if file.path in (LOCK_FILE, *CONFIG_FILES):
             continue
         objects, findings = objects_in_file(file)
         items += objects
+        if findings and not any(word in file.content for word in _RELEVANT):
+            other_files.add(file.path)
+            continue
         left_out += [_as_warning(_explain_template(file, finding)) for finding in findings]
-    found = collect(items)
+    found = collect(items, prefer)
     found.left_out[:0] = left_out
-    return FleetOrigin(found, len(files), _region_of(found))
+    found.notes += notes
+    found.other_files |= other_files - {item.place.file for item in found.items}
+    return FleetOrigin(found, count, _region_of(found))
+
+
+_TO_COMPLETE: Final = ("name-reference",)
+_RELEVANT: Final = (
+    b"NodePool", b"EC2NodeClass", b"NodeClass", b"Provisioner", b"AWSNodeTemplate", b"NodeOverlay",
+)  # fmt: skip
+
+
+def _expect_one_overlay(path: str, findings: Sequence[Diagnostic]) -> None:
+    from reconciler.desired.sources.detection import overlays_of
+
+    for finding in findings:
+        if finding.code == "ambiguous-source":
+            names = overlays_of(finding)
+            first = os.path.join(path, names[0])
+            raise UsageError(
+                finding.message,
+                where="--from",
+                remedy=f"nothing was written; pass one of them, such as --from {first}",
+            )
 
 
 def _read_files(path: str) -> tuple[list[SourceFile], list[Diagnostic]]:
+    if path == "-":
+        from reconciler.cli.shared.manifests import read_manifests
+
+        return list(read_manifests((path,))), []
     if os.path.isfile(path):
         try:
             with open(path, "rb") as file:

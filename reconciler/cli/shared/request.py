@@ -40,6 +40,8 @@ class FleetRequest(StateRequest):
     whether changes of the folder are detected at once although ``ref`` names a commit.
     ``base_path`` is where the fleet's folder was at ``base``, if it has moved since. ``is_removed``
     is whether the folder is gone: then only the settings of the base are left of the fleet.
+    ``manifests`` are files with rendered objects (``-`` is stdin), beside those of the folder or,
+    with ``is_instead``, instead of them: then only the configuration of the folder counts.
     """
 
     repo: str | None = None
@@ -53,6 +55,8 @@ class FleetRequest(StateRequest):
     is_watched: bool = False
     base_path: str | None = None
     is_removed: bool = False
+    manifests: tuple[str, ...] = ()
+    is_instead: bool = False
 
     @property
     def may_be_empty(self) -> bool:

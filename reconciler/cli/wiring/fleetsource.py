@@ -98,6 +98,7 @@ class FleetSource:
 
         source = sources.read_source(self.request)
         fleet, findings = sources.read_desired(source, any_class=False)
+        sources.expect_complete(findings)
         resolved = sources.settings_of(self.request, fleet)
         self._expect_region(resolved)
         catalog = self.catalogs.read(resolved, fleet.lock)
