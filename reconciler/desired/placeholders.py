@@ -242,7 +242,8 @@ def without_placeholders(findings: Iterable[Finding], left: Sequence[Placeholder
     """Return the findings on an object, with one on each placeholder in place of those it causes.
 
     A placeholder whose field would be invalid with it is an error, any other one a warning: the
-    fleet can be planned, and not yet applied.
+    fleet can be planned, and not yet applied. Ids and names of the account are such a warning too,
+    because no plan without the account depends on them.
     """
     kept: list[Finding] = []
     invalid: set[Pointer] = set()
@@ -253,7 +254,7 @@ def without_placeholders(findings: Iterable[Finding], left: Sequence[Placeholder
         elif not caused:
             kept.append(finding)
     for placeholder in dict.fromkeys(left):
-        is_error = placeholder.pointer in invalid
+        is_error = placeholder.pointer in invalid and not _is_of_account(placeholder.pointer)
         kept.append(
             Finding(
                 CODE, placeholder.pointer, f"{_PREFIX}{placeholder.text[:80]}{_SUFFIX}",
@@ -261,6 +262,20 @@ def without_placeholders(findings: Iterable[Finding], left: Sequence[Placeholder
             )
         )  # fmt: skip
     return kept
+
+
+_OF_ACCOUNT: Final = frozenset(
+    {
+        "subnetSelectorTerms", "securityGroupSelectorTerms", "capacityReservationSelectorTerms",
+        "role", "instanceProfile", "tags",
+    }
+)  # fmt: skip
+"""Fields of an EC2NodeClass that name resources of the account."""
+
+
+def _is_of_account(pointer: Pointer) -> bool:
+    is_image = pointer[:2] == ("spec", "amiSelectorTerms") and pointer[-1] != "alias"
+    return (len(pointer) > 1 and pointer[0] == "spec" and pointer[1] in _OF_ACCOUNT) or is_image
 
 
 def _concerns(finding: Pointer, placeholder: Pointer) -> bool:

@@ -127,7 +127,7 @@ ANSWERS: Final[dict[str, Callable[[Callable[[str], Taken]], None]]] = {
     "terraform": terraform,
     "argocd": argocd,
 }
-OPEN: Final[set[str]] = {"terraform"}
+OPEN: Final[set[str]] = set()
 TOOLS: Final = {
     "kustomize": {"kustomize-overlay", "kustomize-patch-first", "flux"},
     "helm": {"helm-partial", "argocd"},

@@ -112,7 +112,9 @@ def collect(items: Iterable[SourceObject], prefer: Sequence[str] = ()) -> Collec
         elif _belongs_to_fleet(item, found):
             item.change(remove_live_fields)
             taken_over.append(item)
-    _migrate(without_duplicates(taken_over, prefer, found.leave_out), found, profile)
+    kept, errors = without_duplicates(taken_over, prefer, found.leave_out)
+    found.notes += errors
+    _migrate(kept, found, profile)
     return found
 
 
@@ -267,7 +269,7 @@ def _set_class_reference(data: JsonDict, name: str) -> None:
 def fill_placeholders(found: Collection, known: dict[str, str]) -> None:
     """Fill in the placeholders that have a default or a known value, and list the others."""
     left: list[tuple[Entry, Finding]] = []
-    for item in found.items:
+    for item in list(found.items):
         is_workload = BUILT_IN.reads(item.entry.api_version, item.kind)
         filled = fill(item.data, known, is_workload=is_workload)
         if filled.done:
@@ -275,6 +277,12 @@ def fill_placeholders(found: Collection, known: dict[str, str]) -> None:
             for text, value in {p.text: value for p, value in filled.done}.items():
                 message = f"{text} is replaced by {value}"
                 found.note(item, Note(Severity.INFO, ("spec",), message))
+        named = [p for p in filled.left if p.pointer[:1] == ("metadata",)]
+        if is_workload and named:
+            found.items.remove(item)
+            what = f"the name of {item.kind} {item.name} has the placeholder {named[0].text}"
+            found.leave_out(item.place, what, "write its value to take it over")
+            continue
         left += [(item.entry, finding) for finding in without_placeholders((), filled.left)]
     found.notes += summary(left)
 
@@ -310,6 +318,43 @@ def _taken(old: object, value: object, key: str) -> object:
     if isinstance(old, str) and isinstance(value, str) and old != value:
         return resolve_scalar(value) if key in _NUMBERS else type(old)(value)
     return old
+
+
+def assume_classes(found: Collection, name: str) -> None:
+    """Add an EC2NodeClass for each that NodePools refer to and that is in no file, with a note.
+
+    Terraform or a chart elsewhere makes it. Where a class has nearly that name, the reference is
+    more likely to be wrong, and nothing is assumed. ``name`` is that of the cluster.
+    """
+    from reconciler.model.text.nearest import nearest
+
+    classes = [item.name for item in found.items if item.kind == "EC2NodeClass"]
+    for pool in found.of_kind("NodePool"):
+        reference = _class_of(pool)
+        renamed = any(reference in one or one in reference for one in classes)
+        if not reference or reference in classes or renamed or nearest(reference, classes):
+            continue
+        classes.append(reference)
+        tags = [{"tags": {"karpenter.sh/discovery": name}}]
+        data: JsonDict = {
+            "apiVersion": "karpenter.k8s.aws/v1",
+            "kind": "EC2NodeClass",
+            "metadata": {"name": reference},
+            "spec": {
+                "role": f"KarpenterNodeRole-{name}"[:64],
+                "amiSelectorTerms": [{"alias": "al2023@latest"}],
+                "subnetSelectorTerms": tags,
+                "securityGroupSelectorTerms": tags,
+            },
+        }
+        found.items.append(SourceObject(pool.entry, None, data))
+        message = (
+            f"EC2NodeClass {reference} is in no file; assumed: al2023@latest, role "
+            f"{data['spec']['role']}, subnets and security groups with karpenter.sh/discovery: "
+            f"{name}"
+        )
+        hint = f"compare nodes/ec2nodeclass-{reference}.yaml with the class in the cluster"
+        found.note(pool, Note(Severity.WARNING, ("spec",), message, hint))
 
 
 def sorted_objects(found: Collection) -> Iterator[SourceObject]:

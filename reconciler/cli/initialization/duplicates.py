@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from reconciler.cli.initialization.objects import SourceObject
+from reconciler.desired.placeholders import placeholders_in
 from reconciler.desired.workloads.kinds import BUILT_IN
-from reconciler.model.diagnostics import Place
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.errors import UsageError
 
 _SUCCESSORS: Final = {"Provisioner": "NodePool", "AWSNodeTemplate": "EC2NodeClass"}
@@ -20,21 +21,24 @@ LeaveOut = Callable[[Place | None, str, str], None]
 
 def without_duplicates(
     items: Sequence[SourceObject], prefer: Sequence[str], leave_out: LeaveOut
-) -> list[SourceObject]:
+) -> tuple[list[SourceObject], list[Diagnostic]]:
     """Return one object for each kind, namespace and name, in their order.
 
     Equal ones count once. Of several versions of Karpenter's API, the newest counts. Otherwise the
-    one below a path of ``prefer`` does, the first such path before the others.
+    one below a path of ``prefer`` does, the first such path before the others. Of workloads that
+    nothing decides between, none is returned, with an error for each.
 
     Raises:
-        UsageError: nothing decides between two different objects.
+        UsageError: nothing decides between two different objects that make nodes.
     """
     groups: dict[tuple[str, str, str], list[SourceObject]] = {}
     for item in items:
         version, kind = item.entry.api_version, _SUCCESSORS.get(item.kind, item.kind)
         space = item.entry.namespace if BUILT_IN.is_namespaced(version, kind) else ""
         kind = BUILT_IN.object_kind(version, kind)
-        unique = item.name or f" {len(groups)}"  # each object without a name is one of its own
+        unique = item.name
+        if not unique or (not _makes_nodes(item) and any(placeholders_in(unique))):
+            unique = f" {len(groups)}"  # without a known name, each is one of its own
         groups.setdefault((kind, space, unique), []).append(item)
     chosen: list[SourceObject] = []
     conflicts: list[list[SourceObject]] = []
@@ -48,10 +52,24 @@ def without_duplicates(
             if other is not winner and other.data != winner.data:
                 what = f"{other.kind} {other.name}: the one at {winner.place} is taken over"
                 leave_out(other.place, what, "")
-    if conflicts:
-        raise _conflict_error(conflicts)
+    of_nodes = [group for group in conflicts if _makes_nodes(group[0])]
+    if of_nodes:
+        raise _conflict_error(of_nodes)
+    errors = [_conflict(group) for group in conflicts]
     kept = {id(item) for item in chosen}
-    return [item for item in items if id(item) in kept]
+    return [item for item in items if id(item) in kept], errors
+
+
+def _makes_nodes(item: SourceObject) -> bool:
+    return "karpenter" in item.entry.api_version or item.kind == "NodeClass"
+
+
+def _conflict(group: Sequence[SourceObject]) -> Diagnostic:
+    first = group[0]
+    places = " and ".join(str(item.place) for item in group[:_LISTED_MAX])
+    message = f"{first.kind} {first.name} is defined {len(group)} times, differently: {places}"
+    hint = f"none is taken over; name one with --prefer {first.place.file}"
+    return Diagnostic(Severity.ERROR, "duplicate-name", message, first.place, hint=hint)
 
 
 def _choose(group: Sequence[SourceObject], prefer: Sequence[str]) -> SourceObject | None:

@@ -18,6 +18,14 @@ SOURCE_CODES: Final = {
         "Several overlays share a base, and none of them is named.",
         "Pass the folder of one, or name it under sources in reconciler.yaml.",
     ),
+    "ambiguous-workloads": (
+        "Several overlays without nodes share a base, and none of them is named.",
+        "Pass the folder of one, or name it under sources in reconciler.yaml.",
+    ),
+    "empty-chart": (
+        "A Helm chart has templates of nodes and makes none with the values that it is given.",
+        "Name the values under sources in reconciler.yaml, or pass the output of `helm template`.",
+    ),
     "auto-mode": (
         "Node classes of EKS Auto Mode are not supported: AWS launches their nodes.",
         "Write an EC2NodeClass; `reconciler init --from` converts one.",

@@ -14,6 +14,7 @@ from reconciler.source.document import LIMITS
 from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
 
 STDIN: Final = "stdin"
+_HEAD: Final = 4096
 
 
 def with_manifests(
@@ -28,7 +29,48 @@ def with_manifests(
     if not manifests:
         return list(files), list(refused)
     kept = [f for f in files if not is_instead or f.path in (*CONFIG_FILES, LOCK_FILE)]
-    return [*kept, *read_manifests(tuple(manifests))], [] if is_instead else list(refused)
+    added, _ = shown_states(read_manifests(tuple(manifests)))
+    return [*kept, *added], [] if is_instead else list(refused)
+
+
+def shown_states(files: Sequence[SourceFile]) -> tuple[list[SourceFile], dict[str, str]]:
+    """Return files with the output of `terraform show -json` replaced by the objects in it.
+
+    The second part are settings by dotted key: the name and region of the cluster in it.
+
+    Raises:
+        UnreadableError: it has manifests whose content is not known before an apply.
+    """
+    found: list[SourceFile] = []
+    settings: dict[str, str] = {}
+    for file in files:
+        if b'"terraform_version"' not in file.content[:_HEAD] or file.path in CONFIG_FILES:
+            found.append(file)
+            continue
+        import msgspec
+
+        from reconciler.desired.terraform.state import is_shown_state, read_shown_state
+
+        try:
+            data = msgspec.json.decode(file.content)
+        except msgspec.DecodeError:
+            data = None
+        if not is_shown_state(data):
+            found.append(file)
+            continue
+        state = read_shown_state(data)
+        if state.unknown:
+            raise UnreadableError(
+                f"{state.unknown[0]} is known only after `terraform apply`",
+                where=file.path,
+                remedy="apply it, and pass the output of `terraform show -json` without a plan",
+            )
+        settings |= state.settings
+        found += [
+            SourceFile(f"{file.path}#{address}", text.encode())
+            for address, text in state.texts.items()
+        ]
+    return found, settings
 
 
 @cache

@@ -344,6 +344,7 @@ class _Expansion:
         output = self._run(build, command, place, chart.name)
         if output is None:
             return []
+        self.findings += _empty_chart(chart.copied.files, output, self._shown(folder), place)
         defaults = posixpath.normpath(posixpath.join(folder, "values.yaml"))
         ordered = (defaults, *rendering.values_files)
         return [self._rendered(output, rendering, chart.copied.files, ordered, folder, place)]
@@ -396,6 +397,21 @@ class _Expansion:
 
     def _shown(self, path: str) -> str:
         return posixpath.relpath(path, self.below)
+
+
+_MAKES_NODES: Final = re.compile(rb"^kind: [\"']?(?:NodePool|EC2NodeClass)\b", re.MULTILINE)
+
+
+def _empty_chart(
+    files: Mapping[str, bytes], output: bytes, folder: str, place: Place
+) -> Iterator[Diagnostic]:
+    """Yield a warning about a chart whose templates make nodes, but not with these values."""
+    templates = [c for path, c in files.items() if "/templates/" in f"/{path}"]
+    if _MAKES_NODES.search(output) or not any(_MAKES_NODES.search(c) for c in templates):
+        return
+    message = f"chart {folder} makes no NodePool and no EC2NodeClass with these values"
+    hint = f"pass its values: `helm template {folder} --values FILE | reconciler init --from -`"
+    yield Diagnostic(Severity.WARNING, "empty-chart", message, place, hint=hint)
 
 
 def _remedy(build: RenderBuild, message: str) -> str:

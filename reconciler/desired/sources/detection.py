@@ -161,10 +161,17 @@ def _roots(
             continue
         shown = [posixpath.relpath(path, below) for path in group]
         place = place_of_kustomization(roots[group[0]], below)
-        found.findings.append(ambiguous(shown, place))
+        is_of_nodes = any(
+            word in content for p in group for content in roots[p].files.values() for word in _NODES
+        )
+        found.findings.append(ambiguous(shown, place, is_of_nodes=is_of_nodes))
 
 
-def ambiguous(shown: Sequence[str], place: Place) -> Diagnostic:
+AMBIGUOUS: Final = "ambiguous-source"
+_AMBIGUOUS_WORKLOADS: Final = "ambiguous-workloads"
+
+
+def ambiguous(shown: Sequence[str], place: Place, *, is_of_nodes: bool) -> Diagnostic:
     """Return the finding that one of several overlays has to be named."""
     names = ", ".join(shown[:_LISTED_MAX])
     more = f" and {len(shown) - _LISTED_MAX} more" if len(shown) > _LISTED_MAX else ""
@@ -173,7 +180,8 @@ def ambiguous(shown: Sequence[str], place: Place) -> Diagnostic:
         f"pass the folder of one, such as {shown[0]}, or name it in reconciler.yaml: "
         f"sources: [{{kustomization: {shown[0]}}}]"
     )
-    return Diagnostic(Severity.ERROR, "ambiguous-source", message, place, hint=hint)
+    code = AMBIGUOUS if is_of_nodes else _AMBIGUOUS_WORKLOADS
+    return Diagnostic(Severity.ERROR, code, message, place, hint=hint)
 
 
 def overlays_of(finding: Diagnostic) -> list[str]:

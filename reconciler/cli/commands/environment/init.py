@@ -106,7 +106,7 @@ def run(request: InitRequest) -> int:
         ReconcilerError: nothing can be read, or a file to write already exists.
     """
     from reconciler.cli.initialization import layout, pipelines
-    from reconciler.cli.initialization.collection import fill_placeholders
+    from reconciler.cli.initialization.collection import assume_classes, fill_placeholders
     from reconciler.cli.initialization.writing import write_new_files
     from reconciler.desired.placeholders import CLUSTER_NAME, REGION
 
@@ -124,6 +124,7 @@ def run(request: InitRequest) -> int:
         is_known = request.name is not None or "clusterName" in origin.found.settings
         known = {REGION: str(settings["aws.region"])}
         fill_placeholders(origin.found, {**known, CLUSTER_NAME: name} if is_known else known)
+        assume_classes(origin.found, name)
         files = layout.fleet_files(origin.found, settings)
     repository = pipelines.repository_of(folder)
     if request.ci:
@@ -135,7 +136,9 @@ def run(request: InitRequest) -> int:
     _expect_no_files([f for f in new if f.path in {file.path for file in files}])
     findings = _validate_files(folder, files)
     write_new_files(new)
+    noted = () if origin is None else origin.found.notes
     is_valid = not any(d.severity == "error" for d in findings)
+    is_complete = is_valid and not any(d.code == "duplicate-name" for d in noted)
     outcome = layout.InitOutcome(
         folder=folder,
         settings=settings,
@@ -149,7 +152,7 @@ def run(request: InitRequest) -> int:
         next_commands=_next_commands(request, folder, is_valid=is_valid),
     )
     sys.stdout.write(layout.render(outcome))
-    return exitcode.DONE if is_valid else exitcode.REFUSED
+    return exitcode.DONE if is_complete else exitcode.REFUSED
 
 
 def _target_folder(request: InitRequest) -> str:
@@ -208,12 +211,22 @@ def _read_origin(request: InitRequest) -> FleetOrigin | None:
     return None
 
 
+_CAUSES: Final = frozenset(
+    {
+        "empty-chart", "left-out", "missing-tool", "render-failed", "remote-source", "template",
+        "missing-source", "outside-source", "plugin-source",
+    }
+)  # fmt: skip
+"""Findings that can be the reason why no node was found."""
+
+
 def _nothing_found_error(request: InitRequest, origin: FleetOrigin) -> Exception:
     from reconciler.model.errors import UnreadableError
 
     where = request.source or "the cluster"
     what = "files" if request.source else "kinds"
-    first = f"; the first finding is: {origin.found.left_out[0]}" if origin.found.left_out else ""
+    relevant = [d for d in origin.found.left_out if d.code in _CAUSES] or origin.found.left_out
+    first = f"; the first finding is: {relevant[0]}" if relevant else ""
     return UnreadableError(
         f"no NodePool, EC2NodeClass, Provisioner or AWSNodeTemplate in {origin.sources} {what}"
         f"{first}",
