@@ -5,13 +5,13 @@ A value is a JSON value, or ``Unknown`` with the text of the expression that it 
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
+from reconciler.desired.terraform.functions import FUNCTIONS, Unknown, Value, plain, to_text
 from reconciler.desired.terraform.hcl import (
     DEPTH_MAX,
     HclError,
@@ -31,23 +31,12 @@ _TEXT_MAX: Final = 4 * 2**20
 _STEPS_MAX: Final = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """A value that depends on what is not in the files: the expression, as it is written."""
-
-    text: str
-
-    def __str__(self) -> str:
-        return f"${{{self.text}}}"
-
-
-Value: TypeAlias = object
 ReadFile = Callable[[str], str | None]
 """Returns the text of a file, whose path is relative to the top of the tree; None if it is none."""
 
 
 @dataclass
-class Scope:
+class ModuleScope:
     """What names mean in one module: its folder, variables, locals, and the files it reads."""
 
     folder: str
@@ -59,15 +48,15 @@ class Scope:
     resolving: tuple[str, ...] = ()
     steps: list[int] = field(default_factory=lambda: [0])
 
-    def with_names(self, names: Mapping[str, Value]) -> Scope:
+    def with_names(self, names: Mapping[str, Value]) -> ModuleScope:
         """Return the scope with further names, such as the arguments of a template."""
-        return Scope(
+        return ModuleScope(
             self.folder, self.read, self.variables, self.locals, {**self.names, **names},
             self.used_files, self.resolving, self.steps,
         )  # fmt: skip
 
 
-def evaluate(text: str, scope: Scope, depth: int = 0) -> Value:
+def evaluate(text: str, scope: ModuleScope, depth: int = 0) -> Value:
     """Return the value of an expression, ``Unknown`` if it is not known from the files."""
     text = text.strip()
     scope.steps[0] += 1
@@ -79,7 +68,7 @@ def evaluate(text: str, scope: Scope, depth: int = 0) -> Value:
         return Unknown(text)
 
 
-def _evaluate(text: str, scope: Scope, depth: int) -> Value:
+def _evaluate(text: str, scope: ModuleScope, depth: int) -> Value:
     heredoc = heredoc_at(text, 0)
     if heredoc is not None and not text[heredoc.end :].strip():
         return render(heredoc.text, scope, depth + 1)
@@ -99,7 +88,7 @@ def _evaluate(text: str, scope: Scope, depth: int) -> Value:
     return _operation(text, scope, depth)
 
 
-def _bracketed(text: str, scope: Scope, depth: int) -> Value:
+def _bracketed(text: str, scope: ModuleScope, depth: int) -> Value:
     """Return the value of a list, an object or an expression in parentheses."""
     if text.startswith("("):
         return evaluate(text[1:-1], scope, depth + 1)
@@ -110,7 +99,7 @@ def _bracketed(text: str, scope: Scope, depth: int) -> Value:
     return _object(text[1:-1], scope, depth)
 
 
-def _operation(text: str, scope: Scope, depth: int) -> Value:
+def _operation(text: str, scope: ModuleScope, depth: int) -> Value:
     """Return the value of a condition or a comparison."""
     question = find_outside(text, "?")
     if question >= 0:
@@ -151,7 +140,7 @@ def find_outside(text: str, operator: str, start: int = 0) -> int:
     return -1
 
 
-def _comprehension(text: str, scope: Scope, depth: int) -> Value:
+def _comprehension(text: str, scope: ModuleScope, depth: int) -> Value:
     """Return ``[for x in list : value if condition]`` or ``{for … : key => value}``."""
     inner = text[1:-1].strip()
     colon = find_outside(inner, ":")
@@ -183,7 +172,7 @@ def _comprehension(text: str, scope: Scope, depth: int) -> Value:
     return listed if arrow < 0 else made
 
 
-def _object(text: str, scope: Scope, depth: int) -> Value:
+def _object(text: str, scope: ModuleScope, depth: int) -> Value:
     found: dict[str, Value] = {}
     for item in split_items(text):
         at = _separator(item)
@@ -237,7 +226,7 @@ def split_items(text: str) -> list[str]:
     return [item.strip() for item in items if item.strip()]
 
 
-def _reference(text: str, scope: Scope, depth: int) -> Value:
+def _reference(text: str, scope: ModuleScope, depth: int) -> Value:
     if text in ("path.module", "path.root"):
         return scope.folder
     steps = re.findall(r"[A-Za-z_*][\w-]*|\[[^\[\]]*\]", text)
@@ -256,7 +245,7 @@ def _reference(text: str, scope: Scope, depth: int) -> Value:
 
 
 def _named(
-    text: str, steps: Sequence[str], scope: Scope, depth: int
+    text: str, steps: Sequence[str], scope: ModuleScope, depth: int
 ) -> tuple[Value, Sequence[str]]:
     """Return what the first steps of a reference name, and the steps after them."""
     head, second = steps[0], steps[1] if len(steps) > 1 else ""
@@ -265,7 +254,7 @@ def _named(
     if head == "var" and second in scope.variables:
         return scope.variables[second], steps[2:]
     if head == "local" and second in scope.locals and second not in scope.resolving:
-        inner = Scope(
+        inner = ModuleScope(
             scope.folder, scope.read, scope.variables, scope.locals, scope.names,
             scope.used_files, (*scope.resolving, second), scope.steps,
         )  # fmt: skip
@@ -273,7 +262,7 @@ def _named(
     return Unknown(text), ()
 
 
-def _call(name: str, arguments: Sequence[str], scope: Scope, text: str, depth: int) -> Value:
+def _call(name: str, arguments: Sequence[str], scope: ModuleScope, text: str, depth: int) -> Value:
     if name in ("try", "coalesce", "coalescelist"):
         for argument in arguments:
             value = evaluate(argument, scope, depth + 1)
@@ -291,11 +280,11 @@ def _call(name: str, arguments: Sequence[str], scope: Scope, text: str, depth: i
         return _decode(values[0], text)
     if any(isinstance(value, Unknown) for value in values):
         return Unknown(text)
-    function = _FUNCTIONS.get(name)
+    function = FUNCTIONS.get(name)
     return Unknown(text) if function is None else function(*values)
 
 
-def _file(name: str, values: Sequence[Value], scope: Scope, text: str, depth: int) -> Value:
+def _file(name: str, values: Sequence[Value], scope: ModuleScope, text: str, depth: int) -> Value:
     if not values or not isinstance(values[0], str) or "${" in values[0]:
         return Unknown(text)
     named = values[0]
@@ -309,7 +298,7 @@ def _file(name: str, values: Sequence[Value], scope: Scope, text: str, depth: in
     if name == "file":
         return content
     names = values[1] if len(values) > 1 and isinstance(values[1], Mapping) else {}
-    inner = Scope(scope.folder, scope.read, names={str(k): v for k, v in names.items()},
+    inner = ModuleScope(scope.folder, scope.read, names={str(k): v for k, v in names.items()},
                   used_files=scope.used_files, steps=scope.steps)  # fmt: skip
     return render(content, inner, depth + 1)
 
@@ -329,100 +318,11 @@ def _decode(value: Value, text: str) -> Value:
     return Unknown(text) if findings or len(documents) != 1 else documents[0].data
 
 
-def plain(value: Value) -> Value:
-    """Return a value as JSON: what is unknown becomes a placeholder, ``${...}``."""
-    if isinstance(value, Unknown):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [plain(v) for v in value]
-    return value
-
-
-def _merge(*values: Value) -> Value:
-    merged: dict[str, Value] = {}
-    for value in values:
-        assert isinstance(value, Mapping), "merge takes maps"
-        merged |= {str(k): v for k, v in value.items()}
-    return merged
-
-
-def _concat(*values: Value) -> Value:
-    return [item for value in values if isinstance(value, list) for item in value]
-
-
-def _join(separator: Value, items: Value) -> Value:
-    assert isinstance(items, list), "join takes a list"
-    return str(separator).join(map(to_text, items))
-
-
-def _replace(value: Value, old: Value, new: Value) -> Value:
-    pattern = str(old)
-    if len(pattern) > 1 and pattern.startswith("/") and pattern.endswith("/"):
-        raise ValueError("a regular expression of a repository is not run")
-    return str(value).replace(pattern, str(new))
-
-
-def _indent(width: Value, value: Value) -> Value:
-    assert isinstance(width, int), "indent takes a number"
-    return str(value).replace("\n", "\n" + " " * min(width, 80))
-
-
-def _size(value: Value) -> Value:
-    return len(value) if isinstance(value, list | Mapping | str) else 0
-
-
-def _lookup(values: Value, key: Value, default: Value = None) -> Value:
-    assert isinstance(values, Mapping), "lookup takes a map"
-    return values.get(str(key), default)
-
-
-def _format(pattern: Value, *values: Value) -> Value:
-    rest = list(values)
-    return re.sub(r"%[sdvq]", lambda _: to_text(rest.pop(0)), str(pattern))
-
-
-def to_text(value: Value) -> str:
-    """Return a value as Terraform puts it into a string."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Mapping | list):
-        return json.dumps(plain(value))
-    return "" if value is None else str(value)
-
-
-_FUNCTIONS: Final[Mapping[str, Callable[..., Value]]] = {
-    "toset": lambda value: value,
-    "tolist": lambda value: value,
-    "tomap": lambda value: value,
-    "tostring": to_text,
-    "tonumber": int,
-    "merge": _merge,
-    "concat": _concat,
-    "join": _join,
-    "format": _format,
-    "lower": lambda value: str(value).lower(),
-    "upper": lambda value: str(value).upper(),
-    "trimspace": lambda value: str(value).strip(),
-    "chomp": lambda value: str(value).rstrip("\n"),
-    "replace": _replace,
-    "indent": _indent,
-    "length": _size,
-    "keys": sorted,
-    "values": lambda value: [value[key] for key in sorted(value)],
-    "lookup": _lookup,
-    "distinct": lambda value: list(dict.fromkeys(value)),
-    "flatten": lambda value: _concat(*value),
-    "split": lambda separator, value: str(value).split(separator),
-}
-
-
 def _unescape(text: str) -> str:
     return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[0]), text)
 
 
-def render(text: str, scope: Scope, depth: int = 0) -> Value:
+def render(text: str, scope: ModuleScope, depth: int = 0) -> Value:
     """Return a template with what is known filled in; unknown expressions stay as ``${...}``.
 
     A directive whose condition or list is unknown makes the complete text unknown.
@@ -455,7 +355,7 @@ def render(text: str, scope: Scope, depth: int = 0) -> Value:
     return "".join(parts)
 
 
-def _directives(text: str, scope: Scope, depth: int) -> str | None:
+def _directives(text: str, scope: ModuleScope, depth: int) -> str | None:
     """Return a text after its directives, None if one of them depends on an unknown value."""
     out: list[str] = []
     position = 0
@@ -495,7 +395,7 @@ def _directive_body(text: str, start: re.Match[str]) -> tuple[str, str, int]:
     raise HclError("a directive does not end")
 
 
-def _loop(header: str, body: str, scope: Scope, depth: int) -> str | None:
+def _loop(header: str, body: str, scope: ModuleScope, depth: int) -> str | None:
     match = _LOOP.fullmatch(header)
     items = evaluate(match[3], scope, depth + 1) if match is not None else None
     if match is None or not isinstance(items, list | Mapping):

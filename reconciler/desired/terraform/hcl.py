@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from reconciler.model.text.quoting import quote_value
+
 DEPTH_MAX: Final = 60
 BLOCKS_MAX: Final = 20_000
 
@@ -33,27 +35,27 @@ class Attribute(NamedTuple):
 
 
 @dataclass
-class Block:
+class HclBlock:
     """A block: its type, its labels, its attributes by name, and the blocks in it."""
 
     type: str = ""
     labels: tuple[str, ...] = ()
     attributes: dict[str, Attribute] = field(default_factory=dict)
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[HclBlock] = field(default_factory=list)
     start: int = 0
 
-    def inner(self, kind: str) -> Iterator[Block]:
+    def inner(self, kind: str) -> Iterator[HclBlock]:
         """Yield the blocks of a type in this one."""
         return (block for block in self.blocks if block.type == kind)
 
-    def every(self) -> Iterator[Block]:
+    def every(self) -> Iterator[HclBlock]:
         """Yield this block and all blocks in it."""
         yield self
         for block in self.blocks:
             yield from block.every()
 
 
-def parse_hcl(text: str) -> Block:
+def parse_hcl(text: str) -> HclBlock:
     """Return the blocks of a file, in one block without a type.
 
     Raises:
@@ -145,8 +147,8 @@ class _Parser:
         self.at = 0
         self.blocks = 0
 
-    def file(self) -> Block:
-        block = Block()
+    def file(self) -> HclBlock:
+        block = HclBlock()
         self._body(block, 0)
         if self.at < len(self.text):
             raise HclError("a bracket is not open")
@@ -157,7 +159,7 @@ class _Parser:
         if match is not None:
             self.at = match.end()
 
-    def _body(self, block: Block, depth: int) -> None:
+    def _body(self, block: HclBlock, depth: int) -> None:
         if depth > DEPTH_MAX:
             raise HclError(f"nested more than {DEPTH_MAX} levels deep")
         while True:
@@ -173,7 +175,7 @@ class _Parser:
             self.blocks += 1
             if self.blocks > BLOCKS_MAX:
                 raise HclError(f"more than {BLOCKS_MAX} blocks")
-            inner = Block(name, start=self.at)
+            inner = HclBlock(name, start=self.at)
             labels = []
             while self.at < len(self.text) and self.text[self.at] != "{":
                 labels.append(self._word())
@@ -196,7 +198,7 @@ class _Parser:
             return word
         match = _NAME.match(self.text, self.at)
         if match is None:
-            raise HclError(f"{self.text[self.at : self.at + 10]!r} is not a name")
+            raise HclError(f"{quote_value(self.text[self.at : self.at + 10])} is not a name")
         self.at = match.end()
         return match[0]
 

@@ -9,16 +9,21 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from reconciler.desired.terraform.expressions import (
+    ModuleScope,
     ReadFile,
-    Scope,
-    Unknown,
-    Value,
     evaluate,
-    plain,
     render,
 )
-from reconciler.desired.terraform.hcl import Attribute, Block, HclError, heredoc_at, parse_hcl
+from reconciler.desired.terraform.functions import Unknown, Value, plain
+from reconciler.desired.terraform.hcl import (
+    Attribute,
+    HclBlock,
+    HclError,
+    heredoc_at,
+    parse_hcl,
+)
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.text.quoting import quote_value
 
 TEMPLATES: Final = (".tftpl", ".tpl", ".tmpl")
 _MANIFESTS: Final = {
@@ -62,7 +67,7 @@ def find_objects(files: Mapping[str, str], read: ReadFile) -> FoundObjects:
     ``files`` are their texts by path, ``read`` returns another file.
     """
     found = FoundObjects()
-    modules: dict[str, dict[str, Block]] = {}
+    modules: dict[str, dict[str, HclBlock]] = {}
     for path, text in sorted(files.items()):
         folder = posixpath.dirname(path) or "."
         try:
@@ -82,12 +87,12 @@ def find_objects(files: Mapping[str, str], read: ReadFile) -> FoundObjects:
     return found
 
 
-def _scope_of(folder: str, blocks: Mapping[str, Block], read: ReadFile) -> Scope:
-    scope = Scope(folder, read)
+def _scope_of(folder: str, blocks: Mapping[str, HclBlock], read: ReadFile) -> ModuleScope:
+    scope = ModuleScope(folder, read)
     for file in blocks.values():
         for block in file.blocks:
             if block.type == "variable" and block.labels and "default" in block.attributes:
-                value = evaluate(block.attributes["default"].text, Scope(folder, read))
+                value = evaluate(block.attributes["default"].text, ModuleScope(folder, read))
                 if value not in (None, ""):
                     scope.variables[block.labels[0]] = value
             elif block.type == "locals":
@@ -97,15 +102,17 @@ def _scope_of(folder: str, blocks: Mapping[str, Block], read: ReadFile) -> Scope
         if text is not None:
             try:
                 for key, attribute in parse_hcl(text).attributes.items():
-                    scope.variables[key] = evaluate(attribute.text, Scope(folder, read))
+                    scope.variables[key] = evaluate(attribute.text, ModuleScope(folder, read))
             except HclError:
                 continue
     return scope
 
 
-def _pass_arguments(modules: Mapping[str, Mapping[str, Block]], scopes: dict[str, Scope]) -> None:
+def _pass_arguments(
+    modules: Mapping[str, Mapping[str, HclBlock]], scopes: dict[str, ModuleScope]
+) -> None:
     """Give the arguments of calls to the modules in the repository that are called only once."""
-    calls: dict[str, list[tuple[Scope, Block]]] = {}
+    calls: dict[str, list[tuple[ModuleScope, HclBlock]]] = {}
     for folder, blocks in modules.items():
         for file in blocks.values():
             for block in file.inner("module"):
@@ -123,7 +130,9 @@ def _pass_arguments(modules: Mapping[str, Mapping[str, Block]], scopes: dict[str
                     scopes[target].variables[name] = value
 
 
-def _read_file(path: str, text: str, file: Block, scope: Scope, found: FoundObjects) -> None:
+def _read_file(
+    path: str, text: str, file: HclBlock, scope: ModuleScope, found: FoundObjects
+) -> None:
     covered: list[tuple[int, int]] = []
     for block in file.inner("resource"):
         kind = block.labels[0] if block.labels else ""
@@ -136,7 +145,7 @@ def _read_file(path: str, text: str, file: Block, scope: Scope, found: FoundObje
     _read_documents(file, scope, found)
 
 
-def _read_facts(file: Block, scope: Scope, found: FoundObjects) -> None:
+def _read_facts(file: HclBlock, scope: ModuleScope, found: FoundObjects) -> None:
     """Take the name of the EKS cluster and the region of the provider, if one is stated."""
     stated: list[tuple[str, Attribute | None]] = []
     for block in file.blocks:
@@ -156,7 +165,12 @@ def _read_facts(file: Block, scope: Scope, found: FoundObjects) -> None:
 
 
 def _read_manifest(
-    path: str, text: str, block: Block, attribute: Attribute, scope: Scope, found: FoundObjects
+    path: str,
+    text: str,
+    block: HclBlock,
+    attribute: Attribute,
+    scope: ModuleScope,
+    found: FoundObjects,
 ) -> None:
     line = text.count("\n", 0, attribute.start) + 1
     heredoc = heredoc_at(attribute.text, 0)
@@ -168,7 +182,8 @@ def _read_manifest(
         if isinstance(value, Unknown):
             place = Place(path, line, 1)
             what = " ".join(block.labels)
-            message = f"{what} depends on {value.text[:80]!r}, which is not known from the files"
+            named = quote_value(value.text[:80])
+            message = f"{what} depends on {named}, which is not known from the files"
             hint = "pass the output of `terraform show -json`"
             found.findings.append(
                 Diagnostic(Severity.WARNING, "left-out", message, place, hint=hint)
@@ -184,7 +199,7 @@ def _to_yaml(value: Value) -> str:
     return value if isinstance(value, str) else dump(plain(value), sort_keys=False)
 
 
-def _instances(block: Block, scope: Scope) -> Iterator[Mapping[str, Value]]:
+def _instances(block: HclBlock, scope: ModuleScope) -> Iterator[Mapping[str, Value]]:
     """Yield the names of each instance of a resource: ``each`` or ``count``, where it has them."""
     each, count = block.attributes.get("for_each"), block.attributes.get("count")
     if each is not None:
@@ -208,7 +223,11 @@ def _instances(block: Block, scope: Scope) -> Iterator[Mapping[str, Value]]:
 
 
 def _read_heredocs(
-    path: str, text: str, scope: Scope, found: FoundObjects, covered: Sequence[tuple[int, int]]
+    path: str,
+    text: str,
+    scope: ModuleScope,
+    found: FoundObjects,
+    covered: Sequence[tuple[int, int]],
 ) -> None:
     """Take the other heredocs that contain objects: of modules, locals and scripts."""
     position = 0
@@ -228,7 +247,7 @@ def _read_heredocs(
             found.texts.append(FoundText(path, text.count("\n", 0, heredoc.start) + 1, value))
 
 
-def _read_documents(file: Block, scope: Scope, found: FoundObjects) -> None:
+def _read_documents(file: HclBlock, scope: ModuleScope, found: FoundObjects) -> None:
     """Take the templates that a data source of the kubectl provider names, with its variables."""
     for block in file.inner("data"):
         if not block.labels or block.labels[0] not in _DOCUMENTS:
@@ -245,7 +264,7 @@ def _read_documents(file: Block, scope: Scope, found: FoundObjects) -> None:
 
 
 def _templates(
-    pattern: str, scope: Scope, names: Mapping[str, Value], found: FoundObjects
+    pattern: str, scope: ModuleScope, names: Mapping[str, Value], found: FoundObjects
 ) -> Iterator[FoundText]:
     path = posixpath.normpath(pattern if pattern.startswith(scope.folder) else
                               posixpath.join(scope.folder, pattern))  # fmt: skip
