@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
@@ -23,32 +24,46 @@ if TYPE_CHECKING:
 class ValidateRequest:
     """The fleet folder to check, the settings of the command line, and the output format.
 
-    ``fix`` rewrites older spellings first.
+    ``fix`` rewrites older spellings first. ``manifests`` are those of ``FleetRequest``.
     """
 
     path: str
     settings: tuple[str, ...]
     output: str
     fix: bool = False
+    manifests: tuple[str, ...] = ()
+    is_instead: bool = False
 
 
 def validate_fleet(request: ValidateRequest) -> tuple[str, bool]:
     """Return the findings in the output format, and whether none of them is an error."""
     from reconciler.adapters.git.folder import read_folder
     from reconciler.cli.output import findings
-    from reconciler.cli.shared.sources import stated_karpenter
+    from reconciler.cli.shared.manifests import with_manifests
+    from reconciler.cli.shared.rendering import expanded_folder
+    from reconciler.cli.shared.sources import SettingLayers, known_values, stated_karpenter
     from reconciler.desired.fleet import read_fleet
+    from reconciler.desired.settings.layers import setting_variables
 
     karpenter = stated_karpenter(request.settings)  # a wrong setting is wrong usage
-    files, refused = read_folder(request.path)
+    files, refused = with_manifests(
+        *read_folder(request.path), request.manifests, is_instead=request.is_instead
+    )
     fixes = None
     if request.fix:
         from reconciler.cli.shared.fixing import fix_folder
 
         fixes = fix_folder(request.path, files)
-        files, refused = read_folder(request.path)
+        files, refused = with_manifests(
+            *read_folder(request.path), request.manifests, is_instead=request.is_instead
+        )
+    files, refused = expanded_folder(request.path, files, refused)
+    known = known_values(
+        SettingLayers(setting_variables(os.environ), request.settings, "fleet", None)
+    )
+    advice = _Advice(request.settings)
     fleet, diagnostics = read_fleet(
-        files, unread=refused, advise=_Advice(request.settings), karpenter=karpenter
+        files, unread=refused, advise=advice, karpenter=karpenter, known=known
     )
     if fleet.policies:
         from reconciler.cli.shared.policies import compile_findings, field_findings

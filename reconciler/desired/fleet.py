@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from reconciler.desired import policies, spellings
+from reconciler.desired import automode, placeholders, policies, sizes, spellings
 from reconciler.desired.lines import lines_of_document
 from reconciler.desired.rules.versions import check_version
 from reconciler.desired.settings.checks import misplaced_settings, unusable_settings
+from reconciler.desired.sources import listed
 from reconciler.desired.workloads.entries import contains_pod_template, select_entries
 from reconciler.desired.workloads.kinds import kind_table
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
@@ -23,13 +24,15 @@ from reconciler.model.settings import KarpenterVersion
 from reconciler.model.text.nearest import did_you_mean
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Document, Pointer, parse_documents
-from reconciler.source.finding import Finding, field_path
+from reconciler.source.finding import Finding, field_path, without_reported
 from reconciler.source.objects import Entry, entries
 from reconciler.source.resource import (
+    AUTO_MODE,
     CONFIG_FILES,
     LOCK_FILE,
     VALIDATED_KINDS,
     Resource,
+    group_of,
     is_other_class,
     schema_name,
 )
@@ -39,13 +42,12 @@ if TYPE_CHECKING:
     from reconciler.desired.lock import Lock
 
 
+RENAMED: Final = "name-reference"
+"""The finding on a class that kustomize has renamed, in place of one that it was not found."""
 UNREADABLE_CODES: Final = frozenset({"bad-key", "bad-number", "bad-tag", "unsupported-tag"})
 """Codes of values that the document could not parse: findings about their shape add nothing."""
 FINDINGS_MAX: Final = 1000
 """The maximum number of findings that are reported for a folder."""
-
-STATIC_NODES_MAX: Final = 20_000
-"""The maximum number of nodes of all static NodePools of a folder."""
 
 
 class SourceFile(NamedTuple):
@@ -53,6 +55,10 @@ class SourceFile(NamedTuple):
 
     path: str
     content: bytes
+
+    def documents(self) -> tuple[list[Document], list[Diagnostic]]:
+        """Return the documents of the file, and what cannot be read of it."""
+        return parse_documents(self.path, self.content)
 
 
 class FolderEntries(NamedTuple):
@@ -117,6 +123,7 @@ def read_fleet(
     allow_empty: bool = False,
     advise: Advice | None = None,
     karpenter: KarpenterVersion | None = None,
+    known: Mapping[str, str] | None = None,
 ) -> tuple[Fleet, tuple[Diagnostic, ...]]:
     """Return the fleet that ``files`` describe, and every finding, in order of place.
 
@@ -125,17 +132,20 @@ def read_fleet(
     and objects that such a file may contain are not reported as missing. ``any_class`` treats every
     node class as known, as with a custom catalog; with ``allow_empty``, a folder without any
     NodePool is only a warning. ``advise`` returns more findings at the end. ``karpenter`` is the
-    release that the files follow, in place of the one that they name themselves.
+    release that the files follow, in place of the one that they name themselves, and ``known`` are
+    the values of placeholders that the operator's settings give (see ``placeholders``).
     """
     reader = _FleetReader(karpenter, any_class=any_class)
     reader.diagnostics += unread
     reader.broken = reader.has_errors()
-    # The configuration first: it names the release of Karpenter, and adds kinds of workloads.
+    reader.operators = known or {}
+    reader.known = placeholders.known_values({}, reader.operators)
+    # The configuration first: it names the release of Karpenter, values of placeholders, and kinds.
     for file in sorted(files, key=lambda f: (f.path not in CONFIG_FILES, f.path)):
         if file.path == LOCK_FILE:
             reader.read_lock(file.content)
             continue
-        documents, findings = parse_documents(file.path, file.content)
+        documents, findings = file.documents()
         reader.diagnostics += findings
         reader.broken = reader.broken or bool(findings)
         reader.unread += [d.place for d in findings if d.place and d.code in UNREADABLE_CODES]
@@ -191,6 +201,10 @@ class _FleetReader:
         self.lock: Lock | None = None
         self.lock_lines: dict[str, int] = {}
         self.broken = False
+        self.operators: Mapping[str, str] = {}
+        self.known: Mapping[str, str] = {}
+        self.left: list[tuple[Entry, Finding]] = []
+        self.auto_mode: list[Entry] = []
 
     def read_config(self, documents: list[Document]) -> None:
         """Check the engine's own settings; the first document counts."""
@@ -206,6 +220,7 @@ class _FleetReader:
                 if isinstance(entry.pruned_data, dict):
                     faults += self._read_policies(entry, faults)
                     faults += misplaced_settings(entry.pruned_data)
+                    faults += listed.check_sources(entry.pruned_data)
                     if not faults:
                         faults += unusable_settings(entry.pruned_data)
                 for finding in faults:
@@ -214,6 +229,7 @@ class _FleetReader:
                     self.config = entry.pruned_data
                     self.kinds = kind_table(self.config)
                     self.config_file = document.file
+                    self.known = placeholders.known_values(self.config, self.operators)
                     self.config_lines = lines_of_document(document)
 
     def _read_policies(self, entry: Entry, faults: Iterable[Finding]) -> list[Finding]:
@@ -254,6 +270,8 @@ class _FleetReader:
                 self._read_known_kind(entry)
             elif self.kinds.reads(entry.api_version, entry.kind):
                 self.workloads.append(entry)
+            elif group_of(entry.api_version) == AUTO_MODE:
+                self.auto_mode.append(entry)
             elif not is_other_class(entry.api_version, entry.kind):
                 self._skip(entry)
 
@@ -285,28 +303,34 @@ class _FleetReader:
         from reconciler.desired.rules import crd
         from reconciler.source import schema
 
+        entry, left = placeholders.fill_entry(entry, self.known, is_workload=False)
         name = schema_name(entry.kind)
         version = [] if old_version is None else [old_version]
         old = [*version, *spellings.check_spellings(entry.kind, entry.data)]
         data = spellings.modernize(entry.kind, entry.pruned_data)
-        shape = _without_reported(schema.check_schema(name, data), old)
+        shape = without_reported(schema.check_schema(name, data), old)
         semantics = crd.check_rules(name, data, [*old, *shape])
         followed = self.karpenter or KarpenterVersion(self.config.get("karpenter", _OLDEST))
         accepted = check_version(entry.kind, data, followed, admitted=not self.any_class)
-        of_version = _without_reported(list(accepted), old)
-        self._record_object(entry, [*old, *shape, *semantics, *of_version], data)
+        of_version = without_reported(list(accepted), old)
+        every = [*old, *shape, *semantics, *of_version]
+        self._record_object(entry, placeholders.without_placeholders(every, left), data)
 
     def _read_workload(self, entry: Entry) -> None:
         from reconciler.desired.workloads.shape import check_workload
 
+        entry, left = placeholders.fill_entry(entry, self.known, is_workload=True)
         row = self.kinds.workload(entry.api_version, entry.kind)
         data = entry.pruned_data
-        self._record_object(entry, check_workload(entry.kind, data, row), data)
+        shape = check_workload(entry.kind, data, row)
+        self._record_object(entry, placeholders.without_placeholders(shape, left), data)
 
     def _record_object(self, entry: Entry, findings: list[Finding], data: JsonDict) -> None:
         """Record the object as ``data``, unless its name is taken or it has an error."""
         for finding in findings:
-            if not self._is_covered(entry, finding):
+            if finding.code == placeholders.CODE and finding.severity is Severity.WARNING:
+                self.left.append((entry, finding))
+            elif not self._is_covered(entry, finding):
                 self._add(entry, finding)
         if not entry.name:
             return
@@ -356,10 +380,15 @@ class _FleetReader:
         if not self.any_class and not self.broken:
             for resource, entry in self._resources_of_kinds("NodePool"):
                 self._check_class(resource, entry)
+            pool_entries = list(self._resources_of_kinds("NodePool"))
+            self.diagnostics += automode.unsupported_classes(self.auto_mode, pool_entries)
+        self.diagnostics += placeholders.summary(self.left)
         if pools and not self.broken:
             self._check_settings_of_pools([pool.name for pool in pools])
-        self._count_static_nodes()
-        self._count_pods()
+        pools_read = list(self._resources_of_kinds("NodePool"))
+        workloads = list(self._workload_resources()) if self.workloads else []
+        for entry, finding in sizes.beyond_limits(pools_read, workloads, self.kinds):
+            self._add(entry, finding)
         if self.lock is not None and not self.broken:
             self._drop_stale_lock_entries(self.lock)
         if self.skipped:
@@ -373,39 +402,13 @@ class _FleetReader:
         """Add the findings of ``advise``."""
         objects = [self.seen[key] for key in sorted(self.seen)]
         for entry, finding in advise(FolderEntries(self.config, objects, self.config_entry)):
-            if not self._is_covered(entry, finding):
+            if not self._is_covered(entry, finding) and not self._is_placeholder(entry, finding):
                 self._add(entry, finding)
 
-    def _count_static_nodes(self) -> None:
-        """Reject more static nodes than a plan can contain: a typing error is more likely."""
-        nodes = 0
-        for resource, entry in self._resources_of_kinds("NodePool"):
-            replicas = resource.data["spec"].get("replicas") or 0
-            nodes += replicas
-            if replicas and nodes > STATIC_NODES_MAX:
-                text = f"replicas is {replicas}: the static NodePools of a folder have more than"
-                message = f"{text} {STATIC_NODES_MAX} nodes in total"
-                pointer = ("spec", "replicas")
-                self._add(entry, Finding("too-many-nodes", pointer, message, "lower replicas"))
-
-    def _count_pods(self) -> None:
-        """Reject more pods than a plan can contain."""
-        if not self.workloads:
-            return
-        from reconciler.desired.workloads.shape import PODS_MAX, count_pods
-
-        pods = 0
-        for resource, entry in self._workload_resources():
-            count = count_pods(resource, self.kinds)
-            if pods + count > PODS_MAX:
-                message = (
-                    f"{resource.kind} {resource.name} has {count} pods; with the {pods} "
-                    f"before it, that is more than {PODS_MAX}"
-                )
-                advice = "lower its replicas, or plan with --snapshot"
-                self._add(entry, Finding("too-many-pods", (), message, advice))
-            else:
-                pods += count
+    def _is_placeholder(self, entry: Entry, finding: Finding) -> bool:
+        """Return whether a placeholder is reported in the place of a finding."""
+        place = entry.place(finding.pointer)
+        return any(d.code == placeholders.CODE and d.place == place for d in self.diagnostics)
 
     def _drop_stale_lock_entries(self, lock: Lock) -> None:
         from reconciler.desired.lock import drop_stale_entries
@@ -424,8 +427,10 @@ class _FleetReader:
 
         known = [(kind, name) for kind, _, name in sorted(self.seen)]
         has_cluster = self.config.get("cluster", "none") != "none"
+        renamed = {d.place for d in self.diagnostics if d.code == RENAMED}
         for finding in class_reference_findings(resource, known, has_cluster=has_cluster):
-            self._add(entry, finding)
+            if entry.place(finding.pointer) not in renamed:  # else it is reported with its cause
+                self._add(entry, finding)
 
     def _check_settings_of_pools(self, existing: Sequence[str]) -> None:
         """Warn about settings of NodePools that do not exist: they have no effect."""
@@ -483,9 +488,3 @@ def _with_written_word(entry: Entry, finding: Finding) -> Finding:
         return finding
     message = f"YAML reads the unquoted `{word}` as the boolean {quote_value(value)}"
     return finding._replace(message=message, hint=f'write "{word}"')
-
-
-def _without_reported(findings: list[Finding], reported: list[Finding]) -> list[Finding]:
-    """Return the findings at fields that none of ``reported`` covers."""
-    pointers = [f.pointer for f in reported] + [p for f in reported for p in f.replaces]
-    return [f for f in findings if not any(f.pointer[: len(p)] == p for p in pointers)]

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from reconciler.model.notification import Webhook
 
 
+DEFAULT_REGION: Final = "us-east-1"
+
+
 class FeatureGate(StrEnum):
     """A feature that can be switched on or off, by Karpenter's name."""
 
@@ -306,7 +309,7 @@ class Settings(PoolSettings):
     kube_allow_karpenter: bool = False
     kube_resync_interval: Duration = Duration("10m")
     kube_stale_after: Duration = Duration("30s")
-    region: str = "us-east-1"
+    region: str = DEFAULT_REGION
     endpoint_url: str = ""
     role_arn: str = ""
     external_id: str = ""

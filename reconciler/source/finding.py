@@ -36,3 +36,9 @@ def field_path(pointer: Iterable[str | int]) -> str:
         else:
             text += f"[{step[:80]}]"
     return text
+
+
+def without_reported(findings: list[Finding], reported: list[Finding]) -> list[Finding]:
+    """Return the findings at fields that none of ``reported`` covers."""
+    pointers = [f.pointer for f in reported] + [p for f in reported for p in f.replaces]
+    return [f for f in findings if not any(f.pointer[: len(p)] == p for p in pointers)]

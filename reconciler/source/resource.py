@@ -39,6 +39,9 @@ VALIDATED_KINDS: Final = {
 }
 """Completely validated: kind → (group, version); the schema is ``schemas/KIND.VERSION.json``."""
 
+AUTO_MODE: Final = "eks.amazonaws.com"
+"""The group of the node classes of EKS Auto Mode, which launches nodes itself."""
+
 KUBERNETES_KINDS: Final = {
     "Deployment": "apps/v1",
     "StatefulSet": "apps/v1",

@@ -208,12 +208,13 @@ def test_a_group_with_a_version_is_corrected_and_reported(
 
 
 @pytest.mark.exhaustive
-def test_all_examples_together_keep_the_first_of_each_name(
+def test_of_all_examples_together_one_of_each_name_has_to_be_preferred(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["init", "fleet", "--from", str(KARPENTERS), "--name", "demo"]) == 0
-    out = capsys.readouterr().out
-    assert "duplicate NodePool default, the one at v1/al2-custom-ami.yaml:5:1 is taken over" in out
+    words = ["init", "fleet", "--from", str(KARPENTERS), "--name", "demo"]
+    assert main(words) == 1
+    assert "NodePool default is defined" in capsys.readouterr().err
+    assert main([*words, "--prefer", "v1/general-purpose.yaml"]) == 0
     assert plan("fleet", capsys)["cost"]["after"] > 0
 
 
@@ -343,8 +344,8 @@ def test_skipped_objects_are_listed_with_the_reason(capsys: pytest.CaptureFixtur
     source("apiVersion: karpenter.sh/v1\nkind: NodeClaim\nmetadata: {name: n}\n", "claim.yaml")
     assert main(["init", "fleet", "--from", source(BETA)]) == 0
     out = capsys.readouterr().out
-    assert "service.yaml:1:1: Service web: the planner does not read this kind" in out
-    assert "values.yaml:1:1: required fields `apiVersion` and `kind` are missing" in out
+    assert "1 object that no plan depends on: Service (1)" in out
+    assert "1 file without Kubernetes objects: values.yaml" in out
     assert "template.yaml" in out
     assert "is a template ({{ … }})" in out
     assert "`reconciler state adopt` takes nodes over" in out
@@ -352,7 +353,7 @@ def test_skipped_objects_are_listed_with_the_reason(capsys: pytest.CaptureFixtur
 
 def test_placeholders_without_a_value_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "fleet", "--from", str(KARPENTERS / "v1" / "spot.yaml")]) == 0
-    assert "contains the placeholder ${CLUSTER_NAME} (write its value)" in capsys.readouterr().out
+    assert "complete 1 placeholder: ${CLUSTER_NAME}" in capsys.readouterr().out
 
 
 def test_settings_of_the_karpenter_deployment_are_imported(

@@ -274,7 +274,7 @@ def test_the_schema_of_the_file_has_the_same_keys() -> None:
         return found
 
     named_by_authors = {"apiVersion", "kind", "subnetFreeAddresses", "nodePools", "policies"}
-    named_by_authors |= {"workloadKinds"}
+    named_by_authors |= {"workloadKinds", "sources"}
     in_schema = keys(json.loads(SCHEMA.read_text()), "") - named_by_authors
     group = ["placementGroup.id=a", "placementGroup.name=a", "placementGroup.strategy=spread"]
     ours = resolve({}, {}, [*group, "placementGroup.partitionCount=1"]).values

@@ -27,6 +27,7 @@ GUIDES = [
     "how-to/migrate-from-cluster-autoscaler",
     "how-to/migrate-from-veneer",
     "how-to/production",
+    "how-to/repositories",
     "how-to/savings-plans",
     "migrate-from-karpenter",
     "pull-requests",
@@ -56,7 +57,10 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "work"
     folder.mkdir()
-    shutil.copytree(ROOT / "tests" / "fixtures" / "karpenter-examples" / "v1", folder / "karpenter")
+    fixtures = ROOT / "tests" / "fixtures"
+    (folder / "karpenter").mkdir()
+    shutil.copy(fixtures / "karpenter-examples/v1/general-purpose.yaml", folder / "karpenter")
+    shutil.copytree(fixtures / "sources", folder, dirs_exist_ok=True)
     shutil.copytree(ROOT / "examples", folder / "examples")
     monkeypatch.chdir(folder)
     return folder

@@ -17,6 +17,7 @@ class Threat(Enum):
 
     GIT = "Code execution through git"
     PROCESSES = "Code execution through processes"
+    RENDERING = "Programs and network access while rendering"
     PLAN = "Forged or stale saved plans"
     FILES = "Files written through links"
     NODES = "Commands of tenants on nodes"

@@ -150,17 +150,17 @@ class _Objects:
         tree = head.partition(b"\n")[0].removeprefix(b"tree ").decode("ascii", "replace")
         return tree, subject[:_SUBJECT_MAX]
 
-    def root(self, commit: str) -> _Entry:
+    def root(self, commit: str) -> TreeObject:
         """Return the top folder of a commit."""
-        return _Entry("", "", "tree", self.commit(commit)[0], self)
+        return TreeObject("", "", "tree", self.commit(commit)[0], self)
 
-    def tree(self, entry: _Entry) -> Sequence[_Entry]:
+    def tree(self, entry: TreeObject) -> Sequence[TreeObject]:
         """Return the entries of a folder, sorted by name."""
         kind, _, content = self.read(entry.oid, _TREE_BYTES_MAX)
         if kind != "tree" or content is None:
             raise self._missing_error(entry.oid)
         length = len(entry.oid) // 2
-        found: list[_Entry] = []
+        found: list[TreeObject] = []
         at = 0
         while at < len(content):
             space, nul = content.find(b" ", at), content.find(b"\0", at)
@@ -170,12 +170,12 @@ class _Objects:
             mode = int(content[at:space], 8) if content[at:space].isdigit() else 0
             name = content[space + 1 : nul].decode("utf-8", "surrogateescape")
             path = f"{entry.path}/{name}" if entry.path else name
-            found.append(_Entry(path, name, _KINDS.get(mode, "blob"), oid.hex(), self))
+            found.append(TreeObject(path, name, _KINDS.get(mode, "blob"), oid.hex(), self))
             at = nul + 1 + length
         return sorted(found, key=lambda e: e.name)
 
 
-class _Entry:
+class TreeObject:
     """One name of a tree: its path below the fleet's folder, its kind and its object's id."""
 
     def __init__(self, path: str, name: str, kind: str, oid: str, objects: _Objects) -> None:
@@ -186,11 +186,11 @@ class _Entry:
         self.objects = objects
 
     @cached_property
-    def entries(self) -> Sequence[_Entry]:
+    def entries(self) -> Sequence[TreeObject]:
         """The entries of a folder."""
         return self.objects.tree(self)
 
-    def find_entry(self, path: str) -> _Entry | None:
+    def find_entry(self, path: str) -> TreeObject | None:
         """Return the entry of that path below a folder; links in the path are not followed."""
         here = self
         for part in path.split("/"):
@@ -203,19 +203,19 @@ class _Entry:
         return here
 
 
-def _find_folder(tree: _Entry, folder: str, where: str) -> _Entry:
+def _find_folder(tree: TreeObject, folder: str, where: str) -> TreeObject:
     if folder in ("", "."):
         return tree
     found = tree.find_entry(folder)
     if found is None or found.kind != "tree":
         raise UnreadableError(f"folder {folder} does not exist in that commit", where=where)
-    return _Entry("", "", "tree", found.oid, found.objects)
+    return TreeObject("", "", "tree", found.oid, found.objects)
 
 
 class _TreeReader:
     """Walks a tree of git objects, in order of paths."""
 
-    def __init__(self, root: _Entry) -> None:
+    def __init__(self, root: TreeObject) -> None:
         self.root = root
         self.files: list[SourceFile] = []
         self.findings: list[Diagnostic] = []
@@ -237,14 +237,14 @@ class _TreeReader:
             self.bytes += size
             self.files.append(SourceFile(_printable(path), content))
 
-    def _blobs(self) -> Iterator[tuple[str, _Entry]]:
+    def _blobs(self) -> Iterator[tuple[str, TreeObject]]:
         """Yield (path below the root, blob) of the fleet files; loops end."""
         seen = {self.root.path}
         stack = [("", self.root, 0)]
         entries = 0
         while stack:
             prefix, tree, depth = stack.pop()
-            below: list[tuple[str, _Entry, int]] = []
+            below: list[tuple[str, TreeObject, int]] = []
             for entry in tree.entries:
                 entries += 1
                 path = f"{prefix}{entry.name}"
@@ -267,7 +267,7 @@ class _TreeReader:
                     below.append((f"{path}/", item, depth + 1))
             stack.extend(reversed(below))
 
-    def _follow_links(self, entry: _Entry, path: str) -> _Entry | None:
+    def _follow_links(self, entry: TreeObject, path: str) -> TreeObject | None:
         """Return the object of an entry; None if it is not read, possibly with a finding."""
         if entry.name.startswith("."):
             return None
@@ -292,7 +292,7 @@ class _TreeReader:
         self._refuse_link(path, "broken-link", "the symbolic link leads to itself")
         return None
 
-    def _link_target(self, link: _Entry) -> str | None:
+    def _link_target(self, link: TreeObject) -> str | None:
         """Return the target of a link below the root; None if it is outside."""
         _, _, content = link.objects.read(link.oid, _LINK_BYTES_MAX)
         if content is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -17,7 +17,9 @@ from reconciler.adapters.git.repository import (
     repository_view,
 )
 from reconciler.adapters.git.revision import GitRevision, working_revision
+from reconciler.adapters.git.trees import CommitTree, FolderTree, trees_around
 from reconciler.desired.fleet import SourceFile
+from reconciler.desired.sources.tree import Tree
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.text.quoting import quote_value
@@ -53,15 +55,29 @@ Source = WorkingTree | AtRef | Remote
 
 @dataclass(frozen=True, slots=True)
 class SourceContent:
-    """The fleet files of a source in order of their paths, diagnostics, and the revision."""
+    """The fleet files of a source in order of their paths, diagnostics, and the revision.
+
+    ``leaves_tree`` is whether a source refers to what is outside the tree, ``commands`` are those
+    that rendered the files.
+    """
 
     files: tuple[SourceFile, ...]
     diagnostics: tuple[Diagnostic, ...]
     revision: GitRevision
+    leaves_tree: bool = False
+    commands: tuple[str, ...] = ()
 
 
-def read(source: Source) -> SourceContent:
-    """Return the current content of the source.
+Expand = Callable[["SourceContent", Tree, str], SourceContent]
+"""Renders what was read: the content, the tree that its sources may refer to, and the folder in
+it. ``SourceContent.leaves_tree`` of the result is whether a reference led out of the tree."""
+
+
+def read(source: Source, expand: Expand | None = None) -> SourceContent:
+    """Return the current content of the source, rendered by ``expand``.
+
+    Sources may refer to files of the same repository. Outside any, they may refer to the folder,
+    and from a folder that is not a fleet of its own (no reconciler.yaml) to the folders around it.
 
     Raises:
         UnreadableError: it cannot be read, or contains no YAML or JSON file at all: missing files
@@ -72,11 +88,24 @@ def read(source: Source) -> SourceContent:
     match source:
         case WorkingTree(path):
             files, findings = read_folder(path)
-            return _source_content(files, findings, working_revision(path, files), path)
+            content = _source_content(files, findings, working_revision(path, files), path)
+            return content if expand is None else expand_folder(content, path, expand)
         case AtRef(path, ref):
-            return _read_ref(path, ref)
+            return _read_ref(path, ref, expand)
         case Remote():
-            return _read_remote(source)
+            return _read_remote(source, expand)
+
+
+def expand_folder(content: SourceContent, path: str, expand: Expand) -> SourceContent:
+    """Return the content of a folder on disk after rendering."""
+    found = content
+    for top, below in trees_around(path):
+        made = expand(content, FolderTree(top), below)
+        if found is content or not made.leaves_tree:
+            found = made
+        if not made.leaves_tree:
+            break
+    return found
 
 
 def head_of(source: Source) -> str | None:
@@ -102,8 +131,8 @@ def head_of(source: Source) -> str | None:
             return remote_head(source.url, source.ref)
 
 
-def _read_ref(path: str, ref: str) -> SourceContent:
-    from reconciler.adapters.git.objects import commit_of, read_commit
+def _read_ref(path: str, ref: str, expand: Expand | None) -> SourceContent:
+    from reconciler.adapters.git.objects import read_commit
 
     repository = repository_of(path)
     where = f"{path} at {ref}"
@@ -111,11 +140,26 @@ def _read_ref(path: str, ref: str) -> SourceContent:
     with repository_view(repository, path) as view:
         commit = commit_of(view, ref)
         files, findings, subject = read_commit(view, commit, below, where)
-    revision = GitRevision(commit, dirty=False, repo=repository.name, path=below, subject=subject)
-    return _source_content(files, findings, revision, where)
+        revision = GitRevision(
+            commit, dirty=False, repo=repository.name, path=below, subject=subject
+        )
+        content = _source_content(files, findings, revision, where)
+        return _expand_commit(content, view, commit, where, expand)
 
 
-def _read_remote(source: Remote) -> SourceContent:
+def _expand_commit(
+    content: SourceContent, view: RepositoryView, commit: str, where: str, expand: Expand | None
+) -> SourceContent:
+    """Return the content of a commit after rendering: from git's objects, never from files."""
+    if expand is None:
+        return content
+    with closing(open_objects(view, where)) as objects:
+        return expand(
+            content, CommitTree(lambda: objects.root(commit)), content.revision.path or "."
+        )
+
+
+def _read_remote(source: Remote, expand: Expand | None) -> SourceContent:
     from reconciler.adapters.git.clone import with_clone
     from reconciler.adapters.git.objects import read_commit
     from reconciler.model.text.urls import without_secrets
@@ -129,7 +173,8 @@ def _read_remote(source: Remote) -> SourceContent:
     def read_clone(clone: RepositoryView, commit: str) -> SourceContent:
         files, findings, subject = read_commit(clone, commit, folder, where)
         revision = GitRevision(commit, dirty=False, repo=repo, path=folder, subject=subject)
-        return _source_content(files, findings, revision, where)
+        content = _source_content(files, findings, revision, where)
+        return _expand_commit(content, clone, commit, where, expand)
 
     return with_clone(source.url, source.ref, source.cache, read_clone)
 

@@ -6,16 +6,16 @@ Each object is kept as data, and with its comments if it came from a file.
 from __future__ import annotations
 
 import copy
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from io import StringIO
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final
 
-from reconciler.desired.fleet import SourceFile
-from reconciler.desired.migration import controller
+from reconciler.cli.initialization.duplicates import without_duplicates
+from reconciler.cli.initialization.objects import SourceObject
+from reconciler.desired.migration import automode, controller
 from reconciler.desired.migration.nodeclass import migrate_node_class, node_class_of_provider
 from reconciler.desired.migration.nodepool import (
     MigrationResult,
@@ -24,43 +24,45 @@ from reconciler.desired.migration.nodepool import (
 )
 from reconciler.desired.migration.objects import (
     Note,
-    placeholders,
     remove_live_fields,
-    substitute_placeholders,
 )
+from reconciler.desired.placeholders import fill, summary, without_placeholders
 from reconciler.desired.workloads.entries import select_entries
 from reconciler.desired.workloads.kinds import BUILT_IN
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
-from reconciler.source.document import Document, Pointer, parse_documents
+from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding, field_path
-from reconciler.source.objects import Entry, entries, without_nulls
-
-if TYPE_CHECKING:
-    from ruamel.yaml import YAML
+from reconciler.source.objects import Entry
+from reconciler.source.resource import AUTO_MODE, group_of
+from reconciler.source.scalars import resolve_scalar
 
 _NAME_MAX: Final = 63
-
-T = TypeVar("T")
-
 
 _POOLS: Final = ("NodePool", "Provisioner")
 _CLASSES: Final = ("EC2NodeClass", "AWSNodeTemplate")
 _OTHERS: Final = ("NodeOverlay", "CapacityBuffer")
 _READABLE: Final = ("old-version", "wrong-version")
 _OWNED: Final = ("NodeClaim", "Machine")
+_NO_OBJECT: Final = ("missing-kind", "not-an-object")
 _ADOPT: Final = "describes a running node; `reconciler state adopt` takes nodes over"
 _ORDER: Final = ("EC2NodeClass", "NodePool", "NodeOverlay", "CapacityBuffer")
 
 
 @dataclass
 class Collection:
-    """The result: objects to take over in order, settings, and notes on everything else."""
+    """The result: objects to take over in order, settings, and notes on everything else.
+
+    ``other_kinds`` counts the objects that no plan depends on, and ``other_files`` are the files
+    that contain no Kubernetes objects at all.
+    """
 
     items: list[SourceObject] = field(default_factory=list)
     settings: dict[str, object] = field(default_factory=dict)
     left_out: list[Diagnostic] = field(default_factory=list)
     notes: list[Diagnostic] = field(default_factory=list)
+    other_kinds: Counter[str] = field(default_factory=Counter)
+    other_files: set[str] = field(default_factory=set)
 
     def of_kind(self, *kinds: str) -> list[SourceObject]:
         """Return the objects of some kinds, in order of their names."""
@@ -81,8 +83,14 @@ class Collection:
         self.left_out.append(Diagnostic(Severity.WARNING, "left-out", message, place, hint=hint))
 
 
-def collect(items: Iterable[SourceObject]) -> Collection:
-    """Return the objects that a fleet takes over, migrated to the current API."""
+def collect(items: Iterable[SourceObject], prefer: Sequence[str] = ()) -> Collection:
+    """Return the objects that a fleet takes over, migrated to the current API.
+
+    Of two different objects with one name, that below one of the paths ``prefer`` is taken over.
+
+    Raises:
+        UsageError: two different objects have one name, and no path says which counts.
+    """
     found = Collection()
     taken_over: list[SourceObject] = []
     profile = ""
@@ -92,7 +100,6 @@ def collect(items: Iterable[SourceObject]) -> Collection:
         if id(item.entry) in made:
             found.leave_out(item.place, f"{_describe_object(item)} has ended, or has an owner here")
             continue
-        item.change(remove_live_fields)
         settings = _controller_settings(item)
         if settings is not None:
             found.settings.update(settings.values)
@@ -103,8 +110,11 @@ def collect(items: Iterable[SourceObject]) -> Collection:
             for name, why in settings.left_out.items():
                 found.leave_out(item.place, f"setting {name[:80]} {why}")
         elif _belongs_to_fleet(item, found):
+            item.change(remove_live_fields)
             taken_over.append(item)
-    _migrate(taken_over, found, profile)
+    kept, errors = without_duplicates(taken_over, prefer, found.leave_out)
+    found.notes += errors
+    _migrate(kept, found, profile)
     return found
 
 
@@ -131,13 +141,21 @@ def _belongs_to_fleet(item: SourceObject, found: Collection) -> bool:
             return True
         found.leave_out(item.place, f"the {kind} has no name", "set metadata.name")
         return False
+    if item.finding is None and automode.is_auto_mode_class(item.data):
+        return True
+    if group_of(item.entry.api_version) == AUTO_MODE:
+        found.other_kinds[f"{kind} of EKS Auto Mode"] += 1
+        return False
+    if finding is not None and finding.code in _NO_OBJECT:
+        found.other_files.add(item.place.file)
+        return False
     if finding is not None:
         what = f"{item.kind}: " if item.kind else ""
         found.leave_out(item.place, f"{what}{finding.message}", finding.hint)
         return False
     if kind in _OTHERS or BUILT_IN.reads(item.entry.api_version, kind):
         return True
-    found.leave_out(item.place, f"{_describe_object(item)}: the planner does not read this kind")
+    found.other_kinds[kind] += 1
     return False
 
 
@@ -145,45 +163,26 @@ def _migrate(items: list[SourceObject], found: Collection, profile: str) -> None
     kubelets: dict[str, JsonDict | None] = {}
     inline: list[tuple[SourceObject, JsonDict]] = []
     for item in items:
-        if item.kind in _POOLS:
-            if not _is_first(item, "NodePool", found):
-                continue
+        if automode.is_auto_mode_class(item.data):
+            notes = item.change(automode.convert_class)
+        elif item.kind in _POOLS:
             edit = migrate_provisioner if item.kind == "Provisioner" else migrate_node_pool
             migrated: MigrationResult = item.change(edit)
             kubelets[item.name] = migrated.kubelet
             if migrated.provider is not None:
                 inline.append((item, migrated.provider))
-            notes = migrated.notes
+            notes = [*migrated.notes, *item.change(automode.convert_pool)]
         elif item.kind in _CLASSES:
-            if not _is_first(item, "EC2NodeClass", found):
-                continue
             notes = item.change(partial(migrate_node_class, default_profile=profile))
-        elif _is_first(item, item.kind, found):
-            notes = []
         else:
-            continue
+            notes = []
         found.items.append(item)
         for note in notes:
             found.note(item, note)
     for pool, provider in inline:
         data = node_class_of_provider(pool.name, provider, profile)
-        found.items.append(SourceObject(pool.entry, None, data, is_changed=True))
+        found.items.append(SourceObject(pool.entry, None, data))
     _move_kubelets(found, kubelets)
-
-
-def _is_first(item: SourceObject, kind: str, found: Collection) -> bool:
-    """Return whether no object of that name was taken over yet; if not, the reason is recorded."""
-    version = item.entry.api_version
-    space = item.entry.namespace if BUILT_IN.is_namespaced(version, kind) else ""
-    unique = BUILT_IN.object_kind(version, kind)
-    for other in found.items if item.name else ():
-        known = other.entry.namespace if space else ""
-        its_kind = BUILT_IN.object_kind(other.entry.api_version, other.kind)
-        if (its_kind, other.name, known) == (unique, item.name, space):
-            message = f"duplicate {kind} {item.name}, the one at {other.place} is taken over"
-            found.leave_out(item.place, message, "to have both, rename one and repeat the command")
-            return False
-    return True
 
 
 def _move_kubelets(found: Collection, kubelets: dict[str, JsonDict | None]) -> None:
@@ -267,30 +266,95 @@ def _set_class_reference(data: JsonDict, name: str) -> None:
     data["spec"]["template"]["spec"]["nodeClassRef"]["name"] = name
 
 
-def fill_placeholders(found: Collection, values: dict[str, str]) -> None:
-    """Fill in the placeholders that have a value, and record the others."""
-    for item in found.items:
-        known = [p for p in placeholders(item.data) if p.text[2:-1] in values]
-        for pointer in dict.fromkeys(p.pointer for p in known):
-            item.change(partial(_fill_placeholder, pointer=pointer, values=values))
-        for text in dict.fromkeys(p.text for p in known):
-            message = f"{text} is replaced by {values[text[2:-1]]}"
-            found.note(item, Note(Severity.INFO, ("spec",), message))
-        for placeholder in placeholders(item.data):
-            message = f"contains the placeholder {placeholder.text[:60]}"
-            found.note(
-                item, Note(Severity.WARNING, placeholder.pointer, message, "write its value")
-            )
+def fill_placeholders(found: Collection, known: dict[str, str]) -> None:
+    """Fill in the placeholders that have a default or a known value, and list the others."""
+    left: list[tuple[Entry, Finding]] = []
+    for item in list(found.items):
+        is_workload = BUILT_IN.reads(item.entry.api_version, item.kind)
+        filled = fill(item.data, known, is_workload=is_workload)
+        if filled.done:
+            item.change(partial(_take_values, filled=filled.data))
+            for text, value in {p.text: value for p, value in filled.done}.items():
+                message = f"{text} is replaced by {value}"
+                found.note(item, Note(Severity.INFO, ("spec",), message))
+        named = [p for p in filled.left if p.pointer[:1] == ("metadata",)]
+        if is_workload and named:
+            found.items.remove(item)
+            what = f"the name of {item.kind} {item.name} has the placeholder {named[0].text}"
+            found.leave_out(item.place, what, "write its value to take it over")
+            continue
+        left += [(item.entry, finding) for finding in without_placeholders((), filled.left)]
+    found.notes += summary(left)
 
 
-def _fill_placeholder(data: JsonDict, pointer: Pointer, values: dict[str, str]) -> None:
-    *above, last = pointer
-    place: object = data
-    for step in above:
-        place = place[step]  # type: ignore[index] # the pointer was found in this very object
-    if isinstance(place, dict | list):
-        old = place[last]  # type: ignore[index]
-        place[last] = type(old)(substitute_placeholders(str(old), values))  # type: ignore[index]
+_NUMBERS: Final = frozenset(
+    {
+        "replicas", "weight", "minValues", "maxPods", "podsPerCore", "iops", "throughput",
+        "encrypted", "deleteOnTermination", "detailedMonitoring", "associatePublicIPAddress",
+        "httpPutResponseHopLimit", "minAvailable", "maxUnavailable", "completions", "parallelism",
+    }
+)  # fmt: skip
+"""Fields with a number or boolean, which a placeholder without quotes may stand for."""
+
+
+def _take_values(data: JsonDict, filled: JsonDict) -> None:
+    """Change ``data`` to ``filled`` in place, so that comments and quotes are kept."""
+    if list(data) != list(filled):
+        data.clear()
+        data.update(filled)
+        return
+    for key, value in filled.items():
+        data[key] = _taken(data[key], value, key)
+
+
+def _taken(old: object, value: object, key: str) -> object:
+    if isinstance(old, dict) and isinstance(value, dict):
+        _take_values(old, value)
+        return old
+    if isinstance(old, list) and isinstance(value, list):
+        for number, item in enumerate(value):
+            old[number] = _taken(old[number], item, key)
+        return old
+    if isinstance(old, str) and isinstance(value, str) and old != value:
+        return resolve_scalar(value) if key in _NUMBERS else type(old)(value)
+    return old
+
+
+def assume_classes(found: Collection, name: str) -> None:
+    """Add an EC2NodeClass for each that NodePools refer to and that is in no file, with a note.
+
+    Terraform or a chart elsewhere makes it. Where a class has nearly that name, the reference is
+    more likely to be wrong, and nothing is assumed. ``name`` is that of the cluster.
+    """
+    from reconciler.model.text.nearest import nearest
+
+    classes = [item.name for item in found.items if item.kind == "EC2NodeClass"]
+    for pool in found.of_kind("NodePool"):
+        reference = _class_of(pool)
+        renamed = any(reference in one or one in reference for one in classes)
+        if not reference or reference in classes or renamed or nearest(reference, classes):
+            continue
+        classes.append(reference)
+        tags = [{"tags": {"karpenter.sh/discovery": name}}]
+        data: JsonDict = {
+            "apiVersion": "karpenter.k8s.aws/v1",
+            "kind": "EC2NodeClass",
+            "metadata": {"name": reference},
+            "spec": {
+                "role": f"KarpenterNodeRole-{name}"[:64],
+                "amiSelectorTerms": [{"alias": "al2023@latest"}],
+                "subnetSelectorTerms": tags,
+                "securityGroupSelectorTerms": tags,
+            },
+        }
+        found.items.append(SourceObject(pool.entry, None, data))
+        message = (
+            f"EC2NodeClass {reference} is in no file; assumed: al2023@latest, role "
+            f"{data['spec']['role']}, subnets and security groups with karpenter.sh/discovery: "
+            f"{name}"
+        )
+        hint = f"compare nodes/ec2nodeclass-{reference}.yaml with the class in the cluster"
+        found.note(pool, Note(Severity.WARNING, ("spec",), message, hint))
 
 
 def sorted_objects(found: Collection) -> Iterator[SourceObject]:
@@ -300,169 +364,3 @@ def sorted_objects(found: Collection) -> Iterator[SourceObject]:
         found.items,
         key=lambda i: (rank.get(i.kind, len(rank)), i.kind, i.entry.namespace, i.name),
     )
-
-
-_MARKER: Final = re.compile(r"^(?:---(?=[ \t\r\n]|$)[ \t]*|\.\.\.(?=[ \t\r\n]|$).*)", re.MULTILINE)
-
-
-_INDENTED_LIST: Final = re.compile(r"^( *)[^\s#-][^\n]*:[ \t]*\n\1 +- ", re.MULTILINE)
-
-
-_BLANK: Final = re.compile(r"\A(?:[ \t]*\r?\n)+")
-
-
-@dataclass
-class SourceObject:
-    """One object: its plain data, and the same with comments (``tree``) if it has any.
-
-    ``text`` is the original text, None if it was part of a List. ``entry`` and ``finding`` are the
-    result of reading it as part of a fleet.
-    """
-
-    entry: Entry
-    finding: Finding | None
-    data: JsonDict
-    tree: JsonDict | None = None
-    text: str | None = None
-    is_changed: bool = False
-
-    @property
-    def kind(self) -> str:
-        return str(self.data.get("kind", ""))
-
-    @property
-    def name(self) -> str:
-        metadata = self.data.get("metadata")
-        name = metadata.get("name") if isinstance(metadata, dict) else None
-        return name if isinstance(name, str) else ""
-
-    @property
-    def place(self) -> Place:
-        return self.entry.place(())
-
-    def place_of(self, pointer: Pointer) -> Place:
-        """Return the place of a field, or of its nearest ancestor."""
-        return self.entry.place(pointer)
-
-    def change(self, edit: Callable[[JsonDict], T]) -> T:
-        """Apply an edit to the data, and to the copy with comments; return what it returns."""
-        before = copy.deepcopy(self.data)
-        result = edit(self.data)
-        if self.data != before:
-            self.is_changed = True
-        if self.tree is not None:
-            try:
-                edit(self.tree)
-            except (AttributeError, LookupError, TypeError, ValueError):
-                self.tree = None  # ruamel.yaml reads a key or value differently from Kubernetes
-        return result
-
-    def to_yaml(self) -> str:
-        """Return the object as YAML: the original text if unchanged, else with its comments.
-
-        Comments of an object in a List, or if a round trip would alter data, are not kept.
-        """
-        if self.text is not None and not self.is_changed:
-            return self.text.rstrip() + "\n"
-        text = _dump_tree(self.tree, self.text) if self.tree is not None and self.text else None
-        if text is not None and _parses_to(text, self.data):
-            return text
-        from reconciler.source.plainyaml import dump
-
-        return dump(self.data, sort_keys=False)
-
-
-def objects_in_file(file: SourceFile) -> tuple[list[SourceObject], list[Diagnostic]]:
-    """Return the objects of a file, and why parts of it cannot be read."""
-    documents, findings = parse_documents(file.path, file.content)
-    if findings:
-        return [], findings
-    texts = _document_texts(documents)
-    return [item for d in documents for item in _objects_in_document(d, texts.get(d.mark[:2]))], []
-
-
-def objects_from_cluster(objects: Sequence[JsonDict], source: str) -> list[SourceObject]:
-    """Return the objects that a cluster has listed."""
-    return [
-        SourceObject(entry, finding, copy.deepcopy(entry.pruned_data))
-        for number, data in enumerate(objects, 1)
-        for entry, finding in entries(Document(f"{source}#{number}", data, (1, 1, None)))
-        if isinstance(entry.pruned_data, dict)
-    ]
-
-
-def _objects_in_document(document: Document, text: str | None) -> Iterator[SourceObject]:
-    for entry, finding in entries(document):
-        plain = entry.pruned_data
-        data = copy.deepcopy(plain) if isinstance(plain, dict) else {}
-        if entry.base or text is None:
-            yield SourceObject(entry, finding, data)
-        else:
-            yield SourceObject(entry, finding, data, _parse_tree(text), text)
-
-
-def _document_texts(documents: Sequence[Document]) -> dict[tuple[int, int], str]:
-    """Return the text of each document by its position, empty if the file cannot be split.
-
-    Comments before the first marker belong to the document after it.
-    """
-    if not documents:
-        return {}
-    text = documents[0].text
-    starts = [0, *(m.end() for m in _MARKER.finditer(text))]
-    ends = [*(m.start() for m in _MARKER.finditer(text)), len(text)]
-    found: list[str] = []
-    comments = ""
-    for start, end in zip(starts, ends, strict=True):
-        part = _BLANK.sub("", text[start:end])
-        if all(not line.strip() or line.lstrip().startswith("#") for line in part.splitlines()):
-            comments += part
-        else:
-            found.append(comments + part)
-            comments = ""
-    if len(found) != len(documents):
-        return {}
-    return {
-        document.mark[:2]: part
-        for document, part in zip(documents, found, strict=True)
-        if _parses_to(part, document.data)
-    }
-
-
-def _parses_to(text: str, data: object) -> bool:
-    documents, findings = parse_documents("", text.encode())
-    if findings or len(documents) != 1:
-        return False
-    return without_nulls(documents[0].data) == without_nulls(data)
-
-
-def _yaml(text: str) -> YAML:
-    from ruamel.yaml import YAML
-
-    yaml = YAML(typ="rt")
-    yaml.preserve_quotes = True
-    yaml.width = 10**6
-    if _INDENTED_LIST.search(text):
-        yaml.indent(mapping=2, sequence=4, offset=2)
-    return yaml
-
-
-def _parse_tree(text: str) -> JsonDict | None:
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        tree = _yaml(text).load(text)
-    except (YAMLError, ValueError, RecursionError):
-        return None
-    return tree if isinstance(tree, dict) else None
-
-
-def _dump_tree(tree: JsonDict, text: str) -> str | None:
-    from ruamel.yaml.error import YAMLError
-
-    stream = StringIO()
-    try:
-        _yaml(text).dump(tree, stream)
-    except (YAMLError, ValueError, RecursionError):
-        return None
-    return stream.getvalue()

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from reconciler.cli.initialization.collection import Collection, SourceObject, sorted_objects
+from reconciler.cli.initialization.collection import Collection, sorted_objects
+from reconciler.cli.initialization.objects import SourceObject
 from reconciler.desired.migration.controller import nest_settings
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.text.visible import one_line
@@ -251,10 +252,11 @@ def render(outcome: InitOutcome) -> str:
     lines += [f"  {one_line(choice)}" for choice in outcome.choices]
     lines += _taken_over_lines(outcome)
     if outcome.found is not None:
-        lines += _section("Left out", outcome.found.left_out)
         undone = [d for d in outcome.found.notes if d.severity is not Severity.INFO]
         lines += _section("Complete by hand", undone)
     lines += _section("Findings", outcome.findings)
+    if outcome.found is not None:
+        lines += _left_out_lines(outcome.found)
     lines += _written_lines(outcome)
     lines += ["", *_next_lines(outcome)]
     return "\n".join(lines) + "\n"
@@ -287,6 +289,29 @@ def _taken_over_lines(outcome: InitOutcome) -> Iterator[str]:
     taken = sorted(outcome.found.settings)
     if taken:
         yield _line(2, f"reconciler.yaml: settings of Karpenter: {', '.join(taken)}")
+
+
+def _left_out_lines(found: Collection) -> Iterator[str]:
+    """Yield what was left out: what concerns nodes one by one, the rest by reason."""
+    kinds, files = found.other_kinds, found.other_files
+    count = len(found.left_out) + kinds.total() + len(files)
+    if not count:
+        return
+    yield from _section("Left out", found.left_out) if found.left_out else ("", "Left out")
+    if kinds:
+        listed = ", ".join(f"{kind} ({n:,})" for kind, n in kinds.most_common(_KINDS_MAX))
+        more = f" and {len(kinds) - _KINDS_MAX} more kinds" if len(kinds) > _KINDS_MAX else ""
+        objects = "object" if kinds.total() == 1 else "objects"
+        yield _line(2, f"{kinds.total():,} {objects} that no plan depends on: {listed}{more}")
+    if files:
+        shown = ", ".join(sorted(files)[:_FILES_MAX])
+        more = ", …" if len(files) > _FILES_MAX else ""
+        word = "file" if len(files) == 1 else "files"
+        yield _line(2, f"{len(files):,} {word} without Kubernetes objects: {shown}{more}")
+
+
+_KINDS_MAX: Final = 8
+_FILES_MAX: Final = 3
 
 
 def _section(title: str, findings: Sequence[Diagnostic]) -> Iterator[str]:

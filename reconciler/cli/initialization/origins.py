@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from reconciler.cli.initialization.collection import (
-    Collection,
+from reconciler.cli.initialization.collection import Collection, collect
+from reconciler.cli.initialization.objects import (
     SourceObject,
-    collect,
     objects_from_cluster,
     objects_in_file,
 )
+from reconciler.cli.initialization.templates import (
+    has_control_flow,
+    read_templates,
+    template_text,
+)
+from reconciler.cli.shared.manifests import shown_states
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic, Severity
-from reconciler.model.errors import UnreadableError
+from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.json import JsonDict
 from reconciler.source.document import LIMITS
-from reconciler.source.resource import LOCK_FILE
+from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
 from reconciler.source.schema import value_at
 
 if TYPE_CHECKING:
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
 _TEMPLATED: Final = b"{{"
 _RENDER: Final = "render the template first, such as with `helm template` or `envsubst`"
 _ZONE: Final = "topology.kubernetes.io/zone"
+_ZONE_NAME: Final = re.compile(r"[a-z]{2,}(?:-[a-z]+)+-\d[a-z]")
 _REGION: Final = "topology.kubernetes.io/region"
 _NODES: Final = "/api/v1/nodes"
 
@@ -39,27 +47,79 @@ class FleetOrigin(NamedTuple):
     region: str = ""
 
 
-def from_folder(path: str) -> FleetOrigin:
-    """Return the objects of a folder of YAML and JSON files, or of one file.
+def from_folder(path: str, prefer: Sequence[str] = ()) -> FleetOrigin:
+    """Return the objects of a folder of YAML and JSON files, of one file, or of stdin (``-``).
+
+    Kustomizations, charts, and what Flux and Argo CD point at are rendered.
 
     Raises:
         UnreadableError: it cannot be read.
+        UsageError: one of several overlays, or of several objects of one name, has to be named.
     """
     files, refused = _read_files(path)
+    files, shown = shown_states(files)
+    stated: dict[str, str] = dict(shown)
+    count = len(files)
+    if path != "-" and os.path.isdir(path):
+        from reconciler.cli.shared.rendering import expanded_folder
+
+        files, refused = expanded_folder(path, files, refused)
+        _expect_one_overlay(path, refused)
+        templates = read_templates(path)
+        files = [f for f in files if f.path not in templates.used] + templates.files
+        refused = [*refused, *templates.findings]
+        stated = templates.settings
     items: list[SourceObject] = []
-    left_out = [_as_warning(finding) for finding in refused]
+    left_out: list[Diagnostic] = []
+    other_files: set[str] = set()
+    notes = [finding for finding in refused if finding.code in _TO_COMPLETE]
+    left_out += [_as_warning(finding) for finding in refused if finding.code not in _TO_COMPLETE]
     for file in files:
-        if file.path == LOCK_FILE:
+        if file.path in (LOCK_FILE, *CONFIG_FILES):
             continue
         objects, findings = objects_in_file(file)
+        if findings and not has_control_flow(file.content):
+            text = file.content.decode("utf-8", "replace")
+            retried, left = objects_in_file(template_text(file.path, text))
+            objects, findings = (retried, []) if retried and not left else (objects, findings)
         items += objects
+        if findings and not any(word in file.content for word in _RELEVANT):
+            other_files.add(file.path)
+            continue
         left_out += [_as_warning(_explain_template(file, finding)) for finding in findings]
-    found = collect(items)
+    found = collect(items, prefer)
     found.left_out[:0] = left_out
-    return FleetOrigin(found, len(files), _region_of(found))
+    found.notes += notes
+    found.settings = {**stated, **found.settings}
+    found.other_files |= other_files - {item.place.file for item in found.items}
+    return FleetOrigin(found, count, _region_of(found))
+
+
+_TO_COMPLETE: Final = ("name-reference",)
+_RELEVANT: Final = (
+    b"NodePool", b"EC2NodeClass", b"NodeClass", b"Provisioner", b"AWSNodeTemplate", b"NodeOverlay",
+)  # fmt: skip
+
+
+def _expect_one_overlay(path: str, findings: Sequence[Diagnostic]) -> None:
+    from reconciler.desired.sources.detection import overlays_of
+
+    for finding in findings:
+        if finding.code == "ambiguous-source":
+            names = overlays_of(finding)
+            first = os.path.join(path, names[0])
+            raise UsageError(
+                finding.message,
+                where="--from",
+                remedy=f"nothing was written; pass one of them, such as --from {first}",
+            )
 
 
 def _read_files(path: str) -> tuple[list[SourceFile], list[Diagnostic]]:
+    if path == "-":
+        from reconciler.cli.shared.manifests import read_manifests
+
+        return list(read_manifests((path,))), []
     if os.path.isfile(path):
         try:
             with open(path, "rb") as file:
@@ -98,7 +158,8 @@ def _region_of(found: Collection) -> str:
         for one in requirements if isinstance(requirements, list) else ():
             if isinstance(one, dict) and one.get("key") == _ZONE:
                 values = one.get("values")
-                regions |= {str(v)[:-1] for v in values} if isinstance(values, list) else set()
+                named = map(str, values) if isinstance(values, list) else ()
+                regions |= {zone[:-1] for zone in named if _ZONE_NAME.fullmatch(zone)}
     return regions.pop() if len(regions) == 1 else ""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from reconciler.cli.output.sourcecodes import SOURCE_CODES
 from reconciler.cli.output.workloadcodes import WORKLOADS
 
 if TYPE_CHECKING:
@@ -273,18 +274,6 @@ _KUBELET: Final = {
     "kubelet-value": ("A value of the kubelet is not valid.", "Correct it as the message says."),
 }
 
-_INIT: Final = {
-    "left-out": ("`init` did not take over an object.", "The message states the reason."),
-    "migrated": (
-        "`init` changed an object while it migrated it.",
-        "Review what has no successor.",
-    ),
-    "template": (
-        "A file contains placeholders, such as ${CLUSTER_NAME}.",
-        "Fill them in, or take over the rendered file.",
-    ),
-}
-
 _POLICIES: Final = {
     "bad-expression": ("The expression of a policy cannot be evaluated.", "Correct it."),
     "unknown-plan-field": (
@@ -450,7 +439,7 @@ _RUNNING: Final = {
 
 CODES: Final[Mapping[str, FindingCode]] = {
     code: FindingCode(*texts)
-    for group in (_FILES, _OBJECTS, _KUBELET, WORKLOADS, _INIT, _POLICIES, _PLAN, _RUNNING)
+    for group in (_FILES, _OBJECTS, _KUBELET, WORKLOADS, SOURCE_CODES, _POLICIES, _PLAN, _RUNNING)
     for code, texts in group.items()
 }
 """What is written here about each code; those of schema rules are added by ``known_codes``."""

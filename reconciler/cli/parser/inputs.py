@@ -42,6 +42,19 @@ _FLAGS: Final[tuple[_Flag, ...]] = (
         {"dest": "below", "metavar": "DIR", "help": "fleet folder within the repository"},
     ),
     (
+        _FLEET,
+        "manifests",
+        "-f",
+        {
+            "action": "append",
+            "default": [],
+            "dest": "manifests",
+            "metavar": "FILE",
+            "help": "rendered manifests, or `terraform show -json`: a file, or - for stdin; beside "
+            "the files of PATH, or instead of them if no PATH is named (repeatable)",
+        },
+    ),
+    (
         _INPUTS,
         "base",
         "--base",
@@ -135,12 +148,13 @@ _FLAGS: Final[tuple[_Flag, ...]] = (
 """Group, destination, flag and declaration of each shared flag, in the order of the help."""
 
 PLANNING: Final = (
-    *("repo", "ref", "below", "base", "snapshot", "snapshot_max_age", "catalog", "replicas", "now"),
+    *("repo", "ref", "below", "manifests", "base", "snapshot", "snapshot_max_age", "catalog"),
+    *("replicas", "now"),
     *("state", "settings", "config", "allow_removal"),
 )
 """The flags of a command that plans a fleet from any inputs."""
 
-_NOT_OF_ACTING: Final = ("base", "snapshot", "snapshot_max_age", "replicas")
+_NOT_OF_ACTING: Final = ("manifests", "base", "snapshot", "snapshot_max_age", "replicas")
 
 ACTING: Final = tuple(name for name in PLANNING if name not in _NOT_OF_ACTING)
 """The flags of a command that acts on the running fleet: git as it is, the cluster as it is."""
@@ -275,6 +289,11 @@ def fleet_request(args: argparse.Namespace, path: str | None) -> FleetRequest:
 
         remedy = "pass the folder with --path DIR"
         raise UsageError("PATH and --repo cannot be used together", where=path, remedy=remedy)
+    manifests = tuple(getattr(args, "manifests", ()))
+    if manifests.count("-") + (getattr(args, "snapshot", None) == "-") > 1:
+        from reconciler.model.errors import UsageError
+
+        raise UsageError("standard input can be read only once", where="-f", remedy="use files")
     return FleetRequest(
         path=path if repo is not None else fleet_folder(path, below),
         state=args.state,
@@ -290,6 +309,8 @@ def fleet_request(args: argparse.Namespace, path: str | None) -> FleetRequest:
         catalog=getattr(args, "catalog", None),
         allow_removal=frozenset(getattr(args, "allow_removal", ())),
         replicas_percent=_replicas_percent(getattr(args, "replicas", "present")),
+        manifests=manifests,
+        is_instead=bool(manifests) and path is None and repo is None and below is None,
     )
 
 

@@ -42,6 +42,8 @@ class FleetRequest(StateRequest):
     is whether the folder is gone: then only the settings of the base are left of the fleet.
     ``replicas_percent`` is how many replicas scaled workloads have: None for the present number,
     else from 0 (the minimum) to 100 (the maximum).
+    ``manifests`` are files with rendered objects (``-`` is stdin), beside those of the folder or,
+    with ``is_instead``, instead of them: then only the configuration of the folder counts.
     """
 
     repo: str | None = None
@@ -56,6 +58,8 @@ class FleetRequest(StateRequest):
     base_path: str | None = None
     is_removed: bool = False
     replicas_percent: int | None = None
+    manifests: tuple[str, ...] = ()
+    is_instead: bool = False
 
     @property
     def may_be_empty(self) -> bool:

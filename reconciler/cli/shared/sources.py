@@ -6,7 +6,7 @@ Shared by every command that plans. Anything unreadable stops the command: unkno
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.cli.shared import operatorfile
@@ -28,12 +28,14 @@ class SourceFiles(NamedTuple):
     """The files of a revision, what was refused among them, and which revision it is.
 
     ``karpenter`` is the release of Karpenter that the user states in place of the files.
+    ``known`` are the values of placeholders that the operator's settings give.
     """
 
     files: Sequence[SourceFile]
     findings: tuple[Diagnostic, ...]
     revision: Revision
     karpenter: KarpenterVersion | None = None
+    known: Mapping[str, str] | None = None
 
 
 def read_source(request: FleetRequest) -> SourceFiles:
@@ -43,23 +45,40 @@ def read_source(request: FleetRequest) -> SourceFiles:
         UsageError: a ref does not exist.
         UnreadableError: there is nothing to read.
     """
-    from reconciler.adapters.git.source import SourceContent, WorkingTree, read
+    from reconciler.adapters.git.source import (
+        SourceContent,
+        WorkingTree,
+        expand_folder,
+        read,
+    )
+    from reconciler.cli.shared.rendering import expansion
     from reconciler.plan.value.plan import Revision
 
     source = source_of(request)
+    expand = expansion(source)
+    is_partial = request.may_be_empty or request.is_instead
     if request.is_removed:
         found = _remains_of_removed(request)
-    elif request.may_be_empty and isinstance(source, WorkingTree):
+    elif is_partial and isinstance(source, WorkingTree):
         from reconciler.adapters.git.folder import read_folder
         from reconciler.adapters.git.revision import working_revision
 
         files, refused = read_folder(source.path)
         found = SourceContent(tuple(files), tuple(refused), working_revision(source.path))
+        if not request.is_instead:
+            found = expand_folder(found, source.path, expand)
     else:
-        found = read(source)
+        found = read(source, expand)
+    from reconciler.cli.shared.manifests import with_manifests
+
+    inputs = with_manifests(
+        found.files, found.diagnostics, request.manifests, is_instead=request.is_instead
+    )
     at = found.revision
     revision = Revision(head=at.head, repo=at.repo, path=at.path, dirty=at.dirty)
-    return SourceFiles(found.files, found.diagnostics, revision, stated_karpenter(request.settings))
+    known = known_values(layers_of(request))
+    karpenter = stated_karpenter(request.settings)
+    return SourceFiles(inputs[0], tuple(inputs[1]), revision, karpenter, known)
 
 
 def stated_karpenter(flags: Sequence[str]) -> KarpenterVersion | None:
@@ -87,6 +106,23 @@ def _remains_of_removed(request: FleetRequest) -> SourceContent:
     found = read(source_of(request.at_base))
     files = tuple(file for file in found.files if file.path in CONFIG_FILES)
     return SourceContent(files, (), working_revision(request.path or ".", ()))
+
+
+def known_values(layers: SettingLayers) -> dict[str, str]:
+    """Return the values of placeholders that settings outside the repository give."""
+    from reconciler.desired.placeholders import CLUSTER_NAME, REGION
+    from reconciler.desired.settings.layers import Layer, resolve
+
+    resolved = resolve(
+        {}, layers.environment, layers.flags, fleet=layers.fleet, operator=layers.operator
+    )
+    values = {CLUSTER_NAME: resolved.settings.cluster_name, REGION: resolved.settings.region}
+    keys = {CLUSTER_NAME: "clusterName", REGION: "aws.region"}
+    return {
+        name: value
+        for name, value in values.items()
+        if value and resolved.origins[keys[name]].layer is not Layer.DEFAULT
+    }
 
 
 def source_of(request: FleetRequest, ref: str | None = None) -> Source:
@@ -123,17 +159,22 @@ def read_base(request: FleetRequest) -> Base | None:
     from dataclasses import replace
 
     from reconciler.adapters.git.source import read
+    from reconciler.cli.shared.manifests import with_manifests
+    from reconciler.cli.shared.rendering import expansion
     from reconciler.desired.fleet import read_fleet
     from reconciler.desired.objects import file_objects
     from reconciler.model.diagnostics import Severity
     from reconciler.model.policy import PolicySource
 
-    found = read(source_of(request.at_base))
+    source = source_of(request.at_base)
+    found = read(source, expansion(source))
+    files, _ = with_manifests(found.files, (), request.manifests, is_instead=request.is_instead)
     fleet, findings = read_fleet(
-        found.files,
+        files,
         any_class=True,
         allow_empty=True,
         karpenter=stated_karpenter(request.settings),
+        known=known_values(layers_of(request)),
     )
     broken = any(d.severity is Severity.ERROR for d in (*found.diagnostics, *findings))
     objects = (*(r.data for r in fleet.resources), *file_objects(fleet))
@@ -157,8 +198,26 @@ def read_desired(
         any_class=any_class,
         allow_empty=allow_empty,
         karpenter=source.karpenter,
+        known=source.known,
     )
     return fleet, without_errors(findings)
+
+
+def expect_complete(findings: Iterable[Diagnostic]) -> None:
+    """Refuse a fleet with placeholders, which can be planned but must not be acted on.
+
+    Raises:
+        InvalidFleetError: it has some.
+    """
+    from dataclasses import replace
+
+    from reconciler.desired.placeholders import CODE
+    from reconciler.model.diagnostics import Severity
+    from reconciler.model.errors import InvalidFleetError
+
+    left = [replace(d, severity=Severity.ERROR) for d in findings if d.code == CODE]
+    if left:
+        raise InvalidFleetError(left)
 
 
 def without_errors(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

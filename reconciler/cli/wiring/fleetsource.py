@@ -156,6 +156,7 @@ class FleetSource:
 
         source, self.first = self.first or sources.read_source(self.request), None
         fleet, findings = sources.read_desired(source, any_class=False)
+        sources.expect_complete(findings)
         resolved = sources.settings_of(self.request, fleet)
         self._expect_same_identity(resolved)
         changed = changed_process_settings(self.settings, resolved.settings)

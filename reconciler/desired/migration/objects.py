@@ -1,13 +1,10 @@
 """The steps of a migration that are the same for objects of any kind.
 
-It removes what a cluster has added, finds placeholders of templates, and notes what it changed or
-could not change.
+It removes what a cluster has added, and notes what it changed or could not change.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from reconciler.model.diagnostics import Severity
@@ -78,38 +75,3 @@ def remove_live_fields(data: JsonDict) -> bool:
         if not annotations:
             del metadata["annotations"]
     return found
-
-
-_PLACEHOLDER: Final = re.compile(
-    r"\$\{[A-Za-z_][A-Za-z0-9_]*\}|\{\{.{0,200}?\}\}|<[A-Z][A-Z0-9_]{2,40}>"
-)
-_SCRIPTS: Final = ("userData",)
-"""Fields with scripts, in which ``${NAME}`` is a variable of the shell."""
-
-
-class Placeholder(NamedTuple):
-    """A placeholder, and the field that holds it."""
-
-    pointer: Pointer
-    text: str
-
-
-def placeholders(data: object, at: Pointer = ()) -> Iterator[Placeholder]:
-    """Yield the placeholders in the values of an object; scripts are left out."""
-    if isinstance(data, dict):
-        for key, value in data.items():
-            if key not in _SCRIPTS:
-                yield from placeholders(value, (*at, str(key)))
-    elif isinstance(data, list):
-        for number, value in enumerate(data):
-            yield from placeholders(value, (*at, number))
-    elif isinstance(data, str):
-        for found in _PLACEHOLDER.finditer(data):
-            yield Placeholder(at, found[0])
-
-
-def substitute_placeholders(text: str, values: dict[str, str]) -> str:
-    """Return a text with the ``${NAME}`` of ``values`` filled in."""
-    for name, value in values.items():
-        text = text.replace(f"${{{name}}}", value)
-    return text

@@ -215,11 +215,13 @@ _NO_SETTINGS: Final = frozenset(
         CONFIG_VARIABLE,
         "RECONCILER_DASHBOARD_TOKEN",
         "RECONCILER_HEARTBEAT",
+        "RECONCILER_HELM",
+        "RECONCILER_KUSTOMIZE",
         "RECONCILER_LISTEN",
     }
 )
-"""Variables that represent flags of a command."""
-_NOT_SETTINGS: Final = ("apiVersion", "kind", "policies", "workloadKinds")
+"""Variables that represent flags of a command, or name a program."""
+_NOT_SETTINGS: Final = ("apiVersion", "kind", "policies", "sources", "workloadKinds")
 """Keys of a configuration file that no other layer can set."""
 _PATHS: Final = frozenset({"kubernetes.kubeconfig", "state"})
 _AWS_VARIABLES: Final = (

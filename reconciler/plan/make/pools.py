@@ -32,6 +32,9 @@ from reconciler.placement.nodes.space import SpaceBook
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.question import LaunchPool
 from reconciler.plan.value.plan import PlanFinding
+from reconciler.source.resource import AUTO_MODE
+
+_AUTO_MODE_CODE: Final = "auto-mode"
 
 if TYPE_CHECKING:
     from reconciler.catalog.commitments.coverage import Cover
@@ -162,7 +165,7 @@ def pool_types(
         finding = _unready_finding(pool, classes, unready, any_class=any_class)
         if finding is None:
             ready.append(every[pool.name])
-        else:
+        elif finding.code != _AUTO_MODE_CODE:  # the fleet's own finding names all of them at once
             findings.append(finding)
     empty = _pools_without_types(ready, settings)
     if empty and unavailable:  # EC2 capacity comes back; this is not an error of the NodePool
@@ -348,6 +351,8 @@ def _unready_finding(
         return _cannot_launch_finding(
             pool, "nodeclass-not-ready", f"{ref.kind} {ref.name} is not ready"
         )
+    if ref.group == AUTO_MODE:
+        return _cannot_launch_finding(pool, _AUTO_MODE_CODE, f"{AUTO_MODE} is not supported")
     if node_class is None and not any_class:
         missing = f"{ref.kind or 'node class'} {ref.name} not found in the fleet folder"
         return _cannot_launch_finding(pool, "missing-nodeclass", missing)

@@ -22,13 +22,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fix", action="store_true",
         help="rewrite older spellings in the files, and keep comments and layout",
     )  # fmt: skip
-    inputs.add_flags(parser, ("settings",))
+    inputs.add_flags(parser, ("manifests", "settings"))
 
 
 def request_of(args: argparse.Namespace) -> ValidateRequest:
     """Return the request in the arguments."""
     path = fleet_folder(args.path) or "."
-    return ValidateRequest(path, tuple(args.settings), args.output, args.fix)
+    return ValidateRequest(
+        path, tuple(args.settings), args.output, args.fix, tuple(args.manifests),
+        is_instead=bool(args.manifests) and args.path is None,
+    )  # fmt: skip
 
 
 def run(request: ValidateRequest) -> int:

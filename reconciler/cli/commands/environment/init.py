@@ -43,6 +43,7 @@ class InitRequest:
     region: str | None
     ci: str | None
     with_lock: bool
+    prefer: tuple[str, ...] = ()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder to write (default: this one if it has no YAML yet, else ./fleet)",
     )  # fmt: skip
     origin = parser.add_mutually_exclusive_group()
-    origin.add_argument("--from", dest="source", metavar="DIR", help="take over Karpenter's YAML")
+    origin.add_argument(
+        "--from", dest="source", metavar="DIR",
+        help="take over Karpenter's YAML from a folder, a file, or - for standard input; "
+        "kustomizations, Helm charts, and what Flux and Argo CD point at are rendered",
+    )  # fmt: skip
     origin.add_argument(
         "--from-cluster", action="store_true", help="take over Karpenter's objects in a cluster"
     )
@@ -61,6 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--name", metavar="NAME", help="name of the fleet, and of the cluster if it is unknown")
     add("--region", metavar="REGION", help="AWS region, such as eu-central-1")
     add("--ci", choices=_CI, metavar="SERVICE", help=f"CI service: {', '.join(_CI)}")
+    add(
+        "--prefer", action="append", default=[], metavar="PATH",
+        help="of several objects with one name, take over the one below PATH (repeatable)",
+    )  # fmt: skip
     add("--no-lock", action="store_true", help="do not look up images and prices for a lock file")
 
 
@@ -86,7 +95,7 @@ def request_of(args: argparse.Namespace) -> InitRequest:
         raise UsageError("is used only with --from-cluster", where="--context")
     return InitRequest(
         args.folder, args.source, args.from_cluster, args.context,
-        args.name, args.region, args.ci, not args.no_lock,
+        args.name, args.region, args.ci, not args.no_lock, tuple(args.prefer),
     )  # fmt: skip
 
 
@@ -97,8 +106,9 @@ def run(request: InitRequest) -> int:
         ReconcilerError: nothing can be read, or a file to write already exists.
     """
     from reconciler.cli.initialization import layout, pipelines
-    from reconciler.cli.initialization.collection import fill_placeholders
+    from reconciler.cli.initialization.collection import assume_classes, fill_placeholders
     from reconciler.cli.initialization.writing import write_new_files
+    from reconciler.desired.placeholders import CLUSTER_NAME, REGION
 
     folder = _target_folder(request)
     _expect_no_fleet(folder)
@@ -112,7 +122,9 @@ def run(request: InitRequest) -> int:
         files = layout.starter_files(name, settings)
     else:
         is_known = request.name is not None or "clusterName" in origin.found.settings
-        fill_placeholders(origin.found, {"CLUSTER_NAME": name} if is_known else {})
+        known = {REGION: str(settings["aws.region"])}
+        fill_placeholders(origin.found, {**known, CLUSTER_NAME: name} if is_known else known)
+        assume_classes(origin.found, name)
         files = layout.fleet_files(origin.found, settings)
     repository = pipelines.repository_of(folder)
     if request.ci:
@@ -124,7 +136,9 @@ def run(request: InitRequest) -> int:
     _expect_no_files([f for f in new if f.path in {file.path for file in files}])
     findings = _validate_files(folder, files)
     write_new_files(new)
+    noted = () if origin is None else origin.found.notes
     is_valid = not any(d.severity == "error" for d in findings)
+    is_complete = is_valid and not any(d.code == "duplicate-name" for d in noted)
     outcome = layout.InitOutcome(
         folder=folder,
         settings=settings,
@@ -138,7 +152,7 @@ def run(request: InitRequest) -> int:
         next_commands=_next_commands(request, folder, is_valid=is_valid),
     )
     sys.stdout.write(layout.render(outcome))
-    return exitcode.DONE if is_valid else exitcode.REFUSED
+    return exitcode.DONE if is_complete else exitcode.REFUSED
 
 
 def _target_folder(request: InitRequest) -> str:
@@ -161,7 +175,7 @@ def _target_folder(request: InitRequest) -> str:
 
 
 def _is_inside(source: str | None, folder: str) -> bool:
-    if source is None:
+    if source in (None, "-"):
         return False
     above, below = os.path.realpath(folder), os.path.realpath(source)
     return below == above or below.startswith(above.rstrip(os.sep) + os.sep)
@@ -190,11 +204,20 @@ def _read_origin(request: InitRequest) -> FleetOrigin | None:
     from reconciler.cli.output.progressline import show_progress
 
     if request.source is not None:
-        return origins.from_folder(request.source)
+        return origins.from_folder(request.source, request.prefer)
     if request.from_cluster:
         with show_progress("Reading Karpenter's objects from the cluster"):
             return origins.from_cluster(request.context)
     return None
+
+
+_CAUSES: Final = frozenset(
+    {
+        "empty-chart", "left-out", "missing-tool", "render-failed", "remote-source", "template",
+        "missing-source", "outside-source", "plugin-source",
+    }
+)  # fmt: skip
+"""Findings that can be the reason why no node was found."""
 
 
 def _nothing_found_error(request: InitRequest, origin: FleetOrigin) -> Exception:
@@ -202,7 +225,8 @@ def _nothing_found_error(request: InitRequest, origin: FleetOrigin) -> Exception
 
     where = request.source or "the cluster"
     what = "files" if request.source else "kinds"
-    first = f"; the first finding is: {origin.found.left_out[0]}" if origin.found.left_out else ""
+    relevant = [d for d in origin.found.left_out if d.code in _CAUSES] or origin.found.left_out
+    first = f"; the first finding is: {relevant[0]}" if relevant else ""
     return UnreadableError(
         f"no NodePool, EC2NodeClass, Provisioner or AWSNodeTemplate in {origin.sources} {what}"
         f"{first}",
@@ -326,7 +350,14 @@ def _validate_files(folder: str, files: Sequence[FleetFile]) -> list[Diagnostic]
         existing, refused = read_folder(folder)
     new = [SourceFile(f.path, f.content) for f in files if is_fleet_file(f.path)]
     _, findings = read_fleet([*existing, *new], unread=refused)
-    return [d for d in findings if d.severity is not Severity.INFO]
+    return [d for d in findings if d.severity is not Severity.INFO and not _is_noted(d)]
+
+
+def _is_noted(finding: Diagnostic) -> bool:
+    """Return whether a finding repeats what the report lists for completion by hand."""
+    from reconciler.desired.placeholders import CODE
+
+    return finding.code == CODE and finding.severity == "warning"
 
 
 def _write_lock(request: InitRequest, folder: str, *, is_valid: bool) -> str:

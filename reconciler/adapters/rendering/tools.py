@@ -1,0 +1,215 @@
+"""Finds kustomize and helm, and renders one source with them in a private copy of its files."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from reconciler.adapters.processes import private_folder
+from reconciler.adapters.rendering.isolation import LIMITS, Finished, RunLimits, run_isolated
+from reconciler.desired.sources.gitops import Tool
+from reconciler.ports.rendering import RenderBuild, RenderError
+
+_INSTALL: Final[Mapping[Tool, str]] = {
+    Tool.KUSTOMIZE: "install kustomize 5 or kubectl (https://kubectl.docs.kubernetes.io/installation/kustomize/)",
+    Tool.HELM: "install Helm 3 (https://helm.sh/docs/intro/install/)",
+}
+_INSTEAD: Final[Mapping[Tool, str]] = {
+    Tool.KUSTOMIZE: "kustomize build",
+    Tool.HELM: "helm template",
+}
+_VERSIONS: Final[Mapping[Tool, tuple[int, int]]] = {Tool.KUSTOMIZE: (4, 5), Tool.HELM: (3, 8)}
+_VERSION: Final = re.compile(r"v(\d+)\.(\d+)(?:\.\d+)?")
+_KUSTOMIZE_VERSION: Final = re.compile(r"Kustomize Version: v(\d+)\.(\d+)")
+_KUBE_VERSION: Final = "1.33.0"
+_API_VERSIONS: Final = (
+    "karpenter.sh/v1",
+    "karpenter.sh/v1/NodePool",
+    "karpenter.k8s.aws/v1",
+    "karpenter.k8s.aws/v1/EC2NodeClass",
+)
+_MESSAGE_MAX: Final = 600
+
+
+class RenderProgram(NamedTuple):
+    """A tool of this machine: its absolute path, and the words that select its command."""
+
+    path: str
+    words: tuple[str, ...] = ()
+
+
+_KUBECTL: Final = ("kustomize",)
+_COMMANDS: Final[Mapping[Tool, tuple[str, ...]]] = {
+    Tool.KUSTOMIZE: ("build",),
+    Tool.HELM: ("template",),
+}
+
+
+def _program_at(path: str, tool: Tool) -> RenderProgram:
+    is_kubectl = os.path.basename(path).startswith("kubectl")
+    return RenderProgram(path, _KUBECTL if is_kubectl else _COMMANDS[tool])
+
+
+class CommandLineRenderer:
+    """Renders with the kustomize and helm of this machine.
+
+    ``programs`` are paths that the operator named, by tool; the others are searched on PATH.
+    ``outside`` is the folder that no program may come from: the repository itself.
+    """
+
+    def __init__(
+        self,
+        programs: Mapping[Tool, str] | None = None,
+        outside: str = "",
+        limits: RunLimits = LIMITS,
+    ) -> None:
+        self._programs = programs or {}
+        self._outside = os.path.realpath(outside) if outside else ""
+        self._limits = limits
+        self._found: dict[Tool, RenderProgram] = {}
+
+    def render(self, build: RenderBuild) -> bytes:
+        """Return the manifests of one source; see ``Renderer``."""
+        program = self._program(build.tool)
+        with private_folder() as top:
+            tree, home = os.path.join(top, "tree"), os.path.join(top, "home")
+            os.mkdir(home)
+            os.mkdir(tree)
+            _write_files(tree, build.files)
+            line = [program.path, *program.words, *_arguments(build, tree)]
+            done = run_isolated(
+                line, folder=home, environment=_environment(home), limits=self._limits
+            )
+            if done.code != 0:
+                raise RenderError(_failure(done, build.tool, tree))
+            return done.output
+
+    def _program(self, tool: Tool) -> RenderProgram:
+        """Return the program of a tool.
+
+        Raises:
+            RenderError: there is none, or it is too old.
+        """
+        if tool not in self._found:
+            self._found[tool] = self._find_program(tool)
+        return self._found[tool]
+
+    def _find_program(self, tool: Tool) -> RenderProgram:
+        named = self._programs.get(tool)
+        if named:
+            candidates = [_program_at(named, tool)]
+        else:
+            names = ("kustomize", "kubectl") if tool is Tool.KUSTOMIZE else ("helm",)
+            candidates = [_program_at(p, tool) for name in names for p in self._on_path(name)]
+        unusable = ""
+        for program in candidates:
+            version = self._version(program, tool)
+            if version is not None and version >= _VERSIONS[tool]:
+                return program
+            unusable = f"{program.path} is {'not usable' if version is None else 'too old'}"
+        least = ".".join(map(str, _VERSIONS[tool]))
+        message = unusable or f"{tool.value} is not installed or not on PATH"
+        remedy = (
+            f"{_INSTALL[tool]}, at least {least}; or render elsewhere: "
+            f"`{_INSTEAD[tool]} … | reconciler plan -f -`"
+        )
+        raise RenderError(message, remedy=remedy, is_missing=True)
+
+    def _on_path(self, name: str) -> list[str]:
+        """Return the programs of that name on PATH; one of the repository is never used."""
+        found = []
+        for folder in os.get_exec_path():
+            path = os.path.join(folder, name)
+            if (
+                not os.path.isabs(folder)
+                or not os.path.isfile(path)
+                or not os.access(path, os.X_OK)
+            ):
+                continue
+            real = os.path.realpath(path)
+            if self._outside and (real + os.sep).startswith(self._outside.rstrip(os.sep) + os.sep):
+                continue
+            found.append(path)
+        return found
+
+    def _version(self, program: RenderProgram, tool: Tool) -> tuple[int, int] | None:
+        with private_folder() as home:
+            is_kubectl = program.words == _KUBECTL
+            words = ["version", "--client"] if is_kubectl else ["version"]
+            try:
+                done = run_isolated(
+                    [program.path, *words], folder=home, environment=_environment(home)
+                )
+            except RenderError:
+                return None
+        text = done.output.decode("utf-8", "replace")
+        match = (_KUSTOMIZE_VERSION if is_kubectl else _VERSION).search(text)
+        if done.code != 0 or match is None:
+            return (5, 0) if tool is Tool.KUSTOMIZE and "devel" in text else None
+        return int(match[1]), int(match[2])
+
+
+def _write_files(tree: str, files: Mapping[str, bytes]) -> None:
+    """Write the copy; paths have been checked to be inside it."""
+    for path, content in files.items():
+        target = os.path.normpath(os.path.join(tree, path))
+        assert target.startswith(tree + os.sep), "paths of a copy are inside it"
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(target, "wb") as file:
+            file.write(content)
+
+
+def _arguments(build: RenderBuild, tree: str) -> list[str]:
+    folder = os.path.normpath(os.path.join(tree, build.folder))
+    if build.tool is Tool.KUSTOMIZE:
+        return [folder, "--load-restrictor", "LoadRestrictionsRootOnly"]
+    words = [build.release or "release", folder, "--skip-tests"]
+    words += ["--kube-version", _KUBE_VERSION]
+    words += [word for name in _API_VERSIONS for word in ("--api-versions", name)]
+    if build.namespace:
+        words += [f"--namespace={build.namespace}"]
+    for path in build.values_files:
+        words += ["--values", os.path.normpath(os.path.join(tree, path))]
+    for name, value in build.parameters:
+        words += [f"--set={name}={value}"]
+    return words
+
+
+def _environment(home: str) -> dict[str, str]:
+    """Return the complete environment of a tool: it finds no program, no plugin and no setting."""
+    return {
+        "PATH": home,
+        "HOME": home,
+        "TMPDIR": home,
+        "XDG_CONFIG_HOME": home,
+        "XDG_CACHE_HOME": home,
+        "XDG_DATA_HOME": home,
+        "KUSTOMIZE_PLUGIN_HOME": home,
+        "KUBECONFIG": os.devnull,
+        "HELM_CACHE_HOME": home,
+        "HELM_CONFIG_HOME": home,
+        "HELM_DATA_HOME": home,
+        "HELM_PLUGINS": home,
+        "HELM_NO_PLUGINS": "1",
+        "HELM_REGISTRY_CONFIG": os.path.join(home, "registry.json"),
+        "HELM_REPOSITORY_CONFIG": os.path.join(home, "repositories.yaml"),
+        "HELM_REPOSITORY_CACHE": home,
+        "GOMEMLIMIT": "1GiB",
+        "GOMAXPROCS": "2",
+    }
+
+
+def _failure(done: Finished, tool: Tool, tree: str) -> str:
+    """Return why a tool failed, in one line, with the paths of the repository."""
+    lines = [line.strip() for line in done.errors.splitlines() if line.strip()]
+    kept = [line for line in lines if not line.startswith(("#", "WARNING", "Use --debug"))]
+    text = " ".join(kept).replace(f"{tree}/", "").replace(tree, ".")
+    text = re.sub(r"^Error: (accumulating resources: )?", "", text)
+    if not text:
+        killed = done.code < 0 or done.code > 128
+        text = "was stopped by a limit of memory or time" if killed else f"exit code {done.code}"
+    if "cannot allocate memory" in text or "out of memory" in text:
+        text = "needs more memory than the limit"
+    return f"{tool.value}: {text[:_MESSAGE_MAX]}"

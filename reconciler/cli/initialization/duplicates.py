@@ -1,0 +1,113 @@
+"""Objects that are defined several times in a repository: which of them counts is never guessed."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from reconciler.cli.initialization.objects import SourceObject
+from reconciler.desired.placeholders import placeholders_in
+from reconciler.desired.workloads.kinds import BUILT_IN
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.errors import UsageError
+
+_SUCCESSORS: Final = {"Provisioner": "NodePool", "AWSNodeTemplate": "EC2NodeClass"}
+_VERSIONS: Final = ("v1alpha1", "v1alpha5", "v1beta1", "v1")
+_LISTED_MAX: Final = 5
+
+LeaveOut = Callable[[Place | None, str, str], None]
+
+
+def without_duplicates(
+    items: Sequence[SourceObject], prefer: Sequence[str], leave_out: LeaveOut
+) -> tuple[list[SourceObject], list[Diagnostic]]:
+    """Return one object for each kind, namespace and name, in their order.
+
+    Equal ones count once. Of several versions of Karpenter's API, the newest counts. Otherwise the
+    one below a path of ``prefer`` does, the first such path before the others. Of workloads that
+    nothing decides between, none is returned, with an error for each.
+
+    Raises:
+        UsageError: nothing decides between two different objects that make nodes.
+    """
+    groups: dict[tuple[str, str, str], list[SourceObject]] = {}
+    for item in items:
+        version, kind = item.entry.api_version, _SUCCESSORS.get(item.kind, item.kind)
+        space = item.entry.namespace if BUILT_IN.is_namespaced(version, kind) else ""
+        kind = BUILT_IN.object_kind(version, kind)
+        unique = item.name
+        if not unique or (not _makes_nodes(item) and any(placeholders_in(unique))):
+            unique = f" {len(groups)}"  # without a known name, each is one of its own
+        groups.setdefault((kind, space, unique), []).append(item)
+    chosen: list[SourceObject] = []
+    conflicts: list[list[SourceObject]] = []
+    for group in groups.values():
+        winner = _choose(group, prefer)
+        if winner is None:
+            conflicts.append(group)
+            continue
+        chosen.append(winner)
+        for other in group:
+            if other is not winner and other.data != winner.data:
+                what = f"{other.kind} {other.name}: the one at {winner.place} is taken over"
+                leave_out(other.place, what, "")
+    of_nodes = [group for group in conflicts if _makes_nodes(group[0])]
+    if of_nodes:
+        raise _conflict_error(of_nodes)
+    errors = [_conflict(group) for group in conflicts]
+    kept = {id(item) for item in chosen}
+    return [item for item in items if id(item) in kept], errors
+
+
+def _makes_nodes(item: SourceObject) -> bool:
+    return "karpenter" in item.entry.api_version or item.kind == "NodeClass"
+
+
+def _conflict(group: Sequence[SourceObject]) -> Diagnostic:
+    first = group[0]
+    places = " and ".join(str(item.place) for item in group[:_LISTED_MAX])
+    message = f"{first.kind} {first.name} is defined {len(group)} times, differently: {places}"
+    hint = f"none is taken over; name one with --prefer {first.place.file}"
+    return Diagnostic(Severity.ERROR, "duplicate-name", message, first.place, hint=hint)
+
+
+def _choose(group: Sequence[SourceObject], prefer: Sequence[str]) -> SourceObject | None:
+    candidates = list(group)
+    for path in prefer:
+        preferred = [i for i in candidates if _is_below(i.place.file, path)]
+        if preferred:
+            candidates = preferred
+            break
+    newest = max(_rank(item) for item in candidates)
+    candidates = [item for item in candidates if _rank(item) == newest]
+    first = candidates[0]
+    return first if all(item.data == first.data for item in candidates) else None
+
+
+def _rank(item: SourceObject) -> int:
+    version = str(item.data.get("apiVersion", "")).rpartition("/")[2]
+    return _VERSIONS.index(version) if version in _VERSIONS else len(_VERSIONS)
+
+
+def _is_below(path: str, folder: str) -> bool:
+    folder = posixpath.normpath(folder)
+    return folder in (".", path) or path.startswith(f"{folder}/")
+
+
+def _conflict_error(conflicts: Sequence[Sequence[SourceObject]]) -> UsageError:
+    first = conflicts[0]
+    places = " and ".join(str(item.place) for item in first[:_LISTED_MAX])
+    more = len(conflicts) - 1
+    others = ", ".join(f"{group[0].kind} {group[0].name}" for group in conflicts[1:_LISTED_MAX])
+    rest = f"; {more} more: {others}{' …' if more >= _LISTED_MAX else ''}" if more else ""
+    folders = sorted({posixpath.dirname(i.place.file) or i.place.file for i in first})
+    if len(folders) < 2:
+        folders = sorted({item.place.file for item in first})
+    return UsageError(
+        f"{first[0].kind} {first[0].name} is defined {len(first)} times, differently: "
+        f"{places}{rest}",
+        where="--from",
+        remedy=f"name one with --prefer {folders[0]}, or pass a folder with only one of them; "
+        "nothing was written",
+    )

@@ -1,0 +1,170 @@
+"""Objects that `init` finds in files which are not YAML: Terraform, scripts, and templates.
+
+Nothing is run. What is known from the files is filled in, and the rest stays as placeholders, which
+the report lists.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from reconciler.desired.fleet import SourceFile
+from reconciler.desired.terraform.modules import (
+    TEMPLATES,
+    FoundText,
+    find_objects,
+    script_objects,
+)
+from reconciler.model.diagnostics import Diagnostic
+from reconciler.source.document import LIMITS, Document, parse_documents
+
+_SCRIPTS: Final = (".sh", ".bash", ".zsh")
+_PAGES: Final = (".md",)
+_READ: Final = (".tf", *TEMPLATES, *_SCRIPTS, *_PAGES, ".j2", ".gotmpl")
+_FILES_MAX: Final = 20_000
+_BYTES_MAX: Final = 32 * 2**20
+_NODES: Final = ("NodePool", "EC2NodeClass", "Provisioner", "AWSNodeTemplate")
+_EXPRESSION: Final = re.compile(
+    r"\$\{[^{}\n]*(?:\{[^{}\n]*\}[^{}\n]*)*\}|\{\{[^{}\n]*\}\}|<%=?[^\n]*?%>|\$\([A-Z_]+\)"
+)
+_CONTROL: Final = re.compile(
+    r"\{\{-?\s*(?:if|else|end|range|with|define|block|template|include)\b|\{%|%\{"
+)
+_COMMENT_LINE: Final = re.compile(r"^[ \t]*\{\{-?\s*/\*.*?\*/\s*-?\}\}[ \t]*$", re.MULTILINE)
+_TOKEN: Final = "PLACEHOLDER{}X"  # noqa: S105 - not a secret
+_TOKENS: Final = re.compile(r"PLACEHOLDER(\d+)X")
+
+
+class TemplateText(SourceFile):
+    """The text of objects with placeholders, which YAML alone would misread.
+
+    ``first_line`` is the line of the file at which the text starts.
+    """
+
+    first_line: int = 1
+
+    def documents(self) -> tuple[list[Document], list[Diagnostic]]:
+        """Return the documents with their placeholders as texts."""
+        text = self.content.decode("utf-8", "replace")
+        expressions: list[str] = []
+
+        def protect(match: re.Match[str]) -> str:
+            expressions.append(match[0])
+            return _TOKEN.format(len(expressions) - 1)
+
+        protected = _EXPRESSION.sub(protect, _COMMENT_LINE.sub("", text))
+        padded = "\n" * (self.first_line - 1) + protected
+        documents, findings = parse_documents(self.path, padded.encode())
+        return [d._replace(data=_restore(d.data, expressions)) for d in documents], findings
+
+
+def _restore(value: object, expressions: Sequence[str]) -> object:
+    if isinstance(value, dict):
+        return {str(_restore(k, expressions)): _restore(v, expressions) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_restore(item, expressions) for item in value]
+    if isinstance(value, str) and "PLACEHOLDER" in value:
+        return _TOKENS.sub(lambda m: _expression(expressions, m), value)
+    return value
+
+
+def _expression(expressions: Sequence[str], match: re.Match[str]) -> str:
+    number = int(match[1])
+    return expressions[number] if number < len(expressions) else match[0]
+
+
+def template_text(path: str, text: str, first_line: int = 1) -> TemplateText:
+    """Return a text with placeholders as a file of objects."""
+    made = TemplateText(path, text.encode("utf-8", "replace"))
+    made.first_line = first_line
+    return made
+
+
+def has_control_flow(content: bytes) -> bool:
+    """Return whether a template has conditions or loops, which only its renderer understands."""
+    return _CONTROL.search(content.decode("utf-8", "replace")) is not None
+
+
+@dataclass
+class TemplateObjects:
+    """The texts of objects, the files that they are made from, and why some are missing."""
+
+    files: list[SourceFile] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+    settings: dict[str, str] = field(default_factory=dict)
+    findings: list[Diagnostic] = field(default_factory=list)
+
+
+def read_templates(root: str) -> TemplateObjects:
+    """Return the objects in Terraform's files, in scripts and in templates below a folder."""
+    texts = dict(_texts(root))
+    found = TemplateObjects()
+    modules = {path: text for path, text in texts.items() if path.endswith(".tf")}
+    top = os.path.realpath(root)
+
+    def read(path: str) -> str | None:
+        return _read_text(top, path)
+
+    terraform = find_objects(modules, read)
+    found.findings += [f for f in terraform.findings if _mentions_nodes(f, modules)]
+    found.used |= terraform.used_files
+    found.settings |= terraform.settings
+    every: list[FoundText] = list(terraform.texts)
+    for path, text in texts.items():
+        if path.endswith(_SCRIPTS):
+            every += script_objects(path, text)
+        elif path.endswith((*TEMPLATES, ".j2", ".gotmpl")) and path not in found.used:
+            every.append(FoundText(path, 1, text))
+    relevant = [text for text in every if any(f"kind: {kind}" in text.text for kind in _NODES)]
+    if not relevant:
+        pages = [t for path, text in texts.items() if path.endswith(_PAGES)
+                 for t in script_objects(path, text)]  # fmt: skip
+        relevant = [text for text in pages if any(f"kind: {k}" in text.text for k in _NODES)]
+    found.files += [template_text(text.path, text.text, text.line) for text in relevant]
+    return found
+
+
+def _mentions_nodes(finding: Diagnostic, modules: Mapping[str, str]) -> bool:
+    """Return whether a finding may be about nodes: the file names one of their kinds."""
+    text = modules.get(finding.place.file, "") if finding.place is not None else ""
+    return any(kind.lower() in text.lower().replace("_", "") for kind in ("nodepool", "nodeclass"))
+
+
+def _texts(root: str) -> Iterator[tuple[str, str]]:
+    top = os.path.realpath(root)
+    count = size = 0
+    for folder, folders, names in os.walk(top):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if "Chart.yaml" in names:
+            folders.clear()  # Helm renders it
+            continue
+        for name in sorted(names):
+            if not name.endswith(_READ) or name.startswith("."):
+                continue
+            path = os.path.relpath(os.path.join(folder, name), top).replace(os.sep, "/")
+            text = _read_text(top, path)
+            count += 1
+            size += len(text or "")
+            if count > _FILES_MAX or size > _BYTES_MAX:
+                return
+            if text is not None:
+                yield path, text
+
+
+def _read_text(top: str, path: str) -> str | None:
+    """Return the text of a file in a folder; a link that leads out of it is not followed."""
+    real = os.path.realpath(os.path.join(top, path))
+    if not real.startswith(top.rstrip(os.sep) + os.sep) or not os.path.isfile(real):
+        return None
+    try:
+        with open(real, "rb") as file:
+            content = file.read(LIMITS.bytes_max + 1)
+    except OSError:
+        return None
+    if len(content) > LIMITS.bytes_max or b"\0" in content:
+        return None
+    return content.decode("utf-8", "replace")

@@ -1,0 +1,439 @@
+"""Renders the sources of a fleet: its files in, the objects that they stand for out.
+
+Everything that reads a fleet does so through ``expand``, at the head, at the base and in the daemon
+alike, so that all of them see what kustomize and helm make of that revision.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from reconciler.desired.fleet import SourceFile
+from reconciler.desired.sources import gitops, kustomization
+from reconciler.desired.sources.chart import CHART, chart_files
+from reconciler.desired.sources.detection import Detected, detect, has_sources, tree_finding
+from reconciler.desired.sources.gitops import Rendering, Tool, is_gitops, renderings_of
+from reconciler.desired.sources.kustomization import closure_of, kustomization_file
+from reconciler.desired.sources.references import broken_references
+from reconciler.desired.sources.rendered import RenderedFile, SourceIndex, rendered_file
+from reconciler.desired.sources.substitution import substitute
+from reconciler.desired.sources.tree import (
+    OutsideTreeError,
+    Tree,
+    TreeLimitError,
+    files_below,
+)
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.json import JsonDict
+from reconciler.ports.rendering import RenderBuild, Renderer, RenderError
+from reconciler.source.objects import Entry, entries
+from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
+
+if TYPE_CHECKING:
+    from reconciler.adapters.git.source import Expand, Source, SourceContent
+
+_VALUES: Final = ".reconciler-values.yaml"
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+_RENDERINGS_MAX: Final = 300
+_PLACE: Final = re.compile(r"\(?([\w./-]+\.(?:ya?ml|tpl|txt)):(\d+)(?::(\d+))?\)?")
+_ENTRY_FILES: Final = (*CONFIG_FILES, LOCK_FILE)
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """The files of a fleet after rendering, the findings on its sources, and what rendered them."""
+
+    files: tuple[SourceFile, ...]
+    findings: tuple[Diagnostic, ...]
+    commands: tuple[str, ...] = ()
+
+
+_LEAVING: Final = ("outside-source", "remote-source")
+"""The findings on sources that may be in a folder around the fleet, where that is allowed."""
+
+
+def expansion(source: Source | None = None) -> Expand:
+    """Return what renders the files of a source, with the tools of this machine.
+
+    ``RECONCILER_KUSTOMIZE`` and ``RECONCILER_HELM`` name them, otherwise PATH does; a program in
+    the repository is never used.
+    """
+    from reconciler.adapters.git.source import AtRef, WorkingTree
+
+    path = source.path if isinstance(source, WorkingTree | AtRef) else ""
+
+    def expand_content(content: SourceContent, tree: Tree, below: str) -> SourceContent:
+        if not has_sources(content.files):
+            return content
+        found = expand(content.files, tree, below, _renderer(path))
+        return replace(
+            content,
+            files=found.files,
+            diagnostics=(*content.diagnostics, *found.findings),
+            leaves_tree=any(f.code in _LEAVING for f in found.findings),
+            commands=found.commands,
+        )
+
+    return expand_content
+
+
+def expanded_folder(
+    path: str, files: Sequence[SourceFile], refused: Sequence[Diagnostic]
+) -> tuple[list[SourceFile], list[Diagnostic]]:
+    """Return the files of a folder on disk after rendering, and all findings."""
+    if not has_sources(files):
+        return list(files), list(refused)
+    from reconciler.adapters.git.revision import GitRevision
+    from reconciler.adapters.git.source import SourceContent, WorkingTree, expand_folder
+
+    content = SourceContent(tuple(files), tuple(refused), GitRevision())
+    found = expand_folder(content, path, expansion(WorkingTree(path)))
+    return list(found.files), list(found.diagnostics)
+
+
+def _renderer(path: str) -> Renderer:
+    import os
+
+    from reconciler.adapters.git.repository import find_repository
+    from reconciler.adapters.rendering.tools import CommandLineRenderer
+
+    named = {
+        tool: os.environ[f"RECONCILER_{tool.value.upper()}"]
+        for tool in (Tool.KUSTOMIZE, Tool.HELM)
+        if os.environ.get(f"RECONCILER_{tool.value.upper()}")
+    }
+    repository = find_repository(path) if path else None
+    return CommandLineRenderer(named, repository.top if repository is not None else path)
+
+
+def expand(files: Sequence[SourceFile], tree: Tree, below: str, renderer: Renderer) -> Expanded:
+    """Return the fleet in folder ``below`` of the tree after rendering.
+
+    ``files`` are those of the folder as they are.
+    """
+    detected = detect(files, tree, below)
+    return _Expansion(tree, below, renderer, detected).run()
+
+
+@dataclass
+class _Expansion:
+    tree: Tree
+    below: str
+    renderer: Renderer
+    detected: Detected
+    files: list[SourceFile] = field(default_factory=list)
+    findings: list[Diagnostic] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
+    consumed: list[str] = field(default_factory=list)
+    seen: set[tuple[str, str]] = field(default_factory=set)
+
+    def run(self) -> Expanded:
+        self.findings += self.detected.findings
+        queue = self._gitops_of(self.detected.plain) if self.detected.reads_gitops else []
+        self._render_all(queue)
+        for rendering in self.detected.renderings:
+            if not self._is_consumed(rendering.folder):
+                self._render_all([rendering])
+        plain = [f for f in self.detected.plain if not self._is_plain_consumed(f)]
+        return Expanded((*plain, *self.files), tuple(self.findings), tuple(self.commands))
+
+    def _render_all(self, queue: list[Rendering]) -> None:
+        while queue:
+            rendering = queue.pop(0)
+            key = (rendering.folder, rendering.by)
+            if key in self.seen:
+                continue
+            if len(self.seen) >= _RENDERINGS_MAX:
+                message = f"more than {_RENDERINGS_MAX} sources"
+                self.findings.append(Diagnostic(Severity.ERROR, "too-large", message))
+                return
+            self.seen.add(key)
+            made = self._render(rendering)
+            self.files += made
+            if rendering.by or self.detected.reads_gitops:
+                queue += self._gitops_of(made)
+
+    def _is_consumed(self, folder: str) -> bool:
+        return any(folder == c or folder.startswith(f"{c}/") for c in self.consumed)
+
+    def _is_plain_consumed(self, file: SourceFile) -> bool:
+        if file.path in _ENTRY_FILES:
+            return False
+        path = posixpath.normpath(posixpath.join(self.below, file.path))
+        return any(c in (".", path) or path.startswith(f"{c}/") for c in self.consumed)
+
+    def _gitops_of(self, files: Sequence[SourceFile]) -> list[Rendering]:
+        """Return the renderings that objects of Flux and Argo CD in these files ask for."""
+        found: list[Rendering] = []
+        for file in files:
+            if not any(word in file.content for word in (b"fluxcd.io", b"argoproj.io")):
+                continue
+            for document in file.documents()[0]:
+                for entry, finding in entries(document):
+                    if finding is None and is_gitops(entry):
+                        found += self._read_gitops(entry)
+        return found
+
+    def _read_gitops(self, entry: Entry) -> Iterator[Rendering]:
+        """Yield what an object asks for, read from the folder that its paths start at."""
+        best: list[gitops.Found] = []
+        for number, folder in enumerate(_folders_above(self.below)):
+            items = list(renderings_of(entry, self.tree, folder, self._config_map))
+            if number == 0:
+                best = items
+            if any(isinstance(item, Rendering) for item in items):
+                best = items
+                break
+        for item in best:
+            if isinstance(item, Diagnostic):
+                self.findings.append(item)
+            else:
+                yield item
+
+    def _config_map(self, namespace: str, name: str) -> JsonDict | None:
+        del namespace  # kustomize may set it later
+        for file in (*self.detected.plain, *self.files):
+            if b"ConfigMap" not in file.content or name.encode() not in file.content:
+                continue
+            for document in file.documents()[0]:
+                data = document.data
+                if isinstance(data, dict) and data.get("kind") == "ConfigMap":
+                    metadata = data.get("metadata")
+                    if isinstance(metadata, dict) and metadata.get("name") == name:
+                        values = data.get("data")
+                        return values if isinstance(values, dict) else {}
+        return None
+
+    def _render(self, rendering: Rendering) -> list[SourceFile]:
+        """Return the files of one source; a finding says why there are none."""
+        place = rendering.place or Place(self._shown(rendering.folder), 1, 1)
+        try:
+            tool = rendering.tool or self._tool_of(rendering)
+            if rendering.by:
+                self.consumed.append(rendering.folder)
+            match tool:
+                case Tool.FILES:
+                    return self._plain_files(rendering)
+                case Tool.KUSTOMIZE:
+                    return self._kustomize(rendering, place)
+                case Tool.HELM:
+                    return self._helm(rendering, place)
+        except (OutsideTreeError, TreeLimitError) as error:
+            self.findings.append(tree_finding(error, place))
+        return []
+
+    def _tool_of(self, rendering: Rendering) -> Tool:
+        folder = rendering.folder
+        if self.tree.read(posixpath.join(folder, CHART)) is not None:
+            return Tool.HELM
+        is_kustomized = kustomization_file(self.tree, folder) is not None or rendering.overlay
+        return Tool.KUSTOMIZE if is_kustomized else Tool.FILES
+
+    def _manifests(self, rendering: Rendering) -> Iterator[tuple[str, bytes]]:
+        """Yield the files of a folder that are objects as they are: no chart, no kustomization."""
+        if self.tree.entries(rendering.folder) is None:
+            content = self.tree.read(rendering.folder)
+            if content is not None:
+                yield rendering.folder, content
+            return
+        for path in files_below(self.tree, rendering.folder):
+            is_direct = (posixpath.dirname(path) or ".") == rendering.folder
+            hidden = any(part.startswith(".") for part in path.split("/"))
+            if path.endswith(_SUFFIXES) and not hidden and (is_direct or rendering.is_recursive):
+                content = self.tree.read(path)
+                if content is not None:
+                    yield path, content
+
+    def _plain_files(self, rendering: Rendering) -> list[SourceFile]:
+        found = []
+        inner: list[str] = []
+        for path, content in self._manifests(rendering):
+            folder, name = posixpath.dirname(path) or ".", posixpath.basename(path)
+            if rendering.folder != folder and (name in kustomization.NAMES or name == CHART):
+                inner.append(folder)
+            text = content
+            if rendering.substitutions is not None:
+                decoded = content.decode("utf-8", "surrogateescape")
+                text = substitute(decoded, rendering.substitutions).encode(
+                    "utf-8", "surrogateescape"
+                )
+            found.append((path, SourceFile(self._shown(path), text)))
+        for folder in sorted(inner):
+            if not any(folder.startswith(f"{other}/") for other in inner):
+                self._render_all([replace(rendering, folder=folder, by=rendering.by or "nested")])
+        return [
+            file for path, file in found
+            if not any(path.startswith(f"{folder}/") for folder in inner)
+        ]  # fmt: skip
+
+    def _kustomize(self, rendering: Rendering, place: Place) -> list[SourceFile]:
+        folder = rendering.folder
+        closure = closure_of(self.tree, folder)
+        if not closure.folders or kustomization_file(self.tree, folder) is None:
+            paths = []
+            for path, content in self._manifests(rendering):
+                closure.copied.add(path, content)
+                paths.append(path)
+            listed = kustomization.listing(paths, folder)
+            closure.copied.add(posixpath.join(folder, "kustomization.yaml"), listed)
+        self.findings += [self._relative(f) for f in closure.findings]
+        root = folder
+        if rendering.overlay:
+            overlay = self._with_components(rendering, closure)
+            root = kustomization.add_overlay(closure, overlay)
+        if rendering.by:
+            self.consumed += closure.folders
+        command = f"kustomize build {self._shown(folder)}"
+        output = self._run(RenderBuild(Tool.KUSTOMIZE, closure.files, root), command, place)
+        if output is None:
+            return []
+        made = self._rendered(output, rendering, closure.files, closure.patches, root, place)
+        names = (closure.name_prefix, closure.name_suffix)
+        file = self._shown(
+            next((p for p in closure.files if (posixpath.dirname(p) or ".") == folder
+                  and posixpath.basename(p) in kustomization.NAMES), folder)
+        )  # fmt: skip
+        self.findings += broken_references(made, *names, file)
+        return [made]
+
+    def _with_components(self, rendering: Rendering, closure: kustomization.Closure) -> JsonDict:
+        """Return the fields of an overlay with the paths of its components in the copy."""
+        overlay = dict(rendering.overlay)
+        listed = overlay.get("components")
+        if isinstance(listed, list):
+            paths = []
+            for item in listed:
+                path = posixpath.normpath(posixpath.join(rendering.folder, str(item)))
+                inner = closure_of(self.tree, path)
+                self.findings += [self._relative(f) for f in inner.findings]
+                for name, content in inner.files.items():
+                    closure.copied.add(name, content)
+                paths.append(posixpath.relpath(path, kustomization.OVERLAY))
+            overlay["components"] = paths
+        return overlay
+
+    def _helm(self, rendering: Rendering, place: Place) -> list[SourceFile]:
+        from reconciler.source.plainyaml import dump
+
+        folder = rendering.folder
+        chart = chart_files(self.tree, folder)
+        self.findings += [self._relative(f) for f in chart.findings]
+        values = []
+        for path in rendering.values_files:
+            content = self.tree.read(path)
+            if content is None:
+                message = f"values file {self._shown(path)} does not exist"
+                self.findings.append(Diagnostic(Severity.ERROR, "missing-source", message, place))
+                return []
+            chart.copied.add(path, content)
+            values.append(path)
+        if rendering.values:
+            chart.copied.add(_VALUES, dump(rendering.values, sort_keys=False).encode())
+            values.append(_VALUES)
+        release = _release_name(rendering.release or chart.name or "release")
+        words = [f" -f {self._shown(path)}" for path in rendering.values_files]
+        command = f"helm template {release} {self._shown(folder)}{''.join(words)}"
+        build = RenderBuild(
+            Tool.HELM, chart.copied.files, folder, release, rendering.namespace,
+            tuple(values), rendering.parameters,
+        )  # fmt: skip
+        output = self._run(build, command, place, chart.name)
+        if output is None:
+            return []
+        self.findings += _empty_chart(chart.copied.files, output, self._shown(folder), place)
+        defaults = posixpath.normpath(posixpath.join(folder, "values.yaml"))
+        ordered = (defaults, *rendering.values_files)
+        return [self._rendered(output, rendering, chart.copied.files, ordered, folder, place)]
+
+    def _run(self, build: RenderBuild, command: str, place: Place, chart: str = "") -> bytes | None:
+        files = build.files
+        self.commands.append(command)
+        try:
+            return self.renderer.render(build)
+        except RenderError as error:
+            code = "missing-tool" if error.is_missing else "render-failed"
+            where = self._place_in(error.message, build.folder, files, chart) or place
+            message = f"`{command}` failed: {error.message}"
+            if error.is_missing:
+                message = f"{error.message}, and {self._shown(build.folder)} has to be rendered"
+            remedy = error.remedy or _remedy(build, error.message)
+            self.findings.append(Diagnostic(Severity.ERROR, code, message, where, hint=remedy))
+            return None
+
+    def _place_in(
+        self, message: str, folder: str, files: Mapping[str, bytes], chart: str
+    ) -> Place | None:
+        """Return the place in the sources that a tool's message names."""
+        for match in _PLACE.finditer(message):
+            name = match[1]
+            if chart and name.startswith(f"{chart}/"):
+                name = posixpath.normpath(posixpath.join(folder, name.removeprefix(f"{chart}/")))
+            if name in files:
+                return Place(self._shown(name), int(match[2]), int(match[3] or 1))
+        return None
+
+    def _rendered(
+        self, output: bytes, rendering: Rendering, files: Mapping[str, bytes],
+        patches: Sequence[str], root: str, place: Place,
+    ) -> RenderedFile:  # fmt: skip
+        if rendering.substitutions is not None:
+            text = output.decode("utf-8", "surrogateescape")
+            output = substitute(text, rendering.substitutions).encode("utf-8", "surrogateescape")
+        index = SourceIndex(files, patches, self.below, place)
+        made, findings = rendered_file(self._shown(rendering.folder), output, index, root)
+        self.findings += findings
+        return made
+
+    def _relative(self, finding: Diagnostic) -> Diagnostic:
+        """Return a finding on a file of the tree with its path relative to the fleet folder."""
+        if finding.place is None:
+            return finding
+        place = replace(finding.place, file=self._shown(finding.place.file))
+        return replace(finding, place=place)
+
+    def _shown(self, path: str) -> str:
+        return posixpath.relpath(path, self.below)
+
+
+_MAKES_NODES: Final = re.compile(rb"^kind: [\"']?(?:NodePool|EC2NodeClass)\b", re.MULTILINE)
+
+
+def _empty_chart(
+    files: Mapping[str, bytes], output: bytes, folder: str, place: Place
+) -> Iterator[Diagnostic]:
+    """Yield a warning about a chart whose templates make nodes, but not with these values."""
+    templates = [c for path, c in files.items() if "/templates/" in f"/{path}"]
+    if _MAKES_NODES.search(output) or not any(_MAKES_NODES.search(c) for c in templates):
+        return
+    message = f"chart {folder} makes no NodePool and no EC2NodeClass with these values"
+    hint = f"pass its values: `helm template {folder} --values FILE | reconciler init --from -`"
+    yield Diagnostic(Severity.WARNING, "empty-chart", message, place, hint=hint)
+
+
+def _remedy(build: RenderBuild, message: str) -> str:
+    if build.tool is Tool.HELM:
+        return (
+            "pass the values that it needs: in reconciler.yaml, sources: [{chart: "
+            f"{build.folder}, values: [FILE]}}], or `helm template … | reconciler plan -f -`"
+        )
+    del message
+    return "correct the kustomization; `kustomize build` shows the same error"
+
+
+def _folders_above(folder: str) -> Iterator[str]:
+    """Yield the folders that paths of Flux and Argo CD may start at: the top of the tree first."""
+    yield "."
+    here = folder
+    while here not in (".", ""):
+        yield here
+        here = posixpath.dirname(here)
+
+
+def _release_name(name: str) -> str:
+    """Return a name that Helm accepts for a release."""
+    cleaned = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:53].strip("-")
+    return cleaned or "release"

@@ -1,0 +1,122 @@
+"""What a Helm chart is rendered from: its folder, and the dependencies that are in ``charts/``."""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass, field
+from typing import Final
+
+from reconciler.desired.sources.tree import CopiedFiles, OutsideTreeError, Tree, join_path
+from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.json import JsonDict
+from reconciler.model.text.quoting import quote_value
+from reconciler.source.document import parse_documents
+from reconciler.source.finding import field_path
+
+CHART: Final = "Chart.yaml"
+_NESTING_MAX: Final = 5
+_LOCAL: Final = "file://"
+
+
+@dataclass
+class ChartFiles:
+    """The files of a chart, and what it refers to that is not there."""
+
+    folder: str
+    copied: CopiedFiles = field(default_factory=CopiedFiles)
+    findings: list[Diagnostic] = field(default_factory=list)
+    name: str = ""
+
+
+def chart_files(tree: Tree, folder: str) -> ChartFiles:
+    """Return the files that the chart in ``folder`` is rendered from.
+
+    A dependency with a path (``file://``) is copied to ``charts/``. One that is neither there nor
+    in ``charts/`` is left out of the copy, with a finding.
+
+    Raises:
+        OutsideTreeError: a symbolic link in the chart leads out of the tree.
+        TreeLimitError: there are too many files, or they are too large.
+    """
+    found = ChartFiles(folder)
+    found.copied.add_folder(tree, folder)
+    _complete_dependencies(tree, folder, folder, found, 0)
+    return found
+
+
+def _complete_dependencies(
+    tree: Tree, folder: str, origin: str, found: ChartFiles, depth: int
+) -> None:
+    """Copy the local dependencies of the chart at ``folder`` of the copy; leave out missing ones.
+
+    ``origin`` is the chart's folder in the tree.
+    """
+    path = posixpath.normpath(posixpath.join(folder, CHART))
+    content = found.copied.files.get(path)
+    documents, findings = parse_documents(path, content or b"")
+    if findings or not documents or not isinstance(documents[0].data, dict):
+        found.findings += findings
+        return
+    document, data = documents[0], documents[0].data
+    if folder == found.folder:
+        name = data.get("name")
+        found.name = name if isinstance(name, str) else ""
+    kept: list[object] = []
+    declared = data.get("dependencies")
+    for number, one in enumerate(declared if isinstance(declared, list) else ()):
+        if not isinstance(one, dict) or _add_dependency(tree, folder, origin, one, found, depth):
+            kept.append(one)
+            continue
+        version = one.get("version")
+        message = f"dependency {quote_value(one.get('name'))} {version or ''}".rstrip()
+        message += " is not in charts/; its objects are not read"
+        hint = f"vendor it: `helm dependency build {origin}`"
+        pointer = ("dependencies", number)
+        found.findings.append(
+            Diagnostic(Severity.WARNING, "missing-dependency", message, document.place(pointer),
+                       field_path(pointer), hint)
+        )  # fmt: skip
+    if isinstance(declared, list) and len(kept) != len(declared):
+        _rewrite_chart(path, data, kept, found)
+
+
+def _add_dependency(
+    tree: Tree, folder: str, origin: str, one: JsonDict, found: ChartFiles, depth: int
+) -> bool:
+    """Return whether a dependency is in the copy, after a local one was copied there."""
+    name, repository = one.get("name"), one.get("repository")
+    if not isinstance(name, str):
+        return True  # helm itself reports it
+    charts = posixpath.normpath(posixpath.join(folder, "charts"))
+    files = found.copied.files
+    if any(
+        path.startswith((f"{charts}/{name}/", f"{charts}/{name}-"))
+        and (path.startswith(f"{charts}/{name}/") or path.endswith(".tgz"))
+        for path in files
+    ):
+        return True
+    if not isinstance(repository, str) or not repository.startswith(_LOCAL):
+        return False
+    if depth >= _NESTING_MAX:
+        return False
+    try:
+        local = join_path(origin, repository.removeprefix(_LOCAL))
+    except OutsideTreeError:
+        return False
+    if tree.entries(local) is None or local == origin:
+        return False
+    found.copied.add_folder(tree, local, f"{charts}/{name}")
+    _complete_dependencies(tree, f"{charts}/{name}", local, found, depth + 1)
+    return True
+
+
+def _rewrite_chart(path: str, data: JsonDict, kept: list[object], found: ChartFiles) -> None:
+    from reconciler.source.plainyaml import dump
+
+    changed = {k: v for k, v in data.items() if k != "dependencies"}
+    if kept:
+        changed["dependencies"] = kept
+    found.copied.add(path, dump(changed, sort_keys=False).encode())
+    lock = f"{path.removesuffix(CHART)}Chart.lock"
+    if lock in found.copied.files:
+        found.copied.add(lock, b"")

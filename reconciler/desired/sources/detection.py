@@ -1,0 +1,229 @@
+"""Which sources a fleet has: those that it lists, or those that its folders are.
+
+A folder with a kustomization.yaml is rendered by kustomize, a folder with a Chart.yaml by Helm.
+Objects of Flux and Argo CD name further ones. Other files are objects as they are.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from reconciler.desired.fleet import SourceFile
+from reconciler.desired.sources import listed
+from reconciler.desired.sources.chart import CHART
+from reconciler.desired.sources.gitops import Rendering, Tool
+from reconciler.desired.sources.kustomization import NAMES, Closure, closure_of
+from reconciler.desired.sources.tree import OutsideTreeError, Tree, TreeLimitError
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.json import JsonDict
+from reconciler.source.document import Document
+from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
+
+_COMPONENT: Final = b"kind: Component"
+_NODES: Final = (b"NodePool", b"EC2NodeClass", b"Provisioner", b"NodeOverlay")
+_GITOPS: Final = (
+    b"kustomize.toolkit.fluxcd.io", b"helm.toolkit.fluxcd.io", b"argoproj.io",
+)  # fmt: skip
+_LISTED_MAX: Final = 8
+
+
+@dataclass
+class Detected:
+    """The sources of a fleet: ``plain`` files, and what has to be rendered.
+
+    ``reads_gitops`` is whether objects of Flux and Argo CD among the plain files name further
+    sources. ``unlisted`` are files of a kustomization's folder that it does not refer to.
+    """
+
+    plain: list[SourceFile] = field(default_factory=list)
+    renderings: list[Rendering] = field(default_factory=list)
+    findings: list[Diagnostic] = field(default_factory=list)
+    reads_gitops: bool = True
+
+
+def has_sources(files: Iterable[SourceFile]) -> bool:
+    """Return whether anything has to be rendered; most fleets have nothing."""
+    for file in files:
+        name = file.path.rpartition("/")[2]
+        if name in NAMES or name == CHART:
+            return True
+        if file.path in CONFIG_FILES and f"{listed.KEY}:".encode() in file.content:
+            return True
+        if any(group in file.content for group in _GITOPS):
+            return True
+    return False
+
+
+def detect(files: Sequence[SourceFile], tree: Tree, below: str) -> Detected:
+    """Return the sources of the fleet whose folder is ``below`` in the tree."""
+    stated = listed.stated_sources(files)
+    if stated is not None:
+        return _detect_stated(files, tree, below, *stated)
+    found = Detected()
+    charts = _chart_folders(files)
+    kustomizations = sorted({_folder(f.path) for f in files if f.path.rpartition("/")[2] in NAMES})
+    kustomizations = [k for k in kustomizations if not _is_in(k, charts)]
+    closures = _closures(kustomizations, tree, below, found)
+    owned = {path for closure in closures.values() for path in closure.files}
+    owned_folders = {f for closure in closures.values() for f in closure.folders}
+    for file in files:
+        path = posixpath.normpath(posixpath.join(below, file.path))
+        folder = posixpath.dirname(path) or "."
+        if file.path in (*CONFIG_FILES, LOCK_FILE):
+            found.plain.append(file)
+        elif _is_in(file.path, charts) or path in owned:
+            continue
+        elif folder in owned_folders:
+            if any(word in file.content for word in _NODES) and not _is_kustomization(file.path):
+                found.findings.append(_unlisted(file))
+        else:
+            found.plain.append(file)
+    for chart in charts:
+        path = posixpath.normpath(posixpath.join(below, chart))
+        place = Place(posixpath.normpath(f"{chart}/{CHART}"), 1, 1)
+        found.renderings.append(Rendering(path, Tool.HELM, place))
+    found.renderings += _roots(closures, files, below, found)
+    return found
+
+
+def _is_kustomization(path: str) -> bool:
+    return path.rpartition("/")[2] in NAMES
+
+
+def _unlisted(file: SourceFile) -> Diagnostic:
+    message = "is not listed in the kustomization.yaml of its folder and is not read"
+    hint = "list it under resources, or move it"
+    return Diagnostic(Severity.WARNING, "unlisted-file", message, Place(file.path, 1, 1), hint=hint)
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0] or "."
+
+
+def _chart_folders(files: Iterable[SourceFile]) -> list[str]:
+    """Return the folders of charts, without the charts inside another."""
+    every = sorted(_folder(f.path) for f in files if f.path.rpartition("/")[2] == CHART)
+    found: list[str] = []
+    for folder in every:
+        if not _is_in(folder, found):
+            found.append(folder)
+    return found
+
+
+def _is_in(path: str, folders: Iterable[str]) -> bool:
+    return any(f in (".", path) or path.startswith(f"{f}/") for f in folders)
+
+
+def _closures(
+    folders: Iterable[str], tree: Tree, below: str, found: Detected
+) -> dict[str, Closure]:
+    closures: dict[str, Closure] = {}
+    for folder in folders:
+        path = posixpath.normpath(posixpath.join(below, folder))
+        try:
+            closures[path] = closure_of(tree, path)
+        except (OutsideTreeError, TreeLimitError) as error:
+            found.findings.append(tree_finding(error, Place(folder, 1, 1)))
+    return closures
+
+
+def tree_finding(error: OutsideTreeError | TreeLimitError, place: Place) -> Diagnostic:
+    """Return the finding on a source that cannot be copied."""
+    if isinstance(error, OutsideTreeError):
+        message = f"{error} is a symbolic link that leads out of the fleet"
+        return Diagnostic(Severity.ERROR, "outside-source", message, place, hint="remove the link")
+    message = f"the source is too large: {error}"
+    return Diagnostic(Severity.ERROR, "too-large", message, place, hint="render less at once")
+
+
+def _roots(
+    closures: dict[str, Closure], files: Sequence[SourceFile], below: str, found: Detected
+) -> Iterator[Rendering]:
+    """Yield the kustomizations that no other one refers to.
+
+    Several that share a base are alternatives, such as overlays for staging and production: none is
+    chosen, because that would be a guess.
+    """
+    referred = {f for path, c in closures.items() for f in c.folders if f != path}
+    components = {
+        posixpath.normpath(posixpath.join(below, _folder(f.path)))
+        for f in files
+        if _is_kustomization(f.path) and _COMPONENT in f.content
+    }
+    roots = {p: c for p, c in sorted(closures.items()) if p not in referred | components}
+    for group in _alternatives(roots):
+        if len(group) == 1:
+            path = group[0]
+            yield Rendering(path, Tool.KUSTOMIZE, place_of_kustomization(roots[path], below))
+            continue
+        shown = [posixpath.relpath(path, below) for path in group]
+        place = place_of_kustomization(roots[group[0]], below)
+        is_of_nodes = any(
+            word in content for p in group for content in roots[p].files.values() for word in _NODES
+        )
+        found.findings.append(ambiguous(shown, place, is_of_nodes=is_of_nodes))
+
+
+AMBIGUOUS: Final = "ambiguous-source"
+_AMBIGUOUS_WORKLOADS: Final = "ambiguous-workloads"
+
+
+def ambiguous(shown: Sequence[str], place: Place, *, is_of_nodes: bool) -> Diagnostic:
+    """Return the finding that one of several overlays has to be named."""
+    names = ", ".join(shown[:_LISTED_MAX])
+    more = f" and {len(shown) - _LISTED_MAX} more" if len(shown) > _LISTED_MAX else ""
+    message = f"{len(shown)} overlays share a base: {names}{more}; one of them has to be named"
+    hint = (
+        f"pass the folder of one, such as {shown[0]}, or name it in reconciler.yaml: "
+        f"sources: [{{kustomization: {shown[0]}}}]"
+    )
+    code = AMBIGUOUS if is_of_nodes else _AMBIGUOUS_WORKLOADS
+    return Diagnostic(Severity.ERROR, code, message, place, hint=hint)
+
+
+def overlays_of(finding: Diagnostic) -> list[str]:
+    """Return the overlays that such a finding names first."""
+    names = finding.message.partition(": ")[2].partition("; ")[0]
+    return [name.partition(" and ")[0] for name in names.split(", ")]
+
+
+def place_of_kustomization(closure: Closure, below: str) -> Place:
+    """Return the start of the kustomization's file, relative to the fleet folder."""
+    names = [p for p in closure.files if (posixpath.dirname(p) or ".") == closure.root]
+    path = next((p for p in names if _is_kustomization(p)), closure.root)
+    return Place(posixpath.relpath(path, below), 1, 1)
+
+
+def _alternatives(roots: dict[str, Closure]) -> list[list[str]]:
+    """Return the roots in groups that share a folder, directly or through another root."""
+    groups: list[tuple[set[str], list[str]]] = []
+    for path, closure in roots.items():
+        folders = {f for f in closure.folders if f != path}
+        names = [path]
+        rest: list[tuple[set[str], list[str]]] = []
+        for other, members in groups:
+            if other & folders:
+                folders |= other
+                names = [*members, *names]
+            else:
+                rest.append((other, members))
+        groups = [*rest, (folders, names)]
+    return [sorted(names) for _, names in groups]
+
+
+def _detect_stated(
+    files: Sequence[SourceFile], tree: Tree, below: str, document: Document, items: list[JsonDict]
+) -> Detected:
+    """Return the sources that reconciler.yaml lists; nothing else of the folder is read."""
+    found = Detected(reads_gitops=any("gitops" in item for item in items))
+    found.plain += [f for f in files if f.path in (*CONFIG_FILES, LOCK_FILE)]
+    for number, item in enumerate(items):
+        rendering = listed.rendering_of(item, tree, below, document, (listed.KEY, number))
+        if isinstance(rendering, Diagnostic):
+            found.findings.append(rendering)
+        else:
+            found.renderings.append(rendering)
+    return found

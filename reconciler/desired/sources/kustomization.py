@@ -1,0 +1,359 @@
+"""What a kustomization refers to: the files that `kustomize build` needs, and what it may not use.
+
+The tool renders; this module only follows references, so that the tool can be given a copy of
+exactly the files that the kustomization names. What is remote, leads out of the tree or would run a
+program is found here, before anything starts.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from reconciler.desired.sources.tree import CopiedFiles, OutsideTreeError, Tree, join_path
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.json import JsonDict
+from reconciler.model.text.quoting import quote_value
+from reconciler.source.document import Document, Pointer, parse_documents
+from reconciler.source.finding import field_path
+from reconciler.source.schema import value_at
+
+NAMES: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+OVERLAY: Final = ".reconciler-overlay"
+"""The folder of the copy with the settings that a Flux or Argo CD object adds."""
+
+_FOLDERS: Final = ("resources", "bases", "components")
+_PLUGINS: Final = ("generators", "transformers", "validators")
+_FILES: Final = ("configurations", "crds", "patchesStrategicMerge")
+_PATHS: Final = ("patches", "patchesJson6902", "replacements")
+_GENERATORS: Final = ("configMapGenerator", "secretGenerator")
+_HELM: Final = ("helmCharts", "helmChartInflationGenerator")
+_ORIGINS: Final = "originAnnotations"
+_FUNCTION: Final = "config.kubernetes.io/function"
+_REMOTE: Final = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]*://|git::|git@|[^/@\s]+@[^/:\s]+:|"
+    r"(?:github\.com|gitlab\.com|bitbucket\.org|[a-z0-9-]+(?:\.[a-z0-9-]+)+)[/:].*(?://|\?ref=|\.git)|"
+    r"(?:github\.com|gitlab\.com|bitbucket\.org)/"
+)
+_KUSTOMIZATIONS_MAX: Final = 500
+
+
+class Reference(NamedTuple):
+    """A path or address in a kustomization, and the field that holds it."""
+
+    pointer: Pointer
+    text: str
+    may_be_folder: bool = False
+    is_plugin: bool = False
+
+
+@dataclass
+class Closure:
+    """The files that a kustomization is rendered from, and what was refused.
+
+    ``folders`` are the kustomizations in it, the root first. ``patches`` are the files that only
+    change objects of others.
+    """
+
+    root: str
+    copied: CopiedFiles = field(default_factory=CopiedFiles)
+    folders: list[str] = field(default_factory=list)
+    patches: list[str] = field(default_factory=list)
+    findings: list[Diagnostic] = field(default_factory=list)
+    name_prefix: str = ""
+    name_suffix: str = ""
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        """The content by path."""
+        return self.copied.files
+
+
+def kustomization_file(tree: Tree, folder: str) -> str | None:
+    """Return the path of the kustomization in a folder, None if there is none."""
+    names = {entry.name for entry in tree.entries(folder) or () if not entry.is_folder}
+    for name in NAMES:
+        if name in names:
+            return posixpath.normpath(posixpath.join(folder, name))
+    return None
+
+
+def closure_of(tree: Tree, folder: str) -> Closure:
+    """Return the files that the kustomization in ``folder`` is rendered from.
+
+    Raises:
+        TreeLimitError: there are too many, or they are too large.
+    """
+    found = Closure(folder)
+    queue = [folder]
+    while queue:
+        here = queue.pop(0)
+        if here in found.folders:
+            continue
+        if len(found.folders) >= _KUSTOMIZATIONS_MAX:
+            where = Place(here, 1, 1)
+            message = f"more than {_KUSTOMIZATIONS_MAX} kustomizations"
+            found.findings.append(Diagnostic(Severity.ERROR, "too-large", message, where))
+            break
+        found.folders.append(here)
+        queue += _read_kustomization(tree, here, found)
+    return found
+
+
+def _read_kustomization(tree: Tree, folder: str, found: Closure) -> list[str]:
+    """Add the files of one kustomization; return the kustomizations that it refers to."""
+    path = kustomization_file(tree, folder)
+    content = tree.read(path) if path is not None else None
+    if path is None or content is None:
+        return []
+    documents, findings = parse_documents(path, content)
+    found.findings += findings
+    if findings or not documents:
+        return []
+    document, data = documents[0], documents[0].data
+    if not isinstance(data, dict):
+        message = "a kustomization must be a mapping"
+        found.findings.append(Diagnostic(Severity.ERROR, "wrong-type", message, Place(path, 1, 1)))
+        return []
+    dropped: list[Pointer] = []
+    folders: list[str] = []
+    for finding in _refused_fields(document, data, folder):
+        found.findings.append(finding[1])
+        dropped.append(finding[0])
+    for reference in references(data):
+        target = _add_reference(tree, folder, reference, document, found)
+        if target is None:
+            dropped.append(reference.pointer)
+        elif target:
+            folders.append(target)
+    if folder == found.root:
+        found.name_prefix = _text(data.get("namePrefix"))
+        found.name_suffix = _text(data.get("nameSuffix"))
+    found.copied.add(path, _rewrite(data, content, dropped, is_root=folder == found.root))
+    return folders
+
+
+def references(data: JsonDict) -> Iterator[Reference]:
+    """Yield the paths and addresses in a kustomization; inline patches and plugins have none."""
+    for name in (*_FOLDERS, *_PLUGINS, *_FILES):
+        may_be_folder = name in (*_FOLDERS, *_PLUGINS)
+        for number, item in enumerate(_list(data.get(name))):
+            if isinstance(item, str) and not _is_inline(item):
+                yield Reference((name, number), item, may_be_folder, name in _PLUGINS)
+    yield from _nested_references(data)
+
+
+def _nested_references(data: JsonDict) -> Iterator[Reference]:
+    """Yield the paths that are fields of patches, replacements and generators."""
+    for name in _PATHS:
+        for number, item in enumerate(_list(data.get(name))):
+            if isinstance(item, dict) and isinstance(item.get("path"), str):
+                yield Reference((name, number, "path"), item["path"])
+    path = value_at(data, ("openapi", "path"))
+    if isinstance(path, str):
+        yield Reference(("openapi", "path"), path)
+    for name in _GENERATORS:
+        for number, item in enumerate(_list(data.get(name))):
+            if isinstance(item, dict):
+                yield from _generator_references((name, number), item)
+
+
+def _generator_references(at: Pointer, item: JsonDict) -> Iterator[Reference]:
+    for key in ("files", "envs"):
+        for number, text in enumerate(_list(item.get(key))):
+            if isinstance(text, str):
+                path = text.partition("=")[2] if key == "files" and "=" in text else text
+                yield Reference((*at, key, number), path)
+    if isinstance(item.get("env"), str):
+        yield Reference((*at, "env"), item["env"])
+
+
+def _refused_fields(
+    document: Document, data: JsonDict, folder: str
+) -> Iterator[tuple[Pointer, Diagnostic]]:
+    """Yield the fields that need a program, a plugin or the network, with the finding on each."""
+    for name in _HELM:
+        for number, item in enumerate(_list(data.get(name))):
+            chart = item.get("name") or item.get("chartName") if isinstance(item, dict) else None
+            message = (
+                f"Helm chart {quote_value(chart)} is not rendered: "
+                "kustomize would run Helm with network access"
+            )
+            command = f"kustomize build --enable-helm {folder} > rendered.yaml"
+            hint = f"vendor it: `{command}`, and pass that file with -f"
+            yield (name, number), _refusal(document, (name, number), "remote-source", message, hint)
+    for name in _PLUGINS:
+        for number, item in enumerate(_list(data.get(name))):
+            if isinstance(item, str) and _is_inline(item) and _runs_program(item.encode()):
+                yield (name, number), _function_refusal(document, (name, number))
+    if "helmGlobals" in data:
+        yield ("helmGlobals",), _refusal(
+            document, ("helmGlobals",), "remote-source", "Helm is not run by kustomize",
+            "", Severity.INFO,
+        )  # fmt: skip
+
+
+def _add_reference(
+    tree: Tree, folder: str, reference: Reference, document: Document, found: Closure
+) -> str | None:
+    """Add what a reference names.
+
+    Returns the folder of a kustomization, "" for files, and None if it was refused.
+    """
+    text, pointer = reference.text, reference.pointer
+    try:
+        path = join_path(folder, text)
+        content = tree.read(path)
+        is_folder = content is None and tree.entries(path) is not None
+    except OutsideTreeError:
+        if _is_remote(text):
+            found.findings.append(_remote_refusal(document, pointer, text))
+            return None
+        message = f"{quote_value(text)} leads out of the fleet"
+        hint = "refer only to files of the repository"
+        found.findings.append(_refusal(document, pointer, "outside-source", message, hint))
+        return None
+    if content is not None:
+        if reference.is_plugin and _runs_program(content):
+            found.findings.append(_function_refusal(document, pointer))
+            return None
+        found.copied.add(path, content)
+        if pointer[0] in ("patches", "patchesStrategicMerge", "patchesJson6902"):
+            found.patches.append(path)
+        return ""
+    if is_folder and reference.may_be_folder and kustomization_file(tree, path) is not None:
+        return path
+    if not is_folder and _is_remote(text):
+        found.findings.append(_remote_refusal(document, pointer, text))
+        return None
+    message = f"{quote_value(text)} does not exist"
+    hint = "correct the path"
+    if is_folder:
+        message = f"{quote_value(text)} is a folder without a kustomization.yaml"
+        hint = "add one, or list its files"
+    found.findings.append(_refusal(document, pointer, "missing-source", message, hint))
+    return None
+
+
+def _is_remote(text: str) -> bool:
+    return _REMOTE.match(text) is not None
+
+
+def _remote_refusal(document: Document, pointer: Pointer, text: str) -> Diagnostic:
+    from shlex import quote
+
+    from reconciler.model.text.urls import without_secrets
+
+    shown = without_secrets(text)
+    is_file = "://" in text and posixpath.splitext(text.partition("?")[0])[1] in (".yaml", ".yml")
+    name = posixpath.basename(text.partition("?")[0]) if is_file else "base.yaml"
+    command = f"curl -fsSL {quote(shown)}" if is_file else f"kustomize build {quote(shown)}"
+    message = f"{quote_value(shown)} is remote and is not read"
+    hint = f"vendor it: `{command} > {quote(name)}`, and refer to that file"
+    return _refusal(document, pointer, "remote-source", message, hint)
+
+
+def _function_refusal(document: Document, pointer: Pointer) -> Diagnostic:
+    message = "names a plugin or function, which would run a program"
+    hint = "use kustomize's built-in transformers, or pass rendered YAML with -f"
+    return _refusal(document, pointer, "plugin-source", message, hint)
+
+
+def _refusal(
+    document: Document, pointer: Pointer, code: str, message: str, hint: str,
+    severity: Severity = Severity.ERROR,
+) -> Diagnostic:  # fmt: skip
+    return Diagnostic(severity, code, message, document.place(pointer), field_path(pointer), hint)
+
+
+def _runs_program(content: bytes) -> bool:
+    """Return whether a plugin's configuration is not of a built-in one; unreadable counts as such.
+
+    Built-in ones have the apiVersion ``builtin``; any other names a program or a container.
+    """
+    documents, findings = parse_documents("", content)
+    if findings:
+        return True
+    for document in documents:
+        data = document.data
+        if not isinstance(data, dict) or data.get("apiVersion") != "builtin":
+            return True
+        annotations = value_at(data, ("metadata", "annotations"))
+        if isinstance(annotations, dict) and _FUNCTION in annotations:
+            return True
+        if data.get("kind") in ("HelmChartInflationGenerator", "IAMPolicyGenerator"):
+            return True
+    return False
+
+
+def _rewrite(data: JsonDict, content: bytes, dropped: list[Pointer], *, is_root: bool) -> bytes:
+    """Return the kustomization of the copy: without what was refused, and with origins."""
+    if not dropped and not is_root:
+        return content
+    from reconciler.source.plainyaml import dump
+
+    copy = dict(data)
+    lists: dict[Pointer, set[int]] = {}
+    for pointer in dropped:
+        if len(pointer) == 1:
+            copy.pop(str(pointer[0]), None)
+        elif isinstance(pointer[-1], int):
+            lists.setdefault(pointer[:-1], set()).add(pointer[-1])
+        elif isinstance(pointer[1], int):  # the path of a patch: the patch goes with it
+            lists.setdefault(pointer[:1], set()).add(pointer[1])
+        else:
+            copy.pop(str(pointer[0]), None)
+    for at, numbers in sorted(lists.items(), key=lambda item: -len(item[0])):
+        copy = _without_items(copy, at, numbers)
+    if is_root:
+        metadata = [item for item in _list(copy.get("buildMetadata")) if item != _ORIGINS]
+        copy["buildMetadata"] = [*metadata, _ORIGINS]
+    return dump(copy, sort_keys=False).encode()
+
+
+def _without_items(data: JsonDict, at: Pointer, numbers: set[int]) -> JsonDict:
+    """Return a copy of ``data`` whose list at ``at`` lacks the items with these numbers."""
+    import copy
+
+    changed = copy.deepcopy(data)
+    above = value_at(changed, at[:-1]) if len(at) > 1 else changed
+    if isinstance(above, dict):
+        items = _list(above.get(str(at[-1])))
+        above[str(at[-1])] = [v for n, v in enumerate(items) if n not in numbers]
+    return changed
+
+
+def _is_inline(text: str) -> bool:
+    return "\n" in text or text.lstrip()[:1] in ("{", "[")
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def listing(files: list[str], folder: str) -> bytes:
+    """Return a kustomization in ``folder`` that lists files, as Flux generates one."""
+    from reconciler.source.plainyaml import dump
+
+    names = [posixpath.relpath(path, folder) for path in files]
+    return dump({"resources": names, "buildMetadata": [_ORIGINS]}, sort_keys=False).encode()
+
+
+def add_overlay(found: Closure, fields: JsonDict) -> str:
+    """Add a kustomization with further fields around the root; return its folder."""
+    from reconciler.source.plainyaml import dump
+
+    below = posixpath.relpath(found.root, OVERLAY)
+    data = {"resources": [below], **fields, "buildMetadata": [_ORIGINS]}
+    found.copied.add(f"{OVERLAY}/kustomization.yaml", dump(data, sort_keys=False).encode())
+    prefix, suffix = _text(fields.get("namePrefix")), _text(fields.get("nameSuffix"))
+    found.name_prefix = prefix + found.name_prefix
+    found.name_suffix = found.name_suffix + suffix
+    return OVERLAY

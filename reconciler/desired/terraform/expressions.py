@@ -1,0 +1,415 @@
+"""Evaluates the expressions of Terraform that need nothing outside its files.
+
+A value is a JSON value, or ``Unknown`` with the text of the expression that it depends on.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from reconciler.desired.terraform.functions import FUNCTIONS, Unknown, Value, plain, to_text
+from reconciler.desired.terraform.hcl import (
+    DEPTH_MAX,
+    HclError,
+    closing_end,
+    heredoc_at,
+    string_end,
+)
+
+_REFERENCE: Final = re.compile(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_*][\w-]*|\[[^\[\]]*\])*")
+_NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?$")
+_CALL: Final = re.compile(r"([a-z_0-9]+)\(")
+_DIRECTIVE: Final = re.compile(r"%\{~?\s*(if|else|endif|for|endfor)\b\s*(.*?)\s*~?\}", re.DOTALL)
+_LOOP: Final = re.compile(r"(\w+)(?:\s*,\s*(\w+))?\s+in\s+(.*)", re.DOTALL)
+_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
+_WORDS: Final[Mapping[str, object]] = {"true": True, "false": False, "null": None}
+_TEXT_MAX: Final = 4 * 2**20
+_STEPS_MAX: Final = 100_000
+
+
+ReadFile = Callable[[str], str | None]
+"""Returns the text of a file, whose path is relative to the top of the tree; None if it is none."""
+
+
+@dataclass
+class ModuleScope:
+    """What names mean in one module: its folder, variables, locals, and the files it reads."""
+
+    folder: str
+    read: ReadFile
+    variables: dict[str, Value] = field(default_factory=dict)
+    locals: dict[str, str] = field(default_factory=dict)
+    names: Mapping[str, Value] = field(default_factory=dict)
+    used_files: list[str] = field(default_factory=list)
+    resolving: tuple[str, ...] = ()
+    steps: list[int] = field(default_factory=lambda: [0])
+
+    def with_names(self, names: Mapping[str, Value]) -> ModuleScope:
+        """Return the scope with further names, such as the arguments of a template."""
+        return ModuleScope(
+            self.folder, self.read, self.variables, self.locals, {**self.names, **names},
+            self.used_files, self.resolving, self.steps,
+        )  # fmt: skip
+
+
+def evaluate(text: str, scope: ModuleScope, depth: int = 0) -> Value:
+    """Return the value of an expression, ``Unknown`` if it is not known from the files."""
+    text = text.strip()
+    scope.steps[0] += 1
+    if depth > DEPTH_MAX or scope.steps[0] > _STEPS_MAX:
+        return Unknown(text)
+    try:
+        return _evaluate(text, scope, depth)
+    except (HclError, RecursionError, ValueError, TypeError, KeyError, IndexError):
+        return Unknown(text)
+
+
+def _evaluate(text: str, scope: ModuleScope, depth: int) -> Value:
+    heredoc = heredoc_at(text, 0)
+    if heredoc is not None and not text[heredoc.end :].strip():
+        return render(heredoc.text, scope, depth + 1)
+    if text.startswith('"') and string_end(text, 0) == len(text):
+        return render(_unescape(text[1:-1]), scope, depth + 1)
+    if text in _WORDS:
+        return _WORDS[text]
+    if _NUMBER.match(text):
+        return float(text) if "." in text else int(text)
+    if text[:1] in ("(", "[", "{") and closing_end(text, 0) == len(text):
+        return _bracketed(text, scope, depth)
+    call = _CALL.match(text)
+    if call is not None and closing_end(text, call.end() - 1) == len(text):
+        return _call(call[1], split_items(text[call.end() : -1]), scope, text, depth)
+    if _REFERENCE.fullmatch(text):
+        return _reference(text, scope, depth)
+    return _operation(text, scope, depth)
+
+
+def _bracketed(text: str, scope: ModuleScope, depth: int) -> Value:
+    """Return the value of a list, an object or an expression in parentheses."""
+    if text.startswith("("):
+        return evaluate(text[1:-1], scope, depth + 1)
+    if re.match(r"[\[{]\s*for\b", text):
+        return _comprehension(text, scope, depth)
+    if text.startswith("["):
+        return [evaluate(part, scope, depth + 1) for part in split_items(text[1:-1])]
+    return _object(text[1:-1], scope, depth)
+
+
+def _operation(text: str, scope: ModuleScope, depth: int) -> Value:
+    """Return the value of a condition or a comparison."""
+    question = find_outside(text, "?")
+    if question >= 0:
+        colon = find_outside(text, ":", question + 1)
+        condition = evaluate(text[:question], scope, depth + 1)
+        if isinstance(condition, Unknown) or colon < 0:
+            return Unknown(text)
+        chosen = text[question + 1 : colon] if condition is True else text[colon + 1 :]
+        return evaluate(chosen, scope, depth + 1)
+    for operator in ("||", "&&", "==", "!="):
+        at = find_outside(text, operator)
+        if at >= 0:
+            left = evaluate(text[:at], scope, depth + 1)
+            right = evaluate(text[at + 2 :], scope, depth + 1)
+            if isinstance(left, Unknown) or isinstance(right, Unknown):
+                return Unknown(text)
+            return {"||": left is True or right is True, "&&": left is True and right is True,
+                    "==": left == right, "!=": left != right}[operator]  # fmt: skip
+    if text.startswith("!"):
+        value = evaluate(text[1:], scope, depth + 1)
+        return (value is not True) if isinstance(value, bool) else Unknown(text)
+    return Unknown(text)
+
+
+def find_outside(text: str, operator: str, start: int = 0) -> int:
+    """Return the offset of an operator outside brackets and strings, -1 if it is not there."""
+    position = start
+    while position < len(text):
+        char = text[position]
+        if text.startswith(operator, position):
+            return position
+        if char == '"':
+            position = string_end(text, position)
+        elif char in "([{":
+            position = closing_end(text, position)
+        else:
+            position += 1
+    return -1
+
+
+def _comprehension(text: str, scope: ModuleScope, depth: int) -> Value:
+    """Return ``[for x in list : value if condition]`` or ``{for … : key => value}``."""
+    inner = text[1:-1].strip()
+    colon = find_outside(inner, ":")
+    header = _LOOP.fullmatch(inner[:colon].strip().removeprefix("for").strip())
+    if colon < 0 or header is None:
+        return Unknown(text)
+    items = evaluate(header[3], scope, depth + 1)
+    if not isinstance(items, list | Mapping):
+        return Unknown(text)
+    body, condition = inner[colon + 1 :], ""
+    at = find_outside(body, " if ")
+    if at >= 0:
+        body, condition = body[:at], body[at + 4 :]
+    arrow = find_outside(body, "=>")
+    made: dict[str, Value] = {}
+    listed: list[Value] = []
+    pairs = list(items.items()) if isinstance(items, Mapping) else list(enumerate(items))
+    for key, value in pairs:
+        names = {header[1]: value} if header[2] is None else {header[1]: key, header[2]: value}
+        here = scope.with_names(names)
+        if condition and evaluate(condition, here, depth + 1) is not True:
+            continue
+        if arrow < 0:
+            listed.append(evaluate(body, here, depth + 1))
+        else:
+            made[to_text(evaluate(body[:arrow], here, depth + 1))] = evaluate(
+                body[arrow + 2 :], here, depth + 1
+            )
+    return listed if arrow < 0 else made
+
+
+def _object(text: str, scope: ModuleScope, depth: int) -> Value:
+    found: dict[str, Value] = {}
+    for item in split_items(text):
+        at = _separator(item)
+        key, value = item[:at].strip(), item[at + 1 :].strip()
+        name: Value = key
+        if key.startswith(('"', "(")):
+            name = evaluate(key, scope, depth + 1)
+        found[str(name)] = evaluate(value, scope, depth + 1)
+    return found
+
+
+def _separator(item: str) -> int:
+    """Return the offset of the ``=`` or ``:`` of an entry of an object."""
+    position = 0
+    while position < len(item):
+        char = item[position]
+        if char == '"':
+            position = string_end(item, position)
+        elif char in "([{":
+            position = closing_end(item, position)
+        elif char in "=:":
+            return position
+        else:
+            position += 1
+    raise HclError("an entry of an object has no value")
+
+
+def split_items(text: str) -> list[str]:
+    """Return the items of a list, an object or a call: between commas and, outside, new lines."""
+    items: list[str] = []
+    start = position = 0
+    while position < len(text):
+        char = text[position]
+        if char == '"':
+            position = string_end(text, position)
+        elif char in "([{":
+            position = closing_end(text, position)
+        elif char == "<" and (heredoc := heredoc_at(text, position)) is not None:
+            position = heredoc.end
+        elif char == "#" or text.startswith("//", position):
+            end = text.find("\n", position)
+            end = len(text) if end < 0 else end
+            text = text[:position] + text[end:]
+        elif char in ",\n":
+            items.append(text[start:position])
+            position += 1
+            start = position
+        else:
+            position += 1
+    items.append(text[start:])
+    return [item.strip() for item in items if item.strip()]
+
+
+def _reference(text: str, scope: ModuleScope, depth: int) -> Value:
+    if text in ("path.module", "path.root"):
+        return scope.folder
+    steps = re.findall(r"[A-Za-z_*][\w-]*|\[[^\[\]]*\]", text)
+    value, rest = _named(text, steps, scope, depth)
+    if isinstance(value, Unknown):
+        return Unknown(text) if rest else value
+    for step in rest:
+        key: Value = evaluate(step[1:-1], scope, depth + 1) if step.startswith("[") else step
+        if isinstance(value, Mapping) and key in value:
+            value = value[str(key)]
+        elif isinstance(value, list) and isinstance(key, int):
+            value = value[key]
+        else:
+            return Unknown(text)
+    return value
+
+
+def _named(
+    text: str, steps: Sequence[str], scope: ModuleScope, depth: int
+) -> tuple[Value, Sequence[str]]:
+    """Return what the first steps of a reference name, and the steps after them."""
+    head, second = steps[0], steps[1] if len(steps) > 1 else ""
+    if head in scope.names:
+        return scope.names[head], steps[1:]
+    if head == "var" and second in scope.variables:
+        return scope.variables[second], steps[2:]
+    if head == "local" and second in scope.locals and second not in scope.resolving:
+        inner = ModuleScope(
+            scope.folder, scope.read, scope.variables, scope.locals, scope.names,
+            scope.used_files, (*scope.resolving, second), scope.steps,
+        )  # fmt: skip
+        return evaluate(scope.locals[second], inner, depth + 1), steps[2:]
+    return Unknown(text), ()
+
+
+def _call(name: str, arguments: Sequence[str], scope: ModuleScope, text: str, depth: int) -> Value:
+    if name in ("try", "coalesce", "coalescelist"):
+        for argument in arguments:
+            value = evaluate(argument, scope, depth + 1)
+            if not isinstance(value, Unknown) and value not in (None, ""):
+                return value
+        return Unknown(text)
+    values = [evaluate(argument, scope, depth + 1) for argument in arguments]
+    if name in ("file", "templatefile"):
+        return _file(name, values, scope, text, depth)
+    if name == "replace" and len(values) == 3 and str(values[1]).startswith("/"):
+        return values[0]  # a regular expression that only changes how YAML is quoted
+    if name in ("yamlencode", "jsonencode"):
+        return _encode(values[0])
+    if name == "yamldecode":
+        return _decode(values[0], text)
+    if any(isinstance(value, Unknown) for value in values):
+        return Unknown(text)
+    function = FUNCTIONS.get(name)
+    return Unknown(text) if function is None else function(*values)
+
+
+def _file(name: str, values: Sequence[Value], scope: ModuleScope, text: str, depth: int) -> Value:
+    if not values or not isinstance(values[0], str) or "${" in values[0]:
+        return Unknown(text)
+    named = values[0]
+    in_module = named == scope.folder or named.startswith(f"{scope.folder}/")
+    path = named if in_module else posixpath.join(scope.folder, named)
+    path = posixpath.normpath(path)
+    content = scope.read(path)
+    if content is None:
+        return Unknown(text)
+    scope.used_files.append(path)
+    if name == "file":
+        return content
+    names = values[1] if len(values) > 1 and isinstance(values[1], Mapping) else {}
+    inner = ModuleScope(scope.folder, scope.read, names={str(k): v for k, v in names.items()},
+                  used_files=scope.used_files, steps=scope.steps)  # fmt: skip
+    return render(content, inner, depth + 1)
+
+
+def _encode(value: Value) -> Value:
+    from reconciler.source.plainyaml import dump
+
+    return dump(plain(value), sort_keys=False)
+
+
+def _decode(value: Value, text: str) -> Value:
+    from reconciler.source.document import parse_documents
+
+    if not isinstance(value, str):
+        return Unknown(text)
+    documents, findings = parse_documents("", value.encode())
+    return Unknown(text) if findings or len(documents) != 1 else documents[0].data
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[0]), text)
+
+
+def render(text: str, scope: ModuleScope, depth: int = 0) -> Value:
+    """Return a template with what is known filled in; unknown expressions stay as ``${...}``.
+
+    A directive whose condition or list is unknown makes the complete text unknown.
+    """
+    if "%{" in text:
+        rendered = _directives(text, scope, depth)
+        if rendered is None:
+            return Unknown("a template with %{ } directives that depend on unknown values")
+        text = rendered
+    parts: list[str] = []
+    size = position = 0
+    while position < len(text):
+        found = text.find("${", position)
+        if found < 0:
+            break
+        parts.append(text[position:found])
+        end = closing_end(text, found + 1)
+        if found > 0 and text[found - 1] == "$":
+            parts[-1] = parts[-1][:-1]
+            parts.append(text[found:end])
+        else:
+            inner = text[found + 2 : end - 1].strip().strip("~").strip()
+            value = evaluate(inner, scope, depth + 1)
+            parts.append(str(value) if isinstance(value, Unknown) else to_text(value))
+        size += len(parts[-1])
+        if size > _TEXT_MAX:
+            raise HclError("a template makes too much text")
+        position = end
+    parts.append(text[position:])
+    return "".join(parts)
+
+
+def _directives(text: str, scope: ModuleScope, depth: int) -> str | None:
+    """Return a text after its directives, None if one of them depends on an unknown value."""
+    out: list[str] = []
+    position = 0
+    while (match := _DIRECTIVE.search(text, position)) is not None:
+        out.append(text[position : match.start()])
+        body, other, end = _directive_body(text, match)
+        chosen: str | None = ""
+        if match[1] == "if":
+            condition = evaluate(match[2], scope, depth + 1)
+            if isinstance(condition, Unknown):
+                return None
+            chosen = _directives(body if condition in (True, "true") else other, scope, depth + 1)
+        elif match[1] == "for":
+            chosen = _loop(match[2], body, scope, depth)
+        if chosen is None:
+            return None
+        out.append(chosen)
+        position = end
+    out.append(text[position:])
+    return "".join(out)
+
+
+def _directive_body(text: str, start: re.Match[str]) -> tuple[str, str, int]:
+    """Return the text of a directive, that of its ``else``, and the offset after its end."""
+    level, other = 0, None
+    for match in _DIRECTIVE.finditer(text, start.end()):
+        if match[1] in ("if", "for"):
+            level += 1
+        elif match[1] == "else" and level == 0:
+            other = match
+        elif match[1] in ("endif", "endfor"):
+            if level == 0:
+                middle = other or match
+                rest = text[other.end() : match.start()] if other else ""
+                return text[start.end() : middle.start()], rest, match.end()
+            level -= 1
+    raise HclError("a directive does not end")
+
+
+def _loop(header: str, body: str, scope: ModuleScope, depth: int) -> str | None:
+    match = _LOOP.fullmatch(header)
+    items = evaluate(match[3], scope, depth + 1) if match is not None else None
+    if match is None or not isinstance(items, list | Mapping):
+        return None
+    out: list[str] = []
+    pairs = list(items.items()) if isinstance(items, Mapping) else list(enumerate(items))
+    for key, value in pairs:
+        names = {match[1]: value} if match[2] is None else {match[1]: key, match[2]: value}
+        inner = scope.with_names(names)
+        rendered = _directives(body, inner, depth + 1)
+        if rendered is None:
+            return None
+        made = render(rendered, inner, depth + 1)
+        if isinstance(made, Unknown):
+            return None
+        out.append(str(made))
+    return "".join(out)

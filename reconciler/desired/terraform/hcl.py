@@ -1,0 +1,231 @@
+"""Reads as much of Terraform's language as is needed to find the text of Kubernetes objects.
+
+The structure of blocks is read completely. Expressions are evaluated where they are literals,
+references to variables and locals with known values, or calls of a few functions; what depends on
+anything else stays as ``Unknown``, with its own text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from reconciler.model.text.quoting import quote_value
+
+DEPTH_MAX: Final = 60
+BLOCKS_MAX: Final = 20_000
+
+_SPACE: Final = re.compile(r"(?:[ \t\r\n]+|#[^\n]*|//[^\n]*|/\*.*?\*/)+", re.DOTALL)
+_COMMENT: Final = re.compile(r"/\*.*?\*/", re.DOTALL)
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_HEREDOC: Final = re.compile(r"<<(-?)([A-Za-z_][A-Za-z0-9_]*)[ \t]*\r?\n")
+
+
+class HclError(ValueError):
+    """The text is not Terraform's language, or is nested too deeply."""
+
+
+class Attribute(NamedTuple):
+    """An expression as it is written, and the offset at which it starts."""
+
+    text: str
+    start: int
+
+
+@dataclass
+class HclBlock:
+    """A block: its type, its labels, its attributes by name, and the blocks in it."""
+
+    type: str = ""
+    labels: tuple[str, ...] = ()
+    attributes: dict[str, Attribute] = field(default_factory=dict)
+    blocks: list[HclBlock] = field(default_factory=list)
+    start: int = 0
+
+    def inner(self, kind: str) -> Iterator[HclBlock]:
+        """Yield the blocks of a type in this one."""
+        return (block for block in self.blocks if block.type == kind)
+
+    def every(self) -> Iterator[HclBlock]:
+        """Yield this block and all blocks in it."""
+        yield self
+        for block in self.blocks:
+            yield from block.every()
+
+
+def parse_hcl(text: str) -> HclBlock:
+    """Return the blocks of a file, in one block without a type.
+
+    Raises:
+        HclError: it cannot be read.
+    """
+    return _Parser(text).file()
+
+
+class Heredoc(NamedTuple):
+    """The lines of a heredoc and the offset of the first one; ``end`` is after its marker."""
+
+    text: str
+    start: int
+    end: int
+
+
+def heredoc_at(text: str, at: int) -> Heredoc | None:
+    """Return the heredoc that starts at an offset; ``<<-`` removes the common indentation."""
+    match = _HEREDOC.match(text, at)
+    if match is None:
+        return None
+    close = re.compile(rf"^[ \t]*{re.escape(match[2])}[ \t]*\r?$", re.MULTILINE)
+    end = close.search(text, match.end())
+    if end is None:
+        raise HclError(f"the heredoc {match[2]} has no end")
+    body = text[match.end() : end.start()]
+    return Heredoc(dedent(body) if match[1] else body, match.end(), end.end())
+
+
+def dedent(text: str) -> str:
+    """Return lines without their common indentation; empty lines do not count."""
+    lines = text.split("\n")
+    widths = [len(line) - len(line.lstrip(" \t")) for line in lines if line.strip()]
+    least = min(widths, default=0)
+    return "\n".join(line[least:] if line.strip() else line.strip() for line in lines)
+
+
+def string_end(text: str, at: int) -> int:
+    """Return the offset after the quoted string at an offset, with its interpolations.
+
+    Raises:
+        HclError: it does not end.
+    """
+    position = at + 1
+    while position < len(text):
+        char = text[position]
+        if char == "\\":
+            position += 2
+        elif char == '"':
+            return position + 1
+        elif text.startswith(("${", "%{"), position) and text[position - 1] != text[position]:
+            position = closing_end(text, position + 1)
+        elif char == "\n":
+            break
+        else:
+            position += 1
+    raise HclError("a string does not end")
+
+
+def closing_end(text: str, at: int, depth: int = 0) -> int:
+    """Return the offset after the bracket that closes the one at an offset.
+
+    Raises:
+        HclError: there is none.
+    """
+    if depth > DEPTH_MAX:
+        raise HclError(f"nested more than {DEPTH_MAX} levels deep")
+    position = at + 1
+    while position < len(text):
+        char = text[position]
+        if char in ")]}":
+            return position + 1
+        if char in "([{":
+            position = closing_end(text, position, depth + 1)
+        elif char == '"':
+            position = string_end(text, position)
+        elif char == "<" and (heredoc := heredoc_at(text, position)) is not None:
+            position = heredoc.end
+        elif (space := _SPACE.match(text, position)) is not None:
+            position = space.end()
+        else:
+            position += 1
+    raise HclError("a bracket is not closed")
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.blocks = 0
+
+    def file(self) -> HclBlock:
+        block = HclBlock()
+        self._body(block, 0)
+        if self.at < len(self.text):
+            raise HclError("a bracket is not open")
+        return block
+
+    def _skip(self) -> None:
+        match = _SPACE.match(self.text, self.at)
+        if match is not None:
+            self.at = match.end()
+
+    def _body(self, block: HclBlock, depth: int) -> None:
+        if depth > DEPTH_MAX:
+            raise HclError(f"nested more than {DEPTH_MAX} levels deep")
+        while True:
+            self._skip()
+            if self.at >= len(self.text) or self.text[self.at] == "}":
+                return
+            name = self._word()
+            self._skip()
+            if self.text.startswith("=", self.at):
+                self.at += 1
+                block.attributes[name] = self._expression()
+                continue
+            self.blocks += 1
+            if self.blocks > BLOCKS_MAX:
+                raise HclError(f"more than {BLOCKS_MAX} blocks")
+            inner = HclBlock(name, start=self.at)
+            labels = []
+            while self.at < len(self.text) and self.text[self.at] != "{":
+                labels.append(self._word())
+                self._skip()
+            inner.labels = tuple(labels)
+            if self.at >= len(self.text):
+                raise HclError("a block does not start")
+            self.at += 1
+            self._body(inner, depth + 1)
+            if self.at >= len(self.text):
+                raise HclError("a block does not end")
+            self.at += 1
+            block.blocks.append(inner)
+
+    def _word(self) -> str:
+        if self.text.startswith('"', self.at):
+            end = string_end(self.text, self.at)
+            word = self.text[self.at + 1 : end - 1]
+            self.at = end
+            return word
+        match = _NAME.match(self.text, self.at)
+        if match is None:
+            raise HclError(f"{quote_value(self.text[self.at : self.at + 10])} is not a name")
+        self.at = match.end()
+        return match[0]
+
+    def _expression(self) -> Attribute:
+        while self.text[self.at : self.at + 1] in (" ", "\t"):
+            self.at += 1
+        start = self.at
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            if char in ("\n", "}"):
+                break
+            if char in "([{":
+                self.at = closing_end(self.text, self.at)
+            elif char == '"':
+                self.at = string_end(self.text, self.at)
+            elif char == "<" and (heredoc := heredoc_at(self.text, self.at)) is not None:
+                self.at = heredoc.end
+            elif char == "#" or self.text.startswith("//", self.at):
+                break
+            elif self.text.startswith("/*", self.at):
+                self._skip()
+            else:
+                self.at += 1
+        text = self.text[start : self.at].strip()
+        return Attribute(_COMMENT.sub("", text).strip() if '"' not in text else text, start)
+
+
+def variables_of(attributes: Mapping[str, Attribute]) -> dict[str, str]:
+    """Return the expressions of attributes by name."""
+    return {name: attribute.text for name, attribute in attributes.items()}

@@ -1,0 +1,292 @@
+"""Finds the Kubernetes objects in the files of Terraform modules, with what is known filled in."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from reconciler.desired.terraform.expressions import (
+    ModuleScope,
+    ReadFile,
+    evaluate,
+    render,
+)
+from reconciler.desired.terraform.functions import Unknown, Value, plain
+from reconciler.desired.terraform.hcl import (
+    Attribute,
+    HclBlock,
+    HclError,
+    heredoc_at,
+    parse_hcl,
+)
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.text.quoting import quote_value
+
+TEMPLATES: Final = (".tftpl", ".tpl", ".tmpl")
+_MANIFESTS: Final = {
+    "kubectl_manifest": ("yaml_body", "yaml_body_parsed"),
+    "kubernetes_manifest": ("manifest",),
+    "k8s_manifest": ("content",),
+    "kubernetes_yaml": ("content",),
+}
+_DOCUMENTS: Final = ("kubectl_path_documents", "kubectl_file_documents", "kubectl_filename_list")
+_HEREDOC: Final = re.compile(r"<<-?[\"']?\\?([A-Za-z_][A-Za-z0-9_]*)[\"']?[^\n]*\n")
+_OBJECT: Final = re.compile(r"^\s*kind:\s*[\"']?[A-Z]\w+", re.MULTILINE)
+_MANY: Final = 200
+_NONE: Final = Attribute("", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundText:
+    """The text of one or more objects: its file, the line at which it starts, and the text."""
+
+    path: str
+    line: int
+    text: str
+
+
+@dataclass
+class FoundObjects:
+    """What the files of Terraform contain: texts, the files that they use, and what is unknown.
+
+    ``settings`` are the name and the region of the cluster, by dotted key, where they are stated.
+    """
+
+    texts: list[FoundText] = field(default_factory=list)
+    settings: dict[str, str] = field(default_factory=dict)
+    used_files: set[str] = field(default_factory=set)
+    findings: list[Diagnostic] = field(default_factory=list)
+
+
+def find_objects(files: Mapping[str, str], read: ReadFile) -> FoundObjects:
+    """Return the objects in the ``.tf`` files of a repository.
+
+    ``files`` are their texts by path, ``read`` returns another file.
+    """
+    found = FoundObjects()
+    modules: dict[str, dict[str, HclBlock]] = {}
+    for path, text in sorted(files.items()):
+        folder = posixpath.dirname(path) or "."
+        try:
+            modules.setdefault(folder, {})[path] = parse_hcl(text)
+        except (HclError, RecursionError) as error:
+            place = Place(path, 1, 1)
+            message = f"is not read as Terraform: {error}"
+            found.findings.append(Diagnostic(Severity.WARNING, "left-out", message, place))
+    scopes = {folder: _scope_of(folder, blocks, read) for folder, blocks in modules.items()}
+    _pass_arguments(modules, scopes)
+    for folder, blocks in modules.items():
+        scope = scopes[folder]
+        for path, file in blocks.items():
+            _read_file(path, files[path], file, scope, found)
+            _read_facts(file, scope, found)
+        found.used_files |= set(scope.used_files)
+    return found
+
+
+def _scope_of(folder: str, blocks: Mapping[str, HclBlock], read: ReadFile) -> ModuleScope:
+    scope = ModuleScope(folder, read)
+    for file in blocks.values():
+        for block in file.blocks:
+            if block.type == "variable" and block.labels and "default" in block.attributes:
+                value = evaluate(block.attributes["default"].text, ModuleScope(folder, read))
+                if value not in (None, ""):
+                    scope.variables[block.labels[0]] = value
+            elif block.type == "locals":
+                scope.locals |= {k: a.text for k, a in block.attributes.items()}
+    for name in ("terraform.tfvars", "default.auto.tfvars"):
+        text = read(posixpath.normpath(posixpath.join(folder, name)))
+        if text is not None:
+            try:
+                for key, attribute in parse_hcl(text).attributes.items():
+                    scope.variables[key] = evaluate(attribute.text, ModuleScope(folder, read))
+            except HclError:
+                continue
+    return scope
+
+
+def _pass_arguments(
+    modules: Mapping[str, Mapping[str, HclBlock]], scopes: dict[str, ModuleScope]
+) -> None:
+    """Give the arguments of calls to the modules in the repository that are called only once."""
+    calls: dict[str, list[tuple[ModuleScope, HclBlock]]] = {}
+    for folder, blocks in modules.items():
+        for file in blocks.values():
+            for block in file.inner("module"):
+                source = block.attributes.get("source")
+                named = evaluate(source.text, scopes[folder]) if source is not None else None
+                if isinstance(named, str) and named.startswith("."):
+                    target = posixpath.normpath(posixpath.join(folder, named))
+                    calls.setdefault(target, []).append((scopes[folder], block))
+    for target, callers in calls.items():
+        if target in scopes and len(callers) == 1:
+            scope, block = callers[0]
+            for name, attribute in block.attributes.items():
+                value = evaluate(attribute.text, scope)
+                if not isinstance(value, Unknown) or name not in scopes[target].variables:
+                    scopes[target].variables[name] = value
+
+
+def _read_file(
+    path: str, text: str, file: HclBlock, scope: ModuleScope, found: FoundObjects
+) -> None:
+    covered: list[tuple[int, int]] = []
+    for block in file.inner("resource"):
+        kind = block.labels[0] if block.labels else ""
+        for name in _MANIFESTS.get(kind, ()):
+            attribute = block.attributes.get(name)
+            if attribute is not None:
+                covered.append((attribute.start, attribute.start + len(attribute.text)))
+                _read_manifest(path, text, block, attribute, scope, found)
+    _read_heredocs(path, text, scope, found, covered)
+    _read_documents(file, scope, found)
+
+
+def _read_facts(file: HclBlock, scope: ModuleScope, found: FoundObjects) -> None:
+    """Take the name of the EKS cluster and the region of the provider, if one is stated."""
+    stated: list[tuple[str, Attribute | None]] = []
+    for block in file.blocks:
+        if block.type == "provider" and block.labels == ("aws",):
+            stated.append(("aws.region", block.attributes.get("region")))
+        elif block.type == "resource" and block.labels[:1] == ("aws_eks_cluster",):
+            stated.append(("clusterName", block.attributes.get("name")))
+        elif block.type == "module" and "eks/aws" in block.attributes.get("source", _NONE).text:
+            names = block.attributes
+            is_submodule = "//" in names["source"].text
+            name = names.get("cluster_name") or (None if is_submodule else names.get("name"))
+            stated.append(("clusterName", name))
+    for key, attribute in stated:
+        value = evaluate(attribute.text, scope) if attribute is not None else None
+        if isinstance(value, str) and value and "${" not in value:
+            found.settings.setdefault(key, value)
+
+
+def _read_manifest(
+    path: str,
+    text: str,
+    block: HclBlock,
+    attribute: Attribute,
+    scope: ModuleScope,
+    found: FoundObjects,
+) -> None:
+    line = text.count("\n", 0, attribute.start) + 1
+    heredoc = heredoc_at(attribute.text, 0)
+    line += 0 if heredoc is None else 1
+    for names in _instances(block, scope):
+        before = len(scope.used_files)
+        value = evaluate(attribute.text, scope.with_names(names))
+        used = scope.used_files[before:]
+        if isinstance(value, Unknown):
+            place = Place(path, line, 1)
+            what = " ".join(block.labels)
+            named = quote_value(value.text[:80])
+            message = f"{what} depends on {named}, which is not known from the files"
+            hint = "pass the output of `terraform show -json`"
+            found.findings.append(
+                Diagnostic(Severity.WARNING, "left-out", message, place, hint=hint)
+            )
+            continue
+        origin = (path, line) if len(used) != 1 else (used[0], 1)
+        found.texts.append(FoundText(*origin, _to_yaml(value)))
+
+
+def _to_yaml(value: Value) -> str:
+    from reconciler.source.plainyaml import dump
+
+    return value if isinstance(value, str) else dump(plain(value), sort_keys=False)
+
+
+def _instances(block: HclBlock, scope: ModuleScope) -> Iterator[Mapping[str, Value]]:
+    """Yield the names of each instance of a resource: ``each`` or ``count``, where it has them."""
+    each, count = block.attributes.get("for_each"), block.attributes.get("count")
+    if each is not None:
+        items = evaluate(each.text, scope)
+        if isinstance(items, Mapping):
+            pairs = list(items.items())
+        elif isinstance(items, list):
+            pairs = [(item, item) for item in items]
+        else:
+            yield {}
+            return
+        for key, value in pairs[:_MANY]:
+            yield {"each": {"key": key, "value": value}}
+    elif count is not None:
+        number = evaluate(count.text, scope)
+        total = number if isinstance(number, int) and not isinstance(number, bool) else 1
+        for index in range(min(total, _MANY)):
+            yield {"count": {"index": index}}
+    else:
+        yield {}
+
+
+def _read_heredocs(
+    path: str,
+    text: str,
+    scope: ModuleScope,
+    found: FoundObjects,
+    covered: Sequence[tuple[int, int]],
+) -> None:
+    """Take the other heredocs that contain objects: of modules, locals and scripts."""
+    position = 0
+    while (match := _HEREDOC.search(text, position)) is not None:
+        position = match.end()
+        if any(start <= match.start() < end for start, end in covered):
+            continue
+        try:
+            heredoc = heredoc_at(text, match.start())
+        except HclError:
+            continue
+        if heredoc is None or not _OBJECT.search(heredoc.text):
+            continue
+        position = heredoc.end
+        value = render(heredoc.text, scope)
+        if isinstance(value, str):
+            found.texts.append(FoundText(path, text.count("\n", 0, heredoc.start) + 1, value))
+
+
+def _read_documents(file: HclBlock, scope: ModuleScope, found: FoundObjects) -> None:
+    """Take the templates that a data source of the kubectl provider names, with its variables."""
+    for block in file.inner("data"):
+        if not block.labels or block.labels[0] not in _DOCUMENTS:
+            continue
+        names: dict[str, Value] = {}
+        for key in ("vars", "sensitive_vars"):
+            attribute = block.attributes.get(key)
+            value = evaluate(attribute.text, scope) if attribute is not None else None
+            names |= {str(k): v for k, v in value.items()} if isinstance(value, Mapping) else {}
+        pattern = block.attributes.get("pattern")
+        named = evaluate(pattern.text, scope) if pattern is not None else None
+        if isinstance(named, str):
+            found.texts += _templates(named, scope, names, found)
+
+
+def _templates(
+    pattern: str, scope: ModuleScope, names: Mapping[str, Value], found: FoundObjects
+) -> Iterator[FoundText]:
+    path = posixpath.normpath(pattern if pattern.startswith(scope.folder) else
+                              posixpath.join(scope.folder, pattern))  # fmt: skip
+    content = scope.read(path)
+    if content is None:
+        return
+    found.used_files.add(path)
+    value = render(content, scope.with_names(names))
+    if isinstance(value, str):
+        yield FoundText(path, 1, value)
+
+
+def script_objects(path: str, text: str) -> Iterator[FoundText]:
+    """Yield the objects in the heredocs of a shell script."""
+    position = 0
+    while (match := _HEREDOC.search(text, position)) is not None:
+        position = match.end()
+        close = re.compile(rf"^[ \t]*{re.escape(match[1])}[ \t]*$", re.MULTILINE)
+        end = close.search(text, match.end())
+        if end is None:
+            continue
+        body = text[match.end() : end.start()]
+        position = end.end()
+        if _OBJECT.search(body):
+            yield FoundText(path, text.count("\n", 0, match.end()) + 1, body)

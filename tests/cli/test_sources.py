@@ -1,0 +1,526 @@
+"""Repositories as they are: `validate`, `plan` and `init` render what a fleet is made from."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.cli.main import main
+from reconciler.cli.shared.manifests import read_manifests
+from reconciler.source.plainyaml import load_all
+from tests.cli.sourcefolders import BASE, CHART, CLASS, POOL, WEB, below, overlay, write
+
+needs_kustomize = pytest.mark.skipif(
+    shutil.which("kustomize") is None and shutil.which("kubectl") is None,
+    reason="neither kustomize nor kubectl is installed",
+)
+needs_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
+
+
+@pytest.fixture(autouse=True)
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    read_manifests.cache_clear()
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def plan(path: str, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    capsys.readouterr()
+    code = main(["plan", path, "--set", "cluster=none", "-o", "json", *words])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    found: dict[str, Any] = json.loads(captured.out)
+    return found
+
+
+def findings(path: str, capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
+    capsys.readouterr()
+    main(["validate", path, "-o", "json", *words])
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["diagnostics"]
+    return found
+
+
+def codes(path: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [one["code"] for one in findings(path, capsys)]
+
+
+def init(source: str, *words: str) -> int:
+    return main(["init", "fleet", "--from", source, "--name", "blue", "--no-lock", *words])
+
+
+def taken() -> dict[str, dict[str, Any]]:
+    """Return the objects of the new fleet by kind and name."""
+    found = {}
+    for path in sorted(Path("fleet").rglob("*.yaml")):
+        if ".github" in path.parts or path.name.startswith((".", "reconciler")):
+            continue
+        (data,) = load_all(path.read_bytes())
+        assert isinstance(data, dict)
+        found[f"{data['kind']} {data['metadata']['name']}"] = data
+    return found
+
+
+def pods(found: dict[str, Any]) -> int:
+    return sum(len(claim["pods"]) for claim in found["nodeClaims"])
+
+
+PROD = overlay(
+    "namePrefix: prod-", "replicas: [{name: web, count: 7}]", "patches: [{path: pool.yaml}]"
+)
+PATCH = (
+    "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: general}\nspec: {weight: 50}\n"
+)
+NAMES = (
+    "nameReference: [{kind: EC2NodeClass, group: karpenter.k8s.aws, fieldSpecs: "
+    "[{kind: NodePool, group: karpenter.sh, path: spec/template/spec/nodeClassRef/name}]}]\n"
+)
+
+
+@needs_kustomize
+def test_an_overlay_is_planned_as_kustomize_builds_it(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {
+        "overlays/prod/kustomization.yaml": PROD + "configurations: [names.yaml]\n",
+        "overlays/prod/names.yaml": NAMES,
+        "overlays/prod/pool.yaml": PATCH,
+    }
+    write(work, BASE | files)
+    found = plan("overlays/prod", capsys)
+    assert pods(found) == 7
+    assert {claim["nodePool"] for claim in found["nodeClaims"]} == {"prod-general"}
+
+
+@needs_kustomize
+def test_a_broken_class_reference_is_named_with_the_lines_to_add(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"overlays/prod/kustomization.yaml": PROD, "overlays/prod/pool.yaml": PATCH}
+    write(work, BASE | files)
+    (found,) = findings("overlays/prod", capsys)
+    assert found["code"] == "name-reference"
+    assert 'NodePool "prod-general" launches nothing' in found["message"]
+    assert (found["file"], found["line"]) == ("../../base/pool.yaml", 8)
+    assert "configurations: [namereference.yaml]" in found["hint"]
+    assert NAMES.strip() in found["hint"]
+
+
+@needs_kustomize
+@pytest.mark.parametrize("command", ["validate", "plan"])
+def test_of_several_overlays_one_has_to_be_named(
+    command: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {f"overlays/{name}/kustomization.yaml": overlay() for name in ("prod", "staging")}
+    write(work, BASE | files)
+    assert main([command, "."]) != 0
+    printed = "".join(capsys.readouterr())
+    assert "overlays/prod, overlays/staging" in printed
+    assert "sources: [{kustomization: overlays/prod}]" in printed
+    write(work, {"reconciler.yaml": "sources: [{kustomization: overlays/prod}]\n"})
+    assert main(["validate", "."]) == 0
+
+
+@needs_kustomize
+def test_init_asks_which_overlay_and_takes_over_the_named_one(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {f"given/overlays/{n}/kustomization.yaml": overlay() for n in ("prod", "staging")}
+    write(work, below("given", BASE) | files)
+    assert init("given") == 1
+    assert "pass one of them, such as --from given/overlays/prod" in capsys.readouterr().err
+    assert not Path("fleet").exists()
+    assert init("given/overlays/prod") == 0
+    assert set(taken()) == {"EC2NodeClass default", "NodePool general", "Deployment web"}
+
+
+@needs_kustomize
+def test_a_patch_is_never_an_object(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    patch = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\n"
+    files = {
+        "kustomization.yaml": "resources: [base]\npatches: [{path: aaa-patch.yaml}]\n",
+        "aaa-patch.yaml": patch + "spec: {replicas: 3}\n",
+    }
+    write(work, BASE | files)
+    assert pods(plan(".", capsys)) == 3
+
+
+@needs_kustomize
+def test_a_finding_names_the_patch_that_causes_it(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {
+        "kustomization.yaml": "resources: [base]\npatches: [{path: patch.yaml}]\n",
+        "patch.yaml": PATCH.replace("weight: 50", "weight: 500"),
+    }
+    write(work, BASE | files)
+    (found,) = findings(".", capsys)
+    assert (found["file"], found["line"], found["path"]) == ("patch.yaml", 4, "spec.weight")
+
+
+@needs_kustomize
+def test_a_file_that_the_kustomization_does_not_list_is_named(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, BASE | {"base/spot.yaml": POOL.replace("general", "spot")})
+    (found,) = findings(".", capsys)
+    assert (found["code"], found["file"]) == ("unlisted-file", "base/spot.yaml")
+
+
+@needs_kustomize
+@pytest.mark.parametrize(
+    ("line", "code", "says"),
+    [
+        ("resources: [../base]", "outside-source", "leads out of the fleet"),
+        ("resources: [/etc/passwd]", "outside-source", "leads out of the fleet"),
+        ("resources: [gone.yaml]", "missing-source", "does not exist"),
+        (
+            "resources: ['github.com/acme/nodes//base?ref=v1']",
+            "remote-source",
+            "kustomize build 'github.com/acme/nodes//base?ref=v1' > base.yaml",
+        ),
+        (
+            "resources: ['https://example.com/nodes.yaml']",
+            "remote-source",
+            "curl -fsSL https://example.com/nodes.yaml > nodes.yaml",
+        ),
+        ("helmCharts: [{name: karpenter}]", "remote-source", "kustomize build --enable-helm"),
+    ],
+)
+def test_what_cannot_be_read_offline_is_named(
+    line: str, code: str, says: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subprocess.run(["git", "init", "--quiet"], cwd=work, check=True)
+    write(work, {"kustomization.yaml": line + "\n"})
+    first = findings(".", capsys)[0]
+    assert (first["code"], first["file"], first["line"]) == (code, "kustomization.yaml", 1)
+    assert says in f"{first['message']} {first['hint']}"
+
+
+@needs_helm
+def test_a_chart_is_planned_with_the_values_that_the_fleet_names(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, CHART | {"values-prod.yaml": "replicas: 4\ncpu: 64\n"})
+    assert pods(plan(".", capsys)) == 1
+    settings = "sources: [{chart: ., values: [values-prod.yaml], set: {replicas: 5}}]\n"
+    write(work, {"reconciler.yaml": settings})
+    assert pods(plan(".", capsys)) == 5
+
+
+@needs_helm
+def test_a_chart_that_needs_a_value_names_the_template(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    template = CHART["templates/nodes.yaml"].replace(".Values.role", 'required "no role" .Values.x')
+    write(work, CHART | {"templates/nodes.yaml": template})
+    (found,) = findings(".", capsys)
+    assert found["code"] == "render-failed"
+    assert (found["file"], found["line"]) == ("templates/nodes.yaml", 18)
+    assert "no role" in found["message"]
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("limit", "file", "line"),
+    [("many", "templates/nodes.yaml", 5), ("{{ .Values.cpu }}", "values.yaml", 2)],
+)
+def test_a_finding_in_a_chart_names_the_template_or_the_value(
+    limit: str, file: str, line: int, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    template = CHART["templates/nodes.yaml"].replace("{{ .Values.cpu }}", limit)
+    values = {"values.yaml": "role: x\ncpu: many\nreplicas: 1\n"}
+    write(work, CHART | values | {"templates/nodes.yaml": template})
+    (found,) = findings(".", capsys)
+    assert (found["file"], found["line"], found["path"]) == (file, line, "spec.limits.cpu")
+
+
+@needs_helm
+def test_a_missing_dependency_is_named_and_the_rest_is_rendered(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chart = CHART["Chart.yaml"] + (
+        "dependencies:\n  - {name: karpenter, version: 1.6.0, repository: 'oci://x/y'}\n"
+    )
+    write(work, CHART | {"Chart.yaml": chart})
+    (found,) = findings(".", capsys)
+    assert (found["code"], found["severity"]) == ("missing-dependency", "warning")
+    assert "helm dependency build" in found["hint"]
+    assert pods(plan(".", capsys)) == 1
+
+
+@needs_helm
+def test_a_dependency_in_the_same_repository_is_rendered(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parent = (
+        "apiVersion: v2\nname: all\nversion: 0.1.0\n"
+        "dependencies: [{name: nodes, version: 0.1.0, repository: 'file://../nodes'}]\n"
+    )
+    files = below("charts/nodes", CHART) | {"charts/all/Chart.yaml": parent}
+    write(work, files | {"reconciler.yaml": "sources: [{chart: charts/all}]\n"})
+    assert pods(plan(".", capsys)) == 1
+
+
+FLUX = """\
+apiVersion: kustomize.toolkit.fluxcd.io/v1
+kind: Kustomization
+metadata: {name: apps, namespace: flux-system}
+spec:
+  path: ./apps/prod
+  sourceRef: {kind: GitRepository, name: flux-system}
+  namePrefix: eu-
+  postBuild: {substitute: {count: "5", role: blue-nodes}}
+"""
+
+
+@needs_kustomize
+def test_flux_names_the_path_the_prefix_and_the_variables(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = below("apps", BASE) | {
+        "apps/base/web.yaml": WEB.replace("replicas: 1", "replicas: ${count}"),
+        "apps/base/class.yaml": CLASS.replace("role: nodes", 'role: "${role:=none}"'),
+        "apps/prod/kustomization.yaml": "resources: [../base]\nconfigurations: [names.yaml]\n",
+        "apps/prod/names.yaml": NAMES,
+        "clusters/prod/apps.yaml": FLUX,
+    }
+    write(work, below("given", base))
+    assert init("given") == 0
+    found = taken()
+    assert found["EC2NodeClass eu-default"]["spec"]["role"] == "blue-nodes"
+    assert found["Deployment eu-web"]["spec"]["replicas"] == 5
+    assert init("given/clusters/prod") == 1  # the new fleet exists already
+    shutil.rmtree("fleet")
+    assert init("given/clusters/prod") == 0
+    assert taken() == found
+
+
+@needs_kustomize
+def test_a_folder_that_flux_points_at_needs_no_kustomization(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"apps/prod/nodes.yaml": POOL + "---\n" + CLASS, "apps/prod/web.yaml": WEB}
+    flux = FLUX.replace("  namePrefix: eu-\n", "")
+    write(work, files | {"clusters/prod.yaml": flux})
+    assert pods(plan(".", capsys)) == 1
+
+
+ARGO = """\
+apiVersion: argoproj.io/v1alpha1
+kind: Application
+metadata: {name: nodes}
+spec:
+  destination: {namespace: kube-system}
+  source:
+    repoURL: https://git.example.com/platform.git
+    path: charts/nodes
+    helm: {valueFiles: [values-prod.yaml], valuesObject: {replicas: 6}}
+"""
+
+
+@needs_helm
+def test_argo_cd_names_the_chart_and_its_values(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chart = below("charts/nodes", CHART) | {"charts/nodes/values-prod.yaml": "role: prod\n"}
+    write(work, below("given", chart | {"apps/nodes.yaml": ARGO}))
+    assert init("given") == 0
+    assert taken()["EC2NodeClass default"]["spec"]["role"] == "prod"
+    assert taken()["Deployment web"]["spec"]["replicas"] == 6
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    "generator",
+    [
+        "list: {elements: [{name: nodes, folder: charts/nodes}]}",
+        "git: {repoURL: x, directories: [{path: charts/*}, {path: charts/other, exclude: true}]}",
+    ],
+)
+def test_an_application_set_makes_applications(
+    generator: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = "{{folder}}" if generator.startswith("list") else "{{path}}"
+    text = (
+        "apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: all}\n"
+        f"spec:\n  generators: [{{{generator}}}]\n  template:\n    metadata: {{name: nodes}}\n"
+        f"    spec: {{source: {{repoURL: x, path: '{path}'}}}}\n"
+    )
+    other = {"charts/other/pool.yaml": POOL.replace("general", "other")}
+    write(work, below("charts/nodes", CHART) | other | {"apps/set.yaml": text})
+    assert pods(plan(".", capsys)) == 1
+
+
+def test_a_chart_in_a_registry_is_named_with_the_command_that_vendors_it(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    remote = ARGO.replace("path: charts/nodes", "chart: karpenter")
+    write(work, {"nodes.yaml": POOL + "---\n" + CLASS, "apps/karpenter.yaml": remote})
+    found = next(f for f in findings(".", capsys) if f["code"] == "remote-source")
+    assert (found["file"], found["line"]) == ("apps/karpenter.yaml", 8)
+    assert "helm pull" in found["hint"]
+
+
+def test_a_missing_tool_is_named_with_two_ways_out(
+    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(work, CHART)
+    monkeypatch.setenv("PATH", "/nowhere")
+    (found,) = findings(".", capsys)
+    assert found["code"] == "missing-tool"
+    assert "helm is not installed or not on PATH" in found["message"]
+    assert "install Helm" in found["hint"]
+    assert "reconciler plan -f -" in found["hint"]
+
+
+def test_a_tool_that_is_named_but_does_not_work_is_reported(
+    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(work, CHART)
+    monkeypatch.setenv("RECONCILER_HELM", "/bin/false")
+    (found,) = findings(".", capsys)
+    assert "/bin/false is not usable" in found["message"]
+
+
+def stdin(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+
+def test_manifests_from_standard_input_replace_the_folder(
+    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(work, CHART | {"reconciler.yaml": "aws: {region: eu-west-1}\n"})
+    stdin(f"{POOL}---\n{CLASS}---\n{WEB}", monkeypatch)
+    capsys.readouterr()
+    assert main(["plan", "-f", "-", "--set", "cluster=none", "-o", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert pods(found) == 1
+    assert "eu-west-1a" in json.dumps(found["nodeClaims"])
+
+
+def test_manifests_from_a_file_join_the_folder(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, {"fleet/nodes.yaml": POOL + "---\n" + CLASS, "web.yaml": WEB})
+    assert pods(plan("fleet", capsys, "-f", "web.yaml")) == 1
+    assert pods(plan("fleet", capsys)) == 0
+
+
+def test_init_takes_over_rendered_manifests_from_standard_input(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stdin(f"{POOL}---\n{CLASS}", monkeypatch)
+    assert init("-") == 0
+    assert set(taken()) == {"EC2NodeClass default", "NodePool general"}
+
+
+def test_standard_input_is_read_only_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "-f", "-", "--snapshot", "-"]) == 1
+    assert "standard input can be read only once" in capsys.readouterr().err
+
+
+@needs_kustomize
+def test_a_base_is_rendered_from_its_commit(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The work tree differs from both commits, and its files must not count for the base."""
+    git = ["git", "-c", "user.name=me", "-c", "user.email=me@example.com"]
+    subprocess.run(["git", "init", "--quiet", "--initial-branch=main"], cwd=work, check=True)
+    files = {f"overlays/{name}/kustomization.yaml": overlay() for name in ("prod", "staging")}
+    write(work, BASE | files)
+    for number, replicas in enumerate((1, 9)):
+        write(work, {"base/web.yaml": WEB.replace("replicas: 1", f"replicas: {replicas}")})
+        subprocess.run([*git, "add", "--all"], cwd=work, check=True)
+        subprocess.run([*git, "commit", "--quiet", "-m", str(number)], cwd=work, check=True)
+    write(work, {"base/web.yaml": WEB.replace("replicas: 1", "replicas: 100")})
+    found = plan("overlays/prod", capsys, "--ref", "HEAD", "--base", "HEAD~1")
+    assert pods(found) == 9
+    assert found["atRest"]["before"]["nodes"] < found["atRest"]["after"]["nodes"]
+    changes = [c for c in found["changes"] if c["name"] == "web"]
+    assert [c["file"] for c in changes] == ["../../base/web.yaml"]
+
+
+def test_equal_objects_count_once_and_different_ones_are_an_error(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = POOL + "---\n" + CLASS
+    write(work, {"given/a/nodes.yaml": nodes, "given/b/nodes.yaml": nodes})
+    assert init("given") == 0
+    shutil.rmtree("fleet")
+    write(work, {"given/b/nodes.yaml": nodes.replace("[m7i]", "[c7i]")})
+    assert init("given") == 1
+    printed = capsys.readouterr().err
+    assert "a/nodes.yaml:1:1 and b/nodes.yaml:1:1" in printed
+    assert "--prefer a" in printed
+    assert init("given", "--prefer", "b") == 0
+    requirement = taken()["NodePool general"]["spec"]["template"]["spec"]["requirements"][1]
+    assert requirement["values"] == ["c7i"]
+
+
+def test_the_report_shows_nodes_first_and_groups_the_rest(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = {f"given/values-{n}.yaml": "replicas: 2\n" for n in range(31)}
+    services = "---\n".join(
+        f"apiVersion: v1\nkind: Service\nmetadata: {{name: s{n}}}\n" for n in range(12)
+    )
+    files = {"given/nodes.yaml": POOL + "---\n" + CLASS, "given/services.yaml": services}
+    write(work, files | other)
+    assert init("given") == 0
+    printed = capsys.readouterr().out
+    assert printed.index("NodePool general") < printed.index("Left out")
+    assert "31 files without Kubernetes objects: values-0.yaml" in printed
+    assert "12 objects that no plan depends on: Service (12)" in printed
+    assert printed.count("values-") <= 4
+
+
+def test_a_class_of_auto_mode_is_named_once_and_its_labels_are_mapped(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    auto = (
+        "apiVersion: eks.amazonaws.com/v1\nkind: NodeClass\nmetadata: {name: default}\n"
+        "spec: {role: r, subnetSelectorTerms: [{tags: {a: b}}],"
+        " securityGroupSelectorTerms: [{tags: {a: b}}], ephemeralStorage: {size: 100Gi}}\n"
+    )
+    pool = POOL.replace("karpenter.k8s.aws", "eks.amazonaws.com").replace(
+        "EC2NodeClass", "NodeClass"
+    )
+    write(work, {"given/a.yaml": f"{auto}---\n{pool}---\n{pool.replace('general', 'b')}"})
+    (found,) = findings("given", capsys)
+    assert (found["code"], found["severity"]) == ("auto-mode", "warning")
+    assert "general" in found["message"]
+    printed = json.dumps(plan("given", capsys)["diagnostics"])
+    assert printed.count("are not supported") == 1
+    assert "not found" not in printed
+    assert init("given") == 0
+    assert capsys.readouterr().out.count("are not supported") == 1
+    node_class = taken()["EC2NodeClass default"]["spec"]
+    assert node_class["blockDeviceMappings"][0]["ebs"]["volumeSize"] == "100Gi"
+    keys = [
+        r["key"] for r in taken()["NodePool general"]["spec"]["template"]["spec"]["requirements"]
+    ]
+    assert keys == ["karpenter.sh/capacity-type", "karpenter.k8s.aws/instance-family"]
+
+
+@needs_kustomize
+def test_kubectl_serves_where_kustomize_is_missing(
+    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not installed")
+    (work.parent / "bin").mkdir()
+    os.symlink(kubectl, work.parent / "bin" / "kubectl")
+    monkeypatch.setenv("PATH", str(work.parent / "bin"))
+    write(work, BASE)
+    assert codes("base", capsys) == []

@@ -1,0 +1,260 @@
+"""Terraform: objects in its plans, its files and templates, and in scripts."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.cli.main import main
+from reconciler.cli.shared.manifests import read_manifests
+from reconciler.source.plainyaml import load_all
+from tests.cli.sourcefolders import CLASS, POOL, WEB, write
+
+
+@pytest.fixture(autouse=True)
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    read_manifests.cache_clear()
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def init(source: str = "given", *words: str) -> int:
+    return main(["init", "fleet", "--from", source, "--no-lock", "--ci", "none", *words])
+
+
+def taken() -> dict[str, dict[str, Any]]:
+    """Return the specs of the new fleet by kind and name."""
+    found = {}
+    for path in sorted([*Path("fleet").glob("nodes/*"), *Path("fleet").glob("workloads/*")]):
+        (data,) = load_all(path.read_bytes())
+        assert isinstance(data, dict)
+        found[f"{data['kind']} {data['metadata']['name']}"] = data["spec"]
+    return found
+
+
+def heredoc(text: str, name: str = "nodes", more: str = "") -> str:
+    """Return a resource with objects in an indented heredoc."""
+    lines = "".join(f"    {line}\n" for line in text.splitlines())
+    body = f"  yaml_body = <<-YAML\n{lines}  YAML\n"
+    return f'resource "kubectl_manifest" "{name}" {{\n{more}{body}}}\n'
+
+
+FACTS = """\
+variable "region" { default = "eu-west-1" }
+locals {
+  name = "blue" // of the cluster
+  tags = { team = "web", "owned" = true }
+}
+provider "aws" {
+  region = var.region
+}
+module "eks" {
+  source       = "terraform-aws-modules/eks/aws"
+  cluster_name = local.name /* stated
+  once */
+}
+"""
+NAMED = CLASS.replace("role: nodes", "role: ${module.karpenter.node_iam_role_name}").replace(
+    "{a: b}", "{karpenter.sh/discovery: ${module.eks.cluster_name}}"
+)
+
+
+def test_what_the_files_state_is_filled_in_and_the_rest_is_one_list(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = FACTS + heredoc(NAMED, "class") + heredoc(POOL, "pool")
+    write(work, {"given/main.tf": text})
+    assert init() == 0
+    printed = capsys.readouterr().out
+    assert "Fleet blue (eu-west-1)" in printed
+    assert "complete 1 placeholder: ${module.karpenter.node_iam_role_name}" in printed
+    assert "main.tf:20:9" in printed
+    node_class = taken()["EC2NodeClass default"]
+    assert node_class["subnetSelectorTerms"] == [{"tags": {"karpenter.sh/discovery": "blue"}}]
+    assert main(["plan", "fleet", "--set", "cluster=none"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("expression", "limit"),
+    [
+        ('templatefile("${path.module}/pool.tftpl", { cpu = 48 })', "48"),
+        ('templatefile("pool.tftpl", { cpu = local.limits["cpu"] })', "64"),
+        ('templatefile("${path.module}/pool.tftpl", merge(local.limits, { cpu = var.cpu }))', "7"),
+        ('templatefile("pool.tftpl", { cpu = var.cpu > 8 ? 1 : 2 })', "${var.cpu > 8 ? 1 : 2}"),
+        ('templatefile("pool.tftpl", { cpu = var.cpu == 7 ? 1 : 2 })', "1"),
+        (
+            'templatefile("pool.tftpl", { cpu = length([for x in ["a", "b"] : x if x != "a"]) })',
+            "1",
+        ),
+    ],
+)
+def test_a_template_gets_its_arguments(expression: str, limit: str, work: Path) -> None:
+    template = POOL.replace("spec:\n", 'spec:\n  limits: {cpu: "${cpu}"}\n', 1)
+    text = 'variable "cpu" { default = 7 }\nlocals {\n  limits = { cpu = 64 }\n}\n'
+    text += f'resource "kubectl_manifest" "pool" {{\n  yaml_body = {expression}\n}}\n'
+    write(work, {"given/pool.tftpl": template, "given/main.tf": text + heredoc(CLASS)})
+    init()
+    assert taken()["NodePool general"]["limits"]["cpu"] == limit
+
+
+def test_a_manifest_may_be_an_object_of_the_language(work: Path) -> None:
+    text = """
+resource "kubernetes_manifest" "pool" {
+  for_each = { small = 10, large = 100 }
+  manifest = {
+    apiVersion = "karpenter.sh/v1"
+    kind       = "NodePool"
+    metadata   = { name = "pool-${each.key}" }
+    spec = {
+      limits     = { cpu = each.value } # cores
+      disruption = { consolidateAfter = "1m" }
+      template = {
+        spec = {
+          nodeClassRef = { group = "karpenter.k8s.aws", kind = "EC2NodeClass", name = "default" }
+          requirements = [
+            { key = "karpenter.sh/capacity-type", operator = "In", values = ["spot"] },
+          ]
+        }
+      }
+    }
+  }
+}
+"""
+    write(work, {"given/main.tf": text + heredoc(CLASS)})
+    assert init() == 0
+    limits = {name: spec["limits"]["cpu"] for name, spec in taken().items() if "Pool" in name}
+    assert limits == {"NodePool pool-large": 100, "NodePool pool-small": 10}
+
+
+def test_a_directive_that_depends_on_known_values_is_followed(work: Path) -> None:
+    template = POOL.replace(
+        "      requirements:\n",
+        "      requirements:\n%{ for f in families ~}\n"
+        "        - {key: example.com/${f}, operator: Exists}\n%{ endfor ~}\n"
+        "%{ if spot }\n        - {key: example.com/spot, operator: Exists}\n%{ endif }\n",
+    )
+    text = 'resource "kubectl_manifest" "p" {\n  yaml_body = templatefile("p.tftpl", '
+    text += '{ families = ["a", "b"], spot = false })\n}\n'
+    write(work, {"given/p.tftpl": template, "given/main.tf": text + heredoc(CLASS)})
+    assert init() == 0
+    requirements = taken()["NodePool general"]["template"]["spec"]["requirements"]
+    keys = [r["key"] for r in requirements]
+    assert keys[:2] == ["example.com/a", "example.com/b"]
+    assert "example.com/spot" not in keys
+
+
+def test_a_directive_that_depends_on_unknown_values_is_named(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    template = f"%{{ if enabled }}\n{POOL}%{{ endif }}\n"
+    text = 'resource "kubectl_manifest" "node_pool" {\n'
+    text += '  yaml_body = templatefile("p.tftpl", { enabled = module.x.enabled })\n}\n'
+    write(work, {"given/p.tftpl": template, "given/main.tf": text + heredoc(CLASS)})
+    assert init() == 3  # a fleet without a NodePool is not planned
+    assert "NodePool general" not in taken()
+    assert "`terraform show -json`" in capsys.readouterr().out
+
+
+def test_arguments_reach_the_module_that_they_are_passed_to(work: Path) -> None:
+    root = 'module "nodes" {\n  source = "./modules/nodes"\n  family = "c7i"\n}\n'
+    child = 'variable "family" {}\n' + heredoc(POOL.replace("[m7i]", '["${var.family}"]'))
+    write(work, {"given/main.tf": root, "given/modules/nodes/main.tf": child + heredoc(CLASS, "c")})
+    assert init() == 0
+    requirements = taken()["NodePool general"]["template"]["spec"]["requirements"]
+    assert requirements[1]["values"] == ["c7i"]
+
+
+def test_a_class_that_is_in_no_file_is_assumed_and_stated(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, {"given/pool.yaml": POOL, "given/web.yaml": WEB})
+    assert init("given", "--name", "blue") == 0
+    assert "EC2NodeClass default is in no file; assumed: al2023@latest" in capsys.readouterr().out
+    assert taken()["EC2NodeClass default"]["role"] == "KarpenterNodeRole-blue"
+    assert main(["plan", "fleet", "--set", "cluster=none", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cost"]["after"] > 0
+
+
+def test_a_class_with_nearly_the_name_is_not_replaced_by_an_assumed_one(work: Path) -> None:
+    write(work, {"given/nodes.yaml": f"{POOL.replace('default', 'defualt')}---\n{CLASS}"})
+    init()
+    assert [name for name in taken() if "Class" in name] == ["EC2NodeClass default"]
+
+
+def test_objects_in_the_heredocs_of_a_script_are_taken_over(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = POOL.replace("[m7i]", "[$FAMILY]").replace("name: general", "name: ${EKS_CLUSTER}-pool")
+    script = f"#!/bin/sh\ncat <<'EOF' | envsubst | kubectl apply -f -\n{pool}---\n{CLASS}EOF\n"
+    write(work, {"given/install.sh": script})
+    assert init("given", "--name", "blue") == 3  # no instance family has that name
+    assert "NodePool blue-pool" in taken()
+    assert "complete 1 placeholder: $FAMILY (install.sh:13:" in capsys.readouterr().out
+
+
+def shown(values: dict[str, Any], key: str = "planned_values") -> str:
+    cluster = {
+        "address": "aws_eks_cluster.this", "type": "aws_eks_cluster",
+        "values": {"name": "blue", "arn": "arn:aws:eks:eu-west-1:111122223333:cluster/blue"},
+    }  # fmt: skip
+    resources = [
+        {"address": f"kubectl_manifest.{name}", "type": "kubectl_manifest", "values": value}
+        for name, value in values.items()
+    ]
+    child = {"child_modules": [{"resources": resources}], "resources": [cluster]}
+    return json.dumps({"format_version": "1.2", "terraform_version": "1.9.0",
+                       key: {"root_module": child}})  # fmt: skip
+
+
+@pytest.mark.parametrize("key", ["planned_values", "values"])
+def test_a_plan_or_a_state_is_a_source(
+    key: str, work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = shown({"pool": {"yaml_body": POOL}, "class": {"yaml_body": CLASS}}, key)
+    write(work, {"show.json": text, "web.yaml": WEB})
+    assert init("show.json") == 0
+    assert "Fleet blue (eu-west-1)" in capsys.readouterr().out
+    assert set(taken()) == {"EC2NodeClass default", "NodePool general"}
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    words = ["plan", "-f", "-", "-f", "web.yaml", "--set", "cluster=none", "-o", "json"]
+    assert main(words) == 0
+    assert len(json.loads(capsys.readouterr().out)["nodeClaims"]) == 1
+
+
+def test_a_manifest_that_is_known_only_after_an_apply_is_an_error(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, {"show.json": shown({"pool": {"yaml_body": None}})})
+    assert init("show.json") == 1
+    assert "kubectl_manifest.pool is known only after `terraform apply`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'resource "kubectl_manifest" "x" {',
+        'locals {\n  a = "${b"\n}',
+        "x = " + "[" * 500,
+        "locals {\n  a = local.b\n  b = local.a\n}\n"
+        + heredoc(POOL.replace("[m7i]", '["${local.a}"]')),
+        'locals {\n  a = [for x in local.a : "${x}${x}"]\n}',
+        "a = <<X\nno end",
+        "}{",
+        'x = replace("aaaaaaaaaaaaaaaaaaaaaaaa", "/(a+)+$/", "")',
+    ],
+)
+def test_malformed_or_hostile_files_end_quickly(
+    text: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, {"given/bad.tf": text, "given/nodes.yaml": POOL + "---\n" + CLASS})
+    assert init() in (0, 1)
+    assert "Traceback" not in "".join(capsys.readouterr())

@@ -1,0 +1,344 @@
+"""Attacks by which a repository makes kustomize or Helm run programs, connect, or read files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.adapters.rendering.isolation import RunLimits
+from reconciler.adapters.rendering.tools import CommandLineRenderer
+from reconciler.cli.main import main
+from reconciler.desired.sources.gitops import Tool
+from reconciler.ports.rendering import RenderBuild, RenderError
+from tests.cli.sourcefolders import BASE, CHART, CLASS, POOL, below, write
+from tests.hostile.threats import Threat, attack
+
+needs_kustomize = pytest.mark.skipif(
+    shutil.which("kustomize") is None and shutil.which("kubectl") is None,
+    reason="neither kustomize nor kubectl is installed",
+)
+needs_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
+SECRET = "s3cret-of-the-user"
+
+
+class Listener:
+    """A server on this machine that records every connection."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            self.connections += 1
+            connection.close()
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join()
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    server = Listener()
+    yield server
+    server.close()
+
+
+@pytest.fixture(autouse=True)
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository, beside a file with a secret of the user."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    folder = tmp_path / "outer" / "work"
+    folder.mkdir(parents=True)
+    (tmp_path / "secret.yaml").write_text(POOL.replace("general", SECRET))
+    (folder / ".git").mkdir()
+    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def findings(capsys: pytest.CaptureFixture[str], path: str = ".") -> list[dict[str, Any]]:
+    main(["validate", path, "-o", "json"])
+    out, err = capsys.readouterr()
+    assert SECRET not in out + err
+    found: list[dict[str, Any]] = json.loads(out)["diagnostics"]
+    return found
+
+
+def render(tool: Tool, files: dict[str, str], limits: RunLimits | None = None) -> str:
+    """Render files as the tool gets them if nothing was refused before."""
+    renderer = CommandLineRenderer(limits=limits or RunLimits())
+    content = {name: text.encode() for name, text in files.items()}
+    return renderer.render(RenderBuild(tool, content, ".")).decode()
+
+
+@needs_kustomize
+@attack(Threat.RENDERING, "a remote base that makes kustomize connect to a server")
+@pytest.mark.parametrize("field", ["resources", "bases", "components", "crds", "configurations"])
+@pytest.mark.parametrize("form", ["http://127.0.0.1:{}/a.yaml", "git::http://127.0.0.1:{}/a//b"])
+def test_a_remote_base_is_refused_before_the_tool_starts(
+    field: str, form: str, work: Path, listener: Listener, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, BASE | {"kustomization.yaml": f"{field}: ['{form.format(listener.port)}']\n"})
+    assert findings(capsys)[0]["code"] == "remote-source"
+    assert listener.connections == 0
+
+
+@needs_kustomize
+@attack(Threat.RENDERING, "a remote base that reaches kustomize all the same")
+def test_the_tool_has_no_network(listener: Listener) -> None:
+    url = f"http://127.0.0.1:{listener.port}/pool.yaml"
+    with pytest.raises(RenderError):
+        render(Tool.KUSTOMIZE, {"kustomization.yaml": f"resources: ['{url}']\n"})
+    from reconciler.adapters.rendering.isolation import has_network_isolation
+
+    if not has_network_isolation():
+        pytest.skip("this machine does not allow network namespaces")
+    assert listener.connections == 0
+
+
+FUNCTION = """\
+apiVersion: example.com/v1
+kind: Evil
+metadata:
+  name: evil
+  annotations:
+    config.kubernetes.io/function: "exec: {path: ./evil.sh}"
+"""
+
+
+@needs_kustomize
+@attack(Threat.RENDERING, "a generator, transformer or validator that is a program")
+@pytest.mark.parametrize("field", ["generators", "transformers", "validators"])
+@pytest.mark.parametrize("is_inline", [True, False])
+def test_a_function_does_not_run(
+    field: str, is_inline: bool, work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = f"#!/bin/sh\ntouch {tmp_path}/ran\n"
+    inline = json.dumps(FUNCTION)
+    entry = inline if is_inline else "evil.yaml"
+    files = {"kustomization.yaml": f"resources: [base]\n{field}: [{entry}]\n", "evil.sh": script}
+    write(work, BASE | files | {"evil.yaml": FUNCTION})
+    (work / "evil.sh").chmod(0o755)
+    assert "plugin-source" in [f["code"] for f in findings(capsys)]
+    with pytest.raises(RenderError):
+        render(Tool.KUSTOMIZE, {**BASE, **files, "evil.yaml": FUNCTION})
+    assert not (tmp_path / "ran").exists()
+
+
+@needs_kustomize
+@attack(Threat.RENDERING, "a built-in plugin of kustomize that runs Helm or reads other files")
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        (
+            "apiVersion: builtin\nkind: HelmChartInflationGenerator\nmetadata: {name: x}\n"
+            "name: x\nrepo: http://127.0.0.1:1\n"
+        ),
+        (
+            "apiVersion: builtin\nkind: ConfigMapGenerator\nmetadata: {name: x}\n"
+            "files: [../../../secret.yaml]\n"
+        ),
+        "apiVersion: builtin\nkind: PatchTransformer\nmetadata: {name: x}\npath: /etc/passwd\n",
+    ],
+)
+def test_a_built_in_plugin_reads_only_the_copy(
+    plugin: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    field = "transformers" if "Transformer" in plugin else "generators"
+    files = {"kustomization.yaml": f"resources: [base]\n{field}: [x.yaml]\n", "x.yaml": plugin}
+    write(work, BASE | files)
+    assert {f["code"] for f in findings(capsys)} & {"render-failed", "plugin-source"}
+
+
+@attack(Threat.RENDERING, "a program called kustomize or helm in the repository")
+@pytest.mark.parametrize("name", ["kustomize", "helm", "kubectl"])
+def test_a_tool_in_the_repository_is_not_used(
+    name: str, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    write(work, below("a", BASE) | below("b", CHART) | {name: f"#!/bin/sh\ntouch {tmp_path}/ran\n"})
+    (work / name).chmod(0o755)
+    for path in (".", "", str(work), f"{work}/../work"):
+        monkeypatch.setenv("PATH", f"{path}:/nowhere")
+        assert "missing-tool" in [f["code"] for f in findings(capsys)]
+    assert not (tmp_path / "ran").exists()
+
+
+@needs_kustomize
+@attack(Threat.RENDERING, "a path or link in a kustomization that leads out of the repository")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "resources: [../../secret.yaml]",
+        "resources: [link.yaml]",
+        "resources: [linked]",
+        "patches: [{path: ../../secret.yaml}]",
+        "configMapGenerator: [{name: x, files: [../../secret.yaml]}]",
+        "configMapGenerator: [{name: x, files: ['a=/etc/passwd']}]",
+        "secretGenerator: [{name: x, envs: [../../secret.yaml]}]",
+        "openapi: {path: ../../secret.yaml}",
+        "replacements: [{path: ../../secret.yaml}]",
+    ],
+)
+def test_a_kustomization_does_not_read_outside_the_repository(
+    line: str, work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (work / "link.yaml").symlink_to(tmp_path / "secret.yaml")
+    (work / "linked").symlink_to(tmp_path)
+    write(work, {"kustomization.yaml": line + "\n"})
+    assert "outside-source" in [f["code"] for f in findings(capsys)] or line.endswith("linked]")
+
+
+@needs_helm
+@attack(Threat.RENDERING, "a link in a chart that leads out of the repository")
+def test_a_chart_does_not_follow_a_link(
+    work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, below("chart", CHART))
+    (work / "chart" / "templates" / "link.yaml").symlink_to(tmp_path / "secret.yaml")
+    assert "outside-source" in [f["code"] for f in findings(capsys)]
+
+
+@needs_helm
+@attack(Threat.RENDERING, "a template that reads files, variables or the cluster")
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{{ .Files.Get "../../../secret.yaml" }}',
+        '{{ .Files.Get "/etc/passwd" }}',
+        '{{ range $path, $_ := .Files.Glob "../../**" }}{{ $path }}{{ end }}',
+        '{{ (lookup "v1" "Secret" "default" "x") | toJson }}',
+        '{{ getHostByName "localhost" }}',
+    ],
+)
+def test_a_template_sees_only_its_chart(
+    text: str, listener: Listener, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = tmp_path / "kubeconfig"
+    server = f"https://127.0.0.1:{listener.port}"
+    config.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\n"
+        "contexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a, user: {}}]\n"
+        f"clusters: [{{name: a, cluster: {{server: '{server}'}}}}]\n"
+    )
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    line = f"kind: X\napiVersion: v1\nmetadata: {{name: x}}\nfound: '{text}'\n"
+    out = render(Tool.HELM, {"Chart.yaml": CHART["Chart.yaml"], "templates/x.yaml": line})
+    assert SECRET not in out
+    assert "root:" not in out
+    found = out.partition("found: ")[2].strip().strip("'")
+    assert found in ("", "{}", "map[]")
+    assert listener.connections == 0
+
+
+@attack(Threat.RENDERING, "a variable of this process that a rendered file asks for")
+@needs_kustomize
+def test_a_tool_has_no_variables_of_this_process() -> None:
+    files = {
+        "kustomization.yaml": "configMapGenerator: [{name: x, envs: [x.env]}]\n",
+        "x.env": "AWS_SECRET_ACCESS_KEY\nHOME\n",
+    }
+    out = render(Tool.KUSTOMIZE, files)
+    assert SECRET not in out
+    assert str(Path.home()) not in out.replace(os.sep + "root" + os.sep, "")
+
+
+@needs_helm
+@attack(Threat.RENDERING, "a name in an Argo CD or Flux object that Helm would take as an option")
+def test_a_release_name_is_never_an_option(
+    work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = work / "evil.sh"
+    script.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\ncat\n")
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    application = {
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+        "metadata": {"name": f"--post-renderer={script}"},
+        "spec": {
+            "destination": {"namespace": f"--post-renderer={script}"},
+            "source": {
+                "repoURL": "x", "path": "chart",
+                "helm": {
+                    "releaseName": f"--post-renderer={script}",
+                    "valueFiles": ["../../../secret.yaml"],
+                    "parameters": [{"name": f"--post-renderer={script}", "value": "x"}],
+                },
+            },
+        },
+    }  # fmt: skip
+    write(work, below("chart", CHART) | {"app.json": json.dumps(application)})
+    assert findings(capsys)
+    del application["spec"]["source"]["helm"]["valueFiles"]  # type: ignore[index]
+    write(work, {"app.json": json.dumps(application)})
+    findings(capsys)
+    assert not (tmp_path / "ran").exists()
+
+
+BOMBS = {
+    "a loop that prints": '{{ range $i := until 100000 }}{{ repeat 100000 "x" }}{{ end }}',
+    "a text that doubles": "{{ $x := `x` }}{{ range until 60 }}{{ $x = print $x $x }}{{ end }}"
+    "{{ $x }}",
+    "a loop that only takes time": "{{ range $i := until 100000 }}{{ range $j := until 100000 }}"
+    "{{ end }}{{ end }}",
+}
+
+
+@needs_helm
+@attack(Threat.RENDERING, "a template that takes all time, memory or output")
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_template_bomb_ends_at_a_limit(name: str) -> None:
+    files = {"Chart.yaml": CHART["Chart.yaml"], "templates/x.yaml": f"x: {BOMBS[name]}\n"}
+    limits = RunLimits(seconds=2, output_max=2**20, memory_kib=3 * 2**20)
+    start = time.monotonic()
+    with pytest.raises(RenderError) as raised:
+        render(Tool.HELM, files, limits)
+    assert time.monotonic() - start < 30
+    assert "\n" not in raised.value.message
+
+
+@attack(Threat.RENDERING, "more files, or larger ones, than a tool is given")
+def test_the_size_of_a_copy_is_limited(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(work, below("chart", CHART))
+    for number in range(9):
+        (work / "chart" / f"{number}.bin").write_bytes(b"x" * (4 * 2**20 - 1))
+    assert "too-large" in [f["code"] for f in findings(capsys)]
+
+
+@needs_kustomize
+@attack(Threat.RENDERING, "kustomizations that refer to each other in a circle")
+def test_a_circle_of_kustomizations_ends(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(work, {f"{a}/kustomization.yaml": f"resources: [../{b}]\n" for a, b in ("ab", "ba")})
+    write(work, {"reconciler.yaml": "sources: [{kustomization: a}]\n"})
+    assert "render-failed" in [f["code"] for f in findings(capsys)]
+
+
+@attack(Threat.RENDERING, "a source that reconciler.yaml names outside the repository")
+@pytest.mark.parametrize("kind", ["folder", "kustomization", "chart", "gitops"])
+@pytest.mark.parametrize("path", ["../..", "/etc", "linked"])
+def test_a_listed_source_stays_in_the_repository(
+    kind: str, path: str, work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (work / "linked").symlink_to(tmp_path)
+    write(work, {"reconciler.yaml": f"sources: [{{{kind}: {path}}}]\n", "a.yaml": CLASS})
+    assert "outside-source" in [f["code"] for f in findings(capsys)]
