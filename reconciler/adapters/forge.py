@@ -219,7 +219,7 @@ class PostedComment(NamedTuple):
 
 
 class Comment(NamedTuple):
-    """A comment of the pull request."""
+    """A comment of the pull request; ``id`` is empty if it is not a number."""
 
     id: str
     author: str
@@ -263,7 +263,9 @@ def post_comment(forge: Forge, marker: str, body: str) -> PostedComment:
         remedy = "pass the name of the account that posts with --author"
         raise ForgeError("the API does not name the account", 0, where="GET /user", remedy=remedy)
     own_comments = [
-        c for c in forge.comments() if c.author == author and c.body.lstrip().startswith(marker)
+        c
+        for c in forge.comments()
+        if c.id and c.author == author and c.body.lstrip().partition("\n")[0].strip() == marker
     ]
     if not own_comments:
         return PostedComment(PostOutcome.CREATED, forge.create(body).url)
@@ -282,6 +284,10 @@ def post_comment(forge: Forge, marker: str, body: str) -> PostedComment:
 
 def _text_or_empty(value: object) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _number_or_empty(value: object) -> str:
+    return str(value) if type(value) is int and value > 0 else ""
 
 
 @dataclass
@@ -330,8 +336,8 @@ class GitHub:
         user = found.get("user")
         login = user.get("login") if isinstance(user, dict) else ""
         return Comment(
-            str(found.get("id", "")), _text_or_empty(login), _text_or_empty(found.get("body")),
-            _text_or_empty(found.get("html_url")),
+            _number_or_empty(found.get("id")), _text_or_empty(login),
+            _text_or_empty(found.get("body")), _text_or_empty(found.get("html_url")),
         )  # fmt: skip
 
 
@@ -373,7 +379,10 @@ class GitLab:
         author = found.get("author")
         name = author.get("username") if isinstance(author, dict) else ""
         return Comment(
-            str(found.get("id", "")), _text_or_empty(name), _text_or_empty(found.get("body")), ""
+            _number_or_empty(found.get("id")),
+            _text_or_empty(name),
+            _text_or_empty(found.get("body")),
+            "",
         )
 
 
@@ -383,13 +392,18 @@ def find_pull_request(api: ForgeApi, repository: str, head: JsonDict) -> int | N
     ``head`` is the ``workflow_run`` of GitHub's event, which the runner wrote. None if no open
     pull request has that head any more: a newer commit was pushed, or it was closed.
     """
-    owner = (head.get("head_repository") or {}).get("owner") or {}
-    query = {"state": "open", "head": f"{owner.get('login', '')}:{head.get('head_branch', '')}"}
+    source = head.get("head_repository")
+    owner = source.get("owner") if isinstance(source, dict) else None
+    login = _text_or_empty(owner.get("login")) if isinstance(owner, dict) else ""
+    branch, sha = (_text_or_empty(head.get(name)) for name in ("head_branch", "head_sha"))
+    if not (login and branch and sha):
+        return None  # the fork was deleted meanwhile, or the event is not about a branch
+    query = {"state": "open", "head": f"{login}:{branch}"}
     for found in api.pages(f"/repos/{quote(repository)}/pulls", query):
         at = found.get("head")
-        if isinstance(at, dict) and at.get("sha") == head.get("head_sha"):
-            number = found.get("number")
-            return number if isinstance(number, int) else None
+        if isinstance(at, dict) and at.get("sha") == sha:
+            number = _number_or_empty(found.get("number"))
+            return int(number) if number else None
     return None
 
 

@@ -31,6 +31,7 @@ API: Final = "reconciler/v1"
 TEXT_MAX: Final = 3000
 """Slack shows at most 3,000 characters of a section, and nobody reads more."""
 _DEFAULT: Final = "*$fleet: $title*\n$text"
+SECRET_BYTES_MIN: Final = 16
 _SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - what the standard puts before every secret
 
 
@@ -48,7 +49,7 @@ def webhook_request(notice: Notice, webhook: Webhook, secret: str, now: datetime
     The signature is that of Standard Webhooks 1.0: HMAC-SHA256 of ``id.timestamp.body``.
 
     Raises:
-        ValueError: the secret is not in base64.
+        ValueError: the secret is not in base64, or too short to protect anything.
     """
     if webhook.format is WebhookFormat.SLACK:
         body = _encode({"text": _format_text(notice, webhook.template or _DEFAULT, in_slack=True)})
@@ -107,6 +108,8 @@ def _signature_headers(identity: str, body: bytes, secret: str, now: datetime) -
         key = base64.b64decode(secret.removeprefix(_SECRET_PREFIX), validate=True)
     except binascii.Error:
         raise ValueError("is not base64, with or without the prefix whsec_") from None
+    if len(key) < SECRET_BYTES_MIN:
+        raise ValueError(f"is a key of {len(key)} bytes; use at least {SECRET_BYTES_MIN}")
     message_id = hashlib.sha256(identity.encode()).hexdigest()[:32]
     stamp = str(int(now.timestamp()))
     signed = b".".join((message_id.encode(), stamp.encode(), body))

@@ -70,9 +70,20 @@ def test_the_signature_is_that_of_standard_webhooks(prefix: str) -> None:
 
 def test_the_id_of_a_message_is_the_same_in_every_attempt() -> None:
     later = NOW.replace(hour=13)
-    secret = base64.b64encode(b"secret").decode()
+    secret = base64.b64encode(b"a secret of 24 bytes or so").decode()
     ids = {webhook_request(NOTICE, JSON, secret, at).headers["webhook-id"] for at in (NOW, later)}
     assert len(ids) == 1
+
+
+@pytest.mark.parametrize("key", [b"", b"a", b"fifteen bytes !"])
+@pytest.mark.parametrize("prefix", ["", "whsec_"])
+def test_a_key_that_anybody_can_guess_signs_nothing(prefix: str, key: bytes) -> None:
+    secret = prefix + base64.b64encode(key).decode()
+    if not secret:
+        assert "webhook-signature" not in webhook_request(NOTICE, JSON, "", NOW).headers
+        return
+    with pytest.raises(ValueError, match=rf"is a key of {len(key)} bytes; use at least 16"):
+        webhook_request(NOTICE, JSON, secret, NOW)
 
 
 def test_a_secret_that_is_not_base64_is_refused_without_showing_it() -> None:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict
 
-_REF: Final = re.compile(r"refs/pull/(\d+)/")
+_REF: Final = re.compile(r"refs/pull/([0-9]{1,18})/", re.ASCII)
 _EVENT_BYTES_MAX: Final = 16 * 1024 * 1024
 TRUSTED_RUN: Final = "workflow_run"
 """The event of GitHub whose job has secrets, and comments on what an untrusted job planned."""
@@ -42,18 +42,21 @@ def github_event(environment: Mapping[str, str]) -> CiEvent:
     """
     data = _read_event(environment.get("GITHUB_EVENT_PATH", ""))
     repository = environment.get("GITHUB_REPOSITORY", "")
-    head = data.get(TRUSTED_RUN) if environment.get("GITHUB_EVENT_NAME") == TRUSTED_RUN else None
+    head = None
+    if environment.get("GITHUB_EVENT_NAME") == TRUSTED_RUN:
+        given = data.get(TRUSTED_RUN)
+        head = given if isinstance(given, dict) else {}  # without a run there is nothing to trust
     server = environment.get("GITHUB_SERVER_URL", "")
     run = environment.get("GITHUB_RUN_ID", "")
-    if isinstance(head, dict):
-        run = str(head.get("id", run))
+    if head is not None:
+        run = _positive_number(head.get("id")) or ""
     url = f"{server}/{repository}/actions/runs/{run}" if server and repository and run else ""
     return CiEvent(
         repository,
         None if head is not None else _pull_request_number(data, environment.get("GITHUB_REF", "")),
         environment.get("GITHUB_API_URL", ""),
         url,
-        head if isinstance(head, dict) else None,
+        head,
     )
 
 
@@ -62,7 +65,7 @@ def gitlab_event(environment: Mapping[str, str]) -> CiEvent:
     number = environment.get("CI_MERGE_REQUEST_IID", "")
     return CiEvent(
         environment.get("CI_MERGE_REQUEST_PROJECT_ID") or environment.get("CI_PROJECT_ID", ""),
-        int(number) if number.isdecimal() else None,
+        int(number) if re.fullmatch("[1-9][0-9]{0,17}", number) else None,
         environment.get("CI_API_V4_URL", ""),
         environment.get("CI_JOB_URL", ""),
     )
@@ -88,10 +91,15 @@ def _pull_request_number(data: JsonDict, ref: str) -> int | None:
     for name in ("pull_request", "issue"):
         found = data.get(name)
         number = found.get("number") if isinstance(found, dict) else None
-        if isinstance(number, int):
+        if _positive_number(number):
             return number
     match = _REF.match(ref)
     return int(match[1]) if match else None
+
+
+def _positive_number(value: object) -> str:
+    """Return a number as text, empty for anything else."""
+    return str(value) if type(value) is int and value > 0 else ""
 
 
 def append_to_file(variable: str, text: str) -> None:
