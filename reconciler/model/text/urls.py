@@ -97,7 +97,7 @@ def _hide_address(match: re.Match[str]) -> str:
 def _find_secret(address: str) -> tuple[int, int] | None:
     """Return where the first name of a secret in a query starts, and where its value does.
 
-    A name starts at one of ``?&;#`` and ends with ``=``. Each character is looked at once or twice:
+    A name starts at one of ``?&;#`` and ends with ``=``. Each character is read once or twice:
     an expression that starts again at each sign takes quadratic time.
     """
     begin = 0
