@@ -6,7 +6,9 @@ token goes to one host only, and waiting is bounded.
 
 from __future__ import annotations
 
+import json
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -31,6 +33,8 @@ _ATTEMPTS: Final = 4
 _WAIT_MAX_S: Final = 120.0
 _MESSAGE_MAX: Final = 300
 _BYTES_MAX: Final = 32 * 1024 * 1024
+_TEXT_BYTES_MAX: Final = 2_000
+_TOTAL_S: Final = 120.0
 
 
 class ForgeError(ReconcilerError):
@@ -113,21 +117,22 @@ class ForgeApi:
         for left in reversed(range(_ATTEMPTS)):
             pause = 2.0 ** (_ATTEMPTS - 1 - left)
             try:
-                answer = self._connection().request(
+                with self._connection().stream(
                     method, self.url.rstrip("/") + path, params=query, json=body
-                )
+                ) as answer:
+                    content = _read_content(answer, where)
             except httpx.HTTPError as error:
                 if method == "POST" or not left:
                     raise _no_answer_error(error, where) from error
             else:
                 if answer.is_success:
-                    return _parse_content(answer, where)
+                    return _parse_content(content, answer.status_code, where)
                 limited = _seconds_to_wait(answer)
                 if limited is None and (method == "POST" or answer.status_code < 500):
-                    raise self._response_error(answer, where)
+                    raise self._response_error(answer, content, where)
                 pause = pause if limited is None else limited
                 if not left or waited + pause > _WAIT_MAX_S:
-                    raise self._response_error(answer, where, pause=limited)
+                    raise self._response_error(answer, content, where, pause=limited)
             self.wait(pause)
             waited += pause
         raise AssertionError("the last attempt returns or raises")
@@ -136,7 +141,8 @@ class ForgeApi:
         if self._client is None:
             import httpx
 
-            self._client = httpx.Client(headers=dict(self.headers), timeout=_TIMEOUT_S)
+            headers = {**self.headers, "Accept-Encoding": "identity"}
+            self._client = httpx.Client(headers=headers, timeout=_TIMEOUT_S)
         return self._client
 
     def close(self) -> None:
@@ -146,13 +152,13 @@ class ForgeApi:
             self._client = None
 
     def _response_error(
-        self, answer: httpx.Response, where: str, *, pause: float | None = None
+        self, answer: httpx.Response, content: bytes, where: str, *, pause: float | None = None
     ) -> ForgeError:
         if pause is not None:
             remedy = f"the rate limit ends in {pause:.0f} s; run the command again then"
         else:
             remedy = self.remedy(answer.status_code)
-        message = f"HTTP {answer.status_code}: {_error_message(answer)}"
+        message = f"HTTP {answer.status_code}: {_error_message(answer, content)}"
         return ForgeError(message, answer.status_code, where=where, remedy=remedy)
 
 
@@ -161,25 +167,54 @@ def _no_answer_error(error: httpx.HTTPError, where: str) -> ForgeError:
     return ForgeError(what, 0, where=where, remedy="run the command again; it edits what it posted")
 
 
-def _parse_content(answer: httpx.Response, where: str) -> object:
-    if len(answer.content) > _BYTES_MAX:
-        raise ForgeError("the answer is too large", answer.status_code, where=where)
-    if not answer.content:
+def _read_content(answer: httpx.Response, where: str) -> bytes:
+    """Return the body of an answer, which may be neither too large nor too slow.
+
+    Only gzip is unpacked, because a proxy may add it, and in pieces of limited size.
+
+    Raises:
+        ForgeError: it is too large, takes too long, or is packed in another way.
+    """
+    status = answer.status_code
+    coding = answer.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in ("identity", "gzip", "x-gzip", ""):
+        raise ForgeError(f"the answer is packed ({coding[:40]})", status, where=where)
+    unpack = zlib.decompressobj(16 + zlib.MAX_WBITS) if coding.endswith("gzip") else None
+    deadline = time.monotonic() + _TOTAL_S
+    content = bytearray()
+    for chunk in answer.iter_raw():
+        if unpack is None:
+            content += chunk
+        else:
+            try:
+                content += unpack.decompress(chunk, _BYTES_MAX + 1 - len(content))
+            except zlib.error as error:
+                raise ForgeError("the answer is damaged", status, where=where) from error
+        if len(content) > _BYTES_MAX:
+            raise ForgeError("the answer is too large", status, where=where)
+        if time.monotonic() > deadline:
+            raise ForgeError("the answer takes too long", status, where=where)
+    return bytes(content)
+
+
+def _parse_content(content: bytes, status: int, where: str) -> object:
+    if not content:
         return None
     try:
-        data: object = answer.json()
-    except ValueError as error:
-        raise ForgeError("the answer is not JSON", answer.status_code, where=where) from error
+        data: object = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ForgeError("the answer is not JSON", status, where=where) from error
     return data
 
 
-def _error_message(answer: httpx.Response) -> str:
+def _error_message(answer: httpx.Response, content: bytes) -> str:
     """Return the error message of the API, in one line."""
     try:
-        data = answer.json()
-    except ValueError:
+        data: object = json.loads(content)
+    except (ValueError, RecursionError):
         data = None
-    message = data.get("message") or data.get("error") if isinstance(data, dict) else answer.text
+    text = content[:_TEXT_BYTES_MAX].decode("utf-8", "replace")
+    message = data.get("message") or data.get("error") if isinstance(data, dict) else text
     return " ".join(str(message or answer.reason_phrase).split())[:_MESSAGE_MAX]
 
 

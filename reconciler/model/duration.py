@@ -48,9 +48,7 @@ def parse_nanoseconds(text: str) -> int:
     if body == "0":
         return 0
     total, end = 0, 0
-    for part in _PART.finditer(body):
-        if part.start() != end:
-            break
+    while part := _PART.match(body, end):
         whole, _, fraction = part[1].partition(".")
         unit = _NANOSECONDS[part[2]]
         total += int(whole or 0) * unit

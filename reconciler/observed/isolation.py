@@ -16,15 +16,18 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from reconciler.model.decode import decode
+from reconciler.model.decode import decode, describe_mismatch
 from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.duration import parse_nillable
 from reconciler.model.karpenter.capacitybuffer import (
+    CapacityBuffer,
     Deployment,
     ReplicaSet,
     StatefulSet,
     StoredTemplate,
 )
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay
 from reconciler.model.karpenter.nodepool import NodePool
@@ -157,9 +160,17 @@ def isolate_invalid_live(
     try:
         item: Any = decode(data, _LIVE.get(kind, _OtherClass))
         _check_times(item.metadata)
-    except ValueError as error:  # msgspec's errors are among them
-        return _isolate(None, f"{kind}: {error}", place())
+    except msgspec.MsgspecError as error:
+        return _isolate(None, f"{kind}{_called(data)}: {describe_mismatch(error)}", place())
+    except ValueError as error:
+        return _isolate(None, f"{kind}{_called(data)}: {error}", place())
     return None if item.name else _isolate(None, f"{kind}: it has no name", place())
+
+
+def _called(data: object) -> str:
+    """Return the name of an object behind a space, empty if it has none that can be read."""
+    name = _decode_part(data, "metadata", _Name()).name
+    return f" {name}" if name else ""
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
@@ -184,7 +195,10 @@ def isolate_undecoded(
     raw: bytes | msgspec.Raw, kind: type, problem: str, where: str
 ) -> IsolatedObject:
     """Return the substitute of an object that does not have the shape of its kind."""
-    data = msgspec.json.decode(raw)
+    try:
+        data = msgspec.json.decode(raw)
+    except msgspec.MsgspecError:  # a number out of range, or bytes that are not UTF-8
+        data = None
     short = _decode_part(data, "metadata", _Name())
     metadata = _decode_part(data, "metadata", Metadata(name=short.name, namespace=short.namespace))
     item: HasMetadata | None = None
@@ -237,18 +251,17 @@ def _protected_metadata(metadata: Metadata) -> Metadata:
 
 def _check(item: Any) -> None:
     """Raise ValueError if a decision that reads the object would fail."""
+    if isinstance(item, CapacityBuffer):
+        _check_quantities(item.spec.limits)
     match item:
         case Pod():
-            _check_times(item.metadata, (item.status.start_time,))
-            _check_spec(item.spec)
-            for status in item.status.container_statuses:
-                if status.resources is not None:
-                    _check_quantities(status.resources.requests)
-                _check_quantities(status.allocated_resources)
+            _check_pod(item)
         case Node():
             _check_times(item.metadata, (c.last_transition_time for c in item.status.conditions))
             _check_quantities(item.status.capacity)
             _check_quantities(item.status.allocatable)
+        case NodeClaim():
+            _check_claim(item)
         case PodDisruptionBudget():
             _check_times(item.metadata)
             if item.spec.selector is not None:
@@ -263,6 +276,26 @@ def _check(item: Any) -> None:
             _check_spec(item.template.spec)
         case _:
             _check_times(item.metadata)
+
+
+def _check_pod(pod: Pod) -> None:
+    _check_times(pod.metadata, (pod.status.start_time,))
+    _check_spec(pod.spec)
+    for status in pod.status.container_statuses:
+        if status.resources is not None:
+            _check_quantities(status.resources.requests)
+        _check_quantities(status.allocated_resources)
+
+
+def _check_claim(claim: NodeClaim) -> None:
+    _check_times(claim.metadata, (c.last_transition_time for c in claim.status.conditions))
+    parse_nillable(claim.spec.expire_after)
+    parse_nillable(claim.spec.termination_grace_period)
+    for wanted in claim.spec.requirements:
+        requirement(wanted.key, wanted.operator, wanted.values)
+    _check_quantities(claim.spec.resources.requests)
+    _check_quantities(claim.status.capacity)
+    _check_quantities(claim.status.allocatable)
 
 
 def _check_spec(spec: PodSpec) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from reconciler.model.decode import decode
+from reconciler.model.decode import decode, describe_mismatch
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import UnreadableError
 from reconciler.model.json import JsonDict
@@ -228,7 +228,7 @@ def read_snapshot(content: bytes, source: str) -> Snapshot:
     """Return the snapshot in a file: JSON or YAML, also several documents or Lists.
 
     Raises:
-        UnreadableError: it is not a snapshot, or an object does not have the shape of its kind.
+        UnreadableError: it is not a snapshot.
     """
     return assemble_snapshot(
         decode_object(raw, SnapshotPlace(source, content, number))
@@ -261,10 +261,10 @@ class SkippedKind(str):
 def decode_object(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> Any:
     """Return the object in its JSON: a Struct, or plain data for our own kinds.
 
-    An object that has the shape of its kind and still cannot be used is an ``IsolatedObject``.
+    An object that cannot be used is an ``IsolatedObject``, whose finding names it and the field.
 
     Raises:
-        UnreadableError: it does not have the shape of its kind; the message names object and field.
+        UnreadableError: it is not a Kubernetes object.
     """
     try:
         return _decode_by_kind(raw, place)
@@ -276,7 +276,10 @@ def _decode_by_kind(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> object:
     name = _object_kind(raw, place)
     kind = _KINDS.get(name)
     if kind is not None:
-        item = _decode_struct(raw, kind, name, place)
+        try:
+            item = _decode_struct(raw, kind, name, place)
+        except UnreadableError as error:
+            return isolate_undecoded(raw, kind, error.message, error.where)
         return isolate_invalid(item, lambda: place.locate(raw)) or item
     if name == RECORDS_KIND:
         return RawRecords(bytes(raw), place.locate(raw))
@@ -286,7 +289,10 @@ def _decode_by_kind(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> object:
         return RawAutoscaler(msgspec.json.decode(raw))
     if name not in _LIVE and not name.endswith(_ANY_CLASS):
         return SkippedKind(name)
-    data = msgspec.json.decode(raw)
+    try:
+        data = msgspec.json.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise _no_object_error(raw, place, error) from error
     return isolate_invalid_live(data, name, lambda: place.locate(raw)) or data
 
 
@@ -476,18 +482,19 @@ def _decode_struct(
     """Return the Struct in the JSON of an object of a kind, which errors call ``kind_name``."""
     try:
         return msgspec.json.decode(raw, type=kind, strict=False)
-    except msgspec.ValidationError:
+    except msgspec.MsgspecError:
         try:
             return decode(msgspec.json.decode(raw), kind)
-        except msgspec.ValidationError as error:
-            called = f"{kind_name} {_object_name(raw, place)}".rstrip()
-            text = f"item {place.number}, {called}: {error}"
+        except msgspec.MsgspecError as error:
+            called = f"{kind_name} {_object_name(raw)}".rstrip()
+            text = f"item {place.number}, {called}: {describe_mismatch(error)}"
             raise UnreadableError(text, where=place.locate(raw)) from error
 
 
-def _object_name(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> str:
+def _object_name(raw: bytes | msgspec.Raw) -> str:
+    """Return the name of an object, empty if it cannot be read."""
     try:
         metadata = msgspec.json.decode(raw, type=_Item).metadata
-    except msgspec.MsgspecError as error:
-        raise _no_object_error(raw, place, error) from error
+    except msgspec.MsgspecError:
+        return ""
     return "/".join(filter(None, (metadata.namespace, metadata.name)))

@@ -13,7 +13,9 @@ from typing import Final, NamedTuple
 
 _CONFLICT_START: Final = "<<<<<<<"
 _CONFLICT_MARKER: Final = re.compile(r"(<{7}|\|{7}|>{7})( .*)?|={7}")
-_KEY: Final = re.compile(r"(?:- +)*(?P<key>\"[^\"]*\"|'[^']*'|[^\s#:\"'{\[][^:#]*):(?P<rest> .*)?$")
+_KEY: Final = re.compile(
+    r"(?:- +)*+(?P<key>\"[^\"]*\"|'[^']*'|[^\s#:\"'{\[][^:#]*):(?P<rest> .*)?$"
+)
 _DASHES: Final = re.compile(r"(?:- +)+")
 _NAME_MAX: Final = 40
 

@@ -142,9 +142,10 @@ def _open_listener(address: str) -> Iterator[socket.socket]:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a label of a host name may be too long
+        why = getattr(error, "strerror", None) or "the host name is not valid"
         raise UsageError(
-            f"cannot listen on {address[:80]}: {error.strerror or error}",
+            f"cannot listen on {address[:80]}: {why}",
             where="--listen",
             remedy="choose an address of this machine and a free port",
         ) from error

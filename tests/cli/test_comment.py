@@ -332,5 +332,5 @@ def test_nothing_is_posted_if_one_plan_cannot_be_read(
     url: str, forge: ForgeImitation, plans: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert github(plans["web"], "missing.json") == 1
-    assert "missing.json: cannot be read" in capsys.readouterr().err
+    assert "missing.json: No such file or directory" in capsys.readouterr().err
     assert forge.calls == []

@@ -1,8 +1,11 @@
 """Addresses are printed without what only their owner may know."""
 
+from collections.abc import Callable
+
 import pytest
 
 from reconciler.model.text.urls import Address, is_unencrypted, split_credentials, without_secrets
+from tests.patterns import RATIO_MAX, growth
 
 
 @pytest.mark.parametrize(
@@ -60,3 +63,27 @@ def test_user_and_password_are_taken_from_an_address() -> None:
 )
 def test_plain_http_is_for_this_machine_only(url: str, unencrypted: bool) -> None:
     assert is_unencrypted(url) is unencrypted
+
+
+ADDRESSES = {
+    "a list of names": lambda n: "web" + "a:b," * n,
+    "signs of addresses": lambda n: "a:b@" * n,
+    "pluses": lambda n: "+" * n,
+    "queries": lambda n: "://" + "?token" * n,
+    "fragments": lambda n: "://" + "#" * n,
+    "words for secrets": lambda n: "://?" + "pass" * n,
+    "words behind spaces": lambda n: "password " * n,
+    "schemes": lambda n: "a://b:" * n,
+    "punctuation": lambda n: "://" + "," * n + ":x",
+    "brackets": lambda n: "://[" + "]" * n + "[",
+}
+
+
+@pytest.mark.parametrize("is_value", [False, True])
+@pytest.mark.parametrize("text", ADDRESSES.values(), ids=ADDRESSES.keys())
+def test_addresses_are_hidden_in_linear_time(text: Callable[[int], str], is_value: bool) -> None:
+    def run_of(length: int) -> Callable[[], None]:
+        made = text(length)
+        return lambda: without_secrets(made, is_value=is_value) and None
+
+    assert growth(run_of) < RATIO_MAX

@@ -192,7 +192,8 @@ def value_for(path: tuple[str | int, ...]) -> object:
         return True
     if last in _NUMBERS:
         return 7
-    return {"memory": "8Gi", "cpu": "3", "status": "False"}.get(last, "other")
+    known = {"memory": "8Gi", "cpu": "3", "status": "False", "expireAfter": "1h"}
+    return known.get(last, "other")
 
 
 ROWS = [(name, path) for name, paths in READ.items() for path in paths]

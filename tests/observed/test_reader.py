@@ -69,7 +69,7 @@ def test_an_unreadable_answer_keeps_the_last_observation() -> None:
     before = reader.read(_text(_pod("a")), "x")
 
     with pytest.raises(UnreadableError):
-        reader.read(_text(_pod("a"), {"kind": "Pod", "metadata": 7}), "x")
+        reader.read(_text(_pod("a"), {"kind": 7, "metadata": {}}), "x")
 
     assert reader.read(_text(_pod("a")), "x") is before
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from reconciler.model.settings import PreferencePolicy
+from reconciler.placement.pods.pending import pods_to_place
+from reconciler.placement.question import Question
 from tests.placement.builders import (
     CAPACITY_TYPE,
     HOST,
+    NOW,
     PREFERRED,
     ZONE,
     Object,
     a_node,
     a_pod,
     a_pool,
+    a_scheduler,
     a_type,
     apart,
     groups,
@@ -202,3 +209,58 @@ def test_a_soft_taint_is_tolerated_only_without_another_pool(
     assert placed([tainted, a_pool(), *pods(1)]).claims[0].node_pool.name == "default"
     alone = placed([tainted, *pods(1)])
     assert len(alone.claims) == (effect == "PreferNoSchedule")
+
+
+def a_crowd(count: int, rule_of: Callable[[int], dict[str, Any]]) -> list[Object]:
+    return [
+        a_pool(),
+        *(
+            a_pod(f"p{i}", labels={"app": f"a{i}", "n": str(i)}, affinity=apart(rule_of(i)))
+            for i in range(count)
+        ),
+    ]
+
+
+CROWDS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "everybody but one": lambda i: {
+        "topologyKey": HOST,
+        "labelSelector": {
+            "matchExpressions": [{"key": "app", "operator": "NotIn", "values": [f"z{i}"]}]
+        },
+    },
+    "those with a label but one": lambda i: {
+        "topologyKey": HOST,
+        "labelSelector": {
+            "matchExpressions": [
+                {"key": "app", "operator": "Exists"},
+                {"key": "n", "operator": "NotIn", "values": [str(i)]},
+            ]
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("rule_of", CROWDS.values(), ids=CROWDS.keys())
+def test_pods_that_repel_each_other_by_rules_of_their_own_take_quadratic_time(
+    rule_of: Callable[[int], dict[str, Any]],
+) -> None:
+    def calls(count: int) -> int:
+        """Return how many functions are called to place so many pods."""
+        made = 0
+
+        def count_call(_: object, event: str, __: object) -> None:
+            nonlocal made
+            made += event in ("call", "c_call")
+
+        objects = a_crowd(count, rule_of)
+        scheduler, cluster = a_scheduler(objects)
+        question = Question(pods=pods_to_place(cluster, NOW))
+        sys.setprofile(count_call)
+        try:
+            found = scheduler.place(question)
+        finally:
+            sys.setprofile(None)
+        assert len(found.claims) == count
+        return made
+
+    assert calls(80) < 5 * calls(40), "twice as many pods take eight times as many calls"

@@ -21,6 +21,7 @@ _TOKEN: Final = re.compile(
     (?P<space> \s+ | //[^\n]* )
   | (?P<string> [rRbB]{0,2} (?: \"{3}.*?\"{3} | '{3}.*?'{3}
                               | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' ) )
+  | (?P<unterminated> ["'] .*+ )
   | (?P<number> \d+ (?:\.\d+)? (?:[eE][+-]?\d+)? [uU]? )
   | (?P<name> [A-Za-z_]\w* )
   | (?P<operator> && | \|\| | [<>=!]= )

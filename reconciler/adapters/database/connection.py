@@ -32,7 +32,7 @@ from reconciler.adapters.database.leases.fence import Fence
 from reconciler.adapters.database.location import FILE
 from reconciler.adapters.nofollow import refuse_link
 from reconciler.model.errors import StateError
-from reconciler.model.text.urls import split_credentials, without_secrets
+from reconciler.model.text.urls import is_loopback, split_credentials, without_secrets
 
 # Errors of a database or a disk become StateErrors here. The message names the file or server, the
 # original error, and what the operator can do.
@@ -62,6 +62,13 @@ _REMEDIES: Final = (
         ("another process is writing for a long time; `reconciler status` shows which one"),
     ),
     ("no such table", "run `reconciler state check`"),
+    (
+        "does not support ssl",
+        (
+            "enable TLS on the server; to send the password and the state in clear text, add "
+            "?sslmode=disable to the URL"
+        ),
+    ),
     ("password", "correct the user and the password in the URL, or set PGPASSWORD"),
     ("does not exist", "create it on the server, or correct the URL"),
     ("refused", "start the server, or correct the host and port in the URL"),
@@ -338,7 +345,7 @@ def connect_server(
     if url.drivername != "postgresql+psycopg":
         raise StateError(f"unsupported database {url.drivername}", where=safe_url, remedy=remedy)
     name = f"{application} {os.getpid()}@{socket.gethostname()}"[:63]
-    arguments = {"application_name": name, **_LIVENESS}
+    arguments = {"application_name": name, **_LIVENESS, **_encryption(url)}
     try:
         engine = create_engine(
             url,
@@ -359,6 +366,29 @@ def connect_server(
         ) from error
     _expect_known_options(url, safe_url)
     return engine, safe_url
+
+
+def _encryption(url: URL) -> dict[str, str]:
+    """Return the parameter that requires TLS, unless the operator has chosen or there is no need.
+
+    By default libpq sends password and data in clear text to a server that declines TLS
+    (``sslmode=prefer``). A mode in the URL or in PGSSLMODE is the operator's choice, whatever it
+    is. Connections within this machine need no encryption.
+    """
+    if url.query.get("sslmode") or os.environ.get("PGSSLMODE"):
+        return {}
+    found = [url.host or "", *(_listed(url, key) for key in ("host", "hostaddr"))]
+    if not any(found):
+        found = [os.environ.get("PGHOST", ""), os.environ.get("PGHOSTADDR", "")]
+    hosts = [host for text in found for host in text.split(",") if host]
+    is_named = bool(url.query.get("service") or os.environ.get("PGSERVICE"))
+    is_local = all(host.startswith(("/", "@")) or is_loopback(host) for host in hosts)
+    return {} if is_local and not is_named else {"sslmode": "require"}
+
+
+def _listed(url: URL, key: str) -> str:
+    value = url.query.get(key, "")
+    return value if isinstance(value, str) else ",".join(value)
 
 
 def _expect_known_options(url: URL, safe_url: str) -> None:

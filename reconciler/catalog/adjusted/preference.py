@@ -55,7 +55,7 @@ DISABLED: Final = "veneer.io/disabled"
 _ADJUST: Final = re.compile(r"adjust=(?P<percent>[+-]?[0-9]+(?:\.[0-9]+)?)%", re.ASCII)
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _VALID_ADJUSTMENT: Final = re.compile(
-    r"[+-]\d*\.?\d+|\+\d*\.?\d+%|-\d{1,2}(?:\.\d+)?%|-100%", re.ASCII
+    r"[+-](?:\d+(?:\.\d+)?|\.\d+)|\+(?:\d+(?:\.\d+)?|\.\d+)%|-\d{1,2}(?:\.\d+)?%|-100%", re.ASCII
 )
 
 

@@ -35,7 +35,7 @@ def image_for(amis: Iterable[AMI], kind: InstanceType) -> AMI | None:
 
 
 _ARCHITECTURES: Final = {"x86_64": "amd64", "arm64": "arm64"}
-_NAME: Final = re.compile(r"([a-z]+)(?:-[0-9]+tb)?([0-9]+).*\.")
+_NAME: Final = re.compile(r"([a-z]+)(?:-[0-9]+tb)?([0-9]++).*\.")
 
 
 class Gpu(msgspec.Struct, array_like=True, frozen=True, gc=False):

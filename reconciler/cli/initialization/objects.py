@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _MARKER: Final = re.compile(r"^(?:---(?=[ \t\r\n]|$)[ \t]*|\.\.\.(?=[ \t\r\n]|$).*)", re.MULTILINE)
 _INDENTED_LIST: Final = re.compile(r"^( *)[^\s#-][^\n]*:[ \t]*\n\1 +- ", re.MULTILINE)
-_BLANK: Final = re.compile(r"\A(?:[ \t]*\r?\n)+")
+_BLANK: Final = re.compile(r"\A(?:[ \t]*+\r?\n)++")
 
 
 @dataclass

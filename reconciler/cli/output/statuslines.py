@@ -124,12 +124,14 @@ def fact_times(request: StateRequest) -> dict[str, datetime]:
 
 
 def _lock_time(path: str | None) -> datetime | None:
+    from reconciler.cli.shared.files import read_checkout_file
     from reconciler.desired.lock import Lock, read_lock
+    from reconciler.model.errors import UnreadableError
     from reconciler.source.resource import LOCK_FILE
 
     try:
-        content = (Path(path or ".") / LOCK_FILE).read_bytes()
-    except OSError:
+        content = read_checkout_file(Path(path or ".") / LOCK_FILE)
+    except (OSError, UnreadableError):
         return None
     lock = read_lock(content)
     return lock.locked_at if isinstance(lock, Lock) else None

@@ -96,13 +96,13 @@ def read_document(path: str, flag: str, schema_name: str) -> Entry | None:
     from reconciler.desired import policies
     from reconciler.model.errors import UnreadableError, UsageError
     from reconciler.source import schema
-    from reconciler.source.document import parse_documents
+    from reconciler.source.document import LIMITS, parse_documents
     from reconciler.source.finding import field_path
     from reconciler.source.objects import Entry
 
     try:
         with open(path, "rb") as file:
-            content = file.read()
+            content = file.read(LIMITS.bytes_max + 1)
     except OSError as error:
         why = error.strerror or str(error)
         remedy = "pass a readable file"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -44,16 +43,7 @@ def load(path: str) -> Plan:
     Raises:
         UnreadableError: it cannot be read, or is not a plan as ``save`` wrote it.
     """
-    from reconciler.model.errors import UnreadableError
+    from reconciler.cli.shared.files import read_start
     from reconciler.plan.approval import SIZE_MAX, read_saved_plan
 
-    try:
-        if path == "-":
-            content = sys.stdin.buffer.read(SIZE_MAX + 1)
-        else:
-            with open(path, "rb") as file:
-                content = file.read(SIZE_MAX + 1)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise UnreadableError(why, where=path, remedy="pass a readable file") from error
-    return read_saved_plan(content, "stdin" if path == "-" else path)
+    return read_saved_plan(read_start(path, SIZE_MAX), "stdin" if path == "-" else path)

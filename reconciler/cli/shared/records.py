@@ -216,6 +216,7 @@ def settings_of(request: StateRequest) -> Resolved:
 
 def _config(folder: Path) -> dict[str, Any]:
     """Return the data of the folder's config, empty if there is none."""
+    from reconciler.cli.shared.files import read_checkout_file
     from reconciler.desired.fleet import SourceFile, read_fleet
     from reconciler.model.diagnostics import Severity
     from reconciler.model.errors import InvalidFleetError, UnreadableError
@@ -229,7 +230,7 @@ def _config(folder: Path) -> dict[str, Any]:
     if name is None:
         return {}
     try:
-        content = (folder / name).read_bytes()
+        content = read_checkout_file(folder / name)
     except OSError as error:
         raise UnreadableError(error.strerror or str(error), where=str(folder / name)) from error
     fleet, findings = read_fleet([SourceFile(name, content)], allow_empty=True)

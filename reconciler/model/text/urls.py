@@ -13,15 +13,15 @@ from urllib.parse import unquote, urlsplit
 
 _ADDRESS: Final = re.compile(r"(?<=://)\S+")
 _VALUE: Final = re.compile(r"(?<=://).+", re.DOTALL)
-_AUTHORITY: Final = re.compile(r"(?:[^:\[\]]*|\[[^\]]*\])(?::[0-9]{0,5})?[:,.;'\")\]>]*")
-_QUERY: Final = re.compile(
-    r"([?&;#][^=&;?\s]*(?:pass|pwd|token|secret|key|sig|auth|cred)[^=&;\s]*=).+", re.IGNORECASE
-)
+_AUTHORITY: Final = re.compile(r"(?:[^:\[\]]*+|\[[^\]]*\])(?::[0-9]{0,5})?[:,.;'\")\]>]*")
+_CREDENTIAL: Final = re.compile("pass|pwd|token|secret|key|sig|auth|cred", re.IGNORECASE)
+_WORD: Final = re.compile(r"\S+")
+_BREAK: Final = re.compile(r"[&;\s]")
+_NAME: Final = re.compile(r"[\w.+-]+")
+_AT: Final = re.compile(r"@(?=[\w\[])")
 _KEYWORD: Final = re.compile(
     r"\b((?:ssl)?password|passwd|pgpassword)(\s*=\s*)('[^'\n]*'|\"[^\"\n]*\"|\S+)", re.IGNORECASE
 )
-_BARE: Final = re.compile(r"(?<![\w/:@.*-])([\w.+-]+):(?!//)\S+@(?=[\w\[])")
-_BARE_VALUE: Final = re.compile(r"(?<![\w/:@.*-])([\w.+-]+):(?!//).+@(?=[\w\[])", re.DOTALL)
 _LOOPBACK: Final = re.compile(r"localhost|127(?:\.[0-9]{1,3}){3}|::1", re.IGNORECASE)
 _MASK: Final = "***"
 
@@ -63,8 +63,7 @@ def without_secrets(text: str, *, is_value: bool = False) -> str:
     """
     pattern = _VALUE if is_value else _ADDRESS
     masked = _KEYWORD.sub(rf"\1\2{_MASK}", pattern.sub(_hide_address, text))
-    bare = _BARE_VALUE if is_value else _BARE
-    return bare.sub(rf"\1:{_MASK}@", masked)
+    return _hide_bare(masked) if is_value else _WORD.sub(lambda word: _hide_bare(word[0]), masked)
 
 
 def is_unencrypted(url: str) -> bool:
@@ -87,10 +86,50 @@ def _split(url: str) -> tuple[str, str] | None:
 
 
 def _hide_address(match: re.Match[str]) -> str:
-    token = _QUERY.search(match[0])
-    if token is not None:
-        return f"{_hide_authority(match[0][: token.start()])}{token[1]}{_MASK}"
-    return _hide_authority(match[0])
+    address = match[0]
+    secret = _find_secret(address)
+    if secret is None:
+        return _hide_authority(address)
+    start, end = secret
+    return f"{_hide_authority(address[:start])}{address[start:end]}{_MASK}"
+
+
+def _find_secret(address: str) -> tuple[int, int] | None:
+    """Return where the first name of a secret in a query starts, and where its value does.
+
+    A name starts at one of ``?&;#`` and ends with ``=``. Each character is read once or twice:
+    an expression that starts again at each sign takes quadratic time.
+    """
+    begin = 0
+    while (equals := address.find("=", begin)) >= 0:
+        if address[equals + 1 : equals + 2] not in ("", "\n"):
+            *_, last = _BREAK.split(address[begin:equals])
+            at = equals - len(last)
+            sign = at - 1 if at > begin and address[at - 1] in "&;" else -1
+            for part in last.split("?"):
+                end = at + len(part)
+                if sign < 0:
+                    sign = address.find("#", at, end)
+                if sign >= 0 and _CREDENTIAL.search(address, sign, end):
+                    return sign, equals + 1
+                at, sign = end + 1, end
+        begin = equals + 1
+    return None
+
+
+def _hide_bare(text: str) -> str:
+    """Hide the password of the first address without a scheme (``user:password@host``)."""
+    end = max((found.start() for found in _AT.finditer(text)), default=-1)
+    for found in _NAME.finditer(text, 0, max(end, 0)):
+        colon = found.end()
+        if colon + 1 >= end or text[colon] != ":" or text.startswith("//", colon + 1):
+            continue
+        start = found.start()
+        if start and text[start - 1] in "/:@*":  # part of something else, up to the next plus
+            start = text.find("+", start, colon) + 1
+        if 0 < start < colon or start == found.start():
+            return f"{text[:colon]}:{_MASK}{text[end:]}"
+    return text
 
 
 def _hide_authority(address: str) -> str:

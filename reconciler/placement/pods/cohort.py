@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import untolerated_taints
@@ -22,7 +22,8 @@ class CohortStage:
     ``only_fills_up`` is whether a node that rejected this step rejects it for the rest of the pass.
     Nodes fill up and anti-affinity excludes more, whereas a spread or an affinity may open a domain
     again. ``many_at_once`` is whether placing one pod affects the next one only through room and
-    the count on that host.
+    the count on that host. ``own_by_host`` are the pods' own rules about hosts, ``repelled`` those
+    of other pods that repel them, and ``repellers`` everything that repels pods, by host.
     """
 
     __slots__ = (
@@ -31,16 +32,27 @@ class CohortStage:
         "by_host",
         "many_at_once",
         "only_fills_up",
+        "own_by_host",
         "reach",
+        "repelled",
+        "repellers",
         "step",
         "taints_seen",
     )
 
-    def __init__(self, step: RelaxedShape, reach: Mapping[Group, frozenset[str]]) -> None:
+    def __init__(
+        self,
+        step: RelaxedShape,
+        reach: Mapping[Group, frozenset[str]],
+        repellers: Mapping[str, Collection[Group]],
+    ) -> None:
         self.step = step
         self.reach = reach
         found = list(reach)
         self.by_host = [g for g in found if g.by_host]
+        self.own_by_host = [g for g in self.by_host if not g.rule.inverse]
+        self.repelled = frozenset(g for g in self.by_host if g.rule.inverse)
+        self.repellers = repellers
         self.by_domain = [g for g in found if not g.by_host]
         self.only_fills_up = all(
             g.kind is RuleKind.ANTI_AFFINITY or (g.by_host and g.kind is RuleKind.SPREAD)
@@ -130,7 +142,7 @@ class Cohort:
             owned = list(dict.fromkeys(topology.group(rule) for rule in step.rules))
             applying = dict.fromkeys([*owned, *repelled])
             reach = {group: topology.reach(group, self.shape, step) for group in applying}
-            self.stages.append(CohortStage(step, reach))
+            self.stages.append(CohortStage(step, reach, topology.repellers))
 
     @property
     def may_fit_later(self) -> bool:
@@ -162,16 +174,23 @@ class CohortView:
         self.closed: set[Space] = set()
 
     def room_on(self, host: str) -> int:
-        """Return how many of the pods the rules about hosts allow."""
+        """Return how many of the pods the rules about hosts allow.
+
+        A host that one rule closes is not checked any further. Of the rules that repel the pods,
+        only those of pods on this host are read: there may be as many as pods.
+        """
         demand = self.stage.step.demand
         if demand.hostname is not None and not demand.hostname.has(host):
             return 0
         room = _UNLIMITED
         counted, strict = self.cohort.counted_set, self.stage.step.strict
-        for group in self.stage.by_host:
+        for group in self.stage.own_by_host:
             allowed = strict.get(group.key) if group.kind is RuleKind.AFFINITY else None
             room = min(room, group.room_on_host(host, group in counted, allowed))
-        return room
+            if not room:
+                return 0
+        at_host = self.stage.repellers.get(host) if self.stage.repelled else None
+        return 0 if at_host and not self.stage.repelled.isdisjoint(at_host) else room
 
     def spaces(self, space: Space) -> tuple[tuple[Space, ...], ...]:
         """Return what a new node of ``space`` becomes with one of the pods, best first.

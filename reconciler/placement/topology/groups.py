@@ -28,12 +28,28 @@ class Group:
 
     ``counts`` has every known domain, including empty ones; for hosts only those with pods.
     ``standing`` are the domains of remaining nodes. ``version`` increases with each change.
+    ``repellers`` are the repelling groups of each host, into which such a group enters itself.
     """
 
-    __slots__ = ("_filtered", "by_host", "counts", "key", "kind", "rule", "standing", "version")
+    __slots__ = (
+        "_filtered",
+        "_peers",
+        "_repellers",
+        "by_host",
+        "counts",
+        "key",
+        "kind",
+        "rule",
+        "standing",
+        "version",
+    )
 
     def __init__(
-        self, rule: Rule, counts: dict[str, int], standing: Collection[str] = frozenset()
+        self,
+        rule: Rule,
+        counts: dict[str, int],
+        standing: Collection[str] = frozenset(),
+        repellers: dict[str, set[Group]] | None = None,
     ) -> None:
         self.rule = rule
         self.kind = rule.kind
@@ -43,6 +59,21 @@ class Group:
         self.standing = frozenset(standing)
         self.version = 0
         self._filtered: dict[tuple[Space, tuple[Taint, ...]], bool] = {}
+        self._peers: dict[Requirement | None, tuple[int, bool]] = {}
+        self._repellers = repellers if rule.inverse and rule.by_host else None
+        self._enter_hosts()
+
+    def restore(self, counts: Mapping[str, int]) -> None:
+        """Replace all counts. The entries of repelling groups at hosts are to be cleared before."""
+        self.counts = dict(counts)
+        self.version += 1
+        self._enter_hosts()
+
+    def _enter_hosts(self) -> None:
+        if self._repellers is not None:
+            for host, count in self.counts.items():
+                if count:
+                    self._repellers.setdefault(host, set()).add(self)
 
     def add_domains(self, domains: Iterable[str]) -> None:
         """Add domains in which nodes can be launched, still without pods."""
@@ -62,8 +93,11 @@ class Group:
         }
 
     def record(self, domain: str, count: int) -> None:
-        self.counts[domain] = self.counts.get(domain, 0) + count
+        total = self.counts[domain] = self.counts.get(domain, 0) + count
         self.version += 1
+        if self._repellers is not None:
+            at_host = self._repellers.setdefault(domain, set())
+            (at_host.add if total else at_host.discard)(self)
 
     def counts_on(self, space: Space, taints: tuple[Taint, ...]) -> bool:
         """Return whether pods on such a new node count."""
@@ -96,10 +130,14 @@ class Group:
         return 1 if selects_itself and not self._has_pods(allowed) else 0
 
     def _has_pods(self, allowed: Requirement | None) -> bool:
-        return any(
-            count and (allowed is None or allowed.has(domain))
-            for domain, count in self.counts.items()
-        )
+        known = self._peers.get(allowed)
+        if known is None or known[0] != self.version:
+            found = any(
+                count and (allowed is None or allowed.has(domain))
+                for domain, count in self.counts.items()
+            )
+            known = self._peers[allowed] = (self.version, found)
+        return known[1]
 
     def open_domains(
         self, selects_itself: bool, allowed: Requirement | None, reach: Collection[str]
@@ -183,6 +221,7 @@ class Topology:
         self._groups: dict[Rule, Group] = {}
         self._by_pair: dict[tuple[str, str], list[Group]] = {}
         self._unindexed: list[Group] = []
+        self.repellers: dict[str, set[Group]] = {}
 
     def group(self, rule: Rule) -> Group:
         """Return the group of a rule, counted on first use."""
@@ -199,7 +238,7 @@ class Topology:
         else:
             counts = self._census.counts(rule)
         if rule.by_host:
-            return Group(rule, counts)
+            return Group(rule, counts, repellers=self.repellers)
         standing = self._census.domains(rule, self._remaining)
         group = Group(rule, counts, standing)
         group.add_domains(standing)
@@ -224,9 +263,9 @@ class Topology:
 
     def restore(self, counts: Iterable[Mapping[str, int]]) -> None:
         """Restore all counts."""
+        self.repellers.clear()
         for group, saved in zip(self._groups.values(), counts, strict=True):
-            group.counts = dict(saved)
-            group.version += 1
+            group.restore(saved)
 
     def groups_selecting(self, shape: Shape) -> list[Group]:
         """Return the groups whose selector matches a shape's pods, in order of creation."""

@@ -241,7 +241,7 @@ def format_duration(text: str) -> str:
     units = {"D": ("day", "days"), "H": ("h", "h"), "M": ("min", "min"), "S": ("s", "s")}
     parts = [
         f"{number} {units[unit][int(number) != 1]}"
-        for number, unit in re.findall(r"(\d+)([DHMS])", text)
+        for number, unit in re.findall(r"(?<!\d)(\d+)([DHMS])", text)
     ]
     return " ".join(parts[:2])
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from reconciler.adapters.simulated.moto.ec2 import ConnectionLostError, EmbeddedEC2
 from reconciler.adapters.simulated.moto.wire import Request, Response
 
-_SCOPE: Final = re.compile(r"Credential=[^/]+/\d+/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4")
+_SCOPE: Final = re.compile(r"Credential=[^/=]+/\d+/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4")
 _RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER with no time: closing sends a reset instead of an orderly end."""
 

@@ -66,6 +66,7 @@ def run(request: ConfigRequest) -> int:
 
 def _read_config(path: str) -> dict[str, object]:
     """Return the data of the folder's ``reconciler.yaml``, empty if there is none."""
+    from reconciler.cli.shared.files import read_checkout_file
     from reconciler.desired.fleet import SourceFile, read_fleet
     from reconciler.model.errors import InvalidFleetError, UnreadableError
     from reconciler.source.resource import CONFIG_FILES
@@ -77,8 +78,7 @@ def _read_config(path: str) -> dict[str, object]:
     for name in CONFIG_FILES:
         file = os.path.join(path, name)
         try:
-            with open(file, "rb") as content:
-                source = SourceFile(name, content.read())
+            source = SourceFile(name, read_checkout_file(file))
         except FileNotFoundError:
             continue
         except OSError as error:

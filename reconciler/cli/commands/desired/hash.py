@@ -77,11 +77,13 @@ def run(request: HashRequest) -> int:
 
 
 def _read_files(path: str) -> list[SourceFile]:
+    from reconciler.cli.shared.files import read_start
     from reconciler.desired.fleet import SourceFile
-    from reconciler.model.errors import InvalidFleetError, UnreadableError
+    from reconciler.model.errors import InvalidFleetError
+    from reconciler.source.document import LIMITS
 
     if path == "-":
-        return [SourceFile("stdin", sys.stdin.buffer.read())]
+        return [SourceFile("stdin", read_start(path, LIMITS.bytes_max))]
     if os.path.isdir(path):
         from reconciler.adapters.git.folder import read_folder
 
@@ -89,12 +91,7 @@ def _read_files(path: str) -> list[SourceFile]:
         if findings:
             raise InvalidFleetError(findings)
         return files
-    try:
-        with open(path, "rb") as file:
-            return [SourceFile(path, file.read())]
-    except OSError as error:
-        remedy = "pass a readable file or folder"
-        raise UnreadableError(str(error.strerror), where=path, remedy=remedy) from error
+    return [SourceFile(path, read_start(path, LIMITS.bytes_max))]
 
 
 def _read_entries(file: SourceFile) -> list[Entry]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -162,18 +161,11 @@ def _read_draft(path: str, request: CommentRequest, event: CiEvent) -> Draft:
         UnreadableError: it cannot be read, or is not a plan.
         UsageError: it is Markdown of an untrusted job.
     """
+    from reconciler.cli.shared.files import read_start
     from reconciler.model.errors import UnreadableError, UsageError
     from reconciler.plan.approval import SIZE_MAX, read_saved_plan
 
-    try:
-        if path == "-":
-            content = sys.stdin.buffer.read(SIZE_MAX + 1)
-        else:
-            with open(path, "rb") as file:
-                content = file.read(SIZE_MAX + 1)
-    except OSError as error:
-        why = f"cannot be read: {error.strerror}"
-        raise UnreadableError(why, where=path, remedy="pass the file of a plan") from error
+    content = read_start(path, SIZE_MAX)
     if content.lstrip()[:1] == b"{":
         return draft_of_plan(read_saved_plan(content, "stdin" if path == "-" else path))
     if event.head is not None:
