@@ -63,7 +63,7 @@ def validate_fleet(request: ValidateRequest) -> tuple[str, bool]:
     )
     advice = _Advice(request.settings)
     fleet, diagnostics = read_fleet(
-        files, unread=refused, advise=advice, karpenter=karpenter, known=known
+        files, unread=refused, advise=advice, karpenter=karpenter, is_complete=True, known=known
     )
     if fleet.policies:
         from reconciler.cli.shared.policies import compile_findings, field_findings

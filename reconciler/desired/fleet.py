@@ -124,6 +124,7 @@ def read_fleet(
     advise: Advice | None = None,
     karpenter: KarpenterVersion | None = None,
     known: Mapping[str, str] | None = None,
+    is_complete: bool = False,
 ) -> tuple[Fleet, tuple[Diagnostic, ...]]:
     """Return the fleet that ``files`` describe, and every finding, in order of place.
 
@@ -133,7 +134,8 @@ def read_fleet(
     node class as known, as with a custom catalog; with ``allow_empty``, a folder without any
     NodePool is only a warning. ``advise`` returns more findings at the end. ``karpenter`` is the
     release that the files follow, in place of the one that they name themselves, and ``known`` are
-    the values of placeholders that the operator's settings give (see ``placeholders``).
+    the values of placeholders that the operator's settings give (see ``placeholders``). If the
+    folder ``is_complete``, a NodePool without its node class is an error.
     """
     reader = _FleetReader(karpenter, any_class=any_class)
     reader.diagnostics += unread
@@ -154,7 +156,7 @@ def read_fleet(
         else:
             for document in documents:
                 reader.read_document(document)
-    reader.finish(allow_empty=allow_empty)
+    reader.finish(allow_empty=allow_empty, is_complete=is_complete)
     if advise is not None:
         reader.add_advice(advise)
     return reader.fleet(), _findings_to_report(reader.diagnostics)
@@ -368,7 +370,7 @@ class _FleetReader:
             Diagnostic(finding.severity, finding.code, finding.message, place, path, finding.hint)
         )
 
-    def finish(self, *, allow_empty: bool) -> None:
+    def finish(self, *, allow_empty: bool, is_complete: bool) -> None:
         """Read the workloads, and run the checks that need all objects."""
         self._read_workloads()
         pools = [entry for (kind, _, _), entry in self.seen.items() if kind == "NodePool"]
@@ -379,7 +381,7 @@ class _FleetReader:
             self.diagnostics.append(Diagnostic(severity, "empty-fleet", message, hint=hint))
         if not self.any_class and not self.broken:
             for resource, entry in self._resources_of_kinds("NodePool"):
-                self._check_class(resource, entry)
+                self._check_class(resource, entry, is_complete=is_complete)
             pool_entries = list(self._resources_of_kinds("NodePool"))
             self.diagnostics += automode.unsupported_classes(self.auto_mode, pool_entries)
         self.diagnostics += placeholders.summary(self.left)
@@ -422,13 +424,13 @@ class _FleetReader:
         """Return whether any finding so far is an error."""
         return any(d.severity is Severity.ERROR for d in self.diagnostics)
 
-    def _check_class(self, resource: Resource, entry: Entry) -> None:
+    def _check_class(self, resource: Resource, entry: Entry, *, is_complete: bool) -> None:
         from reconciler.desired.rules.crd import class_reference_findings
 
         known = [(kind, name) for kind, _, name in sorted(self.seen)]
-        has_cluster = self.config.get("cluster", "none") != "none"
+        is_needed = is_complete and self.config.get("cluster", "none") == "none"
         renamed = {d.place for d in self.diagnostics if d.code == RENAMED}
-        for finding in class_reference_findings(resource, known, has_cluster=has_cluster):
+        for finding in class_reference_findings(resource, known, is_needed=is_needed):
             if entry.place(finding.pointer) not in renamed:  # else it is reported with its cause
                 self._add(entry, finding)
 

@@ -419,6 +419,7 @@ CONSTRAINED = {
       topologySpreadConstraints:
         - topologyKey: kubernetes.io/hostname
           maxSkew: 1
+          minDomains: 6  # else the node that joins first takes all pods
           whenUnsatisfiable: DoNotSchedule
           labelSelector: {matchLabels: {app: api}}
       containers""",

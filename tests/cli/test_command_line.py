@@ -103,7 +103,7 @@ def test_a_usage_error_of_any_command_exits_1(
         ("apply nofile.json", 'apply: "nofile.json" does not exist; pass a plan saved with'),
         ("plan --bse main", "plan: unrecognized arguments: --bse (did you mean --base?); run"),
         ("plan --zzzz main", "plan: unrecognized arguments: --zzzz; run"),
-        ("hash nofile", "nofile: No such file or directory; pass a readable file or folder"),
+        ("hash nofile", "nofile: No such file or directory; pass a readable file"),
         ("demo --fast --pause", "demo: argument --pause: not allowed with argument --fast"),
         ("completion tcsh", 'completion: SHELL: invalid value "tcsh"'),
         ("health", "--heartbeat: no heartbeat file is named"),

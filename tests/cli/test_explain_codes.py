@@ -29,6 +29,8 @@ MAKERS = frozenset(
         "_add_finding",
         "_refuse",
         "_refuse_link",
+        "_refusal",
+        "_note",
         "refuse",
     ]
 )
@@ -42,6 +44,9 @@ CHOSEN = {
     "plan/make/pools.py": {"overlay-conflict", "overlay-invalid"},
     "engine/ownership.py": {"contested-instance", "unknown-instance"},
     "source/objects.py": {"old-version", "wrong-version"},
+    "desired/sources/detection.py": {"ambiguous-source", "ambiguous-workloads"},
+    "desired/fleet.py": {"name-reference"},
+    "cli/shared/rendering.py": {"missing-tool", "render-failed"},
 }
 """By module the codes that are computed or looked up there."""
 

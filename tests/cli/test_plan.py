@@ -583,9 +583,7 @@ def test_errors_are_one_line(plan, words, code: int, message: str) -> None:
     assert answer.err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "content", ["", "not: [a", "[1, 2]", '{"kind": "List", "items": [{"kind": "Pod", "spec": 7}]}']
-)
+@pytest.mark.parametrize("content", ["", "not: [a", "[1, 2]"])
 def test_a_broken_snapshot_is_rejected_by_name(plan, tmp_path: Path, content: str) -> None:
     (tmp_path / "s.json").write_text(content)
     answer = plan("--snapshot", str(tmp_path / "s.json"))
@@ -612,11 +610,11 @@ def test_an_empty_folder_plans_nothing(plan, tmp_path: Path) -> None:
     assert "no YAML or JSON file" in answer.err
 
 
-def test_a_pool_without_its_class_is_an_error_without_a_catalog(plan, fleet: Path) -> None:
+def test_a_pool_without_its_class_launches_nothing_without_a_catalog(plan, fleet: Path) -> None:
     (fleet / "class.yaml").unlink()
-    answer = plan("-o", "json", catalog=False)
-    assert answer.code == 1
-    assert "[missing-nodeclass]" in answer.err
+    found = json.loads(plan("-o", "json", catalog=False).out)
+    assert found["nodeClaims"] == []
+    assert "missing-nodeclass" in {d["code"] for d in found["diagnostics"]}
     assert len(json.loads(plan("-o", "json").out)["nodeClaims"]) > 0
 
 

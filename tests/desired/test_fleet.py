@@ -125,10 +125,11 @@ def test_node_classes_of_other_providers_are_ignored_silently(kind: str) -> None
     assert found(a_file(a_pool_requiring(nodeClassRef=ref), other)) == []
 
 
-def test_a_missing_class_is_an_error_unless_any_class_is_accepted() -> None:
+def test_a_missing_class_is_an_error_only_in_a_folder_that_is_complete() -> None:
     path = "spec.template.spec.nodeClassRef.name"
 
-    assert found(a_file(a_pool())) == [("error", "missing-nodeclass", path)]
+    assert found(a_file(a_pool())) == [("warning", "missing-nodeclass", path)]
+    assert found(a_file(a_pool()), is_complete=True) == [("error", "missing-nodeclass", path)]
     assert found(a_file(a_pool()), any_class=True) == []
 
 

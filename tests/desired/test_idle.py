@@ -80,7 +80,7 @@ def test_the_listed_values_of_labels_are_those_of_the_bundled_types() -> None:
 
 def test_a_node_pool_of_eks_auto_mode_is_said_to_be_unsupported() -> None:
     ref = {"group": "eks.amazonaws.com", "kind": "NodeClass", "name": "default"}
-    assert pool_findings(nodeClassRef=ref) == {"eks-auto-mode"}
+    assert pool_findings(nodeClassRef=ref) == {"auto-mode"}
 
 
 def _container(**resources: Any) -> dict[str, Any]:

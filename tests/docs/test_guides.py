@@ -18,6 +18,8 @@ from tests.cli.forgeapi import ForgeImitation, serving
 from tests.repositories import commit_all, git, init
 
 ROOT = Path(__file__).resolve().parents[2]
+TOOLS = {"how-to/repositories": ("kustomize", "helm")}
+"""What the commands of a guide start, by guide."""
 GUIDES = [
     "advice",
     "getting-started",
@@ -96,6 +98,9 @@ def test_every_command_of_a_guide_runs(
             commit_all(prepared)
         lines = commands(guide)
         assert lines
+        for tool in TOOLS.get(guide, ()):
+            if shutil.which(tool) is None:
+                pytest.skip(f"{tool} is not installed")
         for line in lines:
             run(line, prepared)
     if guide == "pull-requests":

@@ -245,7 +245,7 @@ def test_pods_that_repel_each_other_by_rules_of_their_own_take_quadratic_time(
     rule_of: Callable[[int], dict[str, Any]],
 ) -> None:
     def calls(count: int) -> int:
-        """Return how many functions are called to place so many pods."""
+        """Return how many functions are called to place ``count`` pods."""
         made = 0
 
         def count_call(_: object, event: str, __: object) -> None:

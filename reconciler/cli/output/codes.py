@@ -135,10 +135,6 @@ _OBJECTS: Final = {
         "A field has no effect because its feature gate is off.",
         "Set the gate under featureGates in reconciler.yaml, or remove the field.",
     ),
-    "eks-auto-mode": (
-        "A NodePool is one of EKS Auto Mode. AWS launches its nodes, so none is planned for it.",
-        "Plan it without this NodePool, or give it an EC2NodeClass.",
-    ),
     "eks-label": (
         "A requirement is on a label of EKS that no instance type has, so it selects nothing.",
         "Use the label that the message suggests.",

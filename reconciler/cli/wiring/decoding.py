@@ -32,6 +32,7 @@ PREPARED: Final = (
     "reconciler.adapters.kubernetes",
     "reconciler.adapters.simulated.cluster",
     "reconciler.adapters.simulated.pods",
+    "reconciler.adapters.simulated.records",
 )
 """The packages and modules whose types a daemon decodes."""
 

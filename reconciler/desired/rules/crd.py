@@ -7,7 +7,7 @@ finding has the field path that the API server would name, or a finer one below 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from reconciler.desired.rules.nodepool import PREDICATES, Predicate
 from reconciler.desired.rules.runtime import RUNTIME
@@ -134,24 +134,17 @@ def static_pools_without_gate(
         yield entry, Finding("gate-is-off", pointer, message, hint, severity, of_key=True)
 
 
-_EKS_GROUP: Final = "eks.amazonaws.com"
-
-
 def class_reference_findings(
-    pool: Resource, known: Collection[tuple[str, str]], *, has_cluster: bool
+    pool: Resource, known: Collection[tuple[str, str]], *, is_needed: bool
 ) -> Iterator[Finding]:
     """Yield a finding if a NodePool's node class does not exist: it then launches nothing.
 
-    ``known`` are the kinds and names in the folder. It is only a warning if the configuration names
-    a cluster, which may have the class.
+    ``known`` are the kinds and names in the folder. It is an error if the class ``is_needed``
+    there: a cluster, if there is one, may have it.
     """
     at: Pointer = ("spec", "template", "spec", "nodeClassRef")
     ref = pool.data["spec"]["template"]["spec"]["nodeClassRef"]
     group, kind, name = ref["group"], ref["kind"], ref["name"]
-    if group == _EKS_GROUP:
-        message = f"NodePool {quote_value(pool.name)} is one of EKS Auto Mode"
-        hint = "not supported: AWS launches its nodes; it is planned without any"
-        yield Finding("eks-auto-mode", (*at, "group"), message, hint, Severity.WARNING)
     if group != "karpenter.k8s.aws" or (kind, name) in known:
         return
     message = f"{kind} {quote_value(name)} not found in this folder"
@@ -159,5 +152,5 @@ def class_reference_findings(
     near = nearest(name, others)
     hint = f"existing: {', '.join(others[:3])}" if others else "add it to the folder"
     hint = f"did you mean {quote_value(near)}?" if near else hint
-    severity = Severity.WARNING if has_cluster else Severity.ERROR
+    severity = Severity.ERROR if is_needed else Severity.WARNING
     yield Finding("missing-nodeclass", (*at, "name"), message, hint, severity)

@@ -29,6 +29,7 @@ from reconciler.model.resources import MILLI, parse_quantity
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
+from reconciler.source.resource import AUTO_MODE
 from reconciler.source.schema import quantity_hint
 
 _KUBELET: Final[Pointer] = ("spec", "kubelet")
@@ -418,8 +419,10 @@ def _idle_limits(data: JsonDict) -> Iterator[Finding]:
 
 
 def _idle_requirements(at: Pointer) -> Rule:
-    def check(data: dict[str, object]) -> Iterator[Finding]:
-        yield from check_requirements(_get(data, at, ()), at)
+    def check(data: JsonDict) -> Iterator[Finding]:
+        # A NodePool of EKS Auto Mode is reported once, and its labels mean something there.
+        if _get(data, (*_TEMPLATE, "nodeClassRef", "group"), "") != AUTO_MODE:
+            yield from check_requirements(_get(data, at, ()), at)
 
     return check
 
