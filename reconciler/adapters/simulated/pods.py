@@ -268,7 +268,11 @@ class PodBook:
         return bool(bound)
 
     def _binder_for(self, workloads: Workloads) -> NodeBinder:
-        """Return the binder, a new one if the objects change that it cannot follow."""
+        """Return the binder, a new one if the objects change that it cannot follow.
+
+        Only a simulation, which has one process, keeps the order in which pods were tried: the
+        embedded cluster is the same in every process.
+        """
         scalables = {
             (kind, f"{item.metadata.namespace or 'default'}/{item.metadata.name}"): item
             for kind, items in (
@@ -280,7 +284,7 @@ class PodBook:
         namespaces = {n.metadata.name: n.metadata.labels for n in workloads.namespaces}
         owners = owners_of(workloads.services, scalables, workloads.replication_controllers)
         known = self._binder
-        if known is None or known[0] != (namespaces, owners):
+        if self._chance is None or known is None or known[0] != (namespaces, owners):
             binder = NodeBinder(
                 (),
                 namespaces,
