@@ -137,7 +137,7 @@ class SimulatedCompute:
         self.machines: dict[str, SimulatedInstance] = {}
         self._current: dict[str, SimulatedInstance] = {}
         self._by_intent: dict[str, tuple[str, str]] = {}
-        self._launches: dict[str, int] = {}
+        self._launches: dict[tuple[str, ...], int] = {}
         self._addresses: set[str] = set()
         self._advanced_to: datetime = clock.now()
 
@@ -311,15 +311,16 @@ class SimulatedCompute:
         return LaunchAnswer(None, tuple(refused))
 
     def _start_instance(self, request: Launch, option: LaunchOption) -> SimulatedInstance:
-        """Launch an instance; its id follows from its claim, so that a run can be repeated.
+        """Launch an instance; its id follows from what it is, so that a run can be repeated.
 
-        It does not follow from the intent, which names the commit: another commit with the same
-        content would change the fate of every node.
+        It does not follow from the intent, which names the commit, nor from the name of the claim,
+        which depends on every input: another commit with the same content, or a later second, would
+        change the fate of every node.
         """
         now, claim = self._clock.now(), request.node_claim
-        nth = self._launches.get(claim.name, 0)
-        self._launches[claim.name] = nth + 1
-        name = hashlib.sha256(f"{claim.name}\0{nth}".encode()).hexdigest()[:17]
+        name = self._free_name(
+            (claim.node_pool, option.instance_type, option.zone, option.capacity_type)
+        )
         kind = self._types(option.instance_type)
         status = request.node_class.status
         subnets = sorted(s.id for s in status.subnets if s.zone == option.zone)
@@ -352,6 +353,15 @@ class SimulatedCompute:
             self._schedule_interruption(machine, now)
         self.machines[instance.id] = self._current[instance.id] = machine
         return machine
+
+    def _free_name(self, alike: tuple[str, ...]) -> str:
+        """Return the hash of the next instance among those that are ``alike``."""
+        while True:
+            nth = self._launches.get(alike, 0)
+            self._launches[alike] = nth + 1
+            name = hashlib.sha256("\0".join((*alike, str(nth))).encode()).hexdigest()[:17]
+            if f"i-{name}" not in self.machines:
+                return name
 
     def _free_address(self, name: str) -> str:
         """Return a host name in 10.0.0.0/8 that no other instance has."""

@@ -255,7 +255,7 @@ def apply_transition(
     """
     return with_fields(
         world,
-        cluster=_cluster_after(world.cluster, moves, now, chance),
+        cluster=_cluster_after(world.cluster, moves, now, chance, len(world.instances)),
         prices={**world.prices} | {_claim_name(n): n.price for n in moves.launched},
         instances={**world.instances} | {n.node.provider_id: n.instance for n in moves.launched},
     )
@@ -287,8 +287,13 @@ def describe_endless_drain(blocking: Sequence[Pod], budgets: PodDisruptionBudget
 
 
 def _cluster_after(
-    cluster: ClusterState, moves: FleetTransition, now: datetime, chance: Chance
+    cluster: ClusterState, moves: FleetTransition, now: datetime, chance: Chance, launched: int
 ) -> ClusterState:
+    """Return the cluster after the moves; ``launched`` is the number of instances before them.
+
+    It makes the draws of every transition different ones. The time does not: the same fleet has the
+    same future at any second.
+    """
     budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
     leaving = {
         node.name: pods_blocking_drain(node, budgets, now)
@@ -300,7 +305,7 @@ def _cluster_after(
     fresh = [with_daemons(n.node, cluster.daemon_sets, now) for n in moves.launched]
     nodes = sorted([*(n for n in kept if n is not None), *fresh], key=lambda n: n.name)
     waiting, evicted = (
-        sorted(pods, key=lambda pod: chance.share("creation", pod.key, now.isoformat()))
+        sorted(pods, key=lambda pod: chance.share("creation", pod.key, str(launched)))
         for pods in (cluster.pending, displaced)
     )
     joining = sorted((n.name for n in fresh), key=lambda name: chance.share("joining", name))
