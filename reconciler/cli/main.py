@@ -109,6 +109,10 @@ def _report_error(error: Exception, *, debug: bool) -> int:
         if isinstance(error, PolicyError):
             return exitcode.REFUSED
         return exitcode.FAILED
+    if isinstance(error, MemoryError):
+        remedy = "raise the memory limit, or pass smaller inputs"
+        print(f"Error: not enough memory to read and plan this; {remedy}", file=sys.stderr)
+        return exitcode.FAILED
     text = " ".join(str(error).split())[:300]
     more = "" if debug else "; run with --debug for the traceback, and please report it"
     print(f"Error: internal error: {type(error).__name__}: {text}{more}", file=sys.stderr)

@@ -9,6 +9,7 @@ the user's own settings count (credentials, proxies), and never those of a repos
 from __future__ import annotations
 
 import os
+import re
 import select
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,8 @@ TIMEOUT_S: Final = 60.0
 NETWORK_TIMEOUT_S: Final = 600.0
 OUTPUT_MAX: Final = 64 * 2**20
 """How many bytes one run may print where they are variables in memory."""
+MEMORY_MAX: Final = 512 * 2**20
+"""The largest piece of memory that git may request: the index of a million files takes half."""
 
 _OPTIONS: Final = (
     "--no-pager",
@@ -31,6 +34,9 @@ _OPTIONS: Final = (
     *("-c", "safe.bareRepository=explicit"),
     *("-c", "core.fsmonitor=false"),
     *("-c", "core.untrackedCache=false"),
+    *("-c", "core.commitGraph=false"),
+    *("-c", "core.multiPackIndex=false"),
+    *("-c", "core.bigFileThreshold=32m"),
     *("-c", f"core.hooksPath={os.devnull}"),
     *("-c", f"core.attributesFile={os.devnull}"),
     *("-c", "protocol.ext.allow=never"),
@@ -59,6 +65,7 @@ _USERS_OWN: Final = frozenset(
     }
 )
 _MESSAGE_MAX: Final = 400
+_NO_MEMORY: Final = re.compile(r"attempting to allocate \d+ over limit|Out of memory")
 _CHUNK: Final = 65536
 
 
@@ -104,8 +111,12 @@ def is_inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
-def local_environment(home: str, tree: str = "") -> dict[str, str]:
-    """Return the environment for reading a local repository, without the user's configuration."""
+def local_environment(home: str, tree: str = "", *, memory_max: int = MEMORY_MAX) -> dict[str, str]:
+    """Return the environment for reading a local repository, without the user's configuration.
+
+    ``memory_max`` limits each piece of memory, in bytes: git unpacks an object, and what the object
+    is a delta of, in one piece, before the size of the result is known.
+    """
     return {
         **processes.library_folders(),
         **_ALWAYS,
@@ -114,6 +125,7 @@ def local_environment(home: str, tree: str = "") -> dict[str, str]:
         "XDG_CONFIG_HOME": home,
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_ALLOC_LIMIT": str(memory_max),
         "GIT_ALLOW_PROTOCOL": "",
         "GIT_CEILING_DIRECTORIES": os.path.dirname(home),
     }
@@ -246,6 +258,8 @@ def failure_error(stderr: bytes, where: str, secrets: Sequence[str] = ()) -> Git
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     marked = [line for line in lines if line.startswith(("fatal:", "error:", "ERROR:"))]
     message = without_secrets(" ".join(marked or lines))[:_MESSAGE_MAX]
+    if _NO_MEMORY.search(message):
+        message = "an object of the repository is too large to be unpacked"
     return GitFailedError(message.removeprefix("fatal: ") or NO_REASON, where=where)
 
 

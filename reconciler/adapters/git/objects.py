@@ -1,17 +1,21 @@
 """A commit's files read from git's objects: nothing is checked out, nothing is run.
 
 The same limits and refusals hold as for a folder (``folder.py``): symbolic links may not lead out
-of the fleet's folder, submodules are not followed, sizes and counts are bounded.
+of the fleet's folder, submodules are not followed, sizes and counts are bounded. git itself returns
+whatever a repository has stored under a name, so the hash of each object is compared with its name:
+a commit id then determines everything that is read.
 """
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
 from threading import Timer
-from typing import IO, Final
+from typing import IO, Final, NamedTuple
 
 from reconciler.adapters import processes
 from reconciler.adapters.git import folder as limits
@@ -19,6 +23,7 @@ from reconciler.adapters.git.command import (
     NO_REASON,
     TIMEOUT_S,
     GitFailedError,
+    local_environment,
     start_process,
 )
 from reconciler.adapters.git.repository import RepositoryView
@@ -32,8 +37,12 @@ _LINK_HOPS_MAX: Final = 8
 _LINK_BYTES_MAX: Final = 4096
 _COMMIT_BYTES_MAX: Final = 2**20
 _TREE_BYTES_MAX: Final = limits.BYTES_MAX
+PATHS_MAX: Final = 2_000_000
+UNPACKED_MAX: Final = 2 * limits.BYTES_MAX
+"""The largest object that is unpacked to read another, in bytes: what a delta is based on."""
 _REF_MAX: Final = 1000
 _SUBJECT_MAX: Final = 1000
+_TIME: Final = re.compile(r"[0-9]{1,18}")
 _KINDS: Final = {0o040000: "tree", 0o120000: "link", 0o160000: "submodule"}
 
 
@@ -64,25 +73,39 @@ def read_commit(
     Raises:
         UnreadableError: the folder does not exist, or the repository cannot be read.
     """
-    with closing(_Objects(view, where)) as objects:
-        _, subject = objects.commit(commit)
-        root = _find_folder(objects.root(commit), folder, where)
+    with closing(open_objects(view, where)) as objects:
+        subject = objects.commit(commit).subject
+        root = find_folder(objects.root(commit), folder, where)
         reading = _TreeReader(root)
         reading.walk()
         return reading.files, reading.findings, subject
 
 
-def open_objects(view: RepositoryView, where: str) -> _Objects:
-    """Return the objects of a repository; close them after use."""
-    return _Objects(view, where)
+def open_objects(view: RepositoryView, where: str, *, unpacked_max: int = UNPACKED_MAX) -> Objects:
+    """Return the objects of a repository; close them after use.
+
+    An object that git can only read by unpacking one of more than ``unpacked_max`` bytes is
+    unreadable.
+    """
+    return Objects(view, where, unpacked_max)
 
 
-class _Objects:
+class Commit(NamedTuple):
+    """A commit: the id of its tree, those of its parents, its date (Unix time), its subject."""
+
+    tree: str
+    parents: tuple[str, ...]
+    committed_at: int
+    subject: str
+
+
+class Objects:
     """The objects of a repository, read by their ids through one run of ``git cat-file``."""
 
-    def __init__(self, view: RepositoryView, where: str) -> None:
+    def __init__(self, view: RepositoryView, where: str, unpacked_max: int = UNPACKED_MAX) -> None:
         self._view = view
         self._where = where
+        self._unpacked_max = unpacked_max
         self._process: processes.Process | None = None
         self._watchdog: Timer | None = None
 
@@ -99,7 +122,7 @@ class _Objects:
         """Return kind, size and content of an object; no content if it exceeds ``bytes_max`` bytes.
 
         Raises:
-            UnreadableError: the object is missing or damaged.
+            UnreadableError: the object is missing or damaged, or its content has another name.
         """
         stdin, stdout = self._pipes()
         try:
@@ -112,19 +135,25 @@ class _Objects:
             if size > bytes_max:
                 self.close()  # the rest is too large to read
                 return header[1], size, None
-            content = stdout.read(size + 1)
+            content, end = stdout.read(size), stdout.read(1)
         except OSError as error:
             raise self._missing_error(oid) from error
-        if len(content) != size + 1:
+        if len(content) != size or end != b"\n":
             raise self._missing_error(oid)
-        return header[1], size, content[:-1]
+        if object_id(header[1], content, oid) != oid:
+            what = f"the content of object {oid[:60]} does not match its name"
+            remedy = "clone the repository again: it is damaged or was changed"
+            raise UnreadableError(what, where=self._where, remedy=remedy)
+        return header[1], size, content
 
     def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
         if self._process is None:
             self._process = start_process(
                 self._view.command("cat-file", "--batch"),
                 cwd=self._view.home,
-                environment=self._view.environment,
+                environment=local_environment(
+                    self._view.home, self._view.repository.top, memory_max=self._unpacked_max
+                ),
                 stdin=processes.PIPE,
             )
             self._watchdog = Timer(TIMEOUT_S, self._process.kill)
@@ -140,19 +169,35 @@ class _Objects:
         what = f"git cannot read object {oid[:60]}"
         return UnreadableError(what, where=self._where, remedy=remedy)
 
-    def commit(self, commit: str) -> tuple[str, str]:
-        """Return the id of a commit's tree, and the first line of its message."""
+    def size_error(self, paths_max: int) -> UnreadableError:
+        """Return the error of a commit with more than ``paths_max`` files."""
+        remedy = "plan a commit with fewer files"
+        what = f"more than {paths_max:,} files are listed"
+        return UnreadableError(what, where=self._where, remedy=remedy)
+
+    def commit(self, commit: str) -> Commit:
+        """Return a commit.
+
+        Raises:
+            UnreadableError: it is missing, damaged or not a commit.
+        """
         kind, _, content = self.read(commit, _COMMIT_BYTES_MAX)
         if kind != "commit" or content is None or not content.startswith(b"tree "):
             raise self._missing_error(commit)
         head, _, message = content.partition(b"\n\n")
+        fields = [line.partition(" ") for line in head.decode("utf-8", "replace").split("\n")]
         subject = message.decode("utf-8", "replace").strip().partition("\n")[0]
-        tree = head.partition(b"\n")[0].removeprefix(b"tree ").decode("ascii", "replace")
-        return tree, subject[:_SUBJECT_MAX]
+        times = [value.rsplit(" ", 2)[-2:][0] for name, _, value in fields if name == "committer"]
+        return Commit(
+            tree=fields[0][2],
+            parents=tuple(value for name, _, value in fields if name == "parent"),
+            committed_at=int(times[0]) if times and _TIME.fullmatch(times[0]) else 0,
+            subject=subject[:_SUBJECT_MAX],
+        )
 
     def root(self, commit: str) -> TreeObject:
         """Return the top folder of a commit."""
-        return TreeObject("", "", "tree", self.commit(commit)[0], self)
+        return TreeObject("", "", 0o040000, self.commit(commit).tree, self)
 
     def tree(self, entry: TreeObject) -> Sequence[TreeObject]:
         """Return the entries of a folder, sorted by name."""
@@ -170,18 +215,27 @@ class _Objects:
             mode = int(content[at:space], 8) if content[at:space].isdigit() else 0
             name = content[space + 1 : nul].decode("utf-8", "surrogateescape")
             path = f"{entry.path}/{name}" if entry.path else name
-            found.append(TreeObject(path, name, _KINDS.get(mode, "blob"), oid.hex(), self))
+            found.append(TreeObject(path, name, mode, oid.hex(), self))
             at = nul + 1 + length
         return sorted(found, key=lambda e: e.name)
 
 
-class TreeObject:
-    """One name of a tree: its path below the fleet's folder, its kind and its object's id."""
+def object_id(kind: str, content: bytes, like: str) -> str:
+    """Return the id of an object, with the hash function of the id ``like``."""
+    algorithm = hashlib.sha1 if len(like) == 40 else hashlib.sha256
+    found = algorithm(f"{kind} {len(content)}\0".encode(), usedforsecurity=False)
+    found.update(content)
+    return found.hexdigest()
 
-    def __init__(self, path: str, name: str, kind: str, oid: str, objects: _Objects) -> None:
+
+class TreeObject:
+    """One name of a tree: its path below the fleet's folder, its mode and its object's id."""
+
+    def __init__(self, path: str, name: str, mode: int, oid: str, objects: Objects) -> None:
         self.path = path
         self.name = name
-        self.kind = kind
+        self.mode = mode
+        self.kind = _KINDS.get(mode, "blob")
         self.oid = oid
         self.objects = objects
 
@@ -203,13 +257,64 @@ class TreeObject:
         return here
 
 
-def _find_folder(tree: TreeObject, folder: str, where: str) -> TreeObject:
+def walk_files(tree: TreeObject) -> Iterator[TreeObject]:
+    """Yield everything below a folder that is not a folder itself, in no particular order.
+
+    Raises:
+        UnreadableError: there is too much of it, or an object cannot be read.
+    """
+    return _differing_files({}, _entries_by_name(tree))
+
+
+def changed_paths(old: TreeObject, new: TreeObject) -> list[str]:
+    """Return the paths of the files that differ between two trees, sorted.
+
+    Raises:
+        UnreadableError: there are too many, or an object cannot be read.
+    """
+    files = _differing_files(_entries_by_name(old), _entries_by_name(new))
+    return sorted({file.path for file in files})
+
+
+def _entries_by_name(tree: TreeObject | None) -> dict[str, TreeObject]:
+    if tree is None or tree.kind != "tree":
+        return {}
+    return {entry.name: entry for entry in tree.entries}
+
+
+def _differing_files(
+    old: Mapping[str, TreeObject], new: Mapping[str, TreeObject]
+) -> Iterator[TreeObject]:
+    """Yield the files of both sides that differ; equal folders are not read."""
+    stack = [(old, new)]
+    count = 0
+    while stack:
+        left, right = stack.pop()
+        for name in left.keys() | right.keys():
+            before, after = left.get(name), right.get(name)
+            if before and after and (before.mode, before.oid) == (after.mode, after.oid):
+                continue
+            changed = [entry for entry in (before, after) if entry is not None]
+            count += 1
+            if count > PATHS_MAX:
+                raise changed[0].objects.size_error(PATHS_MAX)
+            yield from (entry for entry in changed if entry.kind != "tree")
+            if any(entry.kind == "tree" for entry in changed):
+                stack.append((_entries_by_name(before), _entries_by_name(after)))
+
+
+def find_folder(tree: TreeObject, folder: str, where: str) -> TreeObject:
+    """Return a folder of a commit as the root of a fleet: paths below are relative to it.
+
+    Raises:
+        UnreadableError: the folder does not exist.
+    """
     if folder in ("", "."):
         return tree
     found = tree.find_entry(folder)
     if found is None or found.kind != "tree":
         raise UnreadableError(f"folder {folder} does not exist in that commit", where=where)
-    return TreeObject("", "", "tree", found.oid, found.objects)
+    return TreeObject("", "", found.mode, found.oid, found.objects)
 
 
 class _TreeReader:

@@ -13,7 +13,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -65,6 +65,9 @@ def find_tracked_path(place: str) -> str | None:
 
 _TEXT_MAX: Final = 4096
 _CONFIG_MAX: Final = 2**20
+_SHALLOW_MAX: Final = 2**20
+_ALTERNATES_MAX: Final = 5
+"""How many repositories git follows from one to the next."""
 _RECORD_MAX: Final = 2**16
 _HEAD: Final = re.compile(r"(?:ref:\s*refs/[^\s\x00-\x1f\x7f]+|[0-9a-f]{40}(?:[0-9a-f]{24})?)\s*")
 _LINKED: Final = ("objects", "refs", "packed-refs", "shallow", "reftable")
@@ -165,8 +168,8 @@ def _read_head(git_dir: str) -> str:
     return text if _HEAD.fullmatch(text) else ""
 
 
-def read_small_file(path: str) -> str:
-    """Return the text of a small regular file, empty if there is none."""
+def read_small_file(path: str, bytes_max: int = _TEXT_MAX) -> str:
+    """Return the first ``bytes_max`` bytes of a regular file as text, empty if there is none."""
     try:
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -174,7 +177,7 @@ def read_small_file(path: str) -> str:
     try:
         if not stat.S_ISREG(os.fstat(number).st_mode):
             return ""
-        return os.read(number, _TEXT_MAX).decode("utf-8", "surrogateescape")
+        return os.read(number, bytes_max).decode("utf-8", "surrogateescape")
     except OSError:
         return ""
     finally:
@@ -230,6 +233,11 @@ class RepositoryView:
         """The environment of a run on this view."""
         return local_environment(self.home, self.repository.top)
 
+    def shallow_commits(self) -> frozenset[str]:
+        """Return the commits whose parents were not fetched."""
+        path = os.path.join(self.repository.common_dir, "shallow")
+        return frozenset(read_small_file(path, _SHALLOW_MAX).split())
+
     def users_setting(self, key: str) -> str:
         """Return the last value of ``key`` in the user's own settings, empty without one."""
         values = _users_settings(key, self.repository, self.git_dir, self.home, self.where)
@@ -278,7 +286,52 @@ def _link_objects(repository: Repository, git_dir: str) -> None:
             raise UnreadableError("leads out of the repository", where=target, remedy=remedy)
         if os.path.isdir(target) or os.path.isfile(target):
             os.symlink(target, os.path.join(git_dir, name))
+    _check_objects(os.path.join(common, "objects"), _ALTERNATES_MAX)
     _write_file(git_dir, "HEAD", _read_head(own))
+
+
+def _check_objects(objects: str, levels: int) -> None:
+    """Reject a store of objects that leads to files which are not objects of a repository.
+
+    git prints lines of a list that it cannot read. A list that is a link to another file of the
+    user would show its content in a message.
+
+    Raises:
+        UnreadableError: an entry is a link that leads out, or an alternate is not a folder with the
+            objects of a repository.
+    """
+    remedy = "clone the repository again"
+    for folder in (objects, *(os.path.join(objects, name) for name in ("info", "pack"))):
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as listing:
+            for entry in listing:
+                if entry.is_symlink() and not is_inside(os.path.realpath(entry.path), objects):
+                    what = "leads out of the repository"
+                    raise UnreadableError(what, where=entry.path, remedy=remedy)
+    listed = os.path.join(objects, "info", "alternates")
+    for line in _lines_of_alternates(listed):
+        alternate = os.path.realpath(os.path.join(objects, line))
+        git_dir = os.path.dirname(alternate)
+        folders = (os.path.join(git_dir, name) for name in ("objects", "refs"))
+        is_store = os.path.basename(alternate) == "objects" and all(map(os.path.isdir, folders))
+        if not is_store or not _read_head(git_dir) or levels == 0:
+            raise _alternates_error(listed, "names a folder without the objects of a repository")
+        _check_objects(alternate, levels - 1)
+
+
+def _lines_of_alternates(listed: str) -> list[str]:
+    if not os.path.lexists(listed):
+        return []
+    text = read_small_file(listed)
+    lines = [line for line in text.split("\n") if line and not line.startswith("#")]
+    if not os.path.isfile(listed) or os.path.getsize(listed) >= _TEXT_MAX:
+        raise _alternates_error(listed, "is not a list of a few folders")
+    if any(line.startswith('"') for line in lines):
+        raise _alternates_error(listed, "names a folder in quotation marks")
+    return lines
+
+
+def _alternates_error(listed: str, what: str) -> UnreadableError:
+    return UnreadableError(what, where=listed, remedy="clone the repository again")
 
 
 def _write_file(git_dir: str, name: str, text: str) -> None:

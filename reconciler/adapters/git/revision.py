@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import NamedTuple
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
 
-from reconciler.adapters.git.command import GitFailedError, GitMissingError
+from reconciler.adapters.git.command import GitMissingError
 from reconciler.adapters.git.folder import is_fleet_file, read_folder
-from reconciler.adapters.git.objects import commit_of
+from reconciler.adapters.git.objects import (
+    Commit,
+    Objects,
+    TreeObject,
+    changed_paths,
+    commit_of,
+    object_id,
+    open_objects,
+    walk_files,
+)
 from reconciler.adapters.git.repository import RepositoryView, find_repository, repository_view
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.errors import UsageError
@@ -118,31 +129,37 @@ class _Comparison:
         return any(name.startswith(path) for name in self._contents)
 
     def _is_hidden_change(self, head: str) -> bool:
-        folder = () if self._below == "." else ("--", self._prefix)
-        for entry in self._view.records("ls-tree", "-r", "-z", "--full-tree", head, *folder):
-            what, _, path = entry.partition("\t")
-            mode, _, oid = what.split(" ")
-            name = path.removeprefix(self._prefix)
-            if mode == _SUBMODULE:
-                if self._submodule_differs(name, oid):
-                    return True
-            elif is_fleet_file(name) and self._differs(name, mode, oid):
-                return True
-        return False
+        """Return whether a file differs, whatever git has recorded about it in its index.
 
-    def _differs(self, name: str, mode: str, oid: str) -> bool:
+        The objects are compared with their names, so what ``_status`` has read is genuine as well.
+        """
+        with closing(open_objects(self._view, self._view.where)) as objects:
+            root = objects.root(head)
+            folder = root if self._below == "." else root.find_entry(self._below)
+            if folder is None or folder.kind != "tree":
+                return False
+            return any(map(self._is_changed, walk_files(folder)))
+
+    def _is_changed(self, file: TreeObject) -> bool:
+        name = file.path.removeprefix(self._prefix)
+        if file.kind == "submodule":
+            return self._submodule_differs(name, file.oid)
+        return is_fleet_file(name) and self._differs(name, file)
+
+    def _differs(self, name: str, file: TreeObject) -> bool:
         """Return whether a file exists and differs; one that is not checked out does not differ."""
         real = os.path.join(self._view.repository.top, self._prefix + name)
-        if mode == _LINK:
+        oid = file.oid
+        if file.kind == "link":
             if os.path.islink(real):
-                return _object_id(os.fsencode(os.readlink(real)), oid) != oid
+                return _blob_id(os.fsencode(os.readlink(real)), oid) != oid
             return os.path.lexists(real)
         content = self._contents.get(name)
         if content is None or len(content) > LIMITS.bytes_max:
             return False  # not read as part of the fleet; a missing file is reported elsewhere
         return oid not in (
-            _object_id(content, oid),
-            _object_id(content.replace(b"\r\n", b"\n"), oid),  # git has compared line endings
+            _blob_id(content, oid),
+            _blob_id(content.replace(b"\r\n", b"\n"), oid),  # git has compared line endings
         )
 
     def _submodule_differs(self, name: str, oid: str) -> bool:
@@ -163,14 +180,10 @@ class _Comparison:
         return revision.head != oid or revision.dirty
 
 
-def _object_id(content: bytes, like: str) -> str:
-    """Return the id of a blob, with the hash function of the id ``like``."""
-    algorithm = hashlib.sha1 if len(like) == 40 else hashlib.sha256
-    return algorithm(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+def _blob_id(content: bytes, like: str) -> str:
+    return object_id("blob", content, like)
 
 
-_LINK = "120000"
-_SUBMODULE = "160000"
 _STATUS = (
     "status",
     "--porcelain=v2",
@@ -212,17 +225,59 @@ def changed_files(folder: str, base: str, folders: tuple[str, ...]) -> ChangedFi
         raise UsageError("not in a git repository", where=os.path.abspath(folder), remedy=remedy)
     with repository_view(repository, folder) as view:
         before, head = commit_of(view, base), commit_of(view, "HEAD")
-        arguments = ("diff", "--name-only", "--no-renames", "--no-ext-diff", "-z")
-        try:
-            paths = tuple(p for p in view.records(*arguments, f"{before}...{head}", "--") if p)
-        except GitFailedError as error:
-            raise UsageError(
-                f"{base} and the head have no common ancestor here",
-                where="--base",
-                remedy="fetch the complete history (fetch-depth: 0 of actions/checkout)",
-            ) from error
-        known = frozenset(
-            f for f in folders
-            if f == "." or any(view.records("ls-tree", "-z", "--name-only", before, "--", f))
-        )  # fmt: skip
+        with closing(open_objects(view, folder)) as objects:
+            ancestor = _merge_base(objects, before, head, view.shallow_commits())
+            if ancestor is None:
+                raise UsageError(
+                    f"{base} and the head have no common ancestor here",
+                    where="--base",
+                    remedy="fetch the complete history (fetch-depth: 0 of actions/checkout)",
+                )
+            paths = tuple(changed_paths(objects.root(ancestor), objects.root(head)))
+            tree = objects.root(before)
+            known = frozenset(f for f in folders if f == "." or tree.find_entry(f) is not None)
     return ChangedFiles(repository.top, before, paths, known)
+
+
+_OF_ONE, _OF_OTHER, _BELOW = 1, 2, 4
+_OF_BOTH: Final = _OF_ONE | _OF_OTHER
+
+
+def _merge_base(objects: Objects, one: str, other: str, shallow: Collection[str]) -> str | None:
+    """Return the newest common ancestor of two commits, None if they have none.
+
+    As in git, commits are visited in order of their dates, and one that is an ancestor of a common
+    ancestor is not a result. ``shallow`` are the commits whose parents were not fetched.
+
+    Raises:
+        UnreadableError: a commit between them cannot be read.
+    """
+    marks: dict[str, int] = defaultdict(int)
+    queue: list[tuple[int, str, Commit]] = []
+    pending: set[str] = set()
+
+    def visit(oid: str, mark: int) -> None:
+        if marks[oid] | mark == marks[oid]:
+            return
+        marks[oid] |= mark
+        commit = objects.commit(oid)
+        heappush(queue, (-commit.committed_at, oid, commit))
+        if marks[oid] & _BELOW:
+            pending.discard(oid)
+        else:
+            pending.add(oid)
+
+    visit(one, _OF_ONE)
+    visit(other, _OF_OTHER)
+    common: list[str] = []
+    while pending:
+        _, oid, commit = heappop(queue)
+        pending.discard(oid)
+        mark = marks[oid]
+        if mark & _OF_BOTH == _OF_BOTH and not mark & _BELOW:
+            if oid not in common:
+                common.append(oid)
+            mark |= _BELOW
+        for parent in () if oid in shallow else commit.parents:
+            visit(parent, mark)
+    return next((oid for oid in common if not marks[oid] & _BELOW), None)

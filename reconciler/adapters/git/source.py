@@ -257,8 +257,11 @@ def _walk_files(top: str) -> Iterator[str]:
 
 
 def _list_commit_files(view: RepositoryView, commit: str, below: str) -> Iterator[str]:
-    tree = commit if below == "." else f"{commit}:{below}"
-    yield from view.records("ls-tree", "-r", "-z", "--name-only", "--full-tree", tree)
+    from reconciler.adapters.git.objects import find_folder, walk_files
+
+    with closing(open_objects(view, view.where)) as objects:
+        folder = find_folder(objects.root(commit), below, view.where)
+        yield from (file.path for file in walk_files(folder))
 
 
 def read_blob(folder: str, ref: str, path: str, bytes_max: int) -> bytes:
@@ -296,7 +299,7 @@ def read_remote_blob(url: str, cache: str, ref: str, path: str, bytes_max: int) 
 def _read_commit_blob(
     view: RepositoryView, commit: str, path: str, bytes_max: int, where: str
 ) -> bytes:
-    with closing(open_objects(view, where)) as objects:
+    with closing(open_objects(view, where, unpacked_max=bytes_max + 1)) as objects:
         entry = objects.root(commit).find_entry(path)
         if entry is None or entry.kind != "blob":
             raise UnreadableError(

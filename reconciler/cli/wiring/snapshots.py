@@ -89,10 +89,14 @@ def _read_git_file(place: str, request: FleetRequest) -> bytes:
     if not ref or not path or path.startswith("/") or ".." in path.split("/"):
         raise UsageError("not a file in git", where=place, remedy="use git:REF:PATH")
     if request.repo is not None:
-        return read_remote_blob(request.repo, clones_folder(request.state), ref, path, BYTES_MAX)
-    return read_blob(request.path or ".", ref, path, BYTES_MAX)
+        return read_remote_blob(
+            request.repo, clones_folder(request.state), ref, path, GIT_BYTES_MAX
+        )
+    return read_blob(request.path or ".", ref, path, GIT_BYTES_MAX)
 
 
+GIT_BYTES_MAX: Final = 256 * 2**20
+"""A snapshot in git, in bytes: git unpacks an object in one piece of memory."""
 AUTHOR: Final = "reconciler <reconciler@noreply.invalid>"
 _DESTINATION_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(://|::)")
 _DESTINATION_FORMS: Final = "pass a file, -, s3://BUCKET/KEY or git:BRANCH:PATH"
