@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -28,6 +29,7 @@ from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import format_duration
+from reconciler.model.text.urls import is_loopback
 from reconciler.model.text.visible import escape_invisible
 from reconciler.plan.render.wording import format_whole_dollars
 from reconciler.ports.progress import EventKind, Progress
@@ -57,12 +59,14 @@ class DashboardAccess:
 
     A request needs the ``token`` as a bearer token or as the password of basic authentication, or
     the ``header`` in which a proxy in front names the user that it has authenticated. ``is_open``
-    allows everyone, as on loopback.
+    allows everyone, as on loopback. ``hosts`` are the names under which users reach the server,
+    besides those of loopback, in lower case.
     """
 
     is_open: bool = False
     token: str = ""
     header: str = ""
+    hosts: frozenset[str] = frozenset()
 
     @property
     def is_possible(self) -> bool:
@@ -75,8 +79,46 @@ class DashboardAccess:
             return True
         if self.header and request.headers.get(self.header):
             return True
+        return self.has_token(request)
+
+    def has_token(self, request: Request) -> bool:
+        """Return whether a request has the token."""
         given = _token_from_header(request.headers.get("Authorization", ""))
         return bool(self.token) and hmac.compare_digest(given, self.token.encode())
+
+    def accepts_host(self, request: Request) -> bool:
+        """Return whether a request was made for a name of this server.
+
+        A page of a stranger can have a name of its own resolved to this address, and then belongs
+        to the same origin as the dashboard for the browser that shows it (DNS rebinding). A browser
+        always sends the name. An address has no resolution, and only a server that this machine
+        alone can reach expects none but its own.
+        """
+        host = request.headers.get("Host")
+        if host is None:
+            return True
+        name = _host_name(host)
+        if name in self.hosts or is_loopback(name):
+            return True
+        return not self.is_open and _is_ip_address(name)
+
+
+def _host_name(host: str) -> str:
+    """Return the name in a Host header, in lower case and without the port."""
+    name, colon, port = host.strip().rpartition(":")
+    if not colon or not port.isdigit():
+        name = host.strip()
+    if name.startswith("[") and name.endswith("]"):
+        return name[1:-1].lower()
+    return name.lower().removesuffix(".")
+
+
+def _is_ip_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _token_from_header(authorization: str) -> bytes:
@@ -283,15 +325,24 @@ def _page_number(request: Request) -> int:
 def with_access_control(app: ASGIApp, access: DashboardAccess, free: frozenset[str]) -> ASGIApp:
     """Return the application behind ``access``; the paths in ``free`` need none.
 
-    Every answer has the security headers, and only GET and HEAD are answered.
+    Every answer has the security headers, and only GET and HEAD are answered. A request for another
+    host is refused, except one with the token, and monitoring from other machines.
     """
 
     async def asgi(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
         answer = app
-        if request.method not in {"GET", "HEAD"}:
+        path = scope["path"]
+        is_free = path in free
+        if not (access.accepts_host(request) or access.has_token(request)) and (
+            access.is_open or not is_free
+        ):
+            answer = PlainTextResponse(
+                "This is not a name of the server: pass it with --allowed-host.\n", 421
+            )
+        elif request.method not in {"GET", "HEAD"}:
             answer = PlainTextResponse("read-only\n", 405, {"Allow": "GET, HEAD"})
-        elif request.url.path in free or access.allows(request):
+        elif is_free or access.allows(request):
             pass
         elif not access.is_possible:
             answer = PlainTextResponse(

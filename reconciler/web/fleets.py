@@ -23,7 +23,7 @@ from reconciler.web.dashboard import (
     static_files,
     stream_changes,
 )
-from reconciler.web.health import DaemonHealth, ProbeResult
+from reconciler.web.health import DaemonHealth, ProbeCode, ProbeResult
 from reconciler.web.metrics import CallMetrics, FleetMetrics
 from reconciler.web.view import FleetView
 
@@ -101,13 +101,13 @@ class WatchedFleets:
 
     def alive(self) -> ProbeResult:
         """Return whether the loops of all fleets are running."""
-        return self._probe_all(DaemonHealth.alive)
+        return self._probe_all(DaemonHealth.alive, ProbeCode.ALIVE)
 
     def ready(self) -> ProbeResult:
         """Return whether all fleets are served here or by another replica."""
         if self.expected is None:
-            return ProbeResult(False, "the fleets are being started")
-        return self._probe_all(DaemonHealth.ready)
+            return ProbeResult(False, "the fleets are being started", ProbeCode.STARTING)
+        return self._probe_all(DaemonHealth.ready, ProbeCode.READY)
 
     def rows(self) -> list[FleetRow]:
         """Return the list of fleets."""
@@ -116,12 +116,15 @@ class WatchedFleets:
             for name, fleet in self.fleets().items()
         ]
 
-    def _probe_all(self, probe: Callable[[DaemonHealth], ProbeResult]) -> ProbeResult:
+    def _probe_all(
+        self, probe: Callable[[DaemonHealth], ProbeResult], good: ProbeCode
+    ) -> ProbeResult:
         results = {name: probe(fleet.health) for name, fleet in self.fleets().items()}
-        bad = [f"fleet {name}: {r.reason}" for name, r in results.items() if not r.is_good]
+        bad = {name: result for name, result in results.items() if not result.is_good}
         if bad:
-            return ProbeResult(False, "\n".join(bad))
-        return ProbeResult(True, f"{len(results)} fleets")
+            reasons = [f"fleet {name}: {result.reason}" for name, result in bad.items()]
+            return ProbeResult(False, "\n".join(reasons), next(iter(bad.values())).code)
+        return ProbeResult(True, f"{len(results)} fleets", good)
 
 
 class _LabelledMetrics(Collector):
@@ -154,7 +157,7 @@ def _with_fleet_label(sample: Sample, fleet: str) -> Sample:
 def _count_unready(rows: Sequence[FleetRow], ready: ProbeResult) -> ProbeResult:
     """Return the number of fleets that are not ready; the rows state the reasons."""
     bad = sum(not row.ready.is_good for row in rows)
-    return ProbeResult(False, f"{bad} of {len(rows)} fleets") if bad else ready
+    return ready._replace(is_good=False, reason=f"{bad} of {len(rows)} fleets") if bad else ready
 
 
 def fleets_routes(fleets: WatchedFleets) -> list[BaseRoute]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 READY_FOR_S: Final = 300.0
@@ -18,11 +19,24 @@ ALIVE_FOR_S: Final = 600.0
 """How long a daemon may go without a heartbeat before it should be restarted."""
 
 
+class ProbeCode(StrEnum):
+    """What everybody may know about the result of a probe: no name, no message of another."""
+
+    ALIVE = "alive"
+    NO_HEARTBEAT = "no-heartbeat"
+    STARTING = "starting"
+    FAILING = "failing"
+    STALE = "no-recent-pass"
+    STANDBY = "standby"
+    READY = "ready"
+
+
 class ProbeResult(NamedTuple):
-    """The answer to a probe, with its reason."""
+    """The answer to a probe, with its reason; the reason may contain messages of others."""
 
     is_good: bool
     reason: str
+    code: ProbeCode
 
 
 @dataclass
@@ -72,10 +86,9 @@ class DaemonHealth:
         """Return whether the loop of the daemon is still running."""
         age = self.age_s
         if age > self.alive_for_s:
-            return ProbeResult(
-                False, f"no heartbeat for {age:.0f} s (limit {self.alive_for_s:.0f} s)"
-            )
-        return ProbeResult(True, f"last heartbeat {age:.0f} s ago")
+            reason = f"no heartbeat for {age:.0f} s (limit {self.alive_for_s:.0f} s)"
+            return ProbeResult(False, reason, ProbeCode.NO_HEARTBEAT)
+        return ProbeResult(True, f"last heartbeat {age:.0f} s ago", ProbeCode.ALIVE)
 
     def ready(self) -> ProbeResult:
         """Return whether the daemon does its work."""
@@ -83,16 +96,18 @@ class DaemonHealth:
         if not alive.is_good:
             return alive
         if self._is_standby:
-            return ProbeResult(True, "standby: another process holds the lease")
-        reason = f"; last failure: {self._failure}" if self._failure else ""
+            reason = "standby: another process holds the lease"
+            return ProbeResult(True, reason, ProbeCode.STANDBY)
+        failure = f"; last failure: {self._failure}" if self._failure else ""
         if self._passed_at is None:
-            return ProbeResult(False, f"no pass has ended yet{reason}")
+            code = ProbeCode.FAILING if failure else ProbeCode.STARTING
+            return ProbeResult(False, f"no pass has ended yet{failure}", code)
         age = self.monotonic() - self._passed_at
         if age > self.ready_for_s:
-            return ProbeResult(
-                False, f"no pass has ended for {age:.0f} s (limit {self.ready_for_s:.0f} s){reason}"
-            )
-        return ProbeResult(True, f"last pass ended {age:.0f} s ago")
+            reason = f"no pass has ended for {age:.0f} s (limit {self.ready_for_s:.0f} s){failure}"
+            code = ProbeCode.FAILING if failure else ProbeCode.STALE
+            return ProbeResult(False, reason, code)
+        return ProbeResult(True, f"last pass ended {age:.0f} s ago", ProbeCode.READY)
 
 
 def with_heartbeat(stop: Callable[[], bool], health: DaemonHealth) -> Callable[[], bool]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Protocol
 
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from reconciler.model.errors import UsageError
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.urls import is_loopback
+from reconciler.web.connections import TimedConnection
 from reconciler.web.dashboard import (
     Dashboard,
     DashboardAccess,
@@ -31,8 +32,8 @@ from reconciler.web.metrics import FleetMetrics
 
 _PORT_MAX: Final = 65535
 _BACKLOG: Final = 64
-_CONNECTIONS_MAX: Final = 100
 _CLOSE_S: Final = 5.0
+_IDLE_S: Final = 5
 
 
 PROBES: Final = frozenset({"/metrics", "/healthz", "/readyz"})
@@ -43,46 +44,70 @@ def make_app(
     metrics: FleetMetrics, health: DaemonHealth, dashboard: Dashboard, access: DashboardAccess
 ) -> ASGIApp:
     """Return the application: metrics, health checks and, behind ``access``, the dashboard."""
-    return _app(metrics.text, health.alive, health.ready, dashboard_routes(dashboard), access)
+    return _app(metrics.text, health, dashboard_routes(dashboard), access)
 
 
 def make_fleets_app(fleets: WatchedFleets, access: DashboardAccess) -> ASGIApp:
     """Return the application of several fleets: the same paths, over all of them."""
-    return _app(fleets.text, fleets.alive, fleets.ready, fleets_routes(fleets), access)
+    return _app(fleets.text, fleets, fleets_routes(fleets), access)
+
+
+class Probed(Protocol):
+    """What a probe asks."""
+
+    def alive(self) -> ProbeResult:
+        """Return whether the process works."""
+
+    def ready(self) -> ProbeResult:
+        """Return whether the process does its work."""
+
+
+def make_probes_app(probed: Probed) -> ASGIApp:
+    """Return the application of a listener for probes alone: health checks, answered with codes."""
+    closed = DashboardAccess()
+    return with_access_control(Starlette(routes=_probe_routes(probed, closed)), closed, PROBES)
 
 
 def _app(
-    text: Callable[[], bytes],
-    alive: Callable[[], ProbeResult],
-    ready: Callable[[], ProbeResult],
-    pages: Sequence[BaseRoute],
-    access: DashboardAccess,
+    text: Callable[[], bytes], probed: Probed, pages: Sequence[BaseRoute], access: DashboardAccess
 ) -> ASGIApp:
     def show_metrics(_: Request) -> Response:
         return Response(text(), media_type=CONTENT_TYPE_LATEST)
 
-    def healthz(_: Request) -> Response:
-        return _probe_response(alive())
+    routes = [Route("/metrics", show_metrics), *_probe_routes(probed, access), *pages]
+    return with_access_control(Starlette(routes=routes), access, PROBES)
 
-    def readyz(_: Request) -> Response:
-        return _probe_response(ready())
 
-    app = Starlette(
-        routes=[
-            Route("/metrics", show_metrics),
-            Route("/healthz", healthz),
-            Route("/readyz", readyz),
-            *pages,
-        ]
+def _probe_routes(probed: Probed, access: DashboardAccess) -> list[BaseRoute]:
+    """Return the health checks; only who may see the dashboard gets more than a code.
+
+    They are answered in the thread of the server, and so do not wait for pages.
+    """
+
+    def answer(request: Request, result: ProbeResult) -> Response:
+        text = result.reason if access.allows(request) else result.code
+        return PlainTextResponse(f"{text}\n", status_code=200 if result.is_good else 503)
+
+    async def healthz(request: Request) -> Response:
+        return answer(request, probed.alive())
+
+    async def readyz(request: Request) -> Response:
+        return answer(request, probed.ready())
+
+    return [Route("/healthz", healthz), Route("/readyz", readyz)]
+
+
+def dashboard_access(
+    address: str, token: str, header: str, hosts: Iterable[str]
+) -> DashboardAccess:
+    """Return who may see the dashboard at ``address``, and under which names it is reached."""
+    names = {parse_address(address)[0], *hosts}
+    return DashboardAccess(
+        is_loopback_address(address), token, header, frozenset(name.lower() for name in names)
     )
-    return with_access_control(app, access, PROBES)
 
 
-def _probe_response(verdict: ProbeResult) -> Response:
-    return PlainTextResponse(f"{verdict.reason}\n", status_code=200 if verdict.is_good else 503)
-
-
-def parse_address(text: str) -> tuple[str, int]:
+def parse_address(text: str, option: str = "--listen") -> tuple[str, int]:
     """Return host and port of ``HOST:PORT``; without a host, the loopback interface.
 
     ``*:8080`` and ``0.0.0.0:8080`` listen on all interfaces, ``[::]:8080`` with IPv6 as well.
@@ -94,7 +119,7 @@ def parse_address(text: str) -> tuple[str, int]:
     if not colon or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX:
         raise UsageError(
             f"{quote_value(text, 80)} is not HOST:PORT",
-            where="--listen",
+            where=option,
             remedy="for example 127.0.0.1:8080, or *:8080 for all interfaces",
         )
     host = host.removeprefix("[").removesuffix("]")
@@ -107,13 +132,13 @@ def is_loopback_address(address: str) -> bool:
 
 
 @contextmanager
-def serve_in_thread(address: str, app: ASGIApp) -> Iterator[str]:
-    """Serve ``app`` while the block runs; yield the URL.
+def serve_in_thread(address: str, app: ASGIApp, *, option: str = "--listen") -> Iterator[str]:
+    """Serve ``app`` while the block runs; yield the URL. ``option`` names the address in errors.
 
     Raises:
         UsageError: the server cannot listen at ``address``.
     """
-    with _open_listener(address) as listener:
+    with _open_listener(address, option) as listener:
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -121,7 +146,9 @@ def serve_in_thread(address: str, app: ASGIApp) -> Iterator[str]:
             lifespan="off",
             server_header=False,
             timeout_graceful_shutdown=1,
-            limit_concurrency=_CONNECTIONS_MAX,
+            timeout_keep_alive=_IDLE_S,
+            http=TimedConnection,
+            ws="none",
         )
         server = uvicorn.Server(config)
         thread = threading.Thread(
@@ -137,8 +164,8 @@ def serve_in_thread(address: str, app: ASGIApp) -> Iterator[str]:
 
 
 @contextmanager
-def _open_listener(address: str) -> Iterator[socket.socket]:
-    host, port = parse_address(address)
+def _open_listener(address: str, option: str) -> Iterator[socket.socket]:
+    host, port = parse_address(address, option)
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -146,7 +173,7 @@ def _open_listener(address: str) -> Iterator[socket.socket]:
         why = getattr(error, "strerror", None) or "the host name is not valid"
         raise UsageError(
             f"cannot listen on {address[:80]}: {why}",
-            where="--listen",
+            where=option,
             remedy="choose an address of this machine and a free port",
         ) from error
     with listener:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import socket
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -10,11 +12,24 @@ from urllib.request import urlopen
 import pytest
 
 from reconciler.ports.progress import EventKind, Progress
+from reconciler.web.connections import CONNECTIONS_MAX, TimedConnection
 from reconciler.web.dashboard import DashboardAccess
 from reconciler.web.fleets import WatchedFleets
 from reconciler.web.health import DaemonHealth
-from reconciler.web.server import is_loopback_address, make_fleets_app, serve_in_thread
+from reconciler.web.server import (
+    dashboard_access,
+    is_loopback_address,
+    make_fleets_app,
+    serve_in_thread,
+)
 from tests.hostile.threats import Threat, attack
+from tests.web.test_connections import (
+    BEGINNINGS,
+    FOREIGN,
+    ask,
+    is_refused_while_sending,
+    served,
+)
 from tests.web.test_dashboard import Site
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
@@ -90,3 +105,49 @@ def test_a_dashboard_beyond_loopback_requires_a_token(address: str) -> None:
 )
 def test_only_files_of_the_dashboard_are_served(path: str) -> None:
     assert Site().get(path)[0] == 404
+
+
+# -- browsers of others, and clients that never finish --------------------------------------------
+
+
+@attack(
+    Threat.SECRETS, "a page of a stranger whose host name leads to the dashboard (DNS rebinding)"
+)
+@pytest.mark.parametrize("host", FOREIGN)
+@pytest.mark.parametrize("path", ["/", "/events", "/stream", "/metrics", "/readyz", "/healthz"])
+def test_a_browser_that_came_under_another_name_is_refused(host: str, path: str) -> None:
+    with served(failure="secret failure") as port:
+        status, text = ask(port, path, host)
+        assert 400 <= status < 500
+        assert "secret" not in text
+
+
+@attack(Threat.SECRETS, "a failure of a pass, as everybody who can reach a probe reads it")
+@pytest.mark.parametrize("path", ["/readyz", "/healthz"])
+def test_a_probe_without_a_token_shows_no_message(path: str) -> None:
+    access = dashboard_access("0.0.0.0:0", "s3cret", "X-User", ())
+    with served(access, failure="password of arn:aws:iam::1:role/x") as port:
+        for more in ((), ("Authorization: Bearer wrong",), ("X-User:",)):
+            _, text = ask(port, path, "10.0.0.9:8080", *more)
+            assert re.fullmatch(r"[a-z-]+\n", text)
+
+
+@attack(Threat.EXHAUSTION, "more silent connections to the dashboard than it can have")
+@pytest.mark.parametrize("start", BEGINNINGS.values(), ids=BEGINNINGS)
+def test_connections_without_a_request_keep_no_probe_out(start: bytes) -> None:
+    with served() as port, ExitStack() as stack:
+        for _ in range(3 * CONNECTIONS_MAX):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            with suppress(OSError):
+                client.sendall(start)
+        for path in ("/healthz", "/metrics", "/"):
+            assert ask(port, path)[0] == 200
+
+
+@attack(Threat.EXHAUSTION, "a request that arrives at the dashboard a byte at a time")
+@pytest.mark.parametrize("start", BEGINNINGS.values(), ids=BEGINNINGS)
+def test_a_request_that_never_ends_is_closed(start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TimedConnection, "request_s", 0.3)
+    with served() as port, socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(start)
+        assert is_refused_while_sending(client)

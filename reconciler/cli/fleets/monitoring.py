@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from reconciler.cli.output.log import FORMATS, LogContext, LogFormat, LogNotifier
 from reconciler.cli.output.stream import has_colour
-from reconciler.cli.wiring.monitoring import DaemonObserver, Monitoring, expect_web, meter_of
+from reconciler.cli.wiring.monitoring import (
+    DaemonObserver,
+    Monitoring,
+    expect_web,
+    meter_of,
+    serve_pages,
+)
 
 if TYPE_CHECKING:
     from reconciler.cli.shared.request import RunRequest
@@ -115,7 +121,9 @@ def serve_fleets_monitoring(
     with ExitStack() as stack:
         deliveries = stack.enter_context(DeliveryQueue(clock))
         traces = stack.enter_context(export_traces("", os.environ))
-        web = stack.enter_context(_serve_pages(request)) if request.listen else None
+        web = (
+            stack.enter_context(_serve_pages(request)) if request.listen or request.probes else None
+        )
         meter = meter_of(web.calls.record_call if web is not None else None, traces)
         if meter is not None:
             connections().meter = meter
@@ -125,11 +133,9 @@ def serve_fleets_monitoring(
 @contextmanager
 def _serve_pages(request: RunRequest) -> Iterator[WatchedFleets]:
     expect_web()
-    from reconciler.web.dashboard import DashboardAccess
     from reconciler.web.fleets import WatchedFleets
-    from reconciler.web.server import is_loopback_address, make_fleets_app, serve_in_thread
+    from reconciler.web.server import make_fleets_app
 
     fleets = WatchedFleets()
-    access = DashboardAccess(is_loopback_address(request.listen), request.token, request.header)
-    with serve_in_thread(request.listen, make_fleets_app(fleets, access)):
+    with serve_pages(request, lambda access: make_fleets_app(fleets, access), fleets):
         yield fleets

@@ -97,7 +97,8 @@ class RunRequest:
     whether it waits for the lease where another process holds it. ``acts_on_files`` is whether
     uncommitted changes count. ``heartbeat`` is a file, None for none. ``listen`` is the address
     for metrics, health checks and the dashboard, empty for none; ``token`` and ``header`` let
-    users see the dashboard from other machines.
+    users see the dashboard from other machines, and ``hosts`` are the names under which they reach
+    it. ``probes`` is an address for health checks alone, empty for none.
     """
 
     fleet: FleetRequest
@@ -109,4 +110,6 @@ class RunRequest:
     listen: str = ""
     token: str = ""
     header: str = ""
+    hosts: tuple[str, ...] = ()
+    probes: str = ""
     others: tuple[FleetRequest, ...] = ()

@@ -20,6 +20,7 @@ from reconciler.cli.output.log import LogNotifier
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Span, Tracer
+    from starlette.types import ASGIApp
 
     from reconciler.cli.shared.request import RunRequest
     from reconciler.cli.wiring.assembly import Assembly
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
     from reconciler.notifications.observer import NoticeObserver
     from reconciler.plan.value.plan import Plan
     from reconciler.ports.progress import CallMeter, Notifier
-    from reconciler.web.dashboard import Dashboard
+    from reconciler.web.dashboard import Dashboard, DashboardAccess
     from reconciler.web.health import DaemonHealth
     from reconciler.web.metrics import FleetMetrics
     from reconciler.web.observer import WebObserver
+    from reconciler.web.server import Probed
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _DISABLED: Final = "OTEL_SDK_DISABLED"
@@ -240,7 +242,7 @@ def serve_monitoring(
         notifier = NoticeNotifier(log, notices)
         web = (
             stack.enter_context(_serve_pages(request, log.context.fleet))
-            if request.listen
+            if request.listen or request.probes
             else None
         )
         meter = meter_of(web.metrics.record_call if web is not None else None, traces)
@@ -297,16 +299,36 @@ class _WebPages:
 def _serve_pages(request: RunRequest, fleet: str) -> Iterator[_WebPages]:
     """Serve metrics, health checks and the dashboard while the block runs."""
     expect_web()
-    from reconciler.web.dashboard import Dashboard, DashboardAccess
+    from reconciler.web.dashboard import Dashboard
     from reconciler.web.health import DaemonHealth
     from reconciler.web.metrics import FleetMetrics
-    from reconciler.web.server import is_loopback_address, make_app, serve_in_thread
+    from reconciler.web.server import make_app
 
     metrics, health = FleetMetrics(), DaemonHealth()
     dashboard = Dashboard(fleet, health)
-    access = DashboardAccess(is_loopback_address(request.listen), request.token, request.header)
-    with serve_in_thread(request.listen, make_app(metrics, health, dashboard, access)):
+    with serve_pages(request, lambda access: make_app(metrics, health, dashboard, access), health):
         yield _WebPages(metrics, health, dashboard)
+
+
+@contextmanager
+def serve_pages(
+    request: RunRequest, make: Callable[[DashboardAccess], ASGIApp], probed: Probed
+) -> Iterator[None]:
+    """Serve pages, and probes at an address of their own, while the block runs.
+
+    Raises:
+        UsageError: an address is invalid or in use.
+    """
+    from reconciler.web.server import dashboard_access, make_probes_app, serve_in_thread
+
+    with ExitStack() as stack:
+        if request.listen:
+            access = dashboard_access(request.listen, request.token, request.header, request.hosts)
+            stack.enter_context(serve_in_thread(request.listen, make(access)))
+        if request.probes:
+            app = make_probes_app(probed)
+            stack.enter_context(serve_in_thread(request.probes, app, option="--listen-probes"))
+        yield
 
 
 def expect_web() -> None:

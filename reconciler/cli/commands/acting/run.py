@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
@@ -12,10 +13,14 @@ from reconciler.cli.shared.request import RunRequest
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
     from reconciler.cli.fleets.roster import FleetRoster
 
+_HOST_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63}){0,126}")
 LISTEN_VARIABLE: Final = "RECONCILER_LISTEN"
+PROBES_VARIABLE: Final = "RECONCILER_LISTEN_PROBES"
+HOSTS_VARIABLE: Final = "RECONCILER_ALLOWED_HOSTS"
 TOKEN_VARIABLE: Final = "RECONCILER_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
 
 
@@ -47,6 +52,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"(default: {LISTEN_VARIABLE}; *:8080 listens on all interfaces)",
     )  # fmt: skip
     parser.add_argument(
+        "--listen-probes", metavar="HOST:PORT", default=os.environ.get(PROBES_VARIABLE, ""),
+        help="serve health checks alone at this address, whatever the other one is busy with "
+        f"(default: {PROBES_VARIABLE})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--allowed-host", metavar="NAME", action="append", default=[],
+        help="host name under which browsers reach the dashboard, besides localhost and the "
+        f"address of --listen; can be repeated (default: {HOSTS_VARIABLE}, separated by commas)",
+    )  # fmt: skip
+    parser.add_argument(
         "--trusted-header", metavar="NAME", default="",
         help="header in which a proxy names the user it has authenticated; "
         f"{TOKEN_VARIABLE} is another way to protect the dashboard",
@@ -67,8 +82,28 @@ def request_of(args: argparse.Namespace) -> RunRequest:
         listen=args.listen,
         token=os.environ.get(TOKEN_VARIABLE, ""),
         header=args.trusted_header,
+        hosts=_host_names(args.allowed_host or os.environ.get(HOSTS_VARIABLE, "").split(",")),
+        probes=args.listen_probes,
         others=tuple(inputs.fleet_request(args, path) for path in others),
     )
+
+
+def _host_names(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return host names without spaces and a final dot.
+
+    Raises:
+        UsageError: one is a URL, has a port or another character that no name contains.
+    """
+    from reconciler.model.errors import UsageError
+    from reconciler.model.text.quoting import quote_value
+
+    names = [text.strip().removesuffix(".") for text in texts if text.strip()]
+    for name in names:
+        if not _HOST_NAME.fullmatch(name):
+            remedy = "pass the name alone, for example reconciler.example.com"
+            what = f"{quote_value(name, 80)} is not a host name"
+            raise UsageError(what, where="--allowed-host", remedy=remedy)
+    return tuple(names)
 
 
 def run(request: RunRequest) -> int:
