@@ -7,8 +7,11 @@ shown. A name is replaced by its keyed hash, so equal names stay equal wherever 
 owners, selectors, volume claims and records, and with the same key in later snapshots as well.
 
 What is kept is the vocabulary of Kubernetes and AWS (instance types, zones, resources, conditions),
-the ids of AWS resources, and the keys and values of labels, taints and tags that the fleet itself
-refers to. Only somebody with the key can determine whether a hash represents a certain name.
+the ids of AWS resources, and the keys and values of labels, taints and tags that the fleet's files
+refer to. A text of a NodePool, NodeOverlay or EC2NodeClass is kept only if the files contain it:
+the cluster may have others, of which the readers of the files know nothing. User data is hashed.
+The records keep it where it is that of the files; otherwise a plan would show it as changed. Only
+somebody with the key can determine whether a hash represents a certain name.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import re
 from base64 import b32encode
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from reconciler.model.json import JsonDict
@@ -41,21 +44,52 @@ _LABEL_MAPS: Final = frozenset({"labels", "matchLabels", "nodeSelector", "tags"}
 _AMOUNTS: Final = frozenset(
     {"requests", "limits", "capacity", "allocatable", "overhead", "allocatedResources"}
 )
-_PLAIN: Final = frozenset(
+_TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,18}(Z|[+-][0-9]{2}:?[0-9]{2})"
+_DURATION: Final = r"([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h|d))+|Never"
+_COUNT: Final = r"[0-9]{1,20}%?"
+_CAMEL_CASE: Final = r"([A-Z][A-Za-z0-9]{1,62})?"
+_GROUP: Final = r"(|apps|batch|core|policy|v1)|([a-z0-9-]+\.)*(k8s\.io|k8s\.aws|karpenter\.sh)"
+_FORMS: Final[dict[str, re.Pattern[str]]] = {
+    name: re.compile(form)
+    for form, names in {
+        rf"({_GROUP})(/v[0-9]+((alpha|beta)[0-9]+)?)?|v1": "apiVersion apiGroup group",
+        "In|NotIn|Exists|DoesNotExist|Gt|Lt|Gte|Lte|Equal": "operator",
+        "|NoSchedule|PreferNoSchedule|NoExecute": "effect",
+        "Always|OnFailure|Never": "restartPolicy",
+        "DoNotSchedule|ScheduleAnyway": "whenUnsatisfiable",
+        "Honor|Ignore": "nodeAffinityPolicy nodeTaintsPolicy",
+        "AlwaysAllow|IfHealthyBudget": "unhealthyPodEvictionPolicy",
+        "Immediate|WaitForFirstConsumer": "volumeBindingMode",
+        "TCP|UDP|SCTP": "protocol",
+        "True|False|Unknown": "status",
+        _CAMEL_CASE: "kind phase type reason resize provisioningStrategy",
+        "default|dedicated|host": "tenancy",
+        "on-demand|spot|reserved": "capacityType",
+        r"[a-z0-9]{1,12}(-[a-z0-9]{1,12})?\.[a-z0-9-]{2,20}": "instanceType",
+        r"[a-z]{2}(-[a-z]+){1,3}-[0-9]{1,2}[a-z]?(-[a-z0-9]+){0,3}": "zone",
+        r"[a-z0-9]{3,6}-az[0-9]{1,2}": "zoneID",
+        r"[0-9a-f]{1,64}": "resourceVersion hash",
+        rf"{_COUNT}": "minAvailable maxUnavailable",
+        rf"{_DURATION}": "expireAfter terminationGracePeriod",
+        rf"{_TIME}": (
+            "creationTimestamp deletionTimestamp lastTransitionTime lastPodEventTime startTime"
+        ),
+    }.items()
+    for name in names.split()
+}
+"""Fields whose texts contain no user-defined names if they have this form."""
+_PLAIN_IN_RECORDS: Final = frozenset(
     {
-        *("kind", "apiVersion", "apiGroup", "operator", "effect", "type", "status", "phase"),
-        *("reason", "reasons", "decision", "verb", "outcome", "state", "code", "protocol"),
-        *("restartPolicy", "whenUnsatisfiable", "nodeAffinityPolicy", "nodeTaintsPolicy"),
-        *("unhealthyPodEvictionPolicy", "volumeBindingMode", "minAvailable", "maxUnavailable"),
-        *("resize", "provisioningStrategy", "expireAfter", "terminationGracePeriod", "group"),
-        *("instanceType", "zone", "capacityType", "tenancy", "resourceVersion", "hash"),
-        *("zoneID", "fleet", "at"),
-        *("creationTimestamp", "deletionTimestamp", "lastTransitionTime", "lastPodEventTime"),
-        *("startTime", "launchedAt", "startedAt", "endedAt", "healthyAt", "finishedAt", "since"),
-        *("until", "stoppedAt", "seenAt", "seen_at", "amount", "nodePool", "nodePools", "revision"),
+        *("kind", "apiVersion", "type", "status", "phase", "reason", "reasons", "decision", "verb"),
+        *("outcome", "state", "code", "group", "instanceType", "zone", "capacityType", "tenancy"),
+        *("zoneID", "fleet", "at", "hash", "launchedAt", "startedAt", "endedAt", "healthyAt"),
+        *("finishedAt", "since", "until", "stoppedAt", "seenAt", "seen_at", "amount", "revision"),
+        *("creationTimestamp", "deletionTimestamp", "lastTransitionTime", "startTime"),
+        *("nodePool", "nodePools", "operator", "effect", "expireAfter", "terminationGracePeriod"),
     }
 )
-"""Fields whose texts contain no user-defined names, or only names in the fleet's own files."""
+"""Fields of the records whose texts are written by the engine, or are in the fleet's files."""
+_USER_DATA: Final = "userData"
 _DROPPED: Final = frozenset(
     {"message", "findings", "parameters", "failure", "waitsFor", "stoppedWhy", "generateName"}
 )
@@ -111,6 +145,8 @@ _PROVIDER_ID: Final = re.compile(r"aws:///[a-z0-9-]+/i-[0-9a-f]+")
 _AWS_ID: Final = re.compile(r"(i|ami|subnet|sg|lt|cr|vol|pg)-[0-9a-f]{8,17}")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ADDRESSES: Final = frozenset({"0.0.0.0", "::", "127.0.0.1", "::1"})  # noqa: S104 - compared, not bound
+_SETTING: Final = re.compile(rf"true|false|v?[0-9]{{1,20}}|{_DURATION}|{_TIME}")
+_QUANTITY: Final = re.compile(r"[+-]?[0-9.]{1,40}([eE][+-]?[0-9]{1,3})?[A-Za-z]{0,2}")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
 _COMPARING: Final = frozenset({"Gt", "Lt", "Gte", "Lte"})
 
@@ -128,6 +164,18 @@ class Vocabulary:
     compared: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
+
+
+def vocabulary_of_cluster(objects: Iterable[JsonDict], catalog: object = None) -> Vocabulary:
+    """Return what a plan without files needs: the labels of NodePools and overlays, and names."""
+    mine = [o for o in objects if o.get("kind") in ("NodePool", "NodeOverlay")]
+    found = vocabulary_of(mine, catalog)
+    classes = {str((o.get("metadata") or {}).get("name", "")) for o in objects if _is_class(o)}
+    return replace(found, names=found.names | classes, texts=frozenset())
+
+
+def _is_class(item: JsonDict) -> bool:
+    return item.get("kind") == "EC2NodeClass"
 
 
 def vocabulary_of(objects: Iterable[JsonDict], catalog: object = None) -> Vocabulary:
@@ -231,6 +279,7 @@ class Anonymizer:
         self._compared = compared | vocabulary.compared
         self._in_order = in_order
         self._hashes: dict[str, str] = {}
+        self._in_records = False
         self._ephemeral_claims: dict[str, tuple[str, str]] = {}
 
     def objects(self, items: Iterable[JsonDict]) -> list[JsonDict]:
@@ -256,11 +305,10 @@ class Anonymizer:
     def _object(self, item: JsonDict) -> JsonDict:
         kind = item.get("kind", "")
         plain = self._known.texts if kind in _CONFIGURED else frozenset()
+        self._in_records = kind == RECORDS_KIND
         data = self._mapping(item, "", plain)
-        if "objects" in item and kind == RECORDS_KIND:
+        if "objects" in item and self._in_records:
             data["objects"] = self._walk(item["objects"], "objects", self._known.texts)
-        if kind in _CONFIGURED:
-            data["metadata"]["name"] = item["metadata"]["name"]
         return data
 
     def name(self, text: str) -> str:
@@ -300,7 +348,9 @@ class Anonymizer:
             return False
         if key.startswith(_CLUSTER_TAG):
             return value in ("owned", "shared")
-        if normalize_label(key) in WELL_KNOWN_AWS or key in (NODEPOOL, NODECLASS, _OWNER_TAG):
+        if key in (NODEPOOL, NODECLASS):
+            return value in self._known.names
+        if normalize_label(key) in WELL_KNOWN_AWS or key == _OWNER_TAG:
             return True
         domain, slash, _ = key.partition("/")
         return bool(slash) and domain in _VALUE_DOMAINS
@@ -310,7 +360,7 @@ class Anonymizer:
 
     def _annotations(self, annotations: JsonDict) -> JsonDict:
         kept = {
-            k: v
+            k: v if self._is_setting(v) else self.name(str(v))
             for k, v in annotations.items()
             if k in _KEPT_ANNOTATIONS
             or (k.partition("/")[0] in _ANNOTATION_DOMAINS and k not in _NAMED_BY_VALUE)
@@ -320,6 +370,10 @@ class Anonymizer:
             kept[_NOMINATED] = " ".join(map(self.name, str(pods).split()))
         return kept
 
+    def _is_setting(self, value: object) -> bool:
+        """Return whether the value of an annotation is a number, a time or the like."""
+        return _SETTING.fullmatch(str(value)) is not None
+
     def _walk(self, data: object, name: str, plain: frozenset[str]) -> object:
         """Return data without names; ``name`` is the field it is in, ``plain`` texts are kept."""
         if isinstance(data, dict):
@@ -328,8 +382,9 @@ class Anonymizer:
             if name in ("matchLabelKeys", "mismatchLabelKeys"):
                 return [self._label_key(str(key)) for key in data]
             return [self._walk(item, name, plain) for item in data]
-        if isinstance(data, str) and data not in plain:
-            return self._text(data, name)
+        if isinstance(data, str):
+            is_known = data in plain and (name != _USER_DATA or self._in_records)
+            return data if is_known else self._text(data, name)
         return data
 
     def _mapping(self, data: JsonDict, name: str, plain: frozenset[str]) -> JsonDict:
@@ -337,7 +392,9 @@ class Anonymizer:
             return self._labels(data)
         if name == "annotations":
             return self._annotations(data)
-        if name in _AMOUNTS or name == "memory":
+        if name in _AMOUNTS:
+            return {key: self._amount(value) for key, value in data.items()}
+        if name == "memory" and self._in_records:
             return data
         if name == "workloads":
             return {self.name(key): value for key, value in data.items()}
@@ -346,6 +403,10 @@ class Anonymizer:
         return {
             key: self._walk(value, key, plain) for key, value in data.items() if key not in _DROPPED
         }
+
+    def _amount(self, value: object) -> object:
+        is_amount = not isinstance(value, str) or _QUANTITY.fullmatch(value)
+        return value if is_amount else self.name(str(value))
 
     def _expression(self, data: JsonDict) -> JsonDict:
         """Return an expression of a selector, a taint or a toleration."""
@@ -361,7 +422,10 @@ class Anonymizer:
         }
 
     def _text(self, text: str, name: str) -> str:
-        if name in _PLAIN:
+        if self._in_records and name in _PLAIN_IN_RECORDS:
+            return text
+        form = _FORMS.get(name)
+        if form is not None and form.fullmatch(text):
             return text
         if name == "topologyKey":
             return self._label_key(text)

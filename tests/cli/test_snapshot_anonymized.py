@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 
 from reconciler.cli.main import main
+from reconciler.cli.shared.request import FleetRequest
+from reconciler.cli.wiring.capturing import anonymize_objects
+from tests.completeobjects import KINDS, complete_object, paths, replaced
 
 SCENARIOS = (
     Path(os.environ.get("CONFORMANCE") or Path(__file__).parents[3] / "shared/conformance")
@@ -367,3 +370,170 @@ def test_a_short_key_is_refused(
     assert "the key has 7 bytes, fewer than 16" in output
     assert "hunter2" not in output
     assert not out.exists()
+
+
+CLASS: Plain = {
+    "kind": "EC2NodeClass",
+    "apiVersion": "karpenter.k8s.aws/v1",
+    "metadata": {"name": "default", "labels": {"a": "b"}, "annotations": {"c": "d"}},
+    "spec": {
+        "amiFamily": "AL2023",
+        "amiSelectorTerms": [
+            {"alias": "al2023@latest", "name": "image", "owner": "self", "id": "ami-1",
+             "ssmParameter": "/x", "tags": {"t": "u"}},
+        ],
+        "subnetSelectorTerms": [{"tags": {"t": "u"}, "id": "subnet-1"}],
+        "securityGroupSelectorTerms": [{"tags": {"t": "u"}, "name": "g", "id": "sg-1"}],
+        "capacityReservationSelectorTerms": [{"tags": {"t": "u"}, "ownerID": "1"}],
+        "role": "nodes",
+        "instanceProfile": "nodes",
+        "userData": "#!/bin/sh\necho password",
+        "context": "context",
+        "tags": {"team": "payments"},
+        "blockDeviceMappings": [
+            {"deviceName": "/dev/xvda", "ebs": {"kmsKeyID": "key", "volumeType": "gp3"}},
+        ],
+        "metadataOptions": {"httpTokens": "required"},
+        "kubelet": {"clusterDNS": ["10.0.0.10"], "evictionHard": {"memory.available": "5%"}},
+        "instanceStorePolicy": "RAID0",
+    },
+    "status": {
+        "instanceProfile": "profile",
+        "amis": [{"id": "ami-1", "name": "image", "requirements": [
+            {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]}],
+        "subnets": [{"id": "subnet-1", "zone": "us-west-2a", "zoneID": "usw2-az1"}],
+        "securityGroups": [{"id": "sg-1", "name": "group"}],
+        "conditions": [{"type": "Ready", "status": "True", "reason": "Ready", "message": "m"}],
+    },
+}  # fmt: skip
+LIVE_POOL: Plain = {
+    "kind": "NodePool",
+    "apiVersion": "karpenter.sh/v1",
+    "metadata": {"name": "general", "labels": {"a": "b"}, "annotations": {"c": "d"}},
+    "spec": {
+        "template": {
+            "metadata": {"labels": {"l": "m"}, "annotations": {"n": "o"}},
+            "spec": {
+                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "x"},
+                "requirements": [{"key": "k", "operator": "In", "values": ["v"]}],
+                "taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}],
+                "startupTaints": [{"key": "k", "value": "v", "effect": "NoSchedule"}],
+                "expireAfter": "720h",
+                "terminationGracePeriod": "1h",
+            },
+        },
+        "disruption": {
+            "consolidationPolicy": "WhenEmpty",
+            "consolidateAfter": "30s",
+            "budgets": [{"nodes": "10%", "schedule": "@daily", "reasons": ["Empty"]}],
+        },
+    },
+    "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "r"}]},
+}  # fmt: skip
+OVERLAY: Plain = {
+    "kind": "NodeOverlay",
+    "apiVersion": "karpenter.sh/v1alpha1",
+    "metadata": {"name": "cheaper"},
+    "spec": {"requirements": [{"key": "k", "operator": "In", "values": ["v"]}], "price": "0.1"},
+}
+
+
+def planted(kind: str, example: Plain) -> tuple[list[Plain], dict[str, tuple[Any, ...]]]:
+    """Return objects of a kind with a canary in one text each, and where each canary is."""
+    objects, places = [], {}
+    for number, path in enumerate(paths(example)):
+        value = example
+        for step in path:
+            value = value[step]  # type: ignore[index]
+        if isinstance(value, str):
+            canary = f"canary{number}bird"
+            places[canary] = path
+            item = replaced(example, path, canary)
+            if path != ("metadata", "name"):
+                item["metadata"]["name"] = f"{kind.lower()}-{number}"
+            objects.append(item)
+    return objects, places
+
+
+SHOWN = {"EC2NodeClass": {"status.amis.requirements.values"}}
+"""What survives: values of labels that AWS defines (the architecture of an image)."""
+SHOWN_ALONE = {
+    "EC2NodeClass": {"metadata.name"},
+    "NodeOverlay": {"metadata.name", "spec.requirements.key", "spec.requirements.values"},
+    "NodePool": {
+        "metadata.name",
+        *(f"spec.template.spec.{name}.key" for name in ("requirements", "taints", "startupTaints")),
+        "spec.template.spec.requirements.values",
+        *(f"spec.template.spec.{name}.value" for name in ("taints", "startupTaints")),
+        "spec.template.metadata.labels.l",
+    },
+}
+"""What survives where no files of a fleet are known: names and labels of NodePools and overlays."""
+EVERY_KIND = {
+    **{kind: complete_object(kind) for kind in KINDS},
+    **{item["kind"]: item for item in (CLASS, LIVE_POOL, OVERLAY)},
+}
+
+
+@pytest.mark.parametrize("with_fleet", [True, False], ids=["with a fleet", "without a fleet"])
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_no_canary_in_any_text_of_an_object_survives(
+    kind: str, with_fleet: bool, tmp_path: Path, fleet: Path
+) -> None:
+    objects, places = planted(kind, EVERY_KIND[kind])
+    request = FleetRequest(path=str(fleet))
+    text = json.dumps(anonymize_objects(objects, request, has_fleet=with_fleet))
+    survivors = {places[canary] for canary in re.findall(r"canary[0-9]+bird", text)}
+    shown = {
+        ".".join(str(step) for step in path if not isinstance(step, int)) for path in survivors
+    }
+    assert shown == SHOWN.get(kind, set()) | (set() if with_fleet else SHOWN_ALONE.get(kind, set()))
+    keys = [{**item, "metadata": {**item["metadata"], part: {"canary.example/bird": "x"}}}
+            for item in objects[:1] for part in ("labels", "annotations")]  # fmt: skip
+    assert "canary" not in json.dumps(anonymize_objects(keys, request, has_fleet=with_fleet))
+
+
+def test_of_a_node_class_only_what_the_files_contain_is_kept(tmp_path: Path, fleet: Path) -> None:
+    spec = {
+        "role": "nodes",
+        "amiSelectorTerms": [{"alias": "al2023@latest"}],
+        "subnetSelectorTerms": [{"tags": {"tier": "private"}}],
+        "securityGroupSelectorTerms": [{"name": "workers"}],
+        "tags": {"team": "payments"},
+        "userData": "echo password",
+    }
+    mine = {**CLASS, "metadata": {"name": "default"}, "spec": spec}
+    del mine["status"]
+    (fleet / "class.json").write_text(json.dumps(mine))
+    other = {
+        "role": "admins",
+        "amiSelectorTerms": [{"name": "golden-image"}],
+        "tags": {"team": "rivals", "secret": "x"},
+        "userData": "echo other",
+    }
+    changed = {**mine, "metadata": {"name": "other"}, "spec": {**spec, **other}}
+    request = FleetRequest(path=str(fleet))
+    known, foreign = sorted(
+        anonymize_objects([mine, changed], request, has_fleet=True),
+        key=lambda item: item["metadata"]["name"] != "default",
+    )
+    kept = {key for key, value in known["spec"].items() if value == spec[key]}
+    assert kept == spec.keys() - {"userData"}
+    assert {k for k, v in foreign["spec"].items() if v == spec.get(k)} == kept - other.keys()
+    text = json.dumps([known, foreign])
+    hidden = ("password", "admins", "golden", "rivals", "secret", "echo", '"other"')
+    assert not [word for word in hidden if word in text]
+
+
+def test_names_of_nodepools_that_the_files_do_not_have_are_replaced(
+    tmp_path: Path, fleet: Path
+) -> None:
+    pool = {**LIVE_POOL, "metadata": {"name": "secret-pool"}}
+    node = {"kind": "Node", "metadata": {"name": "n", "labels": {
+        "karpenter.sh/nodepool": "secret-pool"}}}  # fmt: skip
+    request = FleetRequest(path=str(fleet))
+    found = anonymize_objects([pool, node], request, has_fleet=True)
+    assert "secret" not in json.dumps(found)
+    by_name = {item["kind"]: item["metadata"] for item in found}
+    label = by_name["Node"]["labels"]["karpenter.sh/nodepool"]
+    assert label == by_name["NodePool"]["name"]

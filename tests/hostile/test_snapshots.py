@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import socket
 import ssl
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ import pytest
 
 from reconciler.adapters.https import download, is_forbidden
 from reconciler.cli.main import main
+from reconciler.cli.shared.request import FleetRequest
+from reconciler.cli.wiring.capturing import anonymize_objects
 from reconciler.model.errors import ReconcilerError, UnreadableError, UsageError
 from tests.hostile.test_git import POOL
 from tests.hostile.threats import Threat, attack
@@ -231,3 +234,28 @@ def test_a_repository_cannot_name_a_snapshot(
     (tmp_path / "reconciler.yaml").write_text(f"{text}\n")
     assert main(["validate", str(tmp_path)]) == 3
     assert "snapshot" in capsys.readouterr().out
+
+
+@attack(
+    Threat.SECRETS, "user data, roles, images and tags of another fleet's node class, in a snapshot"
+)
+@pytest.mark.parametrize("has_fleet", [True, False], ids=["with files", "without files"])
+def test_an_anonymized_snapshot_shows_no_node_class_of_others(
+    has_fleet: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "pool.yaml").write_text(POOL)
+    other = {
+        "kind": "EC2NodeClass",
+        "apiVersion": "karpenter.k8s.aws/v1",
+        "metadata": {"name": "others", "annotations": {"canary/a": "canary"}},
+        "spec": {
+            "role": "canary-role",
+            "userData": "canary password",
+            "amiSelectorTerms": [{"name": "canary-image", "tags": {"canary": "canary"}}],
+            "subnetSelectorTerms": [{"tags": {"canary": "canary"}}],
+            "tags": {"canary-team": "canary"},
+        },
+        "status": {"instanceProfile": "canary", "amis": [{"id": "ami-1", "name": "canary"}]},
+    }
+    found = anonymize_objects([other], FleetRequest(path=str(tmp_path)), has_fleet=has_fleet)
+    assert "canary" not in json.dumps(found)

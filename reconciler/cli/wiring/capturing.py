@@ -60,8 +60,8 @@ def anonymize_objects(
 ) -> Sequence[JsonDict]:
     """Return captured objects without names, as ``observed.anonymization`` describes.
 
-    Names in the files of the fleet are kept; without files, those in the NodePools, NodeOverlays
-    and EC2NodeClasses of the cluster.
+    Names in the files of the fleet are kept; without files, those of NodePools, NodeOverlays and
+    EC2NodeClasses of the cluster, and the labels that the first two name.
 
     Raises:
         UsageError: the key is too short.
@@ -69,7 +69,12 @@ def anonymize_objects(
     """
     import msgspec
 
-    from reconciler.observed.anonymization import Anonymizer, numeric_label_keys, vocabulary_of
+    from reconciler.observed.anonymization import (
+        Anonymizer,
+        numeric_label_keys,
+        vocabulary_of,
+        vocabulary_of_cluster,
+    )
     from reconciler.observed.snapshot import read_snapshot
 
     key = read_key()
@@ -78,10 +83,15 @@ def anonymize_objects(
     objects = [
         msgspec.json.decode(msgspec.json.encode(item)) for item in objects_of_snapshot(snapshot)
     ]
-    configured = [*_configuration_objects(fleet), *objects] if has_fleet else objects
+    catalog = _custom_catalog(fleet)
+    vocabulary = (
+        vocabulary_of(_configuration_objects(fleet), catalog)
+        if has_fleet
+        else vocabulary_of_cluster(objects, catalog)
+    )
     anonymizer = Anonymizer(
         key or os.urandom(32),
-        vocabulary_of(configured, _custom_catalog(fleet)),
+        vocabulary,
         numeric_label_keys(objects),
         in_order=key is None,
     )
