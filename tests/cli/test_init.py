@@ -214,7 +214,13 @@ def test_of_all_examples_together_one_of_each_name_has_to_be_preferred(
     words = ["init", "fleet", "--from", str(KARPENTERS), "--name", "demo"]
     assert main(words) == 1
     assert "default is defined 8 times" in capsys.readouterr().err
-    assert main([*words, "--prefer", "v1/general-purpose.yaml"]) == 0
+    preferred = (
+        *("100-cpu-limit", "al2-custom-ami", "bottlerocket", "custom-family-with-alias"),
+        *("min-values-family", "windows-2022"),
+    )
+    for name in preferred:
+        words += ["--prefer", f"v1/{name}.yaml"]
+    assert main(words) == 0
     assert plan("fleet", capsys)["cost"]["after"] > 0
 
 
