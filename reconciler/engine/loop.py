@@ -10,6 +10,7 @@ EC2 or the clock gives a reason for a pass.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -205,11 +206,13 @@ def run(
     next_change: Callable[[Plan], datetime | None],
     observer: PassObserver | None = None,
     observed: Callable[[Observation], None] = lambda _: None,
+    alive: Callable[[], object] = lambda: None,
 ) -> None:
     """Keep the fleet as git declares it until ``stop`` returns True; a started pass is finished.
 
     A revision that is invalid or cannot be read is reported and not applied: the last valid one
-    stays in effect. ``observed`` receives what each pass observed.
+    stays in effect. ``observed`` receives what each pass observed. ``alive`` is called again and
+    again within a pass, so that a long one is not taken for one that hangs.
 
     Raises:
         LeaseLostError: another process acts for the fleet, or may soon: acting stopped.
@@ -217,7 +220,8 @@ def run(
         ClockSetBackError: restart the engine: its records in memory are dated in the future.
     """
     current = _CurrentRevision(world, source)
-    cache, pruning = PlanCache(), Pruning(world)
+    world = replace(world, span=_reporting_spans(world.span, alive))
+    cache, pruning = PlanCache(alive=alive), Pruning(world)
     recorder = WorkloadRecorder(world.trace) if world.trace is not None else None
     observer = observer or NoObserver()
     failures = 0
@@ -250,7 +254,7 @@ def run(
             raise
         except Exception as error:  # noqa: BLE001 - an internal error must not end the daemon
             failures += 1
-            cache = cache if isinstance(error, ReconcilerError) else PlanCache()
+            cache = cache if isinstance(error, ReconcilerError) else PlanCache(alive=alive)
             problem = describe_error(error)
             observer.pass_failed(problem)
             world.notify(EventKind.FAILED, problem)
@@ -262,6 +266,18 @@ def run(
         removals_reported = _report_removals(world, result, removals_reported)
         pause = _backoff(failures, intervals) if failures else pause
         world.clock.wait(pause, has_events)
+
+
+def _reporting_spans(
+    span: Callable[[str], AbstractContextManager[object]], alive: Callable[[], object]
+) -> Callable[[str], AbstractContextManager[object]]:
+    """Return the spans of a world's steps, each of which is a sign of life."""
+
+    def start(name: str) -> AbstractContextManager[object]:
+        alive()
+        return span(name)
+
+    return start
 
 
 @dataclass

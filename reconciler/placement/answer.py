@@ -37,6 +37,7 @@ from reconciler.placement.question import (
     Rejection,
 )
 from reconciler.placement.solve import PlacementPass
+from reconciler.placement.work import PlacementWork, WorkLimit
 
 # Finalizing a claim: requirements that only the simulation needs (the hostname, life-cycle labels)
 # are removed. The decisions are written into it: instance types (cheapest first), their capacity
@@ -157,13 +158,14 @@ class Attempt(msgspec.Struct, frozen=True, eq=False):
     """A finished pass, with its cohorts in their final state.
 
     ``refused`` are pods that no pass can place. Pods of the shapes in ``without_preferences`` were
-    placed without them.
+    placed without them. ``not_admitted`` are cohorts whose rules take too much work to compare.
     """
 
     placement_pass: PlacementPass
     cohorts: Sequence[Cohort]
     rejections: Mapping[str, tuple[Rejection, ...]]
     without_preferences: Mapping[Shape, Sequence[Pod]] = {}
+    not_admitted: Sequence[Cohort] = ()
 
     @property
     def placed_pods(self) -> list[Pod]:
@@ -198,9 +200,17 @@ def build_placement(
             unschedulable |= {pod.key: (reason,) for pod in pods}
     deferred: dict[str, tuple[Rejection, ...]] = {}
     explainer = Explainer(placement_pass, templates)
-    for cohort in cohorts:
+    limit, explaining = _work_limit(attempt), PlacementWork(placement_pass.work.limit)
+    for cohort in (*cohorts, *attempt.not_admitted):
         if cohort.waiting:
-            reasons = explainer.rejections(cohort)
+            if limit is not None and _is_unserved(cohort, attempt):
+                reasons: tuple[Rejection, ...] = (_work_rejection(limit),)
+            elif explaining.is_over:
+                reasons = (_UNEXPLAINED,)
+            else:
+                reasons = explainer.rejections(cohort)
+                checks = cohort.stages[-1].view_checks * (1 + len(templates))
+                explaining.charge(cohort.shape.namespace, checks)
             kind = deferred if cohort in placement_pass.deferred else unschedulable
             kind |= {pod.key: reasons for pod in cohort.pods[cohort.waiting_from :]}
     placed = (
@@ -217,6 +227,32 @@ def build_placement(
         relaxed=_dropped_preferences(placement_pass, placed, given_up),
         given_up=DroppedPreferences(given_up, saving) if given_up else None,
         uninitialized_targets=_uninitialized_targets(placement_pass),
+        work_limit=limit,
+    )
+
+
+_UNEXPLAINED: Final = Rejection(
+    "WorkLimit",
+    "it fits no node; the reasons were not determined, because the rules of too many pods would "
+    "have to be compared: use fewer different topology spread and (anti-)affinity rules",
+)
+
+
+def _is_unserved(cohort: Cohort, attempt: Attempt) -> bool:
+    return cohort in attempt.placement_pass.unserved or cohort in attempt.not_admitted
+
+
+def _work_limit(attempt: Attempt) -> WorkLimit | None:
+    cohorts = (*attempt.cohorts, *attempt.not_admitted)
+    pods = sum(cohort.waiting for cohort in cohorts if _is_unserved(cohort, attempt))
+    return attempt.placement_pass.work.reached(pods) if pods else None
+
+
+def _work_rejection(limit: WorkLimit) -> Rejection:
+    return Rejection(
+        "WorkLimit",
+        f"placement reached its limit of work, most of it for pods of namespace {limit}: they need "
+        "simpler topology spread and (anti-)affinity rules, or fewer different ones",
     )
 
 

@@ -23,6 +23,7 @@ from reconciler.placement.pods.cohort import Cohort
 from reconciler.placement.pods.shape import queue_position
 from reconciler.placement.solve import PlacementPass, Turn
 from reconciler.placement.topology.rules import RuleKind
+from reconciler.placement.work import in_turns
 
 
 class Approach(msgspec.Struct, frozen=True):
@@ -50,6 +51,25 @@ def queue(cohorts: list[Cohort], approach: Approach) -> list[Turn]:
     for _, equals in groupby(ordered, key=_size_key):
         turns += _interleave(list(equals))
     return turns
+
+
+def serve_in_turns(
+    placement_pass: PlacementPass, cohorts: Sequence[Cohort], approach: Approach
+) -> None:
+    """Serve the cohorts of namespaces in turns, each with the same part of the work.
+
+    What some of them do not need is then left to the others. Pods that were placed wait again.
+    """
+    for cohort in cohorts:
+        cohort.rewind()
+    work = placement_pass.work
+    namespaces = {cohort.shape.namespace for cohort in cohorts}
+    ordered = dict.fromkeys(cohort for cohort, _ in queue(list(cohorts), approach))
+    turns = [(cohort, len(cohort.pods)) for cohort in in_turns(list(ordered))]
+    work.share = work.limit // max(1, len(namespaces))
+    placement_pass.run(turns)
+    work.share = None
+    placement_pass.run([turn for turn in turns if turn[0] in placement_pass.unserved])
 
 
 def _size_key(cohort: Cohort) -> tuple[bool, int, int]:

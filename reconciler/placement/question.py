@@ -17,6 +17,7 @@ from reconciler.model.karpenter.requirements import Requirements
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import Resources
+from reconciler.placement.work import WorkLimit
 
 # The result of a pass: new NodeClaims, pods on existing nodes, and every rejection.
 #
@@ -93,6 +94,7 @@ class Placement:
     ``deferred`` pods wait for reserved capacity and are not unschedulable: the next pass tries
     again. ``relaxed`` lists the preferences that a pod dropped, including those ``given_up`` for
     their cost. ``uninitialized_targets`` are pods placed on nodes that are still starting.
+    ``work_limit`` is the limit that was reached, if pods were not served because of it.
     """
 
     claims: tuple[PlannedClaim, ...] = ()
@@ -102,6 +104,7 @@ class Placement:
     relaxed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     given_up: DroppedPreferences | None = None
     uninitialized_targets: frozenset[str] = frozenset()
+    work_limit: WorkLimit | None = None
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, eq=False):

@@ -25,7 +25,13 @@ from reconciler.model.settings import (
 )
 from reconciler.observed.state import ClusterState, StateNode, last_pod_change
 from reconciler.placement.answer import Attempt, build_placement
-from reconciler.placement.approach import ApproachScore, approaches, queue, score
+from reconciler.placement.approach import (
+    ApproachScore,
+    approaches,
+    queue,
+    score,
+    serve_in_turns,
+)
 from reconciler.placement.inputs import (
     Host,
     PlacementInputs,
@@ -48,6 +54,12 @@ from reconciler.placement.question import LaunchPool, Placement, Question, Rejec
 from reconciler.placement.solve import PlacementPass
 from reconciler.placement.topology.census import Census, KarpenterUniverse, Universe
 from reconciler.placement.topology.groups import Topology
+from reconciler.placement.work import (
+    WORK_MAX,
+    WORK_TOTAL_MAX,
+    PlacementWork,
+    admitted,
+)
 
 if TYPE_CHECKING:
     from reconciler.placement.explain.survey import Survey
@@ -89,6 +101,9 @@ class Scheduler:
         self._books: dict[int, SpaceBook] = {}
         self._hosts: dict[int, Host] = {}
         self._known_takers: dict[Shape, Sequence[int]] = {}
+        self._work = PlacementWork(WORK_MAX)
+        self._work_left = WORK_TOTAL_MAX
+        self._has_answer = False
         self._daemons = daemons(cluster)
         best_effort = settings.min_values_policy == MinValuesPolicy.BEST_EFFORT
         self._all_templates = [
@@ -175,6 +190,13 @@ class Scheduler:
 
         Nodes that are being deleted take no new pods, though the pods on them count.
         """
+        self._work, self._has_answer = PlacementWork(min(WORK_MAX, self._work_left)), False
+        try:
+            return self._place(question)
+        finally:
+            self._work_left = max(0, self._work_left - self._work.total)
+
+    def _place(self, question: Question) -> Placement:
         by_shape = self._shapes.group(question.pods)
         if question.pod_values is not None:
             attempt, saving = self._attempt(by_shape, question, "brief"), 0.0
@@ -307,7 +329,10 @@ class Scheduler:
                 cohorts += self._cohorts(which, alike, question.consolidation_guard)
         cohorts.sort(key=lambda c: c.shape.model.is_virtual)
         without = {shape: by_shape[shape] for shape in by_shape if shape in bare}
-        return Attempt(self._best_pass(cohorts, question, depth), cohorts, rejections, without)
+        known, left = admitted(cohorts, len(self._cluster.pods), self._work)
+        found = self._best_pass(known, question, depth)
+        self._has_answer = True
+        return Attempt(found, known, rejections, without, left)
 
     def _place_within_preference_cost(
         self, by_shape: _PodsByShape, question: Question
@@ -323,6 +348,8 @@ class Scheduler:
             return self._attempt(by_shape, question, depth, frozenset(bare))
 
         full = attempt((), "third")
+        if full.placement_pass.unserved:
+            return full, 0.0
         packed = (c for c in full.placement_pass.claims if self._goal.packs(c.template))
         served = {shape for claim in packed for shape, _ in claim.members}
         with_preferences = [shape for shape in by_shape if shape in served and shape.preferences]
@@ -350,17 +377,24 @@ class Scheduler:
                     cohort.rewind()
             placement_pass = self._new_pass(question, to_front=approach.to_front)
             placement_pass.run(queue(cohorts, approach))
+            if placement_pass.unserved and best is not None:
+                break  # what was found within the limit is complete
+            if placement_pass.unserved and not self._has_answer:
+                topology.restore(initial_counts)
+                self._work = PlacementWork(self._work.limit)
+                placement_pass = self._new_pass(question, to_front=approach.to_front)
+                serve_in_turns(placement_pass, cohorts, approach)
             result = score(placement_pass, cohorts)
             if best is None or result.improves_on(best[0]):
                 best = (result, placement_pass)
                 final_state = (topology.snapshot(), [(c.waiting_from, c.first) for c in cohorts])
-            if not result.could_be_better:
+            if not result.could_be_better or placement_pass.unserved:
                 break
         assert best is not None
         topology.restore(final_state[0])
         for cohort, (waiting_from, first) in zip(cohorts, final_state[1], strict=True):
             cohort.waiting_from, cohort.first = waiting_from, first
-        if self._packs_for_cost(question):
+        if self._packs_for_cost(question) and not best[1].unserved:
             from reconciler.placement.packing.cheapest import Trials, find_cheapest_pass
 
             new_pass = partial(self._new_pass, question, to_front=True)
@@ -384,6 +418,7 @@ class Scheduler:
             ),
             demands=self._demands,
             order=Order(to_front=to_front),
+            work=self._work,
         )
 
     def _without_invalid(

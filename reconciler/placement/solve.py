@@ -35,13 +35,17 @@ from reconciler.placement.nodes.template import (
 from reconciler.placement.pods.cohort import Cohort, CohortStage, CohortView
 from reconciler.placement.pods.shape import Shape
 from reconciler.placement.topology.groups import Group
+from reconciler.placement.work import FIT_CHECKS, PlacementWork
 
 Turn = tuple[Cohort, int]
 """A cohort, and how many of its pods are served before the next turn."""
 
 
 class PlacementPass(msgspec.Struct, eq=False):
-    """The state of one pass; none of it is shared with another pass."""
+    """The state of one pass; none of it but ``work`` is shared with another pass.
+
+    ``unserved`` are the cohorts with pods that were not served, because nothing was left of it.
+    """
 
     templates: Sequence[PoolTemplate]
     nodes: NodeUse
@@ -49,17 +53,22 @@ class PlacementPass(msgspec.Struct, eq=False):
     reservations: Reservations
     demands: Demands
     order: Order
+    work: PlacementWork
     claims: list[OpenClaim] = []
     steps_taken: dict[str, int] = {}
     deferred: set[Cohort] = set()
+    unserved: set[Cohort] = set()
 
     def run(self, turns: Iterable[Turn]) -> None:
-        """Place the pods of all cohorts where they fit."""
+        """Place the pods of all cohorts where they fit, while the limit of work allows it."""
         left = list(turns)
         while left:
             before = _count_waiting(left)
             for cohort, most in left:
-                _CohortPlacement(self, cohort, most).serve()
+                if self.work.allows(cohort.shape.namespace):
+                    _CohortPlacement(self, cohort, most).serve()
+                else:
+                    self.unserved.add(cohort)
             left = [(c, most) for c, most in left if c.waiting]
             if _count_waiting(left) == before:
                 return
@@ -104,6 +113,7 @@ class PlacementPass(msgspec.Struct, eq=False):
             self.reservations.hold(claim.held, found.held)
             claim.held = found.held
         if cohort.counted or cohort.repelling:
+            self.work.charge(shape.namespace, len(cohort.counted) + len(cohort.repelling))
             record_pods(cohort, claim, count)
         return pods
 
@@ -138,14 +148,29 @@ class _CohortPlacement:
         self._opened: dict[OpenClaim, None] = {}
         self._refused: set[Space] = set()
         self._must_wait = False
+        self._checks = 0
 
     def serve(self) -> None:
         self.placement_pass.deferred.discard(self.cohort)
-        while self._remaining and self._place_some():
+        self.placement_pass.unserved.discard(self.cohort)
+        while self._remaining and self._may_continue() and self._place_some():
             pass
+        self._charge()
         if self._must_wait and self.cohort.waiting:
             self.placement_pass.deferred.add(self.cohort)
         self.placement_pass.order.reinsert(self._moved, self._opened)
+
+    def _charge(self) -> None:
+        self.placement_pass.work.charge(self.shape.namespace, self._checks)
+        self._checks = 0
+
+    def _may_continue(self) -> bool:
+        """Return whether the limit of work allows another step; if not, the rest is unserved."""
+        self._charge()
+        if self.placement_pass.work.allows(self.shape.namespace):
+            return True
+        self.placement_pass.unserved.add(self.cohort)
+        return False
 
     @property
     def _remaining(self) -> int:
@@ -167,6 +192,7 @@ class _CohortPlacement:
         for index in range(cohort.first, len(cohort.stages)):
             stage = cohort.stages[index]
             view = stage.view(cohort, self.placement_pass.demands)
+            self._checks += stage.view_checks
             alone = index > cohort.first or not stage.many_at_once
             pods = [] if view.hopeless else self._try(view, 1 if alone else self._remaining)
             if pods:
@@ -194,8 +220,9 @@ class _CohortPlacement:
             rows = self._rows[view.stage] = ([], self._candidates(view))
         seen, unseen = rows
         allowed = self._allowed_nodes(view)
-        position = 0
+        position, checks = 0, view.stage.host_checks
         while True:
+            self._checks += checks
             if position == len(seen):
                 following = next(unseen, None)
                 if following is None:
@@ -286,13 +313,15 @@ class _CohortPlacement:
         if not self.placement_pass.claims:
             return []
         queue = self._queue(view.stage)
-        position = 0
+        position, checks = 0, view.stage.host_checks
         while (claim := self._claim_at(queue, position)) is not None:
+            self._checks += checks
             if claim.space in view.closed:
                 position += 1
                 continue
             room = view.room_on(claim.host)
             if room > 0:
+                self._checks += FIT_CHECKS
                 found = fit(view, claim, claim.mask, self.placement_pass.reservations)
                 if found.space is not None:
                     most = min(most, room)
@@ -322,6 +351,7 @@ class _CohortPlacement:
         """Return the next claim in order that may have room."""
         seen, entries, refused = queue.seen, self.placement_pass.order.entries, self._refused
         cpu, memory, moved = self.shape.cpu, self.shape.memory, self._moved
+        before = queue.checked
         while queue.checked < len(entries):
             entry = entries[queue.checked]
             if position < len(seen) and seen[position] < entry:
@@ -334,6 +364,7 @@ class _CohortPlacement:
                 continue  # it is in the queue, at its new place
             seen.insert(position, entry)
             break
+        self._checks += queue.checked - before
         return seen[position][2] if position < len(seen) else None
 
     def _pods_until_overtaken(self, queue: _Queue, position: int) -> int:
@@ -359,6 +390,7 @@ class _CohortPlacement:
         placement_pass = self.placement_pass
         for template in placement_pass.templates:
             claim = OpenClaim(template, f"new node {len(placement_pass.claims) + 1}")
+            self._checks += FIT_CHECKS
             room = view.room_on(claim.host)
             if room <= 0:
                 continue

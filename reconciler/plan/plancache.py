@@ -11,6 +11,8 @@ plan.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -117,10 +119,14 @@ class SharedPlans:
 class PlanCache:
     """Makes plans one after another, and reuses the last one while it is certain to be the same.
 
-    The plans of a run that begins like others may be ``shared``.
+    The plans of a run that begins like others may be ``shared``. ``alive`` is called at each phase
+    and each placement of a plan: none of them takes longer than its limit of work.
     """
 
-    def __init__(self, shared: SharedPlans | None = None) -> None:
+    def __init__(
+        self, shared: SharedPlans | None = None, alive: Callable[[], object] = lambda: None
+    ) -> None:
+        self._alive = alive
         self._last: _Answer | None = None
         self._facts = FactsCache()
         self._shared = shared
@@ -139,7 +145,12 @@ class PlanCache:
             self._last = found
             return found.plan_at(inputs)
         self._last = last = None  # release the old plan before the work, which needs most memory
-        plan = plan_of(inputs, phase, self._facts)
+
+        def report_alive(name: str) -> AbstractContextManager[None]:
+            self._alive()
+            return phase(name)
+
+        plan = plan_of(inputs, report_alive, self._facts)
         self._last = _Answer(inputs, plan, steady_until(inputs))
         if self._shared is not None:
             self._shared.record(self._last)

@@ -1,7 +1,8 @@
 """Whether a daemon is alive and ready, as a probe of Kubernetes asks.
 
-A daemon is alive while its loop runs or waits. It is ready once a pass has ended, for as long as
-the last one is not too old. A standby is ready while it waits for the lease: it does its work.
+A daemon is alive while its loop waits, or runs from one step or placement to the next. It is ready
+once a pass has ended, for as long as the last one is not too old. A standby is ready while it waits
+for the lease: it does its work.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class ProbeResult(NamedTuple):
 class DaemonHealth:
     """The heartbeats of a daemon, by a monotonic clock.
 
-    ``record_heartbeat`` is called between passes and while the daemon waits, ``record_pass``
-    after each pass.
+    ``record_heartbeat`` is called between passes, within them, and while the daemon waits,
+    ``record_pass`` after each pass.
     """
 
     ready_for_s: float = READY_FOR_S

@@ -15,7 +15,7 @@ import pytest
 
 from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.engine.loop import REREAD_INTERVAL, PassIntervals, run
-from reconciler.engine.reconcile import Mandate
+from reconciler.engine.reconcile import STEPS, Mandate
 from reconciler.model.duration import Duration
 from reconciler.model.errors import (
     ClockSetBackError,
@@ -344,3 +344,28 @@ def test_commands_started_before_the_clock_was_set_back_do_not_block_consolidati
     clock.advance(60)  # the nodes that the command left behind are empty, and go first
     world.converge()
     assert len(world.instances()) == 3
+
+
+def test_a_pass_reports_at_each_step_and_placement_that_it_is_alive() -> None:
+    world = three_nodes()
+    engine = world.engine()
+    left = iter(range(1))
+    signs: list[int] = []
+    within = []
+
+    def stop() -> bool:
+        within.append(len(signs))
+        return next(left, None) is None
+
+    run(
+        engine.ports,
+        engine.source,
+        Mandate(TAGS),
+        intervals=PassIntervals(busy=5.0),
+        stop=stop,
+        next_change=lambda _: None,
+        alive=lambda: signs.append(1),
+    )
+    steps = len(STEPS)
+    assert within[0] == 0
+    assert within[1] > steps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from reconciler.model.errors import CloudError
 from tests.adapters.aws.test_user_data_grammar import FAMILIES, HOSTILE, PLACES
 from tests.hostile.threats import Threat, attack
 from tests.placement.builders import TYPES, Object, a_pod, a_pool, on, wanted
+from tests.placement.builders import pods as some_pods
+from tests.placement.test_work import in_namespace, repelling
 
 NOW = "2026-03-01T12:00:00Z"
 
@@ -71,3 +74,20 @@ def test_no_command_becomes_part_of_user_data(place: str, family: str) -> None:
     for text in HOSTILE[:-1]:
         with pytest.raises(CloudError):
             user_data(family, PLACES[place](text))
+
+
+@attack(Threat.EXHAUSTION, "pods of one namespace whose rules repel each other in many ways")
+@pytest.mark.parametrize("count", [400, 5000])
+def test_pods_of_a_tenant_do_not_stall_the_planner(
+    count: int, command: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop = in_namespace("shop", some_pods(20, cpu="1"))
+    start = time.process_time()
+    assert main(command(["plan", "-o", "json"], [*repelling(count), *shop])) == 0
+    assert time.process_time() - start < 120
+    plan = json.loads(capsys.readouterr().out)
+    placed = {pod for claim in plan["nodeClaims"] for pod in claim["pods"]}
+    assert {f"shop/{pod['metadata']['name']}" for pod in shop} <= placed
+    limits = [f["message"] for f in plan["diagnostics"] if f["code"] == "placement-limit"]
+    assert len(limits) == (count > 400)
+    assert all("namespace crowd (" in text for text in limits)

@@ -138,6 +138,7 @@ def _run_passes(
                 next_change=next_change,
                 observer=observer,
                 observed=response.set_observation,
+                alive=stop,
             )
 
 
@@ -150,7 +151,7 @@ def next_change(plan: Plan) -> datetime | None:
 def with_heartbeat(file: str | None, stop: Callable[[], bool]) -> Callable[[], bool]:
     """Return a ``stop`` that also touches ``file``, at most once every few seconds.
 
-    The loop calls it between passes and while it waits, and never within a pass.
+    The loop calls it between passes, while it waits, and at each step and placement of a pass.
 
     Raises:
         StateError: its path is a link, or not a regular file.

@@ -385,6 +385,10 @@ _PLAN: Final = {
         "Spot prices are estimates, because the prices of the account were not read.",
         "Allow ec2:DescribeSpotPriceHistory, or accept the estimate.",
     ),
+    "placement-limit": (
+        "Rules between pods exceed the work of a placement; it names whose. Others go first.",
+        "Use fewer different topology spread and (anti-)affinity rules there, or a ResourceQuota.",
+    ),
     "work-limit": (
         "The search for cheaper nodes reached its work limit.",
         "The next pass continues; raise the limit that the message names to search longer.",

@@ -11,6 +11,7 @@ from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.pods.shape import RelaxedShape, Shape, queue_position
 from reconciler.placement.topology.groups import Group, OpenDomains, Topology, intersect_by_label
 from reconciler.placement.topology.rules import RuleKind
+from reconciler.placement.work import DOMAIN_RULE_CHECKS
 
 _UNLIMITED = 2**31
 
@@ -24,12 +25,14 @@ class CohortStage:
     again. ``many_at_once`` is whether placing one pod affects the next one only through room and
     the count on that host. ``own_by_host`` are the pods' own rules about hosts, ``repelled`` those
     of other pods that repel them, and ``repellers`` everything that repels pods, by host.
+    ``host_checks`` is the work of checking one host, ``view_checks`` that of a new view.
     """
 
     __slots__ = (
         "_view",
         "by_domain",
         "by_host",
+        "host_checks",
         "many_at_once",
         "only_fills_up",
         "own_by_host",
@@ -38,6 +41,7 @@ class CohortStage:
         "repellers",
         "step",
         "taints_seen",
+        "view_checks",
     )
 
     def __init__(
@@ -58,6 +62,8 @@ class CohortStage:
             g.kind is RuleKind.ANTI_AFFINITY or (g.by_host and g.kind is RuleKind.SPREAD)
             for g in found
         )
+        self.host_checks = 1 + len(self.own_by_host)
+        self.view_checks = 1 + sum(DOMAIN_RULE_CHECKS + len(reach[g]) for g in self.by_domain)
         self.many_at_once = not self.by_domain and self.only_fills_up
         self.taints_seen: dict[str, bool] = {}
         self._view: CohortView | None = None

@@ -30,6 +30,7 @@ from reconciler.model.settings import PoolOption, Settings
 from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.daemons import unreadable_daemon_sets
 from reconciler.placement.question import DroppedPreferences
+from reconciler.placement.work import WorkLimit
 from reconciler.plan.render.wording import (
     format_count,
     format_dollars,
@@ -244,6 +245,9 @@ def daemon_set_findings(cluster: ClusterState) -> Iterator[PlanFinding]:
 
 def decision_findings(decisions: Decisions | PlacementDecisions) -> Iterator[PlanFinding]:
     """Report reached work limits, dropped preferences and invalid budgets."""
+    placement = decisions.placement
+    if placement is not None and placement.work_limit is not None:
+        yield _work_limit_finding(placement.work_limit)
     for limit in decisions.limits_hit:
         yield PlanFinding(severity="warning", code="work-limit", message=limit)
     if decisions.consolidation_waits:
@@ -256,6 +260,17 @@ def decision_findings(decisions: Decisions | PlacementDecisions) -> Iterator[Pla
         yield PlanFinding(severity="warning", code="budget-unreadable", message=message, path=path)
     if decisions.placement is not None and decisions.placement.given_up is not None:
         yield _dropped_preferences_finding(decisions.placement.given_up)
+
+
+def _work_limit_finding(limit: WorkLimit) -> PlanFinding:
+    """Report the namespaces whose pods used the work of a placement, and how many were left."""
+    return PlanFinding(
+        severity="warning",
+        code="placement-limit",
+        message=f"{format_count(limit.pods, 'pod')} not placed: the placement reached its limit of "
+        f"work, most of it for pods of namespace {limit}",
+        hint="reduce the number of different topology spread and (anti-)affinity rules there",
+    )
 
 
 def _dropped_preferences_finding(given_up: DroppedPreferences) -> PlanFinding:

@@ -1,0 +1,168 @@
+"""The work that a placement may take, counted in checks, so that the result is the same everywhere.
+
+Rules between pods make each pod depend on every other one, so whoever may create pods in one
+namespace can make the work grow with the square of their number. Up to the limit nothing changes.
+Beyond it, pods are served in turns by namespace, each with an equal share, and what is left over
+goes to those who still wait. A pod that is not served is reported with the namespaces that used the
+work. Karpenter stops a solve after a minute and keeps what it has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from reconciler.placement.pods.cohort import Cohort
+    from reconciler.placement.topology.rules import Rule
+
+WORK_MAX: Final = 50_000_000
+"""The checks of one placement. A check is a node or a planned node, once for each rule about hosts;
+ten million take some seconds."""
+
+WORK_TOTAL_MAX: Final = 10 * WORK_MAX
+"""The checks of all placements of a plan together, for consolidation as well."""
+
+FIT_CHECKS: Final = 8
+"""How many checks it takes to find the instance types that suit another pod."""
+
+DOMAIN_RULE_CHECKS: Final = 8
+"""How many checks it takes to find the open domains of a rule about zones or other labels."""
+
+_SETUP_SHARE: Final = 2
+"""The part of the work (a half) for finding out which rules select which pods."""
+
+
+class WorkLimit(msgspec.Struct, frozen=True):
+    """A placement that reached its limit: the percentage of the work by namespace, most first.
+
+    ``pods`` is how many pods were not served.
+    """
+
+    namespaces: Mapping[str, int]
+    pods: int
+
+    def __str__(self) -> str:
+        """Return who used the work."""
+        return ", ".join(f"{name} ({share}%)" for name, share in self.namespaces.items())
+
+
+class PlacementWork:
+    """The checks of one placement, by the namespace whose pods needed them.
+
+    ``share`` is what one namespace may use, None without a limit for each.
+    """
+
+    __slots__ = ("limit", "share", "total", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.share: int | None = None
+        self.total = 0
+        self.used: dict[str, int] = {}
+
+    def charge(self, namespace: str, checks: int) -> None:
+        """Count checks."""
+        self.total += checks
+        self.used[namespace] = self.used.get(namespace, 0) + checks
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left."""
+        return self.total >= self.limit
+
+    def allows(self, namespace: str) -> bool:
+        """Return whether the pods of a namespace may be served."""
+        if self.total >= self.limit:
+            return False
+        return self.share is None or self.used.get(namespace, 0) < self.share
+
+    def reached(self, pods: int) -> WorkLimit:
+        """Return the limit that was reached, with the namespaces that used a tenth or the most."""
+        shares = {name: checks * 100 // max(self.total, 1) for name, checks in self.used.items()}
+        ranked = sorted(shares.items(), key=lambda item: (-item[1], item[0]))
+        return WorkLimit(dict(ranked[:1] + [row for row in ranked[1:5] if row[1] >= 10]), pods)
+
+
+def in_turns(cohorts: Sequence[Cohort]) -> list[Cohort]:
+    """Return cohorts so that namespaces take turns; those of virtual pods come last."""
+    by_namespace: dict[tuple[bool, str], list[Cohort]] = {}
+    for cohort in cohorts:
+        key = (cohort.shape.model.is_virtual, cohort.shape.namespace)
+        by_namespace.setdefault(key, []).append(cohort)
+    found: list[Cohort] = []
+    for virtual in (False, True):
+        queues = [row for key, row in sorted(by_namespace.items()) if key[0] is virtual]
+        for turn in zip_longest(*queues):
+            found += (cohort for cohort in turn if cohort is not None)
+    return found
+
+
+def admitted(
+    cohorts: list[Cohort], running: int, work: PlacementWork
+) -> tuple[list[Cohort], Sequence[Cohort]]:
+    """Return the cohorts whose rules can be compared with all pods, and the others.
+
+    A rule is compared with each cohort and each of the ``running`` pods, except those that a label
+    in its selector excludes. Beyond half of the work, namespaces take turns.
+    """
+    most = work.limit // _SETUP_SHARE
+    costly = _costly_rules(cohorts, most // len(cohorts) if cohorts else most)
+    rules: set[Rule] = set().union(*costly.values())
+    known, others = cohorts, []
+    if _weight(rules) * (len(cohorts) + running) > most:
+        taken = _admitted_in_turns(cohorts, costly, running, most)
+        known = [cohort for cohort in cohorts if cohort in taken]
+        others = [cohort for cohort in cohorts if cohort not in taken]
+    for cohort in known:
+        own = costly.get(cohort)
+        if own:
+            work.charge(cohort.shape.namespace, _weight(own) * (len(known) + running))
+    return known, others
+
+
+def _admitted_in_turns(
+    cohorts: Sequence[Cohort], costly: Mapping[Cohort, frozenset[Rule]], running: int, most: int
+) -> set[Cohort]:
+    rules: set[Rule] = set()
+    taken: set[Cohort] = set()
+    weight = 0
+    for cohort in in_turns(cohorts):
+        own = costly.get(cohort, frozenset()) - rules
+        more = _weight(own)
+        if (weight + more) * (len(taken) + 1 + running) <= most:
+            rules |= own
+            weight += more
+            taken.add(cohort)
+    return taken
+
+
+def _weight(rules: Iterable[Rule]) -> int:
+    return sum(1 if rule.by_host else DOMAIN_RULE_CHECKS for rule in rules)
+
+
+def _costly_rules(cohorts: Sequence[Cohort], most: int) -> Mapping[Cohort, frozenset[Rule]]:
+    """Return the rules of each cohort that are compared with nearly every pod.
+
+    These have no label to look them up by, or share it with more than ``most`` rules.
+    """
+    found: dict[Cohort, frozenset[Rule]] = {}
+    sharing: Counter[tuple[str, str]] = Counter()
+    for cohort in cohorts:
+        shape = cohort.shape
+        rules = frozenset((*shape.repels, *(r for step in shape.steps for r in step.rules)))
+        if rules:
+            found[cohort] = rules
+            sharing.update(rule.selector.pairs[0] for rule in rules if rule.selector.pairs)
+    return {
+        cohort: frozenset(
+            rule
+            for rule in rules
+            if not rule.selector.pairs or sharing[rule.selector.pairs[0]] > most
+        )
+        for cohort, rules in found.items()
+    }

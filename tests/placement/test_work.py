@@ -1,0 +1,72 @@
+"""The limit of work: partial results, in turns by namespace, equal on every machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.placement import scheduler as scheduling
+from reconciler.placement.question import Placement
+from tests.placement.builders import HOST, REQUIRED, Object, a_pod, a_pool, placed, pods
+
+
+def repelling(count: int, namespace: str = "crowd") -> list[Object]:
+    """Return pods that each repel all others by a rule of their own."""
+    found = []
+    for number in range(count):
+        chosen = {"key": "app", "operator": "NotIn", "values": [f"z{number}"]}
+        term = {"labelSelector": {"matchExpressions": [chosen]}, "topologyKey": HOST}
+        pod = a_pod(f"p-{number:04}", affinity={"podAntiAffinity": {REQUIRED: [term]}})
+        pod["metadata"] |= {"namespace": namespace, "labels": {"app": f"a{number}"}}
+        found.append(pod)
+    return found
+
+
+def in_namespace(name: str, objects: list[Object]) -> list[Object]:
+    for item in objects:
+        item["metadata"]["namespace"] = name
+    return objects
+
+
+def placed_keys(placement: Placement) -> set[str]:
+    return {pod for claim in placement.claims for pod in claim.pods}
+
+
+@pytest.fixture
+def limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "WORK_MAX", 60_000)
+
+
+def test_up_to_the_limit_nothing_is_reported() -> None:
+    found = placed([a_pool("default"), *repelling(30)])
+    assert found.work_limit is None
+    assert len(found.claims) == 30
+
+
+@pytest.mark.usefixtures("limit")
+@pytest.mark.parametrize("count", [150, 600])
+def test_a_namespace_that_uses_the_work_is_named_and_others_are_placed(count: int) -> None:
+    shop = in_namespace("shop", pods(40, cpu="1"))
+    small = in_namespace("tools", pods(3, name="tool"))
+    objects = [a_pool("default"), *repelling(count), *shop, *small]
+    found = placed(objects)
+    keys = placed_keys(found)
+    assert {f"shop/app-{i:02d}" for i in range(40)} <= keys
+    assert {f"tools/tool-{i:02d}" for i in range(3)} <= keys
+    assert found.work_limit is not None
+    assert next(iter(found.work_limit.namespaces)) == "crowd"
+    assert found.work_limit.pods == len(found.unschedulable) > 0
+    assert 0 < sum(key.startswith("crowd/") for key in keys) < count
+    for pod, (reason,) in found.unschedulable.items():
+        assert pod.startswith("crowd/")
+        assert reason.code == "WorkLimit"
+        assert "namespace crowd (" in reason.message
+    assert placed(list(reversed(objects))) == found
+
+
+@pytest.mark.usefixtures("limit")
+def test_two_namespaces_have_equal_parts_of_the_work() -> None:
+    found = placed([a_pool("default"), *repelling(300, "one"), *repelling(120, "two")])
+    shares = [sum(key.startswith(f"{name}/") for key in placed_keys(found)) for name in
+              ("one", "two")]  # fmt: skip
+    assert abs(shares[0] - shares[1]) <= 1
+    assert all(shares)
