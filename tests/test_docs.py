@@ -70,6 +70,12 @@ def test_the_threat_model_lists_every_attack() -> None:
     assert {attack.threat for attack in catalogue.attacks()} == set(Threat)
 
 
+def test_the_tests_that_the_threat_model_names_exist() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)`", catalogue.PAGE.read_text(encoding="utf-8"))
+    assert named
+    assert [path for path in named if not (ROOT / path).is_file()] == []
+
+
 def test_every_link_in_the_texts_has_a_target() -> None:
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
     broken = [
