@@ -251,7 +251,7 @@ def _work_limit(attempt: Attempt) -> WorkLimit | None:
 def _work_rejection(limit: WorkLimit) -> Rejection:
     return Rejection(
         "WorkLimit",
-        f"placement reached its limit of work, most of it for pods of namespace {limit}: they need "
+        f"placement reached its limit of work, most of it for pods of {limit}: they need "
         "simpler topology spread and (anti-)affinity rules, or fewer different ones",
     )
 

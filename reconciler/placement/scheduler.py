@@ -190,7 +190,8 @@ class Scheduler:
 
         Nodes that are being deleted take no new pods, though the pods on them count.
         """
-        self._work, self._has_answer = PlacementWork(min(WORK_MAX, self._work_left)), False
+        limit = WORK_MAX if question.strict_reservations else min(WORK_MAX, self._work_left)
+        self._work, self._has_answer = PlacementWork(limit), False
         try:
             return self._place(question)
         finally:

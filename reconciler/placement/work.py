@@ -25,7 +25,8 @@ WORK_MAX: Final = 50_000_000
 ten million take some seconds."""
 
 WORK_TOTAL_MAX: Final = 10 * WORK_MAX
-"""The checks of all placements of a plan together, for consolidation as well."""
+"""The checks of all placements of a plan together. Beyond it, disruption gets no more answers; pods
+that wait for a node are always placed."""
 
 FIT_CHECKS: Final = 8
 """How many checks it takes to find the instance types that suit another pod."""
@@ -48,7 +49,10 @@ class WorkLimit(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """Return who used the work."""
-        return ", ".join(f"{name} ({share}%)" for name, share in self.namespaces.items())
+        if not self.namespaces:
+            return "earlier placements"
+        shares = ", ".join(f"{name} ({share}%)" for name, share in self.namespaces.items())
+        return f"namespace {shares}" if len(self.namespaces) == 1 else f"namespaces {shares}"
 
 
 class PlacementWork:

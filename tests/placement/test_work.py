@@ -5,8 +5,19 @@ from __future__ import annotations
 import pytest
 
 from reconciler.placement import scheduler as scheduling
-from reconciler.placement.question import Placement
-from tests.placement.builders import HOST, REQUIRED, Object, a_pod, a_pool, placed, pods
+from reconciler.placement.pods.pending import pods_to_place
+from reconciler.placement.question import Placement, Question
+from tests.placement.builders import (
+    HOST,
+    NOW,
+    REQUIRED,
+    Object,
+    a_pod,
+    a_pool,
+    a_scheduler,
+    placed,
+    pods,
+)
 
 
 def repelling(count: int, namespace: str = "crowd") -> list[Object]:
@@ -70,3 +81,19 @@ def test_two_namespaces_have_equal_parts_of_the_work() -> None:
               ("one", "two")]  # fmt: skip
     assert abs(shares[0] - shares[1]) <= 1
     assert all(shares)
+
+
+def test_pending_pods_are_placed_whatever_disruption_has_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scheduling, "WORK_TOTAL_MAX", 1_000)
+    scheduler, cluster = a_scheduler([a_pool("default"), *repelling(60)])
+    pending = pods_to_place(cluster, NOW)
+    simulated = Question(pods=pending, strict_reservations=False)
+    answers = [scheduler.place(simulated) for _ in range(3)]
+    assert all(answer.work_limit is not None for answer in answers)
+    reasons = [reason for (reason,) in answers[-1].unschedulable.values()]
+    assert {reason.code for reason in reasons} == {"WorkLimit"}
+    found = scheduler.place(Question(pods=pending))
+    assert found.work_limit is None
+    assert len(found.claims) == 60

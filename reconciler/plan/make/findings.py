@@ -268,7 +268,7 @@ def _work_limit_finding(limit: WorkLimit) -> PlanFinding:
         severity="warning",
         code="placement-limit",
         message=f"{format_count(limit.pods, 'pod')} not placed: the placement reached its limit of "
-        f"work, most of it for pods of namespace {limit}",
+        f"work, most of it for pods of {limit}",
         hint="reduce the number of different topology spread and (anti-)affinity rules there",
     )
 
