@@ -462,6 +462,7 @@ class Scheduler:
     def _topology(self, cohorts: list[Cohort], without: Collection[str]) -> Topology:
         topology = Topology(self._census, self._universe, without)
         topology.add_running_repellers()
+        self._work.charge_all(len(self._census.repelling_rules))
         for cohort in cohorts:
             cohort.register(topology)
         for cohort in cohorts:

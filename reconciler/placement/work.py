@@ -34,6 +34,9 @@ FIT_CHECKS: Final = 8
 DOMAIN_RULE_CHECKS: Final = 8
 """How many checks it takes to find the open domains of a rule about zones or other labels."""
 
+_RUNNING_RULE_CHECKS: Final = 8
+"""How many checks it takes to count the pods of a rule."""
+
 _SETUP_SHARE: Final = 2
 """The part of the work (a half) for finding out which rules select which pods."""
 
@@ -73,6 +76,10 @@ class PlacementWork:
         """Count checks."""
         self.total += checks
         self.used[namespace] = self.used.get(namespace, 0) + checks
+
+    def charge_all(self, rules: int) -> None:
+        """Count the work on the rules of running pods, which every placement needs."""
+        self.total += rules * _RUNNING_RULE_CHECKS
 
     @property
     def is_over(self) -> bool:
