@@ -24,12 +24,15 @@ def _installed_version() -> str:
     import os
     import sys
 
+    from reconciler.installation import DISTRIBUTION
+
+    start = f"{DISTRIBUTION.replace('-', '_')}-"
     for path in sys.path:
         try:
             names = os.listdir(path or ".")
         except OSError:
             continue
         for name in names:
-            if name.startswith(f"{__name__}-") and name.endswith(".dist-info"):
+            if name.startswith(start) and name.endswith(".dist-info"):
                 return name.removesuffix(".dist-info").partition("-")[2]
     return ""

@@ -19,6 +19,7 @@ import pytest
 
 from reconciler.adapters.database.state import DatabaseState
 from reconciler.cli.main import main
+from reconciler.installation import install_remedy
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.ports.journal import JournalEntry, Outcome, Verb
 from reconciler.ports.state import CommandPhase, RunningCommand
@@ -252,7 +253,7 @@ def test_without_the_embedded_extra_one_line_says_how_to_install_it(
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
-    assert "run `pip install 'reconciler[embedded]'`" in err
+    assert install_remedy("embedded") in err
 
 
 def test_a_non_empty_folder_is_left_alone(

@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from reconciler._resources import resource_path
 from reconciler.cli.main import main
+from reconciler.installation import install_remedy
 from tests.repositories import commit_all, init
 
 ROOT = Path(__file__).parents[2]
@@ -578,4 +579,4 @@ def test_without_the_package_a_policy_is_an_error(
     file = write(fleet.parent, NEVER)
     monkeypatch.setattr("reconciler.adapters.cel.sandbox.find_spec", lambda _: None)
     assert plan("--policy", file) == 1
-    assert "pip install 'reconciler[cel]'" in capsys.readouterr().err
+    assert install_remedy("cel") in capsys.readouterr().err

@@ -17,6 +17,7 @@ from reconciler.adapters.threads import threaded_calls
 from reconciler.cli.wiring import monitoring
 from reconciler.cli.wiring.monitoring import export_traces
 from reconciler.engine.reconcile import STEPS, Mandate, reconcile
+from reconciler.installation import install_remedy
 from tests.engine.faults import three_nodes
 from tests.engine.world import TAGS
 
@@ -112,7 +113,7 @@ def test_without_the_extra_the_daemon_runs_and_the_reason_is_logged(
     monkeypatch.setattr(monitoring, "_is_installed", lambda: False)
     with caplog.at_level(logging.WARNING), export_traces("shop", {ENDPOINT: "http://x"}) as traces:
         assert traces is None
-    assert "install `reconciler[otel]`" in caplog.text
+    assert install_remedy("otel") in caplog.text
 
 
 def test_every_step_of_a_real_pass_is_a_span_of_it(collector: Collector) -> None:

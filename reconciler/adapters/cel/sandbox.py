@@ -88,10 +88,12 @@ def _ask_evaluator(policies: Sequence[Policy], plan: bytes, now: datetime | None
     if not policies:
         return []
     if find_spec("cel") is None:
+        from reconciler.installation import install_remedy
+
         raise UsageError(
             "policies need the package common-expression-language",
             where=str(policies[0].place),
-            remedy="run `pip install 'reconciler[cel]'`",
+            remedy=install_remedy("cel"),
         )
     header = {
         "path": processes.import_path(),

@@ -359,10 +359,12 @@ def connect_server(
             },
         )
     except (ImportError, NoSuchModuleError) as error:
+        from reconciler.installation import install_remedy
+
         raise StateError(
             "PostgreSQL needs the package psycopg",
             where=safe_url,
-            remedy="pip install 'reconciler[postgres]'",
+            remedy=install_remedy("postgres"),
         ) from error
     _expect_known_options(url, safe_url)
     return engine, safe_url

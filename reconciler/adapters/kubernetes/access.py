@@ -56,10 +56,12 @@ def access_of(settings: Settings) -> Access:
         from kubernetes.client.api_client import ApiClient
         from kubernetes.client.configuration import Configuration
     except ImportError as error:
+        from reconciler.installation import install_remedy
+
         raise UsageError(
             "the Kubernetes client is not installed",
             where="cluster",
-            remedy="run `pip install 'reconciler[kubernetes]'`",
+            remedy=install_remedy("kubernetes"),
         ) from error
     configuration = Configuration()
     configuration.retries = False  # retries are decided in one place, ours

@@ -278,7 +278,7 @@ _POLICIES: Final = {
     ),
     "unchecked-policy": (
         "A policy was not checked.",
-        "Install `reconciler[cel]`, or pass what the policy needs.",
+        "Install the extra `cel`, or pass what the policy needs.",
     ),
 }
 

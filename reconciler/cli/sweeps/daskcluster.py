@@ -46,7 +46,9 @@ class DaskCluster:
         try:
             import distributed  # noqa: F401 - whether it is there
         except ImportError as error:
-            remedy = "run `pip install 'reconciler[dask]'`"
+            from reconciler.installation import install_remedy
+
+            remedy = install_remedy("dask")
             raise UsageError("needs Dask", where="--scheduler", remedy=remedy) from error
         self._address = address
 

@@ -30,9 +30,11 @@ def expect_installed(feature: str) -> None:
 
     missing = [name for name in ("boto3", "moto") if find_spec(name) is None]
     if missing:
+        from reconciler.installation import install_remedy
+
         raise UsageError(
             f"{feature} needs {' and '.join(missing)}",
-            remedy="run `pip install 'reconciler[embedded]'`",
+            remedy=install_remedy("embedded"),
         )
 
 

@@ -106,8 +106,10 @@ def export_traces(fleet: str, environ: Mapping[str, str]) -> Iterator[PassTraces
         yield None
         return
     if not _is_installed():
+        from reconciler.installation import install_remedy
+
         # Operators of OpenTelemetry set the variable in every pod: no reason not to start.
-        _LOG.warning("%s is set, but no traces are sent: install `reconciler[otel]`", endpoint)
+        _LOG.warning("%s is set, but no traces are sent: %s", endpoint, install_remedy("otel"))
         yield None
         return
     provider = _provider(fleet)
@@ -342,8 +344,10 @@ def expect_web() -> None:
     from reconciler.model.errors import UsageError
 
     if not all(map(find_spec, ("jinja2", "prometheus_client", "starlette", "uvicorn"))):
+        from reconciler.installation import install_remedy
+
         raise UsageError(
             "--listen needs the extra `web`",
             where="--listen",
-            remedy="pip install 'reconciler[web]'",
+            remedy=install_remedy("web"),
         )

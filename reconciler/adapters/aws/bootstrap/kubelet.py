@@ -59,10 +59,12 @@ def _cel_package() -> Any:
     try:
         import cel
     except ImportError as error:
+        from reconciler.installation import install_remedy
+
         raise UsageError(
             "an expression in kubelet settings needs the package common-expression-language",
             where="featureGates.NodeClassCEL",
-            remedy="run `pip install 'reconciler[cel]'`",
+            remedy=install_remedy("cel"),
         ) from error
     return cel
 

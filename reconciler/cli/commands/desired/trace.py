@@ -226,10 +226,12 @@ def _read_series(request: TraceRequest, source: PrometheusRequest) -> Trace:
     try:
         from reconciler.adapters.prometheus import Prometheus
     except ImportError as error:
+        from reconciler.installation import install_remedy
+
         raise UsageError(
             "the HTTP client is not installed",
             where="--prometheus",
-            remedy="run `pip install 'reconciler[aws]'`",
+            remedy=install_remedy("aws"),
         ) from error
     server = Prometheus(source.url, os.environ.get("PROMETHEUS_TOKEN", "").strip())
     imported = imported_trace(read_pod_series(server, period, matchers), period)

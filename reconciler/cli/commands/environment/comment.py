@@ -200,10 +200,12 @@ def _api(request: CommentRequest, event: CiEvent) -> ForgeApi:
     try:
         import httpx  # noqa: F401 - only asked whether it is installed
     except ImportError as error:
+        from reconciler.installation import install_remedy
+
         raise UsageError(
             "the HTTP client is not installed",
             where="comment",
-            remedy="run `pip install 'reconciler[comment]'`",
+            remedy=install_remedy("comment"),
         ) from error
     is_github = request.forge == "github"
     return ForgeApi(
