@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+DISTRIBUTION = "fleet-reconciler"
+"""The name on the package index; ``reconciler`` is another project there."""
+
 if TYPE_CHECKING:
     __version__: str
 else:
@@ -23,8 +26,6 @@ def _installed_version() -> str:
     """
     import os
     import sys
-
-    from reconciler.installation import DISTRIBUTION
 
     start = f"{DISTRIBUTION.replace('-', '_')}-"
     for path in sys.path:

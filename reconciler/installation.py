@@ -11,8 +11,7 @@ from typing import Final
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-DISTRIBUTION: Final = "fleet-reconciler"
-"""The name on the package index; ``reconciler`` is another project there."""
+from reconciler import DISTRIBUTION
 
 _TOOLS: Final = (
     (os.path.join("uv", "tools"), "uv tool install --force"),

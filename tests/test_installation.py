@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.installation import DISTRIBUTION, Installation, current_installation
+from reconciler import DISTRIBUTION
+from reconciler.installation import Installation, current_installation
 
 ROOT = Path(__file__).resolve().parents[1]
 

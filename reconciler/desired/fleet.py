@@ -310,7 +310,8 @@ class _FleetReader:
         version = [] if old_version is None else [old_version]
         old = [*version, *spellings.check_spellings(entry.kind, entry.data)]
         data = spellings.modernize(entry.kind, entry.pruned_data)
-        shape = without_reported(schema.check_schema(name, data), old)
+        nulls = schema.unknown_nulls(name, entry.data)
+        shape = without_reported([*schema.check_schema(name, data), *nulls], old)
         semantics = crd.check_rules(name, data, [*old, *shape])
         followed = self.karpenter or KarpenterVersion(self.config.get("karpenter", _OLDEST))
         accepted = check_version(entry.kind, data, followed, admitted=not self.any_class)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from datetime import datetime
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -70,6 +72,33 @@ def check_schema(name: str, data: Any, definition: str = "") -> list[Finding]:
         return []
     error_paths = {pointer[:end] for pointer in errors for end in range(len(pointer) + 1)}
     return list(islice(_findings(data, (), errors, error_paths), _FINDINGS_MAX))
+
+
+def unknown_nulls(name: str, data: object) -> Iterator[Finding]:
+    """Yield a finding for each null under a key that the schema ``name`` does not have.
+
+    The API server drops the nulls of fields that it knows, and rejects any other.
+    """
+    schema = load_schema(name)
+    yield from _unknown_nulls(schema, schema, data, ())
+
+
+def _unknown_nulls(
+    schema: Schema, node: Schema, data: object, pointer: Pointer
+) -> Iterator[Finding]:
+    node = resolve_reference(schema, node)
+    fields, extra = node.get("properties", {}), node.get("additionalProperties", True)
+    if isinstance(data, dict):
+        for key, value in data.items():
+            below = fields.get(key, extra)
+            if isinstance(below, dict):
+                yield from _unknown_nulls(schema, below, value, (*pointer, key))
+            elif value is None and below is False and fields:
+                near = nearest(str(key), [field for field in fields if field not in data])
+                yield _unknown_field_finding((*pointer, key), near)
+    elif isinstance(data, list) and isinstance(node.get("items"), dict):
+        for index, value in enumerate(data):
+            yield from _unknown_nulls(schema, node["items"], value, (*pointer, index))
 
 
 @lru_cache(maxsize=32)
@@ -157,10 +186,21 @@ def _check_price(text: str) -> None:
         raise ValueError(f"price {quote_value(text)} is out of range: at most {PRICE_MAX:,}")
 
 
+def _check_time(text: str) -> None:
+    if re.fullmatch(_TIME, text, re.ASCII) is not None:
+        with suppress(ValueError):
+            datetime.fromisoformat(text.upper())
+            return
+    raise ValueError(f"invalid time {quote_value(text)} (example: 2026-01-31T10:00:00Z)")
+
+
+_TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9:]{8}(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+"""The form of RFC 3339."""
 _FORMATS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "quantity": ("bad-quantity", parse_quantity),
     "duration": ("bad-duration", parse_nillable),
     "price": ("bad-price", _check_price),
+    "time": ("bad-format", _check_time),
     "span": ("bad-duration", lambda text: text == NEVER or parse_span(text)),
 }
 

@@ -1,7 +1,7 @@
 """The schemas state what the CRDs of Karpenter 1.14 state: required, defaults, values and bounds.
 
-``tests/fixtures/crds-1.14.json`` has these facts by field path, taken from the CRDs of Karpenter and
-of its AWS provider. A difference needs a reason here.
+``tests/fixtures/crds-1.14.json`` has these facts by field path, taken from the CRDs of Karpenter
+and its AWS provider. A difference needs a reason here.
 """
 
 from __future__ import annotations

@@ -165,6 +165,38 @@ def test_nulls_count_as_absent_as_in_the_api_server() -> None:
     assert set(fleet.node_pools[0].data["spec"]) == {"template", "disruption"}
 
 
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"foo": None}, "spec.foo"),
+        ({"disruption": {"consolidateAfter": "0s", "until": None}}, "spec.disruption.until"),
+        (
+            {"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "1", "why": None}]}},
+            "spec.disruption.budgets[0].why",
+        ),
+    ],
+)
+def test_a_null_under_an_unknown_key_is_an_unknown_field(spec: dict[str, Any], path: str) -> None:
+    assert found(a_file(a_pool(**spec), a_class())) == [("error", "unknown-field", path)]
+
+
+@pytest.mark.parametrize("added", ["yesterday", "2026-01-01", "2026-13-01T00:00:00Z", ""])
+def test_the_time_of_a_taint_is_a_time(added: str) -> None:
+    taint = {"key": "a", "effect": "NoSchedule", "timeAdded": added}
+    path = "spec.template.spec.taints[0].timeAdded"
+
+    assert found(a_file(a_pool_requiring(taints=[taint]), a_class())) == [
+        ("error", "bad-format", path)
+    ]
+
+
+@pytest.mark.parametrize("added", ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.5+01:00"])
+def test_a_time_of_a_taint_may_have_an_offset(added: str) -> None:
+    taint = {"key": "a", "effect": "NoSchedule", "timeAdded": added}
+
+    assert found(a_file(a_pool_requiring(taints=[taint]), a_class())) == []
+
+
 def test_a_null_for_consolidate_after_is_reported_with_its_meaning() -> None:
     pool = a_pool(disruption={"consolidateAfter": None})
 
