@@ -345,7 +345,7 @@ def connect_server(
     if url.drivername != "postgresql+psycopg":
         raise StateError(f"unsupported database {url.drivername}", where=safe_url, remedy=remedy)
     name = f"{application} {os.getpid()}@{socket.gethostname()}"[:63]
-    arguments = {"application_name": name, **_LIVENESS, **_encryption(url)}
+    arguments = {"application_name": name, **_LIVENESS, **required_encryption(url)}
     try:
         engine = create_engine(
             url,
@@ -370,22 +370,23 @@ def connect_server(
     return engine, safe_url
 
 
-def _encryption(url: URL) -> dict[str, str]:
+def required_encryption(url: URL) -> dict[str, str]:
     """Return the parameter that requires TLS, unless the operator has chosen or there is no need.
 
     By default libpq sends password and data in clear text to a server that declines TLS
     (``sslmode=prefer``). A mode in the URL or in PGSSLMODE is the operator's choice, whatever it
-    is. Connections within this machine need no encryption.
+    is. Connections within this machine need no encryption. ``hostaddr`` is where libpq connects to,
+    whatever the name of the host is.
     """
     if url.query.get("sslmode") or os.environ.get("PGSSLMODE"):
         return {}
-    found = [url.host or "", *(_listed(url, key) for key in ("host", "hostaddr"))]
-    if not any(found):
-        found = [os.environ.get("PGHOST", ""), os.environ.get("PGHOSTADDR", "")]
-    hosts = [host for text in found for host in text.split(",") if host]
-    is_named = bool(url.query.get("service") or os.environ.get("PGSERVICE"))
+    if url.query.get("service") or os.environ.get("PGSERVICE"):
+        return {"sslmode": "require"}  # the server is named in a file
+    names = ",".join(filter(None, (url.host, _listed(url, "host")))) or os.environ.get("PGHOST", "")
+    addresses = _listed(url, "hostaddr") or os.environ.get("PGHOSTADDR", "")
+    hosts = [host for host in f"{names},{addresses}".split(",") if host]
     is_local = all(host.startswith(("/", "@")) or is_loopback(host) for host in hosts)
-    return {} if is_local and not is_named else {"sslmode": "require"}
+    return {} if is_local else {"sslmode": "require"}
 
 
 def _listed(url: URL, key: str) -> str:
