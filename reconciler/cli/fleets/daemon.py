@@ -33,8 +33,11 @@ def keep_in_sync(
     environment: Environment | None = None,
     observer: DaemonObserver | None = None,
     sharing: FleetSharing | None = None,
+    alive: Callable[[], object] = lambda: None,
 ) -> None:
     """Keep the fleet in sync with git until ``stop``, which is called between passes, is true.
+
+    ``alive`` is called again and again within a pass, from one step or placement to the next.
 
     If another process holds the lease, it waits or ends, as requested. Once it has acted or
     waited, no error of the lease, the state or the clock ends it: it restarts, as after a
@@ -65,7 +68,7 @@ def keep_in_sync(
 
     while not stop():
         try:
-            _run_passes(request, notifier, stop, environment, standby, begin, observer)
+            _run_passes(request, notifier, stop, environment, standby, begin, observer, alive)
             if sharing is not None and not stop():
                 why = "gave up the lease: another replica has fewer fleets"
                 notifier.notify(Progress(clock.now(), EventKind.STANDBY, why))
@@ -102,6 +105,7 @@ def _run_passes(
     standby: Standby | None,
     begin: Callable[[], None],
     observer: DaemonObserver | None,
+    alive: Callable[[], object],
 ) -> None:
     """Hold the lease and run pass after pass; ``begin`` is called once it is held."""
     from reconciler.adapters.threads import background_thread
@@ -138,7 +142,7 @@ def _run_passes(
                 next_change=next_change,
                 observer=observer,
                 observed=response.set_observation,
-                alive=stop,
+                alive=alive,
             )
 
 

@@ -194,6 +194,7 @@ class FleetService:
                     monitoring.stop,
                     observer=monitoring.observer,
                     sharing=self.sharing,
+                    alive=monitoring.stop,
                 )
             except Exception as error:  # noqa: BLE001 - one fleet must not end the others
                 problem = describe_error(error)

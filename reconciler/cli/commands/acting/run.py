@@ -127,7 +127,13 @@ def run(request: RunRequest) -> int:
         monitoring = stack.enter_context(
             serve_monitoring(request, log, with_heartbeat(request.heartbeat, stop))
         )
-        keep_in_sync(request, monitoring.notifier, monitoring.stop, observer=monitoring.observer)
+        keep_in_sync(
+            request,
+            monitoring.notifier,
+            monitoring.stop,
+            observer=monitoring.observer,
+            alive=monitoring.stop,
+        )
     return DONE
 
 
