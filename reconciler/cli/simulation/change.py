@@ -159,22 +159,13 @@ class SimulatedChange:
             if change is None:
                 return None
             if not changes:
-                seeds = _seed_count(report)
+                seeds = seed_count(report.work, _NODE_PASSES)
             changes.append(change)
         return combine_seeds(changes)
 
 
 _NODE_PASSES: Final = 30_000
 """How many nodes all passes of all seeds may observe together: that takes about 15 seconds."""
-_EACH_PASS: Final = 20
-"""A pass takes as long as observing this many nodes, and each of its own nodes in addition."""
-
-
-def _seed_count(report: Report) -> int:
-    """Return with how many seeds a change is simulated, from the work of the first one."""
-    nodes = max((sample.nodes for sample in report.curve), default=0)
-    nodes = max(nodes, len(report.fleet))
-    return seed_count(report.passes * (nodes + _EACH_PASS), _NODE_PASSES)
 
 
 def at_rest_of(report: Report) -> AtRest | None:

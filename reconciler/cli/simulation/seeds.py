@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
@@ -19,7 +20,7 @@ from reconciler.cli.simulation.scheduled import ScheduledWorkloads
 from reconciler.cli.simulation.script import Script
 from reconciler.cli.simulation.timeline import StreamedTimeline
 from reconciler.plan.plancache import SharedPlans
-from reconciler.plan.value.costs import FleetAtRest, cost_difference, fleet_range
+from reconciler.plan.value.costs import SEEDS_MIN, FleetAtRest, cost_difference, fleet_range
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,15 @@ class SeededRuns:
         if not self.has_effect:
             setup = replace(setup, head=setup.base or setup.head)
         return run_simulation(setup, self.until, timeline, self.passes_max, self._shared)
+
+
+_NODE_PASSES: Final = 60_000
+"""How many nodes the passes of all runs may observe together: that takes about 12 seconds."""
+
+
+def affordable_seeds(report: Report) -> int:
+    """Return how many runs a simulation has if nobody chose a number: the fewest, or only one."""
+    return SEEDS_MIN if SEEDS_MIN * report.work <= _NODE_PASSES else 1
 
 
 def with_range(reports: list[Report]) -> Report:

@@ -33,7 +33,8 @@ class SimulateRequest:
     """The fleet at the start, and the duration and the faults of the simulation.
 
     ``until`` is a duration or a time, None until nothing is left to do. ``faults`` is a file.
-    ``seeds`` is how many runs there are, with seeds from ``seed`` on. ``trace`` is a file with a
+    ``seeds`` is how many runs there are, with seeds from ``seed`` on; without a number, five where
+    that is quick. ``trace`` is a file with a
     workload to replay, ``against`` what it is also replayed against, and ``sweep`` where. With
     ``workload_only``, its prices are left out. ``durations`` are how long the pods of CronJobs run
     (``cronjob/NAME=20m``).
@@ -41,13 +42,13 @@ class SimulateRequest:
 
     fleet: FleetRequest
     until: str | None
-    seed: int
+    seed: int | None
     faults: str | None
     output: str
     timings: bool
     trace: str | None = None
     against: str | None = None
-    seeds: int = 1
+    seeds: int | None = None
     sweep: SweepRequest = field(default_factory=SweepRequest)
     workload_only: bool = False
     durations: tuple[str, ...] = ()
@@ -62,10 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--until", metavar="DURATION|TIME",
         help="when to stop (default: when nothing is left to do)",
     )  # fmt: skip
-    add("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
+    add("--seed", type=int, metavar="N", help="random seed (default: 0)")
     add(
-        "--seeds", type=int, default=1, metavar="N",
-        help="run N seeds, and show the range of their results (default: 1)",
+        "--seeds", type=int, metavar="N",
+        help="run N seeds, and show the range of their results (default: 5 for a small fleet, "
+        "1 for a large one, with --seed, or with --trace)",
     )  # fmt: skip
     add("--faults", metavar="FILE", help="fault scenario (YAML)")
     add(
@@ -142,7 +144,7 @@ def _expect_trace(request: SimulateRequest) -> None:
     """
     from reconciler.model.errors import UsageError
 
-    if not 1 <= request.seeds <= SEEDS_MAX:
+    if request.seeds is not None and not 1 <= request.seeds <= SEEDS_MAX:
         remedy = f"use 1 to {SEEDS_MAX}"
         raise UsageError(f"{request.seeds} is not allowed", where="--seeds", remedy=remedy)
     given = {
@@ -167,7 +169,7 @@ def _run_backtest(request: SimulateRequest, timings: Timings, line: ProgressLine
     assert request.trace is not None, "the caller has seen one"
     found = run_backtest(
         BacktestRequest(
-            request.fleet, request.trace, request.against, request.seed, request.seeds,
+            request.fleet, request.trace, request.against, request.seed or 0, request.seeds or 1,
             _parse_until(request.until, current_time(request.fleet.now)),
             _read_script(request.faults), request.sweep, request.workload_only,
         ),
@@ -194,14 +196,17 @@ def _run_seeds(
     line: ProgressLine,
 ) -> Report:
     """Return the report of the first seed, with the range of all of them if there are several."""
-    from reconciler.cli.simulation.seeds import with_range
+    from reconciler.cli.simulation.seeds import affordable_seeds, with_range
 
-    reports = []
-    for number in range(request.seeds):
-        if request.seeds > 1:
-            line.enter(f"Simulating, run {number + 1} of {request.seeds}")
-        reports.append(runs.run(request.seed + number, None if number else timeline))
-    return with_range(reports) if request.seeds > 1 else reports[0]
+    first = request.seed or 0
+    reports = [runs.run(first, timeline)]
+    count = request.seeds
+    if count is None:
+        count = affordable_seeds(reports[0]) if request.seed is None else 1
+    for number in range(1, count):
+        line.enter(f"Simulating, run {number + 1} of {count}")
+        reports.append(runs.run(first + number))
+    return with_range(reports) if count > 1 else reports[0]
 
 
 def _stream_timeline(request: SimulateRequest, runs: SeededRuns, line: ProgressLine) -> None:
