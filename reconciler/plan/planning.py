@@ -25,7 +25,13 @@ def plan_of(inputs: Inputs, phase: Phase = ignore_phase, cache: FactsCache | Non
 
         with phase("placement"):
             plan = with_maximum(plan, inputs)
-    if not inputs.finds_steady_state or inputs.withheld or inputs.against is not None:
+    if not inputs.finds_steady_state or inputs.withheld:
+        return plan
+    from reconciler.plan.rest.peak import with_peak
+
+    with phase("placement"):
+        plan = with_peak(plan, inputs)
+    if inputs.against is not None:
         return plan
     from reconciler.plan.rest.steadystate import steady_state_of
 

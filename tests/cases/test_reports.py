@@ -113,7 +113,6 @@ OPEN: Final = frozenset(
     {
         "012-volume-limits",
         "069d-repair-early",
-        "149-cronjob",
         "166-consolidate-spread",
     }
 )

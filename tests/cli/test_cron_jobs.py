@@ -9,25 +9,32 @@ from typing import Any, Final
 import pytest
 
 from reconciler.cli.main import main
-from tests.cli.test_scaled_workloads import FLEET, NOW
+from tests.cli.test_scaled_workloads import FLEET, NOW, plan
 
 POOL: Final = FLEET.partition("---\napiVersion: apps/v1")[0]
 
 
-def a_cron_job(schedule: str, **spec: Any) -> str:
-    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "3"}}}
+def cron_job(
+    schedule: str, name: str = "report", job: Any = None, requests: Any = None, **spec: Any
+) -> str:
+    """Return the document of a CronJob with one pod of 3 CPU, a whole m7i.xlarge."""
+    container = {"name": "c", "image": "x", "resources": {"requests": requests or {"cpu": "3"}}}
     pod = {"restartPolicy": "Never", "containers": [container]}
     cron = {
         "apiVersion": "batch/v1",
         "kind": "CronJob",
-        "metadata": {"name": "report", "namespace": "shop"},
+        "metadata": {"name": name, "namespace": "shop"},
         "spec": {
             "schedule": schedule,
-            "jobTemplate": {"spec": {"template": {"spec": pod}}},
+            "jobTemplate": {"spec": {"template": {"spec": pod}, **(job or {})}},
             **spec,
         },
     }
-    return f"{POOL}---\n{json.dumps(cron)}\n"
+    return f"---\n{json.dumps(cron)}\n"
+
+
+def a_cron_job(schedule: str, **spec: Any) -> str:
+    return POOL + cron_job(schedule, **spec)
 
 
 def bound(
@@ -83,3 +90,136 @@ def test_a_wrong_duration_is_an_error(
     (tmp_path / "fleet.yaml").write_text(a_cron_job("0 * * * *"))
     assert main(["simulate", str(tmp_path), "--now", NOW, "--duration", value]) == 1
     assert message in capsys.readouterr().err
+
+
+def peak(capsys: pytest.CaptureFixture[str], folder: Path, *documents: str) -> Any:
+    (folder / "fleet.yaml").write_text(POOL + "".join(documents))
+    return plan(capsys, folder).get("atPeak")
+
+
+@pytest.mark.parametrize(
+    ("documents", "at", "pods"),
+    [
+        pytest.param([cron_job("0 3 * * *")], "2026-11-02T03:00:00Z", 1, id="daily"),
+        pytest.param(
+            [cron_job("0 3 * * *", "a"), cron_job("0 4 * * *", "b"), cron_job("5 4 * * *", "c")],
+            "2026-11-02T04:05:00Z", 2, id="two of three overlap",
+        ),
+        pytest.param([cron_job("*/5 * * * *")], "2026-11-01T12:00:00Z", 2, id="overlaps itself"),
+        pytest.param(
+            [cron_job("*/5 * * * *", concurrencyPolicy="Forbid")], "2026-11-01T12:00:00Z", 1,
+            id="forbids overlaps",
+        ),
+        pytest.param(
+            [cron_job("*/5 * * * *", concurrencyPolicy="Replace")], "2026-11-01T12:00:00Z", 1,
+            id="replaces",
+        ),
+        pytest.param(
+            [cron_job("0 9 * * *", timeZone="Asia/Tokyo")], "2026-11-02T00:00:00Z", 1,
+            id="time zone",
+        ),
+        pytest.param(
+            [cron_job("0 3 * * *", job={"parallelism": 4, "completions": 3})],
+            "2026-11-02T03:00:00Z", 3, id="no more pods than completions",
+        ),
+        pytest.param(
+            [
+                cron_job("0 3 * * *", "a", job={"parallelism": 1, "completions": 6}),
+                cron_job("50 3 * * *", "b"),
+            ],
+            "2026-11-02T03:50:00Z", 2, id="completions take turns",
+        ),
+        pytest.param(
+            [
+                cron_job("0 3 * * *", "a", job={"completions": 6, "activeDeadlineSeconds": 1200}),
+                cron_job("50 3 * * *", "b"),
+            ],
+            "2026-11-02T03:00:00Z", 1, id="ended at its deadline",
+        ),
+        pytest.param(
+            [
+                cron_job("0 3 * * *", "small", job={"parallelism": 3}, requests={"cpu": "100m"}),
+                cron_job("0 5 * * *", "large", job={"parallelism": 2}),
+            ],
+            "2026-11-02T05:00:00Z", 2, id="dollars count, not pods",
+        ),
+    ],
+)  # fmt: skip
+def test_a_plan_has_the_worst_hour_of_the_day(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], documents: list[str], at: str, pods: int
+) -> None:
+    found = peak(capsys, tmp_path, *documents)
+    assert (found["at"], found["pods"]) == (at, pods)
+    assert found["nodes"] == pods, "each pod needs a node"
+    assert found["perHour"] == pytest.approx(pods * 0.2016)
+
+
+def test_the_worst_hour_is_on_top_of_the_workloads_of_the_fleet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "fleet.yaml").write_text(FLEET + cron_job("0 3 * * *"))
+    found = plan(capsys, tmp_path)
+    assert (len(found["nodeClaims"]), found["atPeak"]["nodes"]) == (2, 3)
+    assert found["atPeak"]["cronJobs"] == ["shop/report"]
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [[], [cron_job("0 3 * * *", suspend=True)], [cron_job("0 3 1 1 *")]],
+    ids=["none", "suspended", "in two months"],
+)
+def test_without_a_job_within_a_day_there_is_no_worst_hour(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], documents: list[str]
+) -> None:
+    assert peak(capsys, tmp_path, *documents) is None
+
+
+def test_quotas_and_limits_hold_in_the_worst_hour(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    four = cron_job("0 3 * * *", job={"parallelism": 4})
+    quota = {
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "shop"},
+        "spec": {"hard": {"pods": "3"}},
+    }  # fmt: skip
+    limited = POOL.replace("  template:\n", "  limits: {cpu: '8'}\n  template:\n", 1)
+    (tmp_path / "fleet.yaml").write_text(f"{limited}{four}---\n{json.dumps(quota)}\n")
+    found = plan(capsys, tmp_path)["atPeak"]
+    assert (found["pods"], found["nodes"], len(found["unschedulable"])) == (3, 2, 1)
+
+
+def test_the_headline_has_one_line_about_the_worst_hour(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "fleet.yaml").write_text(a_cron_job("0 3 * * *"))
+    assert main(["plan", str(tmp_path), "--now", NOW, "--set", "cluster=none"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert (
+        "Pods of CronJobs are not planned. In their worst hour of the day, from "
+        "2026-11-02 03:00 UTC (1 pod, if each runs 10 minutes): 1 node, $0.2016 an hour."
+    ) in text
+
+
+def test_jobs_that_run_now_are_not_counted_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "fleet.yaml").write_text(a_cron_job("55 11 * * *"))
+    running = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "report-29366155-abcde", "namespace": "shop", "uid": "u",
+            "ownerReferences": [
+                {"apiVersion": "batch/v1", "kind": "Job", "name": "report-29366155", "uid": "j"}
+            ],
+        },
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]},
+        "status": {
+            "phase": "Pending",
+            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}],
+        },
+    }  # fmt: skip
+    snapshot = tmp_path / "snapshot.json"
+    snapshot.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [running]}))
+    found = plan(capsys, tmp_path, "--snapshot", str(snapshot))
+    assert len(found["nodeClaims"]) == found["atPeak"]["nodes"] == found["atPeak"]["pods"] == 1

@@ -1,4 +1,4 @@
-"""CronJobs in time: when each starts a Job, and the pods that the Job has.
+"""CronJobs in time: when each starts a Job, the pods that the Job has, and when most of them run.
 
 Sources: ``pkg/controller/cronjob`` of Kubernetes 1.34. A Job has the name of its CronJob and the
 minute of its start.
@@ -6,7 +6,8 @@ minute of its start.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
@@ -14,16 +15,24 @@ from typing import Final
 
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.workloads.kinds import kind_table, value_of
-from reconciler.desired.workloads.pods import expand
+from reconciler.desired.workloads.pods import Workloads, expand
 from reconciler.desired.workloads.podsets import number_at
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.resources import Resources, add_resources
 from reconciler.model.schedule import Schedule, parse_schedule, time_zone
 from reconciler.source.resource import Resource
 
 ASSUMED_DURATION: Final = timedelta(minutes=10)
 """How long a pod of a CronJob runs if nothing states it."""
 
-_CONTEXT: Final = ("LimitRange", "RuntimeClass", "Namespace", "PriorityClass", "StorageClass")
+DAY: Final = timedelta(days=1)
+
+_CONTEXT: Final = frozenset(
+    {
+        "LimitRange", "RuntimeClass", "Namespace", "PriorityClass", "StorageClass",
+        "PersistentVolume", "PersistentVolumeClaim",
+    }
+)  # fmt: skip
 """The kinds that change the pods of a Job."""
 
 
@@ -62,10 +71,16 @@ class CronJob:
 
     @property
     def life(self) -> timedelta:
-        """How long a Job runs: its pods run one after another where not all may run at once."""
+        """How long a Job runs: its pods run one after another where not all may run at once.
+
+        A Job is ended at its ``activeDeadlineSeconds``.
+        """
         spec = value_of(self.resource.data, "spec.jobTemplate.spec")
         parallel = max(number_at(spec, "parallelism", 1), 1)
-        return self.duration * max(-(-number_at(spec, "completions", parallel) // parallel), 1)
+        rounds = max(-(-number_at(spec, "completions", parallel) // parallel), 1)
+        deadline = number_at(spec, "activeDeadlineSeconds", 0)
+        life = self.duration * rounds
+        return min(life, timedelta(seconds=deadline)) if deadline else life
 
     def job(self, at: datetime) -> Resource:
         """Return the Job that is started at a time."""
@@ -100,6 +115,13 @@ def cron_jobs(fleet: Fleet, durations: Mapping[str, timedelta]) -> tuple[CronJob
     return tuple(found)
 
 
+def job_workloads(fleet: Fleet, runs: Iterable[Run]) -> Workloads:
+    """Return the pods of Jobs as admission makes them, with their volume claims."""
+    context = [r for r in fleet.workloads if r.kind in _CONTEXT]
+    jobs = [run.cron.job(run.since) for run in runs]
+    return expand([*context, *jobs], kinds=kind_table(fleet.config))[0]
+
+
 def job_pods(fleet: Fleet, cron: CronJob, at: datetime) -> tuple[Pod, ...]:
     """Return the pods of the Job that a CronJob starts at a time, as admission makes them."""
     context = [r for r in fleet.workloads if r.kind in _CONTEXT]
@@ -108,39 +130,86 @@ def job_pods(fleet: Fleet, cron: CronJob, at: datetime) -> tuple[Pod, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """A Job of a CronJob: when it is started, and when its pods have ended."""
+
+    cron: CronJob
+    since: datetime
+    until: datetime
+
+
+def runs_of(cron: CronJob, start: datetime, span: timedelta) -> Iterator[Run]:
+    """Yield the Jobs that run within ``span`` after ``start``, as the policy lets them overlap."""
+    life = cron.life
+    last: Run | None = None
+    for begin in cron.starts(start - life, start + span):
+        overlaps = last is not None and begin < last.until
+        if overlaps and cron.policy is ConcurrencyPolicy.FORBID:
+            continue
+        if last is not None:
+            replaced = overlaps and cron.policy is ConcurrencyPolicy.REPLACE
+            yield Run(cron, last.since, begin) if replaced else last
+        last = Run(cron, begin, begin + life)
+    if last is not None:
+        yield last
+
+
+@dataclass(frozen=True, slots=True)
 class Peak:
-    """The time at which most pods of CronJobs run, and these pods."""
+    """A time at which CronJobs need most of something, and the Jobs that run then."""
 
     at: datetime
-    pods: tuple[Pod, ...]
+    runs: tuple[Run, ...]
 
 
-def peak_of(
-    fleet: Fleet, crons: Iterable[CronJob], start: datetime, span: timedelta
-) -> Peak | None:
-    """Return the peak within ``span`` after ``start``, the first of several; None without pods."""
-    running: list[tuple[datetime, datetime, CronJob]] = []
-    for cron in crons:
-        last: datetime | None = None
-        for begin in cron.starts(start, start + span):
-            if cron.policy is ConcurrencyPolicy.FORBID and last is not None and begin < last:
-                continue
-            if cron.policy is ConcurrencyPolicy.REPLACE and last is not None and begin < last:
-                running[-1] = (running[-1][0], begin, cron)
-            last = begin + cron.life
-            running.append((begin, last, cron))
-    sizes = {cron.key: len(job_pods(fleet, cron, start)) for _, _, cron in running}
-    best, moment = 0, start
-    for begin, _, _ in sorted(running, key=lambda run: run[0]):
-        count = sum(sizes[c.key] for since, until, c in running if since <= begin < until)
-        if count > best:
-            best, moment = count, begin
-    if not best:
-        return None
-    pods = [
-        pod
-        for since, until, cron in running
-        if since <= moment < until
-        for pod in job_pods(fleet, cron, since)
-    ]
-    return Peak(moment, tuple(pods))
+def peaks_of(
+    crons: Iterable[CronJob], requests: Mapping[str, Resources], start: datetime
+) -> tuple[Peak, ...]:
+    """Return the peaks of a day: one for each resource, the first of several.
+
+    ``requests`` are those of all pods of a Job by the key of its CronJob. Which of the peaks costs
+    most depends on the nodes, so all are returned, each once.
+    """
+    runs = sorted(
+        (run for cron in crons if requests.get(cron.key) for run in runs_of(cron, start, DAY)),
+        key=lambda run: (run.since, run.cron.key),
+    )
+    most: dict[str, tuple[int, datetime]] = {}
+    for at, total in _totals(runs, requests, start):
+        for name, amount in total.items():
+            if amount > most.get(name, (0, at))[0]:
+                most[name] = (amount, at)
+    moments = sorted({at for _, at in most.values()})
+    return tuple(Peak(at, tuple(r for r in runs if r.since <= at < r.until)) for at in moments)
+
+
+def _totals(
+    runs: Sequence[Run], requests: Mapping[str, Resources], start: datetime
+) -> Iterator[tuple[datetime, Resources]]:
+    """Yield the requests of all running Jobs after each time at which one starts or ends."""
+    changes: dict[datetime, Counter[str]] = {}
+    for run in runs:
+        if run.until > start:
+            changes.setdefault(max(run.since, start), Counter())[run.cron.key] += 1
+            changes.setdefault(run.until, Counter())[run.cron.key] -= 1
+    total: Resources = {}
+    for at in sorted(changes):
+        for key, count in changes[at].items():
+            change = {name: count * amount for name, amount in requests[key].items()}
+            total = add_resources(total, change)
+        yield at, total
+
+
+def without_cron_pods(pods: Iterable[Pod], crons: Collection[CronJob]) -> tuple[Pod, ...]:
+    """Return the pods that are not those of a Job of the CronJobs."""
+    keys = {cron.key for cron in crons}
+    return tuple(pod for pod in pods if not _is_of_cron_job(pod, keys))
+
+
+def _is_of_cron_job(pod: Pod, keys: Collection[str]) -> bool:
+    """Return whether the name of the pod's Job is that of a CronJob and a time."""
+    for owner in pod.metadata.owner_references:
+        name, _, minute = owner.name.rpartition("-")
+        if owner.kind == "Job" and minute.isdigit() and f"{pod.namespace}/{name}" in keys:
+            return True
+    return False

@@ -56,14 +56,15 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     that consolidation removes and whose pods have not all moved yet. ``history`` is the history for
     the rate limits, None without records. ``lists_blockers`` is whether to compute what blocks
     nodes, and the forgone savings. ``finds_steady_state`` is whether to compute what later plans
-    lead to, where this one is not the result. ``unready_classes`` are the kind and name of node
-    classes that are not ready. ``observation`` is the source of ``cluster``, ``observed_at`` the
-    time at which a snapshot of it was captured, if known, and ``observed`` what an approval of the
-    plan covers: a fingerprint for each object. ``withheld`` is the reason why nothing may be
-    launched or removed now, empty if there is none. ``base_policies`` are the policies of the base
-    revision. ``region_before`` is the region in which the fleet has its nodes, empty if that is
-    unknown. ``scaled`` are the workloads with a range of replicas, and ``maximum`` is the cluster
-    with all of them at their maximum, None without any.
+    lead to, where this one is not the result, and what CronJobs need at their peak.
+    ``unready_classes`` are the kind and name of node classes that are not ready. ``observation`` is
+    the source of ``cluster``, ``observed_at`` the time at which a snapshot of it was captured, if
+    known, and ``observed`` what an approval of the plan covers: a fingerprint for each object.
+    ``withheld`` is the reason why nothing may be launched or removed now, empty if there is none.
+    ``base_policies`` are the policies of the base revision. ``region_before`` is the region in
+    which the fleet has its nodes, empty if that is unknown. ``scaled`` are the workloads with a
+    range of replicas, and ``maximum`` is the cluster with all of them at their maximum, None
+    without any.
     """
 
     fleet: Fleet

@@ -18,6 +18,7 @@ from reconciler.plan.render.wording import (
     format_list,
     format_monthly,
     format_pods,
+    format_time,
     group_messages,
     short_node_name,
     without_backticks,
@@ -164,7 +165,14 @@ def summary_lines(plan: Plan) -> list[str]:
     if plan.at_rest is not None or plan.steady_state is not None:
         now[0] = f"Now: {now[0][0].lower()}{now[0][1:]}".replace(" to do now:", " to do:")
     change = [*_unschedulable_lines(plan), *_change_lines(plan), *_steady_state_lines(plan)]
-    return [*policy_lines(plan), *change, *now, *_maximum_line(plan), *_bound_line(plan)]
+    return [
+        *policy_lines(plan),
+        *change,
+        *now,
+        *_maximum_line(plan),
+        *_peak_line(plan),
+        *_bound_line(plan),
+    ]
 
 
 def _maximum_line(plan: Plan) -> list[str]:
@@ -181,6 +189,21 @@ def _maximum_line(plan: Plan) -> list[str]:
         where = f"{verb} not fit into the NodePools' limits"
         return [f"{text}, and {format_count(pods, 'pod')} {where}."]
     return [f"{text}, and {format_count(pods, 'pod')} cannot be scheduled." if pods else f"{text}."]
+
+
+def _peak_line(plan: Plan) -> list[str]:
+    """Return what the fleet is in the worst hour of the day, with the pods of CronJobs."""
+    peak = plan.at_peak
+    if peak is None:
+        return []
+    pods, nodes = format_count(peak.pods, "pod"), format_count(peak.nodes, "node")
+    each = ", if each runs 10 minutes" if peak.assumed else ""
+    text = (
+        f"Pods of CronJobs are not planned. In their worst hour of the day, from "
+        f"{format_time(peak.at)} ({pods}{each}): {nodes}, {format_dollars(peak.per_hour)} an hour"
+    )
+    left = len(peak.unschedulable)
+    return [f"{text}, and {format_count(left, 'pod')} cannot be scheduled." if left else f"{text}."]
 
 
 def _unschedulable_lines(plan: Plan) -> list[str]:

@@ -43,7 +43,7 @@ def with_maximum(plan: Plan, inputs: Inputs) -> Plan:
     facts = facts_of(
         replace(inputs, cluster=inputs.maximum, against=None, base=None, lists_blockers=False)
     )
-    fleet, unplaced = _place_all(facts)
+    fleet, unplaced = place_all(facts, "maximum")
     known = {pod.pod for pod in plan.unschedulable}
     more = [pod for pod in unplaced if pod.pod not in known]
     return replace(
@@ -54,12 +54,15 @@ def with_maximum(plan: Plan, inputs: Inputs) -> Plan:
     )
 
 
-def _place_all(facts: Facts) -> tuple[FleetAtMaximum, tuple[UnschedulablePod, ...]]:
-    """Return the fleet with all pods of the facts placed, and the pods that cannot be scheduled."""
+def place_all(facts: Facts, occasion: str) -> tuple[FleetAtMaximum, tuple[UnschedulablePod, ...]]:
+    """Return the fleet with all pods of the facts placed, and the pods that cannot be scheduled.
+
+    ``occasion`` distinguishes the names of new NodeClaims.
+    """
     pending = pods_to_place(facts.cluster, facts.now)
     placement = None
     if pending:
-        scheduler = lazy_scheduler(facts, f"{facts.salt}\nmaximum")()
+        scheduler = lazy_scheduler(facts, f"{facts.salt}\n{occasion}")()
         placement = scheduler.place(Question(pods=pending))
     static = static_claims(facts.types.ready, facts.cluster, facts.settings, salt=facts.salt)
     cost = outcome_of(facts, PlacementDecisions(placement), static).cost

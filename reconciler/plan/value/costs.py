@@ -137,6 +137,23 @@ class FleetAtMaximum(Part, frozen=True, kw_only=True):
     unschedulable: tuple[str, ...] = ()
 
 
+class FleetAtPeak(Part, frozen=True, kw_only=True):
+    """The fleet in the worst hour of the next 24, which begins ``at``: with the pods of CronJobs.
+
+    ``cron_jobs`` are those with a Job then, and ``pods`` counts the pods of these Jobs. ``assumed``
+    are those of which nothing states how long their pods run. ``unschedulable`` are those of the
+    pods that cannot be scheduled.
+    """
+
+    at: Annotated[datetime, msgspec.Meta(tz=True)]
+    cron_jobs: tuple[str, ...]
+    assumed: tuple[str, ...] = ()
+    pods: int
+    nodes: int
+    per_hour: float
+    unschedulable: tuple[str, ...] = ()
+
+
 class PlannedWorkload(Part, frozen=True, kw_only=True):
     """A scaled workload and the range of its replicas.
 

@@ -23,6 +23,7 @@ from reconciler.plan.value.costs import (
     Backtest,
     Cost,
     FleetAtMaximum,
+    FleetAtPeak,
     PlannedWorkload,
     SteadyState,
 )
@@ -172,6 +173,7 @@ class Plan(Part, frozen=True, kw_only=True):
     ``policies`` are the verdicts of its policies. ``backtest`` is what a recorded workload would
     have cost with and without the change since a base. ``workloads`` are those
     that are scaled, and ``at_maximum`` is the fleet with all of them at their maximum.
+    ``at_peak`` is the fleet in the worst hour of the day of its CronJobs.
     """
 
     api_version: str = API_VERSION
@@ -209,6 +211,7 @@ class Plan(Part, frozen=True, kw_only=True):
     backtest: Backtest | None = None
     workloads: tuple[PlannedWorkload, ...] = ()
     at_maximum: FleetAtMaximum | None = None
+    at_peak: FleetAtPeak | None = None
 
     left_out: ClassVar = (
         "headroom",
@@ -225,6 +228,7 @@ class Plan(Part, frozen=True, kw_only=True):
         "backtest",
         "workloads",
         "at_maximum",
+        "at_peak",
     )
     parts: ClassVar = (
         "node_claims",
