@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from reconciler.adapters.git.command import TIMEOUT_S
+from reconciler.adapters.git.directory import ALTERNATES_VARIABLE
 from reconciler.adapters.git.revision import working_revision
 from reconciler.adapters.git.source import AtRef, Remote, WorkingTree, head_of, read
 from reconciler.adapters.git.watch import watch
@@ -266,6 +269,7 @@ def test_a_git_executable_in_the_current_folder_is_not_used(
 @pytest.mark.parametrize(
     "variable",
     ["GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_EXEC_PATH", "GIT_DIR", "GIT_OBJECT_DIRECTORY",
+     "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_GRAFT_FILE", "GIT_SHALLOW_FILE", "GIT_NAMESPACE",
      "GIT_INDEX_FILE", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_CONFIG", "GIT_CONFIG_GLOBAL",
      "GIT_CONFIG_PARAMETERS", "GIT_TEMPLATE_DIR", "GIT_TRACE", "GIT_REPLACE_REF_BASE"],
 )  # fmt: skip
@@ -406,12 +410,66 @@ def _linked(*names: str) -> Callable[[Path, Path], None]:
     return prepare
 
 
+def _common_folder(tree: Path, private: Path) -> None:
+    (tree / ".git").mkdir()
+    (tree / ".git/commondir").write_text(f"{private}/.git\n")
+    (tree / ".git/HEAD").write_text("ref: refs/heads/main\n")
+    (tree / ".git/index").symlink_to(private / ".git/index")
+
+
+def _borrowed_objects(tree: Path, private: Path) -> None:
+    """Only the id of the commit is known."""
+    head = Repository(private).git("rev-parse", "HEAD")
+    made = Repository(tree)
+    (made.path / ".git/refs/heads/main").write_text(f"{head}\n")
+    (made.path / ".git/objects/info/alternates").write_text(f"{private}/.git/objects\n")
+
+
+def _borrowed_twice(tree: Path, private: Path) -> None:
+    """The list leads into the tree, and another one there leads out of it."""
+    _borrowed_objects(tree / "vendor", private)
+    _borrowed_objects(tree, private)
+    (tree / ".git/objects/info/alternates").write_text("../../vendor/.git/objects\n")
+
+
+def _linked_loose_objects(tree: Path, private: Path) -> None:
+    _borrowed_objects(tree, private)
+    (tree / ".git/objects/info/alternates").unlink()
+    for path in (private / ".git/objects").glob("??/*"):
+        here = tree / ".git/objects" / path.parent.name / path.name
+        here.parent.mkdir(exist_ok=True)
+        here.symlink_to(path)
+
+
+def _linked_branch(tree: Path, private: Path) -> None:
+    shutil.copytree(private / ".git", tree / ".git")
+    (tree / ".git/refs/heads/main").unlink()
+    (tree / ".git/refs/heads/main").symlink_to(private / ".git/refs/heads/main")
+
+
+def _separate_folder(tree: Path, private: Path) -> None:
+    """The other repository was made with --separate-git-dir, so it names no working tree."""
+    (private / ".git").rename(private.parent / "apart")
+    (private / ".git").write_text(f"gitdir: {private.parent}/apart\n")
+    (tree / ".git").write_text(f"gitdir: {private.parent}/apart\n")
+
+
+FOREIGN: dict[str, Callable[[Path, Path], None]] = {
+    "git file": _gitfile,
+    "git file to a separate folder": _separate_folder,
+    "symbolic link": _symlink,
+    "linked refs": _linked("refs"),
+    "linked objects": _linked("objects"),
+    "linked branch": _linked_branch,
+    "linked loose objects": _linked_loose_objects,
+    "commondir": _common_folder,
+    "alternates": _borrowed_objects,
+    "alternates of alternates": _borrowed_twice,
+}
+
+
 @attack(Threat.GIT, "a .git that points to another repository of the user")
-@pytest.mark.parametrize(
-    "prepare",
-    [_gitfile, _symlink, _linked("refs"), _linked("objects")],
-    ids=["git file", "symbolic link", "linked refs", "linked objects"],
-)
+@pytest.mark.parametrize("prepare", FOREIGN.values(), ids=FOREIGN)
 def test_objects_of_another_repository_are_not_visible(
     prepare: Callable[[Path, Path], None],
     private: Repository,
@@ -423,7 +481,8 @@ def test_objects_of_another_repository_are_not_visible(
     (tree / "pool.yaml").write_text(POOL)
     prepare(tree, private.path)
     secret = private.git("rev-parse", "HEAD")
-    for words in (["plan", str(tree)], ["plan", str(tree), "--ref", "main"]):
+    plan = ["plan", str(tree)]
+    for words in (plan, [*plan, "--ref", "main"], [*plan, "--base", "main"]):
         assert main(words) == 1
         shown = capsys.readouterr()
         assert "secret-project" not in shown.out + shown.err
@@ -485,7 +544,11 @@ def test_files_of_a_nested_repository_do_not_belong_to_the_commit(repository: Re
 
 
 @attack(Threat.GIT, "something other than a file in place of git's files")
-@pytest.mark.parametrize("name", ["HEAD", "config", "commondir"])
+@pytest.mark.parametrize(
+    "name",
+    ["HEAD", "config", "commondir", "index", "packed-refs", "shallow", "refs/heads/main",
+     "objects/info/alternates"],
+)  # fmt: skip
 def test_a_named_pipe_in_the_git_folder_does_not_block(
     repository: Repository, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -493,7 +556,9 @@ def test_a_named_pipe_in_the_git_folder_does_not_block(
     path = repository.path / ".git" / name
     path.unlink(missing_ok=True)
     os.mkfifo(path)
+    start = time.monotonic()
     assert main(["plan", str(repository.path), "-o", "json"]) in (0, 1)
+    assert time.monotonic() - start < TIMEOUT_S / 2
     assert len(capsys.readouterr().err.splitlines()) <= 1
 
 
@@ -510,19 +575,24 @@ def test_invalid_refs_are_rejected_in_one_line(
 
 
 def test_other_repository_layouts_are_supported(
-    tmp_path: Path, repository: Repository, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    repository: Repository,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     head = repository.commit({"pool.yaml": POOL})
     repository.git("worktree", "add", "--quiet", "--detach", str(tmp_path / "linked"))
     assert planned(tmp_path / "linked", capsys)["head"] == head
     assert planned(tmp_path / "linked", capsys, "--base", "main")["base"] == head
     repository.git("init", "--quiet", f"--separate-git-dir={tmp_path / 'apart'}")
+    repository.git("config", "core.worktree", str(repository.path))
     assert planned(repository.path, capsys)["head"] == head
     split = Repository(tmp_path / "split")
     head = split.commit({"pool.yaml": POOL})
     split.git("update-index", "--split-index")
     assert planned(split.path, capsys)["head"] == head
     repository.git("clone", "--quiet", "--shared", str(split.path), str(tmp_path / "shared"))
+    monkeypatch.setenv(ALTERNATES_VARIABLE, f"{tmp_path / 'else'}:{split.path}")
     assert planned(tmp_path / "shared", capsys, "--base", "HEAD")["base"] == head
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.adapters import processes
+from reconciler.adapters.git.directory import ALTERNATES_VARIABLE
 from reconciler.adapters.git.revision import changed_files
 from reconciler.adapters.git.source import AtRef, find_folders, head_of, read
 from reconciler.cli.main import main
@@ -348,12 +349,15 @@ def test_no_message_shows_what_a_list_of_alternates_leads_to(
         assert len(shown.err.splitlines()) == 1
 
 
-def test_a_shared_clone_still_has_the_objects_of_its_source(
-    repository: Repository, tmp_path: Path
+def test_a_shared_clone_has_the_objects_of_its_source_if_the_user_allows_it(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head = repository.git("rev-parse", "HEAD")
     repository.git("clone", "--quiet", "--shared", str(repository.path), str(tmp_path / "one"))
     repository.git("clone", "--quiet", "--shared", str(tmp_path / "one"), str(tmp_path / "two"))
+    with pytest.raises(UnreadableError, match="outside the repository"):
+        read(AtRef(str(tmp_path / "two"), "HEAD"))
+    monkeypatch.setenv(ALTERNATES_VARIABLE, f"{repository.path}:{tmp_path / 'one'}")
     assert read(AtRef(str(tmp_path / "two"), "HEAD")).revision.head == head
 
 

@@ -28,13 +28,13 @@ from reconciler.adapters.git.command import (
     run,
     users_environment,
 )
+from reconciler.adapters.git.directory import read_small_file
 from reconciler.adapters.git.objects import commit_of
 from reconciler.adapters.git.repository import (
     Repository,
     RepositoryView,
     bare_repository,
     find_repository,
-    read_small_file,
     repository_view,
 )
 from reconciler.adapters.nofollow import open_file, refuse_link

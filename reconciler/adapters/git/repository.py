@@ -13,7 +13,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -26,6 +26,13 @@ from reconciler.adapters.git.command import (
     run,
     stream_output,
     users_environment,
+)
+from reconciler.adapters.git.directory import (
+    check_entries,
+    check_objects,
+    foreign_error,
+    read_head,
+    read_small_file,
 )
 from reconciler.adapters.processes import private_folder
 from reconciler.model.errors import UnreadableError
@@ -63,13 +70,9 @@ def find_tracked_path(place: str) -> str | None:
     return None
 
 
-_TEXT_MAX: Final = 4096
 _CONFIG_MAX: Final = 2**20
 _SHALLOW_MAX: Final = 2**20
-_ALTERNATES_MAX: Final = 5
-"""How many repositories git follows from one to the next."""
 _RECORD_MAX: Final = 2**16
-_HEAD: Final = re.compile(r"(?:ref:\s*refs/[^\s\x00-\x1f\x7f]+|[0-9a-f]{40}(?:[0-9a-f]{24})?)\s*")
 _LINKED: Final = ("objects", "refs", "packed-refs", "shallow", "reftable")
 _POINTERS: Final = re.compile(r"(?:[A-Z]+_HEAD|sharedindex\.[0-9a-f]+)")
 _EXTENSIONS: Final = frozenset(
@@ -153,35 +156,9 @@ def _open_git_dir(top: str, git_dir: str) -> Repository | None:
     shared = read_small_file(os.path.join(git_dir, "commondir")).strip()
     common = os.path.realpath(os.path.join(git_dir, shared)) if shared else git_dir
     folders = (os.path.join(common, name) for name in ("objects", "refs"))
-    if all(map(os.path.isdir, folders)) and _read_head(git_dir):
+    if all(map(os.path.isdir, folders)) and read_head(git_dir):
         return Repository(top, git_dir, common)
     return None
-
-
-def _read_head(git_dir: str) -> str:
-    """Return the content of HEAD if it is valid, else an empty text."""
-    path = os.path.join(git_dir, "HEAD")
-    if os.path.islink(path):
-        target = os.readlink(path)
-        return f"ref: {target}\n" if _HEAD.fullmatch(f"ref: {target}") else ""
-    text = read_small_file(path)
-    return text if _HEAD.fullmatch(text) else ""
-
-
-def read_small_file(path: str, bytes_max: int = _TEXT_MAX) -> str:
-    """Return the first ``bytes_max`` bytes of a regular file as text, empty if there is none."""
-    try:
-        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
-            return ""
-        return os.read(number, bytes_max).decode("utf-8", "surrogateescape")
-    except OSError:
-        return ""
-    finally:
-        os.close(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,58 +257,16 @@ def _link_objects(repository: Repository, git_dir: str) -> None:
     links["info/exclude"] = os.path.join(common, "info", "exclude")
     with os.scandir(own) as listing:
         links |= {e.name: e.path for e in listing if _POINTERS.fullmatch(e.name)}
+    if own != common and os.path.dirname(own) != os.path.join(common, "worktrees"):
+        raise foreign_error(os.path.join(own, "commondir"))
     for name, target in links.items():
         if not is_inside(os.path.realpath(target), common):
-            remedy = "clone the repository again"
-            raise UnreadableError("leads out of the repository", where=target, remedy=remedy)
+            raise foreign_error(target)
         if os.path.isdir(target) or os.path.isfile(target):
             os.symlink(target, os.path.join(git_dir, name))
-    _check_objects(os.path.join(common, "objects"), _ALTERNATES_MAX)
-    _write_file(git_dir, "HEAD", _read_head(own))
-
-
-def _check_objects(objects: str, levels: int) -> None:
-    """Reject a store of objects that leads to files which are not objects of a repository.
-
-    git prints lines of a list that it cannot read. A list that is a link to another file of the
-    user would show its content in a message.
-
-    Raises:
-        UnreadableError: an entry is a link that leads out, or an alternate is not a folder with the
-            objects of a repository.
-    """
-    remedy = "clone the repository again"
-    for folder in (objects, *(os.path.join(objects, name) for name in ("info", "pack"))):
-        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as listing:
-            for entry in listing:
-                if entry.is_symlink() and not is_inside(os.path.realpath(entry.path), objects):
-                    what = "leads out of the repository"
-                    raise UnreadableError(what, where=entry.path, remedy=remedy)
-    listed = os.path.join(objects, "info", "alternates")
-    for line in _lines_of_alternates(listed):
-        alternate = os.path.realpath(os.path.join(objects, line))
-        git_dir = os.path.dirname(alternate)
-        folders = (os.path.join(git_dir, name) for name in ("objects", "refs"))
-        is_store = os.path.basename(alternate) == "objects" and all(map(os.path.isdir, folders))
-        if not is_store or not _read_head(git_dir) or levels == 0:
-            raise _alternates_error(listed, "names a folder without the objects of a repository")
-        _check_objects(alternate, levels - 1)
-
-
-def _lines_of_alternates(listed: str) -> list[str]:
-    if not os.path.lexists(listed):
-        return []
-    text = read_small_file(listed)
-    lines = [line for line in text.split("\n") if line and not line.startswith("#")]
-    if not os.path.isfile(listed) or os.path.getsize(listed) >= _TEXT_MAX:
-        raise _alternates_error(listed, "is not a list of a few folders")
-    if any(line.startswith('"') for line in lines):
-        raise _alternates_error(listed, "names a folder in quotation marks")
-    return lines
-
-
-def _alternates_error(listed: str, what: str) -> UnreadableError:
-    return UnreadableError(what, where=listed, remedy="clone the repository again")
+    check_entries(os.path.join(common, "refs"))
+    check_objects(os.path.join(common, "objects"), (common, repository.top or common))
+    _write_file(git_dir, "HEAD", read_head(own))
 
 
 def _write_file(git_dir: str, name: str, text: str) -> None:
@@ -437,13 +372,11 @@ def _check_work_tree(repository: Repository, config: Mapping[str, str], where: s
     claimed = config.get("core.worktree", "")
     if claimed and os.path.realpath(os.path.join(git_dir, claimed)) == top:
         return
-    is_bare = config.get("core.bare", "").lower() not in ("", "false", "no", "off", "0")
-    if not (back or claimed or is_bare or os.path.basename(git_dir) == ".git"):
-        return  # `git init --separate-git-dir`: it names no work tree
     raise UnreadableError(
         f".git leads to {git_dir}, which does not name this folder as its working tree",
         where=where,
-        remedy="run `git worktree repair`, or clone the repository again",
+        remedy="run `git worktree repair` or, if this is a separate git directory of yours, "
+        f"`git config core.worktree {top}`",
     )
 
 

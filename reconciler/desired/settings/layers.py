@@ -215,13 +215,14 @@ _NO_SETTINGS: Final = frozenset(
         CONFIG_VARIABLE,
         "RECONCILER_ANONYMIZE_KEY",
         "RECONCILER_DASHBOARD_TOKEN",
+        "RECONCILER_GIT_ALTERNATES",
         "RECONCILER_HEARTBEAT",
         "RECONCILER_HELM",
         "RECONCILER_KUSTOMIZE",
         "RECONCILER_LISTEN",
     }
 )
-"""Variables that represent flags of a command, or name a program."""
+"""Variables that represent flags of a command, or name a program or folders of the user."""
 _NOT_SETTINGS: Final = ("apiVersion", "kind", "policies", "sources", "workloadKinds")
 """Keys of a configuration file that no other layer can set."""
 _PATHS: Final = frozenset({"kubernetes.kubeconfig", "state"})
