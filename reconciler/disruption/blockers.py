@@ -19,7 +19,13 @@ from msgspec.structs import replace
 
 from reconciler.disruption.calendar import protected_until
 from reconciler.disruption.candidates import Candidate, CandidateSet, price_refusal
-from reconciler.disruption.command import BlockCode, Blocker, Deferral, WaitsFor
+from reconciler.disruption.command import (
+    BlockCode,
+    Blocker,
+    Deferral,
+    ForcefulReason,
+    WaitsFor,
+)
 from reconciler.disruption.consolidation.proposal import Proposal, propose_removal, score_proposal
 from reconciler.disruption.disruptionpass import DisruptionPass, with_claims
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
@@ -162,9 +168,12 @@ def _owner(pod: Pod) -> str:
 
 
 def _deferral_blocker(deferral: Deferral, work: DisruptionPass) -> Blocker | None:
-    """Return what a node waits for, unless it only waits its turn or for consolidateAfter."""
+    """Return what a node waits for, unless it only waits its turn or for consolidateAfter.
+
+    A node that is still tolerated as unhealthy is not blocked either.
+    """
     kind = _KINDS.get(deferral.waits_for)
-    if kind is None or deferral.node is None:
+    if kind is None or deferral.node is None or deferral.reason is ForcefulReason.UNHEALTHY:
         return None
     if deferral.waits_for is WaitsFor.BUDGET and not _is_closed(deferral, work):
         return None

@@ -97,7 +97,7 @@ def open_pass(inputs: DisruptionInputs) -> PassStart:
     desired = {pool.name: pool for pool in inputs.pools}
     launch_pools = {pool.node_pool.name: pool for pool in inputs.launch_pools}
     removed = inputs.removed_pools()
-    forced, blocks = forceful_commands(cluster, desired, inputs.settings, now, inputs.interrupted)
+    forced, repairs = forceful_commands(cluster, desired, inputs.settings, now, inputs.interrupted)
     limits = FleetLimits.from_nodes(
         [*inputs.pools, *removed.values()], inputs.settings, cluster.nodes, inputs.history
     ).now(now)
@@ -129,10 +129,11 @@ def open_pass(inputs: DisruptionInputs) -> PassStart:
         nodes=cluster.nodes,
         unlaunched=cluster.unlaunched,
         commands=list(forced),
+        deferrals=dict.fromkeys(repairs.deferrals),
         work_max=inputs.work_max,
         refusals=inputs.refusals,
     )
-    return PassStart(work, placement, tuple(blocks), removed)
+    return PassStart(work, placement, tuple(repairs.blocks), removed)
 
 
 def _expected_pods(

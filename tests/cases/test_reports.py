@@ -86,7 +86,9 @@ ANSWERS: Final[dict[str, Answer]] = {
     "057-govcloud": mentions("us-gov-west-1", "aws.instanceTypes=live", code=1),
     "058-china-g5": mentions("cn-north-1", "aws.instanceTypes=live", code=1),
     "059-localzone": mentions("us-east-1-bos-1a", "local zones are not in the bundled data"),
-    "069d-repair-early": mentions("2026-11-01 11:45 UTC", "or 11:45"),
+    "069d-repair-early": mentions(
+        "Unhealthy", "since 2026-11-01 11:45 UTC", "not before 12:15 UTC"
+    ),
     "078-reserved-only": mentions("reservations", "not looked up"),
     "102c-vcpu-quota": mentions("VcpuLimitExceeded", "quota"),
     "105-memory-gib": mentions("MiB", "16384"),
@@ -112,7 +114,6 @@ ANSWERS: Final[dict[str, Answer]] = {
 OPEN: Final = frozenset(
     {
         "012-volume-limits",
-        "069d-repair-early",
         "166-consolidate-spread",
     }
 )

@@ -84,8 +84,33 @@ def test_an_unhealthy_node_is_repaired_after_its_toleration(minutes: int, gone: 
     assert brief(decisions) == ([("Unhealthy", "delete", ("n0",))] if gone else [])
 
 
+def test_an_unhealthy_node_waits_until_its_toleration_ends() -> None:
+    decisions = decided(_ill("n0", 15), a_node("n1"), pools=NEVER, settings=_gates("NodeRepair"))
+
+    (found,) = [d for d in decisions.deferred if d.reason is ForcefulReason.UNHEALTHY]
+    assert (found.node, found.waits_for, found.not_before) == (
+        "n0", WaitsFor.POLICY, NOW + timedelta(minutes=15),
+    )  # fmt: skip
+    assert found.message == (
+        "Ready is False since 2026-01-05 11:45 UTC; the node is repaired if that lasts for 30m"
+    )
+
+
+def test_a_node_that_expires_does_not_wait_for_its_repair() -> None:
+    node, claim = _ill("n0", 15)
+    claim["spec"]["expireAfter"] = "1h"
+
+    decisions = decided([node, claim], pools=NEVER, settings=_gates("NodeRepair"))
+
+    assert brief(decisions) == [("Expired", "delete", ("n0",))]
+    assert not decisions.deferred
+
+
 def test_without_the_gate_nothing_is_repaired() -> None:
-    assert brief(decided(_ill("n0", 99), pools=NEVER)) == []
+    decisions = decided(_ill("n0", 99), _ill("n1", 15), pools=NEVER)
+
+    assert brief(decisions) == []
+    assert not [d for d in decisions.deferred if d.reason is ForcefulReason.UNHEALTHY]
 
 
 @pytest.mark.parametrize(("healthy", "repaired"), [(2, 1), (0, 1), (7, 0)])

@@ -6,14 +6,23 @@ starts, so capacity for them is launched in the meantime.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from reconciler.disruption.candidates import scale_down_cost
-from reconciler.disruption.command import Block, BlockCode, Command, ForcefulReason
+from reconciler.disruption.command import (
+    Block,
+    BlockCode,
+    Command,
+    Deferral,
+    ForcefulReason,
+    WaitsFor,
+)
 from reconciler.disruption.gates.policy import forceful_expiry_at
+from reconciler.model.duration import format_duration
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.metadata import Condition
@@ -51,13 +60,13 @@ def forceful_commands(
     settings: Settings,
     now: datetime,
     interrupted: Mapping[str, str],
-) -> tuple[list[Command], list[Block]]:
-    """Return the commands that ignore budgets, one for each node.
+) -> tuple[list[Command], RepairFindings]:
+    """Return the commands that ignore budgets, one for each node, and which repairs are not due.
 
     ``interrupted`` are NodeClaims that EC2 reclaims or whose instance has stopped, with the event.
     A node to which several reasons apply is removed for the first of them.
     """
-    unhealthy, blocks = _nodes_to_repair(cluster, settings, now)
+    unhealthy, findings = _nodes_to_repair(cluster, settings, now)
     commands: dict[str, Command] = {}
     for reason, nodes in (
         (ForcefulReason.INTERRUPTED, _nodes_of_claims(cluster, interrupted)),
@@ -71,7 +80,8 @@ def forceful_commands(
             commands.setdefault(name, _delete_command(node, node.claim, reason, event))
     for surplus, claim in _surplus_claims(cluster, pools, settings, now, commands.keys()):
         commands[claim.name] = _delete_command(surplus, claim, ForcefulReason.OVERPROVISIONED)
-    return list(commands.values()), blocks
+    findings.deferrals = [d for d in findings.deferrals if d.node_claim not in commands]
+    return list(commands.values()), findings
 
 
 def _delete_command(
@@ -108,46 +118,83 @@ def _expired_nodes(cluster: ClusterState, settings: Settings, now: datetime) -> 
             yield node
 
 
+@dataclass(slots=True)
+class RepairFindings:
+    """The unhealthy nodes that are not repaired now: those that cannot be, and those that wait."""
+
+    blocks: list[Block] = field(default_factory=list)
+    deferrals: list[Deferral] = field(default_factory=list)
+
+
 def _nodes_to_repair(
     cluster: ClusterState, settings: Settings, now: datetime
-) -> tuple[list[StateNode], list[Block]]:
-    """Return the nodes to repair, and blocks if too many nodes of a pool are unhealthy."""
+) -> tuple[list[StateNode], RepairFindings]:
+    """Return the nodes to repair, and what is found about the other unhealthy nodes."""
+    findings = RepairFindings()
     if not settings.gate(FeatureGate.NODE_REPAIR):
-        return [], []
-    total: dict[str, int] = {}
-    unhealthy: dict[str, int] = {}
-    due: list[StateNode] = []
+        return [], findings
+    total = Counter(node.node_pool for node in cluster.nodes if node.node is not None)
+    unhealthy: dict[str, list[tuple[StateNode, UnhealthyCondition]]] = {}
     for node in cluster.nodes:
-        if node.node is None:
-            continue
-        total[node.node_pool] = total.get(node.node_pool, 0) + 1
-        since = toleration_ends_at(node.node.status.conditions)
-        if since is None:
-            continue
-        unhealthy[node.node_pool] = unhealthy.get(node.node_pool, 0) + 1
-        if node.claim is not None and not node.is_deleting and now >= since:
-            due.append(node)
+        found = None if node.node is None else unhealthy_condition(node.node.status.conditions)
+        if found is not None:
+            unhealthy.setdefault(node.node_pool, []).append((node, found))
     repaired: list[StateNode] = []
-    blocks: list[Block] = []
-    for node in due:
-        limit = -(-total[node.node_pool] * UNHEALTHY_SHARE_PERCENT // 100)
-        if unhealthy[node.node_pool] <= limit:
-            repaired.append(node)
-            continue
-        text = f"more than {UNHEALTHY_SHARE_PERCENT}% nodes are unhealthy in the nodepool"
-        blocks.append(Block(node.name, ForcefulReason.UNHEALTHY, BlockCode.UNHEALTHY_SHARE, text))
-    return repaired, blocks
+    for pool, rows in unhealthy.items():
+        limit = -(-total[pool] * UNHEALTHY_SHARE_PERCENT // 100)
+        for node, condition in rows:
+            if node.claim is None or node.is_deleting:
+                continue
+            if now < condition.tolerated_until:
+                findings.deferrals.append(_waiting_repair(node, node.claim, condition))
+            elif len(rows) <= limit:
+                repaired.append(node)
+            else:
+                text = f"more than {UNHEALTHY_SHARE_PERCENT}% nodes are unhealthy in the nodepool"
+                code = BlockCode.UNHEALTHY_SHARE
+                findings.blocks.append(Block(node.name, ForcefulReason.UNHEALTHY, code, text))
+    return repaired, findings
 
 
-def toleration_ends_at(conditions: Sequence[Condition]) -> datetime | None:
-    """Return when the first toleration of an unhealthy condition ends, or None if healthy."""
-    ends = [
-        c.last_transition_time + policy.after
+def _waiting_repair(node: StateNode, claim: NodeClaim, condition: UnhealthyCondition) -> Deferral:
+    """Return that a node is repaired if its condition lasts for as long as its policy tolerates."""
+    since = condition.tolerated_until - condition.policy.after
+    return Deferral(
+        node_claim=claim.name,
+        node=node.name,
+        node_pool=node.node_pool,
+        reason=ForcefulReason.UNHEALTHY,
+        waits_for=WaitsFor.POLICY,
+        not_before=condition.tolerated_until,
+        message=f"{condition.policy.condition} is {condition.policy.status} since "
+        f"{since.astimezone(UTC):%Y-%m-%d %H:%M} UTC; the node is repaired if that lasts for "
+        f"{format_duration(condition.policy.after)}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class UnhealthyCondition:
+    """A repair policy that the condition of a node meets, and when its toleration ends."""
+
+    policy: RepairPolicy
+    tolerated_until: datetime
+
+
+def unhealthy_condition(conditions: Sequence[Condition]) -> UnhealthyCondition | None:
+    """Return the unhealthy condition whose toleration ends first, or None if healthy."""
+    found = [
+        UnhealthyCondition(policy, c.last_transition_time + policy.after)
         for c in conditions
         for policy in REPAIR_POLICIES
         if (c.type, c.status) == (policy.condition, policy.status) and c.last_transition_time
     ]
-    return min(ends, default=None)
+    return min(found, key=lambda c: c.tolerated_until, default=None)
+
+
+def toleration_ends_at(conditions: Sequence[Condition]) -> datetime | None:
+    """Return when the first toleration of an unhealthy condition ends, or None if healthy."""
+    found = unhealthy_condition(conditions)
+    return None if found is None else found.tolerated_until
 
 
 def _surplus_claims(
