@@ -26,15 +26,22 @@ from reconciler.disruption.command import (
     ForcefulReason,
     WaitsFor,
 )
-from reconciler.disruption.consolidation.proposal import Proposal, propose_removal, score_proposal
+from reconciler.disruption.consolidation.proposal import (
+    REASON,
+    Proposal,
+    propose_removal,
+    score_proposal,
+)
 from reconciler.disruption.disruptionpass import DisruptionPass, with_claims
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.disruption.methods.emptiness import savings_ratio_key
+from reconciler.disruption.podrules import NEEDS_REPLACEMENT, RetainingRules, RuleSearch
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.karpenter.nodepool import WHEN_EMPTY
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import StateNode
+from reconciler.placement.explain.constraints import Constraint, ConstraintKind
 from reconciler.placement.question import Placement
 
 EVALUATED_MAX: Final = 32
@@ -49,6 +56,15 @@ EXACT_MAX: Final = 300
 
 The estimate assumes that pods moved by the plan do not affect where other pods can be placed.
 """
+
+_RULE_KINDS: Final = {
+    ConstraintKind.SPREAD: "TopologySpread",
+    ConstraintKind.AFFINITY: "PodAffinity",
+    ConstraintKind.ANTI_AFFINITY: "PodAntiAffinity",
+    ConstraintKind.HOST_PORTS: "HostPorts",
+    ConstraintKind.PREFERENCES: "Preferences",
+}
+"""The rules of pods that keep nodes."""
 
 _KINDS: Final = {
     WaitsFor.BUDGET: "Budget",
@@ -71,14 +87,66 @@ def blockers_of(work: DisruptionPass) -> tuple[Blocker, ...]:
     found += (
         blocker for d in work.deferrals if (blocker := _deferral_blocker(d, work)) is not None
     )
+    retaining = _retaining_rules(work)
+    found += _retaining_blockers(work, retaining)
     blockers = _merge_blockers(found)
     if not blockers:
         return ()
     names = {name for blocker in blockers for name in blocker.nodes}
-    savings = _savings_by_node(
-        [candidates[name] for name in sorted(names & candidates.keys())], work
-    )
+    blocked = names & candidates.keys() - retaining.keys()
+    savings = dict(_savings_by_node([candidates[name] for name in sorted(blocked)], work))
+    for one in dict.fromkeys(rules.work for rules in retaining.values()):
+        relaxed = [rules.relaxed for rules in retaining.values() if rules.work is one]
+        savings |= _savings_by_node(relaxed, one)
     return tuple(_with_savings(blocker, savings) for blocker in blockers)
+
+
+def _retaining_rules(work: DisruptionPass) -> dict[str, RetainingRules]:
+    """Return the rules of pods that keep nodes, by the name of the node.
+
+    The labels that a pod selects are not among them: they say where it runs, not that it cannot
+    share a node. The most expensive nodes come first; at the limit of work, the others are not
+    evaluated.
+    """
+    names = {
+        block.node
+        for block in work.blocks
+        if block.reason == REASON and block.code in NEEDS_REPLACEMENT
+    }
+    nodes = [c for c in work.candidate_set.candidates if c.name in names]
+    found: dict[str, RetainingRules] = {}
+    search = RuleSearch(work, ignored=(ConstraintKind.LABEL,))
+    start = work.simulation.spent
+    for candidate in sorted(nodes, key=savings_ratio_key)[:EVALUATED_MAX]:
+        if work.simulation.spent - start >= WORK_MAX:
+            break
+        rules = search.retaining_rules(candidate)
+        if rules is not None:
+            found[candidate.name] = rules
+    return found
+
+
+def _retaining_blockers(
+    work: DisruptionPass, retaining: Mapping[str, RetainingRules]
+) -> Iterator[Blocker]:
+    """Yield each rule that keeps a node, with the workload that has it."""
+    for candidate in work.candidate_set.candidates:
+        rules = retaining.get(candidate.name)
+        if rules is None:
+            continue
+        for constraint in rules.constraints:
+            for owner in rules.owners(candidate, constraint):
+                yield _retaining_blocker(candidate, rules, constraint, owner)
+
+
+def _retaining_blocker(
+    candidate: Candidate, rules: RetainingRules, constraint: Constraint, owner: str
+) -> Blocker:
+    kind = _RULE_KINDS[constraint.kind]
+    name = f"{owner.partition(' ')[2]} {constraint.key}".strip()
+    verb = "keep" if constraint.is_plural else "keeps"
+    text = f"{constraint} {verb} pods of {owner} {rules.effect}"
+    return _blocker(kind, name, kind, text, candidate, REASON)
 
 
 def _annotated_nodes(work: DisruptionPass) -> list[Candidate]:

@@ -288,6 +288,10 @@ class Simulation:
         """Return each pod's share in the minimum cost of new nodes, USD an hour."""
         return self._placer.pod_values(pods)
 
+    def on_cluster(self, cluster: ClusterState) -> Simulation:
+        """Return a simulation of another state of the cluster, without the moves of this one."""
+        return Simulation(self._renew(cluster, self._renewals + 1), cluster, self._renew)
+
     def stop_rebuilding(self) -> None:
         """Stop rebuilding schedulers: pods are counted where they were.
 

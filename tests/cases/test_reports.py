@@ -114,7 +114,6 @@ ANSWERS: Final[dict[str, Answer]] = {
 OPEN: Final = frozenset(
     {
         "012-volume-limits",
-        "166-consolidate-spread",
     }
 )
 

@@ -145,3 +145,81 @@ def test_listing_blockers_does_not_change_decisions() -> None:
 
 def test_a_fleet_without_blockers_lists_none() -> None:
     assert blockers(*wide("a", {}), *a_node("b")) == {}
+
+
+LABELS = {"metadata": {"labels": {"app": "web"}}}
+SELECTOR = {"matchLabels": {"app": "web"}}
+HARD = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": SELECTOR}
+ZONE = "topology.kubernetes.io/zone"
+HOSTNAME = "kubernetes.io/hostname"
+APART = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+    {"labelSelector": SELECTOR, "topologyKey": HOSTNAME}
+]}}  # fmt: skip
+LIKED = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+    {"weight": 1, "podAffinityTerm": {"labelSelector": SELECTOR, "topologyKey": HOSTNAME}}
+]}}  # fmt: skip
+PORT = [{"name": "c", "resources": {"requests": {"cpu": "1"}},
+         "ports": [{"containerPort": 80, "hostPort": 80}]}]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "text"),
+    [
+        (
+            {"topologySpreadConstraints": [{**HARD, "topologyKey": ZONE}]},
+            f"TopologySpread default/app {ZONE}",
+            f"the topology spread over {ZONE} keeps",
+        ),
+        (
+            {"affinity": APART},
+            f"PodAntiAffinity default/app {HOSTNAME}",
+            f"the pod anti-affinity by {HOSTNAME} keeps",
+        ),
+        ({"affinity": LIKED}, "Preferences default/app", "the pods' preferences keep"),
+        ({"containers": PORT}, "HostPorts default/app", "the pods' host ports keep"),
+    ],
+    ids=["spread", "anti-affinity", "preferences", "host ports"],
+)
+def test_rules_that_keep_pods_apart_are_blockers(
+    spec: dict[str, Any], kind: str, text: str
+) -> None:
+    nodes = [
+        *a_node("a", "small", zone="zone-a"), a_pod("p", "a", "1", spec=spec, **LABELS),
+        *a_node("b", "small", zone="zone-b"), a_pod("q", "b", "1", spec=spec, **LABELS),
+    ]  # fmt: skip
+
+    found = blockers(*nodes)
+
+    assert list(found) == [kind]
+    assert found[kind].message == f"{text} pods of ReplicaSet default/app off the other nodes"
+    assert (found[kind].nodes, found[kind].reasons) == (("a", "b"), ("Underutilized",))
+    assert found[kind].forgone == pytest.approx(0.1), "one of the two is enough for both pods"
+
+
+def test_the_nodes_that_a_pod_selects_are_not_a_blocker() -> None:
+    large = {"nodeSelector": {"node.kubernetes.io/instance-type": "large"}}
+
+    assert blockers(*a_node("a", "large"), a_pod("p", "a", "1", spec=large)) == {}
+
+
+def test_rules_that_keep_a_node_only_together_are_all_blockers() -> None:
+    both = {
+        "topologySpreadConstraints": [{**HARD, "topologyKey": ZONE}],
+        "affinity": APART,
+    }
+    nodes = [
+        *a_node("a", "small", zone="zone-a"), a_pod("p", "a", "1", spec=both, **LABELS),
+        *a_node("b", "small", zone="zone-b"), a_pod("q", "b", "1", spec=both, **LABELS),
+    ]  # fmt: skip
+
+    assert {b.kind for b in blockers(*nodes).values()} == {"TopologySpread", "PodAntiAffinity"}
+
+
+def test_a_rule_that_changes_nothing_is_not_a_blocker() -> None:
+    spread = {"topologySpreadConstraints": [{**HARD, "topologyKey": ZONE}]}
+    nodes = [
+        *a_node("a", "small", zone="zone-a"), a_pod("p", "a", "1.5", spec=spread, **LABELS),
+        *a_node("b", "small", zone="zone-b"), a_pod("q", "b", "1.5", spec=spread, **LABELS),
+    ]  # fmt: skip
+
+    assert blockers(*nodes) == {}, "without the rule, no node has room for both pods"

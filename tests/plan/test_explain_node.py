@@ -71,6 +71,24 @@ def test_a_node_at_minimum_cost_states_what_would_have_to_change() -> None:
     assert any(fact.startswith("to allow disruption: allow more") for fact in facts)
 
 
+def test_a_node_that_a_rule_of_its_pods_keeps_names_the_rule_and_not_the_price() -> None:
+    port = [{"containerPort": 80, "hostPort": 80}]
+    fleet = []
+    for n in ("a", "b"):
+        pod = a_pod(f"p-{n}", 100, n)
+        pod["spec"]["containers"][0]["ports"] = port
+        node = a_node(n, "small")
+        for item in node:
+            item["metadata"]["labels"]["karpenter.sh/capacity-type"] = "spot"
+        fleet += [*node, pod]
+    facts = explanation_of(inputs_of(*fleet), "a").facts
+    assert "the pods' host ports keep pods of Pod web/p-a off the other nodes" in facts
+    assert any(
+        f.startswith("to allow disruption: relax that rule, which would save") for f in facts
+    )
+    assert not any("allow more instance types" in fact for fact in facts)
+
+
 def test_a_deferred_node_names_the_command_before_it() -> None:
     fleet = [o for n in ("a", "b") for o in (*a_node(n), a_pod(f"p-{n}", 6000, n))]
     question = inputs_of(*fleet)

@@ -31,6 +31,7 @@ class ConstraintKind(StrEnum):
     SPREAD = "spread"
     AFFINITY = "affinity"
     ANTI_AFFINITY = "anti-affinity"
+    HOST_PORTS = "host-ports"
     LABEL = "label"
     PREFERENCES = "preferences"
     NODE_POOL = "node-pool"
@@ -38,10 +39,15 @@ class ConstraintKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Constraint:
-    """One constraint; ``key`` is the node label that it restricts, empty for preferences."""
+    """One constraint; ``key`` is the node label that it restricts, empty if there is none."""
 
     kind: ConstraintKind
     key: str = ""
+
+    @property
+    def is_plural(self) -> bool:
+        """Whether its text is a plural."""
+        return self.kind in (ConstraintKind.HOST_PORTS, ConstraintKind.PREFERENCES)
 
     def __str__(self) -> str:
         match self.kind:
@@ -51,6 +57,8 @@ class Constraint:
                 return f"the pod affinity by {self.key}"
             case ConstraintKind.ANTI_AFFINITY:
                 return f"the pod anti-affinity by {self.key}"
+            case ConstraintKind.HOST_PORTS:
+                return "the pods' host ports"
             case ConstraintKind.LABEL:
                 return f"the pods' requirement on {self.key}"
             case ConstraintKind.PREFERENCES:
@@ -61,7 +69,7 @@ class Constraint:
 
 def constraints_of(specs: Iterable[PodSpec], pool: NodePool) -> list[Constraint]:
     """Return the constraints of pods and of their NodePool, sorted and without duplicates."""
-    found = {constraint for spec in specs for constraint in _spec_constraints(spec)}
+    found = {constraint for spec in specs for constraint in pod_constraints(spec)}
     found |= {
         Constraint(ConstraintKind.NODE_POOL, normalize_label(entry.key))
         for entry in pool.spec.template.spec.requirements
@@ -69,7 +77,8 @@ def constraints_of(specs: Iterable[PodSpec], pool: NodePool) -> list[Constraint]
     return sorted(found)
 
 
-def _spec_constraints(spec: PodSpec) -> Iterator[Constraint]:
+def pod_constraints(spec: PodSpec) -> Iterator[Constraint]:
+    """Yield the constraints of a pod, some of them several times."""
     affinity = spec.affinity or Affinity()
     node = affinity.node_affinity or NodeAffinity()
     for key in spec.node_selector:
@@ -91,25 +100,27 @@ def _spec_constraints(spec: PodSpec) -> Iterator[Constraint]:
         for item in side.required if side is not None else ():
             yield Constraint(kind, normalize_label(item.topology_key))
         soft = soft or bool(side is not None and side.preferred)
+    if _has_host_ports(spec):
+        yield Constraint(ConstraintKind.HOST_PORTS)
     if soft:
         yield Constraint(ConstraintKind.PREFERENCES)
 
 
 def has_constraint_kind(spec: PodSpec, kind: ConstraintKind) -> bool:
     """Return whether a pod's spec has a constraint of a kind."""
-    return any(constraint.kind is kind for constraint in _spec_constraints(spec))
+    return any(constraint.kind is kind for constraint in pod_constraints(spec))
 
 
 def remove_constraint_kind(spec: PodSpec, kind: ConstraintKind) -> PodSpec:
     """Return a pod's spec without all constraints of a kind."""
-    for constraint in {one for one in _spec_constraints(spec) if one.kind is kind}:
+    for constraint in {one for one in pod_constraints(spec) if one.kind is kind}:
         spec = remove_constraint(spec, constraint)
     return spec
 
 
 def remove_constraint(spec: PodSpec, constraint: Constraint) -> PodSpec:
     """Return a pod's spec without a constraint; the same spec if it does not have it."""
-    if constraint not in set(_spec_constraints(spec)):
+    if constraint not in set(pod_constraints(spec)):
         return spec
     affinity = spec.affinity or Affinity()
     match constraint.kind:
@@ -126,6 +137,8 @@ def remove_constraint(spec: PodSpec, constraint: Constraint) -> PodSpec:
         case ConstraintKind.ANTI_AFFINITY:
             side = _without_topology_key(affinity.pod_anti_affinity, constraint.key)
             return replace(spec, affinity=replace(affinity, pod_anti_affinity=side))
+        case ConstraintKind.HOST_PORTS:
+            return _without_host_ports(spec)
         case ConstraintKind.LABEL:
             selector = {
                 k: v for k, v in spec.node_selector.items() if normalize_label(k) != constraint.key
@@ -137,6 +150,18 @@ def remove_constraint(spec: PodSpec, constraint: Constraint) -> PodSpec:
         case ConstraintKind.PREFERENCES:
             return _without_preferences(spec, affinity)
     return spec
+
+
+def _has_host_ports(spec: PodSpec) -> bool:
+    return any(port.host_port for container in spec.containers for port in container.ports)
+
+
+def _without_host_ports(spec: PodSpec) -> PodSpec:
+    containers = tuple(
+        replace(c, ports=tuple(port for port in c.ports if not port.host_port))
+        for c in spec.containers
+    )
+    return replace(spec, containers=containers)
 
 
 def _without_topology_key(side: PodAffinity | None, key: str) -> PodAffinity | None:

@@ -20,6 +20,7 @@ from reconciler.disruption.consolidation.pricing import expected_price
 from reconciler.disruption.consolidation.proposal import Proposal, propose_removal, score_proposal
 from reconciler.disruption.disruptionpass import DisruptionPass
 from reconciler.disruption.inputs import open_pass
+from reconciler.disruption.podrules import RuleSearch
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -190,11 +191,23 @@ def _format_replacement(
         verb = "potential savings:" if is_rejected else "consolidation would save"
         return [*lines, f"{verb} {format_monthly(answer.savings)} a month"], not is_rejected
     if not is_rejected:
-        lines += [
-            f"consolidation blocked: {answer.message} ({answer.code})",
-            *_format_remedy(answer.code),
-        ]
+        lines.append(f"consolidation blocked: {answer.message} ({answer.code})")
+        lines += [*_format_rules(target, work)] or [*_format_remedy(answer.code)]
     return lines, False
+
+
+def _format_rules(candidate: Candidate, work: DisruptionPass) -> Iterator[str]:
+    """Yield the rules of its pods that keep the node, if it could be consolidated without them."""
+    rules = RuleSearch(work).retaining_rules(candidate)
+    if rules is None:
+        return
+    for rule in rules.constraints:
+        verb = "keep" if rule.is_plural else "keeps"
+        owners = format_list(rules.owners(candidate, rule))
+        yield f"{rule} {verb} pods of {owners} {rules.effect}"
+    those = "that rule" if len(rules.constraints) == 1 else "those rules"
+    saved = format_monthly(rules.proposal.savings)
+    yield f"to allow disruption: relax {those}, which would save {saved} a month"
 
 
 def _format_postponement(node: StateNode, plan: Plan) -> str | None:
