@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 from reconciler.cli.main import main
 from reconciler.cli.shared.manifests import read_manifests
 from reconciler.source.plainyaml import load_all
-from tests.cli.sourcefolders import CLASS, POOL, WEB, write
+from tests.cli.sourcefolders import CHART, CLASS, POOL, WEB, below, write
+
+needs_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +92,10 @@ def test_what_the_files_state_is_filled_in_and_the_rest_is_one_list(
         ('templatefile("${path.module}/pool.tftpl", { cpu = 48 })', "48"),
         ('templatefile("pool.tftpl", { cpu = local.limits["cpu"] })', "64"),
         ('templatefile("${path.module}/pool.tftpl", merge(local.limits, { cpu = var.cpu }))', "7"),
-        ('templatefile("pool.tftpl", { cpu = var.cpu > 8 ? 1 : 2 })', "${var.cpu > 8 ? 1 : 2}"),
+        ('templatefile("pool.tftpl", { cpu = var.cpu > 8 ? 1 : 2 })', "2"),
+        ('templatefile("pool.tftpl", { cpu = (var.cpu - 1) * 2 + 1 })', "13"),
+        ('templatefile("pool.tftpl", { cpu = max(var.cpu, 6) % 4 })', "3"),
+        ('templatefile("pool.tftpl", { cpu = var.none > 8 ? 1 : 2 })', "${var.none > 8 ? 1 : 2}"),
         ('templatefile("pool.tftpl", { cpu = var.cpu == 7 ? 1 : 2 })', "1"),
         (
             'templatefile("pool.tftpl", { cpu = length([for x in ["a", "b"] : x if x != "a"]) })',
@@ -104,6 +110,118 @@ def test_a_template_gets_its_arguments(expression: str, limit: str, work: Path) 
     write(work, {"given/pool.tftpl": template, "given/main.tf": text + heredoc(CLASS)})
     init()
     assert taken()["NodePool general"]["limits"]["cpu"] == limit
+
+
+def test_encoded_lists_and_numbers_stand_in_the_middle_of_a_template(work: Path) -> None:
+    template = POOL.replace("values: [m7i]", "values: ${jsonencode(families)}").replace(
+        "spec:\n", "spec:\n  limits: {cpu: ${jsonencode(cpu)}}\n", 1
+    )
+    text = 'resource "kubectl_manifest" "p" {\n  yaml_body = templatefile("p.yaml", '
+    text += '{ families = compact(["m7i", "", "c7i"]), cpu = 48 })\n}\n'
+    write(work, {"given/p.yaml": template, "given/main.tf": text + heredoc(CLASS)})
+    assert init() == 0
+    pool = taken()["NodePool general"]
+    assert pool["limits"] == {"cpu": 48}
+    assert pool["template"]["spec"]["requirements"][1]["values"] == ["m7i", "c7i"]
+
+
+def test_a_rendered_template_file_is_taken_over_and_no_other_template(work: Path) -> None:
+    text = """
+variable "family" { default = "c7i" }
+data "template_file" "pool" {
+  template = file("${path.module}/templates/pool.tpl")
+  vars     = { node-family = var.family }
+}
+resource "kubernetes_manifest" "pool" {
+  manifest = yamldecode(data.template_file.pool.rendered)
+}
+"""
+    template = POOL.replace("[m7i]", '["${node-family}"]')
+    files = {
+        "given/main.tf": text + heredoc(CLASS),
+        "given/templates/pool.tpl": template,
+        "given/templates/pool_spot.tpl": template.replace("on-demand", "spot"),
+    }
+    write(work, files)
+    assert init() == 0
+    requirements = taken()["NodePool general"]["template"]["spec"]["requirements"]
+    assert requirements[0]["values"] == ["on-demand"]
+    assert requirements[1]["values"] == ["c7i"]
+
+
+def test_a_loop_over_what_is_unknown_makes_one_placeholder(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = """
+variable "subnets" { type = list(string) }
+resource "kubernetes_manifest" "class" {
+  manifest = {
+    apiVersion = "karpenter.k8s.aws/v1"
+    kind       = "EC2NodeClass"
+    metadata   = { name = "default" }
+    spec = {
+      role                       = "nodes"
+      amiSelectorTerms           = [{ alias = "al2023@latest" }]
+      subnetSelectorTerms        = [for s in var.subnets : { id = s } if s != ""]
+      securityGroupSelectorTerms = [{ tags = { a = "b" } }]
+    }
+  }
+}
+"""
+    write(work, {"given/main.tf": text + heredoc(POOL)})
+    assert init() == 0
+    assert "complete 1 placeholder: ${var.subnets[*]}" in capsys.readouterr().out
+    assert taken()["EC2NodeClass default"]["subnetSelectorTerms"] == [{"id": "${var.subnets[*]}"}]
+
+
+RELEASE = """
+variable "limit" { default = 48 }
+resource "helm_release" "nodes" {
+  name      = "nodes"
+  namespace = "karpenter"
+  chart     = "${path.module}/charts/nodes"
+  values    = [yamlencode({ role = aws_iam_role.node.name, cpu = var.limit })]
+  set {
+    name  = "replicas"
+    value = 3
+  }
+}
+"""
+
+
+@needs_helm
+def test_a_chart_in_the_repository_is_rendered_with_the_values_of_its_release(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, below("given/charts/nodes", CHART) | {"given/main.tf": RELEASE})
+    assert init() == 0
+    assert "complete 1 placeholder: ${aws_iam_role.node.name}" in capsys.readouterr().out
+    assert taken()["NodePool general"]["limits"]["cpu"] == 48
+    assert taken()["Deployment web"]["replicas"] == 3
+
+
+def test_objects_in_the_values_of_a_chart_from_elsewhere_are_taken_over(work: Path) -> None:
+    from reconciler.source.plainyaml import dump
+
+    items = [next(iter(load_all(text.encode()))) for text in (POOL, CLASS)]
+    values = "".join(f"    {line}\n" for line in dump({"resources": items}).splitlines())
+    text = 'resource "helm_release" "raw" {\n  repository = "https://charts.example.com"\n'
+    text += f'  chart = "raw"\n  values = [<<-EOT\n{values}    EOT\n  ]\n}}\n'
+    write(work, {"given/main.tf": text})
+    assert init() == 0
+    assert set(taken()) == {"EC2NodeClass default", "NodePool general"}
+
+
+def test_a_chart_from_elsewhere_that_may_make_nodes_is_named(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = 'resource "helm_release" "nodes" {\n  repository = "https://charts.example.com"\n'
+    text += '  chart = "karpenter-nodes"\n  values = [jsonencode({ nodePools = var.pools })]\n}\n'
+    write(work, {"given/main.tf": text})
+    assert init() == 1
+    printed = capsys.readouterr().err
+    assert 'chart "karpenter-nodes" of https://charts.example.com is not in this repo' in printed
+    assert "helm template karpenter-nodes --repo https://charts.example.com" in printed
 
 
 def test_a_manifest_may_be_an_object_of_the_language(work: Path) -> None:

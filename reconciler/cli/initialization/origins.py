@@ -20,6 +20,8 @@ from reconciler.cli.initialization.templates import (
 )
 from reconciler.cli.shared.manifests import shown_states
 from reconciler.desired.fleet import SourceFile
+from reconciler.desired.sources.gitops import Rendering, Tool
+from reconciler.desired.terraform.releases import FoundRelease
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.json import JsonDict
@@ -63,9 +65,10 @@ def from_folder(path: str, prefer: Sequence[str] = ()) -> FleetOrigin:
     if path != "-" and os.path.isdir(path):
         from reconciler.cli.shared.rendering import expanded_folder
 
-        files, refused = expanded_folder(path, files, refused)
-        _expect_one_overlay(path, refused)
         templates = read_templates(path)
+        renderings = [_rendering_of(release) for release in templates.releases]
+        files, refused = expanded_folder(path, files, refused, renderings)
+        _expect_one_overlay(path, refused)
         files = [f for f in files if f.path not in templates.used] + templates.files
         refused = [*refused, *templates.findings]
         stated = templates.settings
@@ -93,6 +96,15 @@ def from_folder(path: str, prefer: Sequence[str] = ()) -> FleetOrigin:
     found.settings = {**stated, **found.settings}
     found.other_files |= other_files - {item.place.file for item in found.items}
     return FleetOrigin(found, count, _region_of(found))
+
+
+def _rendering_of(release: FoundRelease) -> Rendering:
+    """Return how the chart of a release is rendered."""
+    return Rendering(
+        release.folder, Tool.HELM, release.place, release.by,
+        release=release.name, namespace=release.namespace,
+        values=release.values, parameters=release.parameters,
+    )  # fmt: skip
 
 
 _TO_COMPLETE: Final = ("name-reference",)

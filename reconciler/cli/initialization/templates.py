@@ -19,7 +19,8 @@ from reconciler.desired.terraform.modules import (
     find_objects,
     script_objects,
 )
-from reconciler.model.diagnostics import Diagnostic
+from reconciler.desired.terraform.releases import FoundRelease
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.source.document import LIMITS, Document, parse_documents
 
 _SCRIPTS: Final = (".sh", ".bash", ".zsh")
@@ -27,7 +28,9 @@ _PAGES: Final = (".md",)
 _READ: Final = (".tf", *TEMPLATES, *_SCRIPTS, *_PAGES, ".j2", ".gotmpl")
 _FILES_MAX: Final = 20_000
 _BYTES_MAX: Final = 32 * 2**20
-_NODES: Final = ("NodePool", "EC2NodeClass", "Provisioner", "AWSNodeTemplate")
+_KIND: Final = re.compile(
+    r"\bkind[\"']?:\s*[\"']?(?:NodePool|EC2NodeClass|Provisioner|AWSNodeTemplate)\b"
+)
 _EXPRESSION: Final = re.compile(
     r"\$\{[^{}\n]*(?:\{[^{}\n]*\}[^{}\n]*)*\}|\{\{[^{}\n]*\}\}|<%=?[^\n]*?%>|\$\([A-Z_]+\)"
 )
@@ -96,6 +99,7 @@ class TemplateObjects:
     files: list[SourceFile] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
     settings: dict[str, str] = field(default_factory=dict)
+    releases: list[FoundRelease] = field(default_factory=list)
     findings: list[Diagnostic] = field(default_factory=list)
 
 
@@ -113,23 +117,49 @@ def read_templates(root: str) -> TemplateObjects:
     found.findings += [f for f in terraform.findings if _mentions_nodes(f, modules)]
     found.used |= terraform.used_files
     found.settings |= terraform.settings
-    every: list[FoundText] = list(terraform.texts)
+    found.releases = terraform.releases
+    rest: list[FoundText] = []
     for path, text in texts.items():
         if path.endswith(_SCRIPTS):
-            every += script_objects(path, text)
+            rest += script_objects(path, text)
         elif path.endswith((*TEMPLATES, ".j2", ".gotmpl")) and path not in found.used:
-            every.append(FoundText(path, 1, text))
-    relevant = [text for text in every if any(f"kind: {kind}" in text.text for kind in _NODES)]
-    if not relevant:
+            rest.append(FoundText(path, 1, text))
+    found.files += _text_files(terraform.texts)
+    made = {name for file in found.files for name in _names(file)}
+    for file in _text_files(rest):
+        if made.isdisjoint(_names(file)):
+            found.files.append(file)
+        else:
+            place = Place(file.path, file.first_line, 1)
+            message = "no resource of Terraform uses this template; another has its objects"
+            found.findings.append(Diagnostic(Severity.WARNING, "left-out", message, place))
+    if not found.files:
         pages = [t for path, text in texts.items() if path.endswith(_PAGES)
                  for t in script_objects(path, text)]  # fmt: skip
-        relevant = [text for text in pages if any(f"kind: {k}" in text.text for k in _NODES)]
-    found.files += [template_text(text.path, text.text, text.line) for text in relevant]
+        found.files += _text_files(pages)
     return found
+
+
+def _text_files(texts: Sequence[FoundText]) -> list[TemplateText]:
+    """Return the texts with objects that make nodes, as files."""
+    relevant = [text for text in texts if _KIND.search(text.text)]
+    return [template_text(text.path, text.text, text.line) for text in relevant]
+
+
+def _names(file: SourceFile) -> set[tuple[str, str]]:
+    """Return the kind and name of each object in a file."""
+    metadata = [(d.data, d.data.get("metadata")) for d in file.documents()[0]
+                if isinstance(d.data, dict)]  # fmt: skip
+    return {
+        (str(data.get("kind")), str(about.get("name")))
+        for data, about in metadata if isinstance(about, dict)
+    }  # fmt: skip
 
 
 def _mentions_nodes(finding: Diagnostic, modules: Mapping[str, str]) -> bool:
     """Return whether a finding may be about nodes: the file names one of their kinds."""
+    if finding.code == "remote-source":
+        return True
     text = modules.get(finding.place.file, "") if finding.place is not None else ""
     return any(kind.lower() in text.lower().replace("_", "") for kind in ("nodepool", "nodeclass"))
 

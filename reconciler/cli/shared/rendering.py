@@ -56,8 +56,10 @@ _LEAVING: Final = ("outside-source", "remote-source")
 """The findings on sources that may be in a folder around the fleet, where that is allowed."""
 
 
-def expansion(source: Source | None = None) -> Expand:
+def expansion(source: Source | None = None, renderings: Sequence[Rendering] = ()) -> Expand:
     """Return what renders the files of a source, with the tools of this machine.
+
+    ``renderings`` are further ones, with folders relative to the fleet folder.
 
     ``RECONCILER_KUSTOMIZE`` and ``RECONCILER_HELM`` name them, otherwise PATH does; a program in
     the repository is never used.
@@ -67,9 +69,9 @@ def expansion(source: Source | None = None) -> Expand:
     path = source.path if isinstance(source, WorkingTree | AtRef) else ""
 
     def expand_content(content: SourceContent, tree: Tree, below: str) -> SourceContent:
-        if not has_sources(content.files):
+        if not renderings and not has_sources(content.files):
             return content
-        found = expand(content.files, tree, below, _renderer(path))
+        found = expand(content.files, tree, below, _renderer(path), renderings)
         return replace(
             content,
             files=found.files,
@@ -82,16 +84,17 @@ def expansion(source: Source | None = None) -> Expand:
 
 
 def expanded_folder(
-    path: str, files: Sequence[SourceFile], refused: Sequence[Diagnostic]
-) -> tuple[list[SourceFile], list[Diagnostic]]:
+    path: str, files: Sequence[SourceFile], refused: Sequence[Diagnostic],
+    renderings: Sequence[Rendering] = (),
+) -> tuple[list[SourceFile], list[Diagnostic]]:  # fmt: skip
     """Return the files of a folder on disk after rendering, and all findings."""
-    if not has_sources(files):
+    if not renderings and not has_sources(files):
         return list(files), list(refused)
     from reconciler.adapters.git.revision import GitRevision
     from reconciler.adapters.git.source import SourceContent, WorkingTree, expand_folder
 
     content = SourceContent(tuple(files), tuple(refused), GitRevision())
-    found = expand_folder(content, path, expansion(WorkingTree(path)))
+    found = expand_folder(content, path, expansion(WorkingTree(path), renderings))
     return list(found.files), list(found.diagnostics)
 
 
@@ -110,13 +113,19 @@ def _renderer(path: str) -> Renderer:
     return CommandLineRenderer(named, repository.top if repository is not None else path)
 
 
-def expand(files: Sequence[SourceFile], tree: Tree, below: str, renderer: Renderer) -> Expanded:
+def expand(
+    files: Sequence[SourceFile], tree: Tree, below: str, renderer: Renderer,
+    renderings: Sequence[Rendering] = (),
+) -> Expanded:  # fmt: skip
     """Return the fleet in folder ``below`` of the tree after rendering.
 
-    ``files`` are those of the folder as they are.
+    ``files`` are those of the folder as they are, ``renderings`` those that something else than
+    its files asks for.
     """
     detected = detect(files, tree, below)
-    return _Expansion(tree, below, renderer, detected).run()
+    asked = [replace(r, folder=posixpath.normpath(posixpath.join(below, r.folder)))
+             for r in renderings]  # fmt: skip
+    return _Expansion(tree, below, renderer, detected, asked).run()
 
 
 @dataclass
@@ -125,6 +134,7 @@ class _Expansion:
     below: str
     renderer: Renderer
     detected: Detected
+    asked: list[Rendering]
     files: list[SourceFile] = field(default_factory=list)
     findings: list[Diagnostic] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
@@ -134,7 +144,7 @@ class _Expansion:
     def run(self) -> Expanded:
         self.findings += self.detected.findings
         queue = self._gitops_of(self.detected.plain) if self.detected.reads_gitops else []
-        self._render_all(queue)
+        self._render_all([*self.asked, *queue])
         for rendering in self.detected.renderings:
             if not self._is_consumed(rendering.folder):
                 self._render_all([rendering])

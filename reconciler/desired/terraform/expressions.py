@@ -5,13 +5,21 @@ A value is a JSON value, or ``Unknown`` with the text of the expression that it 
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from reconciler.desired.terraform.functions import FUNCTIONS, Unknown, Value, plain, to_text
+from reconciler.desired.terraform.functions import (
+    FUNCTIONS,
+    OPERATORS,
+    Unknown,
+    Value,
+    plain,
+    to_text,
+)
 from reconciler.desired.terraform.hcl import (
     DEPTH_MAX,
     HclError,
@@ -25,6 +33,11 @@ _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?$")
 _CALL: Final = re.compile(r"([a-z_0-9]+)\(")
 _DIRECTIVE: Final = re.compile(r"%\{~?\s*(if|else|endif|for|endfor)\b\s*(.*?)\s*~?\}", re.DOTALL)
 _LOOP: Final = re.compile(r"(\w+)(?:\s*,\s*(\w+))?\s+in\s+(.*)", re.DOTALL)
+_PRECEDENCE: Final = {
+    "||": 0, "&&": 1, "==": 2, "!=": 2, "<": 3, ">": 3, "<=": 3, ">=": 3,
+    "+": 4, "-": 4, "*": 5, "/": 5, "%": 5,
+}  # fmt: skip
+_OPERATOR: Final = re.compile(r"\s*(\|\||&&|==|!=|<=|>=|<|>|\+|(?<=\s)-(?=\s)|\*|/|%)\s*")
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 _WORDS: Final[Mapping[str, object]] = {"true": True, "false": False, "null": None}
 _TEXT_MAX: Final = 4 * 2**20
@@ -37,12 +50,16 @@ ReadFile = Callable[[str], str | None]
 
 @dataclass
 class ModuleScope:
-    """What names mean in one module: its folder, variables, locals, and the files it reads."""
+    """What names mean in one module: its folder, variables, locals, and the files it reads.
+
+    ``templates`` are the template and the arguments of each data source ``template_file``.
+    """
 
     folder: str
     read: ReadFile
     variables: dict[str, Value] = field(default_factory=dict)
     locals: dict[str, str] = field(default_factory=dict)
+    templates: dict[str, tuple[str, str]] = field(default_factory=dict)
     names: Mapping[str, Value] = field(default_factory=dict)
     used_files: list[str] = field(default_factory=list)
     resolving: tuple[str, ...] = ()
@@ -51,8 +68,8 @@ class ModuleScope:
     def with_names(self, names: Mapping[str, Value]) -> ModuleScope:
         """Return the scope with further names, such as the arguments of a template."""
         return ModuleScope(
-            self.folder, self.read, self.variables, self.locals, {**self.names, **names},
-            self.used_files, self.resolving, self.steps,
+            self.folder, self.read, self.variables, self.locals, self.templates,
+            {**self.names, **names}, self.used_files, self.resolving, self.steps,
         )  # fmt: skip
 
 
@@ -100,7 +117,7 @@ def _bracketed(text: str, scope: ModuleScope, depth: int) -> Value:
 
 
 def _operation(text: str, scope: ModuleScope, depth: int) -> Value:
-    """Return the value of a condition or a comparison."""
+    """Return the value of a condition, a comparison or a calculation."""
     question = find_outside(text, "?")
     if question >= 0:
         colon = find_outside(text, ":", question + 1)
@@ -109,19 +126,43 @@ def _operation(text: str, scope: ModuleScope, depth: int) -> Value:
             return Unknown(text)
         chosen = text[question + 1 : colon] if condition is True else text[colon + 1 :]
         return evaluate(chosen, scope, depth + 1)
-    for operator in ("||", "&&", "==", "!="):
-        at = find_outside(text, operator)
-        if at >= 0:
-            left = evaluate(text[:at], scope, depth + 1)
-            right = evaluate(text[at + 2 :], scope, depth + 1)
-            if isinstance(left, Unknown) or isinstance(right, Unknown):
-                return Unknown(text)
-            return {"||": left is True or right is True, "&&": left is True and right is True,
-                    "==": left == right, "!=": left != right}[operator]  # fmt: skip
+    split = split_operation(text)
+    if split is not None:
+        left, operator, right = split
+        first, second = (evaluate(part, scope, depth + 1) for part in (left, right))
+        if isinstance(first, Unknown) or isinstance(second, Unknown):
+            return Unknown(text)
+        return OPERATORS[operator](first, second)
     if text.startswith("!"):
         value = evaluate(text[1:], scope, depth + 1)
         return (value is not True) if isinstance(value, bool) else Unknown(text)
     return Unknown(text)
+
+
+def split_operation(text: str) -> tuple[str, str, str] | None:
+    """Return an operation as its left side, its operator and its right side; None if it is none.
+
+    It is split at the last of the operators that bind the least, since they bind to the left.
+    """
+    best: tuple[int, int, str] | None = None
+    position = 0
+    while position < len(text):
+        char = text[position]
+        if char == '"':
+            position = string_end(text, position)
+        elif char in "([{":
+            position = closing_end(text, position)
+        elif (match := _OPERATOR.match(text, position)) is not None:
+            rank = _PRECEDENCE[match[1]]
+            if text[:position].strip() and (best is None or rank <= best[0]):
+                best = (rank, position, match[0])
+            position = match.end()
+        else:
+            position += 1
+    if best is None:
+        return None
+    _, at, written = best
+    return text[:at].strip(), written.strip(), text[at + len(written) :].strip()
 
 
 def find_outside(text: str, operator: str, start: int = 0) -> int:
@@ -148,6 +189,8 @@ def _comprehension(text: str, scope: ModuleScope, depth: int) -> Value:
     if colon < 0 or header is None:
         return Unknown(text)
     items = evaluate(header[3], scope, depth + 1)
+    if isinstance(items, Unknown) and text.startswith("["):
+        return _one_of_unknown(items, header, inner[colon + 1 :], scope, depth)
     if not isinstance(items, list | Mapping):
         return Unknown(text)
     body, condition = inner[colon + 1 :], ""
@@ -170,6 +213,17 @@ def _comprehension(text: str, scope: ModuleScope, depth: int) -> Value:
                 body[arrow + 2 :], here, depth + 1
             )
     return listed if arrow < 0 else made
+
+
+def _one_of_unknown(
+    items: Unknown, header: re.Match[str], body: str, scope: ModuleScope, depth: int
+) -> Value:
+    """Return what a loop makes of one item that is not known, in place of all of them."""
+    at = find_outside(body, " if ")
+    one = Unknown(f"{items.text}[*]")
+    names: dict[str, Value] = {name: one for name in (header[1], header[2]) if name is not None}
+    made = evaluate(body if at < 0 else body[:at], scope.with_names(names), depth + 1)
+    return [made]
 
 
 def _object(text: str, scope: ModuleScope, depth: int) -> Value:
@@ -255,11 +309,23 @@ def _named(
         return scope.variables[second], steps[2:]
     if head == "local" and second in scope.locals and second not in scope.resolving:
         inner = ModuleScope(
-            scope.folder, scope.read, scope.variables, scope.locals, scope.names,
-            scope.used_files, (*scope.resolving, second), scope.steps,
+            scope.folder, scope.read, scope.variables, scope.locals, scope.templates,
+            scope.names, scope.used_files, (*scope.resolving, second), scope.steps,
         )  # fmt: skip
         return evaluate(scope.locals[second], inner, depth + 1), steps[2:]
+    if steps[:2] == ["data", "template_file"] and steps[3:] == ["rendered"]:
+        return _rendered_template(text, steps[2], scope, depth), ()
     return Unknown(text), ()
+
+
+def _rendered_template(text: str, name: str, scope: ModuleScope, depth: int) -> Value:
+    """Return what the data source ``template_file`` of a name renders to."""
+    if name not in scope.templates:
+        return Unknown(text)
+    template, names = (evaluate(part, scope, depth + 1) for part in scope.templates[name])
+    if not isinstance(template, str) or not isinstance(names, Mapping):
+        return Unknown(text)
+    return render(template, scope.with_names({str(k): v for k, v in names.items()}), depth + 1)
 
 
 def _call(name: str, arguments: Sequence[str], scope: ModuleScope, text: str, depth: int) -> Value:
@@ -275,7 +341,7 @@ def _call(name: str, arguments: Sequence[str], scope: ModuleScope, text: str, de
     if name == "replace" and len(values) == 3 and str(values[1]).startswith("/"):
         return values[0]  # a regular expression that only changes how YAML is quoted
     if name in ("yamlencode", "jsonencode"):
-        return _encode(values[0])
+        return Unknown(text) if isinstance(values[0], Unknown) else _encode(name, values[0])
     if name == "yamldecode":
         return _decode(values[0], text)
     if any(isinstance(value, Unknown) for value in values):
@@ -287,10 +353,7 @@ def _call(name: str, arguments: Sequence[str], scope: ModuleScope, text: str, de
 def _file(name: str, values: Sequence[Value], scope: ModuleScope, text: str, depth: int) -> Value:
     if not values or not isinstance(values[0], str) or "${" in values[0]:
         return Unknown(text)
-    named = values[0]
-    in_module = named == scope.folder or named.startswith(f"{scope.folder}/")
-    path = named if in_module else posixpath.join(scope.folder, named)
-    path = posixpath.normpath(path)
+    path = path_in(values[0], scope)
     content = scope.read(path)
     if content is None:
         return Unknown(text)
@@ -303,7 +366,15 @@ def _file(name: str, values: Sequence[Value], scope: ModuleScope, text: str, dep
     return render(content, inner, depth + 1)
 
 
-def _encode(value: Value) -> Value:
+def path_in(named: str, scope: ModuleScope) -> str:
+    """Return a path of a module as one from the top of the tree."""
+    in_module = named == scope.folder or named.startswith(f"{scope.folder}/")
+    return posixpath.normpath(named if in_module else posixpath.join(scope.folder, named))
+
+
+def _encode(name: str, value: Value) -> Value:
+    if name == "jsonencode":
+        return to_text(value) if isinstance(value, Mapping | list) else json.dumps(value)
     from reconciler.source.plainyaml import dump
 
     return dump(plain(value), sort_keys=False)

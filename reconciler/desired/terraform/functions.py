@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final, TypeAlias
+
+_NUMBER_MAX: Final = 10**18
 
 Value: TypeAlias = object
 """A JSON value, or ``Unknown``."""
@@ -85,8 +89,88 @@ def to_text(value: Value) -> str:
     return "" if value is None else str(value)
 
 
+def _equal(left: Value, right: Value) -> bool:
+    return left == right
+
+
+def _calculation(calculate: Callable[[Decimal, Decimal], Decimal]) -> Callable[..., Value]:
+    """Return a calculation with two numbers, whole where its result is."""
+
+    def result(left: Value, right: Value) -> Value:
+        made = calculate(_number(left), _number(right))
+        return int(made) if made == made.to_integral_value() else float(made)
+
+    return result
+
+
+def _comparison(compare: Callable[[Decimal, Decimal], bool]) -> Callable[..., Value]:
+    return lambda left, right: compare(_number(left), _number(right))
+
+
+def _number(value: Value) -> Decimal:
+    if isinstance(value, bool):
+        raise TypeError("a boolean is not a number")
+    number = Decimal(str(value))
+    if not number.is_finite() or abs(number) > _NUMBER_MAX:
+        raise ValueError("a number is out of range")
+    return number
+
+
+OPERATORS: Final[Mapping[str, Callable[..., Value]]] = {
+    "||": lambda left, right: left is True or right is True,
+    "&&": lambda left, right: left is True and right is True,
+    "==": _equal,
+    "!=": lambda left, right: not _equal(left, right),
+    "<": _comparison(operator.lt),
+    ">": _comparison(operator.gt),
+    "<=": _comparison(operator.le),
+    ">=": _comparison(operator.ge),
+    "+": _calculation(operator.add),
+    "-": _calculation(operator.sub),
+    "*": _calculation(operator.mul),
+    "/": _calculation(operator.truediv),
+    "%": _calculation(operator.mod),
+}
+
+
+def _element(items: Value, index: Value) -> Value:
+    assert isinstance(items, list), "element takes a list"
+    assert isinstance(index, int), "element takes a number"
+    return items[index % len(items)]
+
+
+def _slice(items: Value, start: Value, end: Value) -> Value:
+    assert isinstance(items, list), "slice takes a list"
+    assert isinstance(start, int), "slice takes a number"
+    assert isinstance(end, int), "slice takes a number"
+    return items[start:end]
+
+
+def _substring(text: Value, start: Value, length: Value) -> Value:
+    assert isinstance(start, int), "substr takes a number"
+    assert isinstance(length, int), "substr takes a number"
+    return str(text)[start:] if length < 0 else str(text)[start : start + length]
+
+
+def _contains(items: Value, item: Value) -> bool:
+    assert isinstance(items, list), "contains takes a list"
+    return item in items
+
+
+def _pairs(keys: Value, values: Value) -> Value:
+    assert isinstance(keys, list), "zipmap takes lists"
+    assert isinstance(values, list), "zipmap takes lists"
+    return dict(zip(map(str, keys), values, strict=True))
+
+
+def _set(items: Value) -> Value:
+    """Return a set: Terraform goes through the strings of one in their order."""
+    assert isinstance(items, list), "toset takes a list"
+    return sorted(set(items)) if all(isinstance(i, str) for i in items) else items
+
+
 FUNCTIONS: Final[Mapping[str, Callable[..., Value]]] = {
-    "toset": lambda value: value,
+    "toset": _set,
     "tolist": lambda value: value,
     "tomap": lambda value: value,
     "tostring": to_text,
@@ -107,5 +191,25 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Value]]] = {
     "lookup": _lookup,
     "distinct": lambda value: list(dict.fromkeys(value)),
     "flatten": lambda value: _concat(*value),
+    "compact": lambda value: [item for item in value if item not in (None, "")],
+    "contains": _contains,
+    "element": _element,
+    "endswith": lambda value, end: str(value).endswith(str(end)),
+    "formatlist": lambda pattern, items: [_format(pattern, item) for item in items],
+    "max": lambda *values: max(values, key=_number),
+    "min": lambda *values: min(values, key=_number),
+    "nonsensitive": lambda value: value,
+    "one": lambda value: value[0] if value else None,
+    "reverse": lambda value: value[::-1],
+    "sensitive": lambda value: value,
+    "slice": _slice,
+    "sort": lambda value: sorted(map(str, value)),
+    "startswith": lambda value, start: str(value).startswith(str(start)),
+    "substr": _substring,
+    "title": lambda value: str(value).title(),
+    "trim": lambda value, characters: str(value).strip(str(characters)),
+    "trimprefix": lambda value, start: str(value).removeprefix(str(start)),
+    "trimsuffix": lambda value, end: str(value).removesuffix(str(end)),
+    "zipmap": _pairs,
     "split": lambda separator, value: str(value).split(separator),
 }

@@ -22,6 +22,7 @@ from reconciler.desired.terraform.hcl import (
     heredoc_at,
     parse_hcl,
 )
+from reconciler.desired.terraform.releases import FoundRelease, read_release
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.text.quoting import quote_value
 
@@ -52,12 +53,15 @@ class FoundText:
 class FoundObjects:
     """What the files of Terraform contain: texts, the files that they use, and what is unknown.
 
+    ``releases`` are those of charts in the repository.
+
     ``settings`` are the name and the region of the cluster, by dotted key, where they are stated.
     """
 
     texts: list[FoundText] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
     used_files: set[str] = field(default_factory=set)
+    releases: list[FoundRelease] = field(default_factory=list)
     findings: list[Diagnostic] = field(default_factory=list)
 
 
@@ -91,12 +95,7 @@ def _scope_of(folder: str, blocks: Mapping[str, HclBlock], read: ReadFile) -> Mo
     scope = ModuleScope(folder, read)
     for file in blocks.values():
         for block in file.blocks:
-            if block.type == "variable" and block.labels and "default" in block.attributes:
-                value = evaluate(block.attributes["default"].text, ModuleScope(folder, read))
-                if value not in (None, ""):
-                    scope.variables[block.labels[0]] = value
-            elif block.type == "locals":
-                scope.locals |= {k: a.text for k, a in block.attributes.items()}
+            _add_definition(block, scope)
     for name in ("terraform.tfvars", "default.auto.tfvars"):
         text = read(posixpath.normpath(posixpath.join(folder, name)))
         if text is not None:
@@ -106,6 +105,20 @@ def _scope_of(folder: str, blocks: Mapping[str, HclBlock], read: ReadFile) -> Mo
             except HclError:
                 continue
     return scope
+
+
+def _add_definition(block: HclBlock, scope: ModuleScope) -> None:
+    """Add what a block defines for a whole module."""
+    named = block.attributes
+    if block.type == "variable" and block.labels and "default" in named:
+        value = evaluate(named["default"].text, ModuleScope(scope.folder, scope.read))
+        if value not in (None, ""):
+            scope.variables[block.labels[0]] = value
+    elif block.type == "locals":
+        scope.locals |= {key: attribute.text for key, attribute in named.items()}
+    elif block.type == "data" and block.labels[:1] == ("template_file",):
+        arguments = named.get("vars", _NONE).text or "{}"
+        scope.templates[block.labels[-1]] = (named.get("template", _NONE).text, arguments)
 
 
 def _pass_arguments(
@@ -141,8 +154,30 @@ def _read_file(
             if attribute is not None:
                 covered.append((attribute.start, attribute.start + len(attribute.text)))
                 _read_manifest(path, text, block, attribute, scope, found)
+        if kind == "helm_release":
+            covered += _read_release(path, text, block, scope, found)
     _read_heredocs(path, text, scope, found, covered)
     _read_documents(file, scope, found)
+
+
+def _read_release(
+    path: str, text: str, block: HclBlock, scope: ModuleScope, found: FoundObjects
+) -> list[tuple[int, int]]:
+    """Read the instances of a release; return the range of its values if they contain objects."""
+    line = text.count("\n", 0, block.start) + 1
+    covered: list[tuple[int, int]] = []
+    for names in _instances(block, scope):
+        for item in read_release(block, scope.with_names(names), Place(path, line, 1)):
+            if isinstance(item, FoundRelease):
+                found.releases.append(item)
+            elif isinstance(item, Diagnostic):
+                found.findings.append(item)
+            else:
+                values = block.attributes["values"]
+                covered.append((values.start, values.start + len(values.text)))
+                start = text.count("\n", 0, values.start) + 1
+                found.texts.append(FoundText(path, start, _to_yaml(item)))
+    return covered
 
 
 def _read_facts(file: HclBlock, scope: ModuleScope, found: FoundObjects) -> None:

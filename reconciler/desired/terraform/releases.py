@@ -1,0 +1,124 @@
+"""Helm releases in the files of Terraform: the chart of each, and the values that it gets.
+
+A chart in the repository is rendered with them. A chart from elsewhere is not read, except for the
+objects that its values contain as they are, which charts such as ``raw`` pass on.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from reconciler.desired.sources.embedded import embedded_objects
+from reconciler.desired.sources.gitops import merge_values, values_of
+from reconciler.desired.terraform.expressions import ModuleScope, evaluate, path_in
+from reconciler.desired.terraform.functions import Unknown, Value, plain, to_text
+from reconciler.desired.terraform.hcl import Attribute, HclBlock
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.json import JsonDict
+from reconciler.model.text.quoting import quote_value
+
+_CHART: Final = "Chart.yaml"
+_NODES: Final = ("nodepool", "nodeclass", "provisioner", "nodetemplate")
+_CONTROLLER: Final = ("karpenter", "karpenter-crd")
+"""Karpenter's own charts, which make no nodes."""
+_NONE: Final = Attribute("", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRelease:
+    """A release of a chart in the repository: its folder, name, namespace and values.
+
+    ``by`` names the resource at ``place``, ``parameters`` are single values by their path.
+    """
+
+    folder: str
+    by: str
+    place: Place
+    name: str
+    namespace: str
+    values: JsonDict
+    parameters: tuple[tuple[str, str], ...]
+
+
+def read_release(
+    block: HclBlock, scope: ModuleScope, place: Place
+) -> Iterator[FoundRelease | JsonDict | Diagnostic]:
+    """Yield the release of a resource; of a chart from elsewhere the objects in its values.
+
+    A finding names a chart from elsewhere that may make nodes.
+    """
+    chart = _text(block, "chart", scope)
+    values = _values(block, scope)
+    folder = _chart_folder(chart, _text(block, "repository", scope), scope)
+    by = f"helm_release {block.labels[-1] if block.labels else ''}"
+    if folder is None:
+        objects = list(embedded_objects(values))
+        yield from objects
+        if not objects and _may_make_nodes(block, chart, values):
+            yield _elsewhere(by, chart, _text(block, "repository", scope), place)
+        return
+    yield FoundRelease(
+        folder, by, place, _text(block, "name", scope), _text(block, "namespace", scope),
+        values, tuple(_parameters(block, scope)),
+    )  # fmt: skip
+
+
+def _text(block: HclBlock, name: str, scope: ModuleScope) -> str:
+    attribute = block.attributes.get(name)
+    value = evaluate(attribute.text, scope) if attribute is not None else ""
+    return "" if isinstance(value, Unknown) or value is None else to_text(value)
+
+
+def _chart_folder(chart: str, repository: str, scope: ModuleScope) -> str | None:
+    """Return the folder of a chart in the repository, None if it is elsewhere."""
+    if not chart or "://" in chart or "${" in chart:
+        return None
+    named = chart if not repository or "://" in repository else f"{repository}/{chart}"
+    for folder in (path_in(named, scope), posixpath.normpath(named)):
+        if scope.read(posixpath.join(folder, _CHART)) is not None:
+            return folder
+    return None
+
+
+def _values(block: HclBlock, scope: ModuleScope) -> JsonDict:
+    attribute = block.attributes.get("values")
+    listed = evaluate(attribute.text, scope) if attribute is not None else []
+    merged: JsonDict = {}
+    for item in listed if isinstance(listed, list) else ():
+        if isinstance(item, str):
+            merged = merge_values(merged, values_of(item))
+    return merged
+
+
+def _parameters(block: HclBlock, scope: ModuleScope) -> Iterator[tuple[str, str]]:
+    """Yield the single values: the blocks ``set``, or the list of that name."""
+    for inner in (*block.inner("set"), *block.inner("set_sensitive")):
+        name = _text(inner, "name", scope)
+        if name and "value" in inner.attributes:
+            yield name, to_text(plain(evaluate(inner.attributes["value"].text, scope)))
+    listed: Value = evaluate(block.attributes.get("set", _NONE).text, scope)
+    for item in listed if isinstance(listed, list) else ():
+        if isinstance(item, Mapping) and isinstance(item.get("name"), str):
+            yield item["name"], to_text(plain(item.get("value")))
+
+
+def _may_make_nodes(block: HclBlock, chart: str, values: JsonDict) -> bool:
+    """Return whether a chart from elsewhere may make nodes, by its name and its values."""
+    if chart.rpartition("/")[2] in _CONTROLLER:
+        return False
+    words = " ".join((*block.labels, chart, *values)).lower().replace("-", "").replace("_", "")
+    text = block.attributes.get("values", _NONE).text.lower().replace("_", "")
+    return any(word in words or word in text for word in (*_NODES, "karpenternodes"))
+
+
+def _elsewhere(by: str, chart: str, repository: str, place: Place) -> Diagnostic:
+    where = f" of {repository}" if repository else ""
+    message = f"{by}: chart {quote_value(chart)}{where} is not in this repository and is not read"
+    named = f"{repository}/{chart}" if repository.startswith("oci://") else chart
+    source = f" --repo {repository}" if repository.startswith("http") else ""
+    command = f"helm template {named}{source} --values FILE"
+    hint = f"pass what it makes: `{command} | reconciler init --from -`"
+    return Diagnostic(Severity.WARNING, "remote-source", message, place, hint=hint)
