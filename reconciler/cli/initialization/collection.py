@@ -26,21 +26,19 @@ from reconciler.desired.migration.objects import (
     Note,
     remove_live_fields,
 )
-from reconciler.desired.placeholders import fill, summary, without_placeholders
 from reconciler.desired.workloads.entries import select_entries
 from reconciler.desired.workloads.kinds import BUILT_IN
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.source.document import Pointer
-from reconciler.source.finding import Finding, field_path
-from reconciler.source.objects import Entry
+from reconciler.source.finding import field_path
 from reconciler.source.resource import AUTO_MODE, group_of
-from reconciler.source.scalars import resolve_scalar
 
 _NAME_MAX: Final = 63
+_AWS: Final = "karpenter.k8s.aws"
 
-_POOLS: Final = ("NodePool", "Provisioner")
-_CLASSES: Final = ("EC2NodeClass", "AWSNodeTemplate")
+POOLS: Final = ("NodePool", "Provisioner")
+CLASSES: Final = ("EC2NodeClass", "AWSNodeTemplate")
 _OTHERS: Final = ("NodeOverlay", "CapacityBuffer")
 _READABLE: Final = ("old-version", "wrong-version")
 _OWNED: Final = ("NodeClaim", "Machine")
@@ -136,7 +134,12 @@ def _belongs_to_fleet(item: SourceObject, found: Collection) -> bool:
     if kind in _OWNED:
         found.leave_out(item.place, f"{_describe_object(item)} {_ADOPT}")
         return False
-    if kind in (*_POOLS, *_CLASSES) and (finding is None or finding.code in _READABLE):
+    if kind in (*POOLS, *CLASSES) and (finding is None or finding.code in _READABLE):
+        other = _other_provider(item)
+        if other:
+            message = f"{_describe_object(item)} makes nodes of {other}, not of EC2"
+            found.leave_out(item.place, message)
+            return False
         if item.name:
             return True
         found.leave_out(item.place, f"the {kind} has no name", "set metadata.name")
@@ -159,20 +162,32 @@ def _belongs_to_fleet(item: SourceObject, found: Collection) -> bool:
     return False
 
 
+def _other_provider(item: SourceObject) -> str:
+    """Return the kind of the node class of another provider, empty for one of AWS."""
+    from reconciler.source.schema import value_at
+
+    reference = value_at(item.data, ("spec", "template", "spec", "nodeClassRef"))
+    if item.kind != "NodePool" or not isinstance(reference, dict):
+        return ""
+    group = str(reference.get("group") or reference.get("apiVersion") or _AWS).partition("/")[0]
+    is_aws = group in (_AWS, AUTO_MODE) or reference.get("kind") in CLASSES
+    return "" if is_aws else str(reference.get("kind", group))
+
+
 def _migrate(items: list[SourceObject], found: Collection, profile: str) -> None:
     kubelets: dict[str, JsonDict | None] = {}
     inline: list[tuple[SourceObject, JsonDict]] = []
     for item in items:
         if automode.is_auto_mode_class(item.data):
             notes = item.change(automode.convert_class)
-        elif item.kind in _POOLS:
+        elif item.kind in POOLS:
             edit = migrate_provisioner if item.kind == "Provisioner" else migrate_node_pool
             migrated: MigrationResult = item.change(edit)
             kubelets[item.name] = migrated.kubelet
             if migrated.provider is not None:
                 inline.append((item, migrated.provider))
             notes = [*migrated.notes, *item.change(automode.convert_pool)]
-        elif item.kind in _CLASSES:
+        elif item.kind in CLASSES:
             notes = item.change(partial(migrate_node_class, default_profile=profile))
         else:
             notes = []
@@ -193,7 +208,7 @@ def _move_kubelets(found: Collection, kubelets: dict[str, JsonDict | None]) -> N
     classes = {item.name: item for item in found.items if item.kind == "EC2NodeClass"}
     users: dict[str, list[SourceObject]] = {}
     for pool in found.of_kind("NodePool"):
-        users.setdefault(_class_of(pool), []).append(pool)
+        users.setdefault(class_of(pool), []).append(pool)
     for name, pools in sorted(users.items()):
         settings = [kubelets.get(pool.name) for pool in pools]
         if not any(settings):
@@ -245,7 +260,8 @@ def _split_node_class(
         found.note(pool, Note(Severity.INFO, ("spec",), message))
 
 
-def _class_of(pool: SourceObject) -> str:
+def class_of(pool: SourceObject) -> str:
+    """Return the name of the class that a NodePool refers to, empty if it has none."""
     from reconciler.source.schema import value_at
 
     at: Pointer = ("spec", "template", "spec", "nodeClassRef", "name")
@@ -264,97 +280,6 @@ def _rename(data: JsonDict, name: str) -> None:
 
 def _set_class_reference(data: JsonDict, name: str) -> None:
     data["spec"]["template"]["spec"]["nodeClassRef"]["name"] = name
-
-
-def fill_placeholders(found: Collection, known: dict[str, str]) -> None:
-    """Fill in the placeholders that have a default or a known value, and list the others."""
-    left: list[tuple[Entry, Finding]] = []
-    for item in list(found.items):
-        is_workload = BUILT_IN.reads(item.entry.api_version, item.kind)
-        filled = fill(item.data, known, is_workload=is_workload)
-        if filled.done:
-            item.change(partial(_take_values, filled=filled.data))
-            for text, value in {p.text: value for p, value in filled.done}.items():
-                message = f"{text} is replaced by {value}"
-                found.note(item, Note(Severity.INFO, ("spec",), message))
-        named = [p for p in filled.left if p.pointer[:1] == ("metadata",)]
-        if is_workload and named:
-            found.items.remove(item)
-            what = f"the name of {item.kind} {item.name} has the placeholder {named[0].text}"
-            found.leave_out(item.place, what, "write its value to take it over")
-            continue
-        left += [(item.entry, finding) for finding in without_placeholders((), filled.left)]
-    found.notes += summary(left)
-
-
-_NUMBERS: Final = frozenset(
-    {
-        "replicas", "weight", "minValues", "maxPods", "podsPerCore", "iops", "throughput",
-        "encrypted", "deleteOnTermination", "detailedMonitoring", "associatePublicIPAddress",
-        "httpPutResponseHopLimit", "minAvailable", "maxUnavailable", "completions", "parallelism",
-    }
-)  # fmt: skip
-"""Fields with a number or boolean, which a placeholder without quotes may stand for."""
-
-
-def _take_values(data: JsonDict, filled: JsonDict) -> None:
-    """Change ``data`` to ``filled`` in place, so that comments and quotes are kept."""
-    if list(data) != list(filled):
-        data.clear()
-        data.update(filled)
-        return
-    for key, value in filled.items():
-        data[key] = _taken(data[key], value, key)
-
-
-def _taken(old: object, value: object, key: str) -> object:
-    if isinstance(old, dict) and isinstance(value, dict):
-        _take_values(old, value)
-        return old
-    if isinstance(old, list) and isinstance(value, list):
-        for number, item in enumerate(value):
-            old[number] = _taken(old[number], item, key)
-        return old
-    if isinstance(old, str) and isinstance(value, str) and old != value:
-        return resolve_scalar(value) if key in _NUMBERS else type(old)(value)
-    return old
-
-
-def assume_classes(found: Collection, name: str) -> None:
-    """Add an EC2NodeClass for each that NodePools refer to and that is in no file, with a note.
-
-    Terraform or a chart elsewhere makes it. Where a class has nearly that name, the reference is
-    more likely to be wrong, and nothing is assumed. ``name`` is that of the cluster.
-    """
-    from reconciler.model.text.nearest import nearest
-
-    classes = [item.name for item in found.items if item.kind == "EC2NodeClass"]
-    for pool in found.of_kind("NodePool"):
-        reference = _class_of(pool)
-        renamed = any(reference in one or one in reference for one in classes)
-        if not reference or reference in classes or renamed or nearest(reference, classes):
-            continue
-        classes.append(reference)
-        tags = [{"tags": {"karpenter.sh/discovery": name}}]
-        data: JsonDict = {
-            "apiVersion": "karpenter.k8s.aws/v1",
-            "kind": "EC2NodeClass",
-            "metadata": {"name": reference},
-            "spec": {
-                "role": f"KarpenterNodeRole-{name}"[:64],
-                "amiSelectorTerms": [{"alias": "al2023@latest"}],
-                "subnetSelectorTerms": tags,
-                "securityGroupSelectorTerms": tags,
-            },
-        }
-        found.items.append(SourceObject(pool.entry, None, data))
-        message = (
-            f"EC2NodeClass {reference} is in no file; assumed: al2023@latest, role "
-            f"{data['spec']['role']}, subnets and security groups with karpenter.sh/discovery: "
-            f"{name}"
-        )
-        hint = f"compare nodes/ec2nodeclass-{reference}.yaml with the class in the cluster"
-        found.note(pool, Note(Severity.WARNING, ("spec",), message, hint))
 
 
 def sorted_objects(found: Collection) -> Iterator[SourceObject]:

@@ -11,6 +11,8 @@ from reconciler.desired.placeholders import placeholders_in
 from reconciler.desired.workloads.kinds import BUILT_IN
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.errors import UsageError
+from reconciler.source.resource import AUTO_MODE, group_of
+from reconciler.source.schema import value_at
 
 _SUCCESSORS: Final = {"Provisioner": "NodePool", "AWSNodeTemplate": "EC2NodeClass"}
 _VERSIONS: Final = ("v1alpha1", "v1alpha5", "v1beta1", "v1")
@@ -24,9 +26,10 @@ def without_duplicates(
 ) -> tuple[list[SourceObject], list[Diagnostic]]:
     """Return one object for each kind, namespace and name, in their order.
 
-    Equal ones count once. Of several versions of Karpenter's API, the newest counts. Otherwise the
-    one below a path of ``prefer`` does, the first such path before the others. Of workloads that
-    nothing decides between, none is returned, with an error for each.
+    Equal ones count once. One below a path of ``prefer`` counts, the first such path before the
+    others. Otherwise one of Karpenter does, not its variant for EKS Auto Mode, and of several
+    versions of Karpenter's API the newest, with a warning if the other is in another folder. Of
+    workloads that nothing decides between, none is returned, with an error for each.
 
     Raises:
         UsageError: nothing decides between two different objects that make nodes.
@@ -42,6 +45,7 @@ def without_duplicates(
         groups.setdefault((kind, space, unique), []).append(item)
     chosen: list[SourceObject] = []
     conflicts: list[list[SourceObject]] = []
+    remarks: list[Diagnostic] = []
     for group in groups.values():
         winner = _choose(group, prefer)
         if winner is None:
@@ -49,7 +53,11 @@ def without_duplicates(
             continue
         chosen.append(winner)
         for other in group:
-            if other is not winner and other.data != winner.data:
+            if other is winner or other.data == winner.data:
+                continue
+            if _is_older_elsewhere(other, winner, prefer):
+                remarks.append(_older(other, winner))
+            else:
                 what = f"{other.kind} {other.name}: the one at {winner.place} is taken over"
                 leave_out(other.place, what, "")
     of_nodes = [group for group in conflicts if _makes_nodes(group[0])]
@@ -57,7 +65,26 @@ def without_duplicates(
         raise _conflict_error(of_nodes)
     errors = [_conflict(group) for group in conflicts]
     kept = {id(item) for item in chosen}
-    return [item for item in items if id(item) in kept], errors
+    return [item for item in items if id(item) in kept], [*errors, *remarks]
+
+
+def _is_older_elsewhere(other: SourceObject, winner: SourceObject, prefer: Sequence[str]) -> bool:
+    """Return whether an object lost by its version alone to one of another folder."""
+    folders = {posixpath.dirname(item.place.file) for item in (other, winner)}
+    is_named = any(_is_below(winner.place.file, path) for path in prefer)
+    return (
+        _makes_nodes(other) and len(folders) > 1 and _rank(other) < _rank(winner) and not is_named
+    )
+
+
+def _older(other: SourceObject, winner: SourceObject) -> Diagnostic:
+    versions = [item.entry.api_version.rpartition("/")[2] for item in (winner, other)]
+    message = (
+        f"{winner.kind} {winner.name}: {versions[0]} at {winner.place} is taken over, and "
+        f"{versions[1]} at {other.place} is not"
+    )
+    hint = f"if that is the one in use, name it with --prefer {other.place.file}"
+    return Diagnostic(Severity.WARNING, "duplicate-name", message, other.place, hint=hint)
 
 
 def _makes_nodes(item: SourceObject) -> bool:
@@ -79,10 +106,17 @@ def _choose(group: Sequence[SourceObject], prefer: Sequence[str]) -> SourceObjec
         if preferred:
             candidates = preferred
             break
+    candidates = [i for i in candidates if not _is_of_auto_mode(i)] or candidates
     newest = max(_rank(item) for item in candidates)
     candidates = [item for item in candidates if _rank(item) == newest]
     first = candidates[0]
     return first if all(item.data == first.data for item in candidates) else None
+
+
+def _is_of_auto_mode(item: SourceObject) -> bool:
+    """Return whether AWS launches the nodes of an object itself, so that no plan has them."""
+    at = ("spec", "template", "spec", "nodeClassRef", "group")
+    return AUTO_MODE in (group_of(item.entry.api_version), value_at(item.data, at))
 
 
 def _rank(item: SourceObject) -> int:

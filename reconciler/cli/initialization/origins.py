@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from reconciler.adapters.kubernetes.kinds import Kind
 
 _TEMPLATED: Final = b"{{"
+_UNQUOTED: Final = re.compile(rb"^[ \t-]*[^\s#\"']*:?[ \t]+\{\{", re.MULTILINE)
 _RENDER: Final = "render the template first, such as with `helm template` or `envsubst`"
 _ZONE: Final = "topology.kubernetes.io/zone"
 _ZONE_NAME: Final = re.compile(r"[a-z]{2,}(?:-[a-z]+)+-\d[a-z]")
@@ -80,22 +81,34 @@ def from_folder(path: str, prefer: Sequence[str] = ()) -> FleetOrigin:
     for file in files:
         if file.path in (LOCK_FILE, *CONFIG_FILES):
             continue
-        objects, findings = objects_in_file(file)
-        if findings and not has_control_flow(file.content):
-            text = file.content.decode("utf-8", "replace")
-            retried, left = objects_in_file(template_text(file.path, text))
-            objects, findings = (retried, []) if retried and not left else (objects, findings)
+        objects, findings = _objects_with_placeholders(file)
         items += objects
         if findings and not any(word in file.content for word in _RELEVANT):
             other_files.add(file.path)
             continue
         left_out += [_as_warning(_explain_template(file, finding)) for finding in findings]
     found = collect(items, prefer)
-    found.left_out[:0] = left_out
+    found.left_out[:0] = dict.fromkeys(left_out)
     found.notes += notes
     found.settings = {**stated, **found.settings}
     found.other_files |= other_files - {item.place.file for item in found.items}
     return FleetOrigin(found, count, _region_of(found))
+
+
+def _objects_with_placeholders(
+    file: SourceFile,
+) -> tuple[list[SourceObject], list[Diagnostic]]:
+    """Return the objects of a file, in which placeholders without quotes may stand.
+
+    YAML alone reads ``{{ name }}`` as a mapping of a mapping, without an error.
+    """
+    objects, findings = objects_in_file(file)
+    is_plain = type(file) is SourceFile and not has_control_flow(file.content)
+    if not is_plain or not (findings or _UNQUOTED.search(file.content)):
+        return objects, findings
+    text = file.content.decode("utf-8", "replace")
+    retried, left = objects_in_file(template_text(file.path, text))
+    return (retried, []) if retried and not left else (objects, findings)
 
 
 def _rendering_of(release: FoundRelease) -> Rendering:

@@ -173,11 +173,6 @@ def _add_instance_profile(spec: JsonDict, default_profile: str) -> Iterator[Note
     if default_profile:
         spec["instanceProfile"] = default_profile
         yield change_note(("spec", "instanceProfile"), "the former defaultInstanceProfile")
-    else:
-        message = "names neither a role nor an instanceProfile"
-        yield incomplete_note(
-            ("spec", "role"), message, "set spec.role to the IAM role of the nodes"
-        )
 
 
 def _migrate_images(spec: JsonDict) -> Iterator[Note]:

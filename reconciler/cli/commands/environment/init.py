@@ -6,6 +6,7 @@ It overwrites nothing: all files are written, or none. It does not execute what 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -106,7 +107,7 @@ def run(request: InitRequest) -> int:
         ReconcilerError: nothing can be read, or a file to write already exists.
     """
     from reconciler.cli.initialization import layout, pipelines
-    from reconciler.cli.initialization.collection import assume_classes, fill_placeholders
+    from reconciler.cli.initialization.completion import complete
     from reconciler.cli.initialization.writing import write_new_files
     from reconciler.desired.placeholders import CLUSTER_NAME, REGION
 
@@ -123,8 +124,8 @@ def run(request: InitRequest) -> int:
     else:
         is_known = request.name is not None or "clusterName" in origin.found.settings
         known = {REGION: str(settings["aws.region"])}
-        fill_placeholders(origin.found, {**known, CLUSTER_NAME: name} if is_known else known)
-        assume_classes(origin.found, name)
+        known |= {CLUSTER_NAME: name} if is_known else {}
+        complete(origin.found, known, name)
         files = layout.fleet_files(origin.found, settings)
     repository = pipelines.repository_of(folder)
     if request.ci:
@@ -138,7 +139,7 @@ def run(request: InitRequest) -> int:
     write_new_files(new)
     noted = () if origin is None else origin.found.notes
     is_valid = not any(d.severity == "error" for d in findings)
-    is_complete = is_valid and not any(d.code == "duplicate-name" for d in noted)
+    undecided = [d for d in noted if d.code == "duplicate-name" and d.severity == "error"]
     outcome = layout.InitOutcome(
         folder=folder,
         settings=settings,
@@ -152,7 +153,7 @@ def run(request: InitRequest) -> int:
         next_commands=_next_commands(request, folder, is_valid=is_valid),
     )
     sys.stdout.write(layout.render(outcome))
-    return exitcode.DONE if is_complete else exitcode.REFUSED
+    return exitcode.DONE if is_valid and not undecided else exitcode.REFUSED
 
 
 def _target_folder(request: InitRequest) -> str:
@@ -218,6 +219,9 @@ _CAUSES: Final = frozenset(
     }
 )  # fmt: skip
 """Findings that can be the reason why no node was found."""
+_OF_NODES: Final = re.compile(
+    r"node ?-?(?:pool|class|template)|provisioner|karpenter", re.IGNORECASE
+)
 
 
 def _nothing_found_error(request: InitRequest, origin: FleetOrigin) -> Exception:
@@ -225,7 +229,8 @@ def _nothing_found_error(request: InitRequest, origin: FleetOrigin) -> Exception
 
     where = request.source or "the cluster"
     what = "files" if request.source else "kinds"
-    relevant = [d for d in origin.found.left_out if d.code in _CAUSES] or origin.found.left_out
+    causes = [d for d in origin.found.left_out if d.code in _CAUSES] or origin.found.left_out
+    relevant = [d for d in causes if _OF_NODES.search(str(d))] or causes
     first = f"; the first finding is: {relevant[0]}" if relevant else ""
     return UnreadableError(
         f"no NodePool, EC2NodeClass, Provisioner or AWSNodeTemplate in {origin.sources} {what}"
@@ -257,8 +262,6 @@ def _initial_settings(
 
 
 def _default_name(folder: str) -> str:
-    import re
-
     name = os.path.basename(os.path.realpath(folder))
     if name in ("fleet", "."):
         name = os.path.basename(os.path.dirname(os.path.realpath(folder)))

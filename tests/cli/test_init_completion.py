@@ -1,0 +1,181 @@
+"""`init` completes what files leave open, so that the new fleet has a plan, and says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.cli.main import main
+from reconciler.source.plainyaml import load_all
+from tests.cli.sourcefolders import CLASS, POOL, WEB, write
+
+
+@pytest.fixture(autouse=True)
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def init(*words: str) -> int:
+    named = ("--name", "blue", "--region", "us-east-1", "--no-lock", "--ci", "none")
+    return main(["init", "fleet", "--from", "given", *named, *words])
+
+
+def taken() -> dict[str, Any]:
+    """Return the objects of the new fleet by kind and name."""
+    found = {}
+    for path in sorted([*Path("fleet").glob("nodes/*"), *Path("fleet").glob("workloads/*")]):
+        (data,) = load_all(path.read_bytes())
+        assert isinstance(data, dict)
+        found[f"{data['kind']} {data['metadata']['name']}"] = data
+    return found
+
+
+def launched(capsys: pytest.CaptureFixture[str]) -> set[str]:
+    """Return the NodePools that the plan of the new fleet launches nodes of."""
+    capsys.readouterr()
+    assert main(["plan", "fleet", "--set", "cluster=none", "-o", "json"]) == 0
+    return {claim["nodePool"] for claim in json.loads(capsys.readouterr().out)["nodeClaims"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("${tenant}", "tenant"),
+        ("${var.runner_parameters.node-group-name}", "node-group-name"),
+        ("${INSTANCE_TYPE//./-}", "instance-type"),
+        ("{{ .Values.poolName }}", "poolname"),
+        ("{{ group_name | lower }}", "group-name"),
+        ("<<GROUP_NAME>>", "group-name"),
+        ("pool-${each.key}", "pool-key"),
+    ],
+)
+def test_a_placeholder_for_a_name_is_named_after_its_variable(
+    text: str, name: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = "  template:\n    metadata: {labels: {example.com/team: '%s'}}\n" % text  # noqa: UP031
+    pool = POOL.replace("general", f"'{text}'").replace("  template:\n", labels)
+    pool = pool.replace("name: default", f"name: '{text}'")
+    write(work, {"given/n.yaml": pool + "---\n" + CLASS.replace("default", f"'{text}'")})
+    write(work, {"given/web.yaml": WEB})
+    assert init() == 0
+    placeholder, named = text.removeprefix("pool-"), name.removeprefix("pool-")
+    printed = capsys.readouterr().out
+    assert f"{placeholder} has no value; it is named {named} (write the real one)" in printed
+    objects = taken()
+    assert set(objects) == {f"NodePool {name}", f"EC2NodeClass {name}", "Deployment web"}
+    template = objects[f"NodePool {name}"]["spec"]["template"]
+    assert template["spec"]["nodeClassRef"]["name"] == name
+    assert template["metadata"]["labels"] == {"example.com/team": name}
+    assert launched(capsys) == {name}
+
+
+def test_a_placeholder_that_decides_about_nodes_is_left_to_the_user(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, {"given/nodes.yaml": POOL.replace("[m7i]", "['${FAMILY}']") + "---\n" + CLASS})
+    assert init() == 3
+    assert "the placeholder ${FAMILY} has no value" in capsys.readouterr().out
+
+
+PROVISIONER = """\
+apiVersion: karpenter.sh/v1alpha5
+kind: Provisioner
+metadata: {name: general}
+spec:
+  requirements:
+    - {key: node.kubernetes.io/instance-type, operator: In, values: [m5.xlarge]}
+  ttlSecondsAfterEmpty: 30
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("  provider: {subnetSelector: {a: b}, launchTemplate: old}\n",
+         ("names no role and no securityGroupSelectorTerms; assumed: role KarpenterNodeRole-blue, "
+         "security groups with karpenter.sh/discovery: blue")),
+        ("  provider: {subnetSelector: {a: b}, securityGroupSelector: {a: b}}\n",
+         "names no role; assumed: role KarpenterNodeRole-blue"),
+        (("  providerRef: {name: general}\n---\napiVersion: karpenter.k8s.aws/v1alpha1\n"
+         "kind: AWSNodeTemplate\nmetadata: {name: general}\n"
+         "spec: {instanceProfile: p, securityGroupSelector: {a: b}}\n"),
+         "names no subnetSelectorTerms; assumed: subnets with karpenter.sh/discovery: blue"),
+    ],
+)  # fmt: skip
+def test_a_class_of_an_alpha_version_gets_what_karpenters_settings_gave_it(
+    more: str, says: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, {"given/nodes.yaml": PROVISIONER + more, "given/web.yaml": WEB})
+    assert init() == 0
+    assert says in capsys.readouterr().out
+    assert launched(capsys) == {"general"}
+
+
+def test_a_class_of_the_current_version_is_never_completed(work: Path) -> None:
+    write(work, {"given/nodes.yaml": POOL + "---\n" + CLASS.replace("  role: nodes\n", "")})
+    assert init() == 3
+    assert "role" not in taken()["EC2NodeClass default"]["spec"]
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "{group: karpenter.azure.com, kind: AKSNodeClass, name: default}",
+        "{apiVersion: karpenter.k8s.gcp/v1alpha1, kind: GCENodeClass, name: default}",
+    ],
+)
+def test_a_pool_of_another_cloud_is_left_out(
+    reference: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aws = "{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}"
+    other = POOL.replace("general", "elsewhere").replace(aws, reference)
+    write(work, {"given/nodes.yaml": POOL + "---\n" + CLASS, "given/other.yaml": other})
+    assert init() == 0
+    assert "NodePool elsewhere makes nodes of " in capsys.readouterr().out
+    assert set(taken()) == {"NodePool general", "EC2NodeClass default"}
+
+
+def test_the_variant_for_auto_mode_does_not_count_beside_one_of_karpenter(work: Path) -> None:
+    auto = POOL.replace("karpenter.k8s.aws", "eks.amazonaws.com").replace("EC2Node", "Node")
+    write(work, {"given/a-auto.yaml": auto, "given/b.yaml": POOL + "---\n" + CLASS})
+    assert init() == 0
+    reference = taken()["NodePool general"]["spec"]["template"]["spec"]["nodeClassRef"]
+    assert reference["group"] == "karpenter.k8s.aws"
+
+
+def test_an_older_version_in_another_folder_is_named_where_the_user_looks(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"given/live/old.yaml": PROVISIONER, "given/samples/new.yaml": POOL + "---\n" + CLASS}
+    write(work, files)
+    assert init() == 0
+    printed = capsys.readouterr().out
+    section = printed[printed.index("Complete by hand") : printed.index("Written")]
+    assert "v1 at samples/new.yaml:1:1 is taken over, and v1alpha5 at live/old.yaml:1:1" in section
+    assert "--prefer live/old.yaml" in section
+
+
+def test_a_placeholder_without_quotes_is_no_mapping(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    space = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {{ team }}\n"
+    write(work, {"given/nodes.yaml": POOL + "---\n" + CLASS, "given/space.yaml": space})
+    assert init() == 0
+    assert "the name of Namespace {{ team }} has the placeholder" in capsys.readouterr().out
+
+
+def test_what_names_a_node_is_the_first_reason_for_finding_none(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = "apiVersion: extensions/v1beta1\nkind: Deployment\nmetadata: {name: web}\n"
+    nameless = PROVISIONER.replace("metadata: {name: general}", "metadata:\nname: general")
+    write(work, {"given/a.yaml": old, "given/b.yaml": nameless})
+    assert init() == 1
+    assert "the Provisioner has no name (set metadata.name)" in capsys.readouterr().err
