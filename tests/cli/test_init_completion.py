@@ -76,6 +76,16 @@ def test_a_placeholder_for_a_name_is_named_after_its_variable(
     assert launched(capsys) == {name}
 
 
+def test_a_class_named_after_a_placeholder_is_assumed_beside_one_of_nearly_that_name(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = POOL.replace("name: default", 'name: "default-${tenant}"')
+    write(work, {"given/nodes.yaml": pool + "---\n" + CLASS, "given/web.yaml": WEB})
+    assert init() == 0
+    assert "EC2NodeClass default-tenant is in no file; assumed" in capsys.readouterr().out
+    assert launched(capsys) == {"general"}
+
+
 def test_a_placeholder_that_decides_about_nodes_is_left_to_the_user(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,10 +154,18 @@ def test_a_pool_of_another_cloud_is_left_out(
 
 def test_the_variant_for_auto_mode_does_not_count_beside_one_of_karpenter(work: Path) -> None:
     auto = POOL.replace("karpenter.k8s.aws", "eks.amazonaws.com").replace("EC2Node", "Node")
-    write(work, {"given/a-auto.yaml": auto, "given/b.yaml": POOL + "---\n" + CLASS})
+    auto += "---\napiVersion: eks.amazonaws.com/v1\nkind: NodeClass\nmetadata: {name: default}\n"
+    write(
+        work,
+        {
+            "given/a-auto.yaml": auto + "spec: {role: auto}\n",
+            "given/b.yaml": POOL + "---\n" + CLASS,
+        },
+    )
     assert init() == 0
     reference = taken()["NodePool general"]["spec"]["template"]["spec"]["nodeClassRef"]
     assert reference["group"] == "karpenter.k8s.aws"
+    assert taken()["EC2NodeClass default"]["spec"]["role"] == "nodes"
 
 
 def test_an_older_version_in_another_folder_is_named_where_the_user_looks(
@@ -162,13 +180,21 @@ def test_an_older_version_in_another_folder_is_named_where_the_user_looks(
     assert "--prefer live/old.yaml" in section
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("{{ team }}", "the name of Namespace {{ team }} has the placeholder"),
+        ("{team}", "the name of this Namespace is no text"),
+    ],
+)
 def test_a_placeholder_without_quotes_is_no_mapping(
-    work: Path, capsys: pytest.CaptureFixture[str]
+    name: str, says: str, work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    space = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {{ team }}\n"
+    space = f"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {name}\n"
     write(work, {"given/nodes.yaml": POOL + "---\n" + CLASS, "given/space.yaml": space})
     assert init() == 0
-    assert "the name of Namespace {{ team }} has the placeholder" in capsys.readouterr().out
+    assert says in capsys.readouterr().out
+    assert set(taken()) == {"NodePool general", "EC2NodeClass default"}
 
 
 def test_what_names_a_node_is_the_first_reason_for_finding_none(
@@ -179,3 +205,17 @@ def test_what_names_a_node_is_the_first_reason_for_finding_none(
     write(work, {"given/a.yaml": old, "given/b.yaml": nameless})
     assert init() == 1
     assert "the Provisioner has no name (set metadata.name)" in capsys.readouterr().err
+
+
+def test_zones_of_another_region_are_named_as_such(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    zone = "        - {key: topology.kubernetes.io/zone, operator: In, values: [eu-west-1a]}\n"
+    write(work, {"given/nodes.yaml": f"{POOL}{zone}---\n{CLASS}", "given/web.yaml": WEB})
+    assert init() == 0
+    printed = capsys.readouterr().out
+    assert "region us-east-1, although the zones in use are those of eu-west-1" in printed
+    assert launched(capsys) == set()
+    assert main(["plan", "fleet", "--set", "cluster=none"]) == 0
+    says = "its zones are those of eu-west-1, and the plan is for us-east-1"
+    assert says in " ".join(capsys.readouterr().out.split())

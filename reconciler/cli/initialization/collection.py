@@ -135,15 +135,7 @@ def _belongs_to_fleet(item: SourceObject, found: Collection) -> bool:
         found.leave_out(item.place, f"{_describe_object(item)} {_ADOPT}")
         return False
     if kind in (*POOLS, *CLASSES) and (finding is None or finding.code in _READABLE):
-        other = _other_provider(item)
-        if other:
-            message = f"{_describe_object(item)} makes nodes of {other}, not of EC2"
-            found.leave_out(item.place, message)
-            return False
-        if item.name:
-            return True
-        found.leave_out(item.place, f"the {kind} has no name", "set metadata.name")
-        return False
+        return _makes_nodes(item, found)
     if item.finding is None and automode.is_auto_mode_class(item.data):
         return True
     if group_of(item.entry.api_version) == AUTO_MODE:
@@ -156,10 +148,30 @@ def _belongs_to_fleet(item: SourceObject, found: Collection) -> bool:
         what = f"{item.kind}: " if item.kind else ""
         found.leave_out(item.place, f"{what}{finding.message}", finding.hint)
         return False
-    if kind in _OTHERS or BUILT_IN.reads(item.entry.api_version, kind):
-        return True
-    found.other_kinds[kind] += 1
-    return False
+    if kind not in _OTHERS and not BUILT_IN.reads(item.entry.api_version, kind):
+        found.other_kinds[kind] += 1
+        return False
+    if _has_malformed_name(item):
+        message = f"the name of this {kind} is no text"
+        found.leave_out(item.place, message, "write it in quotes, or render the template first")
+        return False
+    return True
+
+
+def _makes_nodes(item: SourceObject, found: Collection) -> bool:
+    """Return whether a NodePool or a class is one of AWS with a name; if not, say which it is."""
+    if other := _other_provider(item):
+        found.leave_out(item.place, f"{_describe_object(item)} makes nodes of {other}, not of EC2")
+        return False
+    if not item.name:
+        found.leave_out(item.place, f"the {item.kind} has no name", "set metadata.name")
+    return bool(item.name)
+
+
+def _has_malformed_name(item: SourceObject) -> bool:
+    """Return whether a name is a mapping or a list, as YAML reads a placeholder in braces."""
+    metadata = item.data.get("metadata")
+    return isinstance(metadata, dict) and isinstance(metadata.get("name"), dict | list)
 
 
 def _other_provider(item: SourceObject) -> str:

@@ -28,19 +28,24 @@ _ALPHA: Final = ("/v1alpha1", "/v1alpha5")
 """The versions whose classes could leave the role and the selectors to settings of Karpenter."""
 _TERMS: Final = ("subnetSelectorTerms", "securityGroupSelectorTerms")
 _TEMPLATE: Final[Pointer] = ("spec", "template")
+_REFERENCE: Final[Pointer] = (*_TEMPLATE, "spec", "nodeClassRef", "name")
 _WORDS: Final = re.compile(r"[A-Za-z0-9]+")
 _NAME_MAX: Final = 40
 
 
 def complete(found: Collection, known: dict[str, str], name: str) -> None:
     """Complete the objects, with the ``known`` values of placeholders and the cluster's name."""
-    _fill_placeholders(found, known)
-    _assume_classes(found, name)
+    named = _fill_placeholders(found, known)
+    _assume_classes(found, name, named)
     _complete_classes(found, name)
 
 
-def _fill_placeholders(found: Collection, known: dict[str, str]) -> None:
-    """Fill in the placeholders that have a default or a known value, and list the others."""
+def _fill_placeholders(found: Collection, known: dict[str, str]) -> set[str]:
+    """Fill in the placeholders that have a default or a known value, and list the others.
+
+    Return the names of classes that are named after placeholders where a NodePool refers to them.
+    """
+    named_classes: set[str] = set()
     left: list[tuple[Entry, Finding]] = []
     for item in list(found.items):
         is_workload = BUILT_IN.reads(item.entry.api_version, item.kind)
@@ -57,8 +62,11 @@ def _fill_placeholders(found: Collection, known: dict[str, str]) -> None:
             found.leave_out(item.place, what, "write its value to take it over")
             continue
         unnamed = filled.left if is_workload else _name_placeholders(found, item, filled.left)
+        if any(p.pointer == _REFERENCE for p in filled.left):
+            named_classes.add(class_of(item))
         left += [(item.entry, finding) for finding in without_placeholders((), unnamed)]
     found.notes += summary(left)
+    return named_classes
 
 
 _NUMBERS: Final = frozenset(
@@ -94,11 +102,12 @@ def _taken(old: object, value: object, key: str) -> object:
     return old
 
 
-def _assume_classes(found: Collection, name: str) -> None:
+def _assume_classes(found: Collection, name: str, named: set[str]) -> None:
     """Add an EC2NodeClass for each that NodePools refer to and that is in no file, with a note.
 
     Terraform or a chart elsewhere makes it. Where a class has nearly that name, the reference is
-    more likely to be wrong, and nothing is assumed. ``name`` is that of the cluster.
+    more likely to be wrong, and nothing is assumed, unless it is one of ``named``. ``name`` is that
+    of the cluster.
     """
     from reconciler.model.text.nearest import nearest
 
@@ -106,7 +115,8 @@ def _assume_classes(found: Collection, name: str) -> None:
     for pool in found.of_kind("NodePool"):
         reference = class_of(pool)
         renamed = any(reference in one or one in reference for one in classes)
-        if not reference or reference in classes or renamed or nearest(reference, classes):
+        is_wrong = renamed or nearest(reference, classes) is not None
+        if not reference or reference in classes or (is_wrong and reference not in named):
             continue
         classes.append(reference)
         data: JsonDict = {
@@ -195,7 +205,7 @@ def _is_name(pointer: Pointer) -> bool:
     inner = pointer[len(_TEMPLATE) :] if pointer[: len(_TEMPLATE)] == _TEMPLATE else ()
     is_taint = inner[:1] == ("spec",) and inner[1:2] in (("taints",), ("startupTaints",))
     return (
-        inner == ("spec", "nodeClassRef", "name")
+        pointer == _REFERENCE
         or inner[:2] == ("metadata", "labels")
         or (is_taint and inner[-1] == "value")
     )

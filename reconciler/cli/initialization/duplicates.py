@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from reconciler.cli.initialization.objects import SourceObject
+from reconciler.desired.migration.automode import is_auto_mode_class
 from reconciler.desired.placeholders import placeholders_in
 from reconciler.desired.workloads.kinds import BUILT_IN
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
@@ -37,6 +38,8 @@ def without_duplicates(
     groups: dict[tuple[str, str, str], list[SourceObject]] = {}
     for item in items:
         version, kind = item.entry.api_version, _SUCCESSORS.get(item.kind, item.kind)
+        if is_auto_mode_class(item.data):
+            kind = "EC2NodeClass"
         space = item.entry.namespace if BUILT_IN.is_namespaced(version, kind) else ""
         kind = BUILT_IN.object_kind(version, kind)
         unique = item.name

@@ -253,6 +253,8 @@ def _initial_settings(
     if not region and origin is not None and origin.region:
         region = origin.region
         choices.append(f"region {region}: of the zones in use")
+    elif origin is not None and origin.region not in ("", region):
+        choices.append(f"region {region}, although the zones in use are those of {origin.region}")
     if not region:
         region = _region_of_environment(choices)
     if not region:
