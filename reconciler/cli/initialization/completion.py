@@ -212,7 +212,7 @@ def _is_name(pointer: Pointer) -> bool:
 
 
 def _name_of(placeholder: Placeholder) -> str:
-    """Return the last word of a variable in the form that names and labels have."""
+    """Return the last part of the name of a variable, in the form of names and labels."""
     last = re.split(r"[./\[\]]+", re.split(r"[^\w.\[\]-]", placeholder.name)[0])
     words = _WORDS.findall(next((part for part in reversed(last) if part), ""))
     return "-".join(words).lower()[:_NAME_MAX].strip("-") or "unnamed"
