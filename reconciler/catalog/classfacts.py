@@ -26,7 +26,8 @@ class ImageFamily(msgspec.Struct, frozen=True):
     With ``eni_density``, pods are limited by network interfaces, not to 110. With
     ``pods_per_core``, that kubelet setting applies. With ``eni_overhead``, memory is reserved for
     as many pods as interfaces support, even if fewer are allowed. ``device`` is the volume for
-    pods' files and ``volume`` its size in thousandths of a byte.
+    pods' files and ``volume`` its size in thousandths of a byte. ``own_volumes`` is how many
+    volumes a node has if its class does not list them.
     """
 
     eni_density: bool = True
@@ -35,6 +36,7 @@ class ImageFamily(msgspec.Struct, frozen=True):
     device: str | None = "/dev/xvda"
     volume: int = _DEFAULT_VOLUME
     windows_build: str | None = None
+    own_volumes: int = 1
 
     @property
     def is_windows(self) -> bool:
@@ -54,7 +56,9 @@ def _windows_family(build: str) -> ImageFamily:
 FAMILIES: Final = {
     "AL2": ImageFamily(),
     "AL2023": ImageFamily(),
-    "Bottlerocket": ImageFamily(pods_per_core=False, eni_overhead=False, device="/dev/xvdb"),
+    "Bottlerocket": ImageFamily(
+        pods_per_core=False, eni_overhead=False, device="/dev/xvdb", own_volumes=2
+    ),
     "Custom": ImageFamily(device=None),
     "Windows2019": _windows_family("10.0.17763"),
     "Windows2022": _windows_family("10.0.20348"),

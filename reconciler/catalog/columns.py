@@ -66,7 +66,8 @@ class Columns(msgspec.Struct, frozen=True):
     ``requirements[key][i]`` is None if the type does not define the key. Equal cells are mostly the
     same object, so they can be grouped by ``id``. A column may be built on access, so iterate over
     keys, not items. ``allocatable[resource][i]`` and ``capacity[resource][i]`` are in thousandths,
-    0 if the type lacks the resource.
+    0 if the type lacks the resource. ``volume_limits[i]`` is how many EBS volumes of pods can be
+    attached, None if that is unknown; it is empty if none is known.
     """
 
     names: tuple[str, ...]
@@ -74,6 +75,7 @@ class Columns(msgspec.Struct, frozen=True):
     allocatable: dict[str, list[int]]
     capacity: dict[str, list[int]]
     offerings: OfferingColumns
+    volume_limits: tuple[int | None, ...] = ()
 
 
 class Rows(Protocol):
@@ -106,7 +108,9 @@ def columns_of(types: list[InstanceType]) -> Columns:
         for name, amount in kind.capacity.items():
             capacity.setdefault(name, [0] * count)[index] = amount
         append_offerings(offerings, index, kind.offerings)
-    return Columns(tuple(t.name for t in types), requirements, allocatable, capacity, offerings)
+    names, limits = tuple(t.name for t in types), tuple(t.volume_limit for t in types)
+    known = limits if any(limit is not None for limit in limits) else ()
+    return Columns(names, requirements, allocatable, capacity, offerings, known)
 
 
 def append_offerings(

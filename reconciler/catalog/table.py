@@ -218,6 +218,7 @@ class TypeTable:
         self._matching: dict[Requirement, int] = {}
         self._allocatable: dict[str, _Amounts | None] = {}
         self._capacity: dict[str, _Amounts] = {}
+        self._attaching: dict[int, int] = {}
         self._offers: dict[tuple[Requirement | None, ...], tuple[OfferingClass, ...]] = {}
         self._orders: dict[tuple[OfferingClass, ...], list[int]] = {}
         self._prices: dict[tuple[OfferingClass, ...], dict[int, float]] = {}
@@ -298,6 +299,21 @@ class TypeTable:
         if amounts is None:
             return self.all if amount <= 0 else 0
         return amounts.masks[bisect_left(amounts.thresholds, amount)]
+
+    def types_attaching(self, volumes: int) -> int:
+        """Return the types to which this many EBS volumes of pods can be attached."""
+        known = self._attaching.get(volumes)
+        if known is None:
+            limits = self._columns.volume_limits
+            short = (i for i, most in enumerate(limits) if most is not None and most < volumes)
+            known = self._attaching[volumes] = self.all & ~bits(short)
+        return known
+
+    def volume_limit(self, mask: int) -> int | None:
+        """Return how many volumes can be attached to every type of ``mask``, None if unknown."""
+        limits = self._columns.volume_limits
+        known = (limits[i] for i in indices(mask)) if limits else ()
+        return min((most for most in known if most is not None), default=None)
 
     def fitting_types(self, requests: Mapping[str, int]) -> int:
         """Return the usable types that offer ``requests``."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
+from typing import Final
 
 from reconciler.model.karpenter.capacitybuffer import CapacityBuffer, Scalable
 from reconciler.model.karpenter.labels import (
@@ -37,6 +38,9 @@ from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import Resources, add_resources, parse_resources, subtract_resources
 from reconciler.observed.fingerprint import Pods
 from reconciler.observed.snapshot import Snapshot
+
+NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+"""The label of each namespace with its name."""
 
 
 @dataclass(frozen=True)
@@ -258,6 +262,19 @@ class ClusterState:
     def pending(self) -> tuple[Pod, ...]:
         """The pods for which the scheduler found no node."""
         return tuple(Pods.from_tuple(self.pods).provisionable.values())
+
+    def with_all_namespaces(self) -> ClusterState:
+        """Return this state with every namespace that a pod is in.
+
+        A snapshot may contain pods without Namespace objects; the label that Kubernetes sets on
+        each namespace is known anyway.
+        """
+        named = {pod.metadata.namespace or "default" for pod in self.pods}
+        missing = named - self.namespaces.keys()
+        if not missing:
+            return self
+        added = {name: {NAMESPACE_NAME: name} for name in sorted(missing)}
+        return replace(self, namespaces={**self.namespaces, **added})
 
     def with_shared_nodes(self, earlier: ClusterState) -> ClusterState:
         """Return this state, sharing the objects of unchanged nodes with an earlier one.

@@ -7,10 +7,9 @@ pods. Disruption calls it for every candidate.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from reconciler.catalog.table import table_of, union_of
 from reconciler.model.karpenter.labels import NODEPOOL, WELL_KNOWN_AWS
@@ -44,7 +43,12 @@ from reconciler.placement.nodes.claims import Order, unlaunched_targets
 from reconciler.placement.nodes.daemons import daemons
 from reconciler.placement.nodes.existing import Nodes, NodeUse, Target
 from reconciler.placement.nodes.space import Demands, SpaceBook
-from reconciler.placement.nodes.template import PoolTemplate, RemainingLimits, Reservations
+from reconciler.placement.nodes.template import (
+    PoolTemplate,
+    RemainingLimits,
+    Reservations,
+    VolumeLimits,
+)
 from reconciler.placement.packing.goal import Depth, Goal
 from reconciler.placement.pods.cohort import Cohort
 from reconciler.placement.pods.pending import invalid_rejection, unplaceable_rejection
@@ -66,9 +70,6 @@ if TYPE_CHECKING:
     from reconciler.placement.packing.bound import Bound
 
 
-NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
-
-
 _PodsByShape = Mapping[Shape, list[Pod]]
 """Pods by shape."""
 
@@ -88,7 +89,7 @@ class Scheduler:
         *,
         salt: str = "",
     ) -> None:
-        self._cluster = cluster = _with_all_namespaces(cluster)
+        self._cluster = cluster = cluster.with_all_namespaces()
         self._settings = settings
         self._now = now
         self._salt = salt
@@ -107,9 +108,16 @@ class Scheduler:
         self._daemons = daemons(cluster)
         best_effort = settings.min_values_policy == MinValuesPolicy.BEST_EFFORT
         self._all_templates = [
-            PoolTemplate(p.node_pool, self._book(p), self._daemons, best_effort=best_effort)
+            PoolTemplate(
+                p.node_pool,
+                self._book(p),
+                self._daemons,
+                best_effort=best_effort,
+                limits_volumes=settings.decide is not DecisionRules.KARPENTER,
+            )
             for p in self._pools
         ]
+        self._volume_limits = VolumeLimits(self._all_templates)
         self._templates = [t for t in self._all_templates if t.types]
         self._shapes = self._make_shapes(
             respect=settings.preference_policy != PreferencePolicy.IGNORE
@@ -162,6 +170,7 @@ class Scheduler:
             left=node.available,
             is_initialized=node.is_initialized,
             state=node,
+            volume_limit=self._volume_limits.of_node(node),
         )
 
     @property
@@ -478,20 +487,6 @@ class Scheduler:
 
     def _attached_volumes(self, pod: Pod) -> Iterable[tuple[str, frozenset[str]]]:
         return volume_needs(pod, self._cluster).attached
-
-
-def _with_all_namespaces(cluster: ClusterState) -> ClusterState:
-    """Return the cluster with every namespace that a pod is in.
-
-    A snapshot may contain pods without Namespace objects; the label that Kubernetes sets on each
-    namespace is known anyway.
-    """
-    named = {pod.metadata.namespace or "default" for pod in cluster.pods}
-    missing = named - cluster.namespaces.keys()
-    if not missing:
-        return cluster
-    added = {name: {NAMESPACE_NAME: name} for name in sorted(missing)}
-    return replace(cluster, namespaces={**cluster.namespaces, **added})
 
 
 def _count_by_shape(shapes: Shapes, pods: Iterable[Pod]) -> dict[Shape, int]:

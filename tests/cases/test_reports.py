@@ -111,11 +111,7 @@ ANSWERS: Final[dict[str, Answer]] = {
     "166-consolidate-spread": mentions("topology spread"),
     "169-do-not-disrupt-duration": mentions("13:00"),
 }
-OPEN: Final = frozenset(
-    {
-        "012-volume-limits",
-    }
-)
+OPEN: Final = frozenset({})
 
 
 def test_every_case_is_answered() -> None:

@@ -42,6 +42,23 @@ def a_type(name: str = "m5.large", **facts: object) -> InstanceType:
     return kind
 
 
+@pytest.mark.parametrize(
+    ("name", "facts", "volumes"),
+    [
+        ("m7i.8xlarge", {}, 31),
+        ("m7i.48xlarge", {}, 127),
+        ("m5.large", {}, 26),
+        ("g5.48xlarge", {}, 8),
+        ("m7i.8xlarge", {"family": "Bottlerocket"}, 30),
+        ("m7i.8xlarge", {"volumes": tuple(DeviceMapping(d, None) for d in "abc")}, 29),
+    ],
+)
+def test_a_type_attaches_as_many_volumes_as_ec2_states_minus_its_own(
+    name: str, facts: dict[str, object], volumes: int
+) -> None:
+    assert a_type(name, **facts).volume_limit == volumes
+
+
 def test_every_region_is_bundled_and_types_are_sorted_by_name() -> None:
     assert len(bundled_regions()) == 30
     assert len(CATALOG) > 1300

@@ -22,16 +22,18 @@ from reconciler.model.errors import ClusterError
 from reconciler.model.karpenter.labels import (
     DISRUPTED_TAINT,
     INITIALIZED,
+    INSTANCE_TYPE,
     REGISTERED,
     UNREGISTERED_TAINT,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.cluster import EBS_DRIVER
 from reconciler.model.kubernetes.eviction import (
     drain_groups,
     may_evict,
     must_delete_now,
 )
-from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.node import CSINode, Node, csi_node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.observed.fingerprint import Pods
@@ -91,7 +93,8 @@ class EmbeddedCluster:
         """Return what runs now, after applying what was due: nodes join, pods are bound."""
         now, workloads = self._clock.now(), self._workloads()
         self._follow_instances(claims, instances, now)
-        volumes = volumes_of(workloads, self._record.volume_zones)
+        csi_nodes = self._csi_nodes(workloads)
+        volumes = volumes_of(workloads, self._record.volume_zones, csi_nodes)
         self._pods.follow(workloads, now)
         self._pods.bind(workloads, volumes, now, self._arrivals(instances))
         pods = self._pods.objects(workloads, now)
@@ -108,7 +111,7 @@ class EmbeddedCluster:
             volume_claims=volume_claims,
             volumes=made,
             storage_classes=workloads.storage_classes,
-            csi_nodes=workloads.csi_nodes,
+            csi_nodes=csi_nodes,
             namespaces=workloads.namespaces,
             priority_classes=workloads.priority_classes,
             stateful_sets=workloads.stateful_sets,
@@ -116,6 +119,17 @@ class EmbeddedCluster:
             replication_controllers=workloads.replication_controllers,
             services=workloads.services,
         )
+
+    def _csi_nodes(self, workloads: Workloads) -> tuple[CSINode, ...]:
+        """Return the attachment limits of the nodes; the EBS driver reports that of each type."""
+        if not workloads.volume_claims:
+            return workloads.csi_nodes
+        found = {node.metadata.name: node for node in workloads.csi_nodes}
+        for name, record in self._record.nodes.items():
+            kind = self._types(record.node.metadata.labels.get(INSTANCE_TYPE, ""))
+            if name not in found and kind is not None and kind.volume_limit is not None:
+                found[name] = csi_node(name, {EBS_DRIVER: kind.volume_limit})
+        return tuple(found[name] for name in sorted(found))
 
     def _arrivals(self, instances: Iterable[Instance]) -> list[list[str]]:
         """Return the nodes that have become schedulable since the last call, moment by moment."""

@@ -61,6 +61,8 @@ def build(data: Path, current: Answers, older: Answers | None = None) -> tuple[B
         for name in ("ondemand_prices.json", "vpc_limits.json", "network_bandwidth.json")
     )
     bodies = {**current.bodies, **(older.bodies if older else {})}
+    for name in bodies.keys() & current.bodies.keys():
+        bodies[name] = _with_attachments(bodies[name], current.bodies[name])
     machines = tuple(
         reduce_body(bodies[name], limits["limits"].get(name), bandwidths["bandwidthMbps"].get(name))
         for name in sorted(bodies)
@@ -80,6 +82,15 @@ def build(data: Path, current: Answers, older: Answers | None = None) -> tuple[B
     sources = (*releases, *(str(d["about"]) for d in (prices, limits, bandwidths)))
     bundle = Bundle(sources, PRICE_REGION, machines, tuple(sorted(withdrawn)), regions)
     return bundle, _find_date(prices["about"])
+
+
+def _with_attachments(body: JsonObject, current: JsonObject) -> JsonObject:
+    """Return a body with the limit of EBS volumes, which EC2 did not report earlier."""
+    known = current.get("EbsInfo", {}).get("MaximumEbsAttachments")
+    ebs = body.get("EbsInfo", {})
+    if known is None or "MaximumEbsAttachments" in ebs:
+        return body
+    return {**body, "EbsInfo": {**ebs, "MaximumEbsAttachments": known}}
 
 
 def build_region(

@@ -62,7 +62,8 @@ class MachineType(msgspec.Struct, array_like=True, frozen=True, gc=False):
     ``cards`` are the maximum network interfaces of each network card, with the default card at
     ``cards[0]``. ``branch_interfaces`` is 0 if the type does not support trunking. ``windows_ipv4``
     is the number of IPv4 addresses of an interface in the table of limits, which Windows nodes
-    offer to pods.
+    offer to pods. ``ebs_attachments`` is how many EBS volumes an instance can attach, its own
+    included; None is the one value that may be unknown.
     """
 
     name: str
@@ -91,6 +92,7 @@ class MachineType(msgspec.Struct, array_like=True, frozen=True, gc=False):
     gpus: tuple[Gpu, ...]
     inference: tuple[Accelerator, ...]
     neuron: tuple[Accelerator, ...]
+    ebs_attachments: int | None = None
 
     @property
     def family(self) -> str:
@@ -169,6 +171,7 @@ def reduce_body(
         gpus=_gpus(body),
         inference=_inference(body),
         neuron=_neuron(body),
+        ebs_attachments=ebs.get("MaximumEbsAttachments"),
     )
 
 

@@ -109,6 +109,7 @@ class AwsRows:
             overhead=self._rules.overhead(machine, capacity),
             requirements=Requirements(self._row(index)),
             offerings=self._maker.offerings(index),
+            volume_limit=self._rules.volume_limit(machine),
         )
 
     def _row(self, index: int) -> Iterator[Requirement]:
@@ -142,7 +143,8 @@ class AwsRows:
             makers[cell.key] = partial(self._reservation_column, cell)
         allocatable, capacity = self._amounts()
         offerings = self._maker.offering_columns()
-        return Columns(self.names, LazyColumns(makers), allocatable, capacity, offerings)
+        limits = tuple(map(self._rules.volume_limit, self._machines))
+        return Columns(self.names, LazyColumns(makers), allocatable, capacity, offerings, limits)
 
     def _label_column(self, label: Label, cells: _Cells) -> Cells:
         return [cells[value] for value in map(label, self._machines)]

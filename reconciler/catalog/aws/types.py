@@ -224,6 +224,16 @@ class NodeRules:
             count = min(facts.pods_per_core * machine.cpu, count)
         return count
 
+    def volume_limit(self, machine: MachineType) -> int | None:
+        """Return how many volumes of pods a node attaches beside its own, None if it is unknown.
+
+        This is what the EBS CSI driver reports for a node with one network interface. Interfaces
+        that the CNI adds later take further slots of types that share them.
+        """
+        most = machine.ebs_attachments
+        own = len(self._facts.volumes) or self._family.own_volumes
+        return None if most is None else max(most - own, 0)
+
     def storage(self, machine: MachineType) -> int:
         """Return the size of the volume that pods write to, in thousandths of a byte."""
         if self._facts.raid0 and machine.storage_gb:

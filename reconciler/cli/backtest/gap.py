@@ -285,7 +285,9 @@ class BareTypes:
     def __init__(self, source: LaunchCatalog) -> None:
         self.well_known = source.well_known
         self.types = [
-            InstanceType(kind.name, kind.capacity, {}, kind.requirements, kind.offerings)
+            InstanceType(
+                kind.name, kind.capacity, {}, kind.requirements, kind.offerings, kind.volume_limit
+            )
             for kind in source.types
         ]
 

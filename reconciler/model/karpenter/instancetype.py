@@ -101,7 +101,8 @@ class InstanceType:
     """An instance type, its size, and the labels of its nodes.
 
     ``allocatable`` is what pods can use: ``capacity`` minus ``overhead``, and minus memory set
-    aside as huge pages. It may be negative, and then nothing fits.
+    aside as huge pages. It may be negative, and then nothing fits. ``volume_limit`` is how many EBS
+    volumes of pods can be attached, None if that is unknown.
     """
 
     name: str
@@ -109,6 +110,7 @@ class InstanceType:
     overhead: Resources
     requirements: Requirements = NO_REQUIREMENTS
     offerings: tuple[Offering, ...] = ()
+    volume_limit: int | None = None
     allocatable: Resources = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

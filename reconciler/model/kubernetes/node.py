@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from reconciler.model.kubernetes.metadata import Condition, Metadata, is_true
@@ -63,3 +65,11 @@ class CSINode(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
             for d in self.spec.drivers
             if d.allocatable is not None and d.allocatable.count is not None
         }
+
+
+def csi_node(name: str, limits: Mapping[str, int]) -> CSINode:
+    """Return the CSINode of a node whose drivers report these limits."""
+    drivers = tuple(
+        CSINodeDriver(driver, CSINodeAllocatable(count)) for driver, count in limits.items()
+    )
+    return CSINode(Metadata(name=name), CSINodeSpec(drivers))

@@ -226,7 +226,9 @@ class Volumes:
         )
 
 
-def volumes_of(workloads: Workloads, zones: dict[str, str]) -> Volumes:
+def volumes_of(
+    workloads: Workloads, zones: dict[str, str], csi_nodes: Iterable[CSINode]
+) -> Volumes:
     """Return the volumes of the workloads; zones of deleted claims are dropped."""
     claims = {claim.key: claim for claim in workloads.volume_claims}
     for key in [key for key in zones if key not in claims]:
@@ -236,7 +238,7 @@ def volumes_of(workloads: Workloads, zones: dict[str, str]) -> Volumes:
         volumes={volume.metadata.name: volume for volume in workloads.volumes},
         classes={kind.metadata.name: kind for kind in workloads.storage_classes},
         zones=zones,
-        csi_nodes={node.metadata.name: node for node in workloads.csi_nodes},
+        csi_nodes={node.metadata.name: node for node in csi_nodes},
     )
 
 

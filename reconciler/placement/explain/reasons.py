@@ -100,7 +100,15 @@ class Funnel:
             return self._make_rejection(
                 "HostPortTaken", f"its host port ({ports}) is used by a DaemonSet on every node"
             )
-        within = free & self._allowed
+        attaching = template.fitting_types(free, shape.requests, (), len(shape.disks))
+        if not attaching:
+            most = max(template.volume_limit(1 << index) or 0 for index in indices(free))
+            return self._make_rejection(
+                "TooManyVolumes",
+                f"it has {len(shape.disks)} EBS volumes, but the instance types that it fits on"
+                f" attach at most {most}",
+            )
+        within = attaching & self._allowed
         self._facts["after limits"] = within.bit_count()
         if not within:
             return self._make_rejection(

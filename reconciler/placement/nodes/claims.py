@@ -53,7 +53,7 @@ def _unlaunched_target(claim: NodeClaim, template: PoolTemplate | None) -> Targe
     own = requirements_of(claim.spec.requirements)
     asked = parse_resources(claim.spec.resources.requests)
     labels = {**own.fixed_labels(), **claim.metadata.labels}
-    left, capacity = dict(asked), asked
+    left, capacity, volumes = dict(asked), asked, None
     if template is not None:
         known = [equals(key, value) for key, value in claim.metadata.labels.items()]
         space = template.book.space_for(own.with_requirements(known))
@@ -62,6 +62,7 @@ def _unlaunched_target(claim: NodeClaim, template: PoolTemplate | None) -> Targe
             labels = {**space.requirements.fixed_labels(), **labels}
             left = template.table.least_allocatable(types)
             capacity = template.table.largest_capacity(types)
+            volumes = template.volume_limit(types)
     labels.setdefault(NODEPOOL, claim.node_pool)
     startup = claim.spec.startup_taints
     taints = tuple(
@@ -69,7 +70,10 @@ def _unlaunched_target(claim: NodeClaim, template: PoolTemplate | None) -> Targe
         for t in claim.spec.taints
         if not t.is_ephemeral and not any(t.matches(s) for s in startup)
     )
-    return Target(claim.name, labels, taints, left, is_initialized=False, capacity=capacity)
+    return Target(
+        claim.name, labels, taints, left, is_initialized=False, capacity=capacity,
+        volume_limit=volumes,
+    )  # fmt: skip
 
 
 # Whether a planned node can take one more pod, and what it becomes with it.
@@ -124,7 +128,8 @@ def fit(
     if not spaces:
         return failure
     requests = claim.with_more(shape, 1)
-    types = template.fitting_types(types, requests, shape.ports)
+    disks = len(claim.disks | shape.disks) if shape.disks else 0
+    types = template.fitting_types(types, requests, shape.ports, disks)
     if not types:
         claim.update_room()
         return _NEVER
@@ -234,12 +239,13 @@ class OpenClaim:
 
     ``mask`` are the types that still fit all of its pods and daemons. ``host`` is a placeholder for
     the node's future name. ``cpu_room`` and ``memory_room`` are the most that any of the types has
-    left; a pod that requests more cannot fit.
+    left; a pod that requests more cannot fit. ``disks`` are its pods' claims for EBS volumes.
     """
 
     __slots__ = (
         "count",
         "cpu_room",
+        "disks",
         "held",
         "host",
         "mask",
@@ -263,6 +269,7 @@ class OpenClaim:
         self.count = 0
         self.sequence = 0
         self.ports: tuple[HostPort, ...] = ()
+        self.disks: frozenset[str] = frozenset()
         self.held: Held = NONE_HELD
         self.min_values_relaxed = False
         self.cpu_room = 0
@@ -304,6 +311,8 @@ class OpenClaim:
         self.mask = mask
         if shape.ports:
             self.ports += shape.ports
+        if shape.disks:
+            self.disks |= shape.disks
         self.cpu_room -= shape.cpu * len(pods)
         self.memory_room -= shape.memory * len(pods)
 

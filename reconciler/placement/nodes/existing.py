@@ -14,6 +14,7 @@ from types import MappingProxyType
 from reconciler.catalog.table import bits, indices, mask_of_flags
 from reconciler.model.karpenter.labels import HOSTNAME
 from reconciler.model.karpenter.requirements import Requirement, Requirements
+from reconciler.model.kubernetes.cluster import EBS_DRIVER
 from reconciler.model.kubernetes.node import CSINode
 from reconciler.model.kubernetes.pod import HostPort, Pod
 from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated_taints
@@ -189,7 +190,8 @@ class Target:
     """A node that pods can be placed on: a running one, or a NodeClaim that waits for its instance.
 
     ``left`` is what pods can use once its daemons run. ``capacity`` is what a waiting NodeClaim
-    counts towards its NodePool's limits; a running node counts with its own.
+    counts towards its NodePool's limits; a running node counts with its own. ``volume_limit`` is
+    how many EBS volumes its type can attach, which holds until its driver reports a number.
     """
 
     name: str
@@ -199,6 +201,7 @@ class Target:
     is_initialized: bool
     state: StateNode | None = None
     capacity: Resources = field(default_factory=dict)
+    volume_limit: int | None = None
 
     @property
     def host(self) -> str:
@@ -265,7 +268,9 @@ class Nodes:
         row = self.rows[index]
         name = row.state.node_name if row.state is not None else row.name
         known = self._csi_nodes.get(name)
-        return known.limits() if known is not None else {}
+        if known is not None:
+            return known.limits()
+        return {} if row.volume_limit is None else {EBS_DRIVER: row.volume_limit}
 
     def suitable_nodes(self, demand: Demand, tolerations: tuple[Toleration, ...]) -> int:
         """Return the nodes whose labels and taints suit a pod."""

@@ -23,7 +23,9 @@ from reconciler.placement.nodes.space import Space, SpaceBook
 class PoolTemplate:
     """A NodePool that may launch nodes; ``types`` are the candidates before any pod is placed.
 
-    ``best_effort`` is whether the NodePool's ``minValues`` may be lowered.
+    ``best_effort`` is whether the NodePool's ``minValues`` may be lowered. ``limits_volumes`` is
+    whether the volumes that a type can attach limit the pods of a new node, which Karpenter
+    notices only once the node has joined.
     """
 
     __slots__ = (
@@ -32,6 +34,7 @@ class PoolTemplate:
         "daemon_groups",
         "least_cpu",
         "least_memory",
+        "limits_volumes",
         "name",
         "node_pool",
         "space",
@@ -41,13 +44,20 @@ class PoolTemplate:
     )
 
     def __init__(
-        self, node_pool: NodePool, book: SpaceBook, daemons: Iterable[Daemon], *, best_effort: bool
+        self,
+        node_pool: NodePool,
+        book: SpaceBook,
+        daemons: Iterable[Daemon],
+        *,
+        best_effort: bool,
+        limits_volumes: bool = True,
     ) -> None:
         self.node_pool = node_pool
         self.name = node_pool.name
         self.book = book
         self.table = book.table
         self.best_effort = best_effort
+        self.limits_volumes = limits_volumes
         self.taints = node_pool.spec.template.spec.taints
         self.space: Space = book.space_for(node_pool.template_requirements())
         self.types = self.space.mask & self.table.usable
@@ -62,12 +72,15 @@ class PoolTemplate:
         self.least_memory = min((g.requests.get(MEMORY, 0) for g in self.daemon_groups), default=0)
 
     def fitting_types(
-        self, mask: int, requests: Mapping[str, int], ports: tuple[HostPort, ...]
+        self, mask: int, requests: Mapping[str, int], ports: tuple[HostPort, ...], disks: int = 0
     ) -> int:
         """Return the types of ``mask`` on which ``requests`` fit besides the daemons.
 
         ``ports`` are the host ports of the new pod; types whose daemons use one are excluded.
+        ``disks`` is the number of EBS volumes to attach.
         """
+        if disks and self.limits_volumes:
+            mask &= self.table.types_attaching(disks)
         at_least = self.table.types_with_at_least
         found = 0
         for group in self.daemon_groups:
@@ -85,6 +98,27 @@ class PoolTemplate:
                     fits &= at_least(name, amount)
             found |= fits
         return found
+
+    def volume_limit(self, mask: int) -> int | None:
+        """Return how many EBS volumes every type of ``mask`` can attach, None without a limit."""
+        return self.table.volume_limit(mask) if self.limits_volumes else None
+
+
+class VolumeLimits:
+    """How many EBS volumes running nodes can attach, by the type of each."""
+
+    def __init__(self, templates: Iterable[PoolTemplate]) -> None:
+        self._templates = {template.name: template for template in templates}
+        self._known: dict[tuple[str, str], int | None] = {}
+
+    def of_node(self, node: StateNode) -> int | None:
+        """Return the limit of a node, None if its type is not known."""
+        key = node.node_pool, node.labels.get(INSTANCE_TYPE, "")
+        if key not in self._known:
+            template = self._templates.get(key[0])
+            mask = template.table.values(INSTANCE_TYPE).get(key[1], 0) if template else 0
+            self._known[key] = template.volume_limit(mask) if template and mask else None
+        return self._known[key]
 
 
 def ports_conflict(ports: Iterable[HostPort], used: Iterable[HostPort]) -> bool:

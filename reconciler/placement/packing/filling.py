@@ -49,7 +49,7 @@ class Site:
 class DraftNode:
     """A node with the number of units that it takes of each lot."""
 
-    __slots__ = ("cost", "hosts", "index", "ports", "room", "row", "site", "taken")
+    __slots__ = ("cost", "disks", "hosts", "index", "ports", "room", "row", "site", "taken")
 
     def __init__(self, site: Site, row: Row) -> None:
         self.site = site
@@ -60,6 +60,7 @@ class DraftNode:
         self.taken: dict[Lot, int] = {}
         self.hosts: dict[Group, Group] = {}
         self.ports: tuple[HostPort, ...] = ()
+        self.disks: frozenset[str] = frozenset()
 
     @property
     def template(self) -> PoolTemplate:
@@ -100,6 +101,8 @@ class DraftNode:
         """Return how many units the rules about hosts and ports allow, and count them."""
         if lot.ports:
             limit = min(limit, 1) if not ports_conflict(lot.ports, self.ports) else 0
+        if lot.disks and not self._can_attach(lot):
+            return 0
         for group, selects_itself in lot.by_host:
             counting = self.hosts.get(group)
             if counting is None:
@@ -107,12 +110,18 @@ class DraftNode:
             limit = min(limit, counting.room_on_host(_HOST, selects_itself, None))
         if limit > 0:
             self.ports += lot.ports
+            self.disks |= lot.disks
             for group in lot.counted:
                 counting = self.hosts.get(group)
                 if counting is None:
                     counting = self.hosts[group] = Group(group.rule, {})
                 counting.record(_HOST, limit)
         return limit
+
+    def _can_attach(self, lot: Lot) -> bool:
+        """Return whether the volumes of a lot can be attached beside those of the others."""
+        most = self.template.volume_limit(1 << self.index)
+        return most is None or len(self.disks | lot.disks) <= most
 
     def has_room(self, needs: Needs) -> bool:
         """Return whether there is room for a unit, ignoring rules."""
@@ -147,6 +156,7 @@ class DraftNode:
         copied.room = list(self.room)
         copied.taken = dict(self.taken)
         copied.ports = self.ports
+        copied.disks = self.disks
         for group, counting in self.hosts.items():
             copied.hosts[group] = Group(counting.rule, dict(counting.counts))
         return copied

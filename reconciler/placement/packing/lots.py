@@ -47,6 +47,7 @@ class Lot:
     by_host: tuple[tuple[Group, bool], ...] = ()
     counted: tuple[Group, ...] = ()
     ports: tuple[HostPort, ...] = ()
+    disks: frozenset[str] = frozenset()
     is_ruled: bool = field(init=False)
     share: float = 0.0
     value: float = 0.0
@@ -54,7 +55,7 @@ class Lot:
     _suits: dict[str, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.is_ruled = bool(self.by_host or self.counted or self.ports)
+        self.is_ruled = bool(self.by_host or self.counted or self.ports or self.disks)
 
     def suits(self, template: PoolTemplate) -> bool:
         """Return whether its pods tolerate the NodePool's taints."""
@@ -175,7 +176,10 @@ class LotSorter:
     def _bundle(self, members: list[int]) -> None:
         cohorts = [self._cohorts[i] for i in members]
         stages = tuple(c.stages[0] for c in cohorts)
-        if any(s.by_domain or c.shape.ports for c, s in zip(cohorts, stages, strict=True)):
+        if any(
+            s.by_domain or c.shape.ports or c.shape.disks
+            for c, s in zip(cohorts, stages, strict=True)
+        ):
             return
         demands = tuple(d for c, s in zip(cohorts, stages, strict=True) for d in _demands(c, s))
         requests = add_resources(*(_multiply(c.shape.requests, c.waiting) for c in cohorts))
@@ -260,7 +264,8 @@ class LotSorter:
             if not stage.tolerates(template):
                 continue
             allowed = self._placement_pass.limits.allowed_types(template)
-            types = template.fitting_types(allowed, cohort.shape.requests, cohort.shape.ports)
+            shape = cohort.shape
+            types = template.fitting_types(allowed, shape.requests, shape.ports, len(shape.disks))
             usable = [
                 space
                 for equals in view.spaces(template.space)
@@ -332,6 +337,7 @@ class LotSorter:
             by_host=tuple((g, g in cohort.counted_set) for g in stage.by_host),
             counted=tuple(g for g in counted if g.by_host),
             ports=cohort.shape.ports,
+            disks=cohort.shape.disks,
         )
 
 

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from reconciler.model.karpenter.requirements import Requirements
+from reconciler.model.kubernetes.cluster import EBS_DRIVER
 from reconciler.model.kubernetes.labelsyntax import key_fault, value_fault
 from reconciler.model.kubernetes.pod import Container, HostPort, Pod, PodSpec
 from reconciler.model.kubernetes.taint import Toleration
@@ -47,12 +48,14 @@ class Shape:
     """The requests of pods that are alike; virtual pods never share a shape with real ones.
 
     ``labels`` are those that some rule reads. ``model`` is one of the pods, for everything they
-    share. ``repels`` are its required anti-affinity terms, as rules for other pods. ``unreadable``
-    is the parse error of an invalid spec; such a shape has no steps.
+    share. ``disks`` are their claims for EBS volumes. ``repels`` are its required anti-affinity
+    terms, as rules for other pods. ``unreadable`` is the parse error of an invalid spec; such a
+    shape has no steps.
     """
 
     __slots__ = (
         "cpu",
+        "disks",
         "labels",
         "memory",
         "model",
@@ -77,6 +80,7 @@ class Shape:
         self.memory = requests.get(MEMORY, 0)
         self.ports: tuple[HostPort, ...] = pod.host_ports()
         self.volumes = volumes
+        self.disks = dict(volumes.attached).get(EBS_DRIVER, frozenset())
         self.volume_demands: tuple[Demand, ...] = ()
         self.steps: tuple[RelaxedShape, ...] = ()
         self.repels: tuple[Rule, ...] = ()

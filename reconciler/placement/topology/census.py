@@ -65,7 +65,9 @@ class Universe:
             for demand in demands:
                 space = template.space.narrow(demand)
                 types = template.types & space.mask if space is not None else 0
-                types = types and template.fitting_types(types, shape.requests, shape.ports)
+                types = types and template.fitting_types(
+                    types, shape.requests, shape.ports, len(shape.disks)
+                )
                 if space is not None and types:
                     yield from space.values(rule.key, types)
 

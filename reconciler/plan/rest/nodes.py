@@ -37,8 +37,9 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec, NodeC
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool, requirements_of
 from reconciler.model.karpenter.requirements import Requirements, requirement
+from reconciler.model.kubernetes.cluster import EBS_DRIVER
 from reconciler.model.kubernetes.metadata import Condition, Metadata
-from reconciler.model.kubernetes.node import Node, NodeSpec, NodeStatus
+from reconciler.model.kubernetes.node import CSINode, Node, NodeSpec, NodeStatus, csi_node
 from reconciler.model.resources import Resources, format_resources, parse_resources
 from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
@@ -54,11 +55,22 @@ _READY: Final = Condition("Ready", "True", "KubeletReady")
 
 @dataclass(frozen=True, slots=True)
 class LaunchedNode:
-    """A node that was launched, its price in USD an hour, and its instance as EC2 shows it."""
+    """A node that was launched, its price in USD an hour, and its instance as EC2 shows it.
+
+    ``volume_limit`` is how many EBS volumes of pods it attaches, None if that is unknown.
+    """
 
     node: StateNode
     price: float
     instance: LiveInstance
+    volume_limit: int | None = None
+
+    @property
+    def csi_node(self) -> CSINode | None:
+        """What the EBS driver reports on the node, None if its limit is unknown."""
+        if self.volume_limit is None:
+            return None
+        return csi_node(self.node.name, {EBS_DRIVER: self.volume_limit})
 
 
 @dataclass(frozen=True)
@@ -163,7 +175,8 @@ class InstantLauncher:
         )
         metadata = replace(claim.metadata, labels=labels, creation_timestamp=now)
         launched = replace(claim, metadata=metadata, status=status)
-        return LaunchedNode(start_node(StateNode(None, launched), now), offering.price, instance)
+        node = start_node(StateNode(None, launched), now)
+        return LaunchedNode(node, offering.price, instance, kind.volume_limit)
 
 
 def start_node(node: StateNode, now: datetime) -> StateNode:

@@ -24,7 +24,7 @@ from reconciler.model.kubernetes.cluster import (
 )
 from reconciler.model.kubernetes.eviction import disruptions_allowed
 from reconciler.model.kubernetes.metadata import Condition
-from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.node import CSINode, Node
 from reconciler.model.kubernetes.pod import Pod, PodStatus
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.binding import scheduler
@@ -309,6 +309,7 @@ def _cluster_after(
         for pods in (cluster.pending, displaced)
     )
     joining = sorted((n.name for n in fresh), key=lambda name: chance.share("joining", name))
+    cluster = with_fields(cluster, csi_nodes=_csi_nodes_after(cluster, moves.launched))
     queue = _Queue(waiting, evicted, joining, moves.placed_on)
     bound, volumes = _bind_pods(cluster, nodes, queue, chance.seed)
     displaced = [*displaced, *cluster.pending]
@@ -333,6 +334,16 @@ def _cluster_after(
         volume_claims={claim.key: claim for claim in claims},
         volumes={volume.metadata.name: volume for volume in made},
     )
+
+
+def _csi_nodes_after(
+    cluster: ClusterState, launched: Iterable[LaunchedNode]
+) -> Mapping[str, CSINode]:
+    """Return the attachment limits with those of new nodes, if any pod has a volume."""
+    if not cluster.volume_claims:
+        return cluster.csi_nodes
+    found = (node.csi_node for node in launched)
+    return {**cluster.csi_nodes, **{n.metadata.name: n for n in found if n is not None}}
 
 
 def _displaced_pods(
