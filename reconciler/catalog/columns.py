@@ -7,8 +7,8 @@ directly, and an object is created only for a type that is accessed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol, overload
 
 import msgspec
 
@@ -126,3 +126,34 @@ def append_offerings(
         columns.capacity_type.append(offering.capacity_type)
         columns.price.append(offering.price)
         columns.available.append(offering.available)
+
+
+class ChosenTypes(Sequence[InstanceType]):
+    """Some types of a catalog in a chosen order, each created on access."""
+
+    __slots__ = ("_chosen", "_types")
+
+    def __init__(self, types: Sequence[InstanceType], chosen: Sequence[int]) -> None:
+        self._types = types
+        self._chosen = tuple(chosen)
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    @overload
+    def __getitem__(self, index: int) -> InstanceType: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[InstanceType, ...]: ...
+    def __getitem__(self, index: int | slice) -> InstanceType | tuple[InstanceType, ...]:
+        if isinstance(index, slice):
+            return tuple(self._types[i] for i in self._chosen[index])
+        return self._types[self._chosen[index]]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._chosen)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} instance types>"

@@ -13,9 +13,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import compress
-from typing import Final, Protocol, overload
+from typing import Final, Protocol
 
-from reconciler.catalog.columns import Columns, columns_of
+from reconciler.catalog.columns import ChosenTypes, Columns, columns_of
 from reconciler.model.karpenter.instancetype import InstanceType, Offering
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, RESERVATION_ID, RESERVED, ZONE
 from reconciler.model.karpenter.requirements import Requirement, Requirements, requirement
@@ -75,37 +75,6 @@ def iterate_members(mask: int) -> Iterator[int]:
     while at >= 0:
         yield at
         at = digits.find("1", at + 1)
-
-
-class ChosenTypes(Sequence[InstanceType]):
-    """Some types of a catalog in a chosen order, each created on access."""
-
-    __slots__ = ("_chosen", "_types")
-
-    def __init__(self, types: Sequence[InstanceType], chosen: Sequence[int]) -> None:
-        self._types = types
-        self._chosen = tuple(chosen)
-
-    def __len__(self) -> int:
-        return len(self._chosen)
-
-    @overload
-    def __getitem__(self, index: int) -> InstanceType: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[InstanceType, ...]: ...
-    def __getitem__(self, index: int | slice) -> InstanceType | tuple[InstanceType, ...]:
-        if isinstance(index, slice):
-            return tuple(self._types[i] for i in self._chosen[index])
-        return self._types[self._chosen[index]]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(self._chosen)
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} instance types>"
 
 
 class OfferingClass:
