@@ -363,6 +363,29 @@ def test_an_application_set_makes_applications(
     assert pods(plan(".", capsys)) == 1
 
 
+@needs_kustomize
+def test_a_folder_that_an_object_in_a_later_one_names_is_read_once(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its root is found before the cluster's, and would be read without the variables of Flux."""
+    flux = (
+        "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\n"
+        "metadata: {name: apps, namespace: flux-system}\nspec:\n  path: ./apps\n"
+        "  sourceRef: {kind: GitRepository, name: flux-system}\n"
+        "  postBuild: {substitute: {replicas: '4'}}\n"
+    )
+    web = WEB.replace("replicas: 1", "replicas: ${replicas}")
+    files = {
+        "apps/kustomization.yaml": "resources: [web.yaml]\n",
+        "apps/web.yaml": web,
+        "clusters/kustomization.yaml": "resources: [apps.yaml]\n",
+        "clusters/apps.yaml": flux,
+        "nodes.yaml": POOL + "---\n" + CLASS,
+    }
+    write(work, files)
+    assert pods(plan(".", capsys)) == 4
+
+
 def test_a_chart_in_a_registry_is_named_with_the_command_that_vendors_it(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,6 +30,7 @@ from reconciler.desired.sources.tree import (
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.ports.rendering import RenderBuild, Renderer, RenderError
+from reconciler.source.document import Document
 from reconciler.source.objects import Entry, entries
 from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
 
@@ -140,16 +141,33 @@ class _Expansion:
     commands: list[str] = field(default_factory=list)
     consumed: list[str] = field(default_factory=list)
     seen: set[tuple[str, str]] = field(default_factory=set)
+    parsed: dict[str, list[Document]] = field(default_factory=dict)
 
     def run(self) -> Expanded:
         self.findings += self.detected.findings
         queue = self._gitops_of(self.detected.plain) if self.detected.reads_gitops else []
         self._render_all([*self.asked, *queue])
-        for rendering in self.detected.renderings:
-            if not self._is_consumed(rendering.folder):
-                self._render_all([rendering])
+        made = [self._render_folder(r) for r in self.detected.renderings]
+        for folder, files, findings in made:
+            if not self._is_consumed(folder):  # by an object in one that was rendered later
+                self.files += files
+                self.findings += findings
         plain = [f for f in self.detected.plain if not self._is_plain_consumed(f)]
         return Expanded((*plain, *self.files), tuple(self.findings), tuple(self.commands))
+
+    def _render_folder(
+        self, rendering: Rendering
+    ) -> tuple[str, Sequence[SourceFile], Sequence[Diagnostic]]:
+        """Return a folder that was found, the files of it alone, and the findings on them."""
+        if self._is_consumed(rendering.folder):
+            return rendering.folder, (), ()
+        start = len(self.findings)
+        made = self._render(rendering)
+        findings = self.findings[start:]
+        del self.findings[start:]
+        if self.detected.reads_gitops:
+            self._render_all(self._gitops_of(made))
+        return rendering.folder, made, findings
 
     def _render_all(self, queue: list[Rendering]) -> None:
         while queue:
@@ -393,7 +411,7 @@ class _Expansion:
         if rendering.substitutions is not None:
             text = output.decode("utf-8", "surrogateescape")
             output = substitute(text, rendering.substitutions).encode("utf-8", "surrogateescape")
-        index = SourceIndex(files, patches, self.below, place)
+        index = SourceIndex(files, patches, self.below, place, self.parsed)
         made, findings = rendered_file(self._shown(rendering.folder), output, index, root)
         self.findings += findings
         return made

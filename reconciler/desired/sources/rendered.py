@@ -29,16 +29,18 @@ class SourceIndex:
 
     ``patches`` are the files that change objects of others, or the values of a chart, in the order
     in which they override each other. ``fallback`` is the place of an object of unknown origin.
+    ``parsed`` are the files that were parsed before, which the sources of one tree share.
     """
 
     def __init__(
-        self, files: Mapping[str, bytes], patches: Sequence[str], folder: str, fallback: Place
-    ) -> None:
+        self, files: Mapping[str, bytes], patches: Sequence[str], folder: str, fallback: Place,
+        parsed: dict[str, list[Document]],
+    ) -> None:  # fmt: skip
         self._files = files
         self._patches = patches
         self._folder = folder
         self._fallback = fallback
-        self._parsed: dict[str, list[Document]] = {}
+        self._parsed = parsed
 
     def shown(self, path: str) -> str:
         """Return a path of the tree, relative to the fleet folder."""
