@@ -208,6 +208,19 @@ def test_what_cannot_be_read_offline_is_named(
     assert says in f"{first['message']} {first['hint']}"
 
 
+@needs_kustomize
+def test_a_chart_that_kustomize_would_download_hides_nothing_else(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Like a chart that Flux or Argo CD names: its objects are missing, and are said to be."""
+    lines = "helmCharts: [{name: karpenter, repo: 'oci://public.ecr.aws/karpenter'}]\n"
+    write(work, BASE | {"kustomization.yaml": lines + "resources: [base]\n"})
+    found = plan(".", capsys)
+    assert pods(found) == 1
+    (finding,) = [d for d in found["diagnostics"] if d["code"] == "remote-source"]
+    assert finding["severity"] == "warning"
+
+
 @needs_helm
 def test_a_chart_is_planned_with_the_values_that_the_fleet_names(
     work: Path, capsys: pytest.CaptureFixture[str]
@@ -488,6 +501,25 @@ def test_equal_objects_count_once_and_different_ones_are_an_error(
     assert init("given", "--prefer", "b") == 0
     requirement = taken()["NodePool general"]["spec"]["template"]["spec"]["requirements"][1]
     assert requirement["values"] == ["c7i"]
+
+
+@pytest.mark.parametrize(
+    ("others", "named"),
+    [
+        (("x/a.yaml", "x/b.yaml"), "x/a.yaml"),
+        (("nodes.yaml", "x/b.yaml"), "x"),
+        (("x/a.yaml", "x/old/b.yaml"), "x/old"),
+    ],
+)
+def test_the_path_to_prefer_is_that_of_one_object_alone(
+    others: tuple[str, str], named: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = POOL + "---\n" + CLASS
+    changed = nodes.replace("[m7i]", "[c7i]")
+    write(work, below("given", dict(zip(others, (nodes, changed), strict=True))))
+    assert init("given") == 1
+    assert f"--prefer {named}," in capsys.readouterr().err
+    assert init("given", "--prefer", named) == 0
 
 
 def test_the_report_shows_nodes_first_and_groups_the_rest(

@@ -185,6 +185,10 @@ resource "helm_release" "nodes" {
     name  = "replicas"
     value = 3
   }
+  set_list {
+    name  = "families"
+    value = ["m7i", "c7i"]
+  }
 }
 """
 
@@ -193,8 +197,12 @@ resource "helm_release" "nodes" {
 def test_a_chart_in_the_repository_is_rendered_with_the_values_of_its_release(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(work, below("given/charts/nodes", CHART) | {"given/main.tf": RELEASE})
+    pool = CHART["templates/nodes.yaml"].replace("[m7i]", "{{ toJson .Values.families }}")
+    chart = CHART | {"templates/nodes.yaml": pool}
+    write(work, below("given/charts/nodes", chart) | {"given/main.tf": RELEASE})
     assert init() == 0
+    requirements = taken()["NodePool general"]["template"]["spec"]["requirements"]
+    assert requirements[1]["values"] == ["m7i", "c7i"]
     assert "complete 1 placeholder: ${aws_iam_role.node.name}" in capsys.readouterr().out
     assert taken()["NodePool general"]["limits"]["cpu"] == 48
     assert taken()["Deployment web"]["replicas"] == 3

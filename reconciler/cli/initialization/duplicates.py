@@ -138,13 +138,20 @@ def _conflict_error(conflicts: Sequence[Sequence[SourceObject]]) -> UsageError:
     more = len(conflicts) - 1
     others = ", ".join(f"{group[0].kind} {group[0].name}" for group in conflicts[1:_LISTED_MAX])
     rest = f"; {more} more: {others}{' …' if more >= _LISTED_MAX else ''}" if more else ""
-    folders = sorted({posixpath.dirname(i.place.file) or i.place.file for i in first})
-    if len(folders) < 2:
-        folders = sorted({item.place.file for item in first})
     return UsageError(
         f"{first[0].kind} {first[0].name} is defined {len(first)} times, differently: "
         f"{places}{rest}",
         where="--from",
-        remedy=f"name one with --prefer {folders[0]}, or pass a folder with only one of them; "
-        "nothing was written",
+        remedy=f"name one with --prefer {_distinct_path(first)}, or pass a folder with only one of "
+        "them; nothing was written",
     )
+
+
+def _distinct_path(group: Sequence[SourceObject]) -> str:
+    """Return a folder with only one of the objects, or else the file of the first."""
+    paths = sorted({item.place.file for item in group})
+    for path in paths:
+        folder = posixpath.dirname(path)
+        if folder and sum(_is_below(other, folder) for other in paths) == 1:
+            return folder
+    return paths[0]

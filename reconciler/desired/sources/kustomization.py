@@ -184,7 +184,12 @@ def _refused_fields(
             )
             command = f"kustomize build --enable-helm {folder} > rendered.yaml"
             hint = f"vendor it: `{command}`, and pass that file with -f"
-            yield (name, number), _refusal(document, (name, number), "remote-source", message, hint)
+            yield (
+                (name, number),
+                _refusal(
+                    document, (name, number), "remote-source", message, hint, Severity.WARNING
+                ),
+            )
     for name in _PLUGINS:
         for number, item in enumerate(_list(data.get(name))):
             if isinstance(item, str) and _is_inline(item) and _runs_program(item.encode()):

@@ -99,6 +99,10 @@ def _parameters(block: HclBlock, scope: ModuleScope) -> Iterator[tuple[str, str]
         name = _text(inner, "name", scope)
         if name and "value" in inner.attributes:
             yield name, to_text(plain(evaluate(inner.attributes["value"].text, scope)))
+    for inner in block.inner("set_list"):
+        items = evaluate(inner.attributes.get("value", _NONE).text, scope)
+        if isinstance(items, list):
+            yield _text(inner, "name", scope), f"{{{','.join(to_text(plain(i)) for i in items)}}}"
     listed: Value = evaluate(block.attributes.get("set", _NONE).text, scope)
     for item in listed if isinstance(listed, list) else ():
         if isinstance(item, Mapping) and isinstance(item.get("name"), str):
