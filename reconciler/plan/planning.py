@@ -33,10 +33,10 @@ def plan_of(inputs: Inputs, phase: Phase = ignore_phase, cache: FactsCache | Non
         plan = with_peak(plan, inputs)
     if inputs.against is not None:
         return plan
-    from reconciler.plan.rest.steadystate import steady_state_of
+    from reconciler.plan.rest.steadystate import with_prospect
 
     with phase("disruption"):
-        return replace(plan, steady_state=steady_state_of(plan, inputs, facts.cluster))
+        return with_prospect(plan, inputs, facts.cluster)
 
 
 def gather_facts(

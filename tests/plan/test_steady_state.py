@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,6 +15,9 @@ from reconciler.plan.value.nodes import Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan, from_json, to_json
 from tests.engine.world import a_deployment, a_pool
 from tests.plan.builders import a_plan
+from tests.plan.test_planner import NOW as PLANNED_AT
+from tests.plan.test_planner import a_class, a_node, a_pod, inputs
+from tests.plan.test_planner import a_pool as a_node_pool
 from tests.plan.test_rest import FREE, inputs_of
 
 ZONE = "topology.kubernetes.io/zone"
@@ -98,3 +102,53 @@ def test_the_headline_separates_the_pods_of_later_passes_and_names_drains_withou
     section = unschedulable_section(plan)
     assert section is not None
     assert section.note == "1 pod cannot be scheduled, 1 more not yet: a later pass places it"
+
+
+def waiting_node(name: str, cpu: int, minutes: int) -> list[dict[str, Any]]:
+    """Return a node with one pod, whose pods changed some minutes ago."""
+    claim, node = a_node(name)
+    since = PLANNED_AT - timedelta(minutes=minutes)
+    claim["status"]["lastPodEventTime"] = since.isoformat().replace("+00:00", "Z")
+    return [claim, node, a_pod(f"p-{name}", cpu, name)]
+
+
+def prospect(*observed: dict[str, Any], **fields: Any) -> Plan:
+    rules = {"consolidateAfter": "10m", "budgets": [{"nodes": "100%"}]}
+    question = inputs([a_node_pool(disruption=rules), a_class()], observed, **fields)
+    return plan_of(replace(question, finds_steady_state=True))
+
+
+def test_a_node_that_waits_is_listed_with_what_is_decided_about_it_afterwards() -> None:
+    plan = prospect(*waiting_node("n", 500, 4))
+    assert plan.is_empty
+    (deferred,) = plan.deferred
+    assert (deferred.node, deferred.reason, deferred.waits_for) == (
+        "n", "Underutilized", "consolidateAfter",
+    )  # fmt: skip
+    assert deferred.not_before == PLANNED_AT + timedelta(minutes=6)
+    assert deferred.message == "will be replaced by small; saves $219 a month"
+    assert plan.steady_state is not None
+    assert plan.steady_state.nodes == 1
+    assert plan.steady_state.per_hour == 0.05
+    lines = summary_lines(plan)
+    assert lines[0].startswith("Steady state: 1 → 1 node, $0.3500 → $0.0500 an hour")
+    assert lines[1] == "Now: nothing to do: 1 node; 1 node waits."
+
+
+def test_what_is_listed_happens_once_the_wait_is_over() -> None:
+    nodes = [*waiting_node("a", 500, 4), *waiting_node("b", 500, 3)]
+    plan = prospect(*nodes)
+    then = prospect(*nodes, now=PLANNED_AT + timedelta(minutes=7))
+    removed = {name for command in then.commands for name in command.nodes}
+    assert removed
+    assert {d.node for d in plan.deferred} >= removed
+
+
+def test_a_node_that_stays_is_not_listed_while_it_waits() -> None:
+    observed = waiting_node("n", 7500, 4)
+    for item in observed[:2]:  # spot nodes are not replaced by others
+        item["metadata"]["labels"]["karpenter.sh/capacity-type"] = "spot"
+    plan = prospect(*observed)
+    assert plan.is_empty
+    assert plan.deferred == ()
+    assert plan.steady_state is None

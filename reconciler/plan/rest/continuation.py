@@ -223,6 +223,7 @@ class RestResult:
     is whether nothing is left to do, and ``ended`` whether the work limit was reached before that;
     if neither, something waits beyond the horizon. ``decisions`` are the last result, for
     ``facts``; ``cost_first`` (USD an hour), ``drifted_first`` and ``first`` are of the first one.
+    ``later`` are the commands after the first one.
     """
 
     inputs: Inputs
@@ -238,6 +239,7 @@ class RestResult:
     ended: bool = False
     first: Cost | None = None
     decisions: Decisions | PlacementDecisions = field(default_factory=Decisions)
+    later: tuple[Command, ...] = ()
 
     def node_prices(self) -> dict[str, float]:
         """Return the cost of each managed node by NodeClaim, USD an hour; 0 if unknown.
@@ -298,6 +300,8 @@ def continue_fleet(
         if not number:
             first = outcome_of(facts, answer, static).cost
             rest = with_fields(rest, drifted_first=len(facts.drift), first=first)
+        elif answer.commands:
+            rest = with_fields(rest, later=(*rest.later, *answer.commands))
         number += 1
         rest = with_fields(rest, decisions=answer, facts=facts, history=history)
         step = _apply_decisions(rest, answer, static, launcher, chance)

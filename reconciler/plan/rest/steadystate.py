@@ -6,15 +6,25 @@ whose drain never ends stays and costs. Readers are interested in the result.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Final
 
+from msgspec.structs import replace
+
+from reconciler.desired.objects import node_pools
+from reconciler.disruption.command import Command
+from reconciler.disruption.gates.consolidatable import consolidatable_at
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.model.history import History
+from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.rest.continuation import Work, continue_fleet
+from reconciler.plan.render.wording import format_count, format_monthly
+from reconciler.plan.rest.continuation import RestResult, Work, continue_fleet
 from reconciler.plan.rest.difference import resting_side, stuck_nodes, waiting_pods
 from reconciler.plan.rest.world import RestingFleet, pods_blocking_drain
+from reconciler.plan.value.actions import DeferredClaim
 from reconciler.plan.value.costs import SteadyState
 from reconciler.plan.value.plan import Plan
 
@@ -26,24 +36,88 @@ _WORK: Final = 500_000
 """The work limit, in evaluated nodes: a fleet of a thousand nodes comes to rest within it."""
 
 
-def steady_state_of(plan: Plan, inputs: Inputs, cluster: ClusterState) -> SteadyState | None:
-    """Return what later plans lead to; None if this plan is the result, or the end is not found."""
-    if not _is_unfinished(plan, inputs, cluster):
-        return None
+def with_prospect(plan: Plan, inputs: Inputs, cluster: ClusterState) -> Plan:
+    """Return the plan with what later plans lead to, if this one is not the result.
+
+    Nodes that wait for ``consolidateAfter`` are listed with what is decided about them once it is
+    over, as far as that is known now. Where the end is not found, there is no steady state.
+    """
+    waiting = _waiting_nodes(inputs, cluster)
+    is_unfinished = _is_unfinished(plan, inputs, cluster)
+    if not (is_unfinished or waiting):
+        return plan
     world = RestingFleet(inputs.cluster, instances=inputs.instances)
     history = inputs.history or History()
     rest = continue_fleet(inputs, world, inputs.now, history, Work(_WORK))
+    deferred = (*plan.deferred, *_later_disruptions(rest, waiting))
+    plan = replace(plan, deferred=tuple(sorted(deferred, key=_deferral_order)))
     if not rest.rested:
-        return None
-    side, waiting = resting_side(rest), waiting_pods(rest)
+        return plan
+    side, remaining = resting_side(rest), waiting_pods(rest)
+    nodes = sum(pool.nodes_after for pool in plan.cost.by_node_pool.values())
+    changes = (len(side.names), round(side.reached, 6)) != (nodes, round(plan.cost.after, 6))
+    if not (is_unfinished or changes):
+        return plan
     unplaced = {pod.pod for pod in plan.unschedulable}
-    return SteadyState(
+    state = SteadyState(
         nodes=len(side.names),
         per_hour=side.reached,
-        placed_later=tuple(sorted(unplaced - set(waiting))),
-        unschedulable=waiting,
+        placed_later=tuple(sorted(unplaced - set(remaining))),
+        unschedulable=remaining,
         stuck=stuck_nodes(rest),
     )
+    return replace(plan, steady_state=state)
+
+
+def _waiting_nodes(inputs: Inputs, cluster: ClusterState) -> dict[str, tuple[StateNode, datetime]]:
+    """Return the nodes that wait for ``consolidateAfter``, with the time at which that is over."""
+    pools = {pool.name: pool for pool in node_pools(inputs.fleet)}
+    found = {}
+    for node in cluster.nodes:
+        pool = pools.get(node.node_pool)
+        if node.claim is None or node.is_deleting or pool is None:
+            continue
+        at = consolidatable_at(node.claim, pool)
+        if at is not None and at > inputs.now:
+            found[node.claim.name] = (node, at)
+    return found
+
+
+def _later_disruptions(
+    rest: RestResult, waiting: Mapping[str, tuple[StateNode, datetime]]
+) -> Iterator[DeferredClaim]:
+    """Yield the nodes that consolidation disrupts once they no longer wait."""
+    for command in rest.later:
+        if command.reason != DisruptionReason.UNDERUTILIZED:
+            continue
+        for name in command.node_claims:
+            if name in waiting:
+                node, at = waiting[name]
+                yield DeferredClaim(
+                    node_claim=name,
+                    node=node.name,
+                    node_pool=node.node_pool,
+                    reason=command.reason.value,
+                    waits_for="consolidateAfter",
+                    not_before=at,
+                    message=_describe_disruption(command),
+                )
+
+
+def _describe_disruption(command: Command) -> str:
+    """Return what a command will do with a node."""
+    others = len(command.node_claims) - 1
+    together = f" together with {format_count(others, 'other')}" if others else ""
+    kinds = ", ".join(claim.types[0].name for claim in command.replacements)
+    what = f"replaced by {kinds}" if kinds else "removed: its pods fit on other nodes"
+    saves = ""
+    if command.savings is not None:
+        saves = f"; saves {format_monthly(command.savings)} a month"
+    return f"will be {what}{together}{saves}"
+
+
+def _deferral_order(item: DeferredClaim) -> tuple[str, str, str, str]:
+    return (item.node_pool, item.node_claim, item.reason, item.waits_for)
 
 
 def _is_unfinished(plan: Plan, inputs: Inputs, cluster: ClusterState) -> bool:
