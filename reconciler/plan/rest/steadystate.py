@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from reconciler.desired.objects import node_pools
 from reconciler.disruption.command import Command
-from reconciler.disruption.gates.consolidatable import consolidatable_at
+from reconciler.disruption.gates.consolidatable import consolidatable_at, is_consolidatable
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.model.history import History
 from reconciler.model.karpenter.budget import DisruptionReason
@@ -40,7 +40,7 @@ def with_prospect(plan: Plan, inputs: Inputs, cluster: ClusterState) -> Plan:
     """Return the plan with what later plans lead to, if this one is not the result.
 
     Nodes that wait for ``consolidateAfter`` are listed with what is decided about them once it is
-    over, as far as that is known now. Where the end is not found, there is no steady state.
+    over, given what is known now. Where the end is not found, there is no steady state.
     """
     waiting = _waiting_nodes(inputs, cluster)
     is_unfinished = _is_unfinished(plan, inputs, cluster)
@@ -78,7 +78,7 @@ def _waiting_nodes(inputs: Inputs, cluster: ClusterState) -> dict[str, tuple[Sta
         if node.claim is None or node.is_deleting or pool is None:
             continue
         at = consolidatable_at(node.claim, pool)
-        if at is not None and at > inputs.now:
+        if at is not None and not is_consolidatable(node.claim, pool, inputs.now):
             found[node.claim.name] = (node, at)
     return found
 
@@ -105,7 +105,7 @@ def _later_disruptions(
 
 
 def _describe_disruption(command: Command) -> str:
-    """Return what a command will do with a node."""
+    """Return what happens to a node of a command."""
     others = len(command.node_claims) - 1
     together = f" together with {format_count(others, 'other')}" if others else ""
     kinds = ", ".join(claim.types[0].name for claim in command.replacements)
