@@ -9,7 +9,13 @@ from reconciler.model.kubernetes.taint import untolerated_taints
 from reconciler.placement.nodes.space import Demands, Space
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.pods.shape import RelaxedShape, Shape, queue_position
-from reconciler.placement.topology.groups import Group, OpenDomains, Topology, intersect_by_label
+from reconciler.placement.topology.groups import (
+    Group,
+    OpenDomains,
+    Topology,
+    intersect_by_label,
+    unrepelled_domains,
+)
 from reconciler.placement.topology.rules import RuleKind
 from reconciler.placement.work import DOMAIN_RULE_CHECKS
 
@@ -25,6 +31,7 @@ class CohortStage:
     again. ``many_at_once`` is whether placing one pod affects the next one only through room and
     the count on that host. ``own_by_host`` are the pods' own rules about hosts, ``repelled`` those
     of other pods that repel them, and ``repellers`` everything that repels pods, by host.
+    ``repelled_by_key`` are the rules about other domains by which other pods repel them.
     ``host_checks`` is the work of checking one host, ``view_checks`` that of a new view.
     """
 
@@ -38,6 +45,7 @@ class CohortStage:
         "own_by_host",
         "reach",
         "repelled",
+        "repelled_by_key",
         "repellers",
         "step",
         "taints_seen",
@@ -58,6 +66,10 @@ class CohortStage:
         self.repelled = frozenset(g for g in self.by_host if g.rule.inverse)
         self.repellers = repellers
         self.by_domain = [g for g in found if not g.by_host]
+        self.repelled_by_key: dict[str, list[Group]] = {}
+        for group in self.by_domain:
+            if group.rule.inverse:
+                self.repelled_by_key.setdefault(group.key, []).append(group)
         self.only_fills_up = all(
             g.kind is RuleKind.ANTI_AFFINITY or (g.by_host and g.kind is RuleKind.SPREAD)
             for g in found
@@ -147,7 +159,7 @@ class Cohort:
         for step in self.shape.steps:
             owned = list(dict.fromkeys(topology.group(rule) for rule in step.rules))
             applying = dict.fromkeys([*owned, *repelled])
-            reach = {group: topology.reach(group, self.shape, step) for group in applying}
+            reach = topology.reaches(applying, self.shape, step)
             self.stages.append(CohortStage(step, reach, topology.repellers))
 
     @property
@@ -171,10 +183,16 @@ class CohortView:
         self.stage = stage
         self._demands = demands
         strict = stage.step.strict
-        self.open: list[OpenDomains] = intersect_by_label(
+        own = (
             g.open_domains(g in cohort.counted_set, strict.get(g.key), stage.reach[g])
             for g in stage.by_domain
+            if not g.rule.inverse
         )
+        free = (
+            unrepelled_domains(groups, strict.get(key), stage.reach[groups[0]])
+            for key, groups in stage.repelled_by_key.items()
+        )
+        self.open: list[OpenDomains] = intersect_by_label((*own, *free))
         self.hopeless = any(not domains.members for domains in self.open)
         self._spaces: dict[Space, tuple[tuple[Space, ...], ...]] = {}
         self.closed: set[Space] = set()

@@ -202,6 +202,19 @@ class OpenDomains:
         )
 
 
+def unrepelled_domains(
+    groups: Sequence[Group], allowed: Requirement | None, reach: Collection[str]
+) -> OpenDomains:
+    """Return the domains from which no group repels a pod: the intersection of what each opens.
+
+    The groups are those of other pods' anti-affinity with one key, and there may be as many as
+    pods. What exists for the pod is the same for all of them.
+    """
+    first = groups[0]
+    known = sorted(d for d in {*reach, *first.standing} if allowed is None or allowed.has(d))
+    return OpenDomains(first.key, [[d for d in known if not any(g.counts.get(d) for g in groups)]])
+
+
 def intersect_by_label(found: Iterable[OpenDomains]) -> list[OpenDomains]:
     """Return the open domains with one entry for each label, the intersection of its entries."""
     by_key: dict[str, OpenDomains] = {}
@@ -250,6 +263,23 @@ class Topology:
             return frozenset()
         found = self._universe.domains(group.rule, shape, step)
         group.add_domains(sorted(found))
+        return found
+
+    def reaches(
+        self, groups: Iterable[Group], shape: Shape, step: RelaxedShape
+    ) -> dict[Group, frozenset[str]]:
+        """Return what each group reaches, computed once for all that repel by the same label."""
+        found: dict[Group, frozenset[str]] = {}
+        by_key: dict[str, frozenset[str]] = {}
+        for group in groups:
+            known = by_key.get(group.key) if group.rule.inverse else None
+            if known is None:
+                known = self.reach(group, shape, step)
+                if group.rule.inverse:
+                    by_key[group.key] = known
+            else:
+                group.add_domains(sorted(known))
+            found[group] = known
         return found
 
     def add_running_repellers(self) -> None:
