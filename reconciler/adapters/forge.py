@@ -284,8 +284,10 @@ class Forge(Protocol):
         ...
 
 
-def post_comment(forge: Forge, marker: str, body: str) -> PostedComment:
+def post_comment(forge: Forge, marker: str, body: Callable[[str], str]) -> PostedComment:
     """Create or edit the comment that begins with ``marker``; ``body`` begins with it as well.
+
+    ``body`` is called with the comment that is replaced, empty for a new one.
 
     Only comments of our own author count: a comment of somebody else that copies the marker is
     neither overwritten nor mistaken for ours.
@@ -303,17 +305,18 @@ def post_comment(forge: Forge, marker: str, body: str) -> PostedComment:
         if c.id and c.author == author and c.body.lstrip().partition("\n")[0].strip() == marker
     ]
     if not own_comments:
-        return PostedComment(PostOutcome.CREATED, forge.create(body).url)
+        return PostedComment(PostOutcome.CREATED, forge.create(body("")).url)
     before = own_comments[0]
-    if before.body.replace("\r\n", "\n").strip() == body.strip():
+    text = body(before.body)
+    if before.body.replace("\r\n", "\n").strip() == text.strip():
         return PostedComment(PostOutcome.UNCHANGED, before.url)
     try:
-        return PostedComment(PostOutcome.EDITED, forge.edit(before, body).url)
+        return PostedComment(PostOutcome.EDITED, forge.edit(before, text).url)
     except ForgeError as error:
         if error.status != NOT_FOUND:
             raise
         return PostedComment(
-            PostOutcome.CREATED, forge.create(body).url
+            PostOutcome.CREATED, forge.create(text).url
         )  # it was deleted in between
 
 

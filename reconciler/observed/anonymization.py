@@ -72,7 +72,7 @@ _FORMS: Final[dict[str, re.Pattern[str]]] = {
         rf"{_COUNT}": "minAvailable maxUnavailable",
         rf"{_DURATION}": "expireAfter terminationGracePeriod",
         rf"{_TIME}": (
-            "creationTimestamp deletionTimestamp lastTransitionTime lastPodEventTime startTime"
+            "creationTimestamp deletionTimestamp lastTransitionTime lastPodEventTime startTime at"
         ),
     }.items()
     for name in names.split()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
+from reconciler.plan.make.costs import offer_changes, offers_of
 from reconciler.plan.make.decide import Phase, ignore_phase
 from reconciler.plan.make.facts import BaseCost, Facts
 from reconciler.plan.make.factscache import FactsCache
-from reconciler.plan.make.gather import facts_of
+from reconciler.plan.make.gather import facts_of, launch_types
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import make_plan
+from reconciler.plan.value.costs import OffersChange
 from reconciler.plan.value.plan import Plan
 
 
@@ -50,4 +54,8 @@ def gather_facts(
 
     with phase("disruption"):
         at_rest, base = compare_with_base(inputs, inputs.against)
-    return replace(facts, base_cost=BaseCost(at_rest, base))
+    offers: Mapping[str, OffersChange] = {}
+    if facts.changes:
+        before = launch_types(inputs.against).every
+        offers = offer_changes(offers_of(before), offers_of(facts.types.every))
+    return replace(facts, base_cost=BaseCost(at_rest, base, offers))

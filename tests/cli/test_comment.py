@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from reconciler.adapters.forge import ForgeApi, ForgeError, github_remedy
-from reconciler.cli.commands.environment.comment import marker_of, shorten
 from reconciler.cli.main import main
+from reconciler.cli.pullrequest.draft import marker_of, shorten
 from tests.cli.forgeapi import Answer, ForgeImitation, serving
 
 ROOT = Path(__file__).resolve().parents[2]

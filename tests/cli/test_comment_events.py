@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.commands.environment.comment import marker_of
 from reconciler.cli.main import main
+from reconciler.cli.pullrequest.draft import marker_of
 from reconciler.cli.pullrequest.event import github_event, gitlab_event
 from tests.cli.forgeapi import ForgeImitation, serving
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -439,9 +440,10 @@ def test_another_region_is_not_priced_as_no_effect(plan, other_region: Path) -> 
     assert (warning["file"], warning["line"]) == ("reconciler.yaml", 3)
     assert "the region changes from us-east-1 to eu-central-1" in warning["message"]
     text = found["summary"]["text"]
-    assert text[0].startswith("This change sets another region; `apply` and `run` refuse it while")
+    assert text[0].startswith("This change sets another region; new nodes for all pods there: ")
+    assert text[1].startswith("`apply` and `run` refuse another region while the fleet has nodes")
     assert "Not included: the move of nodes and pods to the other region." in text
-    assert not [line for line in text if "does not affect cost" in line or "replaced" in line]
+    assert not [line for line in text if "no effect on cost" in line or "replaced" in line]
     assert validator().is_valid(found)
     same = json.loads(plan("-o", "json", "--base", "HEAD", "--set", "aws.region=us-east-1").out)
     assert [d for d in same["diagnostics"] if d["code"] == "region-changed"] == []
@@ -519,15 +521,13 @@ def test_every_format_begins_with_the_headline_of_the_json(
     monkeypatch.setenv("COLUMNS", "400")
     (repository / "app.yaml").write_text(DEPLOYMENT.replace("cpu: 500m", "cpu: 100"))
     lines = json.loads(plan("-o", "json", "--base", "HEAD").out)["summary"]["text"]
-    assert lines[0] == "3 pods cannot be scheduled: web/api-*\xa0(3)."
-    assert lines[1].startswith("This change: −$73/month (without it: 1 node, $0.1000/hour; with")
-    shown = " ".join(
-        unescape(plan("-o", form, "--base", "HEAD").out)
-        .replace("</p><p>", " ")
-        .replace("\u200b", "")  # it keeps Markdown from reading $ as a reference
-        .split()
+    assert lines[0] == (
+        "This change: −$73/month in steady state; 1 → 0 nodes; 3 pods become unschedulable (0 → 3)."
     )
-    assert " ".join(" ".join(lines).split()) in shown
+    assert lines[1] == "3 pods cannot be scheduled because of this change: web/api-*\xa0(3)."
+    page = unescape(plan("-o", form, "--base", "HEAD").out)
+    shown = " ".join(re.sub(r"</p><p>|\*\*|^- ", " ", page, flags=re.MULTILINE).split())
+    assert " ".join(" ".join(lines).split()).replace("*", "") in shown.replace("*", "")
 
 
 def test_unschedulable_pods_fail_the_job_if_requested(plan, repository: Path) -> None:
@@ -543,7 +543,7 @@ def test_a_summary_of_another_plan_is_rejected(plan, repository: Path, tmp_path:
     saved = tmp_path / "plan.json"
     plan("--out", str(saved))
     content = json.loads(saved.read_bytes())
-    content["summary"]["text"] = ["This change does not affect cost."]
+    content["summary"]["text"] = ["This change has no effect on cost."]
     with pytest.raises(UnreadableError, match="its summary is that of another plan"):
         read_saved_plan(json.dumps(content).encode(), "plan.json")
 

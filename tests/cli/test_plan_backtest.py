@@ -83,8 +83,8 @@ def test_the_backtest_is_shown_next_to_the_cost_of_the_change(shown: Shown, form
     page = html.unescape(shown("-o", form)).replace("\u200b", "")
     words = " ".join(page.split())
     assert f"Over 2 h, this change would have cost ${cost}; p99 waiting" in words
-    assert "This change does not affect the cost of the fleet as it is now." in words
-    assert words.index("as it is now.") < words.index("would have cost") < words.index("Now:")
+    assert "This change has no effect on the cost of the fleet as it is now; " in words
+    assert words.index("as it is now;") < words.index("would have cost") < words.index("Rollout:")
 
 
 def test_the_price_of_running_pods_comes_first(shown: Shown, tmp_path: Path) -> None:

@@ -89,4 +89,4 @@ def test_a_change_of_no_effect_is_exactly_zero_with_every_seed(
     found = json.loads(planned(capsys, tmp_path, "-o", "json"))["atRest"]
     assert found["difference"] == {"low": 0, "mean": 0, "high": 0, "beyondChance": False}
     assert (found["perHour"], found["perMonth"]) == (0, 0)
-    assert "This change does not affect cost." in planned(capsys, tmp_path)
+    assert "This change has no effect on cost; " in planned(capsys, tmp_path)

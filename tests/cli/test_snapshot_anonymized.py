@@ -284,6 +284,13 @@ def test_no_name_remains_in_the_bytes(tmp_path: Path, fleet: Path) -> None:
     assert "10.66.6.6" not in text
 
 
+def test_the_time_of_the_capture_is_kept(fleet: Path) -> None:
+    at = "2026-11-26T08:57:52.157449Z"
+    capture = {"apiVersion": "reconciler/v1", "kind": "SnapshotCapture", "at": at}
+    found = anonymize_objects([capture], FleetRequest(path=str(fleet)), has_fleet=True)
+    assert list(found) == [capture]
+
+
 def test_references_still_match(tmp_path: Path, fleet: Path) -> None:
     found = by_kind(captured(tmp_path, str(fleet), "--anonymize"))
     ((pod,), (node,)) = found["Pod"], found["Node"]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.commands.environment.comment import marker_of
 from reconciler.cli.main import main
+from reconciler.cli.pullrequest.draft import marker_of
 from tests.cli.forgeapi import ForgeImitation, serving
 from tests.hostile.threats import Threat, attack
 

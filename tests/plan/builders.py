@@ -20,7 +20,17 @@ from reconciler.plan.value.actions import (
     PlannedFieldChange,
     PoolBudget,
 )
-from reconciler.plan.value.costs import AtRest, Cost, FleetAtRest, PoolCost, StuckNode
+from reconciler.plan.value.costs import (
+    AtRest,
+    Cost,
+    FleetAtRest,
+    OffersChange,
+    PoolAtRest,
+    PoolChange,
+    PoolCost,
+    PoolOffers,
+    StuckNode,
+)
 from reconciler.plan.value.nodes import (
     LaunchOffering,
     PlacedPod,
@@ -386,7 +396,24 @@ def pull_request() -> Plan:
                     message="pdb prevents pod evictions (PodDisruptionBudget=[web/db])",
                 ),
             ),
+            by_node_pool={
+                "general": PoolChange(
+                    before=PoolAtRest(nodes=12, per_hour=1.152, types={"m5.large on-demand": 12}),
+                    after=PoolAtRest(
+                        nodes=11,
+                        per_hour=0.8812,
+                        types={"m7g.large spot": 9, "m5.large on-demand": 2},
+                    ),
+                ),
+            },
+            evictions=96,
         ),
+        offers={
+            "general": OffersChange(
+                before=PoolOffers(types=311, cheapest="c6g.medium on-demand", per_vcpu=0.034),
+                after=PoolOffers(types=311, cheapest="c6g.medium spot", per_vcpu=0.0131),
+            ),
+        },
         cost=Cost(
             before=1.4144,
             after=1.0242,
@@ -421,6 +448,7 @@ def closed_window() -> Plan:
         plan,
         unschedulable=(),
         at_rest=None,
+        offers={},
         blockers=(
             PlannedBlocker(
                 kind="Schedule",

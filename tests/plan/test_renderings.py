@@ -196,8 +196,8 @@ def test_text_between_backticks_is_code(text: str, spans: list[tuple[str, bool]]
 def test_advice_in_the_headline_is_code_in_a_comment_and_on_a_page() -> None:
     cost = Cost(before=0.0, after=1.0, lower_bound=0.5, bound_gap=1.0, bound_held_by="Packing")
     plan = msgspec.structs.replace(a_plan(), cost=cost)
-    assert " Try `--set packing=cheapest`." in render_markdown(plan)
-    assert "Try <code>--set packing=cheapest</code>." in render_html(plan)
+    assert " `reconciler advise` finds" in render_markdown(plan)
+    assert " <code>reconciler advise</code> finds" in render_html(plan)
 
 
 @pytest.mark.parametrize("name", ["``", "`0`", "a`b"])

@@ -49,9 +49,9 @@ def test_pods_that_a_later_pass_places_are_not_unschedulable() -> None:
     assert unschedulable_pods(plan) == []
     assert pods_placed_later(plan) == [plan.unschedulable[0].pod]
     lines = summary_lines(plan)
-    assert lines[0] == f"1 pod placed in a later pass: {plan.unschedulable[0].pod}."
-    assert lines[1].startswith("Steady state: 0 → 2 nodes, $0.00 → ")
-    assert lines[2].startswith("Now: 1 node to launch")
+    assert lines[0].startswith("First pass: launch 1 node (0 → 1); ")
+    assert lines[1] == f"1 pod placed in a later pass: {plan.unschedulable[0].pod}."
+    assert lines[2].startswith("Steady state: 0 → 2 nodes, +$")
 
 
 def test_pods_without_a_domain_stay_unschedulable() -> None:
@@ -95,10 +95,11 @@ def test_the_headline_separates_the_pods_of_later_passes_and_names_drains_withou
         steady_state=steady_state,
     )
     lines = summary_lines(plan)
-    assert lines[0] == "1 pod cannot be scheduled: shop/a."
-    assert lines[1] == "1 pod placed in a later pass: shop/b."
-    assert lines[2].startswith("Steady state: 0 → 2 nodes, $0.1000 → $0.2000 an hour")
-    assert lines[3] == "1 node stuck: n1 (its drain never ends)."
+    assert lines[0].endswith("; 1 pod cannot be scheduled.")
+    assert lines[1] == "1 pod cannot be scheduled: shop/a."
+    assert lines[2] == "1 pod placed in a later pass: shop/b."
+    assert lines[3] == "Steady state: 0 → 2 nodes, +$73/month ($0.1000 → $0.2000/hour)."
+    assert lines[4] == "1 node cannot be drained: n1 (its drain never ends)."
     section = unschedulable_section(plan)
     assert section is not None
     assert section.note == "1 pod cannot be scheduled, 1 more not yet: a later pass places it"

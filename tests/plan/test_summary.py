@@ -15,16 +15,16 @@ from tests.plan.builders import a_plan
         (None, None, None, None),
         (0.5, None, None, None),
         (0.5, 0.0, None, "This is already the cheapest possible set of nodes."),
-        (0.5, 0.04, "PodRules", "Theoretical minimum for these pods: $0.5000/hour. This plan costs 4% more."),
-        (0.5, 1.42, "Packing", "Theoretical minimum for these pods: $0.5000/hour. This plan costs 2.4×. Try `--set packing=cheapest`."),
-        (0.5, 0.3, "PodRules", "30% above the theoretical minimum because of topology spread and (anti-)affinity."),
+        (0.5, 0.04, "PodRules", "Lower bound for these pods: $365/month; this plan: 4% more."),
+        (0.5, 1.42, "Packing", "Lower bound for these pods: $365/month; this plan: 2.4 times that. `reconciler advise` finds what would lower it."),
+        (0.5, 0.3, "PodRules", "Lower bound for these pods: $365/month; this plan: 30% more because of topology spread and (anti-)affinity."),
     ],
 )  # fmt: skip
 def test_the_summary_shows_the_gap_to_the_minimum_cost(
     bound: float | None, gap: float | None, held: str | None, message: str | None
 ) -> None:
     cost = Cost(before=0.0, after=1.0, lower_bound=bound, bound_gap=gap, bound_held_by=held)
-    assert summary_lines(a_plan(cost=cost))[2:] == ([message] if message else [])
+    assert summary_lines(a_plan(cost=cost))[1:] == ([message] if message else [])
 
 
 def stuck(*messages: str) -> str:
@@ -35,13 +35,13 @@ def stuck(*messages: str) -> str:
         for n, text in enumerate(messages, 1)
     )
     change = AtRest(before=fleet, after=fleet, per_hour=0.0, per_month=0.0, stuck=nodes)
-    (line,) = (one for one in summary_lines(a_plan(at_rest=change)) if "stuck" in one)
+    (line,) = (one for one in summary_lines(a_plan(at_rest=change)) if "drifted node" in one)
     return line
 
 
 def test_nodes_that_are_stuck_for_one_reason_are_named_together() -> None:
-    assert stuck("a") == "1 node stuck: n1 (a)."
-    assert stuck("a", "b", "a") == "3 nodes stuck: n1, n3 (a); n2 (b)."
+    assert stuck("a") == "1 drifted node cannot be replaced: n1 (a)."
+    assert stuck("a", "b", "a") == "3 drifted nodes cannot be replaced: n1, n3 (a); n2 (b)."
 
 
 def test_reasons_that_differ_only_in_a_pod_of_a_workload_are_one() -> None:
@@ -50,15 +50,25 @@ def test_reasons_that_differ_only_in_a_pod_of_a_workload_are_one() -> None:
         for pod in ("web/api-00001", "web/api-0000a", "web/db-0")
     )
     assert stuck(first, second) == (
-        "2 nodes stuck: n1, n2 (not all pods would schedule, web/api-* => does not tolerate the "
-        "taint a/b-c=x:NoSchedule)."
+        "2 drifted nodes cannot be replaced: web/api-*: does not tolerate the taint "
+        "a/b-c=x:NoSchedule."
     )
-    assert stuck(first, other).count(";") == 1
-    assert stuck(first) == f"1 node stuck: n1 ({first})."
+    assert stuck(first, other) == (
+        "2 drifted nodes cannot be replaced: web/api-*, web/db-*: does not tolerate the taint "
+        "a/b-c=x:NoSchedule."
+    )
+
+
+def test_the_pods_of_a_file_and_those_that_replace_them_are_one_workload() -> None:
+    old, new = (f"not all pods would schedule, {pod} => no room" for pod in ("a/b-0", "a/b-x9z-q1"))
+    assert stuck(old, new) == "2 drifted nodes cannot be replaced: a/b-*: no room."
 
 
 def test_a_cut_list_of_stuck_nodes_names_where_all_of_it_is() -> None:
     everything = "`-o json` lists everything."
-    assert stuck(*"aaaaa") == f"5 nodes stuck: n1, n2, n3 and 2 more (a). {everything}"
+    assert (
+        stuck(*"aaaaa")
+        == f"5 drifted nodes cannot be replaced: n1, n2, n3 and 2 more (a). {everything}"
+    )
     assert stuck(*"abcdd").endswith(f"n3 (c); and 2 more. {everything}")
     assert stuck("x" * 500).endswith(f"…). {everything}")

@@ -6,7 +6,9 @@ merged. So the paths of an expression are compared with the schema of plans.
 
 from __future__ import annotations
 
-from reconciler.adapters.cel.paths import UnknownStep, create_reader
+from typing import Final
+
+from reconciler.adapters.cel.paths import Steps, UnknownStep, create_reader
 
 
 def unknown_fields(expression: str) -> list[UnknownStep]:
@@ -25,3 +27,25 @@ def unknown_fields(expression: str) -> list[UnknownStep]:
         key = (step.owner, step.name)
         found.setdefault(key, step._replace(is_tested=key in tested))
     return list(found.values())
+
+
+_NO_COST: Final = frozenset({"unschedulable", "unschedulableBefore", "stuck"})
+"""The fields of the fleet at rest that do not depend on its nodes and prices."""
+
+
+def reads_cost(expression: str) -> bool:
+    """Return whether an expression reads the nodes or the dollars of a plan."""
+    reader = create_reader(expression)
+    if reader is None:
+        return False
+    reader.read(0, len(reader.tokens))
+    return any(_is_cost(use.steps) for use in reader.uses)
+
+
+def _is_cost(steps: Steps) -> bool:
+    match steps:
+        case ("cost", *_) | ("steadyState" | "atMaximum", *_) | ("summary", "perMonth", *_):
+            return True
+        case ("atRest", name, *_):
+            return name not in _NO_COST
+    return False

@@ -389,6 +389,10 @@ _PLAN: Final = {
         "Rules between pods exceed the work of a placement; it names whose. Others go first.",
         "Use fewer different topology spread and (anti-)affinity rules there, or a ResourceQuota.",
     ),
+    "workloads-unknown": (
+        "No workloads are known, so neither the number of nodes nor their cost is.",
+        "Pass `--snapshot` or `-f`, or put workloads into the folder.",
+    ),
     "work-limit": (
         "The search for cheaper nodes reached its work limit.",
         "The next pass continues; raise the limit that the message names to search longer.",

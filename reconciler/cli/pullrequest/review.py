@@ -106,7 +106,8 @@ def _plan_fleet(change: FleetChange, stem: str, options: ReviewOptions, findings
     from reconciler.plan.planning import plan_of
     from reconciler.plan.render.html import render_html
     from reconciler.plan.render.markdown import render_markdown
-    from reconciler.plan.render.summary import unschedulable_pods
+    from reconciler.plan.render.summary import summary_of
+    from reconciler.plan.render.unplaced import unschedulable_pods
 
     request = FleetRequest(
         path=change.folder,
@@ -149,7 +150,7 @@ def _plan_fleet(change: FleetChange, stem: str, options: ReviewOptions, findings
         markdown,
         error="; ".join(f"policy {p.name} forbids this plan" for p in refused),
         file=f"{place}.json",
-        per_month=plan.at_rest.per_month if plan.at_rest is not None else None,
+        per_month=summary_of(plan).per_month,
         unschedulable=len(pods),
     )
 

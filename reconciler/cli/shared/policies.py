@@ -63,12 +63,26 @@ def judge(plan: Plan, policies: Sequence[Policy]) -> Plan:
         return plan
     from msgspec.structs import replace
 
+    from reconciler.adapters.cel.fields import reads_cost
     from reconciler.adapters.cel.sandbox import evaluate
     from reconciler.plan.approval import encode_saved_plan
     from reconciler.plan.policies import judge_policies
+    from reconciler.plan.render.headline import is_cost_unknown
 
+    if is_cost_unknown(plan):
+        policies = [_failing(one) if reads_cost(one.expression) else one for one in policies]
     answers = evaluate(policies, encode_saved_plan(plan), plan.at)
     return replace(plan, policies=judge_policies(policies, answers, plan.at))
+
+
+def _failing(policy: Policy) -> Policy:
+    """Return a policy on a cost that is not known: it is violated, unless it is exempted."""
+    from dataclasses import replace
+
+    from reconciler.plan.make.findings import UNKNOWN_WORKLOADS
+
+    message = f"the cost is not known: {UNKNOWN_WORKLOADS}"
+    return replace(policy, expression="false", message=message, message_expression="")
 
 
 def expect_known_policies(fail_on: Collection[str], policies: Sequence[Policy]) -> None:

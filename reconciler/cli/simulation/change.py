@@ -28,10 +28,14 @@ from reconciler.plan.plancache import PlanCache, SharedPlans
 from reconciler.plan.value.costs import (
     AtRest,
     FleetAtRest,
+    PoolAtRest,
+    PoolChange,
     StuckNode,
     combine_seeds,
+    count_offerings,
     seed_count,
 )
+from reconciler.ports.progress import EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +81,7 @@ def run_simulation(
     if base is None or before is None:
         return report
     names = (_display_name(base), _display_name(head))
-    merge = merge_outcome(report, stage, base_claims, *names, before.converged)
+    merge = merge_outcome(report, stage, base_claims, *names, before)
     return msgspec.structs.replace(report, merge=merge)
 
 
@@ -185,7 +189,37 @@ def at_rest_of(report: Report) -> AtRest | None:
         replaced=min(len(had - has), len(has - had)),
         rollout=iso_duration(_last_action(report) - report.started_at),
         stuck=tuple(_stuck_nodes(report)),
+        by_node_pool=_pool_changes(report),
+        unschedulable_before=merge.unschedulable,
+        evictions=sum(event.kind == EventKind.POD_EVICTED for event in report.events),
     )
+
+
+def _pool_changes(report: Report) -> dict[str, PoolChange]:
+    """Return both fleets by NodePool."""
+    had: dict[str, list[tuple[str, str]]] = {}
+    for life in report.nodes:
+        if life.launched_at is None:
+            had.setdefault(life.node_pool, []).append((life.instance_type, life.capacity_type))
+    has: dict[str, list[tuple[str, str]]] = {}
+    for claim in report.fleet:
+        has.setdefault(claim.node_pool, []).append((claim.instance_type, claim.capacity_type))
+    return {
+        name: PoolChange(
+            before=PoolAtRest(
+                nodes=len(had.get(name, ())),
+                per_hour=money.before,
+                types=count_offerings(had.get(name, ())),
+            ),
+            after=PoolAtRest(
+                nodes=len(has.get(name, ())),
+                per_hour=money.after,
+                types=count_offerings(has.get(name, ())),
+            ),
+        )
+        for name, money in report.cost.by_node_pool.items()
+        if name in had or name in has
+    }
 
 
 def _last_action(report: Report) -> datetime:

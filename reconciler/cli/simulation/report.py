@@ -116,7 +116,8 @@ class Merge(_Part, frozen=True):
 
     ``before`` and ``after`` are USD an hour; ``extra`` is the cost of the rollout beyond that of
     the base alone in the same time, negative if it was less. ``kept`` counts the nodes of the base
-    that stay. ``difference`` is the change of the cost over several seeds.
+    that stay. ``unschedulable`` are the pods without a place in the base. ``difference`` is the
+    change of the cost over several seeds.
     """
 
     base: str
@@ -127,6 +128,7 @@ class Merge(_Part, frozen=True):
     extra: float
     kept: int
     replaced: tuple[Replaced, ...]
+    unschedulable: tuple[str, ...] = ()
     difference: CostDifference | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -355,7 +357,7 @@ def merge_outcome(
     base_claims: Iterable[NodeClaim],
     base: str,
     head: str,
-    base_converged: bool,
+    before: SimulationOutcome,
 ) -> Merge:
     """Return the outcome for the nodes that the base ``base_claims``."""
     begin, cost = report.started_at, report.cost
@@ -387,12 +389,13 @@ def merge_outcome(
     return Merge(
         base,
         head,
-        base_converged,
+        before.converged,
         cost.before,
         cost.after,
         round(cost.spent - cost.before * hours, 6),
         kept,
         tuple(sorted(replaced, key=lambda r: (r.started_at, r.node_claim))),
+        tuple(sorted(s.name for s in _stuck_objects(before) if s.kind == "Pod")),
     )
 
 

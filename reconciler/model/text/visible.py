@@ -114,7 +114,9 @@ def html_text(text: str) -> str:
 
 _SPECIAL: Final = frozenset("&<>|`*_~[]\\@#$!^")
 _REFERENCE: Final = re.compile(
-    r"(?P<sign>[@#!$%^&~*](?=[\w\"{]))"  # a person, a team, an issue, a merge request, a label, …
+    r"(?P<whole>\$(?=[0-9][0-9,]*(?:\.[0-9]+)?(?![\w$\\{^]))"  # an amount of money
+    r"|(?<=\w)@(?=[\w-]+(?![\w.-])))"  # a version
+    r"|(?P<sign>[@#!$%^&~*](?=[\w\"{]))"  # a person, a team, an issue, a merge request, a label, …
     r"|(?P<gh>\bGH-(?=[0-9]))|(?P<gl>\[(?=[a-z_]+:))"
     r"|(?P<scheme>:(?=//))|(?P<www>\bww(?=w\.))"
     r"|(?<!\w)(?<!\bi-)(?<!\bami-)(?<!\bsubnet-)(?<!\bsg-)(?P<commit>[0-9a-f]{7,40})(?!\w)",
@@ -132,7 +134,8 @@ def markdown_text(text: str) -> str:
 
     It is neither markup nor HTML, links nowhere, and mentions nobody: an entity alone would not
     hinder that, because GitHub and GitLab look for people, issues and commits in what it stands
-    for. A zero-width space does.
+    for. A zero-width space does. Amounts and versions have none, so that they can be copied: no
+    forge takes them for anything else.
     """
     line = one_line(text).replace(_BREAK, "\ufffd")
     broken = _REFERENCE.sub(_break_reference, line)
@@ -143,6 +146,8 @@ def markdown_text(text: str) -> str:
 def _break_reference(match: re.Match[str]) -> str:
     """Insert a break after the start of a reference, or into each part of a commit."""
     text = match[0]
+    if match["whole"] is not None:
+        return text
     if match["commit"] is None:
         return f"{text}{_BREAK}"
     return _BREAK.join(text[i : i + _COMMIT_MIN - 1] for i in range(0, len(text), _COMMIT_MIN - 1))

@@ -16,12 +16,13 @@ import msgspec
 from reconciler.catalog.catalog import Catalog
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ON_DEMAND, ZONE
+from reconciler.model.resources import CPU, MILLI
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.question import LaunchPool, Placement
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.actions import OwnedNode, UnlaunchedClaim
 from reconciler.plan.value.actions import PlannedCommand
-from reconciler.plan.value.costs import Cost, PoolCost
+from reconciler.plan.value.costs import Cost, OffersChange, PoolCost, PoolOffers
 from reconciler.plan.value.nodes import PlannedNodeClaim
 from reconciler.plan.value.plan import PlanFinding
 
@@ -262,3 +263,37 @@ def cost_of(
         by_node_pool=closed,
         unpriced=unpriced,
     )
+
+
+def offers_of(pools: Iterable[LaunchPool]) -> dict[str, PoolOffers]:
+    """Return what each NodePool may launch now."""
+    return {pool.node_pool.name: _pool_offers(pool) for pool in pools}
+
+
+def _pool_offers(pool: LaunchPool) -> PoolOffers:
+    requirements = pool.node_pool.requirements()
+    count, best = 0, None
+    for kind in pool.types.types:
+        if not kind.requirements.intersects(requirements):
+            continue
+        offering = kind.cheapest_offering(requirements)
+        if offering is None:
+            continue
+        count += 1
+        vcpus = kind.capacity.get(CPU, 0) / MILLI
+        if vcpus and (best is None or offering.price / vcpus < best[0]):
+            best = (offering.price / vcpus, f"{kind.name} {offering.capacity_type}")
+    if best is None:
+        return PoolOffers(types=count)
+    return PoolOffers(types=count, cheapest=best[1], per_vcpu=round(best[0], 9))
+
+
+def offer_changes(
+    before: Mapping[str, PoolOffers], after: Mapping[str, PoolOffers]
+) -> dict[str, OffersChange]:
+    """Return the NodePools that may launch something else than before."""
+    return {
+        name: OffersChange(before=before.get(name), after=after.get(name))
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    }

@@ -15,7 +15,7 @@ from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState
 from reconciler.plan.make.pools import PoolTypes
 from reconciler.plan.value.actions import PlannedChange
-from reconciler.plan.value.costs import AtRest, Cost
+from reconciler.plan.value.costs import AtRest, Cost, OffersChange
 from reconciler.plan.value.plan import (
     ComparedWith,
     InputDigests,
@@ -35,10 +35,14 @@ if TYPE_CHECKING:
 
 
 class BaseCost(msgspec.Struct, frozen=True):
-    """The cost of a change since a base, and the cost after the base's own plan."""
+    """The cost of a change since a base, and the cost after the base's own plan.
+
+    ``offers`` are the NodePools for which the change leaves other offerings.
+    """
 
     at_rest: AtRest
     base: Cost
+    offers: Mapping[str, OffersChange] = {}
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):

@@ -46,7 +46,7 @@ from reconciler.plan.value.actions import (
     PlannedCommand,
 )
 from reconciler.plan.value.nodes import PlannedNodeClaim
-from reconciler.plan.value.plan import PlanFinding, PlannedLock
+from reconciler.plan.value.plan import ObservationSource, PlanFinding, PlannedLock
 from reconciler.source.resource import LOCK_FILE
 
 if TYPE_CHECKING:
@@ -113,6 +113,26 @@ def selector_findings(
                 line=change.line,
                 hint="plan with access to AWS, or run `reconciler lock` on both commits",
             )
+
+
+UNKNOWN_WORKLOADS: Final = "no workloads and no snapshot"
+
+
+def workload_findings(
+    pools: Sequence[NodePool], cluster: ClusterState, observation: ObservationSource | None
+) -> Iterator[PlanFinding]:
+    """Warn that nobody said what runs: zero nodes then are no forecast."""
+    if observation != "workloads" or cluster.pods or cluster.nodes or not pools:
+        return
+    if any(pool.is_static for pool in pools):
+        return
+    yield PlanFinding(
+        severity="warning",
+        code="workloads-unknown",
+        message=f"{UNKNOWN_WORKLOADS}: how many nodes these NodePools have, and what they cost, "
+        "is not known",
+        hint="pass --snapshot, pass rendered workloads with -f, or put workloads into the folder",
+    )
 
 
 def lookup_findings(

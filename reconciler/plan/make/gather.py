@@ -128,6 +128,32 @@ def facts_of(inputs: Inputs, phase: Phase = ignore_phase, cache: FactsCache | No
     return msgspec.structs.replace(facts, changes=changes_of(inputs, facts.drift))
 
 
+def launch_types(inputs: Inputs) -> PoolTypes:
+    """Return what the NodePools of the inputs may launch."""
+    return _launch_types(inputs, node_pools(inputs.fleet), _classes(inputs), TypesCache())
+
+
+def _launch_types(
+    inputs: Inputs,
+    pools: tuple[NodePool, ...],
+    classes: Mapping[str, EC2NodeClass],
+    known: TypesCache,
+    covers: tuple[Cover, ...] = (),
+) -> PoolTypes:
+    return known.get(
+        pools,
+        classes,
+        node_overlays(inputs.fleet),
+        inputs.catalog,
+        inputs.settings,
+        any_class=inputs.any_class,
+        unready=inputs.unready_classes,
+        unavailable=inputs.unavailable,
+        memory=_measured_memory(inputs, classes),
+        covers=covers,
+    )
+
+
 def _facts(inputs: Inputs, cache: FactsCache | None = None) -> Facts:
     pools = node_pools(inputs.fleet)
     classes = _classes(inputs)
@@ -140,18 +166,7 @@ def _facts(inputs: Inputs, cache: FactsCache | None = None) -> Facts:
     @functools.cache
     def types_with(covers: tuple[Cover, ...] = ()) -> PoolTypes:
         known = cache.types if cache is not None else TypesCache()
-        return known.get(
-            pools,
-            classes,
-            node_overlays(inputs.fleet),
-            inputs.catalog,
-            inputs.settings,
-            any_class=inputs.any_class,
-            unready=inputs.unready_classes,
-            unavailable=inputs.unavailable,
-            memory=_measured_memory(inputs, classes),
-            covers=covers,
-        )
+        return _launch_types(inputs, pools, classes, known, covers)
 
     types = types_with(coverage.covers if coverage is not None else ())
     if coverage is not None:

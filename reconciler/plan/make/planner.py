@@ -159,6 +159,7 @@ def make_plan(facts: Facts, phase: Phase = ignore_phase, cache: FactsCache | Non
             facts.classes,
         ),
         at_rest=change.at_rest if change is not None else None,
+        offers=dict(change.offers) if change is not None else {},
     )
     if not facts.withheld:
         return plan
@@ -283,6 +284,7 @@ def _findings(
     facts: Facts, decisions: Decisions | PlacementDecisions, claims: Sequence[PlannedNodeClaim]
 ) -> tuple[PlanFinding, ...]:
     found = (
+        *findings.workload_findings(facts.pools, facts.cluster, facts.observation),
         *facts.findings,
         *findings.region_findings(facts.left_region, facts.settings.region, facts.changes),
         *findings.selector_findings(facts.changes, facts.classes),

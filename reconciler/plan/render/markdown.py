@@ -5,6 +5,7 @@ Details are folded below the rows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -126,9 +127,10 @@ class _Comment:
         return "\n\n".join([*self._title(), note, self._footer()]) + "\n"
 
     def _title(self) -> list[str]:
-        lines = [truncate(line, _SUMMARY_MAX // 4) for line in self._document.headline]
-        headline = "  \n".join(map(_sentence, lines))
-        return [f"### Plan for {self._text(self._document.fleet)}", f"**{headline}**"]
+        """Return the fleet, the headline, and what else decides as a list."""
+        first, *more = [truncate(line, _SUMMARY_MAX // 4) for line in self._document.headline]
+        parts = [f"### Plan for {self._text(self._document.fleet)}", f"**{_sentence(first)}**"]
+        return [*parts, "\n".join(f"- {_sentence(line)}" for line in more)] if more else parts
 
     def _footer(self) -> str:
         document = self._document
@@ -137,15 +139,21 @@ class _Comment:
         plan = (
             f"Plan {markdown_code(document.digest)} of {revision}, {format_time(document.at)}{seen}"
         )
-        return f"<sub>{plan}</sub>"
+        again = document.command
+        repeat = f"<br>Repeat it: {markdown_code(truncate(again, _SUMMARY_MAX))}" if again else ""
+        return f"<sub>{plan}{repeat}</sub>"
 
     def _section(self, section: Section) -> list[str]:
         if isinstance(section.figure, Flow):
             if len(section.figure.boxes) > _BOXES_MAX or not self._limits.chart:
                 return []
-            return [_fold(section.heading, f"```mermaid\n{render_flowchart(section.figure)}```")]
+            return [
+                _fold(
+                    _heading(section.heading), f"```mermaid\n{render_flowchart(section.figure)}```"
+                )
+            ]
         table = self._table(section)
-        title = markdown_text(section.heading)
+        title = _heading(section.heading)
         return [_fold(title, table)] if section.folded else [f"#### {title}", table]
 
     def _table(self, section: Section) -> str:
@@ -259,6 +267,15 @@ def _sentence(text: str) -> str:
         written = (markdown_code if is_code else markdown_text)(plain)
         parts.append(part.replace(plain, written) if plain else part)
     return "".join(parts)
+
+
+_COMMIT: Final = re.compile(r"[0-9a-f]{7,40}")
+
+
+def _heading(text: str) -> str:
+    """Return a heading, with commits as code: forges would link them in the middle of it."""
+    words = text.split()
+    return " ".join((markdown_code if _COMMIT.fullmatch(w) else markdown_text)(w) for w in words)
 
 
 def _fold(title: str, body: str) -> str:

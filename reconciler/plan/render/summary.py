@@ -8,19 +8,26 @@ from typing import Final
 import msgspec
 
 from reconciler.model.duration import iso_duration
-from reconciler.plan.render.spans import fleet_phrase
+from reconciler.plan.render.headline import cost_change, first_pass, headline, is_cost_unknown
+from reconciler.plan.render.layout import truncate
+from reconciler.plan.render.stuck import stuck_lines
+from reconciler.plan.render.unplaced import (
+    has_nodes,
+    pods_placed_later,
+    stranded_pods,
+    unschedulable_pods,
+)
 from reconciler.plan.render.verdicts import policy_lines
 from reconciler.plan.render.wording import (
     format_count,
     format_dollars,
     format_duration,
     format_hourly,
-    format_list,
     format_monthly,
     format_pods,
     format_time,
-    group_messages,
-    short_node_name,
+    format_words,
+    rough_duration,
     without_backticks,
 )
 from reconciler.plan.value.actions import ActionKind
@@ -29,10 +36,7 @@ from reconciler.plan.value.costs import (
     HEAD,
     AtRest,
     Backtest,
-    CostDifference,
-    FleetAtRest,
     PoolCost,
-    StuckNode,
 )
 from reconciler.plan.value.plan import Plan
 
@@ -79,14 +83,6 @@ _GAP_REASONS: Final[dict[object, str]] = {
     "PodRules": " because of topology spread and (anti-)affinity",
     "WholeNodes": " because nodes are bought whole",
 }
-_NO_EFFECT: Final = "This change does not affect cost."
-_LEFT_REGION: Final = (
-    "This change sets another region; `apply` and `run` refuse it while the fleet has nodes (see "
-    "the warning)."
-)
-_NO_MOVE: Final = "Not included: the move of nodes and pods to the other region."
-_STUCK_NAMED: Final = 3
-_STUCK_WIDTH: Final = 200
 _PODS_WIDTH: Final = 300
 """The maximum characters of a name from elsewhere, so that the headline stays short."""
 
@@ -102,8 +98,9 @@ class Summary(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     """The headline of a plan: the sentences that every rendering begins with, and their numbers.
 
     ``per_month`` is what the change costs in USD a month, and ``replaced``, ``launched``,
-    ``removed`` count its nodes, all of the fleet at rest; they are omitted without a base. ``now``
-    is what this plan does.
+    ``removed`` count its nodes, all of the fleet at rest; they are omitted without a base, and
+    ``per_month`` also without workloads, because it is not known then. ``now`` is what this plan
+    does.
     """
 
     text: tuple[str, ...]
@@ -126,30 +123,13 @@ def summary_of(plan: Plan) -> Summary:
         text=tuple(summary_lines(plan)),
         unschedulable=pods,
         now=now,
-        per_month=change.per_month,
+        per_month=None if is_cost_unknown(plan) else change.per_month,
         replaced=change.replaced,
         launched=change.launched,
         removed=change.removed,
         rollout=change.rollout,
         stuck=len(change.stuck),
     )
-
-
-def unschedulable_pods(plan: Plan) -> list[str]:
-    """Return the pods that cannot be scheduled, by this plan or by those that follow it."""
-    now = {pod.pod for pod in plan.unschedulable}
-    if plan.at_rest is not None:
-        found = plan.at_rest.unschedulable
-        return sorted({*found, *now} if plan.at_rest.bounds is not None else found)
-    if plan.steady_state is not None:
-        return list(plan.steady_state.unschedulable)
-    return sorted(now)
-
-
-def pods_placed_later(plan: Plan) -> list[str]:
-    """Return the pods that this plan does not place, and a later one does."""
-    final = set(unschedulable_pods(plan))
-    return [pod.pod for pod in plan.unschedulable if pod.pod not in final]
 
 
 def _count_actions(plan: Plan) -> ActionCounts:
@@ -160,19 +140,28 @@ def _count_actions(plan: Plan) -> ActionCounts:
 
 
 def summary_lines(plan: Plan) -> list[str]:
-    """Return the headline: unschedulable pods, the cost of the change, what happens now."""
-    now = [_action_line(plan), _cost_line(plan)]
-    if plan.at_rest is not None or plan.steady_state is not None:
-        now[0] = f"Now: {now[0][0].lower()}{now[0][1:]}".replace(" to do now:", " to do:")
-    change = [*_unschedulable_lines(plan), *_change_lines(plan), *_steady_state_lines(plan)]
+    """Return the headline, then what else decides whether to merge or to apply."""
     return [
+        headline(plan),
         *policy_lines(plan),
-        *change,
-        *now,
+        *_unschedulable_lines(plan),
+        *_change_lines(plan),
+        *_steady_state_lines(plan),
+        *_first_pass_line(plan),
         *_maximum_line(plan),
         *_peak_line(plan),
         *_bound_line(plan),
     ]
+
+
+def _first_pass_line(plan: Plan) -> list[str]:
+    """Return what the first pass does, where the headline is about the end.
+
+    Without a cluster, the first pass of a change launches everything, which says nothing of it.
+    """
+    if plan.at_rest is None or not has_nodes(plan):
+        return []
+    return [f"{first_pass(plan)}."]
 
 
 def _maximum_line(plan: Plan) -> list[str]:
@@ -207,15 +196,30 @@ def _peak_line(plan: Plan) -> list[str]:
 
 
 def _unschedulable_lines(plan: Plan) -> list[str]:
-    found = []
-    for pods, what in (
-        (unschedulable_pods(plan), "cannot be scheduled"),
-        (pods_placed_later(plan), "placed in a later pass"),
-    ):
-        if pods:
-            pod_text = _truncate(without_backticks(format_pods(pods)), _PODS_WIDTH)
-            found.append(f"{format_count(len(pods), 'pod')} {what}: {pod_text}.")
-    return found
+    change = plan.at_rest
+    new = list(change.newly_unschedulable) if change is not None else []
+    others = [pod for pod in unschedulable_pods(plan) if pod not in set(new)]
+    stays = "cannot be scheduled, with or without this change"
+    lines = [
+        _pods_line(new, "cannot be scheduled because of this change"),
+        _pods_line(others, stays if change is not None else "cannot be scheduled"),
+    ]
+    if change is None:
+        lines.append(_pods_line(pods_placed_later(plan), "placed in a later pass"))
+    else:
+        stranded = stranded_pods(plan)
+        what = "run only as long as their present nodes, because no new node can take them"
+        if len(stranded) == 1:
+            what = "runs only as long as its present node, because no new node can take it"
+        lines.append(_pods_line(stranded, what))
+    return list(filter(None, lines))
+
+
+def _pods_line(pods: Sequence[str], what: str) -> str:
+    if not pods:
+        return ""
+    names = truncate(without_backticks(format_pods(pods)), _PODS_WIDTH)
+    return f"{format_count(len(pods), 'pod')} {what}: {names}."
 
 
 def _steady_state_lines(plan: Plan) -> list[str]:
@@ -223,39 +227,40 @@ def _steady_state_lines(plan: Plan) -> list[str]:
     steady_state = plan.steady_state
     if steady_state is None or plan.at_rest is not None:
         return []
-    before, cost = sum(p.nodes_before for p in plan.cost.by_node_pool.values()), plan.cost.before
+    before = sum(p.nodes_before for p in plan.cost.by_node_pool.values())
     final = (
         f"Steady state: {before:,} → {format_count(steady_state.nodes, 'node')}, "
-        f"{_cost_change(cost, steady_state.per_hour)}."
+        f"{cost_change(plan.cost.before, steady_state.per_hour)}."
     )
-    return [final, *_stuck_line(steady_state.stuck)]
+    return [final, *stuck_lines(steady_state.stuck)]
+
+
+_LEFT_REGION: Final = (
+    "`apply` and `run` refuse another region while the fleet has nodes (see the warning)."
+)
+_NO_MOVE: Final = "Not included: the move of nodes and pods to the other region."
 
 
 def _change_lines(plan: Plan) -> list[str]:
-    """Return what the change since the base costs and does, until the fleet is at rest.
+    """Return what the rollout of a change does, and what it cannot do.
 
-    What it would have cost with a recorded workload is added.
+    What the change would have cost with a recorded workload comes first.
     """
     change = plan.at_rest
     backtest = plan.backtest
     replayed = []
     if backtest is not None and backtest.difference is not None:
         replayed.append(backtest_sentence(backtest))
-    if change is None:
+    if change is None or is_cost_unknown(plan):
         return replayed
-    price = _cost_sentence(change)
-    if replayed and price == _NO_EFFECT:
-        price = "This change does not affect the cost of the fleet as it is now."
     codes = {finding.code for finding in plan.diagnostics}
     if "region-changed" in codes:
-        price = "New nodes for all pods cost the same there." if price == _NO_EFFECT else price
-        return [_LEFT_REGION, price, *replayed, _NO_MOVE]
+        return [_LEFT_REGION, *replayed, _NO_MOVE]
     return [
-        price,
         *replayed,
-        _nodes_sentence(change),
+        _rollout_sentence(change),
         *_exclusion_lines(codes),
-        *_stuck_line(change.stuck),
+        *stuck_lines(change.stuck),
     ]
 
 
@@ -267,142 +272,55 @@ def _exclusion_lines(codes: Collection[str]) -> list[str]:
     return [f"Not included: {what} of their EC2NodeClass (see the warning)."]
 
 
-def _cost_sentence(change: AtRest) -> str:
-    if change.bounds is not None:
-        low, high = (format_monthly(bound, signed=True) for bound in change.bounds)
-        return (
-            f"This change: about {format_monthly(change.per_hour, signed=True)}/month, "
-            f"between {low} and {high} (the search reached its work limit)."
-        )
-    before, found = change.before, change.difference
-    without = f"without it: {format_count(before.nodes, 'node')}, {_hourly(before)}"
-    if change.range is None or found is None:
-        if format_hourly(before.per_hour) == format_hourly(change.after.per_hour):
-            return _NO_EFFECT
-        after = change.after
-        both = f"{without}; with it: {format_count(after.nodes, 'node')}, {_hourly(after)}"
-        return f"This change: {format_monthly(change.per_hour, signed=True)}/month ({both})."
-    if format_hourly(found.low) == format_hourly(found.high) == format_hourly(0):
-        return _NO_EFFECT
-    with_it = f"with it: {fleet_phrase(change.range, per='/hour')}"
-    runs = format_count(change.range.seeds, "run")
-    return f"This change: {_difference(found)} ({without}; {with_it}; {runs})."
+def _rollout_sentence(change: AtRest) -> str:
+    """Return which nodes the rollout replaces, adds and removes, and how long it takes."""
+    counts = ((change.replaced, "replaces"), (change.launched, "adds"), (change.removed, "removes"))
+    steps = [f"{verb} {number:,}" for number, verb in counts if number]
+    if not steps:
+        return "Rollout: no node is replaced, added or removed."
+    first, *more = steps
+    verb, number = first.split()
+    nodes = format_count(int(number.replace(",", "")), "node")
+    done = format_words([f"{verb} {nodes}", *more])
+    evicted = change.evictions
+    pods = f"; it evicts {format_count(evicted, 'pod')}" if evicted else ""
+    return f"Rollout: {done}{_rollout_time(change)}{pods}."
 
 
-def _hourly(side: FleetAtRest) -> str:
-    return f"{format_dollars(side.per_hour)}/hour"
-
-
-def _difference(found: CostDifference) -> str:
-    """Return the mean of a difference and its interval, and whether it may be chance."""
-    mean = f"{format_monthly(found.mean, signed=True)}/month"
-    if format_hourly(found.low) == format_hourly(found.high):
-        return mean
-    low, high = (format_monthly(amount, signed=True) for amount in (found.low, found.high))
-    if found.beyond_chance:
-        return f"{mean}, between {low} and {high}"
-    return f"no difference beyond chance: {mean} on average, between {low} and {high}"
-
-
-def _nodes_sentence(change: AtRest) -> str:
-    counts = ((change.replaced, "replaced"), (change.launched, "launched"))
-    done = [f"{number:,} {what}" for number, what in (*counts, (change.removed, "removed"))]
-    if not (change.replaced or change.launched or change.removed):
-        moved = "No nodes are replaced, launched or removed"
-    else:
-        moved = f"Nodes: {', '.join(done)}"
-    return f"{moved}{_format_rollout(change)}."
-
-
-def _format_rollout(change: AtRest) -> str:
+def _rollout_time(change: AtRest) -> str:
     """Return how long the rollout takes, empty without one."""
     if change.rollout == "PT0S":
         return ""
     if change.rollout is not None:
-        return f"; the rollout takes {format_duration(change.rollout)}"
+        return f", in about {rough_duration(change.rollout)}"
     if change.bounds is not None:
-        return "; how long the rollout takes is not known"
-    return "; the rollout does not end within 30 days"
-
-
-def _stuck_line(stuck: Sequence[StuckNode]) -> list[str]:
-    if not stuck:
-        return []
-    names = (short_node_name(without_backticks(s.node or s.node_claim)) for s in stuck)
-    alike = group_messages(((), s.message, name) for s, name in zip(stuck, names, strict=True))
-    shown = [(group.message, group.names) for group in alike[:_STUCK_NAMED]]
-    named = [
-        f"{format_list(nodes, _STUCK_NAMED)} ({_truncate(message, _STUCK_WIDTH)})"
-        for message, nodes in shown
-    ]
-    more = len(stuck) - sum(len(nodes) for _, nodes in shown)
-    rest = f"; and {more:,} more" if more else ""
-    line = f"{format_count(len(stuck), 'node')} stuck: {'; '.join(named)}{rest}."
-    is_cut = more or any(len(nodes) > _STUCK_NAMED + 1 for _, nodes in shown)
-    is_cut = is_cut or any(len(message) > _STUCK_WIDTH for message, _ in shown)
-    return [f"{line} `-o json` lists everything." if is_cut else line]
-
-
-def _truncate(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def _action_line(plan: Plan) -> str:
-    """Return what this plan does, in nodes."""
-    now, pools = _count_actions(plan), plan.cost.by_node_pool.values()
-    before, after = sum(p.nodes_before for p in pools), sum(p.nodes_after for p in pools)
-    if plan.is_empty:
-        later = len({item.node_claim for item in plan.deferred})
-        waiting = (
-            f"; {format_count(later, 'node')} {'waits' if later == 1 else 'wait'}" if later else ""
-        )
-        return f"Nothing to do now: {format_count(after, 'node')}{waiting}."
-    nodes = f"{before:,} → {after:,} nodes"
-    return f"{format_count(now.launch, 'node')} to launch, {now.remove:,} to remove: {nodes}."
+        return "; how long this takes is not known"
+    return "; it does not end within 30 days"
 
 
 def _bound_line(plan: Plan) -> list[str]:
-    """Return how far the new nodes are above their theoretical minimum cost, and why."""
+    """Return how far the new nodes are above the cost of the cheapest ones, and why.
+
+    With a change, that is said of its steady state, and only if all nodes are new ones.
+    """
     bound, gap, cause = plan.cost.lower_bound, plan.cost.bound_gap, plan.cost.bound_held_by
-    if bound is None or gap is None:
+    if bound is None or gap is None or is_cost_unknown(plan):
         return []
+    what = "this plan"
+    if plan.at_rest is not None:
+        if has_nodes(plan) or plan.unschedulable or not bound:
+            return []
+        what, gap = "the steady state", plan.at_rest.after.per_hour / bound - 1
     if format_hourly(bound * (1 + gap)) == format_hourly(bound):
         return ["This is already the cheapest possible set of nodes."]
-    if gap >= _GAP_EXPLAINED_MIN and cause in _GAP_REASONS:
-        return [f"{gap:.0%} above the theoretical minimum{_GAP_REASONS[cause]}."]
-    much = f"{1 + gap:.1f}×" if gap >= 1 else f"{gap:.0%} more"
-    advice = ""
-    if gap >= _GAP_EXPLAINED_MIN and cause == "Packing":
-        advice = " Try `--set packing=cheapest`."
-    least = f"Theoretical minimum for these pods: {format_dollars(bound)}/hour."
-    return [f"{least} This plan costs {much}.{advice}"]
-
-
-def _cost_line(plan: Plan) -> str:
-    cost = plan.cost
-    unpriced = (
-        f" ({format_count(cost.unpriced, 'node')} without a price not counted)"
-        if cost.unpriced
-        else ""
-    )
-    if format_hourly(cost.before) == format_hourly(cost.after):
-        return (
-            f"{format_dollars(cost.after)} an hour, {format_monthly(cost.after)} a month{unpriced}."
-        )
-    return f"{_cost_change(cost.before, cost.after)}{unpriced}."
-
-
-def _cost_change(before: float, after: float) -> str:
-    """Return a change of the cost in USD an hour, also for a month."""
-    change = after - before
-    if format_hourly(before) == format_hourly(after):
-        return f"{format_dollars(after)} an hour, {format_monthly(after)} a month"
-    return (
-        f"{format_dollars(before)} → {format_dollars(after)} an hour "
-        f"({format_dollars(change, signed=True)}), "
-        f"{format_monthly(before)} → {format_monthly(after)} a month "
-        f"({format_monthly(change, signed=True)})"
-    )
+    least = f"Lower bound for these pods: {format_monthly(bound)}/month; {what}:"
+    much = f"{1 + gap:.1f} times that" if gap >= 1 else f"{gap:.0%} more"
+    if gap < _GAP_EXPLAINED_MIN:
+        return [f"{least} {much}."]
+    if cause in _GAP_REASONS:
+        return [f"{least} {much}{_GAP_REASONS[cause]}."]
+    advice = " `reconciler advise` finds what would lower it." if cause == "Packing" else ""
+    return [f"{least} {much}.{advice}"]
 
 
 def sum_pools(pools: Iterable[PoolCost]) -> PoolCost:

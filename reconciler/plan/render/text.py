@@ -53,8 +53,8 @@ def render_document(
         if section.rows:
             _write_section(canvas, section)
     canvas.line()
-    for line in document.headline:
-        canvas.paragraph(escape_invisible(line), 0, "bold")
+    for number, line in enumerate(document.headline):
+        canvas.paragraph(escape_invisible(line), 0, *(() if number else ("bold",)))
     if next_command:
         canvas.line(f"Next: {canvas.paint(one_line(next_command), 'cyan')}")  # one line, to copy
     return canvas.text()

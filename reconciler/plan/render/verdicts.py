@@ -93,12 +93,22 @@ def _format_plan_value(path: str, value: object) -> str:
     return f"{value:,.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else f"{value:,}"
 
 
+def forbidding_phrase(plan: Plan) -> str:
+    """Return that policies forbid the plan, empty if none does."""
+    forbidding = [policy.name for policy in plan.policies if policy.forbids]
+    if not forbidding:
+        return ""
+    if len(forbidding) == 1:
+        return f"forbidden by policy {without_backticks(forbidding[0])}"
+    return f"forbidden by {len(forbidding)} policies"
+
+
 def policy_lines(plan: Plan) -> list[str]:
     """Return the headline on policies: those that forbid the plan, and how many only warn."""
     forbidding = [policy.name for policy in plan.policies if policy.forbids]
     warning = sum(p.result == "failed" and not p.forbids for p in plan.policies)
     lines = []
-    if forbidding:
+    if len(forbidding) > 1:  # one is named in the first line
         rest = len(forbidding) - _NAMED
         more = f" and {rest} more" if rest > 0 else ""
         names = without_backticks(", ".join(forbidding[:_NAMED]))

@@ -246,6 +246,30 @@ def format_duration(text: str) -> str:
     return " ".join(parts[:2])
 
 
+_UNIT_SECONDS: Final = {"D": 86_400, "H": 3_600, "M": 60, "S": 1}
+
+
+def rough_duration(text: str) -> str:
+    """Return an ISO 8601 duration for a forecast: minutes from two minutes on, hours from ten."""
+    found = re.findall(r"(?<!\d)(\d+)([DHMS])", text)
+    seconds = sum(int(number) * _UNIT_SECONDS[unit] for number, unit in found)
+    if seconds < 120:
+        return f"{seconds} s"
+    minutes = round(seconds / 60)
+    if minutes < 120:
+        return f"{minutes} minutes"
+    hours, rest = divmod(minutes, 60)
+    if hours < 10:
+        return f"{hours} h {rest} min" if rest else f"{hours} hours"
+    hours = round(minutes / 60)
+    return f"{hours} hours" if hours < 72 else f"{round(hours / 24)} days"
+
+
+def format_words(words: Sequence[str]) -> str:
+    """Return words as an enumeration: ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
 def format_near_time(at: datetime, now: datetime) -> str:
     """Return a time near ``now``, without its date if that is the same day."""
     utc = at.astimezone(UTC)

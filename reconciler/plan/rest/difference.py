@@ -13,6 +13,7 @@ from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import iso_duration
 from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE
 from reconciler.model.resources import Resources, fits
 from reconciler.observed.state import StateNode
 from reconciler.placement.question import LaunchPool
@@ -24,7 +25,14 @@ from reconciler.plan.rest.world import (
     pods_blocking_drain,
     without_nodes,
 )
-from reconciler.plan.value.costs import AtRest, FleetAtRest, StuckNode
+from reconciler.plan.value.costs import (
+    AtRest,
+    FleetAtRest,
+    PoolAtRest,
+    PoolChange,
+    StuckNode,
+    count_offerings,
+)
 
 
 def difference_of(before: RestResult, after: RestResult) -> AtRest:
@@ -42,7 +50,36 @@ def difference_of(before: RestResult, after: RestResult) -> AtRest:
         replaced=min(len(old.names - new.names), len(new.names - old.names)),
         rollout=_rollout_duration(after),
         stuck=stuck_nodes(after),
+        by_node_pool=_pools_of(before, after),
+        unschedulable_before=waiting_pods(before),
     )
+
+
+def _pools_of(before: RestResult, after: RestResult) -> dict[str, PoolChange]:
+    """Return both fleets by NodePool."""
+    old, new = _pool_sides(before), _pool_sides(after)
+    return {
+        name: PoolChange(before=old.get(name, PoolAtRest()), after=new.get(name, PoolAtRest()))
+        for name in sorted(old.keys() | new.keys())
+    }
+
+
+def _pool_sides(rest: RestResult) -> dict[str, PoolAtRest]:
+    prices = rest.node_prices()
+    nodes: dict[str, list[StateNode]] = {}
+    for node in rest.world.cluster.nodes:
+        if node.claim is not None and node.claim.name in prices:
+            nodes.setdefault(node.node_pool, []).append(node)
+    return {
+        name: PoolAtRest(
+            nodes=len(members),
+            per_hour=sum_dollars([prices[n.claim.name] for n in members if n.claim is not None]),
+            types=count_offerings(
+                (n.labels.get(INSTANCE_TYPE, ""), n.labels.get(CAPACITY_TYPE, "")) for n in members
+            ),
+        )
+        for name, members in nodes.items()
+    }
 
 
 def waiting_pods(rest: RestResult) -> tuple[str, ...]:

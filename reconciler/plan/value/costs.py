@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from math import fsum
 from typing import Annotated, ClassVar, Final
@@ -55,6 +56,48 @@ class FleetAtRest(Part, frozen=True, kw_only=True):
 
     nodes: int
     per_hour: float
+
+
+class PoolAtRest(Part, frozen=True, kw_only=True):
+    """The nodes of a NodePool in a fleet at rest, their cost in USD an hour, and their offerings.
+
+    ``types`` counts nodes by instance type and capacity type: ``{"c6g.xlarge spot": 3}``.
+    """
+
+    nodes: int = 0
+    per_hour: float = 0.0
+    types: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+def count_offerings(offerings: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """Return the number of nodes by instance type and capacity type, the most frequent first."""
+    found = Counter(f"{instance_type} {capacity}" for instance_type, capacity in offerings)
+    return dict(sorted(found.items(), key=lambda row: (-row[1], row[0])))
+
+
+class PoolOffers(Part, frozen=True, kw_only=True):
+    """What a NodePool may launch: how many instance types, and the cheapest price of a vCPU.
+
+    ``per_vcpu`` is in USD an hour, of the offering ``cheapest``; both are None without a price.
+    """
+
+    types: int
+    cheapest: str | None = None
+    per_vcpu: float | None = None
+
+
+class OffersChange(Part, frozen=True, kw_only=True):
+    """What a NodePool may launch at the base and at the head; None if it does not exist there."""
+
+    before: PoolOffers | None = None
+    after: PoolOffers | None = None
+
+
+class PoolChange(Part, frozen=True, kw_only=True):
+    """A NodePool in both fleets of a change."""
+
+    before: PoolAtRest = PoolAtRest()
+    after: PoolAtRest = PoolAtRest()
 
 
 class CostSpan(Part, frozen=True, kw_only=True):
@@ -188,8 +231,12 @@ class AtRest(Part, frozen=True, kw_only=True):
     counts replaced nodes. ``rollout`` is the time until the last action has ended (ISO 8601), None
     if it never ends or the limit ended the search.
 
+    ``by_node_pool`` has both fleets by NodePool. ``unschedulable_before`` are the pods without a
+    place in ``before``. ``evictions`` counts the pods that the rollout evicts, None if unknown.
+
     Over several seeds, costs are means and numbers of nodes are rounded means; ``range`` is that of
-    ``after``, and ``difference`` that of ``per_hour``. The other fields are of the first seed.
+    ``after``, and ``difference`` that of ``per_hour``. The other fields are of the seed whose
+    numbers of nodes are closest to the means.
     """
 
     before: FleetAtRest
@@ -203,8 +250,23 @@ class AtRest(Part, frozen=True, kw_only=True):
     stuck: tuple[StuckNode, ...] = ()
     range: FleetRange | None = None
     difference: CostDifference | None = None
+    by_node_pool: dict[str, PoolChange] = msgspec.field(default_factory=dict)
+    unschedulable_before: tuple[str, ...] = ()
+    evictions: int | None = None
 
-    left_out: ClassVar = ("range", "difference")
+    left_out: ClassVar = (
+        "range",
+        "difference",
+        "by_node_pool",
+        "unschedulable_before",
+        "evictions",
+    )
+
+    @property
+    def newly_unschedulable(self) -> tuple[str, ...]:
+        """The pods that have a place without the change, and none with it."""
+        before = frozenset(self.unschedulable_before)
+        return tuple(pod for pod in self.unschedulable if pod not in before)
 
     @property
     def launched(self) -> int:
@@ -243,20 +305,46 @@ def seed_count(work: int, work_max: int) -> int:
 
 
 def combine_seeds(changes: Sequence[AtRest]) -> AtRest:
-    """Return one change over several seeds from the change with each; the first one leads."""
-    first = changes[0]
+    """Return one change over several seeds from the change with each."""
     before, after = (
         fleet_range([getattr(change, side) for change in changes]) for side in ("before", "after")
     )
     difference = cost_difference([change.per_hour for change in changes])
+
+    def distance(change: AtRest) -> float:
+        nodes = abs(change.before.nodes - before.nodes.mean)
+        return nodes + abs(change.after.nodes - after.nodes.mean)
+
     return msgspec.structs.replace(
-        first,
+        min(changes, key=distance),
         before=_mean_fleet(before),
         after=_mean_fleet(after),
         per_hour=difference.mean,
         per_month=round(difference.mean * HOURS_A_MONTH, 9),
         range=after,
         difference=difference,
+        replaced=round(_mean([change.replaced for change in changes])),
+        by_node_pool=_mean_pools([change.by_node_pool for change in changes]),
+    )
+
+
+def _mean_pools(runs: Sequence[dict[str, PoolChange]]) -> dict[str, PoolChange]:
+    """Return each NodePool with the means of all runs, and the offerings of the closest one."""
+    names = sorted({name for run in runs for name in run})
+    found = {}
+    for name in names:
+        rows = [run.get(name, PoolChange()) for run in runs]
+        before = _mean_pool([row.before for row in rows])
+        found[name] = PoolChange(before=before, after=_mean_pool([row.after for row in rows]))
+    return found
+
+
+def _mean_pool(runs: Sequence[PoolAtRest]) -> PoolAtRest:
+    nodes = _mean([run.nodes for run in runs])
+    return PoolAtRest(
+        nodes=round(nodes),
+        per_hour=_mean([run.per_hour for run in runs]),
+        types=min(runs, key=lambda run: abs(run.nodes - nodes)).types,
     )
 
 

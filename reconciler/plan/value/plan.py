@@ -24,6 +24,7 @@ from reconciler.plan.value.costs import (
     Cost,
     FleetAtMaximum,
     FleetAtPeak,
+    OffersChange,
     PlannedWorkload,
     SteadyState,
 )
@@ -173,7 +174,8 @@ class Plan(Part, frozen=True, kw_only=True):
     ``policies`` are the verdicts of its policies. ``backtest`` is what a recorded workload would
     have cost with and without the change since a base. ``workloads`` are those
     that are scaled, and ``at_maximum`` is the fleet with all of them at their maximum.
-    ``at_peak`` is the fleet in the worst hour of the day of its CronJobs.
+    ``at_peak`` is the fleet in the worst hour of the day of its CronJobs. ``offers``
+    are the NodePools for which the change since a base leaves other offerings.
     """
 
     api_version: str = API_VERSION
@@ -212,6 +214,7 @@ class Plan(Part, frozen=True, kw_only=True):
     workloads: tuple[PlannedWorkload, ...] = ()
     at_maximum: FleetAtMaximum | None = None
     at_peak: FleetAtPeak | None = None
+    offers: dict[str, OffersChange] = msgspec.field(default_factory=dict)
 
     left_out: ClassVar = (
         "headroom",
@@ -229,6 +232,7 @@ class Plan(Part, frozen=True, kw_only=True):
         "workloads",
         "at_maximum",
         "at_peak",
+        "offers",
     )
     parts: ClassVar = (
         "node_claims",

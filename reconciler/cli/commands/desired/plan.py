@@ -155,7 +155,7 @@ def _print_refusal(plan: Plan, refused: Sequence[JudgedPolicy], request: PlanReq
 
 def _has_unschedulable(plan: Plan) -> bool:
     """Return whether pods cannot be scheduled, and report it on stderr."""
-    from reconciler.plan.render.summary import unschedulable_pods
+    from reconciler.plan.render.unplaced import unschedulable_pods
     from reconciler.plan.render.wording import format_count, format_pods
 
     pods = unschedulable_pods(plan)

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 from dataclasses import dataclass
-from hashlib import sha256
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.shared import exitcode
-from reconciler.plan.value.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconciler.adapters.forge import Forge, ForgeApi
+    from reconciler.cli.pullrequest.draft import Draft
     from reconciler.cli.pullrequest.event import CiEvent
 
 
@@ -140,13 +138,17 @@ def _post_comments(
 ) -> None:
     """Post the comments, and report each to the user and to the job."""
     from reconciler.adapters.forge import post_comment
+    from reconciler.cli.pullrequest.draft import total_sentence
     from reconciler.cli.pullrequest.event import append_to_file, set_output
 
-    more = request.artifact_url or event.run_url
-    pointer = f"The artifact of the run has all of it: {more}" if more else ""
+    artifact, total = request.artifact_url or event.run_url, total_sentence(drafts)
     urls = []
     for draft in drafts:
-        posted = post_comment(forge, draft.marker, draft.body(forge.characters_max, pointer))
+
+        def body(previous: str, draft: Draft = draft) -> str:
+            return draft.body(forge.characters_max, artifact, previous, total)
+
+        posted = post_comment(forge, draft.marker, body)
         urls.append(posted.url)
         print(f"Comment {posted.outcome}{f': {posted.url}' if posted.url else ''}")
         if request.with_summary:
@@ -161,6 +163,7 @@ def _read_draft(path: str, request: CommentRequest, event: CiEvent) -> Draft:
         UnreadableError: it cannot be read, or is not a plan.
         UsageError: it is Markdown of an untrusted job.
     """
+    from reconciler.cli.pullrequest.draft import Draft, draft_of_plan, marker_of
     from reconciler.cli.shared.files import read_start
     from reconciler.model.errors import UnreadableError, UsageError
     from reconciler.plan.approval import SIZE_MAX, read_saved_plan
@@ -261,83 +264,3 @@ def _headers(token: str, *, is_github: bool) -> dict[str, str]:
             "User-Agent": "reconciler",
         }
     return {"PRIVATE-TOKEN": token, "User-Agent": "reconciler"}
-
-
-_RESERVE: Final = 600
-"""Room for the notice and the closing tags."""
-
-
-_FENCE: Final = re.compile(r"^\s*(```+|~~~+)")
-
-
-_OPEN: Final = re.compile(r"<details(?:\s[^>]*)?>|</details>", re.IGNORECASE)
-
-
-_BLOB: Final = re.compile(r"[^A-Za-z0-9._-]+")
-
-
-class Draft(NamedTuple):
-    """A comment before it is posted: its marker, and its Markdown."""
-
-    marker: str
-    text: str
-
-    def body(self, characters_max: int, more: str) -> str:
-        """Return the comment; if the text is too long, it is cut and ends with ``more``."""
-        return f"{self.marker}\n{shorten(self.text, characters_max - len(self.marker), more)}"
-
-
-def marker_of(fleet: str, folder: str = "") -> str:
-    """Return the hidden first line of a fleet's comment.
-
-    The name is readable, and a digest of name and folder separates fleets whose names differ
-    only in characters that an HTML comment cannot contain.
-    """
-    digest = sha256(f"{fleet}\0{folder}".encode()).hexdigest()[:16]
-    return f"<!-- reconciler {_BLOB.sub('-', fleet)[:63].replace('--', '-')} {digest} -->"
-
-
-def draft_of_plan(plan: Plan) -> Draft:
-    """Return the comment of a plan; every name in it is escaped by the renderer."""
-    from reconciler.plan.render.markdown import render_markdown
-
-    folder = plan.revision.path or ""
-    return Draft(marker_of(plan.fleet, "" if folder == "." else folder), render_markdown(plan))
-
-
-def shorten(text: str, characters_max: int, more: str) -> str:
-    """Return at most ``characters_max`` characters, cut after a line, with closing tags."""
-    if _utf16_length(text) <= characters_max:
-        return text
-    lines: list[str] = []
-    room = characters_max - _RESERVE
-    for line in text.splitlines():
-        room -= _utf16_length(line) + 1
-        if room < 0:
-            break
-        lines.append(line)
-    notice = "This comment is shortened: the complete plan has too many characters."
-    tail = f"\n\n---\n{notice} {more}".rstrip() + "\n"
-    return "\n".join(lines) + _closing_tags(lines) + tail
-
-
-def _closing_tags(lines: list[str]) -> str:
-    """Return the closing tags of the code fence and the folds that lines leave open."""
-    fence, folds = "", 0
-    for line in lines:
-        found = _FENCE.match(line)
-        if found is not None:
-            mark = found[1]
-            if not fence:
-                fence = mark
-            elif mark.startswith(fence):
-                fence = ""
-        elif not fence:
-            for tag in _OPEN.findall(line):
-                folds += -1 if tag.startswith("</") else 1
-    return (f"\n{fence}" if fence else "") + "\n\n</details>" * max(folds, 0)
-
-
-def _utf16_length(text: str) -> int:
-    """Return the number of characters as forges count them: a character beyond 16 bits is two."""
-    return len(text) + sum(1 for c in text if ord(c) > 0xFFFF)

@@ -23,6 +23,7 @@ from reconciler.plan.render.sections.cells import (
     rows_of,
     summarize_texts,
 )
+from reconciler.plan.render.unplaced import has_nodes
 from reconciler.plan.render.wording import (
     format_count,
     format_dollars,
@@ -73,13 +74,18 @@ def actions(plan: Plan) -> Section | None:
         return None
     claims = {claim.name: claim for claim in plan.node_claims}
     clusters = group_similar(steps, _row_key, _machines_key, _reason_key)
+    is_change = plan.at_rest is not None
+    title = "Actions"
+    if is_change:
+        title = "First pass" if has_nodes(plan) else "First pass from an empty cluster"
     return Section(
         key="actions",
-        title="Actions",
+        title=title,
         note="(cost change, $/hour)",
         columns=(Column("nodes"), Column("NodePool"), Column("$/hour", numeric=True)),
         rows=rows_of(clusters, lambda group: _action_row(group, claims), "action"),
         lines_title="reason",
+        folded=is_change,
     )
 
 

@@ -230,7 +230,10 @@ def columns_to_show(
 
 
 class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan for people: its subject, the headline, and the sections in order."""
+    """A plan for people: its subject, the headline, and the sections in order.
+
+    ``command`` repeats the comparison with a base, empty without one.
+    """
 
     fleet: str
     revision: str
@@ -241,6 +244,7 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     observation: str
     headline: tuple[str, ...]
     sections: tuple[Section, ...]
+    command: str = ""
 
 
 def text_of(cell: Cell) -> str:

@@ -49,6 +49,7 @@ def changes(plan: Plan) -> Section | None:
         columns=(Column("object"), Column("effect"), Column("where")),
         rows=rows_of(clusters, _change_row, "object"),
         lines_title="fields",
+        folded=plan.at_rest is not None,
     )
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
+from datetime import UTC
 from typing import Final
 
 from reconciler.plan.render.sections import actions, changes, disruption, fleet, pods, policies
 from reconciler.plan.render.sections.cells import PlanDocument, Section
 from reconciler.plan.render.summary import summary_lines
-from reconciler.plan.render.wording import format_observation, format_revision
+from reconciler.plan.render.wording import format_observation, format_revision, short_commit
 from reconciler.plan.value.plan import Plan
 
 SECTIONS: Final = (
     policies.violated_policies,
     pods.unschedulable_pods,
+    fleet.steady_pools,
+    fleet.offers,
     changes.changes,
     fleet.node_pools,
     actions.actions,
@@ -27,7 +31,7 @@ SECTIONS: Final = (
     disruption.budgets,
     pods.placements,
 )
-"""Reading order: what is wrong, what changes, what happens now, what waits, and the details.
+"""Reading order: what is wrong, what the change leads to, what happens now, what waits, details.
 
 Each function returns one section of a plan, or None if the plan has nothing for it. A new section
 is one more function here; the renderers need no change.
@@ -56,4 +60,16 @@ def document_of(plan: Plan, *, for_page: bool = True) -> PlanDocument:
         observation=format_observation(plan),
         headline=tuple(summary_lines(plan)),
         sections=sections_of(plan, for_page=for_page),
+        command=_command_of(plan),
     )
+
+
+def _command_of(plan: Plan) -> str:
+    """Return the command that repeats a plan of a change, in a checkout of its commit."""
+    at = plan.revision
+    if at.head is None or at.base is None or at.dirty:
+        return ""
+    words = ["reconciler", "plan", at.path or ".", "--base", short_commit(at.base)]
+    if plan.observation == "snapshot":
+        words += ["--snapshot", "FILE"]
+    return shlex.join([*words, "--now", f"{plan.at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import fsum
 from typing import Final
 
+from reconciler.plan.render.headline import format_vcpu_price, is_cost_unknown
 from reconciler.plan.render.sections.cells import (
     ROWS_SHOWN_MAX,
     Cell,
     Column,
     Dollars,
+    Line,
     Name,
     Number,
     Section,
@@ -17,12 +20,26 @@ from reconciler.plan.render.sections.cells import (
     Text,
     ValueChange,
     group_similar,
+    name_cell,
     rows_of,
     summarize_texts,
 )
 from reconciler.plan.render.summary import sum_pools
-from reconciler.plan.render.wording import NoteText, format_count, format_hourly, note_texts
-from reconciler.plan.value.costs import PoolCost
+from reconciler.plan.render.wording import (
+    NoteText,
+    format_count,
+    format_hourly,
+    format_list,
+    format_monthly,
+    note_texts,
+)
+from reconciler.plan.value.costs import (
+    FleetAtRest,
+    OffersChange,
+    PoolChange,
+    PoolCost,
+    PoolOffers,
+)
 from reconciler.plan.value.plan import Plan
 
 MONTH: Final = Column("$/month", numeric=True, page_only=True)
@@ -31,7 +48,9 @@ MONTH: Final = Column("$/month", numeric=True, page_only=True)
 def node_pools(plan: Plan) -> Section | None:
     """Return the NodePools: those that change most, and the others in one row each way."""
     pools = sorted(plan.cost.by_node_pool.items())
-    if not pools:
+    if not pools or (plan.at_rest is not None and plan.at_rest.by_node_pool):
+        return None
+    if is_cost_unknown(plan):
         return None
     columns = ("nodes", "$/hour", "change")
     return Section(
@@ -99,6 +118,116 @@ def _pools_row(pairs: Sequence[_Pair], name: Cell | None = None) -> SectionRow:
             Dollars(pool.after, per_month=True),
         )
     )
+
+
+def steady_pools(plan: Plan) -> Section | None:
+    """Return the NodePools in steady state, without the change and with it."""
+    change = plan.at_rest
+    if change is None or not change.by_node_pool:
+        return None
+    columns = ("nodes", "$/month", "change")
+    pairs = sorted(
+        change.by_node_pool.items(),
+        key=lambda pair: (-abs(pair[1].after.per_hour - pair[1].before.per_hour), pair[0]),
+    )
+    clusters = group_similar(pairs, lambda pair: pair[0], _steady_key)
+    return Section(
+        key="steady",
+        title="NodePools in steady state",
+        note="(base → head)",
+        columns=(Column("NodePool"), *(Column(title, numeric=True) for title in columns)),
+        rows=rows_of(clusters, _steady_row, "NodePool"),
+        lines_title="instance types",
+        table=True,
+    )
+
+
+def _steady_key(pair: tuple[str, PoolChange]) -> bool:
+    return pair[1].before == pair[1].after
+
+
+def _steady_row(pairs: Sequence[tuple[str, PoolChange]]) -> SectionRow:
+    before, after = (
+        FleetAtRest(nodes=sum(s.nodes for s in sides), per_hour=fsum(s.per_hour for s in sides))
+        for sides in ([p.before for _, p in pairs], [p.after for _, p in pairs])
+    )
+    if len(pairs) == 1:
+        ((name, change),) = pairs
+        cell: Cell = Name(name) if name else Text("(no NodePool)")
+        lines = _type_lines(change)
+    else:
+        cell, lines = Text(format_count(len(pairs), "NodePool")), ()
+    return SectionRow(
+        cells=(
+            cell,
+            ValueChange(Number(before.nodes), Number(after.nodes)),
+            ValueChange(
+                Dollars(before.per_hour, per_month=True), Dollars(after.per_hour, per_month=True)
+            ),
+            Text(_percent(before.per_hour, after.per_hour)),
+        ),
+        lines=lines,
+    )
+
+
+def _percent(before: float, after: float) -> str:
+    """Return a change of the cost in percent of what it was, empty without one."""
+    if not before or format_monthly(before) == format_monthly(after):
+        return ""
+    return f"{(after - before) / before:+.0%}".replace("-", "−")
+
+
+def _type_lines(change: PoolChange) -> tuple[Line, ...]:
+    before, after = _types(change.before.types), _types(change.after.types)
+    if before == after:
+        return (Line((Text(after),)),) if after else ()
+    texts = [f"{before} →"] if before else []
+    return tuple(Line((Text(text),)) for text in (*texts, after or "none"))
+
+
+_TYPES_SHOWN: Final = 3
+
+
+def _types(types: Mapping[str, int]) -> str:
+    ordered = sorted(types.items(), key=lambda row: (-row[1], row[0]))
+    return format_list((f"{count}\xa0×\xa0{name}" for name, count in ordered), _TYPES_SHOWN)
+
+
+def offers(plan: Plan) -> Section | None:
+    """Return how the change narrows or widens what NodePools may launch."""
+    if not plan.offers:
+        return None
+    clusters = group_similar(sorted(plan.offers.items()), lambda pair: pair[1])
+    return Section(
+        key="offers",
+        title="Offerings",
+        note="(what NodePools may launch, base → head)",
+        columns=(Column("NodePool"), Column("instance types")),
+        rows=rows_of(clusters, _offers_row, "NodePool"),
+        lines_title="price",
+        folded=plan.at_rest is not None and not is_cost_unknown(plan),
+    )
+
+
+_NO_OFFERS: Final = PoolOffers(types=0)
+
+
+def _offers_row(pairs: Sequence[tuple[str, OffersChange]]) -> SectionRow:
+    change = pairs[0][1]
+    before, after = change.before or _NO_OFFERS, change.after or _NO_OFFERS
+    prices = dict.fromkeys(map(_cheapest, (before, after)))
+    return SectionRow(
+        cells=(
+            name_cell(tuple(name for name, _ in pairs), "NodePool"),
+            ValueChange(Number(before.types, "type"), Number(after.types, "type")),
+        ),
+        lines=(Line((Text(f"cheapest vCPU {' → '.join(prices)} a month"),)),),
+    )
+
+
+def _cheapest(side: PoolOffers) -> str:
+    price = format_vcpu_price(side)
+    return f"{price} ({side.cheapest})" if side.cheapest else price
 
 
 def notes(plan: Plan) -> Section | None:

@@ -22,7 +22,7 @@ from reconciler.plan.render.sections.cells import (
     summarize_texts,
     without_pool,
 )
-from reconciler.plan.render.summary import pods_placed_later
+from reconciler.plan.render.unplaced import pods_placed_later, stranded_pods
 from reconciler.plan.render.wording import format_count, format_pods
 from reconciler.plan.value.nodes import PlannedHeadroom, Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan
@@ -65,6 +65,9 @@ def unschedulable_pods(plan: Plan) -> Section | None:
 def _unschedulable_note(plan: Plan) -> str:
     """Return how many pods this plan leaves, and how many of them later plans place."""
     count, later = len(plan.unschedulable), len(pods_placed_later(plan))
+    stranded = len(stranded_pods(plan))
+    if stranded == count:
+        return f"{format_count(count, 'pod')} cannot be scheduled again"
     if not later:
         return f"{format_count(count, 'pod')} cannot be scheduled"
     if later == count:

@@ -1,0 +1,178 @@
+"""The comment of a plan before it is posted: its marker, its Markdown, and what it was before.
+
+Beside the marker, a hidden line has the commit and the cost that the comment is about, so that the
+next push can say what the change cost before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from reconciler.plan.value.plan import Plan
+
+_RESERVE: Final = 600
+"""Room for the notice and the closing tags."""
+
+
+_FENCE: Final = re.compile(r"^\s*(```+|~~~+)")
+
+
+_OPEN: Final = re.compile(r"<details(?:\s[^>]*)?>|</details>", re.IGNORECASE)
+
+
+_BLOB: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class Draft(NamedTuple):
+    """A comment before it is posted: its marker, and its Markdown.
+
+    ``head`` is the planned commit, empty without one. ``per_month`` is what the change costs in
+    USD a month, None if that is not known.
+    """
+
+    marker: str
+    text: str
+    head: str = ""
+    per_month: float | None = None
+    title: str = ""
+
+    def body(self, characters_max: int, artifact: str, previous: str = "", total: str = "") -> str:
+        """Return the comment, cut if it is too long.
+
+        ``artifact`` is the address of the complete plan, empty if unknown, ``previous`` the comment
+        that is replaced, and ``total`` what is said of all fleets together.
+        """
+        before = self._before(previous)
+        head = self.head or "-"
+        figures = f"<!-- reconciler-cost {head} {_figure(self.per_month)} {_figure(before)} -->"
+        text = with_notes(
+            self.text, [*_was_sentence(before, self.per_month), *filter(None, [total])]
+        )
+        if _ADDRESS.fullmatch(artifact):
+            text = f"{text.rstrip()}\n\n<sub>[All of it as HTML and JSON]({artifact})</sub>\n"
+        more = f"The artifact of the run has all of it: {artifact}" if artifact else ""
+        hidden = f"{self.marker}\n{figures}\n" if self.head else f"{self.marker}\n"
+        return f"{hidden}{shorten(text, characters_max - len(hidden), more)}"
+
+    def _before(self, previous: str) -> float | None:
+        """Return the cost that the comment had with another commit, None if unknown."""
+        lines = previous.replace("\r\n", "\n").lstrip().split("\n", 2)
+        found = _FIGURES.fullmatch(lines[1].strip()) if len(lines) > 1 else None
+        if found is None:
+            return None
+        amount = found["was"] if found["head"] == self.head else found["now"]
+        return None if amount == "-" else float(amount)
+
+
+_FIGURES: Final = re.compile(
+    r"<!-- reconciler-cost (?P<head>[0-9a-f]{4,64}) "
+    r"(?P<now>-|-?[0-9]{1,12}\.[0-9]{2}) (?P<was>-|-?[0-9]{1,12}\.[0-9]{2}) -->"
+)
+_ADDRESS: Final = re.compile(r"https?://[^\s()<>\[\]\"']{1,2000}")
+
+
+def _figure(amount: float | None) -> str:
+    return "-" if amount is None else f"{amount + 0:.2f}"
+
+
+def _was_sentence(before: float | None, now: float | None) -> list[str]:
+    from reconciler.plan.render.wording import format_whole_dollars
+
+    if before is None:
+        return []
+    was = format_whole_dollars(before, signed=True)
+    if now is not None and format_whole_dollars(now, signed=True) == was:
+        return []
+    return [f"Was {was}/month at the last push."]
+
+
+def total_sentence(drafts: Sequence[Draft]) -> str:
+    """Return what all fleets of a pull request cost together, empty for one fleet."""
+    from reconciler.plan.render.wording import format_count, format_whole_dollars
+
+    planned = [draft for draft in drafts if draft.head]
+    known = [draft.per_month for draft in planned if draft.per_month is not None]
+    if len(planned) < 2 or not known:
+        return ""
+    amount = format_whole_dollars(sum(known), signed=True)
+    unknown = len(planned) - len(known)
+    rest = f" ({unknown} of unknown cost)" if unknown else ""
+    return f"All {format_count(len(planned), 'fleet')} of this pull request: {amount}/month{rest}."
+
+
+def with_notes(text: str, notes: Sequence[str]) -> str:
+    """Return a comment with sentences after its first line."""
+    if not notes:
+        return text
+    from reconciler.model.text.visible import markdown_text
+
+    title, headline, *rest = text.split("\n\n", 2)
+    said = " ".join(map(markdown_text, notes))
+    return "\n\n".join([title, headline, said, *rest])
+
+
+def marker_of(fleet: str, folder: str = "") -> str:
+    """Return the hidden first line of a fleet's comment.
+
+    The name is readable, and a digest of name and folder separates fleets whose names differ
+    only in characters that an HTML comment cannot contain.
+    """
+    digest = sha256(f"{fleet}\0{folder}".encode()).hexdigest()[:16]
+    return f"<!-- reconciler {_BLOB.sub('-', fleet)[:63].replace('--', '-')} {digest} -->"
+
+
+def draft_of_plan(plan: Plan) -> Draft:
+    """Return the comment of a plan; every name in it is escaped by the renderer."""
+    from reconciler.plan.render.markdown import render_markdown
+    from reconciler.plan.render.summary import summary_of
+
+    folder = plan.revision.path or ""
+    summary = summary_of(plan)
+    return Draft(
+        marker_of(plan.fleet, "" if folder == "." else folder),
+        render_markdown(plan),
+        head=plan.revision.head or "",
+        per_month=summary.per_month,
+        title=summary.text[0],
+    )
+
+
+def shorten(text: str, characters_max: int, more: str) -> str:
+    """Return at most ``characters_max`` characters, cut after a line, with closing tags."""
+    if _utf16_length(text) <= characters_max:
+        return text
+    lines: list[str] = []
+    room = characters_max - _RESERVE
+    for line in text.splitlines():
+        room -= _utf16_length(line) + 1
+        if room < 0:
+            break
+        lines.append(line)
+    notice = "This comment is shortened: the complete plan has too many characters."
+    tail = f"\n\n---\n{notice} {more}".rstrip() + "\n"
+    return "\n".join(lines) + _closing_tags(lines) + tail
+
+
+def _closing_tags(lines: list[str]) -> str:
+    """Return the closing tags of the code fence and the folds that lines leave open."""
+    fence, folds = "", 0
+    for line in lines:
+        found = _FENCE.match(line)
+        if found is not None:
+            mark = found[1]
+            if not fence:
+                fence = mark
+            elif mark.startswith(fence):
+                fence = ""
+        elif not fence:
+            for tag in _OPEN.findall(line):
+                folds += -1 if tag.startswith("</") else 1
+    return (f"\n{fence}" if fence else "") + "\n\n</details>" * max(folds, 0)
+
+
+def _utf16_length(text: str) -> int:
+    """Return the number of characters as forges count them: a character beyond 16 bits is two."""
+    return len(text) + sum(1 for c in text if ord(c) > 0xFFFF)

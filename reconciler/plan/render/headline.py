@@ -1,0 +1,191 @@
+"""The first line of a plan: what it costs, how many nodes there are then, and what breaks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reconciler.model.billing import HOURS_A_MONTH
+from reconciler.plan.render.unplaced import stranded_pods, unschedulable_pods
+from reconciler.plan.render.verdicts import forbidding_phrase
+from reconciler.plan.render.wording import (
+    format_count,
+    format_dollars,
+    format_hourly,
+    format_monthly,
+    without_backticks,
+)
+from reconciler.plan.value.actions import ActionKind
+from reconciler.plan.value.costs import AtRest, CostDifference, OffersChange, PoolOffers
+from reconciler.plan.value.plan import Plan
+
+
+def headline(plan: Plan) -> str:
+    """Return the first line of a plan."""
+    facts = _change_facts(plan) if plan.at_rest is not None else _plan_facts(plan)
+    return f"{'; '.join(filter(None, (*facts, forbidding_phrase(plan))))}."
+
+
+def is_cost_unknown(plan: Plan) -> bool:
+    """Return whether there are no workloads, not even recorded ones, to tell the cost from."""
+    if plan.backtest is not None:
+        return False
+    return any(finding.code == "workloads-unknown" for finding in plan.diagnostics)
+
+
+_UNKNOWN: Final = "Cost unknown: no workloads and no snapshot"
+
+
+def _offers_phrase(plan: Plan) -> str:
+    """Return what a change does to the offerings of the NodePool that it narrows most."""
+    if not plan.offers:
+        return "no NodePool may launch anything else than before"
+    name, change = min(plan.offers.items(), key=lambda pair: _types_left(pair[1]))
+    before, after = change.before or PoolOffers(types=0), change.after or PoolOffers(types=0)
+    types = format_count(after.types, "instance type")
+    if before.types != after.types:
+        types = f"{before.types:,} → {types}"
+    prices = list(dict.fromkeys(map(format_vcpu_price, (before, after))))
+    price = f", cheapest vCPU {' → '.join(prices)} a month" if len(prices) > 1 else ""
+    others = len(plan.offers) - 1
+    more = f" (and {format_count(others, 'other NodePool')})" if others else ""
+    return f"NodePool {without_backticks(name)}: {types}{price}{more}"
+
+
+def _types_left(change: OffersChange) -> float:
+    before, after = change.before or PoolOffers(types=0), change.after or PoolOffers(types=0)
+    return after.types / before.types if before.types else 1.0
+
+
+def format_vcpu_price(offers: PoolOffers) -> str:
+    """Return the cheapest price of a vCPU for a month."""
+    return "none" if offers.per_vcpu is None else f"${offers.per_vcpu * HOURS_A_MONTH:,.2f}"
+
+
+def _change_facts(plan: Plan) -> list[str]:
+    """Return the cost of a change, the nodes before and after it, and the pods that it breaks."""
+    change = plan.at_rest
+    assert change is not None, "the caller has seen one"
+    if is_cost_unknown(plan):
+        return [_UNKNOWN, _offers_phrase(plan)]
+    if any(finding.code == "region-changed" for finding in plan.diagnostics):
+        return _region_facts(change)
+    return [
+        _cost_phrase(change, has_backtest=plan.backtest is not None),
+        _nodes_change(change),
+        _pods_phrase(change),
+        _stranded_phrase(plan),
+        _stuck_phrase(change),
+    ]
+
+
+def _region_facts(change: AtRest) -> list[str]:
+    cost = _cost_phrase(change)
+    cost = "the same cost" if cost == _NO_EFFECT else cost.removeprefix("This change: ")
+    return [f"This change sets another region; new nodes for all pods there: {cost}"]
+
+
+_NO_EFFECT: Final = "This change has no effect on cost"
+_NO_EFFECT_NOW: Final = "This change has no effect on the cost of the fleet as it is now"
+
+
+def _cost_phrase(change: AtRest, *, has_backtest: bool = False) -> str:
+    """Return what the change costs a month in steady state, with its interval."""
+    mean = f"This change: {format_monthly(change.per_hour, signed=True)}/month"
+    if change.bounds is not None:
+        low, high = (format_monthly(bound, signed=True) for bound in change.bounds)
+        return (
+            f"This change: about {format_monthly(change.per_hour, signed=True)}/month, between "
+            f"{low} and {high} (the search reached its work limit)"
+        )
+    none = (
+        f"{_NO_EFFECT.replace('on cost', 'on the cost')} of the fleet as it is now"
+        if has_backtest
+        else _NO_EFFECT
+    )
+    found = change.difference
+    if found is None or change.range is None:
+        same = format_hourly(change.before.per_hour) == format_hourly(change.after.per_hour)
+        return none if same else f"{mean} in steady state"
+    if format_hourly(found.low) == format_hourly(found.high):
+        return none if format_hourly(found.mean) == format_hourly(0) else f"{mean} in steady state"
+    between = f"{_interval(found)} in {format_count(change.range.seeds, 'run')}"
+    if not found.beyond_chance:
+        return f"{none} beyond chance ({between})"
+    return f"{mean} in steady state ({between})"
+
+
+def _interval(found: CostDifference) -> str:
+    low, high = (format_monthly(amount, signed=True) for amount in (found.low, found.high))
+    return f"{low} to {high}"
+
+
+def _nodes_change(change: AtRest) -> str:
+    before, after = change.before.nodes, change.after.nodes
+    return (
+        f"{before:,} → {format_count(after, 'node')}"
+        if before != after
+        else format_count(after, "node")
+    )
+
+
+def _stranded_phrase(plan: Plan) -> str:
+    pods = len(stranded_pods(plan))
+    return f"{format_count(pods, 'pod')} cannot be scheduled again" if pods else ""
+
+
+def _stuck_phrase(change: AtRest) -> str:
+    stuck = len(change.stuck)
+    return f"{format_count(stuck, 'node')} cannot be replaced" if stuck else ""
+
+
+def _pods_phrase(change: AtRest) -> str:
+    """Return how many pods become unschedulable, or stay so."""
+    more, after = len(change.newly_unschedulable), len(change.unschedulable)
+    before = len(change.unschedulable_before)
+    if more:
+        verb = "becomes" if more == 1 else "become"
+        return f"{format_count(more, 'pod')} {verb} unschedulable ({before:,} → {after:,})"
+    if after < before:
+        verb = "becomes" if before - after == 1 else "become"
+        return f"{format_count(before - after, 'pod')} {verb} schedulable ({before:,} → {after:,})"
+    verb = "stays" if after == 1 else "stay"
+    return f"{format_count(after, 'pod')} {verb} unschedulable" if after else ""
+
+
+def _plan_facts(plan: Plan) -> list[str]:
+    """Return what the first pass does and costs."""
+    if is_cost_unknown(plan):
+        return [_UNKNOWN]
+    pods = len(unschedulable_pods(plan))
+    return [first_pass(plan), f"{format_count(pods, 'pod')} cannot be scheduled" if pods else ""]
+
+
+def first_pass(plan: Plan) -> str:
+    """Return what the first pass does to the nodes and to the bill."""
+    cost = plan.cost
+    pools = cost.by_node_pool.values()
+    before, after = sum(p.nodes_before for p in pools), sum(p.nodes_after for p in pools)
+    price = cost_change(cost.before, cost.after)
+    if cost.unpriced:
+        price = f"{price} ({format_count(cost.unpriced, 'node')} without a price not counted)"
+    if plan.is_empty:
+        later = len({item.node_claim for item in plan.deferred})
+        verb = "waits" if later == 1 else "wait"
+        waiting = f", {format_count(later, 'node')} {verb}" if later else ""
+        return f"Nothing to do now: {format_count(after, 'node')}{waiting}; {price}"
+    launched = sum(action.kind == ActionKind.PROVISION for action in plan.actions)
+    removed = sum(action.kind == ActionKind.TERMINATE for action in plan.actions)
+    if launched and removed:
+        steps = f"launch {launched:,} and remove {format_count(removed, 'node')}"
+    else:
+        verb = "launch" if launched else "remove"
+        steps = f"{verb} {format_count(launched or removed, 'node')}"
+    return f"First pass: {steps} ({before:,} → {after:,}); {price}"
+
+
+def cost_change(before: float, after: float) -> str:
+    """Return a change of the cost in USD a month, and both sides in USD an hour."""
+    if format_hourly(before) == format_hourly(after):
+        return f"{format_monthly(after)}/month ({format_dollars(after)}/hour)"
+    hourly = f"{format_dollars(before)} → {format_dollars(after)}/hour"
+    return f"{format_monthly(after - before, signed=True)}/month ({hourly})"

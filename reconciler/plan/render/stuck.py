@@ -1,0 +1,92 @@
+"""Nodes that cannot be replaced, drained or removed, and why, in a line for each kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.plan.render.layout import truncate
+from reconciler.plan.render.wording import (
+    format_count,
+    format_list,
+    group_messages,
+    short_node_name,
+    without_backticks,
+)
+from reconciler.plan.value.costs import StuckNode
+
+_STUCK_NAMED: Final = 3
+_STUCK_WIDTH: Final = 200
+
+_CANNOT: Final = {
+    DisruptionReason.DRIFTED.value: ("drifted node", "cannot be replaced"),
+    "Draining": ("node", "cannot be drained"),
+    "NodePoolDeleted": ("node", "cannot be removed"),
+    "NotJoined": ("node", "does not join"),
+}
+_NOT_ALL: Final = "not all pods would schedule, "
+"""How Karpenter begins the reason of a node whose pods have no other place."""
+
+
+def stuck_lines(stuck: Sequence[StuckNode]) -> list[str]:
+    """Return a line for each kind of node that cannot come to an end, with the reasons."""
+    kinds: dict[tuple[str, str], list[StuckNode]] = {}
+    for node in stuck:
+        kinds.setdefault(_CANNOT.get(node.reason, _CANNOT["NodePoolDeleted"]), []).append(node)
+    return [_stuck_line(nodes, *words) for words, nodes in kinds.items()]
+
+
+def _stuck_line(stuck: Sequence[StuckNode], noun: str, what: str) -> str:
+    if what == "does not join" and len(stuck) > 1:
+        what = "do not join"
+    homeless = [node for node in stuck if node.message.startswith(_NOT_ALL)]
+    others = [node for node in stuck if not node.message.startswith(_NOT_ALL)]
+    names = (short_node_name(without_backticks(s.node or s.node_claim)) for s in others)
+    alike = group_messages(((), s.message, name) for s, name in zip(others, names, strict=True))
+    shown = [(group.message, group.names) for group in alike[:_STUCK_NAMED]]
+    reasons = [*_pods_without_place(homeless)]
+    reasons += [
+        f"{format_list(nodes, _STUCK_NAMED)} ({truncate(message, _STUCK_WIDTH)})"
+        for message, nodes in shown
+    ]
+    more = len(others) - sum(len(nodes) for _, nodes in shown)
+    rest = f"; and {more:,} more" if more else ""
+    line = f"{format_count(len(stuck), noun)} {what}: {'; '.join(reasons)}{rest}."
+    is_cut = more or any(len(nodes) > _STUCK_NAMED + 1 for _, nodes in shown)
+    is_cut = is_cut or any(len(message) > _STUCK_WIDTH for message, _ in shown)
+    return f"{line} `-o json` lists everything." if is_cut else line
+
+
+def _pods_without_place(stuck: Sequence[StuckNode]) -> list[str]:
+    """Return the pods that keep nodes because no other node can take them, by reason."""
+    pods: dict[str, dict[str, None]] = {}
+    for node in stuck:
+        reasons = _PLACELESS.split(node.message.removeprefix(_NOT_ALL))[1:]
+        for pod, why in zip(reasons[::2], reasons[1::2], strict=True):
+            pods.setdefault(_OTHERS.sub("", why), {})[pod] = None
+    found = []
+    for why, names in list(pods.items())[:_STUCK_NAMED]:
+        which = format_list(map(without_backticks, _workloads_of(names)), _STUCK_NAMED)
+        found.append(f"{which}: {truncate(without_backticks(why), _STUCK_WIDTH)}")
+    return found
+
+
+_PLACELESS: Final = re.compile(r"(?:^|, )([a-z0-9.-]+/[a-z0-9.-]+) => ")
+"""The beginning of the reason of one pod in Karpenter's message."""
+
+
+_OTHERS: Final = re.compile(r" and \d+ other\(s\)$")
+"""The end of Karpenter's message if it does not name all pods."""
+
+
+def _workloads_of(pods: Iterable[str]) -> list[str]:
+    """Return ``web/api-*`` for each workload that the names of pods suggest.
+
+    Pods of a file have the name of the Deployment, those that replace them that of the ReplicaSet.
+    """
+    stems = dict.fromkeys(pod.rpartition("-")[0] or pod for pod in pods)
+    return [
+        f"{stem}-*" for stem in stems if (head := stem.rpartition("-")[0]) not in stems or not head
+    ]

@@ -1,0 +1,141 @@
+"""The first line of a plan, from which a reviewer decides."""
+
+# ruff: noqa: E501 - a case reads best on one line
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.plan.render.headline import headline
+from reconciler.plan.render.summary import summary_lines, summary_of
+from reconciler.plan.value.costs import (
+    AtRest,
+    Cost,
+    CostDifference,
+    CostSpan,
+    FleetAtRest,
+    FleetRange,
+    NodeSpan,
+    OffersChange,
+    PoolCost,
+    PoolOffers,
+    StuckNode,
+    combine_seeds,
+)
+from reconciler.plan.value.nodes import Reason, UnschedulablePod
+from reconciler.plan.value.plan import JudgedPolicy, PlanFinding
+from tests.plan.builders import a_plan
+
+HOUR = 100 / 730
+"""USD an hour that are $100 a month."""
+
+
+def change(before: float, after: float, nodes: tuple[int, int] = (4, 4), **more: Any) -> AtRest:
+    """Return a change between two costs, in hundreds of dollars a month."""
+    return AtRest(
+        before=FleetAtRest(nodes=nodes[0], per_hour=before * HOUR),
+        after=FleetAtRest(nodes=nodes[1], per_hour=after * HOUR),
+        per_hour=(after - before) * HOUR,
+        per_month=(after - before) * 100,
+        rollout="PT0S",
+        **more,
+    )
+
+
+def over_runs(*pairs: tuple[float, float]) -> AtRest:
+    """Return a change over several runs, each with its two costs."""
+    return combine_seeds([change(*pair) for pair in pairs])
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        (change(1, 1), "This change has no effect on cost; 4 nodes."),
+        (change(1, 3, (4, 6)), "This change: +$200/month in steady state; 4 → 6 nodes."),
+        (over_runs((1, 1), (2, 2)), "This change has no effect on cost; 4 nodes."),
+        (over_runs((1, 2), (1, 4)), "This change: +$200/month in steady state (+$100 to +$300 in 2 runs); 4 nodes."),
+        (over_runs((2, 1), (1, 2)), "This change has no effect on cost beyond chance (−$100 to +$100 in 2 runs); 4 nodes."),
+        (change(1, 2, bounds=(0.0, 3 * HOUR)), "This change: about +$100/month, between $0 and +$300 (the search reached its work limit); 4 nodes."),
+        (change(1, 1, unschedulable=("a/b", "a/c"), unschedulable_before=("a/c",)), "This change has no effect on cost; 4 nodes; 1 pod becomes unschedulable (1 → 2)."),
+        (change(1, 1, unschedulable=("a/c",), unschedulable_before=("a/c",)), "This change has no effect on cost; 4 nodes; 1 pod stays unschedulable."),
+        (change(1, 1, unschedulable_before=("a/c", "a/d")), "This change has no effect on cost; 4 nodes; 2 pods become schedulable (2 → 0)."),
+        (change(1, 1, stuck=(StuckNode(node_claim="c", reason="Drifted", message="m"),)), "This change has no effect on cost; 4 nodes; 1 node cannot be replaced."),
+    ],
+)  # fmt: skip
+def test_a_change_begins_with_its_cost_its_nodes_and_what_it_breaks(
+    found: AtRest, line: str
+) -> None:
+    assert headline(a_plan(at_rest=found)) == line
+
+
+def test_a_policy_that_forbids_the_change_is_in_the_first_line() -> None:
+    policy = JudgedPolicy(name="cap", severity="error", result="failed", source="base")
+    plan = a_plan(at_rest=change(1, 3), policies=(policy,))
+    assert headline(plan).endswith("; 4 nodes; forbidden by policy cap.")
+
+
+def waiting(code: str) -> tuple[UnschedulablePod, ...]:
+    return (UnschedulablePod(pod="shop/web-0", reasons=(Reason(code=code, message="m"),)),)
+
+
+def test_pods_that_no_new_node_can_take_are_no_pods_of_a_later_pass() -> None:
+    plan = a_plan(at_rest=change(1, 1), unschedulable=waiting("TaintNotTolerated"))
+    assert headline(plan).endswith("; 4 nodes; 1 pod cannot be scheduled again.")
+    assert (
+        "1 pod runs only as long as its present node, because no new node can take it: "
+        "shop/web-0." in summary_lines(plan)
+    )
+
+
+def test_pods_that_a_limit_delays_are_not_lost() -> None:
+    plan = a_plan(at_rest=change(1, 1), unschedulable=waiting("LimitsExceeded"))
+    assert headline(plan) == "This change has no effect on cost; 4 nodes."
+
+
+NOBODY = PlanFinding(severity="warning", code="workloads-unknown", message="no workloads")
+
+
+def test_unknown_is_not_zero() -> None:
+    offers = OffersChange(
+        before=PoolOffers(types=348, cheapest="c6g.medium spot", per_vcpu=0.0131),
+        after=PoolOffers(types=12, cheapest="p5.4xlarge spot", per_vcpu=0.25),
+    )
+    plan = a_plan(at_rest=change(0, 0, (0, 0)), diagnostics=(NOBODY,), offers={"general": offers})
+    (line,) = summary_lines(plan)
+    assert line == (
+        "Cost unknown: no workloads and no snapshot; NodePool general: 348 → 12 instance types, "
+        "cheapest vCPU $9.56 → $182.50 a month."
+    )
+    assert summary_of(plan).per_month is None
+    assert summary_of(a_plan(at_rest=change(1, 2))).per_month == 100
+
+
+def test_the_first_pass_is_named_beside_the_steady_state() -> None:
+    pools = {"web": PoolCost(nodes_before=2, nodes_after=2, before=0.2, after=0.2)}
+    cost = Cost(before=0.2, after=0.2, by_node_pool=pools)
+    lines = summary_lines(a_plan(at_rest=change(1, 3, (2, 4)), cost=cost))
+    assert lines[-1] == "Nothing to do now: 2 nodes; $146/month ($0.2000/hour)."
+    empty = summary_lines(a_plan(at_rest=change(1, 3, (2, 4))))
+    assert not [line for line in empty if "now" in line or "First pass" in line]
+
+
+def test_the_lower_bound_of_a_change_is_compared_with_its_steady_state() -> None:
+    cost = Cost(before=0.0, after=9.0, lower_bound=HOUR, bound_gap=5.0, bound_held_by="PodRules")
+    assert summary_lines(a_plan(at_rest=change(1, 3), cost=cost))[-1] == (
+        "Lower bound for these pods: $100/month; the steady state: 3.0 times that because of "
+        "topology spread and (anti-)affinity."
+    )
+
+
+def test_the_run_closest_to_the_means_describes_the_change() -> None:
+    runs = [change(1, 1, (4, n), stuck=(), replaced=n, unschedulable=(f"a/{n}",)) for n in (9, 5)]
+    found = combine_seeds([*runs, change(1, 1, (4, 4), replaced=4)])
+    assert found.range == FleetRange(
+        seeds=3,
+        nodes=NodeSpan(low=4, mean=6.0, high=9),
+        per_hour=CostSpan(low=HOUR, mean=HOUR, high=HOUR),
+    )
+    assert found.difference == CostDifference(low=0.0, mean=0.0, high=0.0, beyond_chance=False)
+    assert (found.replaced, found.unschedulable) == (6, ("a/5",))
