@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.adapters.forge import ForgeApi, ForgeError, github_remedy
 from reconciler.cli.main import main
-from reconciler.cli.pullrequest.draft import marker_of, shorten
+from reconciler.cli.pullrequest.draft import Draft, marker_of, shorten, total_sentence
 from tests.cli.forgeapi import Answer, ForgeImitation, serving
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -334,3 +334,60 @@ def test_nothing_is_posted_if_one_plan_cannot_be_read(
     assert github(plans["web"], "missing.json") == 1
     assert "missing.json: No such file or directory" in capsys.readouterr().err
     assert forge.calls == []
+
+
+def figures(commit: str, per_month: float | None, **changes: str) -> Draft:
+    """Return the draft of a plan whose change costs something."""
+    text = changes.pop("text", "### Plan for web\n\n**This change.**\n\n- Rollout.\n")
+    return Draft(marker_of("web"), text, head=commit, per_month=per_month, **changes)
+
+
+def test_the_next_push_states_what_the_change_cost_before() -> None:
+    first = figures("a" * 40, 74.0).body(10_000, "")
+    assert "at the last push" not in first
+    again = figures("a" * 40, 74.0).body(10_000, "", first)
+    assert again == first
+    second = figures("b" * 40, 65.2).body(10_000, "", first)
+    assert "\n\n**This change.**\n\nWas +&#36;74/month at the last push.\n\n- Rollout.\n" in second
+    assert figures("b" * 40, 65.2).body(10_000, "", second) == second
+    assert "at the last push" not in figures("c" * 40, 65.4).body(10_000, "", second)
+
+
+@pytest.mark.parametrize(
+    "line", ["<!-- reconciler-cost x 1.00 - -->", "<!-- reconciler-cost abcd 1e9 - -->", "", "x"]
+)
+def test_other_words_in_the_place_of_the_figures_are_ignored(line: str) -> None:
+    before = f"{marker_of('web')}\n{line}\ntext"
+    assert "last push" not in figures("b" * 40, 65.2).body(10_000, "", before)
+
+
+def test_a_cost_that_is_not_known_is_no_figure() -> None:
+    first = figures("a" * 40, None).body(10_000, "")
+    assert first.splitlines()[1] == f"<!-- reconciler-cost {'a' * 40} - - -->"
+    assert "last push" not in figures("b" * 40, 5.0).body(10_000, "", first)
+
+
+def test_all_fleets_of_a_pull_request_have_a_total() -> None:
+    known, other, unknown = (
+        figures("a" * 40, 74.0),
+        figures("a" * 40, -4.0),
+        figures("a" * 40, None),
+    )
+    assert total_sentence([known]) == ""
+    assert total_sentence([known, other]) == "All 2 fleets of this pull request: +$70/month."
+    assert total_sentence([known, unknown, other]) == (
+        "All 3 fleets of this pull request: +$70/month (1 of unknown cost)."
+    )
+    total = total_sentence([known, other])
+    assert "\n\nAll 2 fleets of this pull request: +&#36;70/month.\n\n" in known.body(
+        10_000, "", "", total
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "is_linked"),
+    [("https://ci.example/runs/7", True), ("https://x/)[y](http://z", False), ("", False)],
+)
+def test_a_comment_links_to_the_complete_plan(address: str, is_linked: bool) -> None:
+    body = figures("a" * 40, 1.0).body(10_000, address)
+    assert (f"[All of it as HTML and JSON]({address})" in body) is is_linked

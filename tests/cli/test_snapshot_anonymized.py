@@ -287,8 +287,8 @@ def test_no_name_remains_in_the_bytes(tmp_path: Path, fleet: Path) -> None:
 def test_the_time_of_the_capture_is_kept(fleet: Path) -> None:
     at = "2026-11-26T08:57:52.157449Z"
     capture = {"apiVersion": "reconciler/v1", "kind": "SnapshotCapture", "at": at}
-    found = anonymize_objects([capture], FleetRequest(path=str(fleet)), has_fleet=True)
-    assert list(found) == [capture]
+    (found,) = anonymize_objects([capture], FleetRequest(path=str(fleet)), has_fleet=True)
+    assert found["at"] == at
 
 
 def test_references_still_match(tmp_path: Path, fleet: Path) -> None:

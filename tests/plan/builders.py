@@ -24,11 +24,11 @@ from reconciler.plan.value.costs import (
     AtRest,
     Cost,
     FleetAtRest,
+    OfferedTypes,
     OffersChange,
     PoolAtRest,
     PoolChange,
     PoolCost,
-    PoolOffers,
     StuckNode,
 )
 from reconciler.plan.value.nodes import (
@@ -410,8 +410,8 @@ def pull_request() -> Plan:
         ),
         offers={
             "general": OffersChange(
-                before=PoolOffers(types=311, cheapest="c6g.medium on-demand", per_vcpu=0.034),
-                after=PoolOffers(types=311, cheapest="c6g.medium spot", per_vcpu=0.0131),
+                before=OfferedTypes(types=311, cheapest="c6g.medium on-demand", per_vcpu=0.034),
+                after=OfferedTypes(types=311, cheapest="c6g.medium spot", per_vcpu=0.0131),
             ),
         },
         cost=Cost(

@@ -18,9 +18,9 @@ from reconciler.plan.value.costs import (
     FleetAtRest,
     FleetRange,
     NodeSpan,
+    OfferedTypes,
     OffersChange,
     PoolCost,
-    PoolOffers,
     StuckNode,
     combine_seeds,
 )
@@ -99,8 +99,8 @@ NOBODY = PlanFinding(severity="warning", code="workloads-unknown", message="no w
 
 def test_unknown_is_not_zero() -> None:
     offers = OffersChange(
-        before=PoolOffers(types=348, cheapest="c6g.medium spot", per_vcpu=0.0131),
-        after=PoolOffers(types=12, cheapest="p5.4xlarge spot", per_vcpu=0.25),
+        before=OfferedTypes(types=348, cheapest="c6g.medium spot", per_vcpu=0.0131),
+        after=OfferedTypes(types=12, cheapest="p5.4xlarge spot", per_vcpu=0.25),
     )
     plan = a_plan(at_rest=change(0, 0, (0, 0)), diagnostics=(NOBODY,), offers={"general": offers})
     (line,) = summary_lines(plan)

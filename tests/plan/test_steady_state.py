@@ -132,8 +132,8 @@ def test_a_node_that_waits_is_listed_with_what_is_decided_about_it_afterwards() 
     assert plan.steady_state.nodes == 1
     assert plan.steady_state.per_hour == 0.05
     lines = summary_lines(plan)
-    assert lines[0].startswith("Steady state: 1 → 1 node, $0.3500 → $0.0500 an hour")
-    assert lines[1] == "Now: nothing to do: 1 node; 1 node waits."
+    assert lines[0] == "Nothing to do now: 1 node, 1 node waits; $255/month ($0.3500/hour)."
+    assert lines[1] == "Steady state: 1 → 1 node, −$219/month ($0.3500 → $0.0500/hour)."
 
 
 def test_what_is_listed_happens_once_the_wait_is_over() -> None:

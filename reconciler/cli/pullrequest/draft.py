@@ -43,7 +43,7 @@ class Draft(NamedTuple):
         """Return the comment, cut if it is too long.
 
         ``artifact`` is the address of the complete plan, empty if unknown, ``previous`` the comment
-        that is replaced, and ``total`` what is said of all fleets together.
+        that is replaced, and ``total`` a sentence about all fleets together.
         """
         before = self._before(previous)
         head = self.head or "-"
@@ -110,8 +110,8 @@ def with_notes(text: str, notes: Sequence[str]) -> str:
     from reconciler.model.text.visible import markdown_text
 
     title, headline, *rest = text.split("\n\n", 2)
-    said = " ".join(map(markdown_text, notes))
-    return "\n\n".join([title, headline, said, *rest])
+    sentences = " ".join(map(markdown_text, notes))
+    return "\n\n".join([title, headline, sentences, *rest])
 
 
 def marker_of(fleet: str, folder: str = "") -> str:

@@ -116,8 +116,8 @@ class Merge(_Part, frozen=True):
 
     ``before`` and ``after`` are USD an hour; ``extra`` is the cost of the rollout beyond that of
     the base alone in the same time, negative if it was less. ``kept`` counts the nodes of the base
-    that stay. ``unschedulable`` are the pods without a place in the base. ``difference`` is the
-    change of the cost over several seeds.
+    that stay. ``unschedulable`` are the pods that cannot be scheduled in the base. ``difference``
+    is the change of the cost over several seeds.
     """
 
     base: str

@@ -22,7 +22,7 @@ from reconciler.placement.question import LaunchPool, Placement
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.actions import OwnedNode, UnlaunchedClaim
 from reconciler.plan.value.actions import PlannedCommand
-from reconciler.plan.value.costs import Cost, OffersChange, PoolCost, PoolOffers
+from reconciler.plan.value.costs import Cost, OfferedTypes, OffersChange, PoolCost
 from reconciler.plan.value.nodes import PlannedNodeClaim
 from reconciler.plan.value.plan import PlanFinding
 
@@ -265,12 +265,12 @@ def cost_of(
     )
 
 
-def offers_of(pools: Iterable[LaunchPool]) -> dict[str, PoolOffers]:
+def offers_of(pools: Iterable[LaunchPool]) -> dict[str, OfferedTypes]:
     """Return what each NodePool may launch now."""
     return {pool.node_pool.name: _pool_offers(pool) for pool in pools}
 
 
-def _pool_offers(pool: LaunchPool) -> PoolOffers:
+def _pool_offers(pool: LaunchPool) -> OfferedTypes:
     requirements = pool.node_pool.requirements()
     count, best = 0, None
     for kind in pool.types.types:
@@ -284,12 +284,12 @@ def _pool_offers(pool: LaunchPool) -> PoolOffers:
         if vcpus and (best is None or offering.price / vcpus < best[0]):
             best = (offering.price / vcpus, f"{kind.name} {offering.capacity_type}")
     if best is None:
-        return PoolOffers(types=count)
-    return PoolOffers(types=count, cheapest=best[1], per_vcpu=round(best[0], 9))
+        return OfferedTypes(types=count)
+    return OfferedTypes(types=count, cheapest=best[1], per_vcpu=round(best[0], 9))
 
 
 def offer_changes(
-    before: Mapping[str, PoolOffers], after: Mapping[str, PoolOffers]
+    before: Mapping[str, OfferedTypes], after: Mapping[str, OfferedTypes]
 ) -> dict[str, OffersChange]:
     """Return the NodePools that may launch something else than before."""
     return {

@@ -15,7 +15,7 @@ from reconciler.plan.render.wording import (
     without_backticks,
 )
 from reconciler.plan.value.actions import ActionKind
-from reconciler.plan.value.costs import AtRest, CostDifference, OffersChange, PoolOffers
+from reconciler.plan.value.costs import AtRest, CostDifference, OfferedTypes, OffersChange
 from reconciler.plan.value.plan import Plan
 
 
@@ -40,7 +40,7 @@ def _offers_phrase(plan: Plan) -> str:
     if not plan.offers:
         return "no NodePool may launch anything else than before"
     name, change = min(plan.offers.items(), key=lambda pair: _types_left(pair[1]))
-    before, after = change.before or PoolOffers(types=0), change.after or PoolOffers(types=0)
+    before, after = change.before or OfferedTypes(types=0), change.after or OfferedTypes(types=0)
     types = format_count(after.types, "instance type")
     if before.types != after.types:
         types = f"{before.types:,} → {types}"
@@ -52,11 +52,11 @@ def _offers_phrase(plan: Plan) -> str:
 
 
 def _types_left(change: OffersChange) -> float:
-    before, after = change.before or PoolOffers(types=0), change.after or PoolOffers(types=0)
+    before, after = change.before or OfferedTypes(types=0), change.after or OfferedTypes(types=0)
     return after.types / before.types if before.types else 1.0
 
 
-def format_vcpu_price(offers: PoolOffers) -> str:
+def format_vcpu_price(offers: OfferedTypes) -> str:
     """Return the cheapest price of a vCPU for a month."""
     return "none" if offers.per_vcpu is None else f"${offers.per_vcpu * HOURS_A_MONTH:,.2f}"
 

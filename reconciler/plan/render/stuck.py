@@ -41,12 +41,12 @@ def stuck_lines(stuck: Sequence[StuckNode]) -> list[str]:
 def _stuck_line(stuck: Sequence[StuckNode], noun: str, what: str) -> str:
     if what == "does not join" and len(stuck) > 1:
         what = "do not join"
-    homeless = [node for node in stuck if node.message.startswith(_NOT_ALL)]
+    placeless = [node for node in stuck if node.message.startswith(_NOT_ALL)]
     others = [node for node in stuck if not node.message.startswith(_NOT_ALL)]
     names = (short_node_name(without_backticks(s.node or s.node_claim)) for s in others)
     alike = group_messages(((), s.message, name) for s, name in zip(others, names, strict=True))
     shown = [(group.message, group.names) for group in alike[:_STUCK_NAMED]]
-    reasons = [*_pods_without_place(homeless)]
+    reasons = [*_pods_without_place(placeless)]
     reasons += [
         f"{format_list(nodes, _STUCK_NAMED)} ({truncate(message, _STUCK_WIDTH)})"
         for message, nodes in shown

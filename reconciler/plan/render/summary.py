@@ -301,7 +301,7 @@ def _rollout_time(change: AtRest) -> str:
 def _bound_line(plan: Plan) -> list[str]:
     """Return how far the new nodes are above the cost of the cheapest ones, and why.
 
-    With a change, that is said of its steady state, and only if all nodes are new ones.
+    With a change, this is about its steady state, and only if all nodes are new ones.
     """
     bound, gap, cause = plan.cost.lower_bound, plan.cost.bound_gap, plan.cost.bound_held_by
     if bound is None or gap is None or is_cost_unknown(plan):

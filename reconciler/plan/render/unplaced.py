@@ -1,4 +1,4 @@
-"""Pods without a place: now, after later passes, and if their present nodes go."""
+"""Pods that cannot be scheduled: now, after later passes, and if their present nodes go."""
 
 from __future__ import annotations
 

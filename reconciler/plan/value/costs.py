@@ -75,7 +75,7 @@ def count_offerings(offerings: Iterable[tuple[str, str]]) -> dict[str, int]:
     return dict(sorted(found.items(), key=lambda row: (-row[1], row[0])))
 
 
-class PoolOffers(Part, frozen=True, kw_only=True):
+class OfferedTypes(Part, frozen=True, kw_only=True):
     """What a NodePool may launch: how many instance types, and the cheapest price of a vCPU.
 
     ``per_vcpu`` is in USD an hour, of the offering ``cheapest``; both are None without a price.
@@ -89,8 +89,8 @@ class PoolOffers(Part, frozen=True, kw_only=True):
 class OffersChange(Part, frozen=True, kw_only=True):
     """What a NodePool may launch at the base and at the head; None if it does not exist there."""
 
-    before: PoolOffers | None = None
-    after: PoolOffers | None = None
+    before: OfferedTypes | None = None
+    after: OfferedTypes | None = None
 
 
 class PoolChange(Part, frozen=True, kw_only=True):
@@ -231,8 +231,9 @@ class AtRest(Part, frozen=True, kw_only=True):
     counts replaced nodes. ``rollout`` is the time until the last action has ended (ISO 8601), None
     if it never ends or the limit ended the search.
 
-    ``by_node_pool`` has both fleets by NodePool. ``unschedulable_before`` are the pods without a
-    place in ``before``. ``evictions`` counts the pods that the rollout evicts, None if unknown.
+    ``by_node_pool`` has both fleets by NodePool. ``unschedulable_before`` are the pods that
+    cannot be scheduled in ``before``. ``evictions`` counts the pods that the rollout evicts, None
+    if unknown.
 
     Over several seeds, costs are means and numbers of nodes are rounded means; ``range`` is that of
     ``after``, and ``difference`` that of ``per_hour``. The other fields are of the seed whose

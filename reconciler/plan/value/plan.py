@@ -174,8 +174,8 @@ class Plan(Part, frozen=True, kw_only=True):
     ``policies`` are the verdicts of its policies. ``backtest`` is what a recorded workload would
     have cost with and without the change since a base. ``workloads`` are those
     that are scaled, and ``at_maximum`` is the fleet with all of them at their maximum.
-    ``at_peak`` is the fleet in the worst hour of the day of its CronJobs. ``offers``
-    are the NodePools for which the change since a base leaves other offerings.
+    ``at_peak`` is the fleet in the worst hour of the day of its CronJobs. ``offers`` are the
+    NodePools for which the change since a base leaves other offerings.
     """
 
     api_version: str = API_VERSION

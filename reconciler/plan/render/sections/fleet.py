@@ -35,10 +35,10 @@ from reconciler.plan.render.wording import (
 )
 from reconciler.plan.value.costs import (
     FleetAtRest,
+    OfferedTypes,
     OffersChange,
     PoolChange,
     PoolCost,
-    PoolOffers,
 )
 from reconciler.plan.value.plan import Plan
 
@@ -209,7 +209,7 @@ def offers(plan: Plan) -> Section | None:
     )
 
 
-_NO_OFFERS: Final = PoolOffers(types=0)
+_NO_OFFERS: Final = OfferedTypes(types=0)
 
 
 def _offers_row(pairs: Sequence[tuple[str, OffersChange]]) -> SectionRow:
@@ -225,7 +225,7 @@ def _offers_row(pairs: Sequence[tuple[str, OffersChange]]) -> SectionRow:
     )
 
 
-def _cheapest(side: PoolOffers) -> str:
+def _cheapest(side: OfferedTypes) -> str:
     price = format_vcpu_price(side)
     return f"{price} ({side.cheapest})" if side.cheapest else price
 
