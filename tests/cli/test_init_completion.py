@@ -128,6 +128,20 @@ def test_a_class_of_an_alpha_version_gets_what_karpenters_settings_gave_it(
     assert launched(capsys) == {"general"}
 
 
+def test_a_kind_of_the_alpha_versions_is_migrated_whatever_version_is_written(work: Path) -> None:
+    template = (
+        "apiVersion: karpenter.k8s.aws/v1\nkind: AWSNodeTemplate\nmetadata: {name: general}\n"
+    )
+    template += (
+        "spec: {instanceProfile: p, subnetSelector: {a: b}, securityGroupSelector: {a: b}}\n"
+    )
+    pool = PROVISIONER.replace("v1alpha5", "v1") + "  providerRef: {name: general}\n"
+    write(work, {"given/nodes.yaml": f"{pool}---\n{template}"})
+    assert init() == 0
+    assert set(taken()) == {"NodePool general", "EC2NodeClass general"}
+    assert taken()["EC2NodeClass general"]["spec"]["instanceProfile"] == "p"
+
+
 def test_a_class_of_the_current_version_is_never_completed(work: Path) -> None:
     write(work, {"given/nodes.yaml": POOL + "---\n" + CLASS.replace("  role: nodes\n", "")})
     assert init() == 3

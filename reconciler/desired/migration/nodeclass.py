@@ -109,7 +109,7 @@ def migrate_node_class(data: JsonDict, default_profile: str = "") -> list[Note]:
     notes: list[Note] = []
     version, kind = data.get("apiVersion"), data.get("kind")
     is_alpha = kind == "AWSNodeTemplate"
-    is_old = version != VERSION
+    is_old = version != VERSION or is_alpha
     if is_old:
         what = f"{kind} {version}" if is_alpha else f"{version}"
         notes.append(change_note(("apiVersion",), f"{what} → EC2NodeClass {VERSION}"))
