@@ -355,3 +355,45 @@ def test_jobs_with_generated_names_have_names_of_their_own() -> None:
     names = {pod.metadata.name.rpartition("-")[0] for pod in made.pods}
     assert len(names) == 2
     assert all(name.startswith("train-") for name in names)
+
+
+def test_ports_in_the_network_of_the_host_are_host_ports() -> None:
+    web = a_deployment(requests={"cpu": "1"}, hostNetwork=True)
+    pod = web["spec"]["template"]["spec"]
+    pod["containers"][0]["ports"] = [{"containerPort": 80}, {"containerPort": 90, "hostPort": 90}]
+    pod["initContainers"] = [
+        {"name": "s", "image": "x", "restartPolicy": "Always", "ports": [{"containerPort": 70}]},
+        {"name": "i", "image": "x", "ports": [{"containerPort": 60}]},
+    ]
+    assert {port.port for port in only_pod(web).host_ports()} == {70, 80, 90}
+    del pod["hostNetwork"]
+    assert {port.port for port in only_pod(web).host_ports()} == {90}
+
+
+@pytest.mark.parametrize(
+    ("resources", "cpu"),
+    [
+        ({"limits": {"cpu": "3"}}, "1"),
+        ({"limits": {"cpu": "3"}, "requests": {"cpu": "2"}}, "2"),
+        ({"requests": {"cpu": "2"}}, "2"),
+    ],
+)
+def test_the_requests_of_a_pod_as_a_whole_default_to_those_of_its_containers(
+    resources: Data, cpu: str
+) -> None:
+    pod = only_pod(a_deployment(requests={"cpu": "1"}, resources=resources))
+    assert format_resources(pod.requests())["cpu"] == cpu
+
+
+def test_a_pod_without_requests_of_containers_requests_its_limits() -> None:
+    pod = only_pod(a_deployment(resources={"limits": {"cpu": "3", "memory": "1Gi"}}))
+    assert format_resources(pod.requests()) == {"cpu": "3", "memory": "1Gi", "pods": "1"}
+
+
+def test_a_default_limit_below_the_request_rejects_the_pod() -> None:
+    made, findings = expand(
+        a_limit_range(default={"cpu": "500m"}), a_deployment(2, requests={"cpu": "1"})
+    )
+    assert made.pods == ()
+    (found,) = [f for f in findings if f.code == "pod-rejected"]
+    assert "the request of cpu is more than its limit 500m" in found.message

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from reconciler.desired.workloads.kinds import RECOMMENDERS, value_of
 from reconciler.desired.workloads.podsets import ScaleTarget, target_of
 from reconciler.model.json import JsonDict
-from reconciler.model.resources import parse_quantity
+from reconciler.model.resources import CPU, MEMORY, parse_quantity
 from reconciler.source.resource import Resource, group_of
 
 NODE_SELECTOR: Final = "scheduler.alpha.kubernetes.io/node-selector"
@@ -51,11 +51,15 @@ class Admission:
         for name in ("containers", "initContainers"):
             if isinstance(spec.get(name), list):
                 spec[name] = [_with_requests_of_limits(c) for c in spec[name]]
+                if spec.get("hostNetwork") is True:
+                    spec[name] = [_with_host_ports(c) for c in spec[name]]
+        _default_pod_requests(spec)
         rejected: list[str] = []
         notes: list[str] = []
         ranges = self.limit_ranges.get(owner.namespace, ())
         for limit_range in ranges:
             _apply_defaults(spec, limit_range)
+        rejected += _requests_above_limits(spec)
         rejected += self._select_nodes(spec, owner.namespace)
         _tolerate_extended_resources(spec)
         for text, is_rejection in self._apply_runtime_class(spec):
@@ -140,6 +144,45 @@ def _with_requests_of_limits(container: JsonDict) -> JsonDict:
         return container
     requests = {**limits, **(resources.get("requests") or {})}
     return {**container, "resources": {**resources, "requests": requests}}
+
+
+def _with_host_ports(container: JsonDict) -> JsonDict:
+    """Return a container of a pod in the host's network, whose ports are those of the host."""
+    ports = container.get("ports")
+    if not isinstance(ports, list):
+        return container
+    return {
+        **container,
+        "ports": [{**p, "hostPort": p.get("hostPort") or p.get("containerPort")} for p in ports],
+    }
+
+
+def _default_pod_requests(spec: JsonDict) -> None:
+    """Set the requests of a pod as a whole that has limits: those of its containers, else these.
+
+    Source: ``defaultPodRequests`` in ``pkg/apis/core/v1/defaults.go``.
+    """
+    resources = spec.get("resources") or {}
+    limits = resources.get("limits")
+    if not limits:
+        return
+    containers = _pod_amounts(spec, "requests")
+    summed = {name: f"{containers[name]}m" for name in (CPU, MEMORY) if name in containers}
+    requests = {**limits, **summed, **(resources.get("requests") or {})}
+    spec["resources"] = {**resources, "requests": requests}
+
+
+def _requests_above_limits(spec: JsonDict) -> Iterator[str]:
+    """Yield the requests that the API server rejects, because a default limit is lower."""
+    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        most = _amounts(container, "limits")
+        for name, amount in _amounts(container, "requests").items():
+            if amount > most.get(name, amount):
+                limit = container["resources"]["limits"][name]
+                yield (
+                    f"container {container.get('name', '')}: the request of {name} is more than "
+                    f"its limit {limit}"
+                )
 
 
 # LimitRanges (``plugin/pkg/admission/limitranger`` and the defaults of the type).

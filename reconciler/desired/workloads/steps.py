@@ -30,7 +30,8 @@ CLUSTER_STEPS: Final = (
     ),
     ClusterStep(
         "API server: defaults",
-        "a limit without a request becomes the request",
+        "a limit without a request becomes the request, of containers and of the pod; ports of a "
+        "pod in the host's network are host ports",
         "desired/workloads/admission.py",
     ),
     ClusterStep(

@@ -395,10 +395,11 @@ class Pod(_Struct, frozen=True):
         return min(max(cost, -10.0), 10.0)
 
     def host_ports(self) -> tuple[HostPort, ...]:
-        """Return the host ports that it uses; init containers do not count."""
+        """Return the host ports that it uses; of init containers, those of sidecars count."""
+        sidecars = (c for c in self.spec.init_containers if c.restart_policy == "Always")
         return tuple(
             HostPort(port.host_ip or "0.0.0.0", port.host_port, port.protocol or "TCP")  # noqa: S104 - Kubernetes' own default
-            for container in self.spec.containers
+            for container in (*self.spec.containers, *sidecars)
             for port in container.ports
             if port.host_port
         )

@@ -153,15 +153,16 @@ def remove_constraint(spec: PodSpec, constraint: Constraint) -> PodSpec:
 
 
 def _has_host_ports(spec: PodSpec) -> bool:
-    return any(port.host_port for container in spec.containers for port in container.ports)
+    sidecars = (c for c in spec.init_containers if c.restart_policy == "Always")
+    return any(port.host_port for c in (*spec.containers, *sidecars) for port in c.ports)
 
 
 def _without_host_ports(spec: PodSpec) -> PodSpec:
-    containers = tuple(
-        replace(c, ports=tuple(port for port in c.ports if not port.host_port))
-        for c in spec.containers
+    own, init = (
+        tuple(replace(c, ports=tuple(p for p in c.ports if not p.host_port)) for c in containers)
+        for containers in (spec.containers, spec.init_containers)
     )
-    return replace(spec, containers=containers)
+    return replace(spec, containers=own, init_containers=init)
 
 
 def _without_topology_key(side: PodAffinity | None, key: str) -> PodAffinity | None:
