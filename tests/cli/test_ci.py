@@ -265,7 +265,7 @@ def test_a_policy_of_the_base_forbids_the_plan(
     out, err = capsys.readouterr()
     assert code == 3, out + err
     assert "policy cheap forbids this plan" in err
-    assert "\n  a: +0.00 $/month, exit code 3 plans/a.json\n" in out
+    assert "\n  a: $0/month, exit code 3 plans/a.json\n" in out
     assert Path("plans/a.json").is_file()
 
 

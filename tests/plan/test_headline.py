@@ -10,6 +10,7 @@ import pytest
 
 from reconciler.plan.render.headline import headline
 from reconciler.plan.render.summary import summary_lines, summary_of
+from reconciler.plan.render.unplaced import pods_at_fault
 from reconciler.plan.value.costs import (
     AtRest,
     Cost,
@@ -139,3 +140,11 @@ def test_the_run_closest_to_the_means_describes_the_change() -> None:
     )
     assert found.difference == CostDifference(low=0.0, mean=0.0, high=0.0, beyond_chance=False)
     assert (found.replaced, found.unschedulable) == (6, ("a/5",))
+
+
+def test_a_job_fails_on_what_the_change_breaks() -> None:
+    known = change(1, 1, unschedulable=("a/b", "a/c"), unschedulable_before=("a/c",))
+    assert pods_at_fault(a_plan(at_rest=known)) == ["a/b"]
+    taken = a_plan(at_rest=change(1, 1), unschedulable=waiting("TaintNotTolerated"))
+    assert pods_at_fault(taken) == ["shop/web-0"]
+    assert pods_at_fault(a_plan(unschedulable=waiting("LimitsExceeded"))) == ["shop/web-0"]

@@ -107,7 +107,7 @@ def _plan_fleet(change: FleetChange, stem: str, options: ReviewOptions, findings
     from reconciler.plan.render.html import render_html
     from reconciler.plan.render.markdown import render_markdown
     from reconciler.plan.render.summary import summary_of
-    from reconciler.plan.render.unplaced import unschedulable_pods
+    from reconciler.plan.render.unplaced import pods_at_fault
 
     request = FleetRequest(
         path=change.folder,
@@ -130,7 +130,7 @@ def _plan_fleet(change: FleetChange, stem: str, options: ReviewOptions, findings
         plan = with_backtest(plan, request, options.trace, timings)
     plan = policies.judge(plan, rules)
     refused = policies.blocking_policies(plan, options.fail_on)
-    pods = unschedulable_pods(plan)
+    pods = pods_at_fault(plan)
     is_refused = bool(refused) or bool(pods and policies.UNSCHEDULABLE in options.fail_on)
     markdown = render_markdown(plan)
     annotations = (findings,)

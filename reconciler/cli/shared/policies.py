@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 UNSCHEDULABLE: Final = "unschedulable"
 WARNINGS: Final = "warnings"
+NONE: Final = "none"
+"""Nothing in addition to policies, for a caller that fails on more by default."""
 
 
 def operator_policies(request: FleetRequest, files: Sequence[str]) -> tuple[Policy, ...]:
@@ -91,12 +93,12 @@ def expect_known_policies(fail_on: Collection[str], policies: Sequence[Policy]) 
     Raises:
         UsageError: it does not.
     """
-    known = [UNSCHEDULABLE, WARNINGS, *(policy.name for policy in policies)]
+    known = [UNSCHEDULABLE, WARNINGS, NONE, *(policy.name for policy in policies)]
     for name in sorted(fail_on):
         if name not in known:
             from reconciler.model.text.nearest import did_you_mean
 
-            remedy = did_you_mean(name, known, f"use {', '.join(known[:2])} or a policy's name")
+            remedy = did_you_mean(name, known, f"use {', '.join(known[:3])} or a policy's name")
             raise UsageError(
                 f'no policy "{name}" applies to this plan', where="--fail-on", remedy=remedy
             )

@@ -47,6 +47,14 @@ _LASTING: Final = frozenset(
 """The reasons that no later pass removes."""
 
 
+def pods_at_fault(plan: Plan) -> list[str]:
+    """Return the pods for which a plan fails: with a base, only those that the change breaks."""
+    change = plan.at_rest
+    if change is None or change.bounds is not None:
+        return unschedulable_pods(plan)
+    return sorted({*change.newly_unschedulable, *stranded_pods(plan)})
+
+
 def pods_placed_later(plan: Plan) -> list[str]:
     """Return the pods that this plan does not place, and a later one does."""
     final = {*unschedulable_pods(plan), *stranded_pods(plan)}

@@ -61,8 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add(
         "--fail-on", action="append", default=[], metavar="WHAT",
-        help="exit with 3 for one of: unschedulable (pods that cannot be scheduled), "
-        "warnings (of policies), or the name of a policy (repeatable)",
+        help="exit with 3 for one of: unschedulable (pods that cannot be scheduled, with --base "
+        "because of the change), warnings (of policies), or the name of a policy; none for nothing "
+        "besides policies (repeatable)",
     )  # fmt: skip
     add(
         "--trace", metavar="FILE",
@@ -155,10 +156,10 @@ def _print_refusal(plan: Plan, refused: Sequence[JudgedPolicy], request: PlanReq
 
 def _has_unschedulable(plan: Plan) -> bool:
     """Return whether pods cannot be scheduled, and report it on stderr."""
-    from reconciler.plan.render.unplaced import unschedulable_pods
+    from reconciler.plan.render.unplaced import pods_at_fault
     from reconciler.plan.render.wording import format_count, format_pods
 
-    pods = unschedulable_pods(plan)
+    pods = pods_at_fault(plan)
     if pods:
         what = f"{format_count(len(pods), 'pod')} cannot be scheduled: {format_pods(pods)}"
         print(

@@ -139,14 +139,16 @@ def _print_reviews(reviews: Sequence[Review], fleets: Sequence[str], base: str |
     """Print one line for each fleet, and write the summary of a job of GitHub Actions."""
     from reconciler.cli.pullrequest.event import append_to_file
     from reconciler.model.text.visible import one_line
-    from reconciler.plan.render.wording import format_count
+    from reconciler.plan.render.wording import format_count, format_whole_dollars
 
     compared = f" compared with {base}" if base else ""
     planned = sum(1 for one in reviews if one.file)
     total = format_count(max(len(fleets), len(reviews)), "fleet")
     print(f"{planned} of {total} planned{compared}")
     for review in reviews:
-        cost = "" if review.per_month is None else f"{review.per_month:+,.2f} $/month"
+        cost = ""
+        if review.per_month is not None:
+            cost = f"{format_whole_dollars(review.per_month, signed=True)}/month"
         pods = (
             format_count(review.unschedulable, "unschedulable pod") if review.unschedulable else ""
         )
