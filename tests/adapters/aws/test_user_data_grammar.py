@@ -118,3 +118,14 @@ def test_the_text_of_the_author_of_the_class_is_left_alone() -> None:
     setup: Any = replace(SETUP, custom="#!/bin/sh\necho \"$(date)\" 'x'\n")
     assert "echo \"$(date)\" 'x'" in user_data("AL2", setup)
     assert base64.b64encode(user_data("Custom", setup).encode())
+
+
+@pytest.mark.parametrize("family", ["AL2", "AL2023", "Bottlerocket"])
+def test_an_expression_for_the_number_of_pods_is_not_written(family: str) -> None:
+    expression = {"maxPods": "min(30, vcpus * 8)"}
+    node_class = a_resolved_class(ami_family=family, kubelet=expression)
+    launch = a_launch("i", node_class, "m7g.large", node_claim=NodeClaim(Metadata(name="c")))
+    requests = launch_requests(launch, a_type, CONTROL_PLANE)
+    (template, *_) = requests.templates
+    script = base64.b64decode(template["LaunchTemplateData"]["UserData"]).decode()
+    assert "min(" not in script

@@ -236,7 +236,10 @@ def _setup(
     capacity_type: str,
     settings: Settings,
 ) -> Setup:
-    stated = node_class.spec.kubelet.get("maxPods")
+    kubelet = dict(node_class.spec.kubelet)
+    stated = kubelet.get("maxPods")
+    if not isinstance(stated, int):  # the value of an expression is in the build
+        kubelet.pop("maxPods", None)
     return Setup(
         cluster=ControlPlane(
             name=settings.cluster_name,
@@ -248,7 +251,7 @@ def _setup(
         labels=node_labels(claim, capacity_type),
         taints=node_taints(claim),
         max_pods=stated if isinstance(stated, int) else build.max_pods,
-        kubelet=with_reserved(node_class.spec.kubelet, build.reserved),
+        kubelet=with_reserved(kubelet, build.reserved),
         custom=node_class.spec.user_data or "",
         raid0=node_class.spec.instance_store_policy == "RAID0",
         image_version=_image_version(node_class),
