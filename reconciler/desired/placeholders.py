@@ -113,7 +113,7 @@ def _placeholder(match: re.Match[str], text: str, pointer: Pointer) -> Placehold
         default = _HELM_DEFAULT.match(inner)
         if default is not None:
             return Placeholder(pointer, match[0], default[1].lstrip("."), default[2])
-        inner = re.split(r"\s*\|\s*", inner)[0].lstrip(".")
+        inner = inner.partition("|")[0].rstrip().lstrip(".")
     elif kind == "dollar" and not (inner.isupper() or match[0] == text or "_" in inner):
         return None  # an amount, or an ordinary word
     return Placeholder(pointer, match[0], inner.strip())

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from reconciler.adapters.kubernetes.kinds import Kind
 
 _TEMPLATED: Final = b"{{"
-_UNQUOTED: Final = re.compile(rb"^[ \t-]*[^\s#\"']*:?[ \t]+\{\{", re.MULTILINE)
+_UNQUOTED: Final = re.compile(rb"^[ \t-]*+(?:(?<=[ \t])\{\{|[^\s#\"']++[ \t]++\{\{)", re.MULTILINE)
 _RENDER: Final = "render the template first, such as with `helm template` or `envsubst`"
 _ZONE: Final = "topology.kubernetes.io/zone"
 _ZONE_NAME: Final = re.compile(r"[a-z]{2,}(?:-[a-z]+)+-\d[a-z]")

@@ -32,7 +32,7 @@ _KIND: Final = re.compile(
     r"\bkind[\"']?:\s*[\"']?(?:NodePool|EC2NodeClass|Provisioner|AWSNodeTemplate)\b"
 )
 _EXPRESSION: Final = re.compile(
-    r"\$\{[^{}\n]*(?:\{[^{}\n]*\}[^{}\n]*)*\}|\{\{[^{}\n]*\}\}|<%=?[^\n]*?%>|\$\([A-Z_]+\)"
+    r"\$\{[^{}\n]*(?:\{[^{}\n]*\}[^{}\n]*)*\}|\{\{[^{}\n]*\}\}|<%=?[^\n]{0,300}?%>|\$\([A-Z_]+\)"
 )
 _CONTROL: Final = re.compile(
     r"\{\{-?\s*(?:if|else|end|range|with|define|block|template|include)\b|\{%|%\{"

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _VALUES: Final = ".reconciler-values.yaml"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _RENDERINGS_MAX: Final = 300
-_PLACE: Final = re.compile(r"\(?([\w./-]+\.(?:ya?ml|tpl|txt)):(\d+)(?::(\d+))?\)?")
+_PLACE: Final = re.compile(r"(?<![\w./-])([\w./-]+?\.(?:ya?ml|tpl|txt)):(\d+)(?::(\d+))?")
 _ENTRY_FILES: Final = (*CONFIG_FILES, LOCK_FILE)
 
 

@@ -167,7 +167,7 @@ def is_quantity(text: str) -> bool:
 
 
 _TOKEN: Final = re.compile(
-    r"""\s*(?:(?P<operand>0[xX][0-9a-fA-F]+[uU]?|[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?[uU]?|\.[0-9]+
+    r"""(?:(?P<operand>0[xX][0-9a-fA-F]+[uU]?|[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?[uU]?|\.[0-9]+
     |[A-Za-z_][A-Za-z0-9_]*|'[^']*'|"[^"]*")|(?P<closed>[)\]}])|(?P<other>[^\s]))""",
     re.ASCII | re.VERBOSE,
 )

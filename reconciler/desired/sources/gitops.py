@@ -64,7 +64,7 @@ ConfigMaps = Callable[[str, str], JsonDict | None]
 _FLUX: Final = "kustomize.toolkit.fluxcd.io"
 _FLUX_HELM: Final = "helm.toolkit.fluxcd.io"
 _ARGO: Final = "argoproj.io"
-_TEMPLATE: Final = re.compile(r"\{\{-?\s*(.+?)\s*-?\}\}")
+_TEMPLATE: Final = re.compile(r"\{\{-?((?:[^{}\n]|\{(?!\{)|\}(?!\}))++)\}\}")
 _KUSTOMIZE_FIELDS: Final = (
     *("namePrefix", "nameSuffix", "images", "replicas", "patches", "components", "commonLabels"),
     *("commonAnnotations", "namespace"),
@@ -343,8 +343,9 @@ def _fill(value: object, element: JsonDict) -> object:
         return value
 
     def replace(match: re.Match[str]) -> str:
-        steps = match[1].lstrip(".").split(".")
-        if match[1] == "path":
+        name = match[1].strip().removesuffix("-").rstrip()
+        steps = name.lstrip(".").split(".")
+        if name == "path":
             steps = ["path", "path"]
         found = value_at(element, tuple(steps))
         return _plain(found) if isinstance(found, str | int | bool) else match[0]

@@ -31,7 +31,7 @@ from reconciler.desired.terraform.hcl import (
 _REFERENCE: Final = re.compile(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_*][\w-]*|\[[^\[\]]*\])*")
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?$")
 _CALL: Final = re.compile(r"([a-z_0-9]+)\(")
-_DIRECTIVE: Final = re.compile(r"%\{~?\s*(if|else|endif|for|endfor)\b\s*(.*?)\s*~?\}", re.DOTALL)
+_DIRECTIVE: Final = re.compile(r"%\{~?\s*+(if|else|endif|for|endfor)\b((?:[^}%]|%(?!\{))*+)\}")
 _LOOP: Final = re.compile(r"(\w+)(?:\s*,\s*(\w+))?\s+in\s+(.*)", re.DOTALL)
 _PRECEDENCE: Final = {
     "||": 0, "&&": 1, "==": 2, "!=": 2, "<": 3, ">": 3, "<=": 3, ">=": 3,
@@ -426,6 +426,11 @@ def render(text: str, scope: ModuleScope, depth: int = 0) -> Value:
     return "".join(parts)
 
 
+def _argument(directive: re.Match[str]) -> str:
+    """Return the condition or the header of a directive."""
+    return directive[2].strip().removesuffix("~").rstrip()
+
+
 def _directives(text: str, scope: ModuleScope, depth: int) -> str | None:
     """Return a text after its directives, None if one of them depends on an unknown value."""
     out: list[str] = []
@@ -435,12 +440,12 @@ def _directives(text: str, scope: ModuleScope, depth: int) -> str | None:
         body, other, end = _directive_body(text, match)
         chosen: str | None = ""
         if match[1] == "if":
-            condition = evaluate(match[2], scope, depth + 1)
+            condition = evaluate(_argument(match), scope, depth + 1)
             if isinstance(condition, Unknown):
                 return None
             chosen = _directives(body if condition in (True, "true") else other, scope, depth + 1)
         elif match[1] == "for":
-            chosen = _loop(match[2], body, scope, depth)
+            chosen = _loop(_argument(match), body, scope, depth)
         if chosen is None:
             return None
         out.append(chosen)

@@ -17,8 +17,8 @@ from reconciler.model.text.quoting import quote_value
 DEPTH_MAX: Final = 60
 BLOCKS_MAX: Final = 20_000
 
-_SPACE: Final = re.compile(r"(?:[ \t\r\n]+|#[^\n]*|//[^\n]*|/\*.*?\*/)+", re.DOTALL)
-_COMMENT: Final = re.compile(r"/\*.*?\*/", re.DOTALL)
+_SPACE: Final = re.compile(r"(?:[ \t\r\n]++|#[^\n]*+|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)++")
+_COMMENT: Final = re.compile(r"/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _HEREDOC: Final = re.compile(r"<<(-?)([A-Za-z_][A-Za-z0-9_]*)[ \t]*\r?\n")
 

@@ -34,7 +34,7 @@ _MANIFESTS: Final = {
     "kubernetes_yaml": ("content",),
 }
 _DOCUMENTS: Final = ("kubectl_path_documents", "kubectl_file_documents", "kubectl_filename_list")
-_HEREDOC: Final = re.compile(r"<<-?[\"']?\\?([A-Za-z_][A-Za-z0-9_]*)[\"']?[^\n]*\n")
+_HEREDOC: Final = re.compile(r"<<-?[\"']?\\?([A-Za-z_][A-Za-z0-9_]{0,63}+)[\"']?[^\n]{0,200}+\n")
 _OBJECT: Final = re.compile(r"^\s*kind:\s*[\"']?[A-Z]\w+", re.MULTILINE)
 _MANY: Final = 200
 _NONE: Final = Attribute("", 0)
