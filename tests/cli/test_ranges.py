@@ -62,6 +62,14 @@ def test_the_timeline_ends_with_the_range(capsys: Capture, tmp_path: Path) -> No
     assert "3 runs). The timeline" in capsys.readouterr().out
 
 
+def test_a_small_fleet_has_a_range_in_which_nine_of_ten_other_runs_end(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    write_fleet(tmp_path, [a_pool("web"), a_deployment("small", "web", 1)])
+    assert simulated(capsys, tmp_path)["range"]["seeds"] == 20
+    assert "range" not in simulated(capsys, tmp_path, "--seed", "3")
+
+
 def planned(capsys: Capture, folder: Path, *more: str) -> Any:
     assert main(["plan", *words(folder, "--base", "HEAD", *more)]) == 0
     return capsys.readouterr().out

@@ -33,11 +33,10 @@ class SimulateRequest:
     """The fleet at the start, and the duration and the faults of the simulation.
 
     ``until`` is a duration or a time, None until nothing is left to do. ``faults`` is a file.
-    ``seeds`` is how many runs there are, with seeds from ``seed`` on; without a number, five where
-    that is quick. ``trace`` is a file with a
-    workload to replay, ``against`` what it is also replayed against, and ``sweep`` where. With
-    ``workload_only``, its prices are left out. ``durations`` are how long the pods of CronJobs run
-    (``cronjob/NAME=20m``).
+    ``seeds`` is how many runs there are, with seeds from ``seed`` on; without a number, up to 20,
+    as many as are quick. ``trace`` is a file with a workload to replay, ``against`` what it is also
+    replayed against, and ``sweep`` where. With ``workload_only``, its prices are left out.
+    ``durations`` are how long the pods of CronJobs run (``cronjob/NAME=20m``).
     """
 
     fleet: FleetRequest
@@ -66,8 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, metavar="N", help="random seed (default: 0)")
     add(
         "--seeds", type=int, metavar="N",
-        help="run N seeds, and show the range of their results (default: 5 for a small fleet, "
-        "1 for a large one, with --seed, or with --trace)",
+        help="run N seeds, and show the range of their results (default: 20 for a small fleet, "
+        "fewer for a larger one, 1 with --seed or --trace)",
     )  # fmt: skip
     add("--faults", metavar="FILE", help="fault scenario (YAML)")
     add(
