@@ -153,8 +153,11 @@ class _Comment:
                 )
             ]
         table = self._table(section)
+        if section.folded:
+            has_commits = any(map(_COMMIT.fullmatch, section.note.split()))
+            return [_fold(markdown_text(section.title if has_commits else section.heading), table)]
         title = _heading(section.heading)
-        return [_fold(title, table)] if section.folded else [f"#### {title}", table]
+        return [f"#### {title}", table]
 
     def _table(self, section: Section) -> str:
         columns_shown = columns_to_show(section.columns, section.rows)
@@ -273,7 +276,10 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{7,40}")
 
 
 def _heading(text: str) -> str:
-    """Return a heading, with commits as code: forges would link them in the middle of it."""
+    """Return a heading, with commits as code, which forges do not link.
+
+    In the title of a fold, which is HTML, nothing is code: it has no commits.
+    """
     words = text.split()
     return " ".join((markdown_code if _COMMIT.fullmatch(w) else markdown_text)(w) for w in words)
 

@@ -139,7 +139,7 @@ def run(request: InitRequest) -> int:
     write_new_files(new)
     noted = () if origin is None else origin.found.notes
     is_valid = not any(d.severity == "error" for d in findings)
-    undecided = [d for d in noted if d.code == "duplicate-name" and d.severity == "error"]
+    undecided = [d for d in noted if d.code in _UNDECIDED and d.severity == "error"]
     outcome = layout.InitOutcome(
         folder=folder,
         settings=settings,
@@ -154,6 +154,10 @@ def run(request: InitRequest) -> int:
     )
     sys.stdout.write(layout.render(outcome))
     return exitcode.DONE if is_valid and not undecided else exitcode.REFUSED
+
+
+_UNDECIDED: Final = frozenset({"duplicate-name", "migrated"})
+"""The findings on the source that the user has to decide, although the fleet is valid."""
 
 
 def _target_folder(request: InitRequest) -> str:
