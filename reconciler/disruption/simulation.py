@@ -129,6 +129,8 @@ _SIMULATIONS_PER_REBUILD: Final = 100
 _NODES_PER_SIMULATION: Final = 200
 """The number of nodes examined in the fixed time of a simulation."""
 _NAMED_MAX: Final = 5
+PODS_WITHOUT_PLACE: Final = "not all pods would schedule, "
+"""How Karpenter begins the reason of a node whose pods have no other place."""
 """The maximum number of pods that a message names before it only counts them."""
 
 
@@ -340,7 +342,7 @@ class Simulation:
         named = [f"{pod} => {reasons[pod]}" for pod in sorted(reasons)[:_NAMED_MAX]]
         more = len(reasons) - len(named)
         rest = f" and {more} other(s)" if more else ""
-        failure = f"not all pods would schedule, {', '.join(named)}{rest}"
+        failure = f"{PODS_WITHOUT_PLACE}{', '.join(named)}{rest}"
         return RemovalOutcome(placement, failure, frozenset(reasons))
 
     def _uninitialized_message(self, name: str) -> str:

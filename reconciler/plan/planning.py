@@ -13,7 +13,7 @@ from reconciler.plan.make.factscache import FactsCache
 from reconciler.plan.make.gather import facts_of, launch_types
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import make_plan
-from reconciler.plan.value.costs import OffersChange
+from reconciler.plan.value.nodes import OffersChange
 from reconciler.plan.value.plan import Plan
 
 

@@ -2,7 +2,7 @@
 
 The server that we use closes a connection only if it is silent after an answer. A client that
 never completes its request, sends a byte at a time, or does not read what it asked for would keep
-its connection for ever, and a hundred of them would keep everybody else out.
+its connection indefinitely, and a hundred of them would keep everybody else out.
 """
 
 from __future__ import annotations

@@ -24,8 +24,6 @@ from reconciler.plan.value.costs import (
     AtRest,
     Cost,
     FleetAtRest,
-    OfferedTypes,
-    OffersChange,
     PoolAtRest,
     PoolChange,
     PoolCost,
@@ -33,6 +31,8 @@ from reconciler.plan.value.costs import (
 )
 from reconciler.plan.value.nodes import (
     LaunchOffering,
+    OfferedTypes,
+    OffersChange,
     PlacedPod,
     PlannedHeadroom,
     PlannedNodeClaim,

@@ -19,13 +19,11 @@ from reconciler.plan.value.costs import (
     FleetAtRest,
     FleetRange,
     NodeSpan,
-    OfferedTypes,
-    OffersChange,
     PoolCost,
     StuckNode,
     combine_seeds,
 )
-from reconciler.plan.value.nodes import Reason, UnschedulablePod
+from reconciler.plan.value.nodes import OfferedTypes, OffersChange, Reason, UnschedulablePod
 from reconciler.plan.value.plan import JudgedPolicy, PlanFinding
 from tests.plan.builders import a_plan
 

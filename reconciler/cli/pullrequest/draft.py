@@ -15,14 +15,8 @@ from reconciler.plan.value.plan import Plan
 
 _RESERVE: Final = 600
 """Room for the notice and the closing tags."""
-
-
 _FENCE: Final = re.compile(r"^\s*(```+|~~~+)")
-
-
 _OPEN: Final = re.compile(r"<details(?:\s[^>]*)?>|</details>", re.IGNORECASE)
-
-
 _BLOB: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -37,7 +31,6 @@ class Draft(NamedTuple):
     text: str
     head: str = ""
     per_month: float | None = None
-    title: str = ""
 
     def body(self, characters_max: int, artifact: str, previous: str = "", total: str = "") -> str:
         """Return the comment, cut if it is too long.
@@ -46,15 +39,15 @@ class Draft(NamedTuple):
         that is replaced, and ``total`` a sentence about all fleets together.
         """
         before = self._before(previous)
-        head = self.head or "-"
-        figures = f"<!-- reconciler-cost {head} {_figure(self.per_month)} {_figure(before)} -->"
-        text = with_notes(
-            self.text, [*_was_sentence(before, self.per_month), *filter(None, [total])]
-        )
+        notes = [*_was_sentence(before, self.per_month), *filter(None, [total])]
+        text = with_notes(self.text, notes)
         if _ADDRESS.fullmatch(artifact):
             text = f"{text.rstrip()}\n\n<sub>[All of it as HTML and JSON]({artifact})</sub>\n"
         more = f"The artifact of the run has all of it: {artifact}" if artifact else ""
-        hidden = f"{self.marker}\n{figures}\n" if self.head else f"{self.marker}\n"
+        hidden = f"{self.marker}\n"
+        if self.head:
+            costs = f"{_figure(self.per_month)} {_figure(before)}"
+            hidden += f"<!-- reconciler-cost {self.head} {costs} -->\n"
         return f"{hidden}{shorten(text, characters_max - len(hidden), more)}"
 
     def _before(self, previous: str) -> float | None:
@@ -136,7 +129,6 @@ def draft_of_plan(plan: Plan) -> Draft:
         render_markdown(plan),
         head=plan.revision.head or "",
         per_month=summary.per_month,
-        title=summary.text[0],
     )
 
 

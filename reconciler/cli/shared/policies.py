@@ -81,9 +81,9 @@ def _failing(policy: Policy) -> Policy:
     """Return a policy on a cost that is not known: it is violated, unless it is exempted."""
     from dataclasses import replace
 
-    from reconciler.plan.make.findings import UNKNOWN_WORKLOADS
+    from reconciler.plan.render.headline import NO_WORKLOADS
 
-    message = f"the cost is not known: {UNKNOWN_WORKLOADS}"
+    message = f"the cost is not known: {NO_WORKLOADS}"
     return replace(policy, expression="false", message=message, message_expression="")
 
 

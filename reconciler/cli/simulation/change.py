@@ -14,7 +14,7 @@ import msgspec
 from reconciler.cli.simulation.building import SimulatedFleet, SimulationSetup
 from reconciler.cli.simulation.driver import SimulationOutcome, play
 from reconciler.cli.simulation.eventlog import RulePeriod, rule_periods
-from reconciler.cli.simulation.report import DRAINING, Report, merge_outcome, report_of
+from reconciler.cli.simulation.report import Report, merge_outcome, report_of
 from reconciler.cli.simulation.timeline import StreamedTimeline
 from reconciler.cli.wiring.mandate import mandate_of
 from reconciler.disruption.command import ForcefulReason
@@ -26,6 +26,7 @@ from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.plan.make.costs import sum_dollars
 from reconciler.plan.plancache import PlanCache, SharedPlans
 from reconciler.plan.value.costs import (
+    DRAINING,
     AtRest,
     FleetAtRest,
     PoolAtRest,

@@ -18,14 +18,17 @@ from reconciler.model.duration import format_duration
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.plan.value.costs import Backtest, CostDifference, FleetRange
+from reconciler.plan.value.costs import (
+    DRAINING,
+    NOT_JOINED,
+    Backtest,
+    CostDifference,
+    FleetRange,
+)
 from reconciler.plan.value.nodes import UnschedulablePod
 from reconciler.ports.progress import EventKind
 
-DRAINING: Final = "Draining"
-_NOT_JOINED: Final = "NotJoined"
 _PODS_NAMED: Final = 3
-"""Why a node is stuck whose drain does not end."""
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel"):
@@ -320,7 +323,7 @@ def _stuck_objects(outcome: SimulationOutcome) -> tuple[Stuck, ...]:
         if c.status.node_name in kept and c.name not in going
     ]
     found += [
-        Stuck("NodeClaim", c.name, c.node_pool, _NOT_JOINED, _waiting_message(c, seen))
+        Stuck("NodeClaim", c.name, c.node_pool, NOT_JOINED, _waiting_message(c, seen))
         for c in seen.claims
         if c.is_true("Launched") and not c.is_true("Registered") and c.name not in going
     ]

@@ -165,8 +165,11 @@ def split_operation(text: str) -> tuple[str, str, str] | None:
     return text[:at].strip(), written.strip(), text[at + len(written) :].strip()
 
 
-def find_outside(text: str, operator: str, start: int = 0) -> int:
-    """Return the offset of an operator outside brackets and strings, -1 if it is not there."""
+def find_outside(text: str, operator: str | tuple[str, ...], start: int = 0) -> int:
+    """Return the offset of an operator outside brackets and strings, -1 if it is not there.
+
+    Of several operators, it is that of the first one that occurs.
+    """
     position = start
     while position < len(text):
         char = text[position]
@@ -240,18 +243,10 @@ def _object(text: str, scope: ModuleScope, depth: int) -> Value:
 
 def _separator(item: str) -> int:
     """Return the offset of the ``=`` or ``:`` of an entry of an object."""
-    position = 0
-    while position < len(item):
-        char = item[position]
-        if char == '"':
-            position = string_end(item, position)
-        elif char in "([{":
-            position = closing_end(item, position)
-        elif char in "=:":
-            return position
-        else:
-            position += 1
-    raise HclError("an entry of an object has no value")
+    at = find_outside(item, ("=", ":"))
+    if at < 0:
+        raise HclError("an entry of an object has no value")
+    return at
 
 
 def split_items(text: str) -> list[str]:

@@ -22,8 +22,8 @@ from reconciler.placement.question import LaunchPool, Placement
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.actions import OwnedNode, UnlaunchedClaim
 from reconciler.plan.value.actions import PlannedCommand
-from reconciler.plan.value.costs import Cost, OfferedTypes, OffersChange, PoolCost
-from reconciler.plan.value.nodes import PlannedNodeClaim
+from reconciler.plan.value.costs import Cost, PoolCost
+from reconciler.plan.value.nodes import OfferedTypes, OffersChange, PlannedNodeClaim
 from reconciler.plan.value.plan import PlanFinding
 
 if TYPE_CHECKING:

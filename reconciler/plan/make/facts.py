@@ -15,7 +15,8 @@ from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState
 from reconciler.plan.make.pools import PoolTypes
 from reconciler.plan.value.actions import PlannedChange
-from reconciler.plan.value.costs import AtRest, Cost, OffersChange
+from reconciler.plan.value.costs import AtRest, Cost
+from reconciler.plan.value.nodes import OffersChange
 from reconciler.plan.value.plan import (
     ComparedWith,
     InputDigests,

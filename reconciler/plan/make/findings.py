@@ -31,6 +31,7 @@ from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.daemons import unreadable_daemon_sets
 from reconciler.placement.question import DroppedPreferences
 from reconciler.placement.work import WorkLimit
+from reconciler.plan.render.headline import NO_WORKLOADS, WORKLOADS_UNKNOWN
 from reconciler.plan.render.wording import (
     format_count,
     format_dollars,
@@ -115,9 +116,6 @@ def selector_findings(
             )
 
 
-UNKNOWN_WORKLOADS: Final = "no workloads and no snapshot"
-
-
 def workload_findings(
     pools: Sequence[NodePool], cluster: ClusterState, observation: ObservationSource | None
 ) -> Iterator[PlanFinding]:
@@ -128,8 +126,8 @@ def workload_findings(
         return
     yield PlanFinding(
         severity="warning",
-        code="workloads-unknown",
-        message=f"{UNKNOWN_WORKLOADS}: how many nodes these NodePools have, and what they cost, "
+        code=WORKLOADS_UNKNOWN,
+        message=f"{NO_WORKLOADS}: how many nodes these NodePools have, and what they cost, "
         "is not known",
         hint="pass --snapshot, pass rendered workloads with -f, or put workloads into the folder",
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
+
+import msgspec
 
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.plan.render.unplaced import stranded_pods, unschedulable_pods
@@ -15,7 +18,8 @@ from reconciler.plan.render.wording import (
     without_backticks,
 )
 from reconciler.plan.value.actions import ActionKind
-from reconciler.plan.value.costs import AtRest, CostDifference, OfferedTypes, OffersChange
+from reconciler.plan.value.costs import AtRest, sum_pools
+from reconciler.plan.value.nodes import OfferedTypes, OffersChange
 from reconciler.plan.value.plan import Plan
 
 
@@ -25,14 +29,19 @@ def headline(plan: Plan) -> str:
     return f"{'; '.join(filter(None, (*facts, forbidding_phrase(plan))))}."
 
 
+NO_WORKLOADS: Final = "no workloads and no snapshot"
+WORKLOADS_UNKNOWN: Final = "workloads-unknown"
+"""Why a cost is not known, and the finding that reports it."""
+
+
 def is_cost_unknown(plan: Plan) -> bool:
     """Return whether there are no workloads, not even recorded ones, to tell the cost from."""
     if plan.backtest is not None:
         return False
-    return any(finding.code == "workloads-unknown" for finding in plan.diagnostics)
+    return any(finding.code == WORKLOADS_UNKNOWN for finding in plan.diagnostics)
 
 
-_UNKNOWN: Final = "Cost unknown: no workloads and no snapshot"
+_UNKNOWN: Final = f"Cost unknown: {NO_WORKLOADS}"
 
 
 def _offers_phrase(plan: Plan) -> str:
@@ -40,7 +49,7 @@ def _offers_phrase(plan: Plan) -> str:
     if not plan.offers:
         return "no NodePool may launch anything else than before"
     name, change = min(plan.offers.items(), key=lambda pair: _types_left(pair[1]))
-    before, after = change.before or OfferedTypes(types=0), change.after or OfferedTypes(types=0)
+    before, after = change.sides
     types = format_count(after.types, "instance type")
     if before.types != after.types:
         types = f"{before.types:,} → {types}"
@@ -52,7 +61,7 @@ def _offers_phrase(plan: Plan) -> str:
 
 
 def _types_left(change: OffersChange) -> float:
-    before, after = change.before or OfferedTypes(types=0), change.after or OfferedTypes(types=0)
+    before, after = change.sides
     return after.types / before.types if before.types else 1.0
 
 
@@ -90,42 +99,29 @@ _NO_EFFECT_NOW: Final = "This change has no effect on the cost of the fleet as i
 
 def _cost_phrase(change: AtRest, *, has_backtest: bool = False) -> str:
     """Return what the change costs a month in steady state, with its interval."""
-    mean = f"This change: {format_monthly(change.per_hour, signed=True)}/month"
+    amount = f"{format_monthly(change.per_hour, signed=True)}/month"
     if change.bounds is not None:
         low, high = (format_monthly(bound, signed=True) for bound in change.bounds)
-        return (
-            f"This change: about {format_monthly(change.per_hour, signed=True)}/month, between "
-            f"{low} and {high} (the search reached its work limit)"
-        )
-    none = (
-        f"{_NO_EFFECT.replace('on cost', 'on the cost')} of the fleet as it is now"
-        if has_backtest
-        else _NO_EFFECT
-    )
+        limit = "the search reached its work limit"
+        return f"This change: about {amount}, between {low} and {high} ({limit})"
+    mean = f"This change: {amount}"
+    none = _NO_EFFECT_NOW if has_backtest else _NO_EFFECT
     found = change.difference
     if found is None or change.range is None:
         same = format_hourly(change.before.per_hour) == format_hourly(change.after.per_hour)
         return none if same else f"{mean} in steady state"
     if format_hourly(found.low) == format_hourly(found.high):
         return none if format_hourly(found.mean) == format_hourly(0) else f"{mean} in steady state"
-    between = f"{_interval(found)} in {format_count(change.range.seeds, 'run')}"
+    low, high = (format_monthly(end, signed=True) for end in (found.low, found.high))
+    between = f"{low} to {high} in {format_count(change.range.seeds, 'run')}"
     if not found.beyond_chance:
         return f"{none} beyond chance ({between})"
     return f"{mean} in steady state ({between})"
 
 
-def _interval(found: CostDifference) -> str:
-    low, high = (format_monthly(amount, signed=True) for amount in (found.low, found.high))
-    return f"{low} to {high}"
-
-
 def _nodes_change(change: AtRest) -> str:
-    before, after = change.before.nodes, change.after.nodes
-    return (
-        f"{before:,} → {format_count(after, 'node')}"
-        if before != after
-        else format_count(after, "node")
-    )
+    before, after = change.before.nodes, format_count(change.after.nodes, "node")
+    return after if before == change.after.nodes else f"{before:,} → {after}"
 
 
 def _stranded_phrase(plan: Plan) -> str:
@@ -163,8 +159,8 @@ def _plan_facts(plan: Plan) -> list[str]:
 def first_pass(plan: Plan) -> str:
     """Return what the first pass does to the nodes and to the bill."""
     cost = plan.cost
-    pools = cost.by_node_pool.values()
-    before, after = sum(p.nodes_before for p in pools), sum(p.nodes_after for p in pools)
+    pool = sum_pools(cost.by_node_pool.values())
+    before, after = pool.nodes_before, pool.nodes_after
     price = cost_change(cost.before, cost.after)
     if cost.unpriced:
         price = f"{price} ({format_count(cost.unpriced, 'node')} without a price not counted)"
@@ -173,14 +169,27 @@ def first_pass(plan: Plan) -> str:
         verb = "waits" if later == 1 else "wait"
         waiting = f", {format_count(later, 'node')} {verb}" if later else ""
         return f"Nothing to do now: {format_count(after, 'node')}{waiting}; {price}"
-    launched = sum(action.kind == ActionKind.PROVISION for action in plan.actions)
-    removed = sum(action.kind == ActionKind.TERMINATE for action in plan.actions)
+    done = count_actions(plan)
+    launched, removed = done.launch, done.remove
     if launched and removed:
         steps = f"launch {launched:,} and remove {format_count(removed, 'node')}"
     else:
         verb = "launch" if launched else "remove"
         steps = f"{verb} {format_count(launched or removed, 'node')}"
     return f"First pass: {steps} ({before:,} → {after:,}); {price}"
+
+
+class ActionCounts(msgspec.Struct, frozen=True):
+    """How many nodes this plan launches and removes."""
+
+    launch: int
+    remove: int
+
+
+def count_actions(plan: Plan) -> ActionCounts:
+    """Return how many nodes this plan launches and removes."""
+    kinds = Counter(action.kind for action in plan.actions)
+    return ActionCounts(kinds[ActionKind.PROVISION], kinds[ActionKind.TERMINATE])
 
 
 def cost_change(before: float, after: float) -> str:

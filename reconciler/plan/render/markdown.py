@@ -147,17 +147,12 @@ class _Comment:
         if isinstance(section.figure, Flow):
             if len(section.figure.boxes) > _BOXES_MAX or not self._limits.chart:
                 return []
-            return [
-                _fold(
-                    _heading(section.heading), f"```mermaid\n{render_flowchart(section.figure)}```"
-                )
-            ]
+            chart = f"```mermaid\n{render_flowchart(section.figure)}```"
+            return [_fold(_fold_title(section), chart)]
         table = self._table(section)
         if section.folded:
-            has_commits = any(map(_COMMIT.fullmatch, section.note.split()))
-            return [_fold(markdown_text(section.title if has_commits else section.heading), table)]
-        title = _heading(section.heading)
-        return [f"#### {title}", table]
+            return [_fold(_fold_title(section), table)]
+        return [f"#### {_heading(section.heading)}", table]
 
     def _table(self, section: Section) -> str:
         columns_shown = columns_to_show(section.columns, section.rows)
@@ -276,12 +271,15 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{7,40}")
 
 
 def _heading(text: str) -> str:
-    """Return a heading, with commits as code, which forges do not link.
-
-    In the title of a fold, which is HTML, nothing is code: it has no commits.
-    """
+    """Return a heading, with commits as code, which forges do not link."""
     words = text.split()
     return " ".join((markdown_code if _COMMIT.fullmatch(w) else markdown_text)(w) for w in words)
+
+
+def _fold_title(section: Section) -> str:
+    """Return the title of a fold, without commits: it is HTML, where backticks are not code."""
+    has_commits = any(map(_COMMIT.fullmatch, section.note.split()))
+    return markdown_text(section.title if has_commits else section.heading)
 
 
 def _fold(title: str, body: str) -> str:

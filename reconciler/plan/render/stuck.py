@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from reconciler.disruption.simulation import PODS_WITHOUT_PLACE
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.plan.render.layout import truncate
 from reconciler.plan.render.wording import (
@@ -15,38 +16,36 @@ from reconciler.plan.render.wording import (
     short_node_name,
     without_backticks,
 )
-from reconciler.plan.value.costs import StuckNode
+from reconciler.plan.value.costs import DRAINING, NOT_JOINED, StuckNode
 
 _STUCK_NAMED: Final = 3
 _STUCK_WIDTH: Final = 200
 
 _CANNOT: Final = {
     DisruptionReason.DRIFTED.value: ("drifted node", "cannot be replaced"),
-    "Draining": ("node", "cannot be drained"),
-    "NodePoolDeleted": ("node", "cannot be removed"),
-    "NotJoined": ("node", "does not join"),
+    DRAINING: ("node", "cannot be drained"),
+    NOT_JOINED: ("node", "does not join"),
 }
-_NOT_ALL: Final = "not all pods would schedule, "
-"""How Karpenter begins the reason of a node whose pods have no other place."""
+_REMOVED: Final = ("node", "cannot be removed")
 
 
 def stuck_lines(stuck: Sequence[StuckNode]) -> list[str]:
     """Return a line for each kind of node that cannot come to an end, with the reasons."""
     kinds: dict[tuple[str, str], list[StuckNode]] = {}
     for node in stuck:
-        kinds.setdefault(_CANNOT.get(node.reason, _CANNOT["NodePoolDeleted"]), []).append(node)
+        kinds.setdefault(_CANNOT.get(node.reason, _REMOVED), []).append(node)
     return [_stuck_line(nodes, *words) for words, nodes in kinds.items()]
 
 
 def _stuck_line(stuck: Sequence[StuckNode], noun: str, what: str) -> str:
     if what == "does not join" and len(stuck) > 1:
         what = "do not join"
-    placeless = [node for node in stuck if node.message.startswith(_NOT_ALL)]
-    others = [node for node in stuck if not node.message.startswith(_NOT_ALL)]
+    placeless = [node for node in stuck if node.message.startswith(PODS_WITHOUT_PLACE)]
+    others = [node for node in stuck if not node.message.startswith(PODS_WITHOUT_PLACE)]
     names = (short_node_name(without_backticks(s.node or s.node_claim)) for s in others)
     alike = group_messages(((), s.message, name) for s, name in zip(others, names, strict=True))
     shown = [(group.message, group.names) for group in alike[:_STUCK_NAMED]]
-    reasons = [*_pods_without_place(placeless)]
+    reasons = _pods_without_place(placeless)
     reasons += [
         f"{format_list(nodes, _STUCK_NAMED)} ({truncate(message, _STUCK_WIDTH)})"
         for message, nodes in shown
@@ -63,7 +62,7 @@ def _pods_without_place(stuck: Sequence[StuckNode]) -> list[str]:
     """Return the pods that keep nodes because no other node can take them, by reason."""
     pods: dict[str, dict[str, None]] = {}
     for node in stuck:
-        reasons = _PLACELESS.split(node.message.removeprefix(_NOT_ALL))[1:]
+        reasons = _PLACELESS.split(node.message.removeprefix(PODS_WITHOUT_PLACE))[1:]
         for pod, why in zip(reasons[::2], reasons[1::2], strict=True):
             pods.setdefault(_OTHERS.sub("", why), {})[pod] = None
     found = []

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
 
 from reconciler.model.duration import iso_duration
-from reconciler.plan.render.headline import cost_change, first_pass, headline, is_cost_unknown
+from reconciler.plan.render.headline import (
+    ActionCounts,
+    cost_change,
+    count_actions,
+    first_pass,
+    headline,
+    is_cost_unknown,
+)
 from reconciler.plan.render.layout import truncate
 from reconciler.plan.render.stuck import stuck_lines
 from reconciler.plan.render.unplaced import (
@@ -30,14 +37,7 @@ from reconciler.plan.render.wording import (
     rough_duration,
     without_backticks,
 )
-from reconciler.plan.value.actions import ActionKind
-from reconciler.plan.value.costs import (
-    BASE,
-    HEAD,
-    AtRest,
-    Backtest,
-    PoolCost,
-)
+from reconciler.plan.value.costs import BASE, HEAD, AtRest, Backtest, sum_pools
 from reconciler.plan.value.plan import Plan
 
 
@@ -87,13 +87,6 @@ _PODS_WIDTH: Final = 300
 """The maximum characters of a name from elsewhere, so that the headline stays short."""
 
 
-class ActionCounts(msgspec.Struct, frozen=True):
-    """How many nodes this plan launches and removes."""
-
-    launch: int
-    remove: int
-
-
 class Summary(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
     """The headline of a plan: the sentences that every rendering begins with, and their numbers.
 
@@ -116,7 +109,7 @@ class Summary(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
 
 def summary_of(plan: Plan) -> Summary:
     """Return the headline of a plan."""
-    change, now, pods = plan.at_rest, _count_actions(plan), len(unschedulable_pods(plan))
+    change, now, pods = plan.at_rest, count_actions(plan), len(unschedulable_pods(plan))
     if change is None:
         return Summary(text=tuple(summary_lines(plan)), unschedulable=pods, now=now)
     return Summary(
@@ -129,13 +122,6 @@ def summary_of(plan: Plan) -> Summary:
         removed=change.removed,
         rollout=change.rollout,
         stuck=len(change.stuck),
-    )
-
-
-def _count_actions(plan: Plan) -> ActionCounts:
-    return ActionCounts(
-        sum(1 for action in plan.actions if action.kind == ActionKind.PROVISION),
-        sum(1 for action in plan.actions if action.kind == ActionKind.TERMINATE),
     )
 
 
@@ -227,7 +213,7 @@ def _steady_state_lines(plan: Plan) -> list[str]:
     steady_state = plan.steady_state
     if steady_state is None or plan.at_rest is not None:
         return []
-    before = sum(p.nodes_before for p in plan.cost.by_node_pool.values())
+    before = sum_pools(plan.cost.by_node_pool.values()).nodes_before
     final = (
         f"Steady state: {before:,} → {format_count(steady_state.nodes, 'node')}, "
         f"{cost_change(plan.cost.before, steady_state.per_hour)}."
@@ -275,13 +261,12 @@ def _exclusion_lines(codes: Collection[str]) -> list[str]:
 def _rollout_sentence(change: AtRest) -> str:
     """Return which nodes the rollout replaces, adds and removes, and how long it takes."""
     counts = ((change.replaced, "replaces"), (change.launched, "adds"), (change.removed, "removes"))
-    steps = [f"{verb} {number:,}" for number, verb in counts if number]
+    steps = [(number, verb) for number, verb in counts if number]
     if not steps:
         return "Rollout: no node is replaced, added or removed."
-    first, *more = steps
-    verb, number = first.split()
-    nodes = format_count(int(number.replace(",", "")), "node")
-    done = format_words([f"{verb} {nodes}", *more])
+    (first, verb), *more = steps
+    others = (f"{verb} {number:,}" for number, verb in more)
+    done = format_words([f"{verb} {format_count(first, 'node')}", *others])
     evicted = change.evictions
     pods = f"; it evicts {format_count(evicted, 'pod')}" if evicted else ""
     return f"Rollout: {done}{_rollout_time(change)}{pods}."
@@ -321,14 +306,3 @@ def _bound_line(plan: Plan) -> list[str]:
         return [f"{least} {much}{_GAP_REASONS[cause]}."]
     advice = " `reconciler advise` finds what would lower it." if cause == "Packing" else ""
     return [f"{least} {much}.{advice}"]
-
-
-def sum_pools(pools: Iterable[PoolCost]) -> PoolCost:
-    """Return several NodePools as if they were one."""
-    every = list(pools)
-    return PoolCost(
-        nodes_before=sum(p.nodes_before for p in every),
-        nodes_after=sum(p.nodes_after for p in every),
-        before=round(sum(p.before for p in every), 9),
-        after=round(sum(p.after for p in every), 9),
-    )

@@ -30,21 +30,19 @@ def stranded_pods(plan: Plan) -> list[str]:
     return [
         pod.pod
         for pod in plan.unschedulable
-        if pod.pod not in waiting and pod.reasons and all(r.code in _LASTING for r in pod.reasons)
+        if pod.pod not in waiting and pod.reasons and all(r.code in LASTING for r in pod.reasons)
     ]
 
 
-_LASTING: Final = frozenset(
-    {
-        "RequirementsConflict",
-        "LabelUnknown",
-        "HostnameRequired",
-        "NoInstanceTypes",
-        "MinValuesUnmet",
-        "TaintNotTolerated",
-    }
+LASTING: Final = (
+    "RequirementsConflict",
+    "LabelUnknown",
+    "HostnameRequired",
+    "NoInstanceTypes",
+    "MinValuesUnmet",
+    "TaintNotTolerated",
 )
-"""The reasons that no later pass removes."""
+"""The reasons that no later pass removes, the most informative first."""
 
 
 def pods_at_fault(plan: Plan) -> list[str]:

@@ -236,12 +236,14 @@ def blocker_title(kind: str, name: str) -> str:
     return f"{kind} {name}" if rule is None else f"NodePool {pool}: {rule} ({reason})"
 
 
+_DURATION_PART: Final = re.compile(r"(?<!\d)(\d+)([DHMS])")
+
+
 def format_duration(text: str) -> str:
     """Return an ISO 8601 duration as people say it, in at most two units: ``1 day 2 h``."""
     units = {"D": ("day", "days"), "H": ("h", "h"), "M": ("min", "min"), "S": ("s", "s")}
     parts = [
-        f"{number} {units[unit][int(number) != 1]}"
-        for number, unit in re.findall(r"(?<!\d)(\d+)([DHMS])", text)
+        f"{number} {units[unit][int(number) != 1]}" for number, unit in _DURATION_PART.findall(text)
     ]
     return " ".join(parts[:2])
 
@@ -251,8 +253,8 @@ _UNIT_SECONDS: Final = {"D": 86_400, "H": 3_600, "M": 60, "S": 1}
 
 def rough_duration(text: str) -> str:
     """Return an ISO 8601 duration for a forecast: minutes from two minutes on, hours from ten."""
-    found = re.findall(r"(?<!\d)(\d+)([DHMS])", text)
-    seconds = sum(int(number) * _UNIT_SECONDS[unit] for number, unit in found)
+    parts = _DURATION_PART.findall(text)
+    seconds = sum(int(number) * _UNIT_SECONDS[unit] for number, unit in parts)
     if seconds < 120:
         return f"{seconds} s"
     minutes = round(seconds / 60)

@@ -26,6 +26,7 @@ from reconciler.plan.rest.world import (
     without_nodes,
 )
 from reconciler.plan.value.costs import (
+    DRAINING,
     AtRest,
     FleetAtRest,
     PoolAtRest,
@@ -198,7 +199,6 @@ def _minimum_cost(rest: RestResult) -> float:
 # The nodes of a fleet at rest that should be disrupted, and what blocks that.
 
 
-_DRAINING: Final = "Draining"
 _AT_REST: Final = frozenset({DisruptionReason.UNDERUTILIZED.value, DisruptionReason.EMPTY.value})
 """A node that is merely not consolidated is at rest nevertheless."""
 
@@ -218,7 +218,7 @@ def _stuck_draining(rest: RestResult) -> list[StuckNode]:
         blocking = pods_blocking_drain(node, budgets, rest.at) if node.is_deleting else []
         if blocking:
             text = describe_endless_drain(blocking, budgets)
-            found.append(_stuck_node(node, _DRAINING, text))
+            found.append(_stuck_node(node, DRAINING, text))
     return found
 
 

@@ -28,6 +28,17 @@ class PoolCost(Part, frozen=True, kw_only=True):
     base: float | None = None
 
 
+def sum_pools(pools: Iterable[PoolCost]) -> PoolCost:
+    """Return several NodePools as if they were one."""
+    every = list(pools)
+    return PoolCost(
+        nodes_before=sum(p.nodes_before for p in every),
+        nodes_after=sum(p.nodes_after for p in every),
+        before=round(sum(p.before for p in every), 9),
+        after=round(sum(p.after for p in every), 9),
+    )
+
+
 class Cost(Part, frozen=True, kw_only=True):
     """The cost of all nodes of NodePools in USD an hour; ``unpriced`` counts nodes without a price.
 
@@ -73,24 +84,6 @@ def count_offerings(offerings: Iterable[tuple[str, str]]) -> dict[str, int]:
     """Return the number of nodes by instance type and capacity type, the most frequent first."""
     found = Counter(f"{instance_type} {capacity}" for instance_type, capacity in offerings)
     return dict(sorted(found.items(), key=lambda row: (-row[1], row[0])))
-
-
-class OfferedTypes(Part, frozen=True, kw_only=True):
-    """What a NodePool may launch: how many instance types, and the cheapest price of a vCPU.
-
-    ``per_vcpu`` is in USD an hour, of the offering ``cheapest``; both are None without a price.
-    """
-
-    types: int
-    cheapest: str | None = None
-    per_vcpu: float | None = None
-
-
-class OffersChange(Part, frozen=True, kw_only=True):
-    """What a NodePool may launch at the base and at the head; None if it does not exist there."""
-
-    before: OfferedTypes | None = None
-    after: OfferedTypes | None = None
 
 
 class PoolChange(Part, frozen=True, kw_only=True):
@@ -210,6 +203,11 @@ class PlannedWorkload(Part, frozen=True, kw_only=True):
     present: int
     max: int | None
     by: str
+
+
+DRAINING: Final = "Draining"
+NOT_JOINED: Final = "NotJoined"
+"""Reasons of a stuck node beside those of disruption: its drain does not end, or it never joins."""
 
 
 class StuckNode(Part, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -143,3 +143,29 @@ class PlannedHeadroom(Part, frozen=True, kw_only=True):
     code: str = ""
     message: str = ""
     reasons: tuple[Reason, ...] = ()
+
+
+class OfferedTypes(Part, frozen=True, kw_only=True):
+    """What a NodePool may launch: how many instance types, and the cheapest price of a vCPU.
+
+    ``per_vcpu`` is in USD an hour, of the offering ``cheapest``; both are None without a price.
+    """
+
+    types: int
+    cheapest: str | None = None
+    per_vcpu: float | None = None
+
+
+class OffersChange(Part, frozen=True, kw_only=True):
+    """What a NodePool may launch at the base and at the head; None if it does not exist there."""
+
+    before: OfferedTypes | None = None
+    after: OfferedTypes | None = None
+
+    @property
+    def sides(self) -> tuple[OfferedTypes, OfferedTypes]:
+        """What both sides offer; a NodePool that does not exist offers nothing."""
+        return self.before or _NOTHING, self.after or _NOTHING
+
+
+_NOTHING: Final = OfferedTypes(types=0)

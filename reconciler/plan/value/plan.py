@@ -24,11 +24,11 @@ from reconciler.plan.value.costs import (
     Cost,
     FleetAtMaximum,
     FleetAtPeak,
-    OffersChange,
     PlannedWorkload,
     SteadyState,
 )
 from reconciler.plan.value.nodes import (
+    OffersChange,
     PlacedPod,
     PlannedHeadroom,
     PlannedNodeClaim,

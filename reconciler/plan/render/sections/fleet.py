@@ -24,7 +24,6 @@ from reconciler.plan.render.sections.cells import (
     rows_of,
     summarize_texts,
 )
-from reconciler.plan.render.summary import sum_pools
 from reconciler.plan.render.wording import (
     NoteText,
     format_count,
@@ -33,13 +32,8 @@ from reconciler.plan.render.wording import (
     format_monthly,
     note_texts,
 )
-from reconciler.plan.value.costs import (
-    FleetAtRest,
-    OfferedTypes,
-    OffersChange,
-    PoolChange,
-    PoolCost,
-)
+from reconciler.plan.value.costs import FleetAtRest, PoolChange, PoolCost, sum_pools
+from reconciler.plan.value.nodes import OfferedTypes, OffersChange
 from reconciler.plan.value.plan import Plan
 
 MONTH: Final = Column("$/month", numeric=True, page_only=True)
@@ -209,12 +203,8 @@ def offers(plan: Plan) -> Section | None:
     )
 
 
-_NO_OFFERS: Final = OfferedTypes(types=0)
-
-
 def _offers_row(pairs: Sequence[tuple[str, OffersChange]]) -> SectionRow:
-    change = pairs[0][1]
-    before, after = change.before or _NO_OFFERS, change.after or _NO_OFFERS
+    before, after = pairs[0][1].sides
     prices = dict.fromkeys(map(_cheapest, (before, after)))
     return SectionRow(
         cells=(

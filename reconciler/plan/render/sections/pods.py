@@ -22,20 +22,12 @@ from reconciler.plan.render.sections.cells import (
     summarize_texts,
     without_pool,
 )
-from reconciler.plan.render.unplaced import pods_placed_later, stranded_pods
+from reconciler.plan.render.unplaced import LASTING, pods_placed_later, stranded_pods
 from reconciler.plan.render.wording import format_count, format_pods
 from reconciler.plan.value.nodes import PlannedHeadroom, Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan
 
-_EARLY: Final = (
-    "RequirementsConflict",
-    "LabelUnknown",
-    "HostnameRequired",
-    "NoInstanceTypes",
-    "MinValuesUnmet",
-    "TaintNotTolerated",
-    "OtherNodePool",
-)
+_EARLY: Final = (*LASTING, "OtherNodePool")
 """Reasons of NodePools that are not meant for these pods, the most informative first.
 
 Any other reason comes from a NodePool that is meant for the pod, and matters more.
