@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.httpserver import QuietHandler, serving_with
 
 Object = dict[str, Any]
 Answer = tuple[int, Any, dict[str, str]]
@@ -81,10 +81,10 @@ class ForgeImitation:
 def serving(forge: ForgeImitation) -> Iterator[str]:
     """Serve on loopback while the block runs, and yield the URL of the API."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_GET(self) -> None:
+        def do_GET(self) -> None:  # noqa: N802 - as http.server names it
             url = urlsplit(self.path)
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length)) if length else None
@@ -96,25 +96,9 @@ def serving(forge: ForgeImitation) -> Iterator[str]:
                 query = {k: v[0] for k, v in parse_qs(url.query).items()}
                 answer = forge.answer(self.command, url.path, query, body)
             status, data, headers = answer
-            content = json.dumps(data).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(content)
+            self.reply(status, json.dumps(data).encode(), headers)
 
         do_POST = do_PATCH = do_PUT = do_GET  # noqa: N815 - as http.server names them
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving_with(Handler) as url:
+        yield url

@@ -6,38 +6,23 @@ import gzip
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
 
 from reconciler.adapters.forge import ForgeApi, ForgeError, github_remedy
+from tests.httpserver import QuietHandler, serving_with
 
 
 @contextmanager
 def answering(content: bytes, coding: str) -> Iterator[str]:
     """Serve one answer for every request while the block runs, and yield its URL."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Encoding", coding)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    class Handler(QuietHandler):
+        def do_GET(self) -> None:  # noqa: N802 - as http.server names it
+            self.reply(200, content, {"Content-Encoding": coding})
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving_with(Handler) as url:
+        yield url
 
 
 def get(url: str) -> object:
