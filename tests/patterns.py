@@ -333,3 +333,20 @@ def growth(run_of: Callable[[int], Callable[[], None]]) -> float:
         if length > _LENGTH_MAX:
             return 8.0
     return min(_seconds(run_of(8 * length)) / _seconds(run_of(length), 3) for _ in range(2))
+
+
+def has_possessive_alternatives(pattern: re.Pattern[Any]) -> bool:
+    """Return whether a group with alternatives or conditions is repeated possessively."""
+    text, flags = pattern.pattern, pattern.flags
+
+    def found(items: Any, *, within: bool) -> bool:
+        for operation, argument in items:
+            name = str(operation)
+            if within and name in ("BRANCH", "ASSERT", "ASSERT_NOT"):
+                return True
+            inner = within or name == "POSSESSIVE_REPEAT"
+            if any(found(part, within=inner) for part in _parts(argument)):
+                return True
+        return False
+
+    return found(_parser.parse(text, flags), within=False)

@@ -12,6 +12,7 @@ import pytest
 
 from reconciler.cli.main import main
 from reconciler.cli.shared.manifests import read_manifests
+from reconciler.desired.terraform.hcl import HclError, parse_hcl, variables_of
 from reconciler.source.plainyaml import load_all
 from tests.cli.sourcefolders import CHART, CLASS, POOL, WEB, below, write
 
@@ -384,3 +385,14 @@ def test_malformed_or_hostile_files_end_quickly(
     write(work, {"given/bad.tf": text, "given/nodes.yaml": POOL + "---\n" + CLASS})
     assert init() in (0, 1)
     assert "Traceback" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("text", ["a = 1 /* no end", "b { c = [1, /* no end ] }", "/* no end"])
+def test_a_comment_without_an_end_is_an_error_and_no_loop(text: str) -> None:
+    with pytest.raises(HclError, match="a comment is not closed"):
+        parse_hcl(text)
+
+
+def test_a_comment_ends_no_line() -> None:
+    block = parse_hcl("a = 1 /* first */\nb = /* second */ 2 // third\nc = 3")
+    assert variables_of(block.attributes) == {"a": "1", "b": "2", "c": "3"}

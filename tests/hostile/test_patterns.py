@@ -7,7 +7,13 @@ import re
 import pytest
 
 from tests.hostile.threats import Threat, attack
-from tests.patterns import RATIO_MAX, Use, uses, worst_growth
+from tests.patterns import (
+    RATIO_MAX,
+    Use,
+    has_possessive_alternatives,
+    uses,
+    worst_growth,
+)
 
 USES = uses()
 
@@ -24,3 +30,14 @@ def test_the_measurement_finds_a_quadratic_and_an_exponential_pattern() -> None:
     assert worst_growth(quadratic)[0] > RATIO_MAX
     exponential = Use("b", re.compile(r"(a+)+b"), frozenset({"match"}))
     assert worst_growth(exponential)[0] > RATIO_MAX
+
+
+@pytest.mark.parametrize("use", USES, ids=lambda use: use.where)
+def test_no_alternatives_are_repeated_possessively(use: Use) -> None:
+    """Python 3.11.2 does not find all matches of such a pattern."""
+    assert not has_possessive_alternatives(use.pattern)
+
+
+def test_possessive_alternatives_are_found() -> None:
+    assert has_possessive_alternatives(re.compile(r"(?:a++|bc)*+d"))
+    assert not has_possessive_alternatives(re.compile(r"(?:[ab]*+\n)++|c++"))

@@ -64,7 +64,7 @@ ConfigMaps = Callable[[str, str], JsonDict | None]
 _FLUX: Final = "kustomize.toolkit.fluxcd.io"
 _FLUX_HELM: Final = "helm.toolkit.fluxcd.io"
 _ARGO: Final = "argoproj.io"
-_TEMPLATE: Final = re.compile(r"\{\{-?((?:[^{}\n]|\{(?!\{)|\}(?!\}))++)\}\}")
+_TEMPLATE: Final = re.compile(r"\{\{-?([^{}\n]*(?:(?:\{(?!\{)|\}(?!\}))[^{}\n]*)*)\}\}")
 _KUSTOMIZE_FIELDS: Final = (
     *("namePrefix", "nameSuffix", "images", "replicas", "patches", "components", "commonLabels"),
     *("commonAnnotations", "namespace"),

@@ -31,7 +31,7 @@ from reconciler.desired.terraform.hcl import (
 _REFERENCE: Final = re.compile(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_*][\w-]*|\[[^\[\]]*\])*")
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?$")
 _CALL: Final = re.compile(r"([a-z_0-9]+)\(")
-_DIRECTIVE: Final = re.compile(r"%\{~?\s*+(if|else|endif|for|endfor)\b((?:[^}%]|%(?!\{))*+)\}")
+_DIRECTIVE: Final = re.compile(r"%\{~?\s*+(if|else|endif|for|endfor)\b([^}%]*(?:%(?!\{)[^}%]*)*)\}")
 _LOOP: Final = re.compile(r"(\w+)(?:\s*,\s*(\w+))?\s+in\s+(.*)", re.DOTALL)
 _PRECEDENCE: Final = {
     "||": 0, "&&": 1, "==": 2, "!=": 2, "<": 3, ">": 3, "<=": 3, ">=": 3,

@@ -17,8 +17,8 @@ from reconciler.model.text.quoting import quote_value
 DEPTH_MAX: Final = 60
 BLOCKS_MAX: Final = 20_000
 
-_SPACE: Final = re.compile(r"(?:[ \t\r\n]++|#[^\n]*+|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)++")
-_COMMENT: Final = re.compile(r"/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)")
+_SPACE: Final = re.compile(r"[ \t\r\n]+|#[^\n]*|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_COMMENT: Final = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _HEREDOC: Final = re.compile(r"<<(-?)([A-Za-z_][A-Za-z0-9_]*)[ \t]*\r?\n")
 
@@ -134,11 +134,23 @@ def closing_end(text: str, at: int, depth: int = 0) -> int:
             position = string_end(text, position)
         elif char == "<" and (heredoc := heredoc_at(text, position)) is not None:
             position = heredoc.end
-        elif (space := _SPACE.match(text, position)) is not None:
-            position = space.end()
         else:
-            position += 1
+            position = space_end(text, position) or position + 1
     raise HclError("a bracket is not closed")
+
+
+def space_end(text: str, at: int) -> int:
+    """Return the offset after the white space or the comment at an offset, 0 if there is none.
+
+    Raises:
+        HclError: the comment does not end.
+    """
+    space = _SPACE.match(text, at)
+    if space is not None:
+        return space.end()
+    if text.startswith("/*", at):
+        raise HclError("a comment is not closed")
+    return 0
 
 
 class _Parser:
@@ -155,9 +167,8 @@ class _Parser:
         return block
 
     def _skip(self) -> None:
-        match = _SPACE.match(self.text, self.at)
-        if match is not None:
-            self.at = match.end()
+        while end := space_end(self.text, self.at):
+            self.at = end
 
     def _body(self, block: HclBlock, depth: int) -> None:
         if depth > DEPTH_MAX:
@@ -219,7 +230,7 @@ class _Parser:
             elif char == "#" or self.text.startswith("//", self.at):
                 break
             elif self.text.startswith("/*", self.at):
-                self._skip()
+                self.at = space_end(self.text, self.at)
             else:
                 self.at += 1
         text = self.text[start : self.at].strip()
