@@ -31,7 +31,7 @@ from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.daemons import unreadable_daemon_sets
 from reconciler.placement.question import DroppedPreferences
 from reconciler.placement.work import WorkLimit
-from reconciler.plan.render.headline import NO_WORKLOADS, WORKLOADS_UNKNOWN
+from reconciler.plan.render.headline import NO_WORKLOADS
 from reconciler.plan.render.wording import (
     format_count,
     format_dollars,
@@ -126,7 +126,7 @@ def workload_findings(
         return
     yield PlanFinding(
         severity="warning",
-        code=WORKLOADS_UNKNOWN,
+        code="workloads-unknown",
         message=f"{NO_WORKLOADS}: how many nodes these NodePools have, and what they cost, "
         "is not known",
         hint="pass --snapshot, pass rendered workloads with -f, or put workloads into the folder",

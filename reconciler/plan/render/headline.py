@@ -30,15 +30,14 @@ def headline(plan: Plan) -> str:
 
 
 NO_WORKLOADS: Final = "no workloads and no snapshot"
-WORKLOADS_UNKNOWN: Final = "workloads-unknown"
-"""Why a cost is not known, and the finding that reports it."""
+"""Why a cost is not known."""
 
 
 def is_cost_unknown(plan: Plan) -> bool:
     """Return whether there are no workloads, not even recorded ones, to tell the cost from."""
     if plan.backtest is not None:
         return False
-    return any(finding.code == WORKLOADS_UNKNOWN for finding in plan.diagnostics)
+    return any(finding.code == "workloads-unknown" for finding in plan.diagnostics)
 
 
 _UNKNOWN: Final = f"Cost unknown: {NO_WORKLOADS}"
