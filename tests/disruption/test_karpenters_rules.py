@@ -15,6 +15,7 @@ from tests.disruption.builders import a_node, a_pod, a_pool, brief, decided, dri
 AS_KARPENTER = Settings(
     decide=DecisionRules.KARPENTER, consolidation_search=ConsolidationSearch.KARPENTER
 )
+KARPENTERS_SEARCH = Settings(consolidation_search=ConsolidationSearch.KARPENTER)
 NEVER = [a_pool(consolidateAfter="Never")]
 
 
@@ -64,10 +65,13 @@ def test_the_first_node_that_saves_anything_is_consolidated() -> None:
     fields = {"metadata": {"labels": {"app": "web"}}, "spec": {"affinity": apart}}
     pods = [a_pod(f"p-{name}", name, "3", **copy.deepcopy(fields)) for name in ("n1", "n2")]
 
-    own, karpenters = both(a_node("n1", "large"), a_node("n2", "large"), *pods)
+    objects = (a_node("n1", "large"), a_node("n2", "large"), *pods)
+
+    own, karpenters = both(*objects)
 
     assert brief(own) == [("Underutilized", "replace", (name,)) for name in ("n1", "n2")]
     assert brief(karpenters) == [("Underutilized", "replace", ("n1",))]
+    assert brief(decided(*objects, settings=KARPENTERS_SEARCH)) == brief(karpenters)
 
 
 def test_consolidation_does_not_wait_for_its_running_commands() -> None:

@@ -20,6 +20,7 @@ from reconciler.disruption.consolidation.proposal import (
 from reconciler.disruption.disruptionpass import DisruptionPass
 from reconciler.disruption.gates.policy import Hold
 from reconciler.disruption.methods.emptiness import savings_ratio_key
+from reconciler.model.settings import ConsolidationSearch
 
 COMMANDS_MAX: Final = 20
 """Maximum number of single-node commands in a pass.
@@ -35,7 +36,7 @@ class SingleNodeConsolidation:
 
     Karpenter starts the first node that saves anything, and then moves the same pods again when it
     reaches a node that saves more. Ties keep Karpenter's order: the best candidate of each pool in
-    turn.
+    turn. The search ends with a node of a NodePool that asks for Karpenter's, as Karpenter's does.
     """
 
     reason: Final = REASON
@@ -52,7 +53,7 @@ class SingleNodeConsolidation:
             proposal = self._evaluate(candidate, work)
             if proposal is not None:
                 found.append(proposal)
-                if work.starts_one_command:
+                if _ends_search(candidate, work):
                     break
         found.sort(key=_move_gain, reverse=True)
         self._start(found, work)
@@ -95,6 +96,12 @@ class SingleNodeConsolidation:
         else:
             work.refuse(candidate, self.reason, proposal)
         return None
+
+
+def _ends_search(candidate: Candidate, work: DisruptionPass) -> bool:
+    """Return whether no node is evaluated after one that saves something, as in Karpenter."""
+    search = work.search_of(candidate.pool.name)
+    return work.starts_one_command or search is ConsolidationSearch.KARPENTER
 
 
 def _move_gain(proposal: Proposal) -> float:
