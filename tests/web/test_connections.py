@@ -200,7 +200,8 @@ def test_a_stream_of_events_stays_open(hurried: None) -> None:
         client.settimeout(10)
         text = b""
         while b"retry: 3000" not in text:
-            assert (part := client.recv(65536)), text
+            part = client.recv(65536)
+            assert part, text
             text += part
         client.settimeout(1)  # three times what an unfinished request may take here
         with pytest.raises(TimeoutError):
