@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,37 @@ def test_a_snapshot_is_the_first_state(capsys: Capture, fleet: Path) -> None:
     assert [c["nodeClaim"] for c in report["fleet"]] == ["old-0"]
     assert "Drained" in kinds(report, "old-1")
     assert report["cost"]["after"] == pytest.approx(0.1)
+
+
+def test_nodes_join_as_those_of_the_snapshot_did(capsys: Capture, fleet: Path) -> None:
+    """Three NodeClaims registered five minutes after they were created."""
+    items = [*a_cluster(pods=3, nodes=3), a_pod("new", "")]
+    for item in items:
+        for condition in item["status"]["conditions"] if item["kind"] == "NodeClaim" else ():
+            if condition["type"] in ("Registered", "Initialized"):
+                condition["lastTransitionTime"] = "2026-03-01T09:05:00Z"
+    (fleet / "s.json").write_text(json.dumps({"kind": "List", "items": items}))
+    (fleet / "faults.yaml").write_text(dump({"latencies": {"joining": ["20s", "30s"]}}))
+    snapshot = ("--snapshot", str(fleet / "s.json"))
+
+    assert 299 <= seconds_to_join(simulated(capsys, fleet, *snapshot)) <= 320
+    chosen = simulated(capsys, fleet, *snapshot, "--faults", str(fleet / "faults.yaml"))
+    assert seconds_to_join(chosen) <= 60
+
+
+def test_nodes_of_the_kwok_provider_join_at_once(capsys: Capture, tmp_path: Path) -> None:
+    kind = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+    pool = a_pool("web", template={**SMALL, "nodeClassRef": kind})
+    write_fleet(tmp_path, [pool, a_deployment("web", "web", 1)])
+
+    assert seconds_to_join(simulated(capsys, tmp_path)) <= 10
+
+
+def seconds_to_join(report: dict[str, Any]) -> float:
+    """Return how long the first new node took from its launch until it was registered."""
+    at = {event["kind"]: event["at"] for event in reversed(report["events"])}
+    launched, registered = (datetime.fromisoformat(at[k]) for k in ("Launched", "Registered"))
+    return (registered - launched).total_seconds()
 
 
 def test_nodes_without_an_owner_stay(capsys: Capture, fleet: Path) -> None:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from statistics import median
 from typing import Final, Generic, TypeVar
 
 from reconciler.adapters.simulated.market import ANY, NO_CAPACITY
+from reconciler.model.chance import Chance
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -263,7 +266,9 @@ class Stale:
 class Latencies:
     """Latencies in seconds; a pair is a minimum and a maximum.
 
-    ``leaving`` is how long an evicted pod takes to terminate, None for its grace period.
+    ``recorded_joins`` are those of other nodes of the fleet, in ascending order; without any,
+    ``joining`` counts. ``leaving`` is how long an evicted pod takes to terminate, None for its
+    grace period.
     """
 
     launching: tuple[float, float] = (8.0, 16.0)
@@ -272,6 +277,64 @@ class Latencies:
     starting: float = 5.0
     leaving: float | None = None
     stopping: tuple[float, float] = (20.0, 40.0)
+    recorded_joins: tuple[float, ...] = ()
+
+    def join_seconds(self, chance: Chance, instance: str) -> float:
+        """Return how long after its launch the node of an instance joins.
+
+        A recorded time is a whole number of seconds, so it stands for half a second around it.
+        """
+        recorded = self.recorded_joins
+        if not recorded:
+            return chance.seconds_between(*self.joining, "joining", instance)
+        nth = int(chance.share("joining", instance) * len(recorded))
+        return max(recorded[nth] + chance.seconds_between(-0.5, 0.5, "joining second", instance), 0)
+
+
+KWOK_LATENCIES: Final = Latencies(
+    launching=(0.0, 0.0), joining=(1.0, 4.0), ready=0.0, starting=1.0, stopping=(0.0, 1.0)
+)
+"""Those of Karpenter's kwok provider, whose nodes are API objects without an instance."""
+
+_RECORDED_MIN: Final = 3
+"""How many nodes must have been recorded, so that they stand for others."""
+_REGISTRATION_MAX_S: Final = 900.0
+"""Karpenter removes a NodeClaim that has not registered by then."""
+
+
+def with_recorded_joins(latencies: Latencies, claims: Iterable[NodeClaim]) -> Latencies:
+    """Return the latencies with the times that the nodes of these NodeClaims took to join.
+
+    The conditions ``Registered`` and ``Initialized`` of a NodeClaim have the moments. A claim that
+    registered in the second in which it was created was not measured.
+    """
+    joins, starts = [], []
+    for claim in claims:
+        created, registered = claim.metadata.creation_timestamp, _since(claim, "Registered")
+        initialized = _since(claim, "Initialized")
+        if created is None or registered is None or initialized is None:
+            continue
+        join = (registered - created).total_seconds()
+        if 0 < join <= _REGISTRATION_MAX_S and registered <= initialized:
+            joins.append(join)
+            starts.append((initialized - registered).total_seconds())
+    if len(joins) < _RECORDED_MIN:
+        return latencies
+    shortest = min(joins)
+    launching = (min(latencies.launching[0], shortest), min(latencies.launching[1], shortest))
+    return replace(
+        latencies,
+        launching=launching,
+        ready=median(starts),
+        recorded_joins=tuple(sorted(joins)),
+    )
+
+
+def _since(claim: NodeClaim, kind: str) -> datetime | None:
+    """Return when a condition became true, None if it is not."""
+    condition = claim.condition(kind)
+    is_true = condition is not None and condition.status == "True"
+    return condition.last_transition_time if condition is not None and is_true else None
 
 
 NOTICE: Final = timedelta(minutes=2)

@@ -386,8 +386,7 @@ class WatchedCluster(EmbeddedCluster):
             return instance.launched_at
         if self._chance.share("joins", instance.id) < self._conditions.never_joins:
             return None
-        shortest, longest = self._conditions.latencies.joining
-        wait = self._chance.seconds_between(shortest, longest, "joining", instance.id)
+        wait = self._conditions.latencies.join_seconds(self._chance, instance.id)
         return instance.launched_at + timedelta(seconds=wait)
 
     def _ready_time(self, instance: Instance) -> datetime | None:

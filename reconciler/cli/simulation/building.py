@@ -92,10 +92,14 @@ class SimulatedFleet(PlannedFleet):
 
     @cached_property
     def placeholder_classes(self) -> Mapping[str, EC2NodeClass]:
-        """Return a class for each name that pools refer to without a declaration."""
-        names = {p.spec.template.spec.node_class_ref.name for p in self.node_pools}
-        missing = sorted(names - self.classes.keys()) if self.any_class else ()
-        return {name: EC2NodeClass(Metadata(name=name)) for name in missing}
+        """Return a class for each name that pools refer to without a declaration of its kind."""
+        pools = self.node_pools if self.any_class else ()
+        missing = {
+            pool.spec.template.spec.node_class_ref.name
+            for pool in pools
+            if PlannedFleet.launch_class_of(self, pool) is None
+        }
+        return {name: EC2NodeClass(Metadata(name=name)) for name in sorted(missing)}
 
     def launch_class_of(self, pool: NodePool) -> EC2NodeClass | None:
         """Return the node class of a NodePool, or its placeholder."""
@@ -308,7 +312,7 @@ def build_simulation(
     """
     start, head, base = inputs.start, inputs.head, inputs.base
     snapshot, is_captured = inputs.snapshot or Snapshot(), inputs.snapshot is not None
-    conditions = script.conditions(start)
+    conditions = script.conditions(start, (base or head).node_pools, snapshot.node_claims)
     if market is not None:
         conditions = replace(conditions, market=market)
     leaving = conditions.latencies.leaving

@@ -6,7 +6,7 @@ effect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar, cast
@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from reconciler.adapters.simulated.conditions import (
+    KWOK_LATENCIES,
     Conditions,
     Fault,
     Faults,
@@ -23,11 +24,15 @@ from reconciler.adapters.simulated.conditions import (
     PriceChange,
     Refused,
     Stale,
+    with_recorded_joins,
 )
 from reconciler.adapters.simulated.market import ANY, NO_CAPACITY
 from reconciler.engine.world import World
 from reconciler.model.duration import parse_duration
 from reconciler.model.errors import UnreadableError, UsageError
+from reconciler.model.karpenter.labels import KWOK_GROUP
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.text.quoting import quote_value
 
 _OPERATIONS = ("CreateFleet", "DescribeInstances", "TerminateInstances", "CreateTags", ANY)
@@ -110,8 +115,16 @@ class Script(_Part, frozen=True):
     never_register: float = 0.0
     duplicates: bool = False
 
-    def conditions(self, start: datetime) -> Conditions:
+    def conditions(
+        self,
+        start: datetime,
+        pools: Iterable[NodePool] = (),
+        claims: Iterable[NodeClaim] = (),
+    ) -> Conditions:
         """Return the part for the simulated EC2 and cluster.
+
+        Latencies that the script omits are those of the provider of the NodePools, and nodes join
+        as those of the NodeClaims did.
 
         Raises:
             UsageError: a time is invalid, or a share is out of range.
@@ -121,7 +134,7 @@ class Script(_Part, frozen=True):
                 "neverRegister must be between 0 and 1, and interruptions at least 0"
             )
         return Conditions(
-            latencies=_latencies(self.latencies),
+            latencies=_latencies(self.latencies, _plain_latencies(pools), claims),
             refused=tuple(
                 Refused(_offer(r), _make_period(r.start, r.lasts, start), r.code)
                 for r in self.refusals
@@ -210,8 +223,16 @@ def _offer(part: CapacityRefusal | PriceFactor) -> Offer:
     return Offer(part.instance_type, part.zone, part.capacity_type)
 
 
-def _latencies(latency: Latency) -> Latencies:
-    known = Latencies()
+def _plain_latencies(pools: Iterable[NodePool]) -> Latencies:
+    """Return the latencies of a provider of nodes."""
+    groups = {pool.spec.template.spec.node_class_ref.group for pool in pools}
+    return KWOK_LATENCIES if groups == {KWOK_GROUP} else Latencies()
+
+
+def _latencies(latency: Latency, known: Latencies, claims: Iterable[NodeClaim]) -> Latencies:
+    """Return the latencies of a script, and the ``known`` ones for those that it omits."""
+    if (latency.launching, latency.joining, latency.ready) == (None, None, None):
+        known = with_recorded_joins(known, claims)
 
     def seconds(name: str, plain: float) -> float:
         text = getattr(latency, name)
@@ -234,6 +255,7 @@ def _latencies(latency: Latency) -> Latencies:
         seconds("starting", known.starting),
         seconds("leaving", 0.0) if latency.leaving is not None else None,
         pair("stopping"),
+        known.recorded_joins,
     )
 
 

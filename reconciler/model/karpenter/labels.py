@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 NODEPOOL: Final = "karpenter.sh/nodepool"
+KWOK_GROUP: Final = "karpenter.kwok.sh"
+"""The API group of the node classes of Karpenter's kwok provider."""
 NODECLAIM: Final = "karpenter.sh/nodeclaim"
 """The tag of an instance that names its NodeClaim."""
 
