@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Final
+from typing import Final, NewType
 
 from reconciler.engine.listing import ListedInstances
 from reconciler.engine.ownership import (
@@ -202,12 +202,22 @@ class Observation:
         return cluster_state(ahead, marked_claims(self.commands))
 
 
+Observed = NewType("Observed", Observation)
+"""As the world is, with the records that the observation updated."""
+Collected = NewType("Collected", Observation)
+"""With the records after collection, requests and interruptions."""
+Advanced = NewType("Advanced", Observation)
+"""With the records after terminations and tags."""
+Complete = NewType("Complete", Observation)
+"""With the recorded past: what a plan is made from."""
+
+
 def marked_claims(commands: Iterable[RunningCommand]) -> set[str]:
     """Return the claims that running commands remove."""
     return {name for c in commands if c.is_under_way for name in c.node_claims}
 
 
-def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observation:
+def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observed:
     """Observe EC2, then the cluster, and update the recorded claims.
 
     EC2 is listed before our records are read. An instance in the list is therefore in the records
@@ -248,20 +258,22 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observatio
     changed = [new for new, old in zip(updated, recorded, strict=True) if new != old]
     if changed:
         world.store.put_node_claims(changed)
-    return Observation(
-        now,
-        instances,
-        replace(seen, node_claims=tuple(updated)),
-        commands,
-        (*_queue_findings(world), *seen.findings, *matched.findings, *lost.findings),
-        owner=owner,
-        unclear_owners=replace(
-            unclear_owners(instances, updated, world.journal, owner, now),
-            karpenters=() if world.allows_karpenter else running_karpenters(seen.pods),
-        ),
-        disputed=matched.disputed,
-        before=RecordsBefore(recorded, commands),
-        listed_at=listed.at,
+    return Observed(
+        Observation(
+            now,
+            instances,
+            replace(seen, node_claims=tuple(updated)),
+            commands,
+            (*_queue_findings(world), *seen.findings, *matched.findings, *lost.findings),
+            owner=owner,
+            unclear_owners=replace(
+                unclear_owners(instances, updated, world.journal, owner, now),
+                karpenters=() if world.allows_karpenter else running_karpenters(seen.pods),
+            ),
+            disputed=matched.disputed,
+            before=RecordsBefore(recorded, commands),
+            listed_at=listed.at,
+        )
     )
 
 

@@ -1,4 +1,4 @@
-"""One pass over the fleet, as a table of named steps (``STEPS``).
+"""One pass over the fleet: ``reconcile`` reads as the list of its named steps.
 
 A pass never waits for the world. What it starts is in the journal and the records when it ends,
 and the next pass continues from there, in this process or in another one.
@@ -11,13 +11,19 @@ from dataclasses import dataclass
 from dataclasses import replace as with_fields
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final
 
 from msgspec.structs import replace
 
 from reconciler.engine.desired import Desired
 from reconciler.engine.effects import Effects
-from reconciler.engine.observation import Observation, observe
+from reconciler.engine.observation import (
+    Advanced,
+    Collected,
+    Complete,
+    Observation,
+    Observed,
+    observe,
+)
 from reconciler.engine.records import history_of
 from reconciler.engine.steps import (
     announcing,
@@ -90,40 +96,68 @@ class Mandate:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One step of a pass: ``run`` is called with the facts that it ``reads``, in that order.
+class FreshPlan:
+    """A plan to which the mandate has not been applied yet."""
 
-    It returns the fact that it ``writes``; a step that writes none only acts.
-    """
-
-    name: str
-    run: Callable[..., object]
-    reads: tuple[str, ...]
-    writes: str = ""
+    plan: Plan
 
 
 def reconcile(
     world: World, desired: Desired, mandate: Mandate, cache: PlanCache | None = None
 ) -> Pass:
-    """Run one pass over the fleet: every step of ``STEPS``, in order.
+    """Run one pass over the fleet. ``cache`` holds what earlier passes of the loop have computed.
 
-    ``cache`` holds what earlier passes of the same loop have computed.
+    Each step receives the facts of earlier steps. An observation has a type for each state of our
+    records (``engine/observation.py``): a step that is given another one fails the type check.
 
     Raises:
         StalePlanError: the approved plan no longer matches the observation.
         TransientCloudError: EC2 could not be observed; nothing was decided.
         LeaseLostError: another process acts for the fleet; nothing more was written.
     """
-    initial = (world, desired, mandate, cache or PlanCache())
-    facts: dict[str, object] = dict(zip(INITIAL_FACTS, initial, strict=True))
-    for step in STEPS:
-        with world.span(step.name):
-            written = step.run(*(facts[name] for name in step.reads))
-        if step.writes:
-            facts[step.writes] = written
-    result = facts["result"]
-    assert isinstance(result, Pass), "the last step writes the result"
-    return result
+    step = world.step
+    step("confirm the lease", _confirm, world)
+    step("refuse a stale plan", _reject_stale_plan, world, desired, mandate)
+    owner = step("name the owner", owner_of, desired.settings)
+    effects = step("prepare effects", _effects, world, desired)
+    ended = step("recover", recovery.recover, effects, desired.instance_type, owner)
+    step("migrate hashes", migrate_hashes, world, desired)
+    observed = step("observe", observe, world, desired.node_pools, owner)
+    step("advance commands", _advance_commands, effects, observed, desired)
+    step("collect", termination.collect_garbage, effects, observed)
+    step("acknowledge interruptions", _acknowledge_interruptions, world, observed, mandate)
+    step("read the mirror", announcing.mark_deleted_claims, effects, observed)
+    held = step("carry out requests", requests.advance, effects, observed)
+    collected = step("reread records", _collected, world, observed)
+    blocked = step("advance terminations", termination.advance, effects, collected)
+    untagged = step("tag instances", _tag_instances, effects, collected)
+    advanced = step("reread records again", _advanced, world, collected)
+    forgotten = step("count what is gone", _count_forgotten, observed, advanced)
+    step("advance rollouts", rollouts.advance, world, advanced, desired.settings)
+    seen = step("add the recorded past", _complete, world, advanced, desired)
+    fresh = step("plan", _plan, world, desired, seen, cache or PlanCache())
+    plan = step("apply the mandate", _apply_mandate, world, desired, fresh, mandate, seen)
+    step("record the plan", _record_plan, world, desired, plan)
+    step("record usage", bookkeeping.record_usage, world, seen, desired)
+    step("note stalled nodes", _note_stalled_nodes, world, seen, plan, desired)
+    step("record objects", _record_objects, world, desired, seen, plan, mandate)
+    all_failed = step("act", _act, world, desired, plan, seen, mandate, ended)
+    step("show NodeClaims", announcing.update_mirror, world, desired, plan)
+    step("announce", announcing.announce, world, seen, plan)
+    step("clean up", _delete_unused, effects, desired, seen)
+    return step(
+        "summarise",
+        _summarise,
+        world,
+        desired,
+        seen,
+        plan,
+        unapproved=0 if plan.actions else len(fresh.plan.actions),
+        all_failed=all_failed,
+        unsettled=forgotten + untagged,
+        blocked=blocked,
+        held=held,
+    )
 
 
 def owner_of(settings: Settings) -> Owner:
@@ -148,26 +182,22 @@ def _effects(world: World, desired: Desired) -> Effects:
     return Effects(world, desired.revision, world.store.serial())
 
 
-def _owner(desired: Desired) -> Owner:
-    return owner_of(desired.settings)
-
-
-def _recover(effects: Effects, desired: Desired, owner: Owner) -> provision.LaunchTally:
-    return recovery.recover(effects, desired.instance_type, owner)
-
-
-def _observe(world: World, desired: Desired, owner: Owner) -> Observation:
-    return observe(world, desired.node_pools, owner)
-
-
-def _advance_commands(effects: Effects, seen: Observation, desired: Desired) -> None:
+def _advance_commands(effects: Effects, seen: Observed, desired: Desired) -> None:
     if not seen.unclear_owners:
         commands.untaint_stray_nodes(effects, seen)
         commands.advance(effects, seen, lambda c: desired.objection(c, seen), desired.node_pools)
 
 
-def _acknowledge_interruptions(world: World, seen: Observation, mandate: Mandate) -> None:
+def _acknowledge_interruptions(world: World, seen: Observed, mandate: Mandate) -> None:
     interruption.acknowledge(world, seen, replaces_rebalanced=mandate.replaces_rebalanced)
+
+
+def _collected(world: World, seen: Observed) -> Collected:
+    return Collected(_reread(world, seen))
+
+
+def _advanced(world: World, seen: Collected) -> Advanced:
+    return Advanced(_reread(world, seen))
 
 
 def _reread(world: World, seen: Observation) -> Observation:
@@ -176,35 +206,33 @@ def _reread(world: World, seen: Observation) -> Observation:
     return with_fields(seen, snapshot=snapshot, commands=tuple(world.store.commands()))
 
 
-def _tag_instances(effects: Effects, seen: Observation) -> int:
+def _tag_instances(effects: Effects, seen: Collected) -> int:
     """Tag instances whose nodes have joined; return how many remain for later passes."""
     return 0 if seen.unclear_owners else upkeep.tag_joined_instances(effects, seen)
 
 
-def _count_forgotten(before: Observation, after: Observation) -> int:
+def _count_forgotten(before: Observed, after: Advanced) -> int:
     """Return the number of NodeClaims that this pass found to be gone."""
     return len({c.name for c in before.claims} - {c.name for c in after.claims})
 
 
-def _advance_rollouts(world: World, seen: Observation, desired: Desired) -> None:
-    rollouts.advance(world, seen, desired.settings)
-
-
-def _add_history(world: World, seen: Observation, desired: Desired) -> Observation:
+def _complete(world: World, seen: Advanced, desired: Desired) -> Complete:
     """Return the observation with the recorded past."""
-    return with_fields(seen, history=history_of(world.store, desired.settings, seen.at))
+    history = history_of(world.store, desired.settings, seen.at)
+    return Complete(with_fields(seen, history=history))
 
 
-def _plan(world: World, desired: Desired, seen: Observation, cache: PlanCache) -> Plan:
+def _plan(world: World, desired: Desired, seen: Complete, cache: PlanCache) -> FreshPlan:
     store = world.store
     refused = provision.unavailable_offerings(store, seen.at)
-    return desired.plan(seen, refused, store.objects(), store.serial(), cache)
+    return FreshPlan(desired.plan(seen, refused, store.objects(), store.serial(), cache))
 
 
 def _apply_mandate(
-    world: World, desired: Desired, plan: Plan, mandate: Mandate, seen: Observation
+    world: World, desired: Desired, fresh: FreshPlan, mandate: Mandate, seen: Complete
 ) -> Plan:
     """Return the part of a plan that the pass may apply."""
+    plan = fresh.plan
     if seen.unclear_owners:
         return plan  # it has no actions, and states the reason
     if mandate.approved is not None:
@@ -260,7 +288,7 @@ def _act(
     world: World,
     desired: Desired,
     plan: Plan,
-    seen: Observation,
+    seen: Complete,
     mandate: Mandate,
     ended: provision.LaunchTally,
 ) -> bool:
@@ -285,7 +313,7 @@ def _record_plan(world: World, desired: Desired, plan: Plan) -> None:
     world.keep_reasons(plan)
 
 
-def _note_stalled_nodes(world: World, seen: Observation, plan: Plan, desired: Desired) -> None:
+def _note_stalled_nodes(world: World, seen: Complete, plan: Plan, desired: Desired) -> None:
     bookkeeping.record_drift(world, seen, plan, desired.settings)
     bookkeeping.record_obstacles(world, seen, plan)
 
@@ -302,7 +330,7 @@ def _plan_content(plan: Plan) -> Plan:
 
 
 def _record_objects(
-    world: World, desired: Desired, seen: Observation, plan: Plan, mandate: Mandate
+    world: World, desired: Desired, seen: Complete, plan: Plan, mandate: Mandate
 ) -> None:
     """Record the objects that are applied.
 
@@ -322,30 +350,28 @@ def _record_objects(
     world.store.put_objects([*desired_objects, *still_needed], desired.revision, world.clock.now())
 
 
-def _delete_unused(effects: Effects, desired: Desired, seen: Observation) -> None:
+def _delete_unused(effects: Effects, desired: Desired, seen: Complete) -> None:
     if not seen.unclear_owners:
         upkeep.delete_unused(effects, tuple(desired.classes.values()))
 
 
-def _result(
+def _summarise(
     world: World,
     desired: Desired,
-    seen: Observation,
-    fresh: Plan,
+    seen: Complete,
     plan: Plan,
+    *,
+    unapproved: int,
     all_failed: bool,
-    forgotten: int,
-    untagged: int,
+    unsettled: int,
     blocked: frozenset[str],
     held: frozenset[str],
 ) -> Pass:
     running = world.store.commands()
     under_way = _count_operations(world, desired, seen, running)
-    under_way += len(nominations(seen.snapshot, seen.at))
-    unapproved = 0 if plan.actions else len(fresh.actions)
+    under_way += len(nominations(seen.snapshot, seen.at)) + unsettled
     planned = {command.id for command in plan.commands}
     started = tuple(c for c in running if c.id in planned and c.started_at == seen.at)
-    under_way += forgotten + untagged
     waits = len(held) + _count_blocked(world, seen, running, blocked) == under_way
     return Pass(plan, seen, under_way, all_failed, unapproved, started, waits)
 
@@ -379,55 +405,3 @@ def _count_operations(
     claims = world.store.node_claims()
     starting = sum(not c.is_true("Initialized") or c.is_deleting for c in claims)
     return starting + len(running) + waves + len(world.journal.in_doubt())
-
-
-INITIAL_FACTS: Final = ("world", "desired", "mandate", "cache")
-"""The initial facts of a pass, in the order of the parameters of ``reconcile``."""
-
-STEPS: Final = (
-    Step("confirm the lease", _confirm, ("world",)),
-    Step("refuse a stale plan", _reject_stale_plan, ("world", "desired", "mandate")),
-    Step("name the owner", _owner, ("desired",), "owner"),
-    Step("prepare effects", _effects, ("world", "desired"), "effects"),
-    Step("recover", _recover, ("effects", "desired", "owner"), "ended"),
-    Step("migrate hashes", migrate_hashes, ("world", "desired")),
-    Step("observe", _observe, ("world", "desired", "owner"), "observed"),
-    Step("advance commands", _advance_commands, ("effects", "observed", "desired")),
-    Step("collect", termination.collect_garbage, ("effects", "observed")),
-    Step("acknowledge interruptions", _acknowledge_interruptions, ("world", "observed", "mandate")),
-    Step("read the mirror", announcing.mark_deleted_claims, ("effects", "observed")),
-    Step("carry out requests", requests.advance, ("effects", "observed"), "held"),
-    Step("reread records", _reread, ("world", "observed"), "collected"),
-    Step("advance terminations", termination.advance, ("effects", "collected"), "blocked"),
-    Step("tag instances", _tag_instances, ("effects", "collected"), "untagged"),
-    Step("reread records again", _reread, ("world", "collected"), "advanced"),
-    Step("count what is gone", _count_forgotten, ("observed", "advanced"), "forgotten"),
-    Step("advance rollouts", _advance_rollouts, ("world", "advanced", "desired")),
-    Step("add the recorded past", _add_history, ("world", "advanced", "desired"), "seen"),
-    Step("plan", _plan, ("world", "desired", "seen", "cache"), "fresh"),
-    Step(
-        "apply the mandate",
-        _apply_mandate,
-        ("world", "desired", "fresh", "mandate", "seen"),
-        "plan",
-    ),
-    Step("record the plan", _record_plan, ("world", "desired", "plan")),
-    Step("record usage", bookkeeping.record_usage, ("world", "seen", "desired")),
-    Step("note stalled nodes", _note_stalled_nodes, ("world", "seen", "plan", "desired")),
-    Step("record objects", _record_objects, ("world", "desired", "seen", "plan", "mandate")),
-    Step("act", _act, ("world", "desired", "plan", "seen", "mandate", "ended"), "all_failed"),
-    Step("show NodeClaims", announcing.update_mirror, ("world", "desired", "plan")),
-    Step("announce", announcing.announce, ("world", "seen", "plan")),
-    Step("clean up", _delete_unused, ("effects", "desired", "seen")),
-    Step(
-        "summarise",
-        _result,
-        (
-            *("world", "desired", "seen", "fresh", "plan"),
-            *("all_failed", "forgotten", "untagged", "blocked", "held"),
-        ),
-        "result",
-    ),
-)
-"""A pass. Each fact is written once. ``observed`` is the observation of the world; ``collected``,
-``advanced`` and ``seen`` are the same observation with our records as updated by later steps."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import ParamSpec, TypeVar
 
 from reconciler.engine.listing import InstanceLists
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -130,6 +131,10 @@ class RequestedLaunches:
     batches: tuple[Intent, ...]
 
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """Everything outside the functional core, chosen once by ``cli/wiring``.
@@ -168,6 +173,11 @@ class World:
     mirror_problems: ReportedProblem = field(default_factory=ReportedProblem)
     deletion_problems: ReportedProblem = field(default_factory=ReportedProblem)
     pool_notices: ReportedProblem = field(default_factory=ReportedProblem)
+
+    def step(self, name: str, run: Callable[_P, _T], *facts: _P.args, **options: _P.kwargs) -> _T:
+        """Run a step of a pass within its span, and return the fact that it adds."""
+        with self.span(name):
+            return run(*facts, **options)
 
     def notify(
         self,

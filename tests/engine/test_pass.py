@@ -1,48 +1,58 @@
-"""A pass is a table of steps: each reads only what an earlier step wrote."""
+"""A pass is typed: a step cannot be given the facts of another one."""
 
 from __future__ import annotations
 
 import inspect
-from typing import get_type_hints
+import re
+from pathlib import Path
 
 import pytest
+from mypy import api
 
-from reconciler.engine.desired import Desired
-from reconciler.engine.reconcile import INITIAL_FACTS, STEPS, Mandate, Pass, Step
-from reconciler.engine.world import World
-from reconciler.plan.plancache import PlanCache
+from reconciler.engine import reconcile as module
+from reconciler.engine.reconcile import reconcile
 
-TYPES = dict(zip(INITIAL_FACTS, (World, Desired, Mandate, PlanCache), strict=True))
-
-
-def named(step: Step) -> str:
-    return step.name
-
-
-def earlier(step: Step) -> dict[str, object]:
-    """Return the facts that exist when a step starts, with their types."""
-    before = STEPS[: STEPS.index(step)]
-    return TYPES | {s.writes: get_type_hints(s.run)["return"] for s in before if s.writes}
+OTHER = {
+    "observed": "collected",
+    "collected": "observed",
+    "advanced": "collected",
+    "seen": "advanced",
+    "plan": "fresh",
+}
 
 
-@pytest.mark.parametrize("step", STEPS, ids=named)
-def test_a_step_reads_only_what_an_earlier_step_wrote(step: Step) -> None:
-    known, hints = earlier(step), get_type_hints(step.run)
-    assert set(step.reads) <= known.keys()
-    parameters = inspect.signature(step.run).parameters
-    assert [known[name] for name in step.reads] == [hints[name] for name in parameters]
+def steps() -> list[str]:
+    """Return the lines of the pass that run a step, as they are written."""
+    return re.findall(r"^ +(?:\w+ = )?step\(.+\)$", inspect.getsource(reconcile), re.MULTILINE)
 
 
-@pytest.mark.parametrize("step", STEPS, ids=named)
-def test_a_step_writes_a_fact_once_and_a_later_step_reads_it(step: Step) -> None:
-    returns = get_type_hints(step.run)["return"]
-    assert (returns is type(None)) == (not step.writes)
-    if step.writes:
-        assert step.writes not in earlier(step)
-        after = STEPS[STEPS.index(step) + 1 :]
-        assert any(step.writes in s.reads for s in after) or step is STEPS[-1]
+def faulty(line: str) -> list[str]:
+    """Return a line with another fact in each place, and without its last one."""
+    call, facts = line.rsplit(", ", 1)[0], re.compile(rf"(?<=, )({'|'.join(OTHER)})\b")
+    swapped = [
+        line[: fact.start()] + OTHER[fact[1]] + line[fact.end() :] for fact in facts.finditer(line)
+    ]
+    return [*swapped, f"{call})"]
 
 
-def test_the_last_step_writes_the_result_of_the_pass() -> None:
-    assert (STEPS[-1].writes, get_type_hints(STEPS[-1].run)["return"]) == ("result", Pass)
-    assert len({step.name for step in STEPS}) == len(STEPS)
+def errors(source: str, folder: Path) -> set[int]:
+    """Return the lines of the module that mypy refuses with this source."""
+    edited = folder / "reconcile.py"
+    edited.write_text(source)
+    path = str(Path(module.__file__))
+    report, _, _ = api.run(["--shadow-file", path, str(edited), path])
+    return {int(number) for number in re.findall(r"reconcile\.py:(\d+): error", report)}
+
+
+@pytest.mark.exhaustive
+def test_a_step_with_another_fact_or_without_one_fails_the_type_check(tmp_path: Path) -> None:
+    source = Path(module.__file__).read_text()
+    assert errors(source, tmp_path) == set()
+    wrong: list[int] = []
+    before = source[: source.index(steps()[-1])] + steps()[-1]
+    for edit in (edit for line in steps() for edit in faulty(line)):
+        before += "\n" + re.sub(r"^( +)\w+ = ", r"\1", edit)
+        wrong.append(before.count("\n") + 1)
+    rest = source[source.index(steps()[-1]) + len(steps()[-1]) :]
+    assert len(wrong) > 2 * len(steps()) - 10
+    assert errors(before + rest, tmp_path) == set(wrong)

@@ -11,7 +11,7 @@ from typing import Final
 
 from reconciler.engine.desired import Desired
 from reconciler.engine.effects import Effects
-from reconciler.engine.observation import Observation
+from reconciler.engine.observation import Complete, Observation, Observed
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.steps.nomination import nominations
 from reconciler.engine.world import World
@@ -30,7 +30,7 @@ _TEXT_MAX: Final = 1000
 """The API accepts notes of up to 1024 characters."""
 
 
-def announce(world: World, seen: Observation, plan: Plan) -> None:
+def announce(world: World, seen: Complete, plan: Plan) -> None:
     """Publish Events about the findings and actions of the pass."""
     world.announcer.announce(
         [
@@ -121,7 +121,7 @@ CLAIM_DELETED: Final = "NodeClaimDeleted"
 _NAME: Final = "mirror NodeClaims"
 
 
-def mark_deleted_claims(effects: Effects, seen: Observation) -> None:
+def mark_deleted_claims(effects: Effects, seen: Observed) -> None:
     """Mark the claims as deleted whose copies were deleted by others."""
     world = effects.world
     try:

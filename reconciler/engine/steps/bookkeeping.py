@@ -7,7 +7,7 @@ from typing import Final
 
 from reconciler.disruption.methods.drift import DRIFT_SEEN
 from reconciler.engine.desired import Desired
-from reconciler.engine.observation import Observation
+from reconciler.engine.observation import Complete, Observation
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
 from reconciler.model.history import Obstacle
@@ -81,7 +81,7 @@ def _with_drift_conditions(
 _RESOURCES: Final = (CPU, MEMORY)
 
 
-def record_usage(world: World, seen: Observation, desired: Desired) -> None:
+def record_usage(world: World, seen: Complete, desired: Desired) -> None:
     """Pass the usage of all nodes to its store."""
     if world.keep_usage is None:
         return

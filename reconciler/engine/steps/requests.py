@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from reconciler.engine.effects import Effect, Effects
-from reconciler.engine.observation import Observation
+from reconciler.engine.observation import Observation, Observed
 from reconciler.engine.steps import lifecycle
 from reconciler.model.errors import ClusterError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -39,7 +39,7 @@ class _Target:
     problem: str = ""
 
 
-def advance(effects: Effects, seen: Observation) -> frozenset[str]:
+def advance(effects: Effects, seen: Observed) -> frozenset[str]:
     """Execute the open requests, as much as possible now; return the ids of blocked ones."""
     entries = effects.world.journal.in_doubt()
     intents = [e.intent for e in entries if e.intent.verb in REQUESTED]

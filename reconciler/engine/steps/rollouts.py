@@ -18,7 +18,7 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from reconciler.disruption.gates.guards import count_remaining_nodes, wave_size
-from reconciler.engine.observation import Observation
+from reconciler.engine.observation import Advanced, Observation
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
 from reconciler.model.history import Move, Rollout
@@ -77,7 +77,7 @@ def _move(
     )
 
 
-def advance(world: World, seen: Observation, settings: Settings) -> None:
+def advance(world: World, seen: Advanced, settings: Settings) -> None:
     """Check the health of each wave and record its progress."""
     observation = _WaveObservation(seen)
     for rollout in world.store.rollouts():

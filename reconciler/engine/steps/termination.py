@@ -13,7 +13,7 @@ from functools import partial
 
 from reconciler.disruption.command import ForcefulReason
 from reconciler.engine.effects import Effects
-from reconciler.engine.observation import Observation
+from reconciler.engine.observation import Collected, Observation, Observed
 from reconciler.engine.ownership import CLAIM_TAG, launches_of
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.steps.commands import format_cause
@@ -35,7 +35,7 @@ DRAIN_PATIENCE = timedelta(minutes=10)
 """A drain that takes longer than this is reported as stalled."""
 
 
-def advance(effects: Effects, seen: Observation) -> frozenset[str]:
+def advance(effects: Effects, seen: Collected) -> frozenset[str]:
     """Advance every terminating claim as much as possible now; return those whose drain is blocked.
 
     While the owner of some instance is unclear, only nodes that EC2 reclaims are drained, and
@@ -89,7 +89,7 @@ def _launched_claims(world: World, seen: Observation) -> list[NodeClaim]:
     return found
 
 
-def collect_garbage(effects: Effects, seen: Observation) -> None:
+def collect_garbage(effects: Effects, seen: Observed) -> None:
     """Delete claims without an instance or node, and instances without a claim.
 
     A claim is deleted if its instance was terminated by others, or if its node never joined. An
