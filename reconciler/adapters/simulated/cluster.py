@@ -8,7 +8,7 @@ kept on a shelf after every change, so that a process that was killed goes on wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.adapters.simulated import nodes as node_objects
@@ -45,7 +45,6 @@ from reconciler.ports.cluster import DrainStep
 from reconciler.ports.state import Shelf
 
 SHELF_NAME: Final = "embedded-cluster"
-_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 _DISRUPTED: Final = Taint(DISRUPTED_TAINT, "NoSchedule")
 
 
@@ -82,6 +81,7 @@ class EmbeddedCluster:
         self._last = Pods()
         self._budgets = CoveringBudgets()
         self._schedulable: frozenset[str] | None = None
+        self._observed_at = clock.now()
         self._pods = PodBook(
             self._record,
             starting=timedelta(seconds=starting_s),
@@ -96,7 +96,7 @@ class EmbeddedCluster:
         csi_nodes = self._csi_nodes(workloads)
         volumes = volumes_of(workloads, self._record.volume_zones, csi_nodes)
         self._pods.follow(workloads, now)
-        self._pods.bind(workloads, volumes, now, self._arrivals(instances))
+        self._pods.bind(workloads, volumes, now, self._arrivals(instances, now))
         pods = self._pods.objects(workloads, now)
         volume_claims, made = volumes.objects()
         self._save()
@@ -131,8 +131,14 @@ class EmbeddedCluster:
                 found[name] = csi_node(name, {EBS_DRIVER: kind.volume_limit})
         return tuple(found[name] for name in sorted(found))
 
-    def _arrivals(self, instances: Iterable[Instance]) -> list[list[str]]:
-        """Return the nodes that have become schedulable since the last call, moment by moment."""
+    def _arrivals(
+        self, instances: Iterable[Instance], now: datetime
+    ) -> list[tuple[float, list[str]]]:
+        """Return the nodes that have become schedulable since the last call, moment by moment.
+
+        Each moment is in seconds since that call, or since the first of them if it was earlier.
+        """
+        since, self._observed_at = self._observed_at, now
         nodes = {name: r for name, r in self._record.nodes.items() if _is_schedulable(r.node)}
         before, self._schedulable = self._schedulable, frozenset(nodes)
         by_id = {instance.id: instance for instance in instances}
@@ -140,8 +146,10 @@ class EmbeddedCluster:
         for name in sorted(nodes.keys() - before) if before is not None else ():
             instance = by_id.get(nodes[name].instance)
             ready = self._ready_time(instance) if instance is not None else None
-            groups.setdefault(ready or _LONG_AGO, []).append(name)
-        return [groups[at] for at in sorted(groups)]
+            groups.setdefault(ready or since, []).append(name)
+        first = min(groups, default=since)
+        begin = min(first, since)
+        return [((at - begin).total_seconds(), groups[at]) for at in sorted(groups)]
 
     def _index_pods(self, pods: Iterable[Pod]) -> Pods:
         ordered = sorted(pods, key=lambda p: (p.metadata.namespace, p.metadata.name))

@@ -292,7 +292,7 @@ class Latencies:
 
 
 KWOK_LATENCIES: Final = Latencies(
-    launching=(0.0, 0.0), joining=(1.0, 4.0), ready=0.0, starting=1.0, stopping=(0.0, 1.0)
+    launching=(0.0, 0.0), joining=(1.0, 2.0), ready=0.0, starting=1.0, stopping=(0.0, 1.0)
 )
 """Those of Karpenter's kwok provider, whose nodes are API objects without an instance."""
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
-from reconciler.adapters.simulated.records import ClusterRecord, EndingPod, PodRecord
+from reconciler.adapters.simulated.records import ClusterRecord, EndingPod, PodRecord, pod_hash
 from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.chance import Chance
-from reconciler.model.kubernetes.cluster import (
-    DaemonSet,
-)
+from reconciler.model.kubernetes.cluster import DaemonSet
 from reconciler.model.kubernetes.controllers import (
     grace_period,
     has_generated_name,
@@ -27,7 +24,7 @@ from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod, PodStatus
 from reconciler.placement.binding import scheduler
-from reconciler.placement.binding.scheduler import NodeBinder, node_infos
+from reconciler.placement.binding.scheduler import JoiningNodes, NodeBinder, NodeInfo, node_infos
 from reconciler.placement.binding.selection import Volumes
 from reconciler.placement.topology.peers import owners_of
 
@@ -188,13 +185,12 @@ class PodBook:
         workloads: Workloads,
         volumes: Volumes,
         now: datetime,
-        arrivals: Sequence[Sequence[str]] = (),
+        arrivals: Sequence[tuple[float, Sequence[str]]] = (),
     ) -> None:
         """Bind the pods of DaemonSets and then pending pods, as kube-scheduler does.
 
-        ``arrivals`` are nodes that have become ready since the last call, moment by moment: pods
-        are bound before each of them. If nothing could be bound, the next attempt waits for a
-        change of a pod or a node.
+        ``arrivals`` are nodes that have become ready since the last call, and after how many
+        seconds. If nothing could be bound, the next attempt waits for a change of a pod or a node.
         """
         self._rows(workloads)
         pending = self._queue()
@@ -214,19 +210,23 @@ class PodBook:
         for pod in placed:
             pods_by_node.setdefault(pod.spec.node_name, []).append(pod)
         infos = {info.node.name: info for info in node_infos(nodes, pods_by_node)}
-        groups = arrivals if pending else ()
-        joining = [[infos.pop(name) for name in names if name in infos] for names in groups]
         binder = self._binder_for(workloads)
+        joining = []
+        for after, names in arrivals if pending else ():
+            group = [infos.pop(name) for name in names if name in infos]
+            joining.append(JoiningNodes(after, partial(self._join, workloads, binder, group, now)))
         binder.follow(infos.values(), volumes)
         has_changed = self._start_daemons(workloads, binder, infos, now)
-        has_changed |= self._bind_queue(binder, pending, now)
-        for group in joining:
-            for info in group:
-                binder.join(info)
-            names = [info.node.name for info in group]
-            has_changed |= self._start_daemons(workloads, binder, names, now)
-            has_changed |= self._bind_queue(binder, pending, now)
-        self._failed_attempt = None if has_changed else attempt
+        has_changed |= self._bind_queue(binder, pending, joining, now)
+        self._failed_attempt = None if has_changed or joining else attempt
+
+    def _join(
+        self, workloads: Workloads, binder: NodeBinder, infos: Sequence[NodeInfo], now: datetime
+    ) -> None:
+        """Let nodes join while pods are being bound."""
+        for info in infos:
+            binder.join(info)
+        self._start_daemons(workloads, binder, [info.node.name for info in infos], now)
 
     def _queue(self) -> dict[str, tuple[str, Pod]]:
         """Return the pending pods in the order of their creation, by their keys.
@@ -252,12 +252,16 @@ class PodBook:
         }
 
     def _bind_queue(
-        self, binder: NodeBinder, pending: dict[str, tuple[str, Pod]], now: datetime
+        self,
+        binder: NodeBinder,
+        pending: dict[str, tuple[str, Pod]],
+        joining: Sequence[JoiningNodes],
+        now: datetime,
     ) -> bool:
         """Bind what can be bound of a queue, and remove it from there; return if there was any."""
         if not pending:
             return False
-        bound = binder.bind([pod for _, pod in pending.values()])
+        bound = binder.bind([pod for _, pod in pending.values()], joining)
         for name, node in bound.items():
             key, _ = pending.pop(name)
             record = self._record.pods[key]
@@ -486,13 +490,3 @@ def _named(pod: Pod, record: PodRecord) -> Pod:
 def _has_own_claims(pod: Pod) -> bool:
     """Return whether a pod has PersistentVolumeClaims that are named after it."""
     return any(volume.ephemeral is not None for volume in pod.spec.volumes)
-
-
-def pod_hash(pod: Pod, known: dict[tuple[int, int, int], str]) -> str:
-    """Return a hash of everything that defines a pod; pods of one workload share these parts."""
-    parts = (pod.spec, pod.metadata.labels, pod.metadata.annotations)
-    key = (id(parts[0]), id(parts[1]), id(parts[2]))
-    if key not in known:
-        text = msgspec.json.encode(parts, order="sorted")
-        known[key] = hashlib.sha256(text).hexdigest()[:16]
-    return known[key]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime
 
 import msgspec
 
 from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.pod import Pod
 
 
 class NodeRecord(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -70,3 +72,13 @@ def decode_record(content: bytes | None) -> ClusterRecord:
 def encode_record(record: ClusterRecord) -> bytes:
     """Return the record as bytes; equal records give equal bytes."""
     return msgspec.json.encode(record, order="sorted")
+
+
+def pod_hash(pod: Pod, known: dict[tuple[int, int, int], str]) -> str:
+    """Return a hash of everything that defines a pod; pods of one workload share these parts."""
+    parts = (pod.spec, pod.metadata.labels, pod.metadata.annotations)
+    key = (id(parts[0]), id(parts[1]), id(parts[2]))
+    if key not in known:
+        text = msgspec.json.encode(parts, order="sorted")
+        known[key] = hashlib.sha256(text).hexdigest()[:16]
+    return known[key]

@@ -13,8 +13,7 @@ from reconciler.adapters.simulated.cluster import EmbeddedCluster
 from reconciler.adapters.simulated.compute import CLAIM_TAG
 from reconciler.adapters.simulated.conditions import Conditions
 from reconciler.adapters.simulated.nodes import Types
-from reconciler.adapters.simulated.pods import pod_hash
-from reconciler.adapters.simulated.records import ClusterRecord, NodeRecord, PodRecord
+from reconciler.adapters.simulated.records import ClusterRecord, NodeRecord, PodRecord, pod_hash
 from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.chance import Chance
 from reconciler.model.karpenter.labels import (

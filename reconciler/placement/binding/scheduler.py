@@ -6,6 +6,7 @@ and in the order of their creation, and gives each the node with the highest sco
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -25,7 +26,7 @@ from reconciler.placement.binding.preemption import (
     find_preemption,
     is_waiting_for_victims,
 )
-from reconciler.placement.binding.queue import PodQueue
+from reconciler.placement.binding.queue import PodQueue, SchedulerPace
 from reconciler.placement.binding.selection import Volumes, matches_node, untolerated_taints
 from reconciler.placement.topology.peers import Owners
 
@@ -90,6 +91,17 @@ class NodeInfo:
 
 _HELPED_BY_PODS: Final = frozenset({Plugin.POD_TOPOLOGY_SPREAD, Plugin.INTER_POD_AFFINITY})
 """Plugins that may accept a pod once another one was bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoiningNodes:
+    """Nodes that join while pods are being bound.
+
+    ``after`` is how many seconds after the first pod is tried; ``join`` adds them to the binder.
+    """
+
+    after: float
+    join: Callable[[], None]
 
 
 class NodeBinder:
@@ -162,25 +174,37 @@ class NodeBinder:
             if known is None or known[0] is not pod:
                 scheduler.put_pod(pod, host)
 
-    def bind(self, pending: Sequence[Pod]) -> dict[str, Node]:
+    def bind(self, pending: Sequence[Pod], joining: Sequence[JoiningNodes] = ()) -> dict[str, Node]:
         """Return the node of each bound pod, by ``namespace/name``; the others stay pending.
 
         ``pending`` is in the order of creation. A pod that waited for another one is tried again
-        once that is bound.
+        once that is bound. Nodes that arrive meanwhile are there for the pods that are tried later,
+        and every pod that has failed until then is tried again.
         """
         bound: dict[str, Node] = {}
         self.preemptions = []
-        queue = self._queue.take([pod for pod in pending if not pod.spec.scheduling_gates])
-        self._keep_nominations({pod.key: pod for pod in queue})
-        while queue:
-            waiting: list[Pod] = []
-            has_bound = False
-            for pod in queue:
+        unbound = {pod.key: pod for pod in pending if not pod.spec.scheduling_gates}
+        self._keep_nominations(unbound)
+        queue = deque(self._queue.take(list(unbound.values())))
+        coming, pace = deque(joining), SchedulerPace(self._seed)
+        waiting: list[Pod] = []
+        has_bound = False
+        while queue or coming or (has_bound and waiting):
+            is_idle = not queue and not (has_bound and waiting)
+            if coming and (is_idle or coming[0].after <= pace.now):
+                pace.wait_until(coming[0].after)
+                coming.popleft().join()
+                queue, waiting = deque(self._queue.take(list(unbound.values()))), []
+            elif queue:
+                pod = queue.popleft()
                 host = self._bind_one(pod, waiting)
+                pace.take_turn()
                 if host is not None:
                     bound[pod.key] = host.node
+                    del unbound[pod.key]
                     has_bound = True
-            queue = waiting if has_bound else []
+            else:
+                queue, waiting, has_bound = deque(waiting), [], False
         return bound
 
     def _bind_one(self, pod: Pod, waiting: list[Pod]) -> HostNode | None:
