@@ -11,6 +11,7 @@ import msgspec
 
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.resources import add_resources
+from reconciler.observed.allocation import WorkloadCost
 from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.cloud import Instance
 
@@ -94,10 +95,14 @@ class DrainStep:
 
 
 class FleetUsage(msgspec.Struct, frozen=True, rename="camel"):
-    """The usage of each node by the name of its NodeClaim, as observed ``at`` a time."""
+    """The usage of each node by the name of its NodeClaim, as observed ``at`` a time.
+
+    ``costs`` is what each workload costs.
+    """
 
     at: datetime
     nodes: dict[str, NodeUsage]
+    costs: tuple[WorkloadCost, ...] = ()
 
 
 class Cluster(Protocol):

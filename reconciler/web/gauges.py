@@ -11,10 +11,12 @@ from prometheus_client.registry import Collector
 
 from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
+from reconciler.engine.steps.bookkeeping import workload_costs
 from reconciler.model.karpenter.labels import ARCH, CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import MILLI, NODES, add_resources, parse_resources, pod_amount
+from reconciler.observed.allocation import BY_NAMESPACE, group_costs
 from reconciler.observed.state import ClusterState, StateNode
 
 _NODE_LABELS: Final = (
@@ -61,6 +63,7 @@ class LastPass(Collector):
         self._families = (
             *_pass_gauges(desired, result, in_doubt, at),
             *_cost_gauges(result),
+            *_namespace_gauges(desired, state),
             *_pod_gauges(result, state),
             *_pool_gauges(desired, result, state),
             *_node_gauges(state),
@@ -141,6 +144,22 @@ def _cost_gauges(result: Pass) -> Iterator[GaugeMetricFamily]:
         {("now",): cost.before, ("planned",): cost.after},
     )
     yield _gauge("reconciler_unpriced_nodes", "Nodes without a known price.", cost.unpriced)
+
+
+def _namespace_gauges(desired: Desired, state: ClusterState) -> Iterator[GaugeMetricFamily]:
+    groups = group_costs(workload_costs(state, desired), BY_NAMESPACE)
+    yield _gauges(
+        "reconciler_namespace_cost_dollars_per_hour",
+        "Cost of the pods of a namespace in USD an hour, with its part of idle capacity.",
+        ["namespace"],
+        {(group.name,): group.per_hour for group in groups},
+    )
+    yield _gauges(
+        "reconciler_namespace_idle_dollars_per_hour",
+        "The part of the cost of a namespace for capacity that no pod requests, in USD an hour.",
+        ["namespace"],
+        {(group.name,): group.idle_per_hour for group in groups},
+    )
 
 
 def _pod_gauges(result: Pass, state: ClusterState) -> Iterator[GaugeMetricFamily]:

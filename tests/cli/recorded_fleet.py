@@ -15,6 +15,7 @@ from reconciler.model.history import Move, Rollout
 from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
 from reconciler.model.karpenter.nodepool import NodeClassRef
 from reconciler.model.kubernetes.metadata import Condition, Metadata
+from reconciler.observed.allocation import WorkloadCost
 from reconciler.plan.explain.answer import Decision, decisions_of
 from reconciler.plan.value.actions import (
     Action,
@@ -224,6 +225,11 @@ USAGE = FleetUsage(
         "web-old2": NodeUsage(0.0817, 3, {"cpu": 200, "memory": 1}, {"cpu": 2000, "memory": 8}),
         "web-new1": NodeUsage(None, 0, {"cpu": 0, "memory": 0}, {"cpu": 2000, "memory": 8}),
     },
+    (
+        WorkloadCost("search", "StatefulSet search/index", (), 3, 61_700_000, 51_200_000),
+        WorkloadCost("shop", "Deployment shop/api", (("team", "checkout"),), 8, 72_000_000, 9_000),
+        WorkloadCost("shop", "Deployment shop/web", (("team", "=storefront"),), 4, 29_700_000, 0),
+    ),
 )
 """The usage of the nodes that have joined; the price of one of them is unknown."""
 

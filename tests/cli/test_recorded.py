@@ -24,6 +24,8 @@ COMMANDS = {
     "status.json": ["status", ".", "-o", "json"],
     "top": ["top", "--sort", "cpu"],
     "top.json": ["top", "-o", "json"],
+    "top-by": ["top", "--by", "workload"],
+    "top-by.json": ["top", "--by", "namespace", "-o", "json"],
     "get-nodeclaims": ["get", "nodeclaims"],
     "get-nodeclaims-wide": ["get", "nodeclaim", "-o", "wide"],
     "get-nodeclaims.json": ["get", "NodeClaims", "-o", "json"],
@@ -134,6 +136,7 @@ def test_a_single_plan_is_shown_completely(
 SCHEMAS = {
     "status.json": "status.v1",
     "top.json": "top.v1",
+    "top-by.json": "costallocation.v1",
     "explain-node-blocked.json": "explanation.v1",
     "get-plans.json": "recorded.v1",
     "get-actions.json": "recorded.v1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -13,8 +14,10 @@ import pytest
 
 from reconciler.cli.main import main
 from reconciler.model.errors import UsageError
+from reconciler.ports.cluster import USAGE_RECORD
 from tests.cli.commandlines import request_of
 from tests.cli.recorded_fleet import NOW_ARGUMENT, record
+from tests.states import open_state
 
 Top = Callable[..., str]
 
@@ -74,6 +77,67 @@ def test_the_sums_are_those_of_the_nodes_shown(top: Top) -> None:
 def test_a_label_without_a_value_is_refused() -> None:
     with pytest.raises(UsageError, match='"spot" is not LABEL=VALUE'):
         request_of(["top", "-l", "spot"])
+
+
+@pytest.mark.parametrize(
+    ("by", "expected"),
+    [
+        ("namespace", [("shop", 0.1017), ("search", 0.0617)]),
+        (
+            "workload",
+            [
+                ("Deployment shop/api", 0.072),
+                ("StatefulSet search/index", 0.0617),
+                ("Deployment shop/web", 0.0297),
+            ],
+        ),
+        (
+            "label=team",
+            [("checkout", 0.072), ("(no label team)", 0.0617), ("=storefront", 0.0297)],
+        ),
+    ],
+)
+def test_the_cost_is_divided_by_what_is_named(
+    top: Top, by: str, expected: list[tuple[str, float]]
+) -> None:
+    shown = json.loads(top("--by", by, "-o", "json"))
+    assert [(group["name"], group["pricePerHour"]) for group in shown["groups"]] == expected
+    assert shown["total"] == {"pods": 15, "pricePerHour": 0.1634, "idlePerHour": 0.051209}
+
+
+def test_a_spreadsheet_evaluates_no_name_of_a_cluster(top: Top) -> None:
+    lines = top("--by", "label=team", "-o", "csv").splitlines()
+    assert lines[0] == "team,pods,usd_per_hour,idle_usd_per_hour"
+    assert lines[1] == "checkout,8,0.072000000,0.000009000"
+    assert lines[3] == "'=storefront,4,0.029700000,0.000000000"
+
+
+def test_nodes_are_listed_as_csv_too(top: Top) -> None:
+    rows = list(csv.DictReader(io.StringIO(top("--node-pool", "web", "-o", "csv"))))
+    assert [row["nodeClaim"] for row in rows] == ["web-new1", "web-old1", "web-old2"]
+    assert rows[1]["pricePerHour"] == "0.0817"
+    assert rows[1]["requestedShare.cpu"] == "0.75"
+
+
+def test_before_a_pass_has_observed_pods_the_cost_is_not_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(tmp_path / ".reconciler")
+    with open_state(str(tmp_path / ".reconciler"), fleet="web") as state:
+        state.shelf.write(USAGE_RECORD, b"{}")
+    assert main(["top", str(tmp_path), NOW_ARGUMENT, "--by", "namespace"]) == 0
+    assert "No pods were observed yet." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [("--node-pool", "web"), ("-l", "a=b")])
+def test_the_cost_is_that_of_the_whole_fleet(words: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="--by divides the cost of the whole fleet"):
+        request_of(["top", "--by", "namespace", *words])
+
+
+def test_an_unknown_grouping_is_refused() -> None:
+    with pytest.raises(UsageError, match='"team" is not a grouping'):
+        request_of(["top", "--by", "team"])
 
 
 class Terminal(io.StringIO):

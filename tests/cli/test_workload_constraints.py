@@ -11,7 +11,6 @@ from reconciler.cli.advice.constraints import (
     Loosening,
     WorkloadConstraint,
     constrained_workloads,
-    owner_of,
 )
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT, HOSTNAME, ZONE
 from reconciler.model.kubernetes.cluster import (
@@ -32,6 +31,7 @@ from reconciler.model.kubernetes.pod import (
     PodSpec,
     TopologySpreadConstraint,
 )
+from reconciler.observed.allocation import workload_of
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import ClusterState, cluster_state
 
@@ -102,18 +102,18 @@ def a_cluster(*budgets: PodDisruptionBudget) -> ClusterState:
 
 def test_a_replica_set_belongs_to_its_deployment() -> None:
     pod = a_pod("api-1", "api", SPEC)
-    assert owner_of(pod) == "Deployment shop/api"
+    assert workload_of(pod) == "Deployment shop/api"
     bare = replace(pod, metadata=replace(pod.metadata, labels={}))
-    assert owner_of(bare) == "ReplicaSet shop/api-5d8f"
+    assert workload_of(bare) == "ReplicaSet shop/api-5d8f"
     alone = replace(pod, metadata=replace(pod.metadata, owner_references=()))
-    assert owner_of(alone) == "Pod shop/api-1"
+    assert workload_of(alone) == "Pod shop/api-1"
 
 
 @pytest.mark.parametrize("kind", GONE)
 def test_a_constraint_is_removed_from_the_pods_of_its_owner_alone(kind: Loosening) -> None:
     before = a_cluster()
     after = WorkloadConstraint("Deployment shop/api", kind).remove_from(before)
-    ours = [pod for pod in after.pods if owner_of(pod) == "Deployment shop/api"]
+    ours = [pod for pod in after.pods if workload_of(pod) == "Deployment shop/api"]
     assert len(ours) == 3
     assert all(GONE[kind](pod) for pod in ours)
     others = [named for named in GONE if named is not kind]

@@ -114,6 +114,9 @@ def test_a_converged_fleet_shows_its_nodes_pods_and_cost() -> None:
     assert used == pytest.approx(100 * requested / per_node)
     cost = total("karpenter_nodepools_cost_total", nodepool="web")
     assert cost == total("reconciler_cost_dollars_per_hour", when="now") > 0
+    assert total("reconciler_namespace_cost_dollars_per_hour") == pytest.approx(cost)
+    idle = total("reconciler_namespace_idle_dollars_per_hour")
+    assert 0 < idle < cost
     assert total("karpenter_nodepools_allowed_disruptions", reason="drifted") == 3
     assert total("karpenter_scheduler_queue_depth") == 0
     assert total("reconciler_passes_total", result="succeeded") == 1

@@ -18,14 +18,13 @@ from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.eviction import desired_healthy
 from reconciler.model.kubernetes.pod import Affinity, Pod, PodSpec
 from reconciler.model.resources import CPU
+from reconciler.observed.allocation import workload_of
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.explain.constraints import (
     ConstraintKind,
     has_constraint_kind,
     remove_constraint_kind,
 )
-
-_HASH: Final = "pod-template-hash"
 
 
 class Loosening(StrEnum):
@@ -59,7 +58,7 @@ class WorkloadConstraint:
         known: dict[str, Pod] = {}
 
         def loosen_pod(pod: Pod) -> Pod:
-            if owner_of(pod) != self.owner:
+            if workload_of(pod) != self.owner:
                 return pod
             made = known.get(pod.key)
             if made is None:  # a pod is listed by the cluster and by its node: one object
@@ -93,7 +92,7 @@ def constrained_workloads(cluster: ClusterState) -> tuple[ConstrainedWorkload, .
     owned: dict[str, list[Pod]] = {}
     for pod in cluster.pods:
         if not (pod.is_daemon or pod.is_mirror or pod.is_terminal or pod.is_virtual):
-            owned.setdefault(owner_of(pod), []).append(pod)
+            owned.setdefault(workload_of(pod), []).append(pod)
     found = [
         (_requested_cpu(pods), _describe_workload(WorkloadConstraint(owner, constraint), len(pods)))
         for owner, pods in owned.items()
@@ -109,18 +108,6 @@ def constrained_workloads(cluster: ClusterState) -> tuple[ConstrainedWorkload, .
     ]
     found.sort(key=lambda one: (-one[0], one[1].constraint.owner, one[1].constraint.constraint))
     return tuple(workload for _, workload in found)
-
-
-def owner_of(pod: Pod) -> str:
-    """Return the kind and the name of the pod's owner: a Deployment, not its ReplicaSet."""
-    meta = pod.metadata
-    owner = next((o for o in meta.owner_references if o.controller), None)
-    if owner is None:
-        return f"Pod {pod.key}"
-    digest = meta.labels.get(_HASH, "")
-    if owner.kind == "ReplicaSet" and digest and owner.name.endswith(f"-{digest}"):
-        return f"Deployment {pod.namespace}/{owner.name.removesuffix(f'-{digest}')}"
-    return f"{owner.kind} {pod.namespace}/{owner.name}"
 
 
 def _requested_cpu(pods: Iterable[Pod]) -> int:

@@ -46,13 +46,19 @@ _USAGE: Final = ("$/HOUR", "CPU", "MEMORY", "PODS")
 
 def usage_of(recorded: RecordedFleet) -> Mapping[str, NodeUsage]:
     """Return the usage of each node, by the name of its NodeClaim, as the last pass observed it."""
+    usage = fleet_usage(recorded)
+    return usage.nodes if usage is not None else {}
+
+
+def fleet_usage(recorded: RecordedFleet) -> FleetUsage | None:
+    """Return the usage of the fleet as the last pass observed it, None if no pass did."""
     content = recorded.state.shelf.read(USAGE_RECORD)
     if content is None:
-        return {}
+        return None
     try:
-        return msgspec.json.decode(content, type=FleetUsage).nodes
+        return msgspec.json.decode(content, type=FleetUsage)
     except msgspec.MsgspecError:
-        return {}  # of another release; the next pass writes it again
+        return None  # of another release; the next pass writes it again
 
 
 def _usage_cells(usage: NodeUsage | None) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from reconciler.plan.make.inputs import Inputs
     from reconciler.ports.calls import Calls
     from reconciler.ports.cloud import Compute, Interruptions
-    from reconciler.ports.cluster import Arrivals, Cluster, FleetUsage, NodeUsage
+    from reconciler.ports.cluster import Arrivals, Cluster, FleetUsage
     from reconciler.ports.progress import Notifier
     from reconciler.ports.state import Shelf
 
@@ -276,15 +276,15 @@ def _usage_writer(shelf: Shelf) -> Callable[[FleetUsage], None]:
     """Return a function that stores the usage of the nodes if it has changed."""
     from reconciler.ports.cluster import USAGE_RECORD
 
-    last: dict[str, NodeUsage] | None = None
+    last: tuple[object, object] | None = None
 
     def keep(usage: FleetUsage) -> None:
         nonlocal last
-        if usage.nodes != last:
+        if (usage.nodes, usage.costs) != last:
             import msgspec
 
             shelf.write(USAGE_RECORD, msgspec.json.encode(usage, order="sorted"))
-            last = usage.nodes
+            last = usage.nodes, usage.costs
 
     return keep
 

@@ -15,7 +15,8 @@ from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.resources import CPU, MEMORY
 from reconciler.model.settings import Settings
-from reconciler.observed.state import StateNode
+from reconciler.observed.allocation import WorkloadCost, abridge, allocate, node_cost
+from reconciler.observed.state import ClusterState, StateNode
 from reconciler.plan.make.findings import OverdueClaim, overdue_claims
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.cluster import FleetUsage, NodeUsage
@@ -90,19 +91,31 @@ def record_usage(world: World, seen: Complete, desired: Desired) -> None:
         for node in seen.state().nodes
         if node.claim is not None
     }
-    world.keep_usage(FleetUsage(seen.at, nodes))
+    world.keep_usage(FleetUsage(seen.at, nodes, abridge(workload_costs(seen.state(), desired))))
+
+
+def workload_costs(state: ClusterState, desired: Desired) -> tuple[WorkloadCost, ...]:
+    """Return what each workload costs, at the prices of the nodes that it runs on."""
+    return allocate(
+        node_cost(node, node_price(node, desired)) for node in state.nodes if node.is_managed
+    )
 
 
 def node_usage(node: StateNode, desired: Desired) -> NodeUsage:
     """Return the price and the usage of a node."""
-    labels = node.labels
-    kind = desired.instance_type(node.node_pool, labels.get(INSTANCE_TYPE, ""))
-    price = None
-    if kind is not None:
-        price = kind.price_of(labels.get(ZONE, ""), labels.get(CAPACITY_TYPE, ""))
     return NodeUsage(
-        None if price is None or isnan(price) else price,
+        node_price(node, desired),
         len(node.reschedulable),
         {name: node.used.get(name, 0) for name in _RESOURCES},
         {name: node.allocatable.get(name, 0) for name in _RESOURCES},
     )
+
+
+def node_price(node: StateNode, desired: Desired) -> float | None:
+    """Return the price of a node in USD an hour, None if it is unknown."""
+    labels = node.labels
+    kind = desired.instance_type(node.node_pool, labels.get(INSTANCE_TYPE, ""))
+    if kind is None:
+        return None
+    price = kind.price_of(labels.get(ZONE, ""), labels.get(CAPACITY_TYPE, ""))
+    return None if price is None or isnan(price) else price

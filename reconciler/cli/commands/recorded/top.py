@@ -1,4 +1,4 @@
-"""``reconciler top``: price, utilization and pods of each node, live."""
+"""``reconciler top``: price, utilization and pods of each node, or who costs what, live."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from reconciler.cli.shared.request import StateRequest
     from reconciler.model.json import JsonDict
     from reconciler.model.karpenter.nodeclaim import NodeClaim
+    from reconciler.observed.allocation import Grouping
     from reconciler.ports.cluster import NodeUsage
 
 RESOURCES: Final = ("cpu", "memory")
@@ -36,7 +37,8 @@ _ABOVE: Final = 5
 class TopRequest:
     """The nodes to show, by NodePool and labels (all must match), and how they are sorted.
 
-    ``is_live`` is whether they are shown until the command is stopped.
+    ``is_live`` is whether they are shown until the command is stopped. ``by`` is set to show who
+    costs what instead of the nodes.
     """
 
     fleet: StateRequest
@@ -45,6 +47,7 @@ class TopRequest:
     labels: tuple[tuple[str, str], ...]
     sort: str
     is_live: bool
+    by: Grouping | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,13 @@ class NodeRow:
     def pods(self) -> int:
         """How many pods run on it."""
         return 0 if self.usage is None else self.usage.pods
+
+
+_CSV_FIELDS: Final = (
+    "name", "nodeClaim", "nodePool", "instanceType", "capacityType", "zone", "status",
+    "pricePerHour", "pods", "createdAt",
+)  # fmt: skip
+"""The fields of a node in CSV, before its shares."""
 
 
 def _created_at(row: NodeRow) -> datetime:
@@ -100,13 +110,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="show only nodes with this label (repeatable; all must match)",
     )  # fmt: skip
     parser.add_argument(
+        "--by", metavar="GROUP", type=_parse_grouping,
+        help="show who costs what instead of the nodes: by namespace, workload, or label=KEY",
+    )  # fmt: skip
+    parser.add_argument(
         "--sort", choices=tuple(_SORTS), default="name", help="order of the nodes (default: name)"
     )
     parser.add_argument(
         "--once", action="store_true",
         help="print once and exit (default if the output is not a terminal)",
     )  # fmt: skip
-    inputs.add_output(parser)
+    inputs.add_output(parser, more=("csv",))
     inputs.add_flags(parser, inputs.RECORDED)
 
 
@@ -117,8 +131,29 @@ def _parse_label(word: str) -> tuple[str, str]:
     return key, value
 
 
+def _parse_grouping(text: str) -> Grouping:
+    from reconciler.observed.allocation import Grouping
+
+    try:
+        return Grouping.from_text(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def request_of(args: argparse.Namespace) -> TopRequest:
-    """Return the request in the arguments."""
+    """Return the request in the arguments.
+
+    Raises:
+        UsageError: the cost of pods is asked for, and only some nodes.
+    """
+    if args.by is not None and (args.node_pool or args.selector):
+        from reconciler.model.errors import UsageError
+
+        raise UsageError(
+            "--by divides the cost of the whole fleet",
+            where="--by",
+            remedy="remove --node-pool and --selector",
+        )
     return TopRequest(
         inputs.state_request(args, args.path),
         args.output,
@@ -126,6 +161,7 @@ def request_of(args: argparse.Namespace) -> TopRequest:
         tuple(args.selector),
         args.sort,
         not args.once and sys.stdout.isatty(),
+        args.by,
     )
 
 
@@ -143,12 +179,48 @@ def _view(request: TopRequest) -> watching.View:
     from reconciler.cli.output.listing import format_document
 
     with records.open_recorded(request.fleet) as recorded:
+        if request.by is not None:
+            return _cost_view(recorded, request.by, request.output)
         rows = sorted(_rows(recorded, request), key=lambda row: row.name)
         rows.sort(key=_SORTS[request.sort])  # type: ignore[arg-type]
         facts = _facts(recorded, rows)
         if request.output == "text":
             return watching.View(_render_text(recorded, rows, request), facts)
+        if request.output == "csv":
+            return watching.View(_nodes_csv(facts), facts)
     return watching.View(format_document(facts, request.output), facts)
+
+
+def _cost_view(recorded: RecordedFleet, by: Grouping, output: str) -> watching.View:
+    """Return who costs what, as the last pass observed it."""
+    from reconciler.cli.output import costs
+    from reconciler.cli.output.listing import format_document
+    from reconciler.cli.output.views import fleet_usage
+
+    usage = fleet_usage(recorded)
+    rows = usage.costs if usage is not None else ()
+    facts = costs.cost_document(recorded.fleet, by, rows)
+    if output == "text":
+        return watching.View(costs.render_costs(recorded.fleet, by, rows), facts)
+    if output == "csv":
+        return watching.View(costs.costs_csv(by, rows), facts)
+    return watching.View(format_document(facts, output), facts)
+
+
+def _nodes_csv(facts: JsonDict) -> str:
+    """Return the nodes as CSV, one line each, with the fields of their objects."""
+    from reconciler.cli.output.costs import to_csv
+
+    nodes: list[JsonDict] = facts["nodes"]
+    header = [*_CSV_FIELDS, *(f"requestedShare.{name}" for name in RESOURCES)]
+    rows = [
+        [
+            *("" if node[name] is None else str(node[name]) for name in _CSV_FIELDS),
+            *(str(node["requestedShare"][name]) for name in RESOURCES),
+        ]
+        for node in nodes
+    ]
+    return to_csv([header, *rows])
 
 
 def _rows(recorded: RecordedFleet, request: TopRequest) -> Iterable[NodeRow]:

@@ -1,0 +1,114 @@
+"""Who costs what, as a table, an object, or CSV for a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from reconciler.cli.output.listing import columns
+from reconciler.model.json import JsonDict
+from reconciler.observed.allocation import (
+    NANODOLLARS,
+    GroupCost,
+    Grouping,
+    WorkloadCost,
+    group_costs,
+)
+from reconciler.plan.render.wording import format_monthly
+
+IDLE_NAME: Final = "(idle)"
+"""What is shown for nodes that no pod pays for."""
+
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""The beginnings of a cell that a spreadsheet evaluates."""
+
+
+def cost_document(fleet: str, by: Grouping, rows: Iterable[WorkloadCost]) -> JsonDict:
+    """Return the cost by group as an object; money is USD an hour, and adds up to ``total``."""
+    groups = group_costs(rows, by)
+    return {
+        "apiVersion": "reconciler/v1",
+        "kind": "CostAllocation",
+        "fleet": fleet,
+        "by": str(by),
+        "groups": [
+            {
+                "name": group.name or IDLE_NAME,
+                "pods": group.pods,
+                "pricePerHour": group.per_hour,
+                "idlePerHour": group.idle_per_hour,
+            }
+            for group in groups
+        ],
+        "total": {
+            "pods": sum(group.pods for group in groups),
+            "pricePerHour": round(sum(g.nanodollars for g in groups) / NANODOLLARS, 9),
+            "idlePerHour": round(sum(g.idle for g in groups) / NANODOLLARS, 9),
+        },
+    }
+
+
+def render_costs(fleet: str, by: Grouping, rows: Iterable[WorkloadCost]) -> str:
+    """Return the cost by group as a table, the most expensive first."""
+    groups = group_costs(rows, by)
+    whole = sum(group.nanodollars for group in groups)
+    per_hour = whole / NANODOLLARS
+    idle = sum(group.idle for group in groups) / NANODOLLARS
+    lines = (
+        f"{fleet}: {format_monthly(per_hour)}/month by {by}, "
+        f"including {format_monthly(idle)} of idle capacity\n"
+    )
+    if not groups:
+        return f"{lines}No pods were observed yet.\n"
+    header = (_noun(by).upper(), "PODS", "$/MONTH", "INCL. IDLE", "SHARE")
+    return f"{lines}\n{columns([header, *(_cells(group, whole) for group in groups)])}"
+
+
+def _noun(by: Grouping) -> str:
+    return by.label or str(by)
+
+
+def _cells(group: GroupCost, whole: int) -> tuple[str, ...]:
+    share = group.nanodollars / whole if whole else 0.0
+    return (
+        group.name or IDLE_NAME,
+        f"{group.pods:,}",
+        format_monthly(group.per_hour),
+        format_monthly(group.idle_per_hour),
+        f"{share:.0%}",
+    )
+
+
+def costs_csv(by: Grouping, rows: Iterable[WorkloadCost]) -> str:
+    """Return the cost by group as CSV, in USD an hour."""
+    header = (_noun(by), "pods", "usd_per_hour", "idle_usd_per_hour")
+    cells = (
+        (
+            group.name or IDLE_NAME,
+            str(group.pods),
+            f"{group.per_hour:.9f}",
+            f"{group.idle_per_hour:.9f}",
+        )
+        for group in group_costs(rows, by)
+    )
+    return to_csv([header, *cells])
+
+
+def to_csv(rows: Iterable[Sequence[str]]) -> str:
+    """Return rows as CSV that no spreadsheet evaluates.
+
+    Names come from a repository and a cluster. A cell that a spreadsheet would take for a formula
+    gets an apostrophe before it; negative numbers do not.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for row in rows:
+        writer.writerow([_inert(cell) for cell in row])
+    return out.getvalue()
+
+
+def _inert(cell: str) -> str:
+    is_number = cell.removeprefix("-").replace(".", "", 1).isdecimal() and cell.isascii()
+    return f"'{cell}" if cell.startswith(_FORMULA) and not is_number else cell
