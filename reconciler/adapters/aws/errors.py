@@ -42,6 +42,7 @@ CAPACITY_CODES: Final = frozenset(
         "InsufficientFreeAddressesInSubnet",
         "MaxFleetCountExceeded",
         "ReservationCapacityExceeded",
+        "InvalidCapacityReservationState.Unavailable",
         "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
     }
 )

@@ -48,6 +48,11 @@ def client_error(code: str, status: int = 400) -> ClientError:
         (client_error("InvalidParameterValue"), Failure.REFUSED, CloudError),
         (client_error("InsufficientInstanceCapacity"), Failure.CAPACITY, CloudError),
         (
+            client_error("InvalidCapacityReservationState.Unavailable"),
+            Failure.CAPACITY,
+            CloudError,
+        ),
+        (
             client_error("InvalidLaunchTemplateName.NotFoundException"),
             Failure.TEMPLATE_NOT_FOUND,
             CloudError,
