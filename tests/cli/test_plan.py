@@ -19,9 +19,10 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from reconciler._resources import resource_path
 from reconciler.cli.main import main
-from reconciler.model.errors import UnreadableError
+from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.plan.approval import read_saved_plan
 from reconciler.plan.value.plan import from_json
+from tests.cli.commandlines import request_of
 from tests.contracts.records import a_claim
 from tests.repositories import commit_all, git, init
 from tests.states import open_state
@@ -372,6 +373,34 @@ def test_a_base_shows_what_a_pull_request_changes(plan, repository: Path) -> Non
     assert f"{first[:8]} → {head[:8]}" in plan("--base", "HEAD~1").out
     (repository / "app.yaml").write_text(DEPLOYMENT)
     assert f"{first[:8]} → working tree" in plan("--base", "HEAD~1").out
+
+
+@pytest.mark.parametrize("by", [None, "workload", "label=app"])
+def test_a_change_names_those_who_pay_for_it(plan, repository: Path, by: str | None) -> None:
+    other = DEPLOYMENT.replace("namespace: web", "namespace: search")
+    (repository / "other.yaml").write_text(other)
+    commit_all(repository)
+    (repository / "other.yaml").write_text(other.replace("replicas: 3", "replicas: 9"))
+    commit_all(repository)
+    words = () if by is None else ("--by", by)
+
+    found = json.loads(plan("-o", "json", "--base", "HEAD~1", *words).out)
+
+    change, shares = found["atRest"], found["atRest"]["shares"]
+    assert shares["by"] == (by or "namespace")
+    for side in ("before", "after"):
+        whole = sum(group[side] for group in shares["groups"].values())
+        assert whole == pytest.approx(change[side]["perHour"])
+    if by is None:
+        assert shares["groups"].keys() == {"search", "web"}
+        (line,) = [text for text in found["summary"]["text"] if text.startswith("By namespace: ")]
+        assert line.startswith("By namespace: search +$")
+        assert "Cost by namespace" in plan("-o", "markdown", "--base", "HEAD~1").out
+
+
+def test_who_pays_is_a_question_about_a_change() -> None:
+    with pytest.raises(UsageError, match="--by shows who pays for a change"):
+        request_of(["plan", "--by", "namespace"])
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from reconciler.cli.shared.timings import read_time
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from reconciler.observed.allocation import Grouping
+
 _FLEET: Final = "fleet"
 _INPUTS: Final = "inputs"
 _SETTINGS: Final = "settings"
@@ -212,6 +214,23 @@ def add_output(parser: argparse.ArgumentParser, *formats: str, more: Sequence[st
     )
 
 
+def add_grouping(parser: argparse.ArgumentParser, what: str) -> None:
+    """Declare ``--by``: how cost is divided among workloads; ``what`` begins its help."""
+    parser.add_argument(
+        "--by", dest="cost_by", metavar="GROUP", type=_parse_grouping,
+        help=f"{what}: namespace, workload, or label=KEY",
+    )  # fmt: skip
+
+
+def _parse_grouping(text: str) -> Grouping:
+    from reconciler.observed.allocation import Grouping
+
+    try:
+        return Grouping.from_text(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def add_sweep(add: Callable[..., object], what: str) -> None:
     """Declare where evaluations run and where their results are cached, with ``add_argument``."""
     add(
@@ -311,6 +330,7 @@ def fleet_request(args: argparse.Namespace, path: str | None) -> FleetRequest:
         replicas_percent=_replicas_percent(getattr(args, "replicas", "present")),
         manifests=manifests,
         is_instead=bool(manifests) and path is None and repo is None and below is None,
+        cost_by=str(getattr(args, "cost_by", None) or "namespace"),
     )
 
 

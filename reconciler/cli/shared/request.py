@@ -44,6 +44,7 @@ class FleetRequest(StateRequest):
     else from 0 (the minimum) to 100 (the maximum).
     ``manifests`` are files with rendered objects (``-`` is stdin), beside those of the folder or,
     with ``is_instead``, instead of them: then only the configuration of the folder counts.
+    ``cost_by`` is how the cost of a change is divided among workloads (``--by``).
     """
 
     repo: str | None = None
@@ -60,6 +61,7 @@ class FleetRequest(StateRequest):
     replicas_percent: int | None = None
     manifests: tuple[str, ...] = ()
     is_instead: bool = False
+    cost_by: str = "namespace"
 
     @property
     def may_be_empty(self) -> bool:

@@ -50,6 +50,7 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.settings import ClusterKind
+from reconciler.observed.allocation import BY_NAMESPACE, Grouping
 from reconciler.observed.identity import identify_nodes
 from reconciler.observed.snapshot import Snapshot, read_snapshot
 from reconciler.placement.pods.replicas import autoscalers_of
@@ -185,6 +186,7 @@ class SimulationSetup:
     start: datetime
     present: PresentWorkloads
     captured: CapturedWorkloads | None
+    cost_by: Grouping = BY_NAMESPACE
 
     def start_fleet(self, fleet: SimulatedFleet) -> SimulatedFleet:
         """Return a revision in this world, and start its workloads.
@@ -215,7 +217,8 @@ class SimulationInputs:
     """Everything that a simulation depends on except faults and the seed; it can be pickled.
 
     ``snapshot`` is the cluster at the ``start``, None if nothing runs; ``captured`` is a digest of
-    its source. ``base`` is None without ``--base``.
+    its source. ``base`` is None without ``--base``. ``cost_by`` is how the cost of a change is
+    divided among workloads.
     """
 
     start: datetime
@@ -223,6 +226,7 @@ class SimulationInputs:
     head: SimulatedFleet
     base: SimulatedFleet | None = None
     captured: str = ""
+    cost_by: Grouping = BY_NAMESPACE
 
     @property
     def address(self) -> tuple[object, ...]:
@@ -278,7 +282,8 @@ def read_simulation(
             catalog = known.base_catalog if known is not None else None
             base = read_simulated_fleet(request.at_base, found, phase, catalog)
             _expect_one_region(base.settings.region, head.settings.region)
-    return SimulationInputs(start, found, head, base, digest)
+    by = Grouping.from_text(request.cost_by)
+    return SimulationInputs(start, found, head, base, digest, by)
 
 
 def _expect_one_region(before: str, after: str) -> None:
@@ -331,7 +336,7 @@ def build_simulation(
     captured = None
     if is_captured:
         captured = CapturedWorkloads(workloads, tuple(autoscalers_of(snapshot)), start)
-    return SimulationSetup(stage, head, base, start, present, captured)
+    return SimulationSetup(stage, head, base, start, present, captured, inputs.cost_by)
 
 
 class _CapturedSnapshot(NamedTuple):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from reconciler.cli.simulation.building import SimulatedFleet, SimulationSetup
-from reconciler.cli.simulation.driver import SimulationOutcome, play
+from reconciler.cli.simulation.driver import SimulationOutcome, SimulationStage, play
 from reconciler.cli.simulation.eventlog import RulePeriod, rule_periods
 from reconciler.cli.simulation.report import Report, merge_outcome, report_of
 from reconciler.cli.simulation.timeline import StreamedTimeline
@@ -23,8 +23,10 @@ from reconciler.engine.records import history_of
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import iso_duration
 from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.observed.allocation import WorkloadCost, allocate, node_cost
 from reconciler.plan.make.costs import sum_dollars
 from reconciler.plan.plancache import PlanCache, SharedPlans
+from reconciler.plan.rest.difference import cost_shares
 from reconciler.plan.value.costs import (
     DRAINING,
     AtRest,
@@ -70,6 +72,7 @@ def run_simulation(
     before = _run_revision(setup, base, None, passes_max, cache) if base is not None else None
     begin = stage.clock.now()
     base_claims = list(stage.world.store.node_claims())
+    before_costs = _workload_costs(stage, before, begin)
     end = begin + until if isinstance(until, timedelta) else until
     if before is not None:
         stage.samples.clear()
@@ -83,6 +86,9 @@ def run_simulation(
         return report
     names = (_display_name(base), _display_name(head))
     merge = merge_outcome(report, stage, base_claims, *names, before)
+    costs = _workload_costs(stage, outcome, outcome.at)
+    shares = cost_shares(setup.cost_by, before_costs, costs)
+    merge = msgspec.structs.replace(merge, shares=shares)
     return msgspec.structs.replace(report, merge=merge)
 
 
@@ -114,6 +120,21 @@ def _run_revision(
     entered = setup.start_fleet(fleet)
     mandate = mandate_of(fleet.settings)
     return play(setup.stage, entered.priced_at, mandate, until, passes_max=passes_max, cache=cache)
+
+
+def _workload_costs(
+    stage: SimulationStage, outcome: SimulationOutcome | None, at: datetime
+) -> tuple[WorkloadCost, ...]:
+    """Return what each workload costs in the fleet that the last pass observed."""
+    if outcome is None or outcome.last is None:
+        return ()
+    machines = stage.compute.machines
+    nodes = outcome.last.seen.state().nodes
+    return allocate(
+        node_cost(node, machine.price(at))
+        for node in nodes
+        if (machine := machines.get(node.provider_id.rpartition("/")[2])) is not None
+    )
 
 
 def _display_name(fleet: SimulatedFleet) -> str:
@@ -192,6 +213,7 @@ def at_rest_of(report: Report) -> AtRest | None:
         stuck=tuple(_stuck_nodes(report)),
         by_node_pool=_pool_changes(report),
         unschedulable_before=merge.unschedulable,
+        shares=merge.shares or None,
         evictions=sum(event.kind == EventKind.POD_EVICTED for event in report.events),
     )
 

@@ -26,6 +26,7 @@ from reconciler.plan.value.costs import (
     FleetRange,
 )
 from reconciler.plan.value.nodes import UnschedulablePod
+from reconciler.plan.value.shares import CostShares
 from reconciler.ports.progress import EventKind
 
 _PODS_NAMED: Final = 3
@@ -120,7 +121,7 @@ class Merge(_Part, frozen=True):
     ``before`` and ``after`` are USD an hour; ``extra`` is the cost of the rollout beyond that of
     the base alone in the same time, negative if it was less. ``kept`` counts the nodes of the base
     that stay. ``unschedulable`` are the pods that cannot be scheduled in the base. ``difference``
-    is the change of the cost over several seeds.
+    is the change of the cost over several seeds. ``shares`` divides both costs among workloads.
     """
 
     base: str
@@ -133,6 +134,7 @@ class Merge(_Part, frozen=True):
     replaced: tuple[Replaced, ...]
     unschedulable: tuple[str, ...] = ()
     difference: CostDifference | msgspec.UnsetType = msgspec.UNSET
+    shares: CostShares | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def change(self) -> float:

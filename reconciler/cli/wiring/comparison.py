@@ -59,12 +59,15 @@ def with_base_inputs(
     """
     from msgspec.structs import replace
 
+    from reconciler.observed.allocation import Grouping
+
     facts = replace(
         facts,
         base=base.objects,
         compared_with="base",
         revision=replace(facts.revision, base=base.head),
         base_policies=base.policies,
+        cost_by=Grouping.from_text(request.cost_by),
     )
     against = base_inputs(base, request, facts, resolve)
     if cluster is not None and against is not None:

@@ -16,6 +16,7 @@ from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.json import JsonObject
 from reconciler.model.policy import Policy
 from reconciler.model.settings import Settings
+from reconciler.observed.allocation import BY_NAMESPACE, Grouping
 from reconciler.observed.state import ClusterState
 from reconciler.plan.make.pools import ClassKey, OfferingKey
 from reconciler.plan.value.plan import ComparedWith, InputDigests, ObservationSource, Revision
@@ -64,7 +65,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     ``base_policies`` are the policies of the base revision. ``region_before`` is the region in
     which the fleet has its nodes, empty if that is unknown. ``scaled`` are the workloads with a
     range of replicas, and ``maximum`` is the cluster with all of them at their maximum, None
-    without any.
+    without any. ``cost_by`` is how the cost of a change is divided among workloads.
     """
 
     fleet: Fleet
@@ -101,6 +102,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     region_before: str = ""
     scaled: tuple[ScaledWorkload, ...] = ()
     maximum: ClusterState | None = None
+    cost_by: Grouping = BY_NAMESPACE
 
     @property
     def known_before(self) -> tuple[Object, ...]:

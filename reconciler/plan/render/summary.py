@@ -227,6 +227,28 @@ _LEFT_REGION: Final = (
 _NO_MOVE: Final = "Not included: the move of nodes and pods to the other region."
 
 
+_PAYERS_SHOWN: Final = 4
+
+
+def _shares_line(change: AtRest) -> list[str]:
+    """Return who pays for a change, and who saves, if its cost is more than chance."""
+    shares, found = change.shares, change.difference
+    if shares is None or len(shares.groups) < 2 or (found is not None and not found.beyond_chance):
+        return []
+    changes = shares.changes()
+    if not changes:
+        return []
+    shown = [
+        f"{truncate(without_backticks(name), _PODS_WIDTH) or 'idle'} "
+        f"{format_monthly(group.change, signed=True)}"
+        for name, group in changes[:_PAYERS_SHOWN]
+    ]
+    more = len(changes) - _PAYERS_SHOWN
+    tail = f" and {more} more" if more > 0 else ""
+    by = shares.by.replace("label=", "label ")
+    return [f"By {by}: {', '.join(shown)}{tail} a month."]
+
+
 def _change_lines(plan: Plan) -> list[str]:
     """Return what the rollout of a change does, and what it cannot do.
 
@@ -245,6 +267,7 @@ def _change_lines(plan: Plan) -> list[str]:
     return [
         *replayed,
         _rollout_sentence(change),
+        *_shares_line(change),
         *_exclusion_lines(codes),
         *stuck_lines(change.stuck),
     ]

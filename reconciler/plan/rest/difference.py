@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -15,6 +15,13 @@ from reconciler.model.duration import iso_duration
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE
 from reconciler.model.resources import Resources, fits
+from reconciler.observed.allocation import (
+    Grouping,
+    WorkloadCost,
+    allocate,
+    group_costs,
+    node_cost,
+)
 from reconciler.observed.state import StateNode
 from reconciler.placement.question import LaunchPool
 from reconciler.placement.scheduler import Scheduler
@@ -34,6 +41,7 @@ from reconciler.plan.value.costs import (
     StuckNode,
     count_offerings,
 )
+from reconciler.plan.value.shares import CostShares, ShareChange
 
 
 def difference_of(before: RestResult, after: RestResult) -> AtRest:
@@ -53,6 +61,35 @@ def difference_of(before: RestResult, after: RestResult) -> AtRest:
         stuck=stuck_nodes(after),
         by_node_pool=_pools_of(before, after),
         unschedulable_before=waiting_pods(before),
+        shares=None if limited else _shares_of(before, after),
+    )
+
+
+def _shares_of(before: RestResult, after: RestResult) -> CostShares:
+    """Return who costs what in both fleets."""
+    return cost_shares(after.inputs.cost_by, *(_workload_costs(side) for side in (before, after)))
+
+
+def _workload_costs(rest: RestResult) -> tuple[WorkloadCost, ...]:
+    prices = rest.node_prices()
+    return allocate(
+        node_cost(node, prices[node.claim.name])
+        for node in rest.world.cluster.nodes
+        if node.claim is not None and node.claim.name in prices
+    )
+
+
+def cost_shares(
+    by: Grouping, before: Iterable[WorkloadCost], after: Iterable[WorkloadCost]
+) -> CostShares:
+    """Return the cost of each group in two fleets."""
+    old, new = ({g.name: g.per_hour for g in group_costs(side, by)} for side in (before, after))
+    return CostShares(
+        by=str(by),
+        groups={
+            name: ShareChange(before=old.get(name, 0.0), after=new.get(name, 0.0))
+            for name in sorted(old.keys() | new.keys())
+        },
     )
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.plan.value.part import Part
+from reconciler.plan.value.shares import CostShares, mean_shares
 
 
 class PoolCost(Part, frozen=True, kw_only=True):
@@ -231,7 +232,8 @@ class AtRest(Part, frozen=True, kw_only=True):
 
     ``by_node_pool`` has both fleets by NodePool. ``unschedulable_before`` are the pods that
     cannot be scheduled in ``before``. ``evictions`` counts the pods that the rollout evicts, None
-    if unknown.
+    if unknown. ``shares`` divides both costs among workloads; there are none if the work limit
+    ended the search.
 
     Over several seeds, costs are means and numbers of nodes are rounded means; ``range`` is that of
     ``after``, and ``difference`` that of ``per_hour``. The other fields are of the seed whose
@@ -252,6 +254,7 @@ class AtRest(Part, frozen=True, kw_only=True):
     by_node_pool: dict[str, PoolChange] = msgspec.field(default_factory=dict)
     unschedulable_before: tuple[str, ...] = ()
     evictions: int | None = None
+    shares: CostShares | None = None
 
     left_out: ClassVar = (
         "range",
@@ -259,6 +262,7 @@ class AtRest(Part, frozen=True, kw_only=True):
         "by_node_pool",
         "unschedulable_before",
         "evictions",
+        "shares",
     )
 
     @property
@@ -324,6 +328,7 @@ def combine_seeds(changes: Sequence[AtRest]) -> AtRest:
         difference=difference,
         replaced=round(_mean([change.replaced for change in changes])),
         by_node_pool=_mean_pools([change.by_node_pool for change in changes]),
+        shares=mean_shares([change.shares for change in changes]),
     )
 
 

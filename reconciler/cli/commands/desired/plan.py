@@ -69,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--trace", metavar="FILE",
         help="with --base: replay this workload with and without the change (see `simulate`)",
     )  # fmt: skip
+    inputs.add_grouping(parser, "with --base: show who pays for the change, by")
     add(
         "--timings", action="store_true",
         help="print the seconds spent in each phase to stderr, as JSON",
@@ -77,7 +78,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> PlanRequest:
-    """Return the request in the arguments."""
+    """Return the request in the arguments.
+
+    Raises:
+        UsageError: ``--by`` is set, and there is no change.
+    """
+    if args.cost_by is not None and args.base is None:
+        from reconciler.model.errors import UsageError
+
+        raise UsageError(
+            "--by shows who pays for a change",
+            where="--by",
+            remedy="add --base REF, or use `reconciler top --by` for the running fleet",
+        )
     return PlanRequest(
         inputs.fleet_request(args, args.path),
         args.output,

@@ -109,10 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-l", "--selector", action="append", default=[], metavar="LABEL=VALUE", type=_parse_label,
         help="show only nodes with this label (repeatable; all must match)",
     )  # fmt: skip
-    parser.add_argument(
-        "--by", metavar="GROUP", type=_parse_grouping,
-        help="show who costs what instead of the nodes: by namespace, workload, or label=KEY",
-    )  # fmt: skip
+    inputs.add_grouping(parser, "show who costs what instead of the nodes, by")
     parser.add_argument(
         "--sort", choices=tuple(_SORTS), default="name", help="order of the nodes (default: name)"
     )
@@ -131,22 +128,13 @@ def _parse_label(word: str) -> tuple[str, str]:
     return key, value
 
 
-def _parse_grouping(text: str) -> Grouping:
-    from reconciler.observed.allocation import Grouping
-
-    try:
-        return Grouping.from_text(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 def request_of(args: argparse.Namespace) -> TopRequest:
     """Return the request in the arguments.
 
     Raises:
         UsageError: the cost of pods is asked for, and only some nodes.
     """
-    if args.by is not None and (args.node_pool or args.selector):
+    if args.cost_by is not None and (args.node_pool or args.selector):
         from reconciler.model.errors import UsageError
 
         raise UsageError(
@@ -161,7 +149,7 @@ def request_of(args: argparse.Namespace) -> TopRequest:
         tuple(args.selector),
         args.sort,
         not args.once and sys.stdout.isatty(),
-        args.by,
+        args.cost_by,
     )
 
 

@@ -16,6 +16,7 @@ SECTIONS: Final = (
     policies.violated_policies,
     pods.unschedulable_pods,
     fleet.steady_pools,
+    fleet.who_pays,
     fleet.offers,
     changes.changes,
     fleet.node_pools,

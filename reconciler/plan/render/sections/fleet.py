@@ -32,9 +32,15 @@ from reconciler.plan.render.wording import (
     format_monthly,
     note_texts,
 )
-from reconciler.plan.value.costs import FleetAtRest, PoolChange, PoolCost, sum_pools
+from reconciler.plan.value.costs import (
+    FleetAtRest,
+    PoolChange,
+    PoolCost,
+    sum_pools,
+)
 from reconciler.plan.value.nodes import OfferedTypes, OffersChange
 from reconciler.plan.value.plan import Plan
+from reconciler.plan.value.shares import ShareChange
 
 MONTH: Final = Column("$/month", numeric=True, page_only=True)
 
@@ -185,6 +191,41 @@ _TYPES_SHOWN: Final = 3
 def _types(types: Mapping[str, int]) -> str:
     ordered = sorted(types.items(), key=lambda row: (-row[1], row[0]))
     return format_list((f"{count}\xa0×\xa0{name}" for name, count in ordered), _TYPES_SHOWN)
+
+
+def who_pays(plan: Plan) -> Section | None:
+    """Return the workloads whose cost a change affects, those with the largest change first."""
+    change = plan.at_rest
+    if change is None or change.shares is None or is_cost_unknown(plan):
+        return None
+    pairs = change.shares.changes()
+    if not pairs or len(change.shares.groups) == 1:
+        return None
+    by, columns = change.shares.by.removeprefix("label="), ("$/month", "change")
+    return Section(
+        key="shares",
+        title=f"Cost by {by}",
+        note="(steady state, base → head, with shared idle capacity)",
+        columns=(Column(by), *(Column(c, numeric=True) for c in columns)),
+        rows=tuple(_share_row(name, group) for name, group in pairs[:_GROUPS_SHOWN]),
+        table=True,
+        folded=True,
+    )
+
+
+_GROUPS_SHOWN: Final = 20
+
+
+def _share_row(name: str, group: ShareChange) -> SectionRow:
+    return SectionRow(
+        cells=(
+            Name(name) if name else Text("(idle)"),
+            ValueChange(
+                Dollars(group.before, per_month=True), Dollars(group.after, per_month=True)
+            ),
+            Dollars(group.change, signed=True, per_month=True),
+        )
+    )
 
 
 def offers(plan: Plan) -> Section | None:
