@@ -124,6 +124,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"peak memory: {peaks}")
 
 
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a file with the certificate of ``localhost`` and its key."""
+    from tests.httpserver import write_certificate
+
+    return write_certificate(tmp_path_factory.mktemp("tls"))
+
+
 @pytest.fixture
 def without_retry_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip the pauses of botocore's own retries, which use the machine's clock."""

@@ -8,33 +8,27 @@ from __future__ import annotations
 
 import json
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import quote
 
-import httpx
-
+from reconciler.adapters.http import HttpClient, HttpError, Reply, ReplyLimits, Retries, url_problem
 from reconciler.model.errors import ReconcilerError, UsageError
 from reconciler.model.json import JsonDict
-from reconciler.model.text.urls import is_unencrypted, without_secrets
 
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
-TOO_MANY: Final = 429
-UNAUTHORIZED: Final = 401
 PAGE: Final = 100
 
 _PAGES_MAX: Final = 100
-_TIMEOUT_S: Final = 30.0
-_ATTEMPTS: Final = 4
-_WAIT_MAX_S: Final = 120.0
-_MESSAGE_MAX: Final = 300
-_BYTES_MAX: Final = 32 * 1024 * 1024
-_TEXT_BYTES_MAX: Final = 2_000
-_TOTAL_S: Final = 120.0
+_LIMITS: Final = ReplyLimits(32 * 2**20, connect_s=30, read_s=30, total_s=120)
+_RETRIES: Final = Retries(
+    4, statuses=range(500, 600), pause_max_s=float("inf"), limited_s=60, total_s=120
+)
+_CREATION_RETRIES: Final = replace(_RETRIES, statuses=(), repeats_unanswered=False)
+_REPEAT: Final = "run the command again; it edits what it posted"
 
 
 class ForgeError(ReconcilerError):
@@ -56,19 +50,14 @@ class ForgeApi:
     headers: Mapping[str, str] = field(repr=False)
     remedy: Callable[[int], str]
     wait: Callable[[float], None] = time.sleep
-    _client: httpx.Client | None = field(default=None, repr=False)
+    _client: HttpClient = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("https://", "http://")):
-            message = f"{without_secrets(self.url, is_value=True)} is not a URL"
-            raise UsageError(message, where="--api-url", remedy="write https://HOST/PATH")
-        if is_unencrypted(self.url):
-            raise UsageError(
-                f"{without_secrets(self.url, is_value=True)} uses plain http, which would show "
-                "the token",
-                where="--api-url",
-                remedy="use https",
-            )
+        problem = url_problem(self.url, is_secret=True)
+        if problem:
+            raise UsageError(problem, where="--api-url", remedy="write https://HOST/PATH")
+        headers = {**self.headers, "Content-Type": "application/json"}
+        self._client = HttpClient(self.url, _LIMITS, headers)
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> object:
         """Return the answer to a GET.
@@ -110,91 +99,39 @@ class ForgeApi:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, object] | None = None,
     ) -> object:
-        import httpx
-
         where = f"{method} {path}"
-        waited = 0.0
-        for left in reversed(range(_ATTEMPTS)):
-            pause = 2.0 ** (_ATTEMPTS - 1 - left)
-            try:
-                with self._connection().stream(
-                    method, self.url.rstrip("/") + path, params=query, json=body
-                ) as answer:
-                    content = _read_content(answer, where)
-            except httpx.HTTPError as error:
-                if method == "POST" or not left:
-                    raise _no_answer_error(error, where) from error
-            else:
-                if answer.is_success:
-                    return _parse_content(content, answer.status_code, where)
-                limited = _seconds_to_wait(answer)
-                if limited is None and (method == "POST" or answer.status_code < 500):
-                    raise self._response_error(answer, content, where)
-                pause = pause if limited is None else limited
-                if not left or waited + pause > _WAIT_MAX_S:
-                    raise self._response_error(answer, content, where, pause=limited)
-            self.wait(pause)
-            waited += pause
-        raise AssertionError("the last attempt returns or raises")
-
-    def _connection(self) -> httpx.Client:
-        if self._client is None:
-            import httpx
-
-            headers = {**self.headers, "Accept-Encoding": "identity"}
-            self._client = httpx.Client(headers=headers, timeout=_TIMEOUT_S)
-        return self._client
+        content = None if body is None else json.dumps(body).encode()
+        retries = _CREATION_RETRIES if method == "POST" else _RETRIES
+        try:
+            reply = retries.run(
+                lambda: self._client.send(method, path, query=query, body=content), self.wait
+            )
+        except HttpError as error:
+            raise ForgeError(str(error), 0, where=where, remedy=_REPEAT) from error
+        if not reply.is_success:
+            raise self._response_error(reply, where)
+        return _parse_content(reply.body, reply.status, where)
 
     def close(self) -> None:
         """Close the connection, if there is one."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        self._client.close()
 
-    def _response_error(
-        self, answer: httpx.Response, content: bytes, where: str, *, pause: float | None = None
-    ) -> ForgeError:
-        if pause is not None:
+    def _response_error(self, reply: Reply, where: str) -> ForgeError:
+        remedy = self.remedy(reply.status)
+        pause = reply.requested_pause()
+        if pause is not None and reply.is_rate_limit():
             remedy = f"the rate limit ends in {pause:.0f} s; run the command again then"
-        else:
-            remedy = self.remedy(answer.status_code)
-        message = f"HTTP {answer.status_code}: {_error_message(answer, content)}"
-        return ForgeError(message, answer.status_code, where=where, remedy=remedy)
+        message = f"HTTP {reply.status}: {self._error_message(reply)}"
+        return ForgeError(message, reply.status, where=where, remedy=remedy)
 
-
-def _no_answer_error(error: httpx.HTTPError, where: str) -> ForgeError:
-    what = f"no answer ({type(error).__name__})"
-    return ForgeError(what, 0, where=where, remedy="run the command again; it edits what it posted")
-
-
-def _read_content(answer: httpx.Response, where: str) -> bytes:
-    """Return the body of an answer, which may be neither too large nor too slow.
-
-    Only gzip is unpacked, because a proxy may add it, and in pieces of limited size.
-
-    Raises:
-        ForgeError: it is too large, takes too long, or is packed in another way.
-    """
-    status = answer.status_code
-    coding = answer.headers.get("content-encoding", "identity").strip().lower()
-    if coding not in ("identity", "gzip", "x-gzip", ""):
-        raise ForgeError(f"the answer is packed ({coding[:40]})", status, where=where)
-    unpack = zlib.decompressobj(16 + zlib.MAX_WBITS) if coding.endswith("gzip") else None
-    deadline = time.monotonic() + _TOTAL_S
-    content = bytearray()
-    for chunk in answer.iter_raw():
-        if unpack is None:
-            content += chunk
-        else:
-            try:
-                content += unpack.decompress(chunk, _BYTES_MAX + 1 - len(content))
-            except zlib.error as error:
-                raise ForgeError("the answer is damaged", status, where=where) from error
-        if len(content) > _BYTES_MAX:
-            raise ForgeError("the answer is too large", status, where=where)
-        if time.monotonic() > deadline:
-            raise ForgeError("the answer takes too long", status, where=where)
-    return bytes(content)
+    def _error_message(self, reply: Reply) -> str:
+        """Return the error message of the API, in one line."""
+        try:
+            data: object = json.loads(reply.body)
+        except (ValueError, RecursionError):
+            data = reply.body.decode("utf-8", "replace")
+        message = data.get("message") or data.get("error") if isinstance(data, dict) else data
+        return self._client.quote(" ".join(str(message or reply.reason).split()))
 
 
 def _parse_content(content: bytes, status: int, where: str) -> object:
@@ -205,30 +142,6 @@ def _parse_content(content: bytes, status: int, where: str) -> object:
     except (ValueError, RecursionError) as error:
         raise ForgeError("the answer is not JSON", status, where=where) from error
     return data
-
-
-def _error_message(answer: httpx.Response, content: bytes) -> str:
-    """Return the error message of the API, in one line."""
-    try:
-        data: object = json.loads(content)
-    except (ValueError, RecursionError):
-        data = None
-    text = content[:_TEXT_BYTES_MAX].decode("utf-8", "replace")
-    message = data.get("message") or data.get("error") if isinstance(data, dict) else text
-    return " ".join(str(message or answer.reason_phrase).split())[:_MESSAGE_MAX]
-
-
-def _seconds_to_wait(answer: httpx.Response) -> float | None:
-    """Return the seconds until a rate limit ends, None if the answer is not a rate limit."""
-    if answer.status_code not in (FORBIDDEN, TOO_MANY):
-        return None
-    after = answer.headers.get("retry-after", "")
-    if after.isdecimal():
-        return float(after)
-    reset = answer.headers.get("x-ratelimit-reset", "")
-    if answer.headers.get("x-ratelimit-remaining") == "0" and reset.isdecimal():
-        return max(float(reset) - time.time(), 0.0) + 1.0
-    return 60.0 if answer.status_code == TOO_MANY else None
 
 
 GITHUB_MAX: Final = 65_536

@@ -10,19 +10,26 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-import ssl
-import time
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-import urllib3
-
+from reconciler.adapters.http import (
+    HttpClient,
+    HttpError,
+    HttpFault,
+    ReplyLimits,
+    redact_url,
+    url_problem,
+)
 from reconciler.model.errors import UnreadableError, UsageError
 
-_TIMEOUT: Final = urllib3.Timeout(connect=5, read=30)
 TOTAL_S: Final = 300.0
 _REDIRECTS_MAX: Final = 3
-_CHUNK: Final = 2**20
+_REMEDIES: Final = {
+    HttpFault.TOO_LARGE: "capture fewer objects",
+    HttpFault.TOO_SLOW: "try again, or use a file",
+}
 _METADATA: Final = tuple(
     map(ipaddress.ip_network, ("fd00:ec2::/32", "100.100.100.200/32", "168.63.129.16/32"))
 )
@@ -37,7 +44,7 @@ _Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 def download(
     url: str, bytes_max: int, *, trust: str | None = None, total_s: float = TOTAL_S
 ) -> bytes:
-    """Return the content at a URL: at most ``bytes_max`` bytes within ``total_s`` seconds.
+    """Return the content at a URL: at most ``bytes_max`` bytes, each answer within ``total_s``.
 
     ``trust`` is a file of certificates to trust instead of the system's.
 
@@ -45,41 +52,26 @@ def download(
         UsageError: the URL is not one that may be read.
         UnreadableError: the server does not return the file.
     """
-    deadline = time.monotonic() + total_s
+    limits = ReplyLimits(bytes_max, connect_s=5, read_s=30, total_s=total_s)
     parts = _parse_url(url)
     first = parts
     for _ in range(_REDIRECTS_MAX + 1):
-        content, target = _request(parts, bytes_max, trust, deadline)
+        content, target = _request(parts, limits, trust)
         if target is None:
             return content
         parts = _redirect_target(first, parts, target)
     raise UnreadableError(f"more than {_REDIRECTS_MAX} redirects", where=redact_url(url))
 
 
-def redact_url(url: str) -> str:
-    """Return a URL as messages may show it: without user, password, query and fragment."""
-    try:
-        parts = urlsplit(url)
-        host = parts.netloc.rpartition("@")[2]
-    except ValueError:
-        return "the URL"
-    return f"{parts.scheme}://{host}{parts.path}"
-
-
 def _parse_url(url: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError as error:
-        raise UsageError("not a valid URL", where="--snapshot") from error
-    where = redact_url(url)
-    if parts.scheme != "https" or not host or not url.isprintable():
-        raise UsageError("not an https URL", where=where, remedy="use https://HOST/PATH")
-    if "@" in parts.netloc:
+    problem = url_problem(url, is_secret=True, has_query=True)
+    if problem or urlsplit(url).scheme != "https":
         raise UsageError(
-            "the URL contains a user or password", where=where, remedy="use a presigned URL"
+            problem or "not an https URL",
+            where=redact_url(url),
+            remedy="use https://HOST/PATH, or a presigned URL",
         )
-    return parts
+    return urlsplit(url)
 
 
 def _redirect_target(first: SplitResult, parts: SplitResult, target: str) -> SplitResult:
@@ -133,63 +125,27 @@ def is_forbidden(address: str) -> bool:
 
 
 def _request(
-    parts: SplitResult, bytes_max: int, trust: str | None, deadline: float
+    parts: SplitResult, limits: ReplyLimits, trust: str | None
 ) -> tuple[bytes, str | None]:
     """Return the content, or where the server redirects to."""
     where = redact_url(parts.geturl())
-    address = _resolve_address(parts)
-    context = ssl.create_default_context(cafile=trust)
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    headers = {"Host": parts.netloc, "Accept-Encoding": "identity"}
-    pool = urllib3.HTTPSConnectionPool(
-        address,
-        parts.port or 443,
-        ssl_context=context,
-        assert_hostname=parts.hostname,
-        server_hostname=parts.hostname,
-        timeout=_TIMEOUT,
-        retries=False,
-    )  # urllib3 itself reports an answer that ends early
-    with pool:
-        try:
-            response = pool.request(
-                "GET", path, headers=headers, redirect=False, preload_content=False
-            )
-            try:
-                if response.status in _REDIRECTED:
-                    return b"", response.headers.get("location", "")
-                if response.status != 200:
-                    raise UnreadableError(
-                        f"the server answered {response.status}",
-                        where=where,
-                        remedy="check the URL, and whether it has expired",
-                    )
-                return _read_body(response, bytes_max, deadline, where), None
-            finally:
-                response.close()
-        except urllib3.exceptions.HTTPError as error:
-            # its text has the URL with its query
-            raise UnreadableError(
-                f"the file cannot be downloaded: {type(error).__name__}",
-                where=where,
-                remedy="check the host, its certificate and the network",
-            ) from None
-
-
-def _read_body(
-    response: urllib3.BaseHTTPResponse, bytes_max: int, deadline: float, where: str
-) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    while chunk := response.read1(_CHUNK, decode_content=False):
-        size += len(chunk)
-        if size > bytes_max:
-            raise UnreadableError(
-                f"more than {bytes_max} bytes", where=where, remedy="capture fewer objects"
-            )
-        if time.monotonic() > deadline:
-            raise UnreadableError(
-                "the download takes too long", where=where, remedy="try again, or use a file"
-            )
-        parts.append(chunk)
-    return b"".join(parts)
+    client = HttpClient(parts.geturl(), limits, address=_resolve_address(parts), trust=trust)
+    try:
+        reply = client.send("GET")
+    except HttpError as error:
+        raise UnreadableError(
+            f"the file cannot be downloaded: {error}",
+            where=where,
+            remedy=_REMEDIES.get(error.fault, "check the host, its certificate and the network"),
+        ) from None
+    finally:
+        client.close()
+    if reply.status in _REDIRECTED:
+        return b"", reply.headers.get("location", "")
+    if reply.status != HTTPStatus.OK:
+        raise UnreadableError(
+            f"the server answered {reply.status}",
+            where=where,
+            remedy="check the URL, and whether it has expired",
+        )
+    return reply.body, None

@@ -4,37 +4,37 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from http import HTTPStatus
-from http.client import responses
 from typing import Final, Literal
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlencode, urljoin
 
 import msgspec
-import urllib3
 
-from reconciler.adapters.http import connection_pool, retry_pause
+from reconciler.adapters.http import (
+    HttpClient,
+    HttpError,
+    HttpFault,
+    Reply,
+    ReplyLimits,
+    Retries,
+    redact_url,
+    url_problem,
+)
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.text.quoting import quote_value
-from reconciler.model.text.urls import is_unencrypted
-from reconciler.model.text.visible import one_line
 from reconciler.ports.metrics import MetricSample, TooMuchDataError
 
 BYTES_MAX: Final = 256 * 2**20
 SERIES_MAX: Final = 1_000_000
 ATTEMPTS: Final = 4
 _PATH: Final = "/api/v1/query"
-_TIMEOUT: Final = urllib3.Timeout(connect=10, read=150)
-"""Prometheus itself ends a query after two minutes."""
-_TOTAL_S: Final = 600.0
-_FIRST_PAUSE_S: Final = 1.0
-_RETRIED: Final = frozenset({429, 502, 503, 504})
+_RETRIES: Final = Retries(ATTEMPTS, statuses={429, 502, 503, 504})
 _REDIRECTED: Final = range(300, 400)
-_MESSAGE_MAX: Final = 300
 _WARNINGS_MAX: Final = 10
-_CHUNK: Final = 2**20
 _PRINTABLE: Final = re.compile(r"[\x21-\x7e]+")
 _FLAG: Final = "--prometheus"
+_FORM_TYPE: Final = "application/x-www-form-urlencoded"
 _FORM: Final = "write https://HOST/PATH, without /api/v1"
 _SMALLER: Final = "pass a shorter --since, a longer --step, or --match"
 
@@ -85,8 +85,12 @@ class Prometheus:
         self._where = f"POST {self._url}"
         self._token = token
         self._wait = wait
-        self._bytes_max, self._series_max = bytes_max, series_max
-        self._pool = connection_pool(self._url)
+        self._series_max = series_max
+        headers = {"Accept": "application/json", "Content-Type": _FORM_TYPE}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        limits = ReplyLimits(bytes_max, connect_s=10, read_s=150, total_s=600)
+        self._client = HttpClient(self._url, limits, headers)
         self._decoder = msgspec.json.Decoder(_Answer)
         self.warnings: list[str] = []
 
@@ -97,76 +101,35 @@ class Prometheus:
             TooMuchDataError: there is too much of it for one answer.
             UnreadableError: there is no answer, or it cannot be read.
         """
-        for attempt in range(ATTEMPTS):
-            pause = _FIRST_PAUSE_S * 2.0**attempt
-            is_last = attempt == ATTEMPTS - 1
-            try:
-                status, headers, body = self._post({"query": expression, "time": str(at)})
-            except urllib3.exceptions.SSLError:
-                raise self._error(
-                    "its certificate cannot be verified, or it does not use TLS",
-                    "check the URL; SSL_CERT_FILE may name the certificates to trust",
-                ) from None
-            except urllib3.exceptions.HTTPError as error:
-                if is_last:
-                    raise self._error(
-                        f"no answer ({type(error).__name__})",  # its text has the URL
-                        "check the URL and the network",
-                    ) from None
-            else:
-                if status == HTTPStatus.OK:
-                    return self._parse_vector(body)
-                refusal = self._response_error(status, headers, body)
-                if is_last or status not in _RETRIED or isinstance(refusal, TooMuchDataError):
-                    raise refusal
-                pause = retry_pause(headers, pause)
-            self._wait(pause)
-        raise AssertionError("the last attempt returns or raises")
+        form = urlencode({"query": expression, "time": str(at)}).encode()
 
-    def _post(self, fields: Mapping[str, str]) -> tuple[int, Mapping[str, str], bytes]:
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
-        response = self._pool.request(
-            "POST",
-            self._url,
-            fields=fields,
-            encode_multipart=False,
-            headers=headers,
-            timeout=_TIMEOUT,
-            redirect=False,
-            retries=False,
-            preload_content=False,
-        )
+        def send() -> Reply:
+            reply = self._client.send("POST", body=form)
+            error = None if reply.is_success else self._response_error(reply)
+            if isinstance(error, TooMuchDataError):
+                raise error  # the same query would be too much again
+            return reply
+
         try:
-            return response.status, response.headers, self._read_body(response)
-        finally:
-            response.close()
-
-    def _read_body(self, response: urllib3.BaseHTTPResponse) -> bytes:
-        deadline = time.monotonic() + _TOTAL_S
-        body = bytearray()
-        while chunk := response.read1(_CHUNK, decode_content=False):
-            body += chunk
-            if len(body) > self._bytes_max:
-                raise TooMuchDataError(
-                    f"the answer has more than {self._bytes_max:,} bytes",
-                    where=self._where,
-                    remedy=_SMALLER,
-                )
-            if time.monotonic() > deadline:
-                raise TooMuchDataError(
-                    f"the answer takes longer than {_TOTAL_S:.0f} s",
-                    where=self._where,
-                    remedy=_SMALLER,
-                )
-        return bytes(body)
+            reply = _RETRIES.run(send, self._wait)
+        except HttpError as error:
+            if error.fault in (HttpFault.TOO_LARGE, HttpFault.TOO_SLOW):
+                raise TooMuchDataError(str(error), where=self._where, remedy=_SMALLER) from None
+            raise self._error(
+                str(error),
+                "check the URL; SSL_CERT_FILE may name the certificates to trust"
+                if error.fault is HttpFault.UNTRUSTED
+                else "check the URL and the network",
+            ) from None
+        if reply.status != HTTPStatus.OK:
+            raise self._response_error(reply)
+        return self._parse_vector(reply.body)
 
     def _parse_vector(self, body: bytes) -> list[MetricSample]:
         try:
             answer = self._decoder.decode(body)
             if answer.status != "success" or answer.data is None:
-                message = self._redact_message(answer.error)
+                message = self._client.quote(answer.error)
                 raise self._error(
                     f"status {quote_value(answer.status, 40)}: {message}", "check the server"
                 )
@@ -180,31 +143,30 @@ class Prometheus:
             return [MetricSample(row.metric, float(row.value[1])) for row in answer.data.result]
         except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
             raise self._error(
-                f"the answer is not one of Prometheus: {self._redact_message(str(error))}",
+                f"the answer is not one of Prometheus: {self._client.quote(str(error))}",
                 "pass the URL without /api/v1",
             ) from error
 
     def _add_warnings(self, warnings: list[str]) -> None:
         for warning in warnings[:_WARNINGS_MAX]:
-            line = self._redact_message(warning)
+            line = self._client.quote(warning)
             if line not in self.warnings and len(self.warnings) < _WARNINGS_MAX:
                 self.warnings.append(line)
 
-    def _response_error(
-        self, status: int, headers: Mapping[str, str], body: bytes
-    ) -> UnreadableError:
+    def _response_error(self, reply: Reply) -> UnreadableError:
         """Return the error of a rejected query."""
+        status = reply.status
         if status in _REDIRECTED:
-            target = urljoin(self._url, headers.get("location", ""))
+            target = redact_url(urljoin(self._url, reply.headers.get("location", "")))
             return self._error(
-                f"HTTP {status}: redirects to {self._redact_message(_redact_url(target))}",
+                f"HTTP {status}: redirects to {self._client.quote(target)}",
                 "pass that URL if Prometheus is there; redirects are not followed",
             )
         try:
-            answer = self._decoder.decode(body)
+            answer = self._decoder.decode(reply.body)
         except (ValueError, RecursionError):
             answer = _Answer("error")
-        reason = self._redact_message(answer.error) or responses.get(status, "no reason")
+        reason = self._client.quote(answer.error) or reply.reason
         what = f"HTTP {status}: {reason}"
         too_much = status == HTTPStatus.UNPROCESSABLE_ENTITY or answer.error_type == "timeout"
         if too_much or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
@@ -214,12 +176,6 @@ class Prometheus:
     def _error(self, what: str, remedy: str) -> UnreadableError:
         return UnreadableError(what, where=self._where, remedy=remedy)
 
-    def _redact_message(self, text: str) -> str:
-        """Return a message of the server in one line, without the token."""
-        text = text[: 10 * _MESSAGE_MAX]
-        line = one_line(text.replace(self._token, "***") if self._token else text)
-        return line if len(line) <= _MESSAGE_MAX else f"{line[:_MESSAGE_MAX]}…"
-
 
 def _check_url(url: str, token: str) -> str:
     """Return the address without a slash at its end.
@@ -227,43 +183,16 @@ def _check_url(url: str, token: str) -> str:
     Raises:
         UsageError: it or the token cannot be used.
     """
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError as error:
-        raise UsageError("not a valid URL", where=_FLAG, remedy=_FORM) from error
-    if parts.scheme not in ("http", "https") or not host or not _PRINTABLE.fullmatch(url):
-        raise UsageError("not an https or http URL", where=_FLAG, remedy=_FORM)
-    if "@" in parts.netloc:
-        raise UsageError(
-            "the URL contains a user or password",
-            where=_FLAG,
-            remedy="remove it; PROMETHEUS_TOKEN takes a bearer token",
-        )
-    if parts.query or parts.fragment:
-        raise UsageError("the URL contains ? or #", where=_FLAG, remedy=_FORM)
+    problem = url_problem(url, is_secret=bool(token))
+    if problem:
+        raise UsageError(problem, where=_FLAG, remedy=_FORM)
     if token and not _PRINTABLE.fullmatch(token):
         raise UsageError(
             "the token has characters other than printable ASCII",
             where="PROMETHEUS_TOKEN",
             remedy="set it to the token alone",
         )
-    if token and is_unencrypted(url):
-        raise UsageError(
-            f"{_redact_url(url)} uses plain http, which would show the token",
-            where=_FLAG,
-            remedy="use https, or unset PROMETHEUS_TOKEN",
-        )
-    return _redact_url(url).rstrip("/")
-
-
-def _redact_url(url: str) -> str:
-    """Return an address without user, password, query and fragment."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return "another URL"
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return url.rstrip("/")
 
 
 def _remedy(status: int, *, has_token: bool) -> str:

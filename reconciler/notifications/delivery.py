@@ -16,13 +16,9 @@ from queue import Empty, Full, Queue
 from string import Template
 from threading import Event, Thread
 from typing import Final, Protocol, Self
-from urllib.parse import urlsplit
 
-import urllib3
-
-from reconciler.adapters.http import PAUSE_MAX_S, connection_pool, retry_pause
+from reconciler.adapters.http import HttpClient, HttpError, Reply, ReplyLimits, Retries, url_problem
 from reconciler.model.notification import Webhook, WebhookFormat
-from reconciler.model.text.urls import is_unencrypted
 from reconciler.model.text.visible import one_line
 from reconciler.notifications.notices import Notice
 from reconciler.ports.clock import Clock
@@ -123,9 +119,10 @@ def _signature_headers(identity: str, body: bytes, secret: str, now: datetime) -
 
 ATTEMPTS: Final = 5
 QUEUED_MAX: Final = 200
-_FIRST_PAUSE_S: Final = 2.0
-_TIMEOUT: Final = urllib3.Timeout(connect=5, read=10)
-_RETRIED: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_LIMITS: Final = ReplyLimits(2**20, connect_s=5, read_s=10, total_s=30)
+_RETRIES: Final = Retries(
+    ATTEMPTS, statuses=frozenset({408, 425, 429, 500, 502, 503, 504}), first_pause_s=2.0
+)
 _FLUSH_S: Final = 5.0
 """How long the end of the process waits for messages that are still queued."""
 _LOG: Final = logging.getLogger(__name__)
@@ -190,66 +187,40 @@ class DeliveryQueue:
 
     def _send(self, delivery: _Delivery) -> None:
         notice, webhook = delivery.notice, delivery.webhook
-        problem = ""
-        for attempt in range(ATTEMPTS):
-            problem, pause = self._try_delivery(notice, webhook, attempt)
-            if not problem:
-                return
-            if pause is None or attempt == ATTEMPTS - 1 or self._ends.is_set():
-                break
-            self._clock.wait(pause, self._ends.is_set)
-        _LOG.warning(
-            "cannot send the notification %r to the URL in %s: %s",
-            notice.title,
-            webhook.url_variable,
-            problem,
-        )
-
-    def _try_delivery(
-        self, notice: Notice, webhook: Webhook, attempt: int
-    ) -> tuple[str, float | None]:
-        """Return why an attempt failed, empty if not, and the pause before the next or None."""
-        url = self._environ.get(webhook.url_variable, "").strip()
-        problem = _url_problem(url)
+        problem = self._post(notice, webhook)
         if problem:
-            return problem, None
+            _LOG.warning(
+                "cannot send the notification %r to the URL in %s: %s",
+                notice.title,
+                webhook.url_variable,
+                problem,
+            )
+
+    def _post(self, notice: Notice, webhook: Webhook) -> str:
+        """Deliver a notice; return why that failed, empty if not."""
+        url = self._environ.get(webhook.url_variable, "").strip()
+        if not url:
+            return "the variable is not set"
+        problem = url_problem(url, is_secret=True, has_query=True)
+        if problem:
+            return problem
         secret = self._environ.get(webhook.secret_variable, "") if webhook.secret_variable else ""
         if webhook.secret_variable and not secret:
-            return f"{webhook.secret_variable} is not set", None
-        try:
+            return f"{webhook.secret_variable} is not set"
+        client = HttpClient(url, _LIMITS)
+
+        def send() -> Reply:
             message = webhook_request(notice, webhook, secret, self._clock.now())
-        except ValueError as error:
-            return f"the value of {webhook.secret_variable} {error}", None
-        pause = min(_FIRST_PAUSE_S * 2.0**attempt, PAUSE_MAX_S)
+            return client.send("POST", body=message.body, headers=message.headers)
+
         try:
-            response = connection_pool(url).request(
-                "POST",
-                url,
-                body=message.body,
-                headers=dict(message.headers),
-                timeout=_TIMEOUT,
-                redirect=False,
-                retries=False,
+            reply = _RETRIES.run(
+                send, lambda pause: self._clock.wait(pause, self._ends.is_set), self._ends.is_set
             )
-        except urllib3.exceptions.HTTPError as error:
-            return type(error).__name__, pause  # its text has the URL
-        if 200 <= response.status < 300:
-            return "", None
-        if response.status not in _RETRIED:
-            return f"it answered {response.status}", None
-        return f"it answered {response.status}", retry_pause(response.headers, pause)
-
-
-def _url_problem(url: str) -> str:
-    """Return why a URL cannot be used, empty if it can."""
-    if not url:
-        return "the variable is not set"
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return "it is not a URL"
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        return "it is not an http or https URL"
-    if is_unencrypted(url):
-        return "plain http is allowed only for 127.0.0.1; use https"
-    return ""
+        except ValueError as error:
+            return f"the value of {webhook.secret_variable} {error}"
+        except HttpError as error:
+            return str(error)
+        finally:
+            client.close()
+        return "" if reply.is_success else f"it answered {reply.status}"

@@ -84,7 +84,7 @@ def serving(forge: ForgeImitation) -> Iterator[str]:
     class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_GET(self) -> None:  # noqa: N802 - as http.server names it
+        def answer(self) -> None:
             url = urlsplit(self.path)
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length)) if length else None
@@ -97,8 +97,6 @@ def serving(forge: ForgeImitation) -> Iterator[str]:
                 answer = forge.answer(self.command, url.path, query, body)
             status, data, headers = answer
             self.reply(status, json.dumps(data).encode(), headers)
-
-        do_POST = do_PATCH = do_PUT = do_GET  # noqa: N815 - as http.server names them
 
     with serving_with(Handler) as url:
         yield url

@@ -19,7 +19,7 @@ def serving(lists: Lists) -> Iterator[str]:
     """Serve the lists while the block runs, and yield the URL."""
 
     class Handler(QuietHandler):
-        def do_GET(self) -> None:  # noqa: N802 - as http.server names it
+        def answer(self) -> None:
             url = urlsplit(self.path)
             found = lists.get(url.path, 404)
             name = parse_qs(url.query).get("fieldSelector", [""])[0].removeprefix("metadata.name=")

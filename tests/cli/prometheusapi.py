@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs
 
 from reconciler.ports.metrics import MetricSample
+from tests.httpserver import QuietHandler, serving_with
 
 LOOKBACK_S = 300
 """How old the last sample of a series may be."""
@@ -144,8 +142,8 @@ class Server:
 def serving(server: Server, certificate: Path | None = None) -> Iterator[Server]:
     """Serve on loopback while the block runs, over TLS with a certificate."""
 
-    class Queries(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+    class Queries(QuietHandler):
+        def answer(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             requested = parse_qs(self.rfile.read(length).decode())
             server.tokens.append(self.headers.get("Authorization"))
@@ -153,33 +151,7 @@ def serving(server: Server, certificate: Path | None = None) -> Iterator[Server]
             status, content, headers = server.answer(
                 requested["query"][0], int(requested["time"][0])
             )
-            self.send_response(status)
-            for name, value in {"Content-Length": str(len(content)), **headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(content)
+            self.reply(status, content, headers)
 
-        def handle(self) -> None:
-            with suppress(ssl.SSLError, ConnectionError):  # a client that does not trust us
-                super().handle()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Queries)
-    server.url = f"http://127.0.0.1:{listening.server_address[1]}"
-    if certificate is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate)
-        listening.socket = context.wrap_socket(
-            listening.socket, server_side=True, do_handshake_on_connect=False
-        )
-        server.url = f"https://localhost:{listening.server_address[1]}"
-    thread = Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with serving_with(Queries, certificate) as server.url:
         yield server
-    finally:
-        listening.shutdown()
-        listening.server_close()
-        thread.join()

@@ -8,10 +8,8 @@ import os
 import re
 import shutil
 import string
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 from pathlib import Path
 from urllib.parse import quote
@@ -28,6 +26,7 @@ from reconciler.model.text.urls import without_secrets
 from tests.examples import examples
 from tests.hostile.test_git import POOL
 from tests.hostile.threats import Threat, attack
+from tests.httpserver import QuietHandler, serving_with
 
 MARK = "Zq7"
 """In every secret at least twice, so that no half of one goes unnoticed."""
@@ -224,8 +223,8 @@ def served(
     """Serve a repository over plain HTTP to those who know the password; note what is given."""
     seen: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Handler(QuietHandler):
+        def answer(self) -> None:
             for process in Path("/proc").glob("[0-9]*/cmdline"):
                 try:
                     line = process.read_bytes()
@@ -251,18 +250,8 @@ def served(
                 self.send_header("WWW-Authenticate", 'Basic realm="x"')
                 self.end_headers()
 
-        def log_message(self, *_: object) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_port}", seen
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving_with(Handler) as url:
+        yield url.removeprefix("http://"), seen
 
 
 @attack(Threat.SECRETS, "a password in a message of another program")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import ipaddress
 import json
 import socket
-import ssl
 from collections.abc import Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 
 import pytest
 
@@ -21,6 +19,7 @@ from reconciler.cli.wiring.capturing import anonymize_objects
 from reconciler.model.errors import ReconcilerError, UnreadableError, UsageError
 from tests.hostile.test_git import POOL
 from tests.hostile.threats import Threat, attack
+from tests.httpserver import QuietHandler, serving_with
 
 
 class Site:
@@ -36,9 +35,9 @@ class Site:
         return f"https://localhost:{self.port}{path}"
 
 
-def handler(sites: list[Site]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+def handler(sites: list[Site]) -> type[QuietHandler]:
+    class Handler(QuietHandler):
+        def answer(self) -> None:
             site = sites[0]
             site.requested.append(self.path)
             target = site.redirects.get(self.path)
@@ -64,28 +63,16 @@ def handler(sites: list[Site]) -> type[BaseHTTPRequestHandler]:
                 return
             self.close_connection = True
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
     return Handler
 
 
 @pytest.fixture
 def site(certificate: Path) -> Iterator[Site]:
     sites: list[Site] = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler(sites))
-    server.daemon_threads = True
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    sites.append(Site(server.server_address[1]))
-    thread = Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield sites[0]
-    sites[0].ends.set()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving_with(handler(sites), certificate) as url:
+        sites.append(Site(int(url.rpartition(":")[2])))
+        yield sites[0]
+        sites[0].ends.set()
 
 
 @pytest.fixture(autouse=True)
@@ -138,13 +125,13 @@ def test_a_redirect_loop_ends(site: Site, certificate: Path) -> None:
 
 @attack(Threat.EXHAUSTION, "a snapshot server that never stops sending")
 def test_an_endless_answer_ends_at_the_limit(site: Site, certificate: Path) -> None:
-    with pytest.raises(UnreadableError, match="more than 1000000 bytes"):
+    with pytest.raises(UnreadableError, match="more than 1,000,000 bytes"):
         download(site.url("/endless"), 1_000_000, trust=str(certificate))
 
 
 @attack(Threat.EXHAUSTION, "a snapshot server that sends a byte at a time")
 def test_a_slow_answer_ends_at_the_deadline(site: Site, certificate: Path) -> None:
-    with pytest.raises(UnreadableError, match="takes too long"):
+    with pytest.raises(UnreadableError, match=r"takes longer than 0\.1 s"):
         download(site.url("/drip"), 1_000_000, trust=str(certificate), total_s=0.1)
 
 
@@ -156,7 +143,7 @@ def test_a_truncated_answer_is_an_error(site: Site, certificate: Path) -> None:
 
 @attack(Threat.SETTINGS, "a snapshot server without a trusted certificate")
 def test_an_unknown_certificate_is_refused(site: Site) -> None:
-    with pytest.raises(UnreadableError, match="cannot be downloaded: SSLError"):
+    with pytest.raises(UnreadableError, match="certificate cannot be verified"):
         download(site.url("/file"), 1000)
     assert site.requested == []
 
@@ -195,8 +182,8 @@ def test_metadata_addresses_are_never_requested(
         ("ext::sh -c touch% x", "No such file"),
         ("https://user:hunter2@files.example/a", "contains a user or password"),
         ("https://files.example:99999/a", "not a valid URL"),
-        ("https:///a", "not an https URL"),
-        ("https://files.example/a\nb", "not an https URL"),
+        ("https:///a", "not a valid URL"),
+        ("https://files.example/a\nb", "not a valid URL"),
     ],
 )
 def test_unsupported_locations_are_rejected_before_any_request(

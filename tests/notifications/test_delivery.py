@@ -7,14 +7,14 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Event, Thread
+from threading import Event
 
 import pytest
 
 from reconciler.model.notification import NoticeKind, Webhook
 from reconciler.notifications.delivery import ATTEMPTS, QUEUED_MAX, DeliveryQueue
 from reconciler.notifications.notices import Notice
+from tests.httpserver import QuietHandler, serving_with
 
 NOW = datetime(2026, 3, 3, 12, 0, tzinfo=UTC)
 HOOK = Webhook("HOOK_URL")
@@ -51,28 +51,17 @@ def server() -> Iterator[Server]:
     state = Server()
     state.hold.set()
 
-    class Hook(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+    class Hook(QuietHandler):
+        def answer(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             state.hold.wait(30)
             state.texts.append(json.loads(body)["text"])
             status, headers = state.answers.pop(0) if state.answers else (200, {})
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("content-length", "0")
-            self.end_headers()
+            self.reply(status, b"", headers)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Hook) as listening:
-        state.url = f"http://127.0.0.1:{listening.server_port}/secret-path"
-        thread = Thread(target=listening.serve_forever, args=(0.02,))
-        thread.start()
+    with serving_with(Hook) as url:
+        state.url = f"{url}/secret-path"
         yield state
-        listening.shutdown()
-        thread.join()
 
 
 def deliver(url: str, *titles: str) -> FakeClock:
@@ -116,10 +105,13 @@ def test_a_rejection_is_final_and_logged_without_the_url(
     ("url", "problem"),
     [
         ("", "the variable is not set"),
-        ("hooks.example.com/x", "it is not an http or https URL"),
-        ("file:///etc/passwd", "it is not an http or https URL"),
-        ("http://hooks.example.com/secret-path", "plain http is allowed only for 127.0.0.1"),
-        ("https://[::1/secret-path", "it is not a URL"),
+        ("hooks.example.com/x", "not an https or http URL"),
+        ("file:///etc/passwd", "not an https or http URL"),
+        (
+            "http://hooks.example.com/secret-path",
+            "plain http is allowed only for 127.0.0.1",
+        ),
+        ("https://[::1/secret-path", "not a valid URL"),
     ],
 )
 def test_an_unusable_url_is_logged_without_its_text(

@@ -60,7 +60,8 @@ def read_content(place: str, request: FleetRequest) -> NamedContent:
         case "s3":
             return NamedContent(_read_s3_object(place), place)
         case "https":
-            from reconciler.adapters.https import download, redact_url
+            from reconciler.adapters.http import redact_url
+            from reconciler.adapters.https import download
 
             return NamedContent(download(place, BYTES_MAX), redact_url(place))
     from reconciler.model.errors import UsageError

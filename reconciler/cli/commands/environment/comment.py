@@ -196,12 +196,10 @@ def _api(request: CommentRequest, event: CiEvent) -> ForgeApi:
     Raises:
         UsageError: there is no token, or the client is not installed.
     """
-    from reconciler.adapters import forge
-    from reconciler.adapters.forge import ForgeApi
     from reconciler.model.errors import UsageError
 
     try:
-        import httpx  # noqa: F401 - only asked whether it is installed
+        from reconciler.adapters import forge
     except ImportError as error:
         from reconciler.installation import install_remedy
 
@@ -211,7 +209,7 @@ def _api(request: CommentRequest, event: CiEvent) -> ForgeApi:
             remedy=install_remedy("comment"),
         ) from error
     is_github = request.forge == "github"
-    return ForgeApi(
+    return forge.ForgeApi(
         request.api_url or event.api_url or _URLS[request.forge],
         _headers(_token(request), is_github=is_github),
         forge.github_remedy if is_github else forge.gitlab_remedy,
