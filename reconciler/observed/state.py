@@ -34,6 +34,7 @@ from reconciler.model.kubernetes.cluster import (
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.kubernetes.node import CSINode, Node
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.kubernetes.storage import claim_keys
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import Resources, add_resources, parse_resources, subtract_resources
 from reconciler.observed.fingerprint import Pods
@@ -257,6 +258,16 @@ class ClusterState:
     def node_of(self, pod: Pod) -> StateNode | None:
         """Return the node that a pod is bound or nominated to, None if it is not known."""
         return self._by_node_name.get(pod.spec.node_name)
+
+    @cached_property
+    def claim_users(self) -> Mapping[str, str]:
+        """The pod that uses each claim, by their keys: the first that has a node and stays."""
+        found: dict[str, str] = {}
+        for pod in self.pods:
+            if pod.spec.volumes and pod.spec.node_name and pod.is_active:
+                for claim in claim_keys(pod):
+                    found.setdefault(claim, pod.key)
+        return found
 
     @cached_property
     def pending(self) -> tuple[Pod, ...]:

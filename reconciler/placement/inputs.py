@@ -60,7 +60,7 @@ def is_plain(shape: Shape) -> bool:
     """Return whether other pods affect pods of a shape only through the room that they use."""
     if shape.unreadable is not None or shape.ports or shape.repels:
         return False
-    if shape.volume_demands or shape.volumes.attached:
+    if shape.volume_demands or shape.volumes.attached or shape.exclusive:
         return False
     return not any(step.rules for step in shape.steps)
 

@@ -134,7 +134,13 @@ class Scheduler:
     def _make_shapes(self, *, respect: bool) -> Shapes:
         taints = (taint for t in self._all_templates for taint in t.taints)
         soft = any(taint.effect == "PreferNoSchedule" for taint in taints)
-        return Shapes(self._cluster, self._demands, respect=respect, tolerate_soft_taints=soft)
+        return Shapes(
+            self._cluster,
+            self._demands,
+            respect=respect,
+            tolerate_soft_taints=soft,
+            one_pod_claims=self._settings.decide is not DecisionRules.KARPENTER,
+        )
 
     @cached_property
     def _bare_shapes(self) -> Shapes:
@@ -286,7 +292,8 @@ class Scheduler:
         from reconciler.placement.explain.survey import survey
 
         ((shape, members),) = self._shapes.group([pod]).items()
-        problem = invalid_rejection(shape, self._well_known)
+        users = {} if pod.spec.node_name else self._cluster.claim_users
+        problem = invalid_rejection(shape, self._well_known, users)
         if problem is not None:
             return problem
         cohort = Cohort(shape, members, guarded=False)
@@ -435,7 +442,7 @@ class Scheduler:
         self, shape: Shape, pods: list[Pod], rejections: dict[str, tuple[Rejection, ...]]
     ) -> list[Pod]:
         """Return the pods that can be placed at all; running pods are not checked."""
-        problem = invalid_rejection(shape, self._well_known)
+        problem = invalid_rejection(shape, self._well_known, self._cluster.claim_users)
         if problem is None:
             return pods
         certain = unplaceable_rejection(shape)

@@ -45,6 +45,7 @@ class PlacementPass(msgspec.Struct, eq=False):
     """The state of one pass; none of it but ``work`` is shared with another pass.
 
     ``unserved`` are the cohorts with pods that were not served, because nothing was left of it.
+    ``users`` are the pods placed so far that use a claim for one pod, by that claim.
     """
 
     templates: Sequence[PoolTemplate]
@@ -58,6 +59,7 @@ class PlacementPass(msgspec.Struct, eq=False):
     steps_taken: dict[str, int] = {}
     deferred: set[Cohort] = set()
     unserved: set[Cohort] = set()
+    users: dict[str, str] = {}
 
     def run(self, turns: Iterable[Turn]) -> None:
         """Place the pods of all cohorts where they fit, while the limit of work allows it."""
@@ -73,6 +75,18 @@ class PlacementPass(msgspec.Struct, eq=False):
             if _count_waiting(left) == before:
                 return
             left = [(c, most) for c, most in left if c.may_fit_later or c in self.deferred]
+
+    def may_place(self, cohort: Cohort) -> bool:
+        """Return whether no placed pod uses a claim that one pod may use at a time."""
+        claims = cohort.shape.exclusive
+        return not claims or self.users.keys().isdisjoint(claims)
+
+    def take(self, cohort: Cohort, count: int) -> list[Pod]:
+        """Return the next waiting pods of a cohort, which are placed now."""
+        pods = cohort.take(count)
+        for claim in cohort.shape.exclusive:
+            self.users[claim] = pods[0].key
+        return pods
 
     def fill_existing_nodes(self, cohorts: Iterable[Cohort]) -> None:
         """Place as many pods on existing nodes as fit without dropping a preference."""
@@ -107,7 +121,7 @@ class PlacementPass(msgspec.Struct, eq=False):
         assert found.space is not None
         shape = cohort.shape
         count, mask, requests = count_fitting_pods(shape, claim, found, most, self.reservations)
-        pods = cohort.take(count)
+        pods = self.take(cohort, count)
         claim.add(shape, pods, found.space, mask, requests)
         if found.held is not None:
             self.reservations.hold(claim.held, found.held)
@@ -180,7 +194,7 @@ class _CohortPlacement:
         """Place pods on existing nodes while the first step allows it."""
         cohort = self.cohort
         stage = cohort.stages[cohort.first]
-        while cohort.waiting:
+        while cohort.waiting and self.placement_pass.may_place(cohort):
             view = stage.view(cohort, self.placement_pass.demands)
             most = cohort.waiting if stage.many_at_once else 1
             if view.hopeless or not self._place_on_nodes(view, most):
@@ -189,6 +203,8 @@ class _CohortPlacement:
     def _place_some(self) -> bool:
         """Place the next pod, and those after it that certainly get the same result."""
         cohort = self.cohort
+        if not self.placement_pass.may_place(cohort):
+            return False
         for index in range(cohort.first, len(cohort.stages)):
             stage = cohort.stages[index]
             view = stage.view(cohort, self.placement_pass.demands)
@@ -282,7 +298,7 @@ class _CohortPlacement:
             if ports_conflict(shape.ports, use.ports(index)):
                 return 0
             most = 1
-        if shape.volumes.attached:
+        if shape.volumes.attached or shape.exclusive:
             if not use.can_attach(index, shape):
                 return 0
             most = 1
@@ -290,7 +306,7 @@ class _CohortPlacement:
 
     def _put_on_node(self, index: int, count: int) -> list[Pod]:
         use = self.placement_pass.nodes
-        pods = self.cohort.take(count)
+        pods = self.placement_pass.take(self.cohort, count)
         use.add(index, self.shape, pods)
         taints = use.nodes.rows[index].taints
         for group in self.cohort.counted:

@@ -35,6 +35,7 @@ from reconciler.model.karpenter.labels import (
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.eviction import drain_groups, must_delete_now, remaining_grace
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.kubernetes.storage import claim_keys
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.ownership import NODE_FINALIZER
 from reconciler.observed.isolation import SnapshotPlace
@@ -323,9 +324,7 @@ class Drain:
         if not attached:
             return 0
         claims = {c.key: c.spec.volume_name for c in self.snapshot.volume_claims}
-        used = {
-            claims.get(f"{p.namespace}/{name}") for p in staying for name in _volume_claim_names(p)
-        }
+        used = {claims.get(key) for pod in staying for key in claim_keys(pod)}
         return len(attached - used)
 
     def _read_attachments(self) -> list[_Attached]:
@@ -343,17 +342,6 @@ class Drain:
 def _is_blocked(error: ApiError) -> bool:
     """Return whether budgets block the pod, or the API is temporarily overloaded."""
     return error.status == TOO_MANY or _SEVERAL_BUDGETS in error.message
-
-
-def _volume_claim_names(pod: Pod) -> list[str]:
-    """Return the names of the PersistentVolumeClaims that a pod mounts."""
-    found = []
-    for volume in pod.spec.volumes:
-        if volume.persistent_volume_claim is not None:
-            found.append(volume.persistent_volume_claim.claim_name)
-        elif volume.ephemeral is not None:
-            found.append(f"{pod.metadata.name}-{volume.name}")
-    return found
 
 
 def _pod_path(pod: Pod) -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec.structs import replace
 
 from reconciler.model.kubernetes.cluster import ClaimStatus, PersistentVolumeClaim
+from reconciler.model.kubernetes.pod import Pod
 
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 """The annotation of a claim that is bound to its volume."""
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 """The provisioner of a StorageClass whose volumes somebody creates."""
+ONE_POD: Final = "ReadWriteOncePod"
+"""The access mode of a claim that only one pod may use at a time."""
 SHARED_DRIVERS: Final = frozenset(
     {
         "efs.csi.aws.com",
@@ -23,6 +27,18 @@ SHARED_DRIVERS: Final = frozenset(
     }
 )
 """Drivers of file systems that every zone reaches: nothing is attached to an instance."""
+
+
+def claim_keys(pod: Pod) -> Iterator[str]:
+    """Yield the claims of a pod as ``namespace/name``.
+
+    The claim of an ephemeral volume is named after pod and volume.
+    """
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            yield f"{pod.namespace}/{volume.persistent_volume_claim.claim_name}"
+        elif volume.ephemeral is not None:
+            yield f"{pod.namespace}/{pod.metadata.name}-{volume.name}"
 
 
 def bound_claim(claim: PersistentVolumeClaim, volume: str) -> PersistentVolumeClaim:

@@ -16,9 +16,10 @@ from reconciler.model.karpenter.labels import ZONE
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.profile import Plugin, Profile
+from reconciler.model.kubernetes.storage import claim_keys
 from reconciler.placement.binding.host import HostNode, stable_hash
 from reconciler.placement.binding.resources import MAX_SCORE, has_room, resource_score
-from reconciler.placement.binding.selection import Volumes, claim_keys
+from reconciler.placement.binding.selection import Volumes
 from reconciler.placement.binding.shape import SchedulingShape, SchedulingShapes
 from reconciler.placement.binding.topology import Change, Neighbourhood
 from reconciler.placement.binding.verdict import node_verdict

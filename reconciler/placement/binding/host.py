@@ -8,8 +8,8 @@ from hashlib import blake2b
 
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import HostPort, Pod
+from reconciler.model.kubernetes.storage import claim_keys
 from reconciler.model.resources import parse_resources
-from reconciler.placement.binding.selection import claim_keys
 from reconciler.placement.binding.shape import Amounts, PodRequests, SchedulingShape
 
 

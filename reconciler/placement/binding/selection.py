@@ -7,7 +7,7 @@ checks plans independently.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -32,7 +32,12 @@ from reconciler.model.kubernetes.pod import (
     Pod,
     PodSpec,
 )
-from reconciler.model.kubernetes.storage import SHARED_DRIVERS, bound_claim
+from reconciler.model.kubernetes.storage import (
+    ONE_POD,
+    SHARED_DRIVERS,
+    bound_claim,
+    claim_keys,
+)
 from reconciler.model.kubernetes.taint import Taint, Toleration
 
 _REPELLING: Final = ("NoSchedule", "NoExecute")
@@ -153,7 +158,7 @@ class Volumes:
     def _is_exclusive(self, key: str) -> bool:
         """Return whether only one pod may use a claim."""
         claim = self.claims.get(key)
-        return claim is not None and "ReadWriteOncePod" in claim.spec.access_modes
+        return claim is not None and ONE_POD in claim.spec.access_modes
 
     def _driver(self, key: str) -> str:
         """Return the CSI driver of a claim, empty if it is unknown."""
@@ -240,15 +245,6 @@ def volumes_of(
         zones=zones,
         csi_nodes={node.metadata.name: node for node in csi_nodes},
     )
-
-
-def claim_keys(pod: Pod) -> Iterator[str]:
-    """Yield the claims of a pod as ``namespace/name``."""
-    for volume in pod.spec.volumes:
-        if volume.persistent_volume_claim is not None:
-            yield f"{pod.namespace}/{volume.persistent_volume_claim.claim_name}"
-        elif volume.ephemeral is not None:
-            yield f"{pod.namespace}/{pod.metadata.name}-{volume.name}"
 
 
 def _is_in_zone(volume: PersistentVolume, node: Node) -> bool:

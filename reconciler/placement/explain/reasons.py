@@ -20,6 +20,7 @@ from reconciler.placement.nodes.daemons import minimum_requests
 from reconciler.placement.nodes.space import Space
 from reconciler.placement.nodes.template import PoolTemplate, min_values_shortfalls
 from reconciler.placement.pods.cohort import Cohort, CohortView
+from reconciler.placement.pods.volumes import claim_in_use
 from reconciler.placement.question import Rejection
 from reconciler.placement.solve import PlacementPass
 from reconciler.placement.topology.groups import Group
@@ -232,6 +233,9 @@ class Explainer:
         """
         if not self._templates:
             return (NO_NODE_POOLS,)
+        if not self._placement_pass.may_place(cohort):
+            users = self._placement_pass.users
+            return (claim_in_use(cohort.shape.exclusive, users, runs=False),)
         view = CohortView(cohort, cohort.stages[-1], self._placement_pass.demands)
         waits = cohort in self._placement_pass.deferred
         return tuple(self.pool_rejection(view, t, waits=waits) for t in self._templates)

@@ -178,11 +178,11 @@ def count_fitting_pods(
 ) -> tuple[int, int, Resources]:
     """Return how many pods of a shape fit a claim that takes one, and its types and requests then.
 
-    Types only drop out as pods are added, so the maximum is found by binary search. With host ports
-    or reservations, pods are added one at a time.
+    Types only drop out as pods are added, so the maximum is found by binary search. With host
+    ports, reservations or a claim for one pod, pods are added one at a time.
     """
     assert fit_result.space is not None
-    if limit <= 1 or shape.ports or reservations.exist:
+    if limit <= 1 or shape.ports or shape.exclusive or reservations.exist:
         return 1, fit_result.mask, fit_result.requests
     template, table = claim.template, claim.template.table
     for name, amount in shape.requests.items():

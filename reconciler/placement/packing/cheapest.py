@@ -155,7 +155,8 @@ class DraftPlacement:
             lot, count = steps[-1]
             stage = next(s for s in lot.stages if s in cohort.stages)
             view = stage.view(cohort, self._placement_pass.demands)
-            placed = 0 if view.hopeless else self._place(number, view, lot, count)
+            may_place = self._placement_pass.may_place(cohort) and not view.hopeless
+            placed = self._place(number, view, lot, count) if may_place else 0
             if placed:
                 index = cohort.stages.index(stage)
                 if index:

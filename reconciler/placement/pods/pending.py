@@ -6,7 +6,7 @@ These are the pending pods, and the pods that have to leave a node that is being
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -16,6 +16,7 @@ from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.pod import NodeSelectorTerm, Pod, is_ready_false
 from reconciler.observed.state import ClusterState
 from reconciler.placement.pods.shape import Shape
+from reconciler.placement.pods.volumes import claim_in_use
 from reconciler.placement.question import Rejection
 from reconciler.placement.topology.rules import expression_requirements
 
@@ -92,8 +93,13 @@ def unplaceable_rejection(shape: Shape) -> Rejection | None:
     return shape.volumes.missing
 
 
-def invalid_rejection(shape: Shape, well_known: frozenset[str]) -> Rejection | None:
-    """Return why pending pods of a shape cannot be placed whatever is launched, or None."""
+def invalid_rejection(
+    shape: Shape, well_known: frozenset[str], claim_users: Mapping[str, str]
+) -> Rejection | None:
+    """Return why pending pods of a shape cannot be placed whatever is launched, or None.
+
+    ``claim_users`` are the pods that use claims now (``ClusterState.claim_users``).
+    """
     certain = unplaceable_rejection(shape)
     if certain is not None:
         return certain
@@ -113,6 +119,8 @@ def invalid_rejection(shape: Shape, well_known: frozenset[str]) -> Rejection | N
         problem = _restricted_label_rejection(item, well_known)
         if problem is not None:
             return problem
+    if not shape.exclusive.isdisjoint(claim_users):
+        return claim_in_use(shape.exclusive, claim_users, runs=True)
     return None
 
 

@@ -48,7 +48,8 @@ class Shape:
     """The requests of pods that are alike; virtual pods never share a shape with real ones.
 
     ``labels`` are those that some rule reads. ``model`` is one of the pods, for everything they
-    share. ``disks`` are their claims for EBS volumes. ``repels`` are its required anti-affinity
+    share. ``disks`` are their claims for EBS volumes, ``exclusive`` those
+    that only one pod may use at a time. ``repels`` are its required anti-affinity
     terms, as rules for other pods. ``unreadable`` is the parse error of an invalid spec; such a
     shape has no steps.
     """
@@ -56,6 +57,7 @@ class Shape:
     __slots__ = (
         "cpu",
         "disks",
+        "exclusive",
         "labels",
         "memory",
         "model",
@@ -81,6 +83,7 @@ class Shape:
         self.ports: tuple[HostPort, ...] = pod.host_ports()
         self.volumes = volumes
         self.disks = dict(volumes.attached).get(EBS_DRIVER, frozenset())
+        self.exclusive: frozenset[str] = frozenset()
         self.volume_demands: tuple[Demand, ...] = ()
         self.steps: tuple[RelaxedShape, ...] = ()
         self.repels: tuple[Rule, ...] = ()
@@ -96,16 +99,23 @@ class Shapes:
     """Sorts pods into shapes; equal pods always get the same shape object.
 
     ``respect`` is whether preferences count; ``tolerate_soft_taints`` is whether some NodePool has
-    a ``PreferNoSchedule`` taint.
+    a ``PreferNoSchedule`` taint; ``one_pod_claims`` whether claims for one pod are used by one.
     """
 
     def __init__(
-        self, cluster: ClusterState, demands: Demands, *, respect: bool, tolerate_soft_taints: bool
+        self,
+        cluster: ClusterState,
+        demands: Demands,
+        *,
+        respect: bool,
+        tolerate_soft_taints: bool,
+        one_pod_claims: bool = True,
     ) -> None:
         self._cluster = cluster
         self._demands = demands
         self._respect = respect
         self._tolerate_soft_taints = tolerate_soft_taints
+        self._one_pod_claims = one_pod_claims
         self._keys: tuple[str, ...] = ()
         self._spec_keys: dict[bytes, bytes] = {}
         self._known: dict[int, tuple[Pod, Shape]] = {}  # by identity; the entry keeps the id in use
@@ -190,6 +200,8 @@ class Shapes:
             return shape
         shape.volume_demands = tuple(self._demands.demand_for(a) for a in volumes.alternatives)
         shape.repels = repelling_rules(pod, self._cluster.namespaces)
+        if self._one_pod_claims:
+            shape.exclusive = volumes.exclusive
         return shape
 
 

@@ -8,7 +8,7 @@ are kept separate from the pod's own requirements, so that they never count as i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -22,8 +22,8 @@ from reconciler.model.kubernetes.cluster import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from reconciler.model.kubernetes.pod import Pod, Volume
-from reconciler.model.kubernetes.storage import BIND_COMPLETED
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.kubernetes.storage import BIND_COMPLETED, ONE_POD, claim_keys
 from reconciler.observed.state import ClusterState
 from reconciler.placement.question import Rejection
 from reconciler.placement.topology.rules import expression_requirements
@@ -34,11 +34,12 @@ class VolumeNeeds(msgspec.Struct, frozen=True):
 
     ``alternatives`` are tried in order; if empty, any node is suitable. ``attached`` are the claims
     (``namespace/name``) by the CSI driver that attaches them. ``missing`` is the reason why the
-    volumes are not available.
+    volumes are not available. ``exclusive`` are the claims that only one pod may use at a time.
     """
 
     alternatives: tuple[Requirements, ...] = ()
     attached: tuple[tuple[str, frozenset[str]], ...] = ()
+    exclusive: frozenset[str] = frozenset()
     missing: Rejection | None = None
 
 
@@ -51,9 +52,10 @@ def volume_needs(pod: Pod, cluster: ClusterState) -> VolumeNeeds:
         return NO_VOLUMES
     attached: dict[str, set[str]] = {}
     choices: dict[str, list[Requirements]] = {}
+    exclusive: set[str] = set()
     missing: Rejection | None = None
-    for name, _ in _claim_names(pod):
-        claim = cluster.volume_claims.get(f"{pod.namespace}/{name}")
+    for key in claim_keys(pod):
+        name, claim = key.partition("/")[2], cluster.volume_claims.get(key)
         if claim is None:
             missing = missing or _claim_rejection(
                 "PersistentVolumeClaimNotFound", name, "does not exist"
@@ -63,16 +65,39 @@ def volume_needs(pod: Pod, cluster: ClusterState) -> VolumeNeeds:
         driver = _driver(claim, cluster)
         if driver:
             attached.setdefault(driver, set()).add(claim.key)
+        if ONE_POD in claim.spec.access_modes:
+            exclusive.add(claim.key)
         choice = _claim_locations(claim, cluster)
         if choice:
             choices[name] = choice
     missing = missing or _location_conflict(choices)
-    if not attached and not choices and missing is None:
+    if not attached and not choices and not exclusive and missing is None:
         return NO_VOLUMES
     return VolumeNeeds(
         _combine_locations(list(choices.values())),
         tuple((driver, frozenset(names)) for driver, names in sorted(attached.items())),
+        frozenset(exclusive),
         missing,
+    )
+
+
+def claim_in_use(claims: Iterable[str], users: Mapping[str, str], *, runs: bool) -> Rejection:
+    """Return the rejection of a pod whose claims for one pod another one of ``users`` has.
+
+    ``runs`` is whether that pod has a node already, or is placed by the same pass.
+    """
+    key = min(claim for claim in claims if claim in users)
+    name, user = key.partition("/")[2], users[key]
+    remedy = (
+        f"pod {user} uses it: wait until that pod ends"
+        if runs
+        else f"pod {user} comes first: give each pod a claim of its own"
+    )
+    return Rejection(
+        "ClaimInUse",
+        f"PersistentVolumeClaim {name} can be used by one pod at a time ({ONE_POD}), and {remedy},"
+        " or use another access mode",
+        facts={"claim": name, "pod": user},
     )
 
 
@@ -98,15 +123,6 @@ def _location_conflict(choices: Mapping[str, list[Requirements]]) -> Rejection |
         f"its volumes are in different zones, and no node reaches all of them: {listed}",
         facts=dict(places),
     )
-
-
-def _claim_names(pod: Pod) -> Iterator[tuple[str, Volume]]:
-    """Yield the names of the claims; an ephemeral volume's is named after pod and volume."""
-    for volume in pod.spec.volumes:
-        if volume.persistent_volume_claim is not None:
-            yield volume.persistent_volume_claim.claim_name, volume
-        elif volume.ephemeral is not None:
-            yield f"{pod.metadata.name}-{volume.name}", volume
 
 
 def _claim_rejection(code: str, name: str, problem: str) -> Rejection:
