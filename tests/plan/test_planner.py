@@ -24,6 +24,7 @@ from reconciler.plan.make.decide import disruption_inputs, ignore_phase, make_de
 from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.planning import plan_of
+from reconciler.plan.value.nodes import Reason
 from reconciler.plan.value.plan import InputDigests, Plan, to_json
 from tests.examples import examples
 
@@ -262,6 +263,33 @@ def test_a_pool_launches_only_with_a_ready_class(
     plan = plan_of(inputs(desired, [a_pod("p")], any_class=any_class))
     assert bool(plan.node_claims) is (code is None)
     assert (code is None) or code in {d.code for d in plan.diagnostics}
+
+
+@pytest.mark.parametrize(
+    ("node_class", "why"),
+    [
+        ([], "EC2NodeClass default not found in the fleet folder"),
+        ([a_class(conditions=NOT_READY)], "EC2NodeClass default is not ready"),
+    ],
+)
+def test_a_pod_that_waits_names_the_class_that_its_pool_lacks(
+    node_class: list[dict], why: str
+) -> None:
+    """Alone and beside a pool that is ready, but does not suit the pod."""
+    plan = plan_of(inputs([a_pool(), *node_class], [a_pod("p")], any_class=False))
+    reason = Reason(
+        node_pool="general",
+        code="NodePoolNotReady",
+        message=f"NodePool general cannot launch nodes: {why}",
+    )
+    assert [pod.reasons for pod in plan.unschedulable] == [(reason,)]
+    other = a_pool("other")
+    other["spec"]["template"]["spec"]["nodeClassRef"]["name"] = "b"
+    other["spec"]["template"]["spec"]["taints"] = [{"key": "x", "effect": "NoSchedule"}]
+    ready = {**a_class(), "metadata": {"name": "b"}}
+    plan = plan_of(inputs([a_pool(), other, *node_class, ready], [a_pod("p")], any_class=False))
+    ((first, second),) = (pod.reasons for pod in plan.unschedulable)
+    assert (first.code, second) == ("TaintNotTolerated", reason)
 
 
 def test_the_status_of_a_class_can_come_from_the_cluster() -> None:

@@ -15,6 +15,7 @@ from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import add_resources, format_resources
 from reconciler.observed.state import ClusterState
+from reconciler.placement.explain.reasons import NO_NODE_POOLS
 from reconciler.placement.question import LaunchPool, Placement, PlannedClaim, Rejection
 from reconciler.plan.make.actions import Namer, planned_node_claim
 from reconciler.plan.make.disclosure import planned_field
@@ -217,20 +218,33 @@ def _savings_per_eviction(command: Command) -> float | None:
 
 
 def unschedulable_pods(
-    placement: Placement | None, virtual: Collection[str] = frozenset()
+    placement: Placement | None,
+    virtual: Collection[str] = frozenset(),
+    unready: Sequence[Rejection] = (),
 ) -> tuple[UnschedulablePod, ...]:
     """Return the unschedulable pods by name, each with the reasons of every pool.
 
-    They include pods that wait for reserved capacity, which the next pass tries again.
+    They include pods that wait for reserved capacity, which the next pass tries again. ``unready``
+    are the reasons why NodePools launch nothing for any pod.
     """
     if placement is None:
         return ()
     unplaced = {**placement.deferred, **placement.unschedulable}
     return tuple(
-        UnschedulablePod(pod=pod, reasons=tuple(map(_reason, rejections)))
+        UnschedulablePod(pod=pod, reasons=tuple(map(_reason, _with_unready(rejections, unready))))
         for pod, rejections in sorted(unplaced.items())
         if pod not in virtual
     )
+
+
+def _with_unready(
+    rejections: Sequence[Rejection], unready: Sequence[Rejection]
+) -> Sequence[Rejection]:
+    """Return the reasons of a pod with those of NodePools that are not ready, if a node may help."""
+    if unready and tuple(rejections) == (NO_NODE_POOLS,):
+        return unready
+    is_for_pools = any(rejection.node_pool is not None for rejection in rejections)
+    return (*rejections, *unready) if is_for_pools else rejections
 
 
 def _reason(rejection: Rejection) -> Reason:

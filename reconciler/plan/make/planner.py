@@ -133,7 +133,9 @@ def make_plan(facts: Facts, phase: Phase = ignore_phase, cache: FactsCache | Non
         compared_with=facts.compared_with,
         node_claims=claims,
         placements=placements.placed_pods(),
-        unschedulable=assemble.unschedulable_pods(decisions.placement, facts.virtual),
+        unschedulable=assemble.unschedulable_pods(
+            decisions.placement, facts.virtual, facts.types.unready
+        ),
         headroom=_headroom(facts, placements, decisions),
         drift=drifted,
         commands=commands,

@@ -30,7 +30,7 @@ from reconciler.model.settings import FeatureGate, MinValuesPolicy, Settings
 from reconciler.placement.explain.exclusion import no_types_rejection
 from reconciler.placement.nodes.space import SpaceBook
 from reconciler.placement.nodes.template import PoolTemplate
-from reconciler.placement.question import LaunchPool
+from reconciler.placement.question import LaunchPool, Rejection
 from reconciler.plan.value.plan import PlanFinding
 from reconciler.source.resource import AUTO_MODE
 
@@ -123,12 +123,14 @@ class PoolTypes(msgspec.Struct, frozen=True):
     """The NodePools with their types, by name.
 
     ``every`` pool has types, so that its nodes can be priced; only the ``ready`` ones may launch.
+    ``unready`` has the reason why each of the others launches nothing for any pod.
     """
 
     every: tuple[LaunchPool, ...] = ()
     ready: tuple[LaunchPool, ...] = ()
     findings: tuple[PlanFinding, ...] = ()
     by_name: Mapping[str, LaunchPool] = {}
+    unready: tuple[Rejection, ...] = ()
 
 
 def pool_types(
@@ -161,11 +163,15 @@ def pool_types(
     catalogs, findings = _apply_overlays(ordered, resolved, list(overlays), settings)
     every = {pool.name: LaunchPool(pool, catalogs[pool.name]) for pool in ordered}
     ready: list[LaunchPool] = []
+    not_ready: list[Rejection] = []
     for pool in ordered:
         finding = _unready_finding(pool, classes, unready, any_class=any_class)
         if finding is None:
             ready.append(every[pool.name])
-        elif finding.code != _AUTO_MODE_CODE:  # the fleet's own finding names all of them at once
+            continue
+        if not pool.is_static:
+            not_ready.append(Rejection("NodePoolNotReady", finding.message, pool.name))
+        if finding.code != _AUTO_MODE_CODE:  # the fleet's own finding names all of them at once
             findings.append(finding)
     empty = _pools_without_types(ready, settings)
     if empty and unavailable:  # EC2 capacity comes back; this is not an error of the NodePool
@@ -176,7 +182,7 @@ def pool_types(
             [LaunchPool(e.node_pool, offered[e.name]) for e in empty], settings
         )
     findings += map(_no_types_finding, empty)
-    return PoolTypes(tuple(every.values()), tuple(ready), tuple(findings), every)
+    return PoolTypes(tuple(every.values()), tuple(ready), tuple(findings), every, tuple(not_ready))
 
 
 class TypesCache:

@@ -66,7 +66,7 @@ def place_all(facts: Facts, occasion: str) -> tuple[FleetAtMaximum, tuple[Unsche
         placement = scheduler.place(Question(pods=pending))
     static = static_claims(facts.types.ready, facts.cluster, facts.settings, salt=facts.salt)
     cost = outcome_of(facts, PlacementDecisions(placement), static).cost
-    unplaced = unschedulable_pods(placement, facts.virtual)
+    unplaced = unschedulable_pods(placement, facts.virtual, facts.types.unready)
     fleet = FleetAtMaximum(
         nodes=sum(pool.nodes_after for pool in cost.by_node_pool.values()),
         per_hour=cost.after,
