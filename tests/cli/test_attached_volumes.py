@@ -114,9 +114,33 @@ def test_more_volumes_than_any_type_attaches_are_the_reason(
     assert "attach at most 31" in reason["message"]
 
 
-def test_a_volume_that_pods_share_is_attached_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("packing", ["default", "cheapest"])
+@pytest.mark.parametrize(
+    ("content", "nodes"),
+    [
+        pytest.param(stateful_set(62), 2, id="two nodes full of volumes"),
+        pytest.param(stateful_set(16, 2), 32 / 31, id="two for each pod"),
+        pytest.param(stateful_set(4, cpu="3"), 12 / 3.92, id="few volumes on full nodes"),
+    ],
+)
+def test_the_bound_on_cost_counts_volumes(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    packing: str,
+    content: str,
+    nodes: float,
 ) -> None:
+    (tmp_path / "fleet.yaml").write_text(types("m7i.xlarge") + content)
+    words = ("--set", f"packing={packing}")
+    cost = plan(capsys, tmp_path, *words)["cost"]
+    (price,) = {claim["launch"]["price"] for claim in plan(capsys, tmp_path, *words)["nodeClaims"]}
+    assert cost["lowerBound"] == pytest.approx(nodes * price, rel=0.1)
+    assert cost["lowerBound"] <= cost["after"] + 1e-9
+    as_karpenter = plan(capsys, tmp_path, "--set", "decide=karpenter")["cost"]
+    assert as_karpenter["lowerBound"] <= cost["lowerBound"]
+
+
+def shared_claim(replicas: int) -> str:
     claim = (
         "---\n{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: c, namespace: shop}, "
         "spec: {accessModes: [ReadWriteOnce], storageClassName: gp3, "
@@ -126,15 +150,24 @@ def test_a_volume_that_pods_share_is_attached_once(
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "w", "namespace": "shop"},
         "spec": {
-            "replicas": 40, "selector": {"matchLabels": {"app": "w"}},
+            "replicas": replicas, "selector": {"matchLabels": {"app": "w"}},
             "template": {"metadata": {"labels": {"app": "w"}}, "spec": {
                 "containers": [{"name": "c", "resources": {"requests": {"cpu": "10m"}}}],
                 "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
             }},
         },
     }  # fmt: skip
-    content = types("m7i.xlarge") + claim + f"---\n{json.dumps(deployment)}\n"
+    return claim + f"---\n{json.dumps(deployment)}\n"
+
+
+def test_a_volume_that_pods_share_is_attached_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the bound as well: it is that of the pods' memory and CPU."""
+    content = types("m7i.xlarge") + shared_claim(40)
     assert nodes(capsys, tmp_path, content) == [40]
+    cost = plan(capsys, tmp_path)["cost"]
+    assert 0 < cost["lowerBound"] <= cost["after"]
 
 
 def test_a_simulation_ends_with_the_nodes_of_the_plan(

@@ -1,21 +1,24 @@
 """Compute a lower bound on the cost of new nodes for a set of pods.
 
-Rules about other pods are ignored, pods may be split and nodes bought in fractions. What remains is
-a linear program over classes of pods and kinds of nodes (``packing/covering.py``).
+Rules about other pods are ignored, pods may be split and nodes bought in fractions. Of a volume
+that several pods use, each attaches an equal part. What remains is a linear program over classes of
+pods and kinds of nodes (``packing/covering.py``).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
 
 from reconciler.model.kubernetes.taint import untolerated_taints
-from reconciler.model.resources import CPU, MEMORY, Resources
+from reconciler.model.resources import CPU, MEMORY, MILLI, Resources
 from reconciler.placement.nodes.space import Space
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.packing.covering import (
+    ATTACHMENTS,
     LOADS_MAX,
     ROUNDS,
     Dual,
@@ -87,11 +90,12 @@ def lower_bound(
     ``free`` is the room on existing nodes, which costs nothing. ``with_preferences`` are the same
     pods with their preferences; if given, two more bounds explain the gap.
     """
-    names, room = _resource_names(shapes), list(free)
+    names, room = _resource_names(shapes, templates), list(free)
 
     def minimum_cost(
         counts: Mapping[Shape, int], *, by_weight: bool = False, by_launch: bool = False
     ) -> float:
+        attached = _attachments(counts)
         loads = [
             _load(
                 shape,
@@ -99,6 +103,7 @@ def lower_bound(
                 _heaviest_pools(shape, templates) if by_weight else templates,
                 names,
                 shape.steps[:1] if by_launch else shape.steps,
+                attached.get(shape, 0),
             )
             for shape, count in counts.items()
         ]
@@ -119,18 +124,42 @@ def rough_lower_bound(
     shapes: Mapping[Shape, int], templates: Sequence[PoolTemplate], free: Iterable[Resources]
 ) -> float:
     """Return a bound that is quick to compute: equally valid, but possibly lower."""
-    names = _resource_names(shapes)
-    loads = [_load(s, count, templates, names, s.steps) for s, count in shapes.items()]
+    names, attached = _resource_names(shapes, templates), _attachments(shapes)
+    loads = [
+        _load(s, count, templates, names, s.steps, attached.get(s, 0))
+        for s, count in shapes.items()
+    ]
     return _solve_bound(loads, templates, names, _total_amounts(names, free), _solve_roughly)
 
 
-def _resource_names(shapes: Iterable[Shape]) -> list[str]:
-    return [CPU, MEMORY, *sorted({n for s in shapes for n in s.requests} - {CPU, MEMORY})]
+def _resource_names(shapes: Iterable[Shape], templates: Iterable[PoolTemplate]) -> list[str]:
+    known = list(shapes)
+    limits_volumes = any(t.limits_volumes for t in templates)
+    volumes = [ATTACHMENTS] if limits_volumes and any(shape.disks for shape in known) else []
+    others = sorted({name for shape in known for name in shape.requests} - {CPU, MEMORY})
+    return [CPU, MEMORY, *others, *volumes]
+
+
+def _attachments(shapes: Mapping[Shape, int]) -> dict[Shape, int]:
+    """Return what each pod uses of the attachments, which are shared by all pods with a volume."""
+    pods: Counter[str] = Counter()
+    for shape, count in shapes.items():
+        for disk in shape.disks:
+            pods[disk] += count
+    return {
+        shape: sum(MILLI // pods[disk] for disk in shape.disks if pods[disk])
+        for shape in shapes
+        if shape.disks
+    }
 
 
 def _total_amounts(names: Iterable[str], free: Iterable[Resources]) -> list[int]:
+    """Return the sum of all free room; existing nodes are taken to attach any number of volumes."""
     resources = list(free)
-    return [sum(max(left.get(name, 0), 0) for left in resources) for name in names]
+    unknown = {ATTACHMENTS: _UNLIMITED}
+    return [
+        sum(max(left.get(name, unknown.get(name, 0)), 0) for left in resources) for name in names
+    ]
 
 
 def _solve_bound(
@@ -213,8 +242,11 @@ def pod_values(
     """
     if not templates:
         return dict.fromkeys(shapes, 0.0)
-    names = _resource_names(shapes)
-    loads = {s: _load(s, count, templates, names, s.steps) for s, count in shapes.items()}
+    names, attached = _resource_names(shapes, templates), _attachments(shapes)
+    loads = {
+        s: _load(s, count, templates, names, s.steps, attached.get(s, 0))
+        for s, count in shapes.items()
+    }
     groups = [[load] for load in loads.values()]
     if len(loads) > LOADS_MAX:
         groups = group_similar_loads(loads.values())
@@ -248,7 +280,9 @@ def _load(
     templates: Iterable[PoolTemplate],
     names: Sequence[str],
     steps: Iterable[RelaxedShape],
+    attached: int,
 ) -> Load:
+    """Return a shape's pods as a load; ``attached`` is what each uses of the attachments."""
     allowed: dict[str, list[Space]] = {}
     for template in templates:
         found: dict[Space, None] = {}
@@ -263,7 +297,8 @@ def _load(
                 if narrowed is not None:
                     found[narrowed] = None
         allowed[template.name] = list(found)
-    requests = tuple(shape.requests.get(name, 0) for name in names)
+    amounts = {**shape.requests, ATTACHMENTS: attached}
+    requests = tuple(amounts.get(name, 0) for name in names)
     return Load(count, requests, min(count, _pods_per_host_max(shape)), allowed)
 
 

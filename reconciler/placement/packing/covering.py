@@ -16,6 +16,7 @@ from operator import and_, or_
 import msgspec
 
 from reconciler.catalog.table import TypeTable, bits, indices
+from reconciler.model.resources import MILLI
 from reconciler.placement.nodes.space import Space
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.packing.goal import Goal
@@ -24,6 +25,9 @@ from reconciler.placement.packing.simplex import Program, maximize
 
 LOADS_MAX = 24
 """More loads than this are merged: the work grows with the third power of their number."""
+
+ATTACHMENTS = "attachments"
+"""The name of the resource that EBS volumes of pods use, in thousandths of an attachment."""
 
 _TINY = 1e-9
 _UNLIMITED = 2**31
@@ -132,7 +136,11 @@ def _types_holding(load: Load, template: PoolTemplate, names: Sequence[str]) -> 
     for space in load.allowed.get(template.name, ()):
         types |= space.mask
     wanted = zip(names, load.requests, strict=True)
-    least = {name: 1 if load.fluid else amount for name, amount in wanted if amount > 0}
+    least = {
+        name: 1 if load.fluid else amount
+        for name, amount in wanted
+        if amount > 0 and name != ATTACHMENTS
+    }
     return template.fitting_types(types & template.types, least, ())
 
 
@@ -225,7 +233,7 @@ def _types_worth_buying(
 def _find_types_worth_buying(
     suits: Sequence[_Suit], template: PoolTemplate, names: Sequence[str]
 ) -> _Buys:
-    columns = [template.table.allocatable(name) for name in names]
+    columns = [_amounts(template, name) for name in names]
     found: _Buys = {}
     for signature, prices in _lowest_prices(suits, template).items():
         mask = bits(prices)
@@ -234,12 +242,22 @@ def _find_types_worth_buying(
             room = _room_beside_daemons(template, index, columns, names)
             if room is None:
                 continue
-            covering = template.fitting_types(mask, dict(zip(names, room, strict=True)), ())
+            held = dict(zip(names, room, strict=True))
+            volumes = held.pop(ATTACHMENTS, 0) // MILLI
+            covering = template.fitting_types(mask, held, (), volumes)
             if covering & cheaper:
                 continue
             cheaper |= 1 << index
             found.setdefault(signature, _Offers()).add(prices[index], room)
     return found
+
+
+def _amounts(template: PoolTemplate, name: str) -> Sequence[int]:
+    """Return how much of a resource each type has."""
+    if name != ATTACHMENTS:
+        return template.table.allocatable(name)
+    limits = (template.volume_limit(1 << index) for index in range(len(template.table.names)))
+    return [(_UNLIMITED if most is None else most) * MILLI for most in limits]
 
 
 def _lowest_prices(suits: Sequence[_Suit], template: PoolTemplate) -> dict[int, dict[int, float]]:
