@@ -240,7 +240,7 @@ def unschedulable_pods(
 def _with_unready(
     rejections: Sequence[Rejection], unready: Sequence[Rejection]
 ) -> Sequence[Rejection]:
-    """Return the reasons of a pod with those of NodePools that are not ready, if a node may help."""
+    """Return the reasons of a pod with those of NodePools that are not ready, if a node helps."""
     if unready and tuple(rejections) == (NO_NODE_POOLS,):
         return unready
     is_for_pools = any(rejection.node_pool is not None for rejection in rejections)
