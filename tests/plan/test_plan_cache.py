@@ -63,6 +63,8 @@ DECIDES_NOTHING = {
     "disruption/calendar.py",  # the moments themselves
     "model/kubernetes/eviction.py",  # how a node empties that is going anyhow
     "plan/explain/node.py",  # tells what was decided
+    "placement/binding/queue.py",  # of the simulated cluster, which has a clock of its own
+    "placement/binding/scheduler.py",  # of the same clock
     "placement/nodes/template.py",  # what is held now, no moment
     "plan/explain/calendar.py",  # not asked for a plan
     "plan/policies.py",  # judges the plan that was made, each time it is shown
