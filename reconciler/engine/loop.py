@@ -41,6 +41,7 @@ from reconciler.plan.render.wording import removal_texts
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.clock import Clock
 from reconciler.ports.progress import EventKind
+from reconciler.ports.state import RevisionProblem
 
 # The daemon prunes once a day, after a pass that has observed EC2: recovery has used the records of
 # launches by then. Launches whose instances EC2 still shows are kept in any case.
@@ -343,6 +344,8 @@ class _CurrentRevision:
         if before is None or desired.revision != before.revision or self._problem:
             self.world.notify(EventKind.REVISION, f"synced to commit {desired.revision[:12]}")
         self._desired, self._fresh_until = desired, now + REREAD_INTERVAL
+        if before is None or self._problem:  # a process before this one may have kept a problem
+            self._keep_problem(None)
         self._problem, self._invalid_since = "", None
         return desired
 
@@ -367,7 +370,17 @@ class _CurrentRevision:
         fallback = f"; {last.revision[:12]} stays in effect" if last is not None else ""
         lasting = f" (for {format_duration(age)})" if age >= _SECOND else ""
         self.world.notify(EventKind.INVALID_REVISION, f"{problem}{fallback}{lasting}")
+        self._keep_problem(RevisionProblem(problem, since))
         self._problem, self._reported_at = problem, now
+
+    def _keep_problem(self, problem: RevisionProblem | None) -> None:
+        """Keep the problem for `status`; a state that cannot be written ends no daemon here."""
+        try:
+            self.world.keep_problem(problem)
+        except LeaseLostError:
+            raise
+        except ReconcilerError as error:
+            self.world.notify(EventKind.RETRYING, str(error))
 
 
 def describe_error(error: Exception) -> str:

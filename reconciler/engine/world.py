@@ -25,11 +25,15 @@ from reconciler.ports.cloud import (
 from reconciler.ports.cluster import Announcement, Announcer, Arrivals, Cluster, FleetUsage, Mirror
 from reconciler.ports.journal import Intent, Journal
 from reconciler.ports.progress import EventKind, Notifier, Progress
-from reconciler.ports.state import StateStore, TraceLog
+from reconciler.ports.state import RevisionProblem, StateStore, TraceLog
 
 
 def _keep_no_reasons(plan: Plan) -> None:
     """Keep no reasons except those in the recorded plans."""
+
+
+def _keep_no_problem(problem: RevisionProblem | None) -> None:
+    """Keep no problem of a revision: nobody asks for the status."""
 
 
 def _prune_nothing(now: datetime, keep: timedelta, needed: Collection[str]) -> int:
@@ -140,7 +144,7 @@ class World:
     """Everything outside the functional core, chosen once by ``cli/wiring``.
 
     ``keep_reasons`` receives each plan with new content, ``keep_usage`` the usage of the nodes
-    after each pass. ``prune`` removes settled records that are older than a span, except the given
+    after each pass, ``keep_problem`` why the newest revision is not in effect. ``prune`` removes settled records that are older than a span, except the given
     intents, and returns the number of removed rows. ``confirm`` raises LeaseLostError unless this
     process still holds the lease of the fleet. ``calls`` decides how calls are made, ``requested``
     are the launches of this process whose answers no pass has read yet, and ``lists`` has what EC2
@@ -157,6 +161,7 @@ class World:
     notifier: Notifier
     keep_reasons: Callable[[Plan], None] = _keep_no_reasons
     keep_usage: Callable[[FleetUsage], None] | None = None
+    keep_problem: Callable[[RevisionProblem | None], None] = _keep_no_problem
     prune: Callable[[datetime, timedelta, Collection[str]], int] = _prune_nothing
     confirm: Callable[[], None] = _confirm_always
     interruptions: Interruptions = field(default_factory=NoInterruptions)

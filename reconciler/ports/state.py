@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -150,6 +150,17 @@ class StateStore(Protocol):
 
     def put_unavailable(self, offerings: Sequence[Unavailable]) -> None:
         """Record refusals; the later ``until`` is kept, except that a further refusal wins."""
+
+
+REVISION_PROBLEM_RECORD: Final = "revisionProblem"
+"""The name under which the problem of the newest revision is kept on the shelf of a fleet."""
+
+
+class RevisionProblem(msgspec.Struct, frozen=True, rename="camel"):
+    """Why the newest revision is not in effect, and since when."""
+
+    message: str
+    since: datetime
 
 
 class Shelf(Protocol):

@@ -25,6 +25,7 @@ from reconciler.model.errors import (
     TransientCloudError,
     UnreadableError,
 )
+from reconciler.ports.state import RevisionProblem
 from tests.engine.faults import commit_drift, three_nodes
 from tests.engine.test_crash import LARGE
 from tests.engine.world import TAGS, World, a_deployment, a_pool, a_world
@@ -206,6 +207,40 @@ def test_a_permanently_invalid_revision_is_reported_again_with_its_age() -> None
         "10m)",
         "15m)",
     ]
+
+
+def test_the_problem_of_a_revision_is_kept_until_a_later_one_is_valid() -> None:
+    world = three_nodes()
+    engine = world.engine()
+    kept: list[RevisionProblem | None] = []
+    passes = iter(range(40))
+    since = None
+
+    def stop() -> bool:
+        nonlocal since
+        number = next(passes, None)
+        if number == 4:
+            world.git.unreadable = UnreadableError("`helm template nodes .` failed")
+            world.git.commit()
+            since = world.clock.now()
+        if number == 20:
+            world.git.unreadable = None
+            commit_drift(world)
+        return number is None
+
+    run(
+        replace(engine.ports, keep_problem=kept.append),
+        engine.source,
+        Mandate(TAGS),
+        intervals=PassIntervals(busy=5.0, quiet=5.0),
+        stop=stop,
+        next_change=lambda _: None,
+    )
+    cleared_at_start, problem, cleared = kept
+    assert cleared_at_start is None
+    assert problem is not None
+    assert (problem.message, problem.since) == ("`helm template nodes .` failed", since)
+    assert cleared is None
 
 
 class TurnedBack(SimulatedClock):

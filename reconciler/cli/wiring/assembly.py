@@ -30,7 +30,7 @@ from reconciler.cli.wiring.context import (
     recorded_journal,
 )
 from reconciler.cli.wiring.environment import Environment
-from reconciler.cli.wiring.fleetsource import FleetSource
+from reconciler.cli.wiring.fleetsource import FleetSource, problem_writer
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import LeaseHeldError, LeaseLostError, StateError
 from reconciler.ports.progress import EventKind
@@ -228,9 +228,8 @@ def _world(
         notifier,
         keep_reasons=lambda plan: history.put_decisions(plan.digest, plan.at, decisions_of(plan)),
         keep_usage=_usage_writer(state.shelf),
-        prune=lambda now, keep, needed: sum(
-            tally.gone for tally in history.prune(now, keep, needed)
-        ),
+        keep_problem=problem_writer(state.shelf),
+        prune=lambda now, keep, needed: sum(t.gone for t in history.prune(now, keep, needed)),
         trace=state.trace if sleeps else None,
         arrivals=adapters.arrivals,
         confirm=state.lease.confirm,

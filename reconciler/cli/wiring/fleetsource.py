@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from reconciler.engine.records import Discovery
     from reconciler.model.settings import Settings
     from reconciler.ports.cloud import Compute
+    from reconciler.ports.state import RevisionProblem, Shelf
 
 
 POLL_S = 15.0
@@ -113,6 +114,15 @@ def follow_commits(request: FleetRequest) -> FleetRequest:
             file=sys.stderr,
         )
     return replace(request, ref="HEAD", is_watched=True)
+
+
+def problem_writer(shelf: Shelf) -> Callable[[RevisionProblem | None], None]:
+    """Return a function that keeps why the newest revision is not in effect, for `status`."""
+    import msgspec
+
+    from reconciler.ports.state import REVISION_PROBLEM_RECORD
+
+    return lambda problem: shelf.write(REVISION_PROBLEM_RECORD, msgspec.json.encode(problem))
 
 
 @dataclass

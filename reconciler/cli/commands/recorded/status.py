@@ -85,6 +85,7 @@ def facts_of(recorded: RecordedFleet) -> JsonDict:
         "state": recorded.where,
         "serial": store.serial(),
         "revision": {"head": revision[0], "since": stamp(revision[1])} if revision else None,
+        "revisionProblem": _revision_problem(recorded),
         "heldBy": recorded.state.lease.holder(),
         "nodePools": _pool_counts(recorded),
         "commands": [
@@ -192,6 +193,25 @@ def _plan_facts(recorded: RecordedFleet) -> JsonDict | None:
     }
 
 
+def _revision_problem(recorded: RecordedFleet) -> JsonDict | None:
+    """Return why the newest revision is not in effect, None if it is."""
+    import msgspec
+
+    from reconciler.cli.output.listing import stamp
+    from reconciler.ports.state import REVISION_PROBLEM_RECORD, RevisionProblem
+
+    content = recorded.state.shelf.read(REVISION_PROBLEM_RECORD)
+    if content is None:
+        return None
+    try:
+        problem = msgspec.json.decode(content, type=RevisionProblem | None)
+    except msgspec.MsgspecError:
+        return None  # of another release; the daemon writes it again
+    if problem is None:
+        return None
+    return {"message": problem.message, "since": stamp(problem.since)}
+
+
 def _progress_facts(recorded: RecordedFleet) -> JsonDict | None:
     """Return the progress of the last applied plan."""
     from reconciler.cli.shared.records import newest_run
@@ -224,6 +244,7 @@ def _render_text(recorded: RecordedFleet, facts: JsonDict, known: str) -> str:
     rows = [
         ("Fleet:", facts["fleet"]),
         ("Revision:", head),
+        *_problem_rows(facts["revisionProblem"]),
         ("State:", f"{facts['state']} at serial {facts['serial']}"),
         ("Engine:", facts["heldBy"] or "not running"),
         *([("Catalog:", known)] if known else []),
@@ -294,6 +315,15 @@ def _plan_rows(plan: JsonDict | None) -> list[tuple[str, str]]:
     if left:
         rows.append(("Remaining:", ", ".join(left)))
     return [*rows, ("Projected cost:", f"{format_dollars(plan['cost']['after'])}/hour")]
+
+
+def _problem_rows(problem: JsonDict | None) -> list[tuple[str, str]]:
+    from reconciler.cli.output.listing import format_stamp
+
+    if problem is None:
+        return []
+    since = format_stamp(problem["since"])
+    return [("Problem:", f"a newer revision cannot be planned since {since}: {problem['message']}")]
 
 
 def _progress_rows(progress: JsonDict | None) -> list[tuple[str, str]]:
