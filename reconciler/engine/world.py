@@ -144,13 +144,15 @@ class World:
     """Everything outside the functional core, chosen once by ``cli/wiring``.
 
     ``keep_reasons`` receives each plan with new content, ``keep_usage`` the usage of the nodes
-    after each pass, ``keep_problem`` why the newest revision is not in effect. ``prune`` removes settled records that are older than a span, except the given
-    intents, and returns the number of removed rows. ``confirm`` raises LeaseLostError unless this
-    process still holds the lease of the fleet. ``calls`` decides how calls are made, ``requested``
-    are the launches of this process whose answers no pass has read yet, and ``lists`` has what EC2
-    listed last. ``span`` is entered around each step of a pass, for traces of the calls. ``trace``
-    keeps how the workload changes, None where nothing does. Without ``allows_karpenter``, a
-    Karpenter that runs in the cluster suspends the fleet; a simulated one decides nothing.
+    after each pass, ``keep_problem`` why the newest revision is not in effect. ``prune``
+    removes settled records that are older than a span, except the given intents, and returns
+    the number of removed rows. ``confirm`` raises LeaseLostError unless this process still
+    holds the lease of the fleet. ``calls`` decides how calls are made, ``requested`` are the
+    launches of this process whose answers no pass has read yet, and ``lists`` has what EC2
+    listed last. ``span`` is entered around each step of a pass, for traces of the calls.
+    ``trace`` keeps how the workload changes, None where nothing does. Without
+    ``allows_karpenter``, a Karpenter that runs in the cluster suspends the fleet; a simulated
+    one decides nothing.
     """
 
     clock: Clock

@@ -10,7 +10,6 @@ import pytest
 
 from reconciler.source.plainyaml import dump
 from tests.cli.test_end_to_end import CONFIG, NODE_CLASS, NODE_POOL, Shop, a_deployment
-from tests.cli.test_end_to_end import shop as shop  # a fixture
 from tests.engine.world import catalog_file
 from tests.repositories import commit_all, init
 from tests.yamltext import dump_all
