@@ -11,7 +11,8 @@ the planner alone, which ``plan`` shows for fleets that are too large to be simu
 request; ``--large`` selects only such fleets. The error is the difference as a share of the cost of
 the fleet before the change. A change of at most 0.5% of that cost counts as zero when signs are
 compared: less than one node in these fleets. With ``--seeds N`` the actual cost is the mean of N
-simulations, whose range is printed. Nothing is asserted.
+simulations, whose range is printed, and OUT marks a cost outside the interval that the plan states.
+Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ RAW = ("fleet-11", "fleet-21")
 LARGE = ("fleet-230", "fleet-260")
 NOTABLE = 0.005
 GOOD = 0.02
+CENT_PART = 0.0001
 
 Objects = list[dict[str, Any]]
 Change = Callable[[Objects], None]
@@ -353,7 +355,8 @@ def _now_text() -> str:
 class Row:
     """One pull request: its actual cost, that of the plan and that of the planner, USD an hour.
 
-    ``seconds`` are the CPU seconds of the plan and of a simulation.
+    ``interval`` is what the plan states, from the lowest to the highest run. ``seconds`` are the
+    CPU seconds of the plan and of a simulation.
     """
 
     fleet: str
@@ -362,8 +365,15 @@ class Row:
     actual: float
     plan: float
     planner: float
+    interval: tuple[float, float]
     seconds: tuple[float, float]
     notes: str = ""
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the interval contains the actual cost, to a hundredth of a cent an hour."""
+        low, high = self.interval
+        return low - CENT_PART <= self.actual <= high + CENT_PART
 
     def error(self, answer: float) -> float:
         """Return the error of an answer as a share of the cost of the fleet."""
@@ -382,7 +392,8 @@ class Row:
         share = self.actual / self.before if self.before else 0.0
         return (
             f"{self.fleet:20} {self.change:32} {self.before:8.3f} {self.actual:+9.4f} "
-            f"{share:+7.1%} {self._format_answer(self.plan)} {self._format_answer(self.planner)} "
+            f"{share:+7.1%} {self._format_answer(self.plan)} {'' if self.is_inside else 'OUT':3} "
+            f"{self._format_answer(self.planner)} "
             f"{self.seconds[0]:6.1f} {self.seconds[1]:7.1f}  {self.notes}"
         )
 
@@ -393,7 +404,7 @@ class Row:
 
 HEADING = (
     f"{'fleet':20} {'change':32} {'USD/h':>8} {'actual':>9} {'':>7} {'plan':>9} "
-    f"{'error':>7} {'':4} {'planner':>9} {'error':>7} {'':4} {'CPU s':>6} {'actual s':>7}"
+    f"{'error':>7} {'':4} {'':3} {'planner':>9} {'error':>7} {'':4} {'CPU s':>6} {'actual s':>7}"
 )
 
 
@@ -424,7 +435,9 @@ def measure_change(fleet: Fleet, name: str, change: Change, folder: Path, seeds:
     parts += [f"bounds {found['bounds']}"] if found["bounds"] else []
     notes = "; ".join(parts)
     costs_of = (before, actual, found["perHour"], cost_by_planner)
-    return Row(fleet.name, name, *costs_of, (seconds, slow), notes)
+    stated = found["difference"] or {"low": found["perHour"], "high": found["perHour"]}
+    interval = (stated["low"], stated["high"])
+    return Row(fleet.name, name, *costs_of, interval, (seconds, slow), notes)
 
 
 def main() -> None:
@@ -447,6 +460,8 @@ def main() -> None:
             home = folder / "repositories" / str(number)
             rows.append(measure_change(fleet, change, apply, home, args.seeds))
             print(rows[-1], flush=True)
+    inside = sum(row.is_inside for row in rows)
+    print(f"the interval of the plan contains the actual cost of {inside} of {len(rows)} changes")
     for what, answers in (("plan", [r.plan for r in rows]), ("planner", [r.planner for r in rows])):
         pairs = list(zip(rows, answers, strict=True))
         good = sum(abs(row.error(answer)) <= GOOD for row, answer in pairs)

@@ -98,3 +98,11 @@ def test_a_change_of_no_effect_is_exactly_zero_with_every_seed(
     assert found["difference"] == {"low": 0, "mean": 0, "high": 0, "beyondChance": False}
     assert (found["perHour"], found["perMonth"]) == (0, 0)
     assert "This change has no effect on cost; " in planned(capsys, tmp_path)
+
+
+def test_the_present_files_have_the_same_figures_in_a_plan_and_in_a_simulation(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    a_change(tmp_path, MIXED, [*reversed(MIXED)])
+    plan = json.loads(planned(capsys, tmp_path, "-o", "json"))["atRest"]
+    assert plan["range"] == simulated(capsys, tmp_path)["range"]

@@ -190,7 +190,7 @@ class SimulatedChange:
         return combine_seeds(changes)
 
 
-_NODE_PASSES: Final = 30_000
+_NODE_PASSES: Final = 20_000
 """How many nodes all passes of all seeds may observe together: that takes about 15 seconds."""
 
 

@@ -20,7 +20,13 @@ from reconciler.cli.simulation.scheduled import ScheduledWorkloads
 from reconciler.cli.simulation.script import Script
 from reconciler.cli.simulation.timeline import StreamedTimeline
 from reconciler.plan.plancache import SharedPlans
-from reconciler.plan.value.costs import SEEDS_MIN, FleetAtRest, cost_difference, fleet_range
+from reconciler.plan.value.costs import (
+    SEEDS_MAX,
+    SEEDS_MIN,
+    FleetAtRest,
+    cost_difference,
+    fleet_range,
+)
 
 
 @dataclass(frozen=True)
@@ -60,18 +66,12 @@ _NODE_PASSES: Final = 60_000
 """How many nodes the passes of all runs may observe together: that takes about 12 seconds."""
 
 
-_RUNS_MAX: Final = 20
-"""Another run ends between the lowest and the highest of N runs in (N - 1) of N + 1 cases: of 20
-in nine of ten, of five only in two of three.
-"""
-
-
 def affordable_seeds(report: Report) -> int:
     """Return how many runs a simulation has if nobody chose a number.
 
-    As many as are quick, up to ``_RUNS_MAX``, but only one if even the fewest would take long.
+    As many as are quick, up to ``SEEDS_MAX``, but only one if even the fewest would take long.
     """
-    count = min(_NODE_PASSES // max(report.work, 1), _RUNS_MAX)
+    count = min(_NODE_PASSES // max(report.work, 1), SEEDS_MAX)
     return count if count >= SEEDS_MIN else 1
 
 
