@@ -78,6 +78,7 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("explain pod shop/api-0", "why is this pod unschedulable?"),
         ("explain node ip-10-0-0-1.ec2.internal", "why is this node not disrupted?"),
         ("explain nodepool web fleet", "when may its nodes be disrupted?"),
+        ("explain gap fleet", "what does each constraint cost?"),
         ("explain unknown-field", "what does this finding mean?"),
     ),
     "cordon": (("cordon ip-10-0-1-7.ec2.internal", "mark a node as unschedulable"),),

@@ -1,6 +1,7 @@
 """``reconciler explain``: why a pod is unschedulable, or a node or NodePool is (not) disrupted.
 
-With the code of a finding, as in ``explain unknown-field``, it explains the finding. Otherwise:
+With the code of a finding, as in ``explain unknown-field``, it explains the finding. With
+``gap``, it shows what each constraint costs. Otherwise:
 
 The answer is read from the reasons in the newest plan, or from a plan in a file. With separate
 inputs (``--snapshot``, ``--catalog``, ``--ref``, ``--repo``), or without recorded state, a plan
@@ -40,6 +41,7 @@ KINDS: Final = {
 
 _NAMED: Final = tuple(dict.fromkeys(KINDS.values()))
 _CODE: Final = "code"
+_GAP: Final = "gap"
 _LIKE: Final = 0.6
 _ADVICE: Final = {
     "pod": "it is running and is not moved, or it does not exist",
@@ -86,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the resource to explain, and the plan."""
     parser.add_argument(
         "kind", type=parse_kind, metavar="KIND|CODE",
-        help=f"{', '.join(_NAMED)}, or the code of a finding",
+        help=f"{', '.join(_NAMED)}, gap (what each constraint costs), or the code of a finding",
     )  # fmt: skip
     parser.add_argument(
         "name", metavar="NAME", nargs="?",
@@ -109,6 +111,15 @@ def request_of(args: argparse.Namespace) -> ExplainRequest:
     """
     from reconciler.model.errors import UsageError
 
+    if args.kind == _GAP:
+        if args.path is not None or args.plan is not None:
+            raise UsageError(
+                "gap takes only the fleet folder",
+                where="explain",
+                remedy="write `reconciler explain gap [PATH]`",
+            )
+        fleet = inputs.fleet_request(args, args.name)
+        return ExplainRequest(fleet, _GAP, "", None, args.output)
     is_code = args.kind not in _NAMED
     if is_code != (args.name is None):
         raise UsageError(
@@ -124,7 +135,7 @@ def request_of(args: argparse.Namespace) -> ExplainRequest:
 
 def parse_kind(word: str) -> str:
     """Return the kind that ``word`` means, or the code, for argparse."""
-    found = KINDS.get(word.lower())
+    found = _GAP if word.lower() == _GAP else KINDS.get(word.lower())
     if found is not None:
         return found
     from reconciler.cli.output.codes import known_codes
@@ -134,7 +145,7 @@ def parse_kind(word: str) -> str:
     code = word.strip("[]").lower()
     if code in codes:
         return code
-    near = nearest(code, [*KINDS, *codes], _LIKE)
+    near = nearest(code, [*KINDS, _GAP, *codes], _LIKE)
     advice = f"did you mean {near}?" if near else f"use one of {', '.join(_NAMED)}, or a code"
     raise argparse.ArgumentTypeError(f"unknown kind or code {quote_value(word)} ({advice})")
 
@@ -143,6 +154,8 @@ def run(request: ExplainRequest) -> int:
     """Print the answer; 1 if the plan does not contain the name."""
     if request.kind == _CODE:
         return _explain_code(request)
+    if request.kind == _GAP:
+        return _explain_gap(request)
     if request.plan_file is not None:
         if request.kind == "nodepool":
             raise _saved_plan_error()
@@ -184,6 +197,26 @@ def _explain_code(request: ExplainRequest) -> int:
 
     document = {"code": request.name, "meaning": about.meaning, "remedy": about.remedy}
     sys.stdout.write(format_document(document, request.output))
+    return exitcode.DONE
+
+
+def _explain_gap(request: ExplainRequest) -> int:
+    from reconciler.cli.output.gap import gap_document, render_gap
+    from reconciler.cli.planinputs import read_inputs
+    from reconciler.cli.shared.timings import Timings
+    from reconciler.plan.explain.gap import explain_gap
+    from reconciler.plan.make.planner import make_plan
+    from reconciler.plan.planning import gather_facts
+
+    facts = gather_facts(read_inputs(request.fleet, Timings()))
+    found = explain_gap(facts, make_plan(facts))
+    fleet = facts.settings.fleet
+    if request.output == "text":
+        sys.stdout.write(render_gap(fleet, found))
+    else:
+        from reconciler.cli.output.listing import format_document
+
+        sys.stdout.write(format_document(gap_document(fleet, found), request.output))
     return exitcode.DONE
 
 

@@ -1,0 +1,71 @@
+"""What each constraint costs, for people and for programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.cli.output.listing import columns
+from reconciler.observed.allocation import NANODOLLARS
+from reconciler.plan.render.wording import format_count, format_monthly
+
+if TYPE_CHECKING:
+    from reconciler.model.json import JsonDict
+    from reconciler.plan.explain.gap import GapExplanation, GapPart
+
+
+def gap_document(fleet: str, gap: GapExplanation) -> JsonDict:
+    """Return the parts as an object; money is USD an hour."""
+    return {
+        "apiVersion": "reconciler/v1",
+        "kind": "GapExplanation",
+        "fleet": fleet,
+        "pods": gap.pods,
+        "unschedulable": gap.unplaced,
+        "pricePerHour": gap.fleet / NANODOLLARS,
+        "lowerBound": gap.bound / NANODOLLARS,
+        "minimum": gap.minimum / NANODOLLARS,
+        "limited": gap.is_limited,
+        "parts": [
+            {
+                "constraint": part.what,
+                "owner": part.owner,
+                "pricePerHour": part.per_hour,
+                "change": part.change,
+            }
+            for part in gap.parts
+        ],
+    }
+
+
+def render_gap(fleet: str, gap: GapExplanation) -> str:
+    """Return the parts as a table in the order in which the constraints were dropped."""
+    cost, least = (amount / NANODOLLARS for amount in (gap.fleet, gap.minimum))
+    pods = format_count(gap.pods, "pod")
+    head = f"{fleet}: {format_monthly(cost)}/month for {pods}"
+    if not gap.parts:
+        return f"{head}. This is the minimum.\n{_notes(gap)}"
+    lines = (
+        f"{head}; {format_monthly(least)} without the constraints below, "
+        f"{format_monthly(gap.bound / NANODOLLARS)} with the present capacity types.\n"
+    )
+    header = ("$/MONTH", "CONSTRAINT", "OWNER", "SMALLEST CHANGE")
+    rows = [
+        *(_cells(part) for part in gap.parts),
+        (format_monthly(cost - least), "all of these", "", ""),
+    ]
+    return f"{lines}\n{columns([header, *rows])}{_notes(gap)}"
+
+
+def _cells(part: GapPart) -> tuple[str, ...]:
+    return format_monthly(part.per_hour), part.what, part.owner, part.change
+
+
+def _notes(gap: GapExplanation) -> str:
+    notes = []
+    if gap.unplaced:
+        notes.append(
+            f"{format_count(gap.unplaced, 'pod')} cannot be scheduled, and cost nothing here."
+        )
+    if gap.is_limited:
+        notes.append("The constraints of smaller workloads were dropped together.")
+    return "".join(f"\n{note}\n" for note in notes)

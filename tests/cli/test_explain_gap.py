@@ -1,0 +1,191 @@
+"""``reconciler explain gap``: the parts add up to the gap, and each has the right owner."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable
+from contextlib import redirect_stdout
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from reconciler._resources import resource_path
+from reconciler.cli.main import main
+from reconciler.model.errors import UsageError
+from reconciler.plan.explain import gap
+from tests.cli.commandlines import request_of
+from tests.examples import examples
+from tests.placement.builders import (
+    CAPACITY_TYPE,
+    HOST,
+    TYPES,
+    Object,
+    a_pool,
+    apart,
+    pods,
+    rule,
+    spread,
+    wanted,
+)
+
+NOW = "2026-03-01T12:00:00Z"
+POOL = a_pool("general", wanted(CAPACITY_TYPE, "In", "on-demand"))
+SMALL = a_pool(
+    "general", wanted(CAPACITY_TYPE, "In", "on-demand"), wanted("example.com/size", "In", "2")
+)
+_numbers = count()
+
+
+def owned(items: Iterable[Object]) -> list[Object]:
+    """Return pods whose owner is their controller, as in a cluster."""
+    for pod in items:
+        for owner in pod["metadata"]["ownerReferences"]:
+            owner["controller"] = True
+    return list(items)
+
+
+def explained(folder: Path, *objects: Object, words: Iterable[str] = ()) -> list[str]:
+    """Return the words of a command about these objects."""
+    place = folder / f"case-{next(_numbers)}"
+    (place / "fleet").mkdir(parents=True)
+    pools = [o for o in objects if o["kind"] == "NodePool"]
+    text = "\n---\n".join(json.dumps({"apiVersion": "karpenter.sh/v1", **o}) for o in pools)
+    (place / "fleet/pools.yaml").write_text(text)
+    rest = [o for o in objects if o["kind"] != "NodePool"]
+    (place / "snapshot.json").write_text(json.dumps({"kind": "List", "items": owned(rest)}))
+    (place / "catalog.json").write_text(json.dumps(list(TYPES)))
+    return [
+        "explain", "gap", str(place / "fleet"), "--now", NOW,
+        "--snapshot", str(place / "snapshot.json"), "--catalog", str(place / "catalog.json"),
+        *words,
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    def run(*objects: Object) -> dict[str, Any]:
+        assert main(explained(tmp_path, *objects, words=("-o", "json"))) == 0
+        schema = json.loads(Path(resource_path("schemas", "gapexplanation.v1.json")).read_bytes())
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        Draft202012Validator(schema).validate(found)
+        return found
+
+    return run
+
+
+def named(found: dict[str, Any]) -> dict[tuple[str, str], float]:
+    return {(p["constraint"], p["owner"]): p["pricePerHour"] for p in found["parts"]}
+
+
+def test_anti_affinity_has_its_cost_and_its_owner(parts: Any) -> None:
+    single = pods(6, "single", cpu="500m", affinity=apart(rule(HOST, "single")))
+    found = parts(POOL, *single, *pods(6, "free", cpu="500m"))
+
+    # six small nodes at $0.10; without the rule, one large node at $0.40 takes all pods
+    cost = named(found)["pod anti-affinity", "ReplicaSet default/single"]
+    assert cost == pytest.approx(0.2)
+    assert not any(owner.endswith("/free") for _, owner in named(found))
+
+
+def test_a_spread_over_zones_has_its_cost(parts: Any) -> None:
+    found = parts(
+        POOL,
+        *pods(3, cpu="300m", topologySpreadConstraints=[spread("topology.kubernetes.io/zone")]),
+    )
+
+    assert named(found)["topology spread", "ReplicaSet default/app"] == pytest.approx(0.2)
+
+
+def test_requests_that_just_miss_a_size_name_the_size_and_the_amount(parts: Any) -> None:
+    # a small node has 1.9 CPUs and 7.9 GiB: two pods of 0.98 CPU need 0.03 CPU each less
+    found = parts(SMALL, *pods(6, cpu="980m"))
+
+    (miss,) = [p for p in found["parts"] if p["constraint"] == "request just misses a size"]
+    assert miss["owner"] == "ReplicaSet default/app"
+    assert miss["change"] == "request 30m CPU less: 2 pods then fit on small (6 → 3 nodes)"
+    assert miss["pricePerHour"] == pytest.approx(0.3)
+
+
+def test_the_capacity_type_of_a_node_pool_is_the_last_part(parts: Any) -> None:
+    found = parts(POOL, *pods(4))
+
+    assert found["parts"][-1]["constraint"] == "capacity type"
+    assert found["parts"][-1]["owner"] == "NodePool general"
+    assert found["minimum"] == pytest.approx(found["lowerBound"] / 3, rel=1e-4)
+
+
+def test_the_capacity_type_that_a_workload_asks_for_is_its_own(parts: Any) -> None:
+    free = a_pool("general", wanted(CAPACITY_TYPE, "In", "on-demand", "spot"))
+    found = parts(free, *pods(4, nodeSelector={CAPACITY_TYPE: "on-demand"}))
+
+    assert ("capacity type", "ReplicaSet default/app") in named(found)
+
+
+def test_pods_that_cannot_be_scheduled_are_left_out(parts: Any) -> None:
+    found = parts(POOL, *pods(2), *pods(1, "large", cpu="400"))
+
+    assert (found["pods"], found["unschedulable"]) == (2, 1)
+
+
+def test_a_fleet_without_pods_has_no_gap(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(explained(tmp_path, POOL)) == 0
+    assert "This is the minimum." in capsys.readouterr().out
+
+
+@settings(max_examples=examples(60))
+@given(st.data())
+def test_the_parts_add_up_to_the_gap(data: st.DataObject) -> None:
+    objects: list[Object] = [POOL]
+    for name in ("a", "b", "c"):
+        fields: dict[str, Any] = {"cpu": data.draw(st.sampled_from(["300m", "980m", "3", "400"]))}
+        match data.draw(st.sampled_from(["none", "apart", "spread", "soft"])):
+            case "apart":
+                fields["affinity"] = apart(rule(HOST, name))
+            case "spread":
+                fields["topologySpreadConstraints"] = [spread(HOST, name)]
+            case "soft":
+                fields["topologySpreadConstraints"] = [spread(HOST, name, soft=True)]
+        objects += pods(data.draw(st.integers(0, 5)), name, **fields)
+    out = io.StringIO()
+    with TemporaryDirectory() as place, redirect_stdout(out):
+        assert main(explained(Path(place), *objects, words=("-o", "json"))) == 0
+
+    found = json.loads(out.getvalue())
+
+    whole = found["pricePerHour"] - found["minimum"]
+    assert sum(p["pricePerHour"] for p in found["parts"]) == pytest.approx(whole, abs=1e-9)
+    assert all(p["pricePerHour"] > 0 for p in found["parts"])
+    assert found["minimum"] <= found["lowerBound"] <= found["pricePerHour"]
+
+
+def test_a_large_fleet_drops_the_constraints_of_small_workloads_together(
+    parts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gap, "PLACED_MAX", 10)
+    single = [
+        pod
+        for name in "abcd"
+        for pod in pods(2, name, cpu="500m", affinity=apart(rule(HOST, name)))
+    ]
+
+    found = parts(POOL, *single)
+
+    assert found["limited"] is True
+    owners = [o for what, o in named(found) if what == "pod anti-affinity"]
+    assert "3 other workloads" in owners or len(owners) <= 2
+
+
+@pytest.mark.parametrize("words", [("fleet", "more"), ("fleet", "--plan", "plan.json")])
+def test_gap_takes_only_the_folder(words: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "fleet").mkdir()
+    with pytest.raises(UsageError, match="gap takes only the fleet folder"):
+        request_of(["explain", "gap", *words])
