@@ -44,10 +44,11 @@ def render_gap(fleet: str, gap: GapExplanation) -> str:
     head = f"{fleet}: {format_monthly(cost)}/month for {pods}"
     if not gap.parts:
         return f"{head}. This is the minimum.\n{_notes(gap)}"
-    lines = (
-        f"{head}; {format_monthly(least)} without the constraints below, "
-        f"{format_monthly(gap.bound / NANODOLLARS)} with the present capacity types.\n"
-    )
+    bound = gap.bound / NANODOLLARS
+    types = ""
+    if gap.bound != gap.minimum:
+        types = f" ({format_monthly(bound)} with the present capacity types)"
+    lines = f"{head}; {format_monthly(least)} without these constraints{types}.\n"
     header = ("$/MONTH", "CONSTRAINT", "OWNER", "SMALLEST CHANGE")
     rows = [
         *(_cells(part) for part in gap.parts),

@@ -90,9 +90,10 @@ class GapPart:
 class GapExplanation:
     """The cost of a fleet, its minimum, and the parts between; billionths of a dollar an hour.
 
-    ``bound`` is the lower bound without rules between pods and with requests that miss no size, with
-    the present capacity types. ``unplaced`` counts pods that cannot be scheduled; they are left out. ``is_limited`` is whether
-    the constraints of smaller workloads were dropped together, to limit the time.
+    ``bound`` is the lower bound without rules between pods, and with requests that miss no size,
+    for the present capacity types. ``unplaced`` counts pods that cannot be scheduled; they are left
+    out. ``is_limited`` is whether the constraints of smaller workloads were dropped together, to
+    limit the time.
     """
 
     fleet: int
