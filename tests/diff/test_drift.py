@@ -1,3 +1,4 @@
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,6 +10,8 @@ from reconciler.diff.nodeclass import ClassState, LiveInstance
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.observed.snapshot import read_snapshot
+from reconciler.observed.state import cluster_state
 from reconciler.placement.question import LaunchPool
 from tests.disruption.builders import a_catalog, a_cluster, a_node
 from tests.tables import cases
@@ -120,6 +123,39 @@ def test_a_claim_that_is_deleted_or_has_not_launched_never_drifts() -> None:
     assert _found(_node(_hashed("1")), pool_hashes={"default": "2"}) != ()
     for node in (deleted, unlaunched):
         assert _found(node, pool_hashes={"default": "2"}) == ()
+
+
+def test_a_node_that_a_command_removes_does_not_drift() -> None:
+    desired = DesiredObjects([LaunchPool(_pool(), a_catalog())], {"default": "2"})
+    items = _node(_hashed("1"))
+    snapshot = read_snapshot(json.dumps({"kind": "List", "items": items}).encode(), "snapshot")
+
+    assert find_drift(desired, cluster_state(snapshot), NOW) != ()
+    assert find_drift(desired, cluster_state(snapshot, ["claim-n1"]), NOW) == ()
+
+
+@pytest.mark.parametrize(
+    ("runs", "reservation", "drifts"),
+    [
+        ("reserved", "cr-1", False),
+        ("reserved", "cr-2", True),
+        ("", "", False),
+        ("on-demand", "", False),
+        ("on-demand", "cr-2", False),
+    ],
+)
+def test_a_node_drifts_from_a_reservation_only_while_it_runs_in_one(
+    runs: str, reservation: str, drifts: bool
+) -> None:
+    """EC2 demotes an instance to on-demand when its reservation ends; its labels stay."""
+    reference = {"nodeClassRef": {"group": "g", "kind": "EC2NodeClass", "name": "default"}}
+    label = {"karpenter.k8s.aws/capacity-reservation-id": "cr-1"}
+    node = _node(capacity_type="reserved", labels=label, claim=reference)
+    known = {"fake:///n1": LiveInstance(capacity_type=runs, reservation_id=reservation)}
+    for selected, expected in (("cr-1", drifts), ("cr-3", runs != "on-demand")):
+        status = {"capacityReservations": [{"id": selected}]}
+        found = _found(node, classes={"default": ClassState(_class(**status), instances=known)})
+        assert [d.reason for d in found] == ["CapacityReservationDrift"] * expected
 
 
 def test_a_claim_whose_pool_is_gone_never_drifts() -> None:

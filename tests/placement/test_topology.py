@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from reconciler.model.decode import decode
+from reconciler.model.kubernetes.metadata import LabelSelector
 from reconciler.model.settings import PreferencePolicy
 from reconciler.placement.pods.pending import pods_to_place
 from reconciler.placement.question import Question
+from reconciler.placement.topology.rules import Selector
 from tests.placement.builders import (
     CAPACITY_TYPE,
     HOST,
@@ -119,6 +122,14 @@ def test_required_anti_affinity_applies_to_pods_without_rules() -> None:
     assert (placement.on_nodes, len(placement.claims)) == ({}, 1)
 
 
+def test_a_pod_placed_on_an_existing_node_repels_those_that_follow() -> None:
+    """Its rule is about others, and the larger pod is placed first."""
+    guard = a_pod("guard-0", "2", labels={"app": "guard"}, affinity=apart(rule(HOST)))
+    placement = placed([a_pool(), *a_node("n1", cpu="8"), guard, *pods(1, cpu="1")])
+    assert placement.on_nodes == {"default/guard-0": "n1"}
+    assert groups(placement) == [["app-00"]]
+
+
 def test_an_undecided_zone_blocks_every_zone_for_repelled_pods() -> None:
     first = a_pod("first-0", "3", labels={"app": "app"})
     opponent = a_pod("second-0", "1", affinity=apart(rule(ZONE, app="app")))
@@ -155,6 +166,36 @@ def test_terms_select_their_own_namespace_by_default() -> None:
     every = a_pod("every-0", "500m", affinity=near(rule(ZONE, app="db", namespaceSelector={})))
     placement = placed([a_pool(), other, db, own, every])
     assert list(placement.unschedulable) == ["default/own-0"]
+
+
+@pytest.mark.parametrize("selected", [{"team": "none"}, {"team": "data"}])
+def test_a_namespace_selector_replaces_the_own_namespace(selected: dict[str, str]) -> None:
+    """One that selects no namespace selects no pods, also not those of the own namespace."""
+    data: Object = {"kind": "Namespace", "metadata": {"name": "data", "labels": {"team": "data"}}}
+    db = a_pod("db-0", labels={"app": "db"}, nodeSelector={ZONE: "zone-a"})
+    term = rule(ZONE, app="db", namespaceSelector={"matchLabels": selected})
+    placement = placed([a_pool(), data, db, a_pod("web-0", "500m", affinity=near(term))])
+    assert list(placement.unschedulable) == ["default/web-0"]
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "selected"),
+    [
+        ("In", ["db"], ["db"]),
+        ("NotIn", ["db"], ["web", "none"]),
+        ("Exists", [], ["db", "web"]),
+        ("DoesNotExist", [], ["none"]),
+    ],
+)
+def test_a_missing_label_is_not_in_any_set(
+    operator: str, values: list[str], selected: list[str]
+) -> None:
+    expression = {"key": "app", "operator": operator, "values": values}
+    selector = Selector.from_label_selector(
+        decode({"matchExpressions": [expression]}, LabelSelector)
+    )
+    known = {"db": {"app": "db"}, "web": {"app": "web"}, "none": {"other": "db"}}
+    assert [name for name, labels in known.items() if selector.matches(labels)] == selected
 
 
 def test_a_namespace_without_an_object_has_its_name_label() -> None:
