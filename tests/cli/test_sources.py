@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -374,6 +375,177 @@ def test_an_application_set_makes_applications(
     other = {"charts/other/pool.yaml": POOL.replace("general", "other")}
     write(work, below("charts/nodes", CHART) | other | {"apps/set.yaml": text})
     assert pods(plan(".", capsys)) == 1
+
+
+APPLICATION_SET = (
+    "apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: all}\n"
+    "spec:\n  generators: [{generator}]\n  template:\n    metadata: {name: 'NAME'}\n"
+    "    spec: {source: {repoURL: x, path: 'workloads', "
+    "kustomize: {namePrefix: 'NAME-', replicas: [{name: web, count: 'COUNT'}]}}}\n"
+)
+LISTED = "{list: {elements: [{name: a, count: 1}, {name: b, count: 2}]}}"
+MATRIX = (
+    "{matrix: {generators: [{list: {elements: [{env: x}, {env: z}]}}, "
+    "{list: {elements: [{name: '{{env}}1', count: 1}]}}]}}"
+)
+MERGE = (
+    f"{{merge: {{mergeKeys: [name], generators: [{LISTED}, "
+    "{list: {elements: [{name: b, count: 5}, {name: c, count: 9}]}}]}}"
+)
+FILES = "{git: {repoURL: x, files: [{path: 'envs/**/config.json'}]}}"
+
+
+@needs_kustomize
+@pytest.mark.parametrize(
+    ("generator", "name", "count", "found"),
+    [
+        (LISTED, "{{name}}", "{{count}}", {"a-web": 1, "b-web": 2}),
+        (FILES, "{{ .path.basename }}", "{{ .web.count }}", {"blue-web": 3, "green-web": 4}),
+        (FILES, "{{ index .path.segments 1 }}", "{{web.count}}", {"blue-web": 3, "eu-web": 4}),
+        (FILES, "{{path[1]}}", "{{web.count}}", {"blue-web": 3, "eu-web": 4}),
+        (
+            MATRIX,
+            "{{env}}{{name}}",
+            "{{count}}",
+            {"xx1-web": 1, "zz1-web": 1},
+        ),
+        (
+            f"{{matrix: {{generators: [{{clusters: {{}}}}, {LISTED}]}}}}",
+            "{{ .name }}",
+            "{{count}}",
+            {"a-web": 1, "b-web": 2},
+        ),
+        (
+            MERGE,
+            "{{name}}",
+            "{{count}}",
+            {"a-web": 1, "b-web": 5},
+        ),
+        (
+            LISTED.removesuffix("}") + ", selector: {matchLabels: {name: b}}}",
+            "{{name}}",
+            "{{count}}",
+            {"b-web": 2},
+        ),
+        (
+            "{git: {repoURL: x, directories: [{path: 'envs/*'}], values: {pods: '2'}}}",
+            "{{path.basename}}",
+            "{{values.pods}}",
+            {"blue-web": 2, "eu-web": 2},
+        ),
+    ],
+)
+def test_the_generators_of_an_application_set_give_its_applications(
+    generator: str,
+    name: str,
+    count: str,
+    found: dict[str, int],
+    work: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = APPLICATION_SET.replace("{generator}", generator)
+    files = {
+        "reconciler.yaml": "apiVersion: reconciler/v1\nkind: Configuration\n"
+        "sources: [{gitops: apps}, {folder: nodes}]\n",
+        "apps/set.yaml": text.replace("NAME", name).replace("COUNT", count),
+        "workloads/kustomization.yaml": "resources: [web.yaml]\n",
+        "workloads/web.yaml": WEB,
+        "nodes/all.yaml": POOL + "---\n" + CLASS,
+        "envs/blue/config.json": '{"web": {"count": 3}}',
+        "envs/eu/green/config.json": '{"web": {"count": 4}}',
+        "envs/eu/green/other.json": '{"web": {"count": 9}}',
+    }
+    write(work, files)
+    made = plan(".", capsys)
+    counts = Counter(p["pod"].partition("/")[2].rpartition("-")[0] for p in made["placements"])
+    assert counts == found
+
+
+@pytest.mark.parametrize(
+    "generator",
+    [
+        "{clusters: {selector: {matchLabels: {env: prod}}}}",
+        "{scmProvider: {github: {organization: x}}}",
+        f"{{matrix: {{generators: [{{pullRequest: {{}}}}, {LISTED}]}}}}",
+        "{plugin: {configMapRef: {name: x}}}",
+    ],
+)
+def test_a_generator_that_needs_a_cluster_or_a_service_is_named(
+    generator: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = APPLICATION_SET.replace("{generator}", generator)
+    write(work, {"apps/set.yaml": text, "nodes/all.yaml": POOL + "---\n" + CLASS})
+    (found,) = [f for f in findings(".", capsys) if f["code"] == "remote-source"]
+    assert "cannot be read offline; its Applications are missing" in found["message"]
+
+
+@needs_helm
+def test_releases_of_one_name_and_chart_in_several_namespaces_are_all_read(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\n"
+        "metadata: {name: web, namespace: TENANT}\nspec:\n"
+        "  chart: {spec: {chart: ./charts/web, sourceRef: {kind: GitRepository, name: x}}}\n"
+        "  values: {replicas: COUNT}\n"
+    )
+    web = WEB.replace("replicas: 1", "replicas: {{ .Values.replicas }}")
+    releases = [text.replace("TENANT", n).replace("COUNT", c) for n, c in (("a", "1"), ("b", "2"))]
+    files = {
+        "charts/web/Chart.yaml": CHART["Chart.yaml"],
+        "charts/web/templates/web.yaml": web.replace("shop", '"{{ .Release.Namespace }}"'),
+        "tenants.yaml": "---\n".join(releases),
+        "nodes.yaml": POOL + "---\n" + CLASS,
+    }
+    write(work, files)
+    assert pods(plan(".", capsys)) == 3
+
+
+RAW_VALUES = {
+    "helm": "  chart: {spec: {chart: raw, sourceRef: {kind: HelmRepository, name: bedag}}}\n"
+    "  values: {resources: [POOL, CLASS]}\n",
+    "text": "  chart: {spec: {chart: raw, sourceRef: {kind: HelmRepository, name: bedag}}}\n"
+    "  values: {templates: [TEXT]}\n",
+    "argo": "  source: {repoURL: 'https://x', chart: raw,\n"
+    "    helm: {valuesObject: {a: [POOL, CLASS]}}}\n",
+}
+
+
+@pytest.mark.parametrize("kind", RAW_VALUES)
+def test_objects_in_the_values_of_a_chart_from_elsewhere_are_read_and_named(
+    kind: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool, node_class = (json.dumps(next(iter(load_all(t.encode())))) for t in (POOL, CLASS))
+    version = {"argo": "argoproj.io/v1alpha1", "helm": "helm.toolkit.fluxcd.io/v2"}
+    release = (
+        f"apiVersion: {version.get(kind, version['helm'])}\n"
+        f"kind: {'Application' if kind == 'argo' else 'HelmRelease'}\n"
+        f"metadata: {{name: nodes, namespace: infra}}\nspec:\n{RAW_VALUES[kind]}"
+    )
+    release = release.replace("TEXT", json.dumps(f"{POOL}---\n{CLASS}"))
+    release = release.replace("POOL", pool).replace("CLASS", node_class)
+    write(work, {"nodes.yaml": release, "web.yaml": WEB})
+    assert pods(plan(".", capsys)) == 1
+    (found,) = [f for f in findings(".", capsys) if f["code"] == "remote-source"]
+    assert (
+        "except for objects in its values: NodePool general, EC2NodeClass def" in found["message"]
+    )
+    assert init(".") == 0
+    assert {"NodePool general", "EC2NodeClass default"} <= taken().keys()
+
+
+def test_a_finding_on_an_object_in_values_is_at_the_values(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = json.dumps(next(iter(load_all(POOL.encode()))))
+    broken = broken.replace("on-demand", "on-demandd")
+    release = (
+        "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: nodes}\n"
+        f"spec:\n{RAW_VALUES['helm'].replace('POOL, CLASS', broken)}"
+    )
+    write(work, {"nodes.yaml": release, "class.yaml": CLASS})
+    found = [f for f in findings(".", capsys) if "on-demandd" in f["message"]]
+    assert {(f["file"], f["line"]) for f in found} == {("nodes.yaml", 6)}
 
 
 @needs_kustomize

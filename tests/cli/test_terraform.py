@@ -279,6 +279,24 @@ def test_a_directive_that_depends_on_known_values_is_followed(work: Path) -> Non
     assert "example.com/spot" not in keys
 
 
+@pytest.mark.parametrize(
+    ("condition", "is_there"),
+    [
+        ("module.x.n > 0 && false", False),
+        ("false && module.x.n", False),
+        ("module.x.n || true", True),
+    ],
+)
+def test_one_known_side_may_decide_a_condition(condition: str, is_there: bool, work: Path) -> None:
+    template = f"{POOL}%{{ if limited }}        - {{key: a/b, operator: Exists}}\n%{{ endif }}"
+    text = 'resource "kubectl_manifest" "p" {\n  yaml_body = templatefile("p.tftpl", '
+    text += f"{{ limited = {condition} }})\n}}\n"
+    write(work, {"given/p.tftpl": template, "given/main.tf": text + heredoc(CLASS)})
+    assert init() == 0
+    requirements = taken()["NodePool general"]["template"]["spec"]["requirements"]
+    assert ("a/b" in [r["key"] for r in requirements]) is is_there
+
+
 def test_a_directive_that_depends_on_unknown_values_is_named(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,10 +16,15 @@ from reconciler.desired.fleet import SourceFile
 from reconciler.desired.sources import gitops, kustomization
 from reconciler.desired.sources.chart import CHART, chart_files
 from reconciler.desired.sources.detection import Detected, detect, has_sources, tree_finding
-from reconciler.desired.sources.gitops import Rendering, Tool, is_gitops, renderings_of
+from reconciler.desired.sources.gitops import Embedded, Rendering, Tool, is_gitops, renderings_of
 from reconciler.desired.sources.kustomization import closure_of, kustomization_file
 from reconciler.desired.sources.references import broken_references
-from reconciler.desired.sources.rendered import RenderedFile, SourceIndex, rendered_file
+from reconciler.desired.sources.rendered import (
+    RenderedFile,
+    SourceIndex,
+    embedded_file,
+    rendered_file,
+)
 from reconciler.desired.sources.substitution import substitute
 from reconciler.desired.sources.tree import (
     OutsideTreeError,
@@ -140,7 +145,7 @@ class _Expansion:
     findings: list[Diagnostic] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
     consumed: list[str] = field(default_factory=list)
-    seen: set[tuple[str, str]] = field(default_factory=set)
+    seen: set[str] = field(default_factory=set)
     parsed: dict[str, list[Document]] = field(default_factory=dict)
 
     def run(self) -> Expanded:
@@ -172,7 +177,7 @@ class _Expansion:
     def _render_all(self, queue: list[Rendering]) -> None:
         while queue:
             rendering = queue.pop(0)
-            key = (rendering.folder, rendering.by)
+            key = repr(replace(rendering, place=None))  # equal names may have other values
             if key in self.seen:
                 continue
             if len(self.seen) >= _RENDERINGS_MAX:
@@ -219,6 +224,8 @@ class _Expansion:
         for item in best:
             if isinstance(item, Diagnostic):
                 self.findings.append(item)
+            elif isinstance(item, Embedded):
+                self.files.append(embedded_file(item.objects, item.place))
             else:
                 yield item
 

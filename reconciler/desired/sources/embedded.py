@@ -24,6 +24,21 @@ def embedded_objects(value: object, depth: int = 0) -> Iterator[JsonDict]:
         if isinstance(version, str) and isinstance(kind, str) and group_of(version) in _GROUPS:
             yield value
             return
+    if isinstance(value, str):
+        yield from _objects_in_text(value, depth)
+        return
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for part in parts:
         yield from embedded_objects(part, depth + 1)
+
+
+def _objects_in_text(text: str, depth: int) -> Iterator[JsonDict]:
+    """Yield the objects in a text, which some charts pass through as a template of their own."""
+    from reconciler.source.document import parse_documents
+
+    if "kind:" not in text or not any(f"apiVersion: {group}/" in text for group in _GROUPS):
+        return
+    documents, findings = parse_documents("", text.encode())
+    for document in documents if not findings else ():
+        if not isinstance(document.data, str):
+            yield from embedded_objects(document.data, depth + 1)

@@ -6,14 +6,25 @@ in another repository are named in a finding.
 
 from __future__ import annotations
 
-import fnmatch
 import posixpath
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from reconciler.desired.sources.embedded import embedded_objects
+from reconciler.desired.sources.generators import (
+    KNOWN,
+    UnknownGeneratorError,
+    elements_of,
+    fill,
+    find_own_template,
+    items,
+    mapping,
+    plain,
+    strings,
+    text,
+)
 from reconciler.desired.sources.tree import OutsideTreeError, Tree, join_path
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
@@ -57,14 +68,21 @@ class Rendering:
     is_recursive: bool = True
 
 
-Found = Rendering | Diagnostic
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Objects in the values of a chart from elsewhere, which ``place`` gives it."""
+
+    objects: tuple[JsonDict, ...]
+    place: Place
+
+
+Found = Rendering | Embedded | Diagnostic
 ConfigMaps = Callable[[str, str], JsonDict | None]
 """Returns the data of the ConfigMap of a namespace and name in the repository, if it is there."""
 
 _FLUX: Final = "kustomize.toolkit.fluxcd.io"
 _FLUX_HELM: Final = "helm.toolkit.fluxcd.io"
 _ARGO: Final = "argoproj.io"
-_TEMPLATE: Final = re.compile(r"\{\{-?([^{}\n]*(?:(?:\{(?!\{)|\}(?!\}))[^{}\n]*)*)\}\}")
 _KUSTOMIZE_FIELDS: Final = (
     *("namePrefix", "nameSuffix", "images", "replicas", "patches", "components", "commonLabels"),
     *("commonAnnotations", "namespace"),
@@ -99,11 +117,11 @@ def _note(
 def _flux_kustomization(
     entry: Entry, tree: Tree, folder: str, config_maps: ConfigMaps
 ) -> Iterator[Found]:
-    spec = _mapping(entry.data.get("spec"))
+    spec = mapping(entry.data.get("spec"))
     if spec.get("suspend") is True:
         return
     kind = value_at(spec, ("sourceRef", "kind"))
-    path = _text(spec.get("path")) or "./"
+    path = text(spec.get("path")) or "./"
     try:
         target = join_path(folder, path)
     except OutsideTreeError:
@@ -119,15 +137,15 @@ def _flux_kustomization(
     overlay: JsonDict = {k: spec[k] for k in fields}
     if isinstance(spec.get("targetNamespace"), str):
         overlay["namespace"] = spec["targetNamespace"]
-    metadata = _mapping(spec.get("commonMetadata"))
+    metadata = mapping(spec.get("commonMetadata"))
     if metadata.get("labels"):
         overlay["labels"] = [{"pairs": metadata["labels"]}]
     substitutions: dict[str, str] | None = None
     build = spec.get("postBuild")
     if isinstance(build, dict):
         substitutions = {}
-        for number, one in enumerate(_items(build.get("substituteFrom"))):
-            kind, name = one.get("kind"), _text(one.get("name"))
+        for number, one in enumerate(items(build.get("substituteFrom"))):
+            kind, name = one.get("kind"), text(one.get("name"))
             data = config_maps(entry.namespace, name) if kind == "ConfigMap" else None
             if data is None and one.get("optional") is not True:
                 at: Pointer = ("spec", "postBuild", "substituteFrom", number)
@@ -135,8 +153,8 @@ def _flux_kustomization(
                 hint = "its variables stay placeholders; add them to postBuild.substitute"
                 yield _note(entry, at, "unknown-variables", message, hint)
             substitutions |= {k: str(v) for k, v in (data or {}).items()}
-        for key, value in _mapping(build.get("substitute")).items():
-            substitutions[key] = value if isinstance(value, str) else _plain(value)
+        for key, value in mapping(build.get("substitute")).items():
+            substitutions[key] = value if isinstance(value, str) else plain(value)
     yield Rendering(
         target, place=entry.place(()), by=f"Flux Kustomization {entry.name}",
         overlay=overlay, substitutions=substitutions,
@@ -146,14 +164,16 @@ def _flux_kustomization(
 def _flux_release(
     entry: Entry, tree: Tree, folder: str, config_maps: ConfigMaps
 ) -> Iterator[Found]:
-    spec = _mapping(entry.data.get("spec"))
-    chart = _mapping(value_at(spec, ("chart", "spec")))
+    spec = mapping(entry.data.get("spec"))
+    chart = mapping(value_at(spec, ("chart", "spec")))
     at: Pointer = ("spec", "chart", "spec", "chart")
-    name = _text(chart.get("chart"))
+    name = text(chart.get("chart"))
     kind = value_at(chart, ("sourceRef", "kind"))
+    values, unknown = _release_values(entry, spec, config_maps)
     if kind not in ("GitRepository", None) or not name:
-        shown = name or _text(value_at(spec, ("chartRef", "name"))) or "its chart"
-        yield _remote_chart(entry, at, shown, "the Helm repository of its sourceRef")
+        shown = name or text(value_at(spec, ("chartRef", "name"))) or "its chart"
+        where = "the Helm repository of its sourceRef"
+        yield from _remote_chart(entry, at, shown, where, values, ("spec", "values"))
         return
     try:
         target = join_path(folder, name)
@@ -162,49 +182,69 @@ def _flux_release(
                     Severity.ERROR)  # fmt: skip
         return
     if tree.entries(target) is None:
-        yield _remote_chart(entry, at, name, "another repository")
+        yield from _remote_chart(entry, at, name, "another repository", values, ("spec", "values"))
         return
-    values: JsonDict = {}
-    for number, one in enumerate(_items(spec.get("valuesFrom"))):
-        data = config_maps(entry.namespace, _text(one.get("name")))
-        text = (data or {}).get(_text(one.get("valuesKey")) or "values.yaml")
-        if one.get("kind") != "ConfigMap" or not isinstance(text, str):
-            message = f"{one.get('kind')} {quote_value(one.get('name'))} is not in this repository"
-            yield _note(entry, ("spec", "valuesFrom", number), "unknown-variables", message,
-                        "the chart is rendered without these values")  # fmt: skip
-        else:
-            values = merge_values(values, values_of(text))
-    values = merge_values(values, _mapping(spec.get("values")))
-    files = tuple(f for f in _strings(chart.get("valuesFiles")))
-    namespace = _text(spec.get("targetNamespace")) or entry.namespace
+    yield from unknown
+    files = tuple(f for f in strings(chart.get("valuesFiles")))
+    namespace = text(spec.get("targetNamespace")) or entry.namespace
     yield Rendering(
         target, Tool.HELM, entry.place(()), f"Flux HelmRelease {entry.name}",
-        release=_text(spec.get("releaseName")) or entry.name, namespace=namespace,
+        release=text(spec.get("releaseName")) or entry.name, namespace=namespace,
         values_files=tuple(posixpath.normpath(posixpath.join(folder, f)) for f in files),
         values=values,
     )  # fmt: skip
 
 
-def _remote_chart(entry: Entry, at: Pointer, name: str, where: str) -> Diagnostic:
+def _release_values(
+    entry: Entry, spec: JsonDict, config_maps: ConfigMaps
+) -> tuple[JsonDict, list[Diagnostic]]:
+    """Return the values of a HelmRelease, and findings on those that are not in the repository."""
+    values: JsonDict = {}
+    unknown: list[Diagnostic] = []
+    for number, one in enumerate(items(spec.get("valuesFrom"))):
+        data = config_maps(entry.namespace, text(one.get("name")))
+        content = (data or {}).get(text(one.get("valuesKey")) or "values.yaml")
+        if one.get("kind") == "ConfigMap" and isinstance(content, str):
+            values = merge_values(values, values_of(content))
+            continue
+        message = f"{one.get('kind')} {quote_value(one.get('name'))} is not in this repository"
+        hint = "the chart is rendered without these values"
+        at: Pointer = ("spec", "valuesFrom", number)
+        unknown.append(_note(entry, at, "unknown-variables", message, hint))
+    return merge_values(values, mapping(spec.get("values"))), unknown
+
+
+def _remote_chart(
+    entry: Entry, at: Pointer, name: str, where: str, values: JsonDict, values_at: Pointer
+) -> Iterator[Found]:
+    """Yield the objects in the values of a chart from elsewhere, and that it is not read."""
     message = f"chart {quote_value(name)} is in {where} and is not read"
     hint = "vendor it: `helm pull --untar`, or pass the output of `helm template` with -f"
-    return _note(entry, at, "remote-source", message, hint)
+    objects = tuple(embedded_objects(values))
+    if objects:
+        yield Embedded(objects, entry.place(values_at))
+        names = ", ".join(
+            f"{one.get('kind')} {text(value_at(one, ('metadata', 'name')))}" for one in objects[:3]
+        )
+        message += f", except for objects in its values: {names}"
+        message += f" and {len(objects) - 3} more" if len(objects) > 3 else ""
+    yield _note(entry, at, "remote-source", message, hint)
 
 
 def _application(entry: Entry, tree: Tree, folder: str, config_maps: ConfigMaps) -> Iterator[Found]:
     del config_maps
-    spec = _mapping(entry.data.get("spec"))
+    spec = mapping(entry.data.get("spec"))
     yield from _sources_of_application(entry, spec, tree, folder, ("spec",), entry.name)
 
 
 def _sources_of_application(
     entry: Entry, spec: JsonDict, tree: Tree, folder: str, at: Pointer, name: str
 ) -> Iterator[Found]:
-    listed = _items(spec.get("sources"))
+    listed = items(spec.get("sources"))
     sources: list[tuple[Pointer, JsonDict]] = [(("sources", n), s) for n, s in enumerate(listed)]
-    sources = sources or [(("source",), _mapping(spec.get("source")))]
-    references = {_text(s.get("ref")) for _, s in sources if s.get("ref")}
-    namespace = _text(value_at(spec, ("destination", "namespace"))) or "default"
+    sources = sources or [(("source",), mapping(spec.get("source")))]
+    references = {text(s.get("ref")) for _, s in sources if s.get("ref")}
+    namespace = text(value_at(spec, ("destination", "namespace"))) or "default"
     for step, source in sources:
         pointer = (*at, *step)
         if source.get("ref") and not source.get("path"):
@@ -218,9 +258,12 @@ def _application_source(
     entry: Entry, source: JsonDict, tree: Tree, folder: str, at: Pointer,
     name: str, namespace: str, references: set[str],
 ) -> Iterator[Found]:  # fmt: skip
-    path, chart = _text(source.get("path")), _text(source.get("chart"))
+    path, chart = text(source.get("path")), text(source.get("chart"))
+    helm, kustomize = mapping(source.get("helm")), mapping(source.get("kustomize"))
+    values = merge_values(values_of(text(helm.get("values"))), mapping(helm.get("valuesObject")))
     if chart:
-        yield _remote_chart(entry, (*at, "chart"), chart, _text(source.get("repoURL")))
+        where = text(source.get("repoURL"))
+        yield from _remote_chart(entry, (*at, "chart"), chart, where, values, (*at, "helm"))
         return
     try:
         target = join_path(folder, path)
@@ -233,21 +276,19 @@ def _application_source(
         hint = "render it there, and pass the result with -f"
         yield _note(entry, (*at, "path"), "remote-source", message, hint)
         return
-    helm, kustomize = _mapping(source.get("helm")), _mapping(source.get("kustomize"))
     by = f"Argo CD Application {name}"
     if "plugin" in source:
         message = "a config management plugin is not run"
         yield _note(entry, (*at, "plugin"), "plugin-source", message,
                     "pass its output with -f", Severity.ERROR)  # fmt: skip
         return
-    values = merge_values(values_of(_text(helm.get("values"))), _mapping(helm.get("valuesObject")))
     yield Rendering(
         target, place=entry.place(()), by=by,
         overlay=_argo_overlay(kustomize),
-        release=_text(helm.get("releaseName")) or name, namespace=namespace,
+        release=text(helm.get("releaseName")) or name, namespace=namespace,
         values_files=tuple(_values_paths(helm, target, folder, references)), values=values,
         parameters=tuple(
-            (_text(p.get("name")), _plain(p.get("value"))) for p in _items(helm.get("parameters"))
+            (text(p.get("name")), plain(p.get("value"))) for p in items(helm.get("parameters"))
         ),
         is_recursive=value_at(source, ("directory", "recurse")) is True,
     )  # fmt: skip
@@ -256,14 +297,14 @@ def _application_source(
 def _argo_overlay(kustomize: JsonDict) -> JsonDict:
     fields = (k for k in _KUSTOMIZE_FIELDS if k in kustomize and k != "images")
     overlay: JsonDict = {k: kustomize[k] for k in fields}
-    for number in _items(overlay.get("replicas")):
+    for number in items(overlay.get("replicas")):
         count = number.get("count")
         number["count"] = int(count) if isinstance(count, str) and count.isdigit() else count
     return overlay
 
 
 def _values_paths(helm: JsonDict, target: str, folder: str, references: set[str]) -> Iterator[str]:
-    for path in _strings(helm.get("valueFiles")):
+    for path in strings(helm.get("valueFiles")):
         head, _, rest = path.partition("/")
         if head.startswith("$") and head[1:] in references:
             yield posixpath.normpath(posixpath.join(folder, rest))
@@ -275,16 +316,20 @@ def _application_set(
     entry: Entry, tree: Tree, folder: str, config_maps: ConfigMaps
 ) -> Iterator[Found]:
     del config_maps
-    spec = _mapping(entry.data.get("spec"))
-    template = _mapping(spec.get("template"))
+    spec = mapping(entry.data.get("spec"))
+    template = mapping(spec.get("template"))
+    if spec.get("templatePatch"):
+        message = "templatePatch is not applied; its changes are missing"
+        hint = "write them into template, or pass rendered YAML with -f"
+        yield _note(entry, ("spec", "templatePatch"), "remote-source", message, hint)
     count = 0
-    for number, generator in enumerate(_items(spec.get("generators"))):
+    for number, generator in enumerate(items(spec.get("generators"))):
         at: Pointer = ("spec", "generators", number)
-        elements = _elements(generator, tree, folder)
-        if elements is None:
-            kinds = ", ".join(sorted(generator))[:60]
-            message = f"the generator {kinds} cannot be read offline; its Applications are missing"
-            hint = "only list and git directories are; pass rendered YAML with -f"
+        try:
+            elements = elements_of(generator, tree, folder)
+        except UnknownGeneratorError as error:
+            message = f"{error}; its Applications are missing"
+            hint = f"only {', '.join(KNOWN)} are read; pass rendered YAML with -f"
             yield _note(entry, at, "remote-source", message, hint)
             continue
         for element in elements:
@@ -293,64 +338,13 @@ def _application_set(
                 message = f"more than {_APPLICATIONS_MAX} Applications"
                 yield _note(entry, at, "too-large", message, "", Severity.ERROR)
                 return
-            filled = _mapping(_fill(template, element))
-            name = _text(value_at(filled, ("metadata", "name"))) or entry.name
-            inner = _mapping(filled.get("spec"))
+            whole = merge_values(template, mapping(find_own_template(generator)))
+            filled = mapping(fill(whole, element))
+            name = text(value_at(filled, ("metadata", "name"))) or entry.name
+            inner = mapping(filled.get("spec"))
             yield from _sources_of_application(
                 entry, inner, tree, folder, ("spec", "template", "spec"), name
             )
-
-
-def _elements(generator: JsonDict, tree: Tree, folder: str) -> list[JsonDict] | None:
-    """Return the parameters of each Application, None if the generator is not known offline."""
-    if "list" in generator:
-        return _items(value_at(generator, ("list", "elements")))
-    directories = value_at(generator, ("git", "directories"))
-    if not isinstance(directories, list):
-        return None
-    chosen = [_text(d.get("path")) for d in _items(directories) if d.get("exclude") is not True]
-    excluded = [_text(d.get("path")) for d in _items(directories) if d.get("exclude") is True]
-    found = []
-    for path in _folders(tree, folder):
-        below = posixpath.relpath(path, folder)
-        if any(_matches(below, p) for p in excluded) or not any(_matches(below, p) for p in chosen):
-            continue
-        base = posixpath.basename(below)
-        found.append({"path": {"path": below, "basename": base, "basenameNormalized": base}})
-    return found
-
-
-def _folders(tree: Tree, folder: str, depth: int = 0) -> Iterator[str]:
-    for name, is_folder in tree.entries(folder) or ():
-        if is_folder and not name.startswith(".") and depth < 8:
-            path = posixpath.normpath(posixpath.join(folder, name))
-            yield path
-            yield from _folders(tree, path, depth + 1)
-
-
-def _matches(path: str, pattern: str) -> bool:
-    pattern = posixpath.normpath(pattern)
-    return path.count("/") == pattern.count("/") and fnmatch.fnmatchcase(path, pattern)
-
-
-def _fill(value: object, element: JsonDict) -> object:
-    """Return a template with the parameters of an element filled in."""
-    if isinstance(value, dict):
-        return {k: _fill(v, element) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_fill(v, element) for v in value]
-    if not isinstance(value, str):
-        return value
-
-    def replace(match: re.Match[str]) -> str:
-        name = match[1].strip().removesuffix("-").rstrip()
-        steps = name.lstrip(".").split(".")
-        if name == "path":
-            steps = ["path", "path"]
-        found = value_at(element, tuple(steps))
-        return _plain(found) if isinstance(found, str | int | bool) else match[0]
-
-    return _TEMPLATE.sub(replace, value)
 
 
 _READERS: Final = {
@@ -373,32 +367,10 @@ def merge_values(first: JsonDict, second: JsonDict) -> JsonDict:
     return merged
 
 
-def values_of(text: str) -> JsonDict:
+def values_of(written: str) -> JsonDict:
     """Return the values in a text, empty if it is not a YAML mapping."""
     from reconciler.source.document import parse_documents
 
-    documents, findings = parse_documents("values", text.encode())
+    documents, findings = parse_documents("values", written.encode())
     data = documents[0].data if documents and not findings else None
     return data if isinstance(data, dict) else {}
-
-
-def _mapping(value: object) -> JsonDict:
-    return value if isinstance(value, dict) else {}
-
-
-def _items(value: object) -> list[JsonDict]:
-    return [v for v in value if isinstance(v, dict)] if isinstance(value, list) else []
-
-
-def _strings(value: object) -> list[str]:
-    return [v for v in value if isinstance(v, str)] if isinstance(value, list) else []
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "" if value is None else str(value)

@@ -14,6 +14,7 @@ from typing import Final
 
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic, Place
+from reconciler.model.json import JsonDict
 from reconciler.source.document import Document, Pointer, parse_documents
 from reconciler.source.schema import value_at
 
@@ -169,6 +170,22 @@ def rendered_file(
     file = RenderedFile(path, output)
     file.rendered = found
     return file, findings
+
+
+def embedded_file(objects: Sequence[JsonDict], place: Place) -> RenderedFile:
+    """Return objects in the values of a chart as a file; ``place`` is where the values start."""
+    from reconciler.source.plainyaml import dump
+
+    index = SourceIndex({}, (), ".", place, {})
+    found: list[Document] = []
+    for data in objects:
+        made = RenderedDocument(place.file, data, (place.line - 1, place.column - 1, None), "")
+        made.sources, made.origin = index, ""
+        found.append(made)
+    content = "---\n".join(dump(data, sort_keys=False) for data in objects)
+    file = RenderedFile(place.file, content.encode())
+    file.rendered = found
+    return file
 
 
 def _is_transient(data: dict[str, object]) -> bool:

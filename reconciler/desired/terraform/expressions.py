@@ -37,6 +37,8 @@ _PRECEDENCE: Final = {
     "||": 0, "&&": 1, "==": 2, "!=": 2, "<": 3, ">": 3, "<=": 3, ">=": 3,
     "+": 4, "-": 4, "*": 5, "/": 5, "%": 5,
 }  # fmt: skip
+_DECIDING: Final = {"&&": False, "||": True}
+"""The value of one side that decides the operation."""
 _OPERATOR: Final = re.compile(r"\s*(\|\||&&|==|!=|<=|>=|<|>|\+|(?<=\s)-(?=\s)|\*|/|%)\s*")
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 _WORDS: Final[Mapping[str, object]] = {"true": True, "false": False, "null": None}
@@ -130,6 +132,8 @@ def _operation(text: str, scope: ModuleScope, depth: int) -> Value:
     if split is not None:
         left, operator, right = split
         first, second = (evaluate(part, scope, depth + 1) for part in (left, right))
+        if operator in _DECIDING and _DECIDING[operator] in (first, second):
+            return _DECIDING[operator]  # whatever the other side is
         if isinstance(first, Unknown) or isinstance(second, Unknown):
             return Unknown(text)
         return OPERATORS[operator](first, second)

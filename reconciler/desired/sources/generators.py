@@ -1,0 +1,293 @@
+"""Generators of Argo CD's ApplicationSets: the parameters of each Application that they make.
+
+List, git directories and git files are read, and matrix and merge of these. ``clusters`` without a
+selector makes one set of parameters, since it selects the cluster of the fleet as well; its names
+and labels stay in the text. What selects clusters, or asks a server, is not known offline.
+
+The parameters of a generator are those of Argo CD 2.x and 3.x
+(argo-cd.readthedocs.io/en/stable/operator-manual/applicationset/Generators).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from reconciler.desired.sources.tree import Tree, files_below
+from reconciler.model.json import JsonDict
+from reconciler.source.schema import value_at
+
+KNOWN: Final = ("list", "git", "matrix", "merge", "clusters without a selector")
+_TEMPLATE: Final = re.compile(r"\{\{-?([^{}\n]*(?:(?:\{(?!\{)|\}(?!\}))[^{}\n]*)*)\}\}")
+_INDEX: Final = re.compile(r"index\s+\.?([\w.]+)\s+(\d+)|([\w.]+)\[(\d+)\]")
+_BESIDE: Final = ("selector", "template")
+"""Fields beside the one that names a generator."""
+_ELEMENTS_MAX: Final = 1000
+_DEPTH_MAX: Final = 2
+"""A matrix or merge may contain one more level of them."""
+
+
+class UnknownGeneratorError(Exception):
+    """The parameters of a generator are not known without its cluster or its service."""
+
+
+def elements_of(generator: JsonDict, tree: Tree, folder: str, depth: int = 0) -> list[JsonDict]:
+    """Return the parameters of each Application, at most about a thousand.
+
+    ``folder`` is the one that paths start at.
+
+    Raises:
+        UnknownGeneratorError: they are not known offline.
+    """
+    kinds = [name for name in generator if name not in _BESIDE]
+    found: list[JsonDict] | None = None
+    match kinds:
+        case ["list"]:
+            found = _listed(mapping(generator["list"]))
+        case ["git"]:
+            found = _of_git(mapping(generator["git"]), tree, folder)
+        case ["clusters"]:
+            clusters = mapping(generator["clusters"])
+            if not clusters.get("selector"):
+                found = _with_values([{}], clusters)
+        case ["matrix"] if depth < _DEPTH_MAX:
+            found = _product(
+                items(value_at(generator, ("matrix", "generators"))), tree, folder, depth
+            )
+        case ["merge"] if depth < _DEPTH_MAX:
+            found = _merged(mapping(generator["merge"]), tree, folder, depth)
+        case _:
+            pass
+    if found is None:
+        raise UnknownGeneratorError(
+            f"the generator {', '.join(sorted(kinds))[:60]} cannot be read offline"
+        )
+    selector = mapping(generator.get("selector"))
+    return [element for element in found[:_ELEMENTS_MAX] if _is_selected(element, selector)]
+
+
+def find_own_template(generator: JsonDict) -> object:
+    """Return the template of a generator, which replaces fields of that of the ApplicationSet."""
+    kind = next((name for name in generator if name not in _BESIDE), "")
+    return value_at(generator, (kind, "template"))
+
+
+def _listed(spec: JsonDict) -> list[JsonDict] | None:
+    if "elementsYaml" not in spec:
+        return items(spec.get("elements"))
+    data = _parsed(text(spec["elementsYaml"]).encode())
+    return items(data) if isinstance(data, list) else None
+
+
+def _of_git(spec: JsonDict, tree: Tree, folder: str) -> list[JsonDict] | None:
+    directories, files = spec.get("directories"), spec.get("files")
+    prefix = text(spec.get("pathParamPrefix"))
+    if isinstance(directories, list):
+        paths = _matching(_folders(tree, folder), items(directories), folder)
+        return _with_values([_with_path({}, path, "", prefix) for path in paths], spec)
+    if not isinstance(files, list):
+        return None
+    found: list[JsonDict] = []
+    for path in _matching(files_below(tree, folder), items(files), folder):
+        data = _parsed(tree.read(posixpath.join(folder, path)) or b"")
+        above, name = posixpath.dirname(path) or ".", posixpath.basename(path)
+        found += [
+            _with_path(one, above, name, prefix)
+            for one in (items(data) if isinstance(data, list) else [mapping(data)])
+        ]
+    return _with_values(found, spec)
+
+
+def _parsed(content: bytes) -> object:
+    """Return the data of a YAML or JSON file, None if it is neither."""
+    from reconciler.source.document import parse_documents
+
+    documents, findings = parse_documents("", content)
+    return documents[0].data if documents and not findings else None
+
+
+def _with_path(data: JsonDict, path: str, filename: str, prefix: str) -> JsonDict:
+    """Return parameters with those of a path."""
+    base = posixpath.basename(path)
+    at: JsonDict = {
+        "path": path,
+        "basename": base,
+        "basenameNormalized": _normalized(base),
+        "segments": path.split("/"),
+    }
+    if filename:
+        at |= {"filename": filename, "filenameNormalized": _normalized(filename)}
+    return {**data, prefix: {"path": at}} if prefix else {**data, "path": at}
+
+
+def _normalized(name: str) -> str:
+    return re.sub(r"[^a-z0-9.-]", "-", name.lower())
+
+
+def _with_values(found: list[JsonDict], spec: JsonDict) -> list[JsonDict]:
+    """Return parameters with ``values`` of their generator, which may refer to the others."""
+    values = mapping(spec.get("values"))
+    return [{**one, "values": fill(values, one)} for one in found] if values else found
+
+
+def _product(
+    generators: Sequence[JsonDict], tree: Tree, folder: str, depth: int
+) -> list[JsonDict] | None:
+    """Return each combination; a generator may refer to the parameters of those before it."""
+    if not generators:
+        return None
+    found: list[JsonDict] = [{}]
+    for generator in generators:
+        combined: list[JsonDict] = []
+        for before in found:
+            filled = mapping(fill(generator, before))
+            for element in elements_of(filled, tree, folder, depth + 1):
+                combined.append(_over(before, element))
+                if len(combined) > _ELEMENTS_MAX:
+                    return combined
+        found = combined
+    return found
+
+
+def _merged(spec: JsonDict, tree: Tree, folder: str, depth: int) -> list[JsonDict] | None:
+    """Return the parameters of the first generator, with those of others that agree in the keys."""
+    keys = strings(spec.get("mergeKeys"))
+    generators = items(spec.get("generators"))
+    if not keys or not generators:
+        return None
+    first, *others = (elements_of(one, tree, folder, depth + 1) for one in generators)
+    for other in others:
+        by_keys = {_values_of_keys(element, keys): element for element in other}
+        first = [_over(one, by_keys.get(_values_of_keys(one, keys), {})) for one in first]
+    return first
+
+
+def _values_of_keys(element: JsonDict, keys: Sequence[str]) -> tuple[str, ...]:
+    return tuple(plain(_parameter(element, key)) for key in keys)
+
+
+def _over(before: JsonDict, after: JsonDict) -> JsonDict:
+    """Return parameters with later ones over them; those of one name are merged."""
+    merged = dict(before)
+    for key, value in after.items():
+        old = merged.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            value = _over(old, value)
+        merged[key] = value
+    return merged
+
+
+def _is_selected(element: JsonDict, selector: JsonDict) -> bool:
+    """Return whether parameters match a label selector, with the parameters as labels."""
+    for key, value in mapping(selector.get("matchLabels")).items():
+        if plain(_parameter(element, key)) != plain(value):
+            return False
+    for one in items(selector.get("matchExpressions")):
+        found = _parameter(element, text(one.get("key")))
+        is_in = plain(found) in strings(one.get("values"))
+        if not {
+            "In": found is not None and is_in,
+            "NotIn": found is None or not is_in,
+            "Exists": found is not None,
+            "DoesNotExist": found is None,
+        }.get(text(one.get("operator")), False):
+            return False
+    return True
+
+
+def _matching(paths: Iterator[str], patterns: Sequence[JsonDict], folder: str) -> Iterator[str]:
+    """Yield the paths, relative to a folder, that the patterns choose and do not exclude."""
+    chosen = [text(p.get("path")) for p in patterns if p.get("exclude") is not True]
+    excluded = [text(p.get("path")) for p in patterns if p.get("exclude") is True]
+    for path in paths:
+        below = posixpath.relpath(path, folder)
+        if not any(_matches(below, p) for p in excluded) and any(
+            _matches(below, p) for p in chosen
+        ):
+            yield below
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """Return whether a path matches a pattern, in which ``**`` stands for any folders."""
+    names = posixpath.normpath(pattern).split("/")
+    reached = {0} | ({1} if names[0] == "**" else set())
+    for part in path.split("/"):
+        following: set[int] = set()
+        for at in reached:
+            if at < len(names) and names[at] == "**":
+                following |= {at, at + 1}
+            elif at < len(names) and fnmatch.fnmatchcase(part, names[at]):
+                following.add(at + 1)
+        reached = following | {at + 1 for at in following if at < len(names) and names[at] == "**"}
+    return len(names) in reached
+
+
+def _folders(tree: Tree, folder: str, depth: int = 0) -> Iterator[str]:
+    for name, is_folder in tree.entries(folder) or ():
+        if is_folder and not name.startswith(".") and depth < 8:
+            path = posixpath.normpath(posixpath.join(folder, name))
+            yield path
+            yield from _folders(tree, path, depth + 1)
+
+
+def fill(value: object, element: JsonDict) -> object:
+    """Return a template with the parameters of an element filled in; others stay as they are."""
+    if isinstance(value, dict):
+        return {k: fill(v, element) for k, v in value.items()}
+    if isinstance(value, list):
+        return [fill(v, element) for v in value]
+    if not isinstance(value, str):
+        return value
+
+    def replace(match: re.Match[str]) -> str:
+        found = _parameter(element, match[1].strip().removesuffix("-").strip())
+        return plain(found) if isinstance(found, str | int | bool) else match[0]
+
+    return _TEMPLATE.sub(replace, value)
+
+
+def _parameter(element: JsonDict, name: str) -> object:
+    """Return a parameter by its name in either kind of template, None if there is none."""
+    index = _INDEX.fullmatch(name)
+    if index is not None:
+        listed = _parameter(element, index[1] or index[3])
+        listed = listed.split("/") if isinstance(listed, str) else listed
+        number = int(index[2] or index[4])
+        return listed[number] if isinstance(listed, list) and number < len(listed) else None
+    name = name.lstrip(".")
+    if name in element and not isinstance(element[name], dict):
+        return element[name]
+    found = value_at(element, tuple(name.split(".")))
+    if isinstance(found, dict) and name.rpartition(".")[2] == "path":
+        return found.get("path")
+    return found
+
+
+def mapping(value: object) -> JsonDict:
+    """Return a mapping, an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: object) -> list[JsonDict]:
+    """Return the mappings of a list."""
+    return [v for v in value if isinstance(v, dict)] if isinstance(value, list) else []
+
+
+def strings(value: object) -> list[str]:
+    """Return the strings of a list."""
+    return [v for v in value if isinstance(v, str)] if isinstance(value, list) else []
+
+
+def text(value: object) -> str:
+    """Return a string, an empty one for anything else."""
+    return value if isinstance(value, str) else ""
+
+
+def plain(value: object) -> str:
+    """Return a scalar as YAML writes it, an empty string for null."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)
