@@ -1,7 +1,10 @@
 from datetime import timedelta
 
+import pytest
+
 from reconciler.disruption.command import WaitsFor
 from reconciler.disruption.decide import METHODS
+from reconciler.disruption.gates.consolidatable import LEFT_OVER
 from reconciler.model.karpenter.budget import DisruptionReason
 from tests.disruption.builders import (
     NOW,
@@ -12,6 +15,7 @@ from tests.disruption.builders import (
     decided,
     drifted,
     refusal_of,
+    stamp,
 )
 
 
@@ -180,3 +184,22 @@ def test_of_equal_nodes_the_one_that_expires_first_goes_first() -> None:
     (command,) = decided(*nodes, pools=[one_at_a_time]).commands
 
     assert command.node_claims == ("claim-n2",)
+
+
+@pytest.mark.parametrize(
+    ("minutes_ago", "initialized", "removed"),
+    [(9, True, False), (10, True, True), (10, False, False)],
+)
+def test_a_replacement_left_over_from_a_command_is_removed_after_ten_minutes(
+    minutes_ago: int, initialized: bool, removed: bool
+) -> None:
+    """Whatever ``consolidateAfter`` says; a node that is not initialized yet may still be used."""
+    at = stamp(NOW - timedelta(minutes=minutes_ago))
+    condition = {"type": LEFT_OVER, "status": "True", "lastTransitionTime": at}
+
+    decisions = decided(
+        a_node("n1", initialized=initialized, conditions=[condition]),
+        pools=[a_pool(consolidateAfter="Never")],
+    )
+
+    assert bool(decisions.commands) is removed

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from reconciler.disruption.gates.budgets import BudgetLedger, BudgetState, node_counts
+from reconciler.disruption.candidates import Candidate
+from reconciler.disruption.command import BudgetState, WaitsFor
+from reconciler.disruption.gates.budgets import BudgetLedger, node_counts
+from reconciler.disruption.gates.guards import EVERY_REASON, Cap, retry_delay
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.disruption.gates.policy import Hold
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.kubernetes.pod import Pod
-from tests.disruption.builders import NOW, a_cluster, a_node, a_pod
+from reconciler.observed.state import ClusterState
+from tests.disruption.builders import NOW, a_cluster, a_node, a_pod, a_pool, stamp
 
 EMPTY, DRIFTED = DisruptionReason.EMPTY, DisruptionReason.DRIFTED
 
@@ -53,6 +60,65 @@ def test_a_hold_applies_to_a_trial_as_well() -> None:
     for each in (ledger, ledger.copy()):
         assert each.allowed_disruptions("default", EMPTY) == 0
         assert each.allowed_disruptions("default", DRIFTED) == 5
+
+
+def test_only_voluntary_commands_count_towards_rate_limits() -> None:
+    cap = Cap(None, EVERY_REASON, 2, Hold(WaitsFor.POLICY, None, "two a day"))
+    ledger = BudgetLedger([a_state(EMPTY, 9)], caps=[cap])
+    for gate, left in ((None, 2), (EMPTY, 1), (None, 1), (DRIFTED, 0)):
+        ledger.count_disruption("default", gate)
+        assert ledger.allowed_disruptions("default", EMPTY) == left
+    assert ledger.exhausted_limit("default", EMPTY) == replace(cap, left=0)
+
+
+def failed(times: int, minutes_ago: int) -> list[dict[str, Any]]:
+    """Return the record of attempts to replace a node."""
+    at = stamp(NOW - timedelta(minutes=minutes_ago))
+    return [
+        {
+            "type": "ReplacementFailed",
+            "status": "True",
+            "message": str(times),
+            "reason": "revision",
+            "lastTransitionTime": at,
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("times", "minutes_ago", "minutes_left"),
+    [(1, 0, 0), (2, 0, 15), (2, 14, 1), (2, 15, 0), (3, 0, 30), (6, 0, 240), (99, 0, 240)],
+)
+def test_a_node_is_tried_again_after_a_pause_that_doubles(
+    times: int, minutes_ago: int, minutes_left: int
+) -> None:
+    nodes = a_cluster(a_node("n1", conditions=failed(times, minutes_ago)))
+    delay = delay_of(nodes)
+    expected = NOW + timedelta(minutes=minutes_left) if minutes_left else None
+    assert (delay[0] if delay else None) == expected
+
+
+def test_of_several_nodes_the_longest_pause_counts() -> None:
+    cluster = a_cluster(
+        a_node("n1", conditions=failed(2, 0)),
+        a_node("n2", conditions=failed(4, 0)),
+        a_node("n3", conditions=failed(3, 0)),
+    )
+    delay = delay_of(cluster)
+    assert delay is not None
+    assert delay[0] == NOW + timedelta(hours=1)
+    assert delay[1].startswith("replacing n2 failed 4 times")
+
+
+def delay_of(cluster: ClusterState) -> tuple[datetime, str] | None:
+    """Return what holds a command of all nodes back."""
+    budgets, pool = PodDisruptionBudgets(()), a_pool()
+    candidates = [
+        Candidate(node, node.claim, pool, None, None, budgets, NOW)
+        for node in cluster.nodes
+        if node.claim is not None
+    ]
+    return retry_delay(candidates, NOW)
 
 
 def a_pdb(name: str, selector: dict[str, Any] | None, **spec: Any) -> dict[str, Any]:

@@ -194,6 +194,20 @@ def test_a_batch_launched_twice_without_idempotency_ends_with_one_instance_per_c
     assert complaints(world, 3) == []
 
 
+def test_a_batch_whose_instances_have_ended_is_not_repeated() -> None:
+    """EC2 shows that the call was made: its claims are removed, and others are launched."""
+    world = many(3)
+    killed_after_batch(world)
+    (batch,) = [e.intent for e in world.journal.entries() if e.intent.verb is Verb.LAUNCH_BATCH]
+    world.cloud._account.backend.terminate_instances(list(world.instances()))
+    world.clock.advance(60)
+    world.converge(batch_from=2)
+    members = [e for e in world.journal.entries() if e.intent.parameters.get("batch") == batch.id]
+    assert {e.outcome for e in members} == {Outcome.FAILED}
+    assert (launches(world), ever_launched(world)) == (1, 6), "the first call is not counted"
+    assert complaints(world, 3) == []
+
+
 def test_instances_are_adopted_if_the_state_is_lost_before_they_are_tagged() -> None:
     world = many(3)
     world.engine().run_once(batch_from=2)
