@@ -7,7 +7,7 @@ only, by trying each NodePool again, filter by filter, in scheduling order (Karp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from reconciler.catalog.table import indices
@@ -370,10 +370,9 @@ def _rule_rejection(view: CohortView, template: PoolTemplate) -> Rejection | Non
     base = template.space.narrow(view.stage.step.demand)
     if base is None or not base.mask:
         return None
-    groups = list(_excluding_groups(view, template))
-    if not groups:
+    group = _excluding_group(view, template)
+    if group is None:
         return None
-    group = groups[0]
     shown = sorted(group.counts_for(view.stage.reach[group]).items())[:_COUNTS_SHOWN]
     counts = ", ".join(f"{domain}: {count}" for domain, count in shown) or "no domain"
     return Rejection(
@@ -397,15 +396,14 @@ _SENTENCES = {
 }
 
 
-def _excluding_groups(view: CohortView, template: PoolTemplate) -> Iterator[Group]:
-    """Yield the groups that alone exclude the pool; if there are none, all that apply."""
+def _excluding_group(view: CohortView, template: PoolTemplate) -> Group | None:
+    """Return the first group that alone excludes the pool; if there is none, the first of all."""
     strict = view.stage.step.strict
-    alone = []
     for group in view.stage.by_domain:
         counted = group in view.cohort.counted_set
         reach = view.stage.reach[group]
         open_domains = group.open_domains(counted, strict.get(group.key), reach)
         known = template.space.requirements.get(group.key)
         if not any(known is None or known.has(d) for d in open_domains.members):
-            alone.append(group)
-    yield from alone or view.stage.by_domain
+            return group
+    return next(iter(view.stage.by_domain), None)

@@ -212,22 +212,33 @@ def record_pods(cohort: Cohort, claim: OpenClaim, count: int) -> None:
     While the domain of the node is not decided, a spread or an affinity does not count them, and an
     anti-affinity counts them in every possible domain.
     """
+    host, taints = claim.host, claim.template.taints
+    domains = _Domains(claim)
     for group in cohort.counted:
-        if not group.counts_on(claim.space, claim.template.taints):
+        if group.rule.node_filter is not None and not group.counts_on(claim.space, taints):
             continue
         if group.by_host:
-            group.record(claim.host, count)
+            group.record(host, count)
             continue
-        values = claim.space.values(group.key, claim.mask)
+        values = domains[group.key]
         if group.kind is RuleKind.ANTI_AFFINITY or len(values) == 1:
-            for domain in sorted(values):
+            for domain in values:
                 group.record(domain, count)
     for group in cohort.repelling:
-        if group.by_host:
-            group.record(claim.host, count)
-            continue
-        for domain in sorted(claim.space.values(group.key, claim.mask)):
+        for domain in (host,) if group.by_host else domains[group.key]:
             group.record(domain, count)
+
+
+class _Domains(dict[str, list[str]]):
+    """The possible domains of a claim by label, each computed once for however many rules."""
+
+    def __init__(self, claim: OpenClaim) -> None:
+        super().__init__()
+        self._claim = claim
+
+    def __missing__(self, key: str) -> list[str]:
+        found = self[key] = sorted(self._claim.space.values(key, self._claim.mask))
+        return found
 
 
 Entry = tuple[int, int, "OpenClaim"]

@@ -19,7 +19,7 @@ from reconciler.placement.nodes.space import Demand, Space
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.packing.goal import Goal
 from reconciler.placement.packing.market import PackingMarket, PoolOffers
-from reconciler.placement.pods.cohort import Cohort, CohortStage
+from reconciler.placement.pods.cohort import Cohort, CohortStage, CohortView
 from reconciler.placement.solve import PlacementPass
 from reconciler.placement.topology.groups import Group
 from reconciler.placement.topology.rules import RuleKind
@@ -255,7 +255,7 @@ class LotSorter:
 
     def _choice(self, cohort: Cohort, stage: CohortStage) -> _Choice | None:
         """Return the cheapest NodePool and space that the rules allow now."""
-        view = stage.view(cohort, self._placement_pass.demands)
+        view = CohortView(cohort, stage, self._placement_pass.demands)
         if view.hopeless or stage.step.demand.hostname is not None:
             return None
         if stage.by_domain and self._by_share:

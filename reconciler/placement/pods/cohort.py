@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import untolerated_taints
@@ -36,6 +36,7 @@ class CohortStage:
     """
 
     __slots__ = (
+        "_version",
         "_view",
         "by_domain",
         "by_host",
@@ -79,13 +80,14 @@ class CohortStage:
         self.many_at_once = not self.by_domain and self.only_fills_up
         self.taints_seen: dict[str, bool] = {}
         self._view: CohortView | None = None
+        self._version = 0
 
     def view(self, cohort: Cohort, demands: Demands) -> CohortView:
-        """Return what the stage allows now; without rules on domains this never changes."""
-        if self.by_domain:
-            return CohortView(cohort, self, demands)
-        if self._view is None:
+        """Return what the stage allows now; it changes only with the counts of rules on domains."""
+        version = sum([group.version for group in self.by_domain])  # none of them ever decreases
+        if self._view is None or self._version != version:
             self._view = CohortView(cohort, self, demands)
+            self._version = version
         return self._view
 
     def tolerates(self, template: PoolTemplate) -> bool:
@@ -182,20 +184,29 @@ class CohortView:
         self.cohort = cohort
         self.stage = stage
         self._demands = demands
-        strict = stage.step.strict
-        own = (
-            g.open_domains(g in cohort.counted_set, strict.get(g.key), stage.reach[g])
-            for g in stage.by_domain
-            if not g.rule.inverse
-        )
-        free = (
-            unrepelled_domains(groups, strict.get(key), stage.reach[groups[0]])
-            for key, groups in stage.repelled_by_key.items()
-        )
-        self.open: list[OpenDomains] = intersect_by_label((*own, *free))
+        self.open: list[OpenDomains] = intersect_by_label(self._open_domains())
         self.hopeless = any(not domains.members for domains in self.open)
         self._spaces: dict[Space, tuple[tuple[Space, ...], ...]] = {}
         self.closed: set[Space] = set()
+
+    def _open_domains(self) -> Iterator[OpenDomains]:
+        """Yield what each rule opens; what others open does not matter if one of them opens none.
+
+        A tenant may repel its pods by as many labels as it likes, most of which no node has.
+        """
+        stage, counted, strict = self.stage, self.cohort.counted_set, self.stage.step.strict
+        for key, groups in stage.repelled_by_key.items():
+            found = unrepelled_domains(groups, strict.get(key), stage.reach[groups[0]])
+            yield found
+            if not found.members:
+                return
+        for group in stage.by_domain:
+            if not group.rule.inverse:
+                allowed = strict.get(group.key)
+                found = group.open_domains(group in counted, allowed, stage.reach[group])
+                yield found
+                if not found.members:
+                    return
 
     def room_on(self, host: str) -> int:
         """Return how many of the pods the rules about hosts allow.
