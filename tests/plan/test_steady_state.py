@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
+from reconciler.observed.snapshot import read_snapshot
+from reconciler.observed.state import ClusterState, cluster_state
 from reconciler.plan.planning import plan_of
 from reconciler.plan.render.sections.pods import unschedulable_pods as unschedulable_section
 from reconciler.plan.render.summary import pods_placed_later, summary_lines, unschedulable_pods
+from reconciler.plan.rest.difference import named_alike
 from reconciler.plan.value.costs import Cost, SteadyState, StuckNode
 from reconciler.plan.value.nodes import Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan, from_json, to_json
@@ -60,6 +65,36 @@ def test_pods_without_a_domain_stay_unschedulable() -> None:
     assert plan.steady_state.nodes + len(plan.steady_state.unschedulable) == 4
     assert plan.steady_state.unschedulable
     assert unschedulable_pods(plan) == list(plan.steady_state.unschedulable)
+
+
+@pytest.mark.parametrize("replicas", [4, 5, 6])
+def test_a_pod_that_waits_now_and_at_the_end_is_not_placed_later(replicas: int) -> None:
+    """Whichever replica kube-scheduler binds first: their number is what changes."""
+    plan = planned(apart(replicas))
+    assert plan.steady_state is not None
+    now = {pod.pod for pod in plan.unschedulable}
+    final, later = unschedulable_pods(plan), pods_placed_later(plan)
+    assert set(final) <= now
+    assert sorted([*final, *later]) == sorted(now)
+
+
+def test_replicas_are_named_alike_but_pods_with_an_identity_are_not() -> None:
+    def cluster_of(kind: str) -> ClusterState:
+        owner = {"apiVersion": "apps/v1", "kind": kind, "name": "web", "controller": True}
+        pods = [a_pod(f"web-{n}") for n in range(4)]
+        for pod in pods:
+            pod["metadata"]["ownerReferences"] = [owner]
+        text = json.dumps({"kind": "List", "items": pods}).encode()
+        return cluster_state(read_snapshot(text, ""))
+
+    replicas = cluster_of("ReplicaSet")
+    assert named_alike(["web/web-1", "gone"], ["web/web-3"], [replicas]) == ("gone", "web/web-3")
+    assert named_alike(["web/web-1", "web/web-2"], ["web/web-3"], [replicas]) == (
+        "web/web-1",
+        "web/web-3",
+    )
+    identified = cluster_of("StatefulSet")
+    assert named_alike(["web/web-1"], ["web/web-3"], [identified]) == ("web/web-1",)
 
 
 def test_a_plan_that_is_the_result_has_no_steady_state() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Final
@@ -14,6 +15,7 @@ from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import iso_duration
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import Resources, fits
 from reconciler.observed.allocation import (
     Grouping,
@@ -22,9 +24,10 @@ from reconciler.observed.allocation import (
     group_costs,
     node_cost,
 )
-from reconciler.observed.state import StateNode
+from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.question import LaunchPool
 from reconciler.placement.scheduler import Scheduler
+from reconciler.placement.topology.peers import controller_of
 from reconciler.plan.make.costs import sum_dollars
 from reconciler.plan.rest.continuation import RestResult
 from reconciler.plan.rest.world import (
@@ -49,18 +52,19 @@ def difference_of(before: RestResult, after: RestResult) -> AtRest:
     old, new = resting_side(before), resting_side(after)
     limited = after.ended or (before.ended and after.world is not before.world)
     change = new.estimate - old.estimate
+    waiting, clusters = waiting_pods(before), (before.world.cluster, after.world.cluster)
     return AtRest(
         before=FleetAtRest(nodes=len(old.names), per_hour=old.estimate),
         after=FleetAtRest(nodes=len(new.names), per_hour=new.estimate),
         per_hour=sum_dollars([change]),
         per_month=sum_dollars([change * HOURS_A_MONTH]),
         bounds=change_bounds(before, old, after, new, change) if limited else None,
-        unschedulable=waiting_pods(after),
+        unschedulable=named_alike(waiting_pods(after), waiting, clusters),
         replaced=min(len(old.names - new.names), len(new.names - old.names)),
         rollout=_rollout_duration(after),
         stuck=stuck_nodes(after),
         by_node_pool=_pools_of(before, after),
-        unschedulable_before=waiting_pods(before),
+        unschedulable_before=waiting,
         shares=None if limited else _shares_of(before, after),
     )
 
@@ -127,6 +131,34 @@ def waiting_pods(rest: RestResult) -> tuple[str, ...]:
         return ()
     waiting = {pod.key for pod in rest.world.cluster.pending}
     return tuple(sorted(waiting & (placement.unschedulable.keys() | placement.deferred.keys())))
+
+
+def named_alike(
+    waiting: Sequence[str], known: Sequence[str], clusters: Iterable[ClusterState]
+) -> tuple[str, ...]:
+    """Return the waiting pods, named as those of ``known`` where they are replicas of the same.
+
+    kube-scheduler binds whichever replica it tries first, so which of a workload's pods wait is
+    chance; only their number is not. Without this, a pod that waits in both cases would count as
+    placed in one of them, because another one waits there.
+    """
+    owners = {pod.key: _interchangeable(pod) for cluster in clusters for pod in cluster.pods}
+    left = Counter(owners.get(pod, pod) for pod in waiting)
+    named: list[str] = []
+    for pod in dict.fromkeys((*known, *waiting)):
+        owner = owners.get(pod, pod)
+        if left[owner]:
+            left[owner] -= 1
+            named.append(pod)
+    return tuple(sorted(named))
+
+
+def _interchangeable(pod: Pod) -> str:
+    """Return a key that is equal for the replicas of which it does not matter which one waits."""
+    owner = controller_of(pod)
+    if owner is None or owner.kind == "StatefulSet":
+        return pod.key
+    return f"{pod.namespace}/{owner.kind}/{owner.name}"
 
 
 def _rollout_duration(rest: RestResult) -> str | None:

@@ -22,7 +22,12 @@ from reconciler.observed.state import ClusterState, StateNode
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.render.wording import format_count, format_monthly
 from reconciler.plan.rest.continuation import RestResult, Work, continue_fleet
-from reconciler.plan.rest.difference import resting_side, stuck_nodes, waiting_pods
+from reconciler.plan.rest.difference import (
+    named_alike,
+    resting_side,
+    stuck_nodes,
+    waiting_pods,
+)
 from reconciler.plan.rest.world import RestingFleet, pods_blocking_drain
 from reconciler.plan.value.actions import DeferredClaim
 from reconciler.plan.value.costs import SteadyState
@@ -53,16 +58,17 @@ def with_prospect(plan: Plan, inputs: Inputs, cluster: ClusterState) -> Plan:
     plan = replace(plan, deferred=tuple(sorted(deferred, key=_deferral_order)))
     if not rest.rested:
         return plan
-    side, remaining = resting_side(rest), waiting_pods(rest)
+    side = resting_side(rest)
+    unplaced = [pod.pod for pod in plan.unschedulable]
+    remaining = named_alike(waiting_pods(rest), unplaced, (cluster, rest.world.cluster))
     nodes = sum(pool.nodes_after for pool in plan.cost.by_node_pool.values())
     changes = (len(side.names), round(side.reached, 6)) != (nodes, round(plan.cost.after, 6))
     if not (is_unfinished or changes):
         return plan
-    unplaced = {pod.pod for pod in plan.unschedulable}
     state = SteadyState(
         nodes=len(side.names),
         per_hour=side.reached,
-        placed_later=tuple(sorted(unplaced - set(remaining))),
+        placed_later=tuple(sorted(set(unplaced) - set(remaining))),
         unschedulable=remaining,
         stuck=stuck_nodes(rest),
     )
