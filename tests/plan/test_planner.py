@@ -292,6 +292,33 @@ def test_a_pod_that_waits_names_the_class_that_its_pool_lacks(
     assert (first.code, second) == ("TaintNotTolerated", reason)
 
 
+@pytest.mark.parametrize(
+    ("is_on", "words"),
+    [
+        (True, "it keeps its 1 node, whatever pods wait: raise spec.replicas, or add a NodePool"),
+        (False, "featureGates.StaticCapacity is false, so it launches no nodes: turn it on"),
+    ],
+)
+def test_a_pod_beside_a_static_pool_is_not_told_that_no_pool_is_ready(
+    is_on: bool, words: str
+) -> None:
+    gates = Settings(feature_gates={FeatureGate.STATIC_CAPACITY: is_on})
+    pods = [a_pod(f"p{n}", cpu=1500) for n in range(3)]
+    plan = plan_of(
+        replace(
+            inputs([a_pool(replicas=1), a_class()], pods, settings=gates), finds_steady_state=True
+        )
+    )
+    for pod in plan.unschedulable:
+        (reason,) = pod.reasons
+        assert reason.code == "StaticNodePool"
+        assert f"NodePool general is static: {words}" in reason.message
+    assert len(plan.unschedulable) == 3
+    if is_on:
+        assert plan.steady_state is not None
+        assert len(plan.steady_state.placed_later) == 1
+
+
 def test_the_status_of_a_class_can_come_from_the_cluster() -> None:
     observed = [a_pod("p"), a_class(conditions=NOT_READY)]
     plan = plan_of(inputs([a_pool(), a_class()], observed))

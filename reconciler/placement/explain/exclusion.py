@@ -23,7 +23,9 @@ NOT_AVAILABLE: Final = (
 )
 _KIBI: Final = 1024
 _ZONE_NAME: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9][a-z]", re.ASCII)
-_LOCAL_ZONE: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]-[a-z]+-[0-9][a-z]", re.ASCII)
+_LOCAL_ZONE: Final = re.compile(
+    r"[a-z]{2}(-[a-z]+)+-[0-9](-[a-z]+-[0-9][a-z]|-wl[0-9](-[a-z]+)+-[0-9])", re.ASCII
+)
 """A local zone or a Wavelength zone: us-east-1-bos-1a, us-east-1-wl1-bos-wlz-1."""
 
 
@@ -55,7 +57,9 @@ def _describe_exclusion(template: PoolTemplate) -> str:
             stated = _stated_values(template, wanted.key)
             if not wanted.complement and not wanted.values and len(stated) > 1:
                 return f"its requirements on {wanted.key} exclude each other: {', '.join(stated)}"
-            return f"no instance type satisfies its requirement {wanted}{_hint(template, wanted)}"
+            is_bound = wanted.complement and len(stated) == 1
+            text = f"{wanted.key} {stated[0]}" if is_bound else str(wanted)
+            return f"no instance type satisfies its requirement {text}{_hint(template, wanted)}"
     left = table.all
     earlier: list[str] = []
     for wanted in requirements:
@@ -85,8 +89,8 @@ def _hint(template: PoolTemplate, wanted: Requirement) -> str:
         )
     if is_plain and wanted.key == ZONE and any(map(_LOCAL_ZONE.match, wanted.values)):
         return (
-            ": local zones are not in the bundled data; plan with access to AWS and "
-            "--set aws.instanceTypes=live"
+            ": local zones and Wavelength zones are not in the bundled data; plan with access to AWS "
+            "and --set aws.instanceTypes=live"
         )
     known = template.table.values(wanted.key)
     if is_plain and wanted.key == ZONE and (elsewhere := _other_region(wanted.values, known)):

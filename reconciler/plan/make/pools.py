@@ -31,10 +31,13 @@ from reconciler.placement.explain.exclusion import no_types_rejection
 from reconciler.placement.nodes.space import SpaceBook
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.question import LaunchPool, Rejection
+from reconciler.plan.render.wording import format_count
 from reconciler.plan.value.plan import PlanFinding
 from reconciler.source.resource import AUTO_MODE
 
 _AUTO_MODE_CODE: Final = "auto-mode"
+STATIC_CODE: Final = "StaticNodePool"
+"""The code of the reason why a static NodePool launches nothing for a pod."""
 
 if TYPE_CHECKING:
     from reconciler.catalog.commitments.coverage import Cover
@@ -123,7 +126,8 @@ class PoolTypes(msgspec.Struct, frozen=True):
     """The NodePools with their types, by name.
 
     ``every`` pool has types, so that its nodes can be priced; only the ``ready`` ones may launch.
-    ``unready`` has the reason why each of the others launches nothing for any pod.
+    ``unready`` has the reason why each of the others, and each static one, launches nothing for
+    any pod.
     """
 
     every: tuple[LaunchPool, ...] = ()
@@ -168,9 +172,10 @@ def pool_types(
         finding = _unready_finding(pool, classes, unready, any_class=any_class)
         if finding is None:
             ready.append(every[pool.name])
+            if pool.is_static:
+                not_ready.append(_static_rejection(pool, settings))
             continue
-        if not pool.is_static:
-            not_ready.append(Rejection("NodePoolNotReady", finding.message, pool.name))
+        not_ready.append(Rejection("NodePoolNotReady", finding.message, pool.name))
         if finding.code != _AUTO_MODE_CODE:  # the fleet's own finding names all of them at once
             findings.append(finding)
     empty = _pools_without_types(ready, settings)
@@ -365,6 +370,18 @@ def _unready_finding(
     if not pool.is_ready:
         return _cannot_launch_finding(pool, "nodepool-not-ready", "its status is not ready")
     return None
+
+
+def _static_rejection(pool: NodePool, settings: Settings) -> Rejection:
+    """Return why no pod makes a static NodePool launch a node."""
+    why = (
+        f"it keeps its {format_count(pool.spec.replicas or 0, 'node')}, whatever pods wait: raise "
+        "spec.replicas, or add a NodePool without it"
+        if settings.gate(FeatureGate.STATIC_CAPACITY)
+        else "featureGates.StaticCapacity is false, so it launches no nodes: turn it on, or remove "
+        "spec.replicas"
+    )
+    return Rejection(STATIC_CODE, f"NodePool {pool.name} is static: {why}", pool.name)
 
 
 def _cannot_launch_finding(pool: NodePool, code: str, why: str) -> PlanFinding:

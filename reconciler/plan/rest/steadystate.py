@@ -20,6 +20,7 @@ from reconciler.model.history import History
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.pools import STATIC_CODE
 from reconciler.plan.render.wording import format_count, format_monthly
 from reconciler.plan.rest.continuation import RestResult, Work, continue_fleet
 from reconciler.plan.rest.difference import (
@@ -34,9 +35,10 @@ from reconciler.plan.value.costs import SteadyState
 from reconciler.plan.value.plan import Plan
 
 _OPENED_LATER: Final = frozenset(
-    {"PodAffinity", "PodAntiAffinity", "TopologySpread", "ReservedCapacityTaken"}
+    {"PodAffinity", "PodAntiAffinity", "TopologySpread", "ReservedCapacityTaken", STATIC_CODE}
 )
-"""Reasons that a later pass may remove: once a node is there, its domain is decided."""
+"""Reasons that a later pass may remove: once a node is there, its domain is decided, and the
+node of a static NodePool has room."""
 _WORK: Final = 500_000
 """The work limit, in evaluated nodes: a fleet of a thousand nodes comes to rest within it."""
 
