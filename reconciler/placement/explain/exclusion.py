@@ -89,8 +89,8 @@ def _hint(template: PoolTemplate, wanted: Requirement) -> str:
         )
     if is_plain and wanted.key == ZONE and any(map(_LOCAL_ZONE.match, wanted.values)):
         return (
-            ": local zones and Wavelength zones are not in the bundled data; plan with access to AWS "
-            "and --set aws.instanceTypes=live"
+            ": local zones and Wavelength zones are not in the bundled data; plan with access to "
+            "AWS and --set aws.instanceTypes=live"
         )
     known = template.table.values(wanted.key)
     if is_plain and wanted.key == ZONE and (elsewhere := _other_region(wanted.values, known)):
