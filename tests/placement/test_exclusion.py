@@ -46,8 +46,8 @@ def refused(name: str) -> Object:
     ("requirement", "words"),
     [
         (wanted(CAPACITY_TYPE, "In", "reserved"), "looked up only with access to AWS"),
-        (wanted(ZONE, "In", "us-east-1-bos-1a"), "local zones and Wavelength zones are not in"),
-        (wanted(ZONE, "In", "us-west-2-lax-1b"), "local zones and Wavelength zones are not in"),
+        (wanted(ZONE, "In", "us-east-1-bos-1a"), "local zones are not in the bundled data"),
+        (wanted(ZONE, "In", "us-west-2-lax-1b"), "local zones are not in the bundled data"),
         (wanted(ZONE, "In", "us-east-1-wl1-bos-wlz-1"), "Wavelength zones are not in"),
         (wanted("example.com/size", "Gt", "90"), "its requirement example.com/size Gt [90]"),
         (wanted(ZONE, "In", "zone-aa"), "did you mean zone-a?"),

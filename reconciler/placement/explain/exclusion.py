@@ -88,9 +88,10 @@ def _hint(template: PoolTemplate, wanted: Requirement) -> str:
             "the capacityReservationSelectorTerms of the EC2NodeClass"
         )
     if is_plain and wanted.key == ZONE and any(map(_LOCAL_ZONE.match, wanted.values)):
+        kind = "Wavelength" if any("-wl" in zone for zone in wanted.values) else "local"
         return (
-            ": local zones and Wavelength zones are not in the bundled data; plan with access to "
-            "AWS and --set aws.instanceTypes=live"
+            f": {kind} zones are not in the bundled data; plan with access to AWS and "
+            "--set aws.instanceTypes=live"
         )
     known = template.table.values(wanted.key)
     if is_plain and wanted.key == ZONE and (elsewhere := _other_region(wanted.values, known)):
