@@ -181,3 +181,13 @@ _BY_NAME = {"__import__", "import_module", "getattr"}
 
 def _name_of(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def test_times_are_formatted_in_one_module() -> None:
+    """Only the imitation of AWS has forms of its own."""
+    found = [
+        name
+        for name, path in structure().find_modules().items()
+        if "%Y-%m-%d" in path.read_text(encoding="utf-8") and ".moto." not in name
+    ]
+    assert found == ["reconciler.model.text.times"]

@@ -228,7 +228,8 @@ def _old_snapshot_warning(
     if at is None or now - at <= request.snapshot_max_age:
         return
     from reconciler.model.diagnostics import Diagnostic, Severity
-    from reconciler.plan.render.wording import format_age, format_time
+    from reconciler.model.text.times import format_time
+    from reconciler.plan.render.wording import format_age
 
     yield Diagnostic(
         Severity.WARNING,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import UTC
 from typing import Final
 
 from msgspec.structs import replace
@@ -40,6 +39,7 @@ from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.karpenter.nodepool import WHEN_EMPTY
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.text.times import format_time
 from reconciler.observed.state import StateNode
 from reconciler.placement.explain.constraints import Constraint, ConstraintKind
 from reconciler.placement.question import Placement
@@ -193,7 +193,7 @@ def _pod_blockers(candidate: Candidate, reason: DisruptionReason) -> Iterator[Bl
     for pod in candidate.node.pods:
         if not pod.is_disruptable(candidate.now):
             end = protected_until(pod)
-            until = f" until {end.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if end is not None else ""
+            until = f" until {format_time(end)}" if end is not None else ""
             text = f"the pod is annotated {DO_NOT_DISRUPT}{until}"
             code = BlockCode.POD_DO_NOT_DISRUPT
             yield _blocker("Pod", pod.key, code, text, candidate, reason, owner=_owner(pod))

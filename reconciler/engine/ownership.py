@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.engine.steps import lifecycle
@@ -20,6 +20,7 @@ from reconciler.model.errors import ReconcilerError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.ownership import FLEET_TAG, Owner
+from reconciler.model.text.times import format_time
 from reconciler.ports.cloud import Instance, Launch, LaunchOption
 from reconciler.ports.journal import Intent, Journal, JournalEntry, Verb
 
@@ -255,10 +256,9 @@ def _format_ids(instances: Sequence[Instance]) -> str:
 def _describe_instance(instance: Instance, price: float | None) -> str:
     """Return what a person needs to recognise an instance: type, zone, age, price and tags."""
     cost = "price unknown" if price is None else f"${price:.4f}/hour"
-    at = instance.launched_at.astimezone(UTC)
     return (
         f"{instance.instance_type} {instance.capacity_type} in {instance.zone}, "
-        f"launched {at:%Y-%m-%d %H:%M} UTC, {cost}, {_format_tags(instance.tags)}"
+        f"launched {format_time(instance.launched_at)}, {cost}, {_format_tags(instance.tags)}"
     )
 
 

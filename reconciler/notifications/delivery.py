@@ -19,6 +19,7 @@ from typing import Final, Protocol, Self
 
 from reconciler.adapters.http import HttpClient, HttpError, Reply, ReplyLimits, Retries, url_problem
 from reconciler.model.notification import Webhook, WebhookFormat
+from reconciler.model.text.times import timestamp
 from reconciler.model.text.visible import one_line
 from reconciler.notifications.notices import Notice
 from reconciler.ports.clock import Clock
@@ -68,7 +69,7 @@ def _notice_document(notice: Notice, text: str) -> dict[str, object]:
         "kind": "Notice",
         "id": notice.id,
         "type": notice.kind.value,
-        "at": f"{notice.at:%Y-%m-%dT%H:%M:%SZ}",
+        "at": timestamp(notice.at),
         "fleet": notice.fleet,
         "nodePool": notice.node_pool,
         "revision": notice.revision,

@@ -16,6 +16,7 @@ import msgspec
 
 from reconciler.model.duration import format_duration
 from reconciler.model.notification import NoticeKind
+from reconciler.model.text.times import format_date
 from reconciler.plan.render.wording import format_count, format_dollars, format_list, format_monthly
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.progress import EventKind, Progress
@@ -236,7 +237,7 @@ def _savings_notices(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemo
     if not memory.commands:
         return fresh, []
     text = (
-        f"Since {since.astimezone(UTC):%Y-%m-%d}, {format_count(memory.commands, 'command')} "
+        f"Since {format_date(since)}, {format_count(memory.commands, 'command')} "
         f"removed or replaced {format_count(memory.nodes, 'node')} and saved "
         f"{format_dollars(memory.saved)} an hour "
         f"({format_monthly(memory.saved)} a month). The fleet costs "

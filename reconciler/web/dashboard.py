@@ -29,6 +29,7 @@ from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import format_duration
+from reconciler.model.text.times import format_seconds
 from reconciler.model.text.urls import is_loopback
 from reconciler.model.text.visible import escape_invisible
 from reconciler.plan.render.wording import format_whole_dollars
@@ -377,7 +378,7 @@ def _format_change(amount: float) -> str:
 
 
 def _format_time(at: datetime | None) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}" if at is not None else ""
+    return format_seconds(at) if at is not None else ""
 
 
 def _format_age(span: timedelta | None) -> str:

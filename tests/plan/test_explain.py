@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
+from reconciler.model.text.times import format_time
 from reconciler.plan.explain.answer import decisions_of
 from reconciler.plan.explain.reasons import (
     claim_of_node,
@@ -14,7 +15,7 @@ from reconciler.plan.explain.reasons import (
     node_of_claim,
     pod_names,
 )
-from reconciler.plan.render.wording import format_reason, format_time
+from reconciler.plan.render.wording import format_reason
 from reconciler.plan.value.actions import Action, BlockedNode, DeferredClaim, PlannedCommand
 from reconciler.plan.value.nodes import PlacedPod, Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan

@@ -37,6 +37,7 @@ from reconciler.model.karpenter.labels import DISRUPTED_TAINT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.text.quoting import quote_value
+from reconciler.model.text.times import precise_timestamp
 from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.calls import Answer, Calls, InlineCalls
@@ -92,7 +93,7 @@ class ClusterEvents:
             self._api.call("POST", path, body=self._event(item, namespace, now))
 
     def _event(self, item: Announcement, namespace: str, now: datetime) -> JsonDict:
-        stamp = f"{now:%Y-%m-%dT%H:%M:%S.%fZ}"
+        stamp = precise_timestamp(now)
         facts = f"{item.kind}/{namespace}/{item.name}/{item.reason}/{item.message}/{stamp}"
         regarding = {"apiVersion": _GROUPS[item.kind], "kind": item.kind, "name": item.name}
         extra = {"namespace": item.namespace, "uid": item.uid}

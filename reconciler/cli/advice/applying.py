@@ -16,7 +16,8 @@ from reconciler.cli.shared.fixing import replace_file
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.errors import ReconcilerError, UsageError
 from reconciler.model.text.nearest import did_you_mean
-from reconciler.plan.render.wording import format_dollars, format_time
+from reconciler.model.text.times import format_time
+from reconciler.plan.render.wording import format_dollars
 
 Change = tuple[SourceFile | None, SourceFile]
 

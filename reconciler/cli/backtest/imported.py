@@ -28,6 +28,7 @@ from reconciler.model.kubernetes.metadata import OwnerReference
 from reconciler.model.kubernetes.pod import Amounts, Container, PodSpec, ResourceRequirements
 from reconciler.model.kubernetes.taint import Toleration
 from reconciler.model.resources import CPU, MEMORY, MILLI, format_quantity
+from reconciler.model.text.times import format_time
 from reconciler.model.text.visible import one_line
 from reconciler.plan.render.wording import format_count
 
@@ -317,7 +318,7 @@ def report_of(imported: ImportedTrace) -> str:
     assert begin is not None, "an imported trace has its beginning"
     end = begin + timedelta(seconds=imported.trace.seconds)
     all_pods = format_count(pods + imported.left_out.total(), "pod")
-    time = f"from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
+    time = f"from {format_time(begin)} to {format_time(end)}"
     lines = [f"Imported {pods:,} of {all_pods} {time}."]
     if imported.left_out:
         reasons = ", ".join(

@@ -23,6 +23,7 @@ from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.cli.demo.narrator import Reporter
 from reconciler.cli.wiring.assembly import Assembly, assemble_world, live_inputs
 from reconciler.cli.wiring.environment import Environment
+from reconciler.model.text.times import timestamp
 
 if TYPE_CHECKING:
     from reconciler.adapters.database.state import DatabaseState
@@ -112,7 +113,7 @@ class DemoStage:
         from reconciler.adapters.git.command import run, users_environment
         from reconciler.adapters.processes import private_folder
 
-        when = f"{self.clock.now():%Y-%m-%dT%H:%M:%S+0000}"
+        when = timestamp(self.clock.now())
         who = {
             f"GIT_{role}_{key}": value
             for role in ("AUTHOR", "COMMITTER")
@@ -254,7 +255,7 @@ class DemoStage:
         """Start ``reconciler apply`` in ``folder`` against the EC2 at ``url``, quietly."""
         from reconciler.adapters import processes
 
-        now = f"{self.clock.now():%Y-%m-%dT%H:%M:%SZ}"
+        now = timestamp(self.clock.now())
         words = (
             *("apply", os.path.abspath(self.folder), "-q", "--auto-approve", "--now", now),
             *("--set", "cluster=embedded", "--set", f"aws.endpointUrl={url}", "--timeout", "2m"),

@@ -19,6 +19,7 @@ from reconciler.cli.shared.timings import current_time
 from reconciler.cli.shared.watching import stop_on_signal
 from reconciler.model.errors import ReconcilerError, UnreadableError
 from reconciler.model.text.quoting import quote_value
+from reconciler.model.text.times import timestamp
 from reconciler.model.text.visible import one_line
 from reconciler.source.plainyaml import dump
 
@@ -235,4 +236,4 @@ def repeat(write: Round, interval: timedelta, clock: Clock) -> None:
 
 
 def _log(clock: Clock, level: str, text: str) -> None:
-    print(one_line(f"{clock.now():%Y-%m-%dT%H:%M:%SZ} {level} {text}"), flush=True)
+    print(one_line(f"{timestamp(clock.now())} {level} {text}"), flush=True)

@@ -6,10 +6,11 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.output.stream import has_colour
+from reconciler.model.text.times import format_time, timestamp
 from reconciler.model.text.visible import Painted, one_line
 from reconciler.plan.render.layout import table
 
@@ -132,12 +133,12 @@ def _two_units(large: int, unit: str, small: int, smaller_unit: str) -> str:
 
 def stamp(at: datetime | None) -> str:
     """Return a time as Kubernetes writes it, to the second: ``2026-01-03T12:00:00Z``."""
-    return "" if at is None else f"{at:%Y-%m-%dT%H:%M:%SZ}"
+    return "" if at is None else timestamp(at)
 
 
 def clock_time(at: datetime | None) -> str:
     """Return a time for a terminal, to the minute: ``2026-01-03 12:00 UTC``."""
-    return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    return "" if at is None else format_time(at)
 
 
 def format_stamp(stamped: str) -> str:

@@ -11,12 +11,13 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from threading import RLock
 from typing import Final, Literal, Protocol, TextIO
 
 from reconciler.model.duration import format_duration
+from reconciler.model.text.times import timestamp
 from reconciler.model.text.visible import Painted, one_line
 from reconciler.ports.clock import Clock
 from reconciler.ports.progress import EventKind, Progress
@@ -209,9 +210,7 @@ class LogNotifier:
         if self._colour and level is not Level.INFO:
             shown = f"\x1b[{_COLOURS[level]}m{shown}\x1b[0m"
         fleet = f"{self.context.fleet}: " if self._names_fleet else ""
-        self._out.write(
-            Painted(f"{_format_time(at)} {shown} {kind:<17} {fleet}{one_line(message)}\n")
-        )
+        self._out.write(Painted(f"{timestamp(at)} {shown} {kind:<17} {fleet}{one_line(message)}\n"))
         self._out.flush()
 
     def _write_json(self, facts: Mapping[str, str], at: datetime) -> None:
@@ -221,7 +220,7 @@ class LogNotifier:
             "plan": self.context.plan,
         }
         known = {name: str(value) for name, value in {**facts, **context}.items() if value}
-        self._out.write(json.dumps({"time": _format_time(at), **known}, ensure_ascii=True) + "\n")
+        self._out.write(json.dumps({"time": timestamp(at), **known}, ensure_ascii=True) + "\n")
         self._out.flush()
 
 
@@ -249,10 +248,6 @@ def log_libraries(log: LogNotifier) -> Iterator[None]:
     finally:
         logging.captureWarnings(capture=False)
         root.removeHandler(handler)
-
-
-def _format_time(at: datetime) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z"
 
 
 def _whole_seconds(span: timedelta) -> timedelta:

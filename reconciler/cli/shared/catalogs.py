@@ -18,7 +18,7 @@ from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled_ca
 from reconciler.cli.shared.files import read_bytes
 from reconciler.model.karpenter.instancetype import PriceOrigin
 from reconciler.model.settings import DataSource, Settings
-from reconciler.plan.render.wording import format_time
+from reconciler.model.text.times import format_time
 
 if TYPE_CHECKING:
     from reconciler.adapters.aws.facts.latest import AccountFacts

@@ -36,6 +36,7 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.controllers import grace_period
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import Settings
+from reconciler.model.text.times import format_time
 from reconciler.observed.state import last_pod_change
 from reconciler.plan.make.findings import drift_deadline
 from reconciler.plan.plancache import PlanCache
@@ -290,7 +291,7 @@ class EndlessError(ReconcilerError):
 
     def __init__(self, at: datetime, passes_max: int) -> None:
         super().__init__(
-            f"the simulation stopped after {passes_max:,} passes, at {at:%Y-%m-%d %H:%M} UTC",
+            f"the simulation stopped after {passes_max:,} passes, at {format_time(at)}",
             remedy="end it earlier with --until",
         )
 

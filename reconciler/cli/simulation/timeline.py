@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from reconciler.cli.simulation.eventlog import Event
 from reconciler.cli.simulation.report import Merge, Money, Report
+from reconciler.model.text.times import format_time
 from reconciler.plan.render.spans import difference_phrase, range_phrase
 from reconciler.plan.render.wording import (
     MessageGroup,
@@ -69,7 +70,7 @@ class StreamedTimeline:
     def begin(self, at: datetime) -> None:
         """Start the timeline at the start of the planned revision."""
         self._start = at
-        self._write(f"Simulation from {_format_moment(at)}\n\n")
+        self._write(f"Simulation from {format_time(at)}\n\n")
 
     def add_event(self, event: Event) -> None:
         """Receive the next event."""
@@ -303,7 +304,3 @@ def format_span(length: timedelta) -> str:
     days, rest = divmod(seconds, 86400)
     clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
     return f"+{days}d {clock}" if days else f"+{clock}"
-
-
-def _format_moment(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M} UTC"

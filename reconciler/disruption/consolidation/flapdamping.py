@@ -27,6 +27,7 @@ from reconciler.disruption.command import BlockCode
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.settings import PoolOption, Settings
+from reconciler.model.text.times import format_time
 from reconciler.placement.question import PlannedClaim
 
 GAVE_UP: Final = "reconciler/gave-up"
@@ -139,7 +140,7 @@ def undo_refusal(
     key = settings.key_of(pool, PoolOption.UNDO_PERIOD)
     text = (
         f"would undo a consolidation: {node} replaced {offering} at"
-        f" {offering.at:%Y-%m-%d %H:%M %Z}, and its replacement could be the same offering again"
+        f" {format_time(offering.at)}, and its replacement could be the same offering again"
         f" ({key})"
     )
     return CandidateRefusal(BlockCode.UNDOES, text, until)

@@ -18,6 +18,7 @@ from reconciler.model.history import DAY, History, Rollout, next_free_at
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.settings import NodeLimit, PoolOption, Settings
+from reconciler.model.text.times import format_time
 from reconciler.observed.state import StateNode
 
 REPLACEMENT_FAILED: Final = "ReplacementFailed"
@@ -55,7 +56,7 @@ def retry_delay(candidates: Sequence[Candidate], now: datetime) -> tuple[datetim
     times = failed_attempts(candidate.claim)
     text = (
         f"replacing {candidate.name} failed {times} times; the next attempt waits until "
-        f"{at:%Y-%m-%d %H:%M %Z} or until the next commit is synced"
+        f"{format_time(at)} or until the next commit is synced"
     )
     return at, text
 
@@ -164,8 +165,9 @@ def _daily_cap(
 
 def _halted_cap(rollout: Rollout) -> Cap:
     pool = rollout.node_pool
+    assert rollout.stopped_at is not None
     message = (
-        f"disruption of NodePool {pool} was halted at {rollout.stopped_at:%Y-%m-%d %H:%M %Z}"
+        f"disruption of NodePool {pool} was halted at {format_time(rollout.stopped_at)}"
         f" after {rollout.failures} failures (last: {rollout.stopped_why});"
         f" run `reconciler resume --node-pool {pool}` to continue"
     )

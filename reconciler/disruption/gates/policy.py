@@ -16,6 +16,7 @@ from reconciler.disruption.command import BlockCode, WaitsFor
 from reconciler.model.karpenter.budget import DisruptionReason, next_budget_change
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.settings import ExpirationPolicy, PoolOption, Settings, Suspension, Window
+from reconciler.model.text.times import format_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def _window_hold(
 
 
 def _format_time(moment: datetime | None) -> str:
-    return f"{moment:%Y-%m-%d %H:%M %Z}" if moment is not None else ""
+    return format_time(moment) if moment is not None else ""
 
 
 def minimum_age_end(claim: NodeClaim, pool: str, settings: Settings) -> datetime | None:

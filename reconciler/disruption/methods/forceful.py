@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.disruption.candidates import scale_down_cost
@@ -27,6 +27,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.settings import FeatureGate, Settings
+from reconciler.model.text.times import format_time
 from reconciler.observed.state import ClusterState, StateNode
 
 UNHEALTHY_SHARE_PERCENT: Final = 20
@@ -167,7 +168,7 @@ def _waiting_repair(node: StateNode, claim: NodeClaim, condition: UnhealthyCondi
         waits_for=WaitsFor.POLICY,
         not_before=condition.tolerated_until,
         message=f"{condition.policy.condition} is {condition.policy.status} since "
-        f"{since.astimezone(UTC):%Y-%m-%d %H:%M} UTC; the node is repaired if that lasts for "
+        f"{format_time(since)}; the node is repaired if that lasts for "
         f"{format_duration(condition.policy.after)}",
     )
 

@@ -13,7 +13,7 @@ from before its launch or from long ago.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.disruption.command import ForcefulReason
@@ -35,6 +35,7 @@ from reconciler.model.karpenter.labels import (
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.text.times import timestamp
 from reconciler.ports.cloud import Instance, Interruption, InterruptionKind, Refusal
 from reconciler.ports.progress import EventKind
 from reconciler.ports.state import CommandPhase
@@ -163,11 +164,11 @@ def _contradiction(
     """Return how EC2 contradicts an event, empty if it does not."""
     limit = _STALE_AFTER.get(event.kind)
     if limit is not None and at - event.at > limit:
-        return f"the event from {_format_time(event.at)} is too old"
+        return f"the event from {timestamp(event.at)} is too old"
     if instance is None:
         return ""
     if event.at < instance.launched_at - CLOCKS_APART:
-        return f"the event from {_format_time(event.at)} predates the launch of the instance"
+        return f"the event from {timestamp(event.at)} predates the launch of the instance"
     if event.kind is InterruptionKind.SPOT_INTERRUPTION and instance.capacity_type != SPOT:
         return f"the instance is {instance.capacity_type}, not spot"
     is_reserved = claim.metadata.labels.get(CAPACITY_TYPE) == RESERVED or instance.reservation_id
@@ -208,12 +209,8 @@ def claims_in_ending_blocks(
                 continue
             end = block.end_time
             if end is not None and now >= end - BLOCK_NOTICE:
-                found[claim.name] = f"end of capacity block {block.id} at {_format_time(end)}"
+                found[claim.name] = f"end of capacity block {block.id} at {timestamp(end)}"
     return found
-
-
-def _format_time(at: datetime) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _claims_by_instance(seen: Observation) -> Mapping[str, NodeClaim]:
@@ -239,7 +236,7 @@ def _mark_interrupted(claim: NodeClaim, event: Interruption) -> NodeClaim | None
         before = _URGENCY.index(InterruptionKind(known.reason))
         if before >= _URGENCY.index(event.kind):
             return None
-    message = f"{event.text} at {_format_time(event.at)}"
+    message = f"{event.text} at {timestamp(event.at)}"
     return lifecycle.with_condition(claim, INTERRUPTED, "True", event.at, event.kind, message)
 
 

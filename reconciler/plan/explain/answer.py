@@ -6,7 +6,8 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from reconciler.plan.render.wording import format_reason, format_time
+from reconciler.model.text.times import format_time
+from reconciler.plan.render.wording import format_reason
 from reconciler.plan.value.actions import DeferredClaim
 from reconciler.plan.value.nodes import LaunchOffering, Reason
 from reconciler.plan.value.part import Part

@@ -7,6 +7,7 @@ answer is the reason of the decision itself and is not computed a second time.
 from __future__ import annotations
 
 from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.text.times import format_time
 from reconciler.plan.explain.answer import Explanation, Subject, decisions_of
 from reconciler.plan.render.wording import (
     format_count,
@@ -14,7 +15,6 @@ from reconciler.plan.render.wording import (
     format_list,
     format_reason,
     format_side,
-    format_time,
     format_value,
 )
 from reconciler.plan.value.actions import PlannedCommand, PoolBudget

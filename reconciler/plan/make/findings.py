@@ -27,6 +27,7 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import PoolOption, Settings
+from reconciler.model.text.times import format_time
 from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.daemons import unreadable_daemon_sets
 from reconciler.placement.question import DroppedPreferences
@@ -37,7 +38,6 @@ from reconciler.plan.render.wording import (
     format_dollars,
     format_pods,
     format_price_source,
-    format_time,
 )
 from reconciler.plan.value.actions import (
     BlockedNode,
@@ -325,7 +325,7 @@ class OverdueClaim:
         node = f" (node {self.node})" if self.node else ""
         return (
             f"NodeClaim {self.node_claim}{node} of NodePool {self.node_pool} has been drifted since"
-            f" {self.since:%Y-%m-%d %H:%M %Z}, longer than {self.deadline} ({self.key}), and is not"
+            f" {format_time(self.since)}, longer than {self.deadline} ({self.key}), and is not"
             f" replaced: {self.why}"
         )
 

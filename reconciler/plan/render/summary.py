@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from reconciler.model.duration import iso_duration
+from reconciler.model.text.times import format_time
 from reconciler.plan.render.headline import (
     ActionCounts,
     cost_change,
@@ -32,7 +33,6 @@ from reconciler.plan.render.wording import (
     format_hourly,
     format_monthly,
     format_pods,
-    format_time,
     format_words,
     rough_duration,
     without_backticks,

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.json import JsonDict
+from reconciler.model.text.times import format_date, format_time
 from reconciler.plan.value.actions import DeferredClaim, PlannedChange
 from reconciler.plan.value.nodes import PlannedImage, PriceSource
 from reconciler.plan.value.plan import Plan, PlanFinding
@@ -184,11 +185,6 @@ def format_image(image: PlannedImage) -> str:
     return f"image {image.id}" + (f" ({about})" if about else "")
 
 
-def format_time(at: datetime) -> str:
-    """Return a time for people, in UTC: ``2026-01-03 02:00 UTC``."""
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-
-
 def format_age(at: datetime, now: datetime) -> str:
     """Return how long ago a time was, in one unit: ``3 h old``, ``12 days old``."""
     seconds = (now - at).total_seconds()
@@ -215,7 +211,7 @@ def format_price_source(source: PriceSource, now: datetime | None = None) -> str
     if source.at is None:
         return text
     return (
-        f"{text} of {source.at.astimezone(UTC):%Y-%m-%d}"
+        f"{text} of {format_date(source.at)}"
         if now is None
         else f"{text}, {format_age(source.at, now)}"
     )

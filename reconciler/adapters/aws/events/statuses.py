@@ -18,6 +18,7 @@ from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error
 from reconciler.adapters.threads import background_thread
 from reconciler.model.errors import ReconcilerError
+from reconciler.model.text.times import timestamp
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Interruption, InterruptionKind, Interruptions
 
@@ -195,7 +196,7 @@ def _scheduled_events(row: InstanceStatusTypeDef, now: datetime) -> Iterator[Int
             continue
         identity = f"status/{row['InstanceId']}/{event.get('InstanceEventId') or code}"
         at = event.get("NotBefore")
-        when = f", not before {at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}," if at else ""
+        when = f", not before {timestamp(at)}," if at else ""
         text = f"scheduled {code}{when} announced"
         kind = InterruptionKind.SCHEDULED_CHANGE
         yield Interruption(identity, kind, (row["InstanceId"],), now, text)

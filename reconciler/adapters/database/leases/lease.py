@@ -46,6 +46,7 @@ from reconciler.model.errors import (
 )
 from reconciler.model.json import JsonDict
 from reconciler.model.ownership import NO_CLUSTER, ClusterId
+from reconciler.model.text.times import timestamp
 
 LOCK: Final = "lock"
 
@@ -469,4 +470,4 @@ def _session_lock_holder(connection: Connection, fleet: str) -> str:
     ).first()
     if row is None:
         return ""
-    return f"`{row.application_name}` (since {row.backend_start:%Y-%m-%dT%H:%M:%SZ})"
+    return f"`{row.application_name}` (since {timestamp(row.backend_start)})"

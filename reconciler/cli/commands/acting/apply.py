@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TextIO
 from reconciler.cli.parser import inputs
 from reconciler.cli.wiring.mandate import Approval, mandate_of
 from reconciler.model.text.quoting import quote_value
+from reconciler.model.text.times import format_time
 
 if TYPE_CHECKING:
     import argparse
@@ -322,10 +323,10 @@ def refuse_reapplied_plan(assembly: Assembly, approved: Plan) -> None:
         begun = known.carried_out_at
         is_remembered = pruned is None or begun >= pruned
         if not is_remembered or run_of_recorded(assembly.state, known).is_finished:
-            raise StalePlanError([f"it was already applied at {begun:%Y-%m-%d %H:%M} UTC"])
+            raise StalePlanError([f"it was already applied at {format_time(begun)}"])
     if known is None and pruned is not None and approved.at < pruned:
         raise StalePlanError(
-            [f"it is older than the recorded history, which starts at {pruned:%Y-%m-%d %H:%M} UTC"]
+            [f"it is older than the recorded history, which starts at {format_time(pruned)}"]
         )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode, records
+from reconciler.model.text.times import format_time
 
 if TYPE_CHECKING:
     import argparse
@@ -63,9 +64,10 @@ def run(request: ResumeRequest) -> int:
         sys.stdout.write(format_document(document, request.output))
         return exitcode.DONE
     for rollout in halted:
+        assert rollout.stopped_at is not None
         print(
             f"Resumed disruption of NodePool {rollout.node_pool}. It was halted at "
-            f"{rollout.stopped_at:%Y-%m-%d %H:%M} UTC after {rollout.failures} failures; the "
+            f"{format_time(rollout.stopped_at)} after {rollout.failures} failures; the "
             f"last one: {rollout.stopped_why}."
         )
     if not halted:

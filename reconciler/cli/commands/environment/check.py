@@ -19,6 +19,7 @@ from reconciler.cli.wiring.cluster import cluster_checks, karpenter_check
 from reconciler.cli.wiring.environment import Environment
 from reconciler.model.diagnostics import Check, Verdict, failed_check, passed_check, unknown_check
 from reconciler.model.errors import ReconcilerError
+from reconciler.model.text.times import timestamp
 from reconciler.plan.render.wording import format_count
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ def _without_empty(**members: Any) -> dict[str, Any]:
 
 
 def _format_time(at: datetime | None) -> str:
-    return f"{at:%Y-%m-%dT%H:%M:%SZ}" if at is not None else ""
+    return timestamp(at) if at is not None else ""
 
 
 _ENDPOINT_TIMEOUT_S = 5.0

@@ -13,13 +13,13 @@ from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from reconciler.model.text.times import format_time
 from reconciler.plan.render.wording import (
     format_count,
     format_forgone_savings,
     format_hourly,
     format_list,
     format_monthly,
-    format_time,
 )
 
 Tone = Literal["", "soft", "good", "bad", "warn"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from datetime import UTC
 from typing import Final
 
+from reconciler.model.text.times import timestamp
 from reconciler.plan.render.sections import actions, changes, disruption, fleet, pods, policies
 from reconciler.plan.render.sections.cells import PlanDocument, Section
 from reconciler.plan.render.summary import summary_lines
@@ -73,4 +73,4 @@ def _command_of(plan: Plan) -> str:
     words = ["reconciler", "plan", at.path or ".", "--base", short_commit(at.base)]
     if plan.observation == "snapshot":
         words += ["--snapshot", "FILE"]
-    return shlex.join([*words, "--now", f"{plan.at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"])
+    return shlex.join([*words, "--now", timestamp(plan.at)])
