@@ -15,7 +15,7 @@ from reconciler.desired.lines import lines_of_document
 from reconciler.desired.rules.versions import check_version
 from reconciler.desired.settings.checks import misplaced_settings, unusable_settings
 from reconciler.desired.sources import listed
-from reconciler.desired.workloads.entries import contains_pod_template, select_entries
+from reconciler.desired.workloads.entries import pods_in, select_entries
 from reconciler.desired.workloads.kinds import kind_table
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
@@ -279,11 +279,12 @@ class _FleetReader:
 
     def _skip(self, entry: Entry) -> None:
         """Count an object that has no effect on nodes; one with a pod template is a warning."""
-        if not contains_pod_template(entry.api_version, entry.data):
+        shown = pods_in(entry.api_version, entry.data)
+        if not shown:
             self.skipped[entry.kind] = self.skipped.get(entry.kind, 0) + 1
             return
         message = (
-            f"{entry.kind} {entry.name} contains a pod template, but {entry.kind} of "
+            f"{entry.kind} {entry.name} contains {shown}, but {entry.kind} of "
             f"{entry.api_version} is not a known kind; its pods are not planned"
         )
         hint = "describe the kind in workloadKinds of reconciler.yaml"

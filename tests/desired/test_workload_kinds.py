@@ -260,6 +260,67 @@ def test_an_unknown_kind_with_a_pod_template_is_a_warning() -> None:
     assert "Widget w" in finding.message
 
 
+POD_CHANGES: Final = "[{name: kibana, resources: {requests: {cpu: 1}}}]"
+
+
+@pytest.mark.parametrize(
+    ("document", "shown"),
+    [
+        (
+            (
+                "{apiVersion: kibana.k8s.elastic.co/v1, kind: Kibana, metadata: {name: a}, "
+                f"spec: {{count: 2, podTemplate: {{spec: {{containers: {POD_CHANGES}}}}}}}}}"
+            ),
+            "a pod template",
+        ),
+        (
+            (
+                "{apiVersion: kafka.strimzi.io/v1beta2, kind: KafkaConnect, metadata: {name: a}, "
+                "spec: {replicas: 3, resources: {limits: {memory: 2Gi}}}}"
+            ),
+            "requests of containers",
+        ),
+    ],
+)
+def test_what_an_operator_makes_pods_of_is_a_warning(document: str, shown: str) -> None:
+    _, findings = read(document)
+    (finding,) = [d for d in findings if d.code == "unknown-workload"]
+    assert shown in finding.message
+
+
+KAFKA: Final = (
+    "{{apiVersion: kafka.strimzi.io/v1beta2, kind: Kafka, metadata: {{name: k, annotations: {0}}}, "
+    "spec: {{kafka: {{replicas: 3}}, zookeeper: {{replicas: 3}}}}}}"
+)
+RAY: Final = (
+    "{apiVersion: ray.io/v1, kind: RayCluster, metadata: {name: r}, spec: {headGroupSpec: "
+    "{template: TEMPLATE}, workerGroupSpecs: [{groupName: a, suspend: true, replicas: 5, template: "
+    "TEMPLATE}, {groupName: b, numOfHosts: 2, replicas: 2, template: TEMPLATE}]}}"
+).replace("TEMPLATE", "{spec: {containers: [{name: m, image: m}]}}")
+POSTGRES: Final = (
+    "{{apiVersion: postgresql.cnpg.io/v1, kind: Cluster, metadata: {{name: c, annotations: "
+    "{{cnpg.io/hibernation: '{0}'}}}}, spec: {{instances: 3}}}}"
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "counts"),
+    [
+        (KAFKA.format("{}"), {"k-kafka": 3, "k-zookeeper": 3}),
+        (KAFKA.format("{strimzi.io/node-pools: enabled}"), {"k-zookeeper": 3}),
+        (KAFKA.format("{strimzi.io/node-pools: enabled, strimzi.io/kraft: enabled}"), {}),
+        (KAFKA.format("{strimzi.io/node-pools: disabled}"), {"k-kafka": 3, "k-zookeeper": 3}),
+        (RAY, {"r-head": 1, "r-b": 4}),
+        (POSTGRES.format("off"), {"c": 3}),
+        (POSTGRES.format("on"), {}),
+    ],
+)
+def test_what_is_suspended_or_made_of_another_object_has_no_pods(
+    document: str, counts: dict[str, int]
+) -> None:
+    assert {name: count for name, (count, _) in by_group(expand(document).pods).items()} == counts
+
+
 @pytest.mark.parametrize(
     "document",
     [

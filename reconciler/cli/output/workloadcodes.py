@@ -126,8 +126,8 @@ WORKLOADS: Final = {
     ),
     "unknown-workload": (
         (
-            "An object of an unknown kind contains a pod template. Its pods need nodes, and no "
-            "plan counts them."
+            "An object of an unknown kind contains a pod template, or requests of containers. Its "
+            "pods need nodes, and no plan counts them."
         ),
         "Describe the kind in `workloadKinds` of reconciler.yaml.",
     ),

@@ -20,6 +20,8 @@ _ENDED_PHASES: Final = ("Succeeded", "Failed")
 _NODE_OWNERS: Final = ("Node", "DaemonSet")
 """Owners whose pods belong to a node: mirror pods, and the pods of a DaemonSet."""
 
+_RENDERED_GROUPS: Final = ("fluxcd.io", "argoproj.io")
+"""Their objects have the values of charts; what is not rendered of them is a finding already."""
 _POLICY_GROUPS: Final = (
     "kyverno.io", "gatekeeper.sh", "apiextensions.k8s.io", "admissionregistration.k8s.io",
     "kubewarden.io", "kustomize.config.k8s.io", "resources.gatekeeper.sh",
@@ -121,12 +123,18 @@ def _named(entry: Entry, used: dict[str, int]) -> Entry:
     return entry._replace(data={**entry.data, "metadata": metadata})
 
 
-def contains_pod_template(api_version: str, data: object) -> bool:
-    """Return whether an object of an unknown kind contains a pod template: a list of containers."""
+def pods_in(api_version: str, data: object) -> str:
+    """Return what in an object of an unknown kind shows that it makes pods, empty if nothing does.
+
+    It is a list of containers, or the CPU or memory that containers of an operator get.
+    """
     group = group_of(api_version)
     if any(group == g or group.endswith(f".{g}") for g in _POLICY_GROUPS):
-        return False
-    return _has_containers(data, _DEPTH_MAX)
+        return ""
+    if _has_containers(data, _DEPTH_MAX):
+        return "a pod template"
+    is_rendered = any(group == g or group.endswith(f".{g}") for g in _RENDERED_GROUPS)
+    return "" if is_rendered or not _has_resources(data, _DEPTH_MAX) else "requests of containers"
 
 
 def _has_containers(data: object, depth: int) -> bool:
@@ -137,8 +145,28 @@ def _has_containers(data: object, depth: int) -> bool:
     if not isinstance(data, dict):
         return False
     found = data.get("containers")
-    if isinstance(found, list) and any(
-        isinstance(c, dict) and isinstance(c.get("image"), str) for c in found
-    ):
+    if isinstance(found, list) and any(_is_container(item) for item in found):
         return True
     return any(_has_containers(value, depth - 1) for value in data.values())
+
+
+def _is_container(item: object) -> bool:
+    """Return whether an item is a container, or changes one that an operator makes."""
+    if not isinstance(item, dict):
+        return False
+    changes = isinstance(item.get("name"), str) and isinstance(item.get("resources"), dict)
+    return isinstance(item.get("image"), str) or changes
+
+
+def _has_resources(data: object, depth: int) -> bool:
+    if depth == 0:
+        return False
+    if isinstance(data, list):
+        return any(_has_resources(item, depth - 1) for item in data)
+    if not isinstance(data, dict):
+        return False
+    found = data.get("resources")
+    for part in (found.get("requests"), found.get("limits")) if isinstance(found, dict) else ():
+        if isinstance(part, dict) and ("cpu" in part or "memory" in part):
+            return True
+    return any(_has_resources(value, depth - 1) for value in data.values())

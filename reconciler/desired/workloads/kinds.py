@@ -57,7 +57,9 @@ class PodGroup(NamedTuple):
 
     The count is that at ``replicas``, else ``default``, times the ``factors``, at most that at
     ``at_most``. It is scaled between ``minimum`` and ``maximum``, if ``scaled_if`` is true in the
-    object. ``present`` is the number that runs now. ``suspended`` is true while there are no pods.
+    object. ``present`` is the number that runs now. ``suspended`` is the path of
+    what says that there are no pods: true, or ``on`` or ``enabled`` of an annotation. In an object
+    with several groups, ``group_suspended`` says so of one entry.
     """
 
     template: str = "spec.template"
@@ -80,6 +82,7 @@ class PodGroup(NamedTuple):
     scaled_if: str = ""
     present: str = ""
     suspended: str = ""
+    group_suspended: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     spread_over_hosts_by: str = ""
     """The label that replicas prefer not to share a host by, if they have no affinity."""
@@ -139,7 +142,7 @@ def _ray(root: str) -> tuple[PodGroup, ...]:
             "template", each=f"{root}.workerGroupSpecs", name="groupName", replicas="replicas",
             default=0, factors=(Factor("numOfHosts"),), minimum="minReplicas",
             maximum="maxReplicas", scaled_if=f"{root}.enableInTreeAutoscaling",
-            suspended="spec.suspend",
+            suspended="spec.suspend", group_suspended="suspend",
             labels=(("ray.io/node-type", "worker"), ("ray.io/group", "{group}")),
         ),
     )  # fmt: skip
@@ -187,6 +190,16 @@ def _spark(role: str) -> PodGroup:
 _REPLICAS: Final = PodGroup(present="status.replicas")
 _KNATIVE: Final = "spec.template.metadata.annotations.autoscaling~knative~dev"
 _STRIMZI: Final = (("strimzi.io/cluster", "{name}"), ("strimzi.io/kind", "Kafka"))
+
+
+def _strimzi_part(name: str, path: str) -> PodGroup:
+    """Return the one pod that an optional part of a Kafka is."""
+    return PodGroup(
+        "", suffix=name, when=path, replicas="", pod=(f"{path}.template.pod",),
+        containers=((name, f"{path}.resources", ()),),
+        labels=(*_STRIMZI, ("strimzi.io/name", f"{{name}}-{name}")),
+    )  # fmt: skip
+
 
 # fmt: off
 WORKLOAD_KINDS: Final = (
@@ -303,12 +316,14 @@ WORKLOAD_KINDS: Final = (
                 "", suffix="kafka", when="spec.kafka.replicas", replicas="spec.kafka.replicas",
                 pod=("spec.kafka.template.pod",),
                 containers=(("kafka", "spec.kafka.resources", ()),),
+                suspended="metadata.annotations.strimzi~io/node-pools",  # they have the brokers
                 labels=(*_STRIMZI, ("strimzi.io/name", "{name}-kafka")),
             ),
             PodGroup(
                 "", suffix="zookeeper", when="spec.zookeeper", replicas="spec.zookeeper.replicas",
                 pod=("spec.zookeeper.template.pod",),
                 containers=(("zookeeper", "spec.zookeeper.resources", ()),),
+                suspended="metadata.annotations.strimzi~io/kraft",
                 labels=(*_STRIMZI, ("strimzi.io/name", "{name}-zookeeper")),
             ),
             PodGroup(
@@ -320,6 +335,8 @@ WORKLOAD_KINDS: Final = (
                 ),
                 labels=(*_STRIMZI, ("strimzi.io/name", "{name}-entity-operator")),
             ),
+            _strimzi_part("cruise-control", "spec.cruiseControl"),
+            _strimzi_part("kafka-exporter", "spec.kafkaExporter"),
         ),
     ),
     WorkloadKind(
@@ -351,6 +368,7 @@ WORKLOAD_KINDS: Final = (
         (PodGroup(
             "", pod=("spec",), containers=(("postgres", "spec.resources", ()),),
             shape=PodShape.CLOUDNATIVEPG, replicas="spec.instances", present="status.instances",
+            suspended="metadata.annotations.cnpg~io/hibernation",
             labels=(("cnpg.io/cluster", "{name}"), ("cnpg.io/podRole", "instance")),
         ),),
     ),

@@ -202,7 +202,7 @@ def _replicas(
 ) -> ReplicaRange:
     """Return the range of replicas of a group: that of its autoscaler, else that of its object."""
     root, data = resource.data, entry.data
-    if spec.suspended and value_of(root, spec.suspended) is True:
+    if _is_suspended(root, spec.suspended) or _is_suspended(data, spec.group_suspended):
         return ReplicaRange(0, 0)
     declared = value_of(data, spec.replicas) if spec.replicas else None
     count = number_at(data, spec.replicas, spec.default) if spec.replicas else spec.default
@@ -227,6 +227,12 @@ def _replicas(
         running = present if present >= 0 else None
         return ReplicaRange(low, high, running, f"{resource.kind}/{resource.name}")
     return ReplicaRange(count, count)
+
+
+def _is_suspended(data: object, path: str) -> bool:
+    """Return whether a field or an annotation says that there are no pods."""
+    value = value_of(data, path) if path else None
+    return value is True or (isinstance(value, str) and value in ("on", "enabled", "true"))
 
 
 def _scales_itself(spec: PodGroup, data: object, root: JsonDict) -> bool:
