@@ -56,10 +56,10 @@ class PodGroup(NamedTuple):
     adds, each with the path of its resources and its requests if there are none.
 
     The count is that at ``replicas``, else ``default``, times the ``factors``, at most that at
-    ``at_most``. It is scaled between ``minimum`` and ``maximum``, if ``scaled_if`` is true in the
-    object. ``present`` is the number that runs now. ``suspended`` is the path of
-    what says that there are no pods: true, or ``on`` or ``enabled`` of an annotation. In an object
-    with several groups, ``group_suspended`` says so of one entry.
+    ``at_most``. It is scaled between ``minimum`` and ``maximum``, if ``scaled_if`` is true in
+    the object. ``present`` is the number that runs now. ``suspended`` is true, or ``on`` or
+    ``enabled`` in an annotation, while there are no pods, ``group_suspended`` while an entry
+    has none.
     """
 
     template: str = "spec.template"
@@ -192,12 +192,18 @@ _KNATIVE: Final = "spec.template.metadata.annotations.autoscaling~knative~dev"
 _STRIMZI: Final = (("strimzi.io/cluster", "{name}"), ("strimzi.io/kind", "Kafka"))
 
 
-def _strimzi_part(name: str, path: str) -> PodGroup:
-    """Return the one pod that an optional part of a Kafka is."""
+def _strimzi_part(
+    name: str, path: str, *containers: str, is_replicated: bool = False, suspended: str = ""
+) -> PodGroup:
+    """Return the pods of a part of a Kafka, one if it has no number; ``containers`` are paths."""
+    replicas = f"{path}.replicas" if is_replicated else ""
     return PodGroup(
-        "", suffix=name, when=path, replicas="", pod=(f"{path}.template.pod",),
-        containers=((name, f"{path}.resources", ()),),
-        labels=(*_STRIMZI, ("strimzi.io/name", f"{{name}}-{name}")),
+        "", suffix=name, when=replicas or path, replicas=replicas, pod=(f"{path}.template.pod",),
+        containers=tuple(
+            (c or name, f"{path}.{c}.resources" if c else f"{path}.resources", ())
+            for c in containers or ("",)
+        ),
+        suspended=suspended, labels=(*_STRIMZI, ("strimzi.io/name", f"{{name}}-{name}")),
     )  # fmt: skip
 
 
@@ -312,28 +318,16 @@ WORKLOAD_KINDS: Final = (
     WorkloadKind(
         "kafka.strimzi.io", "Kafka",
         (
-            PodGroup(
-                "", suffix="kafka", when="spec.kafka.replicas", replicas="spec.kafka.replicas",
-                pod=("spec.kafka.template.pod",),
-                containers=(("kafka", "spec.kafka.resources", ()),),
+            _strimzi_part(
+                "kafka", "spec.kafka", is_replicated=True,
                 suspended="metadata.annotations.strimzi~io/node-pools",  # they have the brokers
-                labels=(*_STRIMZI, ("strimzi.io/name", "{name}-kafka")),
             ),
-            PodGroup(
-                "", suffix="zookeeper", when="spec.zookeeper", replicas="spec.zookeeper.replicas",
-                pod=("spec.zookeeper.template.pod",),
-                containers=(("zookeeper", "spec.zookeeper.resources", ()),),
+            _strimzi_part(
+                "zookeeper", "spec.zookeeper", is_replicated=True,
                 suspended="metadata.annotations.strimzi~io/kraft",
-                labels=(*_STRIMZI, ("strimzi.io/name", "{name}-zookeeper")),
             ),
-            PodGroup(
-                "", suffix="entity-operator", when="spec.entityOperator", replicas="",
-                pod=("spec.entityOperator.template.pod",),
-                containers=(
-                    ("topic-operator", "spec.entityOperator.topicOperator.resources", ()),
-                    ("user-operator", "spec.entityOperator.userOperator.resources", ()),
-                ),
-                labels=(*_STRIMZI, ("strimzi.io/name", "{name}-entity-operator")),
+            _strimzi_part(
+                "entity-operator", "spec.entityOperator", "topicOperator", "userOperator"
             ),
             _strimzi_part("cruise-control", "spec.cruiseControl"),
             _strimzi_part("kafka-exporter", "spec.kafkaExporter"),
