@@ -288,6 +288,38 @@ def test_pods_without_requests_are_one_warning_with_their_number() -> None:
     assert finding.message == "12 pods have no requests: shop/web"
 
 
+@pytest.mark.parametrize(
+    ("field", "severity", "code", "message"),
+    [
+        (
+            {"schedulingGates": [{"name": "example.com/quota"}]},
+            Severity.INFO,
+            "gated-pods",
+            (
+                "2 pods have scheduling gates: shop/web; no node is planned for them until the "
+                "gates are removed"
+            ),
+        ),
+        (
+            {"nodeName": "ip-10-0-0-1"},
+            Severity.WARNING,
+            "named-node",
+            (
+                "2 pods have spec.nodeName: shop/web; they run on that node or not at all, so no "
+                "node is planned for them"
+            ),
+        ),
+    ],
+)
+def test_pods_that_the_scheduler_passes_over_are_named(
+    field: Data, severity: Severity, code: str, message: str
+) -> None:
+    workload = a_deployment(2, {"cpu": "1"})
+    workload["spec"]["template"]["spec"].update(field)
+    _, (finding,) = expand(workload)
+    assert (finding.severity, finding.code, finding.message) == (severity, code, message)
+
+
 def an_owner(kind: str, name: str, api_version: str = "apps/v1") -> Data:
     owner = {"apiVersion": api_version, "kind": kind, "name": name, "uid": "u", "controller": True}
     return {"ownerReferences": [owner]}

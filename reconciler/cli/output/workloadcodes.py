@@ -86,6 +86,14 @@ WORKLOADS: Final = {
         "An autoscaler scales a workload that is not in the folder.",
         "Commit the workload, or correct the reference.",
     ),
+    "gated-pods": (
+        "Pods have scheduling gates. No node is planned for them until the gates are removed.",
+        "Remove schedulingGates, or wait until the controller that set them does.",
+    ),
+    "named-node": (
+        "Pods have spec.nodeName, so they run on that node or not at all.",
+        "Select nodes by label, with nodeSelector or node affinity.",
+    ),
     "no-pod-template": (
         "An object of a known kind has no pod template, so it has no pods in a plan.",
         "Check the object; its operator would reject it.",

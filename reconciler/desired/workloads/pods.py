@@ -294,6 +294,7 @@ class _Expansion:
 
         self.findings += remarks.autoscaler_findings(self.scalers, self.sets)
         self.findings += remarks.request_findings(self.pods.values())
+        self.findings += remarks.unplanned_findings(self.pods.values())
 
     def _record_pod(self, resource: Resource, metadata: Metadata, spec: PodSpec) -> None:
         if not metadata.uid:

@@ -76,15 +76,46 @@ def request_findings(pods: Iterable[Pod]) -> Iterator[Diagnostic]:
         if requests_nothing:
             count += 1
             owners.setdefault(_owner_of(pod))
-    if not count:
-        return
-    noun, verb = ("pod", "has") if count == 1 else ("pods", "have")
-    names = ", ".join(islice(owners, _SHOWN_MAX))
-    more = len(owners) - _SHOWN_MAX
+    if count:
+        message = f"{_have(count)} no requests: {_shown(owners)}"
+        hint = "set requests: the scheduler places such pods on any node, which no plan can foresee"
+        yield Diagnostic(Severity.WARNING, "no-requests", message, hint=hint)
+
+
+def unplanned_findings(pods: Iterable[Pod]) -> Iterator[Diagnostic]:
+    """Yield the pods that kube-scheduler passes over, so that no node is planned for them."""
+    gated: list[Pod] = []
+    named: list[Pod] = []
+    for pod in pods:
+        if pod.spec.scheduling_gates:
+            gated.append(pod)
+        elif pod.spec.node_name and not pod.is_mirror:
+            named.append(pod)
+    if gated:
+        message = (
+            f"{_have(len(gated))} scheduling gates: {_shown(map(_owner_of, gated))}; no node is "
+            "planned for them until the gates are removed"
+        )
+        yield Diagnostic(Severity.INFO, "gated-pods", message)
+    if named:
+        message = (
+            f"{_have(len(named))} spec.nodeName: {_shown(map(_owner_of, named))}; they run on "
+            "that node or not at all, so no node is planned for them"
+        )
+        hint = "select nodes by label, with nodeSelector or node affinity"
+        yield Diagnostic(Severity.WARNING, "named-node", message, hint=hint)
+
+
+def _have(count: int) -> str:
+    return f"{count} pod has" if count == 1 else f"{count} pods have"
+
+
+def _shown(owners: Iterable[str]) -> str:
+    """Return the first workloads, and how many more there are."""
+    distinct = dict.fromkeys(owners)
+    more = len(distinct) - _SHOWN_MAX
     tail = f" and {more} more" if more > 0 else ""
-    message = f"{count} {noun} {verb} no requests: {names}{tail}"
-    hint = "set requests: the scheduler places such pods on any node, which no plan can foresee"
-    yield Diagnostic(Severity.WARNING, "no-requests", message, hint=hint)
+    return f"{', '.join(islice(distinct, _SHOWN_MAX))}{tail}"
 
 
 def _owner_of(pod: Pod) -> str:
