@@ -40,6 +40,8 @@ th, td { border: 1px solid #d1d9e0; padding: 6px 13px } th { text-align: left }
 code { background: #818b981f; border-radius: 6px; padding: .2em .4em; font: 85% monospace }
 h3 { font-size: 1.25em } h4 { font-size: 1em } td { vertical-align: top }
 """
+DASHBOARDS: Final = ((1280, "light"), (1280, "dark"), (400, "light"), (400, "dark"))
+"""In which widths and colours the pages of the dashboard are shown."""
 SHOP: Final = replace(SETTINGS, fleet="shop")
 CHANGE: Final = ("values: [on-demand]", "values: [spot, on-demand]")
 """What the pull request of the picture changes in the NodePool ``search``."""
@@ -142,6 +144,13 @@ def make_pictures(folder: Path) -> None:
         with dashboard_url() as url:
             page.goto(url)
             take_picture(page, folder / "dashboard.png", 1100)
+            for width, scheme in DASHBOARDS:
+                page.emulate_media(color_scheme=scheme)
+                for name in ("nodes", "history", "events"):
+                    page.goto(f"{url}/{name}")
+                    take_picture(page, folder / f"dashboard-{name}-{width}-{scheme}.png", width)
+                page.goto(url)
+                take_picture(page, folder / f"dashboard-{width}-{scheme}.png", width)
             browser.close()
 
 

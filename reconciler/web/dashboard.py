@@ -35,11 +35,22 @@ from reconciler.model.text.visible import escape_invisible
 from reconciler.plan.render.wording import format_whole_dollars
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.web.health import DaemonHealth
-from reconciler.web.view import CommitView, FleetView, NodeView, fleet_view
+from reconciler.web.labels import label_of
+from reconciler.web.view import (
+    CommitView,
+    CostCurve,
+    CostSample,
+    FleetView,
+    NodeView,
+    cost_curve,
+    fleet_view,
+)
 
 HERE: Final = Path(__file__).parent
 EVENTS_MAX: Final = 500
 PAGE_SIZE: Final = 200
+_SAMPLES_MAX: Final = 1_000
+"""How many changes of the cost are kept."""
 _STREAM_PAUSE_S: Final = 1.0
 _COMMENT_EVERY: Final = 15
 _MINUTE: Final = timedelta(minutes=1)
@@ -152,6 +163,7 @@ class Dashboard:
         self._view: FleetView | None = None
         self._commits: tuple[CommitView, ...] = ()
         self._invalid: Progress | None = None
+        self._samples: list[CostSample] = []
         self._serial = 0
 
     @property
@@ -167,7 +179,22 @@ class Dashboard:
             self.fleet = desired.settings.fleet
             self._commits = commits
             self._last, self._view = (desired, result), None
+            self._record_cost(CostSample(result.seen.at, result.plan.cost.before))
             self._serial += 1
+
+    def _record_cost(self, sample: CostSample) -> None:
+        """Keep the cost where it changes; of too many changes, every second one."""
+        samples = self._samples
+        if samples and samples[-1].per_hour == sample.per_hour:
+            return
+        samples.append(sample)
+        if len(samples) > _SAMPLES_MAX:
+            self._samples = [*samples[:-1:2], samples[-1]]
+
+    def cost_curve(self) -> CostCurve | None:
+        """Return the cost since this process has shown passes."""
+        with self._lock:
+            return cost_curve(self._samples, self._last[1].seen.at) if self._last else None
 
     def record_event(self, progress: Progress) -> None:
         """Show an event."""
@@ -215,6 +242,7 @@ class Dashboard:
             fleet=self.fleet,
             view=self.view(),
             ready=self._health.ready(),
+            invalid=self.invalid(),
             is_one_of_several=self._is_one_of_several,
             **more,
         )
@@ -250,7 +278,7 @@ def dashboard_routes(dashboard: Dashboard) -> list[BaseRoute]:
 
     def overview(request: Request) -> Response:
         return dashboard.page(
-            "overview", request, events=dashboard.events()[:12], invalid=dashboard.invalid()
+            "overview", request, events=dashboard.events()[:12], curve=dashboard.cost_curve()
         )
 
     def nodes(request: Request) -> Response:
@@ -406,6 +434,7 @@ def _environment() -> Environment:
         "signed": _format_change,
         "monthly": lambda per_hour: per_hour * HOURS_A_MONTH,
         "moment": _format_time,
+        "label": label_of,
         "age": _format_age,
         "seconds": _format_seconds,
         "weekday": lambda at: f"{at.astimezone(UTC):%a %d %b %H:%M}",

@@ -36,7 +36,10 @@ class WebObserver:
         self._health.record_pass()
         if self._dashboard is not None:
             entries = world.journal.entries(limit=ENTRIES_MAX)
-            self._dashboard.show_pass(desired, result, commit_views(entries, result.seen.at))
+            oldest = min((entry.intent.at for entry in entries), default=result.seen.at)
+            commands = world.store.commands_since(oldest)
+            commits = commit_views(entries, result.seen.at, commands)
+            self._dashboard.show_pass(desired, result, commits)
 
     def pass_failed(self, problem: str) -> None:
         """Count the failure; the metrics keep showing the last pass that succeeded."""

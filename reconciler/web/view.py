@@ -12,23 +12,28 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Final
 
+from reconciler.disruption.gates.consolidatable import consolidatable_at
 from reconciler.disruption.gates.limits import FleetLimits, Span
 from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
-from reconciler.engine.steps.bookkeeping import node_usage
+from reconciler.engine.steps.bookkeeping import node_usage, workload_costs
 from reconciler.engine.steps.lifecycle import INITIALIZED
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import CPU, MEMORY
+from reconciler.observed.allocation import BY_NAMESPACE, GroupCost, group_costs
 from reconciler.observed.state import StateNode
 from reconciler.plan.render.wording import NoteText, note_texts, removal_texts
 from reconciler.plan.value.actions import Action, PlannedBlocker, PoolBudget
 from reconciler.plan.value.costs import PoolCost
 from reconciler.plan.value.nodes import UnschedulablePod
+from reconciler.plan.value.plan import Plan
 from reconciler.ports.cluster import NodeUsage
 from reconciler.ports.journal import JournalEntry, Outcome
+from reconciler.ports.state import RunningCommand
+from reconciler.web.labels import label_of
 
 AHEAD: Final = timedelta(days=7)
 WIDTH: Final = 1000
@@ -112,7 +117,8 @@ class CommandView:
     """The operations of one command, or those of one plan that belong to no command.
 
     ``start`` and ``length`` place it on the timeline of its commit. ``outcome`` is
-    "succeeded", "failed" (an operation of it failed) or "in progress".
+    "succeeded", "failed" (an operation of it failed) or "in progress". ``saves`` is in USD an hour,
+    None if that is not known.
     """
 
     reason: str
@@ -125,6 +131,7 @@ class CommandView:
     problem: str
     start: int
     length: int
+    saves: float | None = None
 
     @property
     def took(self) -> timedelta | None:
@@ -144,21 +151,27 @@ class CommitView:
     commands: tuple[CommandView, ...]
 
 
-def commit_views(entries: Iterable[JournalEntry], now: datetime) -> tuple[CommitView, ...]:
+def commit_views(
+    entries: Iterable[JournalEntry], now: datetime, commands: Iterable[RunningCommand] = ()
+) -> tuple[CommitView, ...]:
     """Return the commits, newest first, of entries that are ordered newest first.
 
-    A commit that was in effect twice, with another one between, is listed twice.
+    A commit that was in effect twice, with another one between, is listed twice. ``commands`` are
+    the recorded commands, which know what they save.
     """
+    known = {command.id: command for command in commands}
     runs: list[list[JournalEntry]] = []
     for entry in entries:
         if runs and runs[-1][0].intent.revision == entry.intent.revision:
             runs[-1].append(entry)
         else:
             runs.append([entry])
-    return tuple(_commit_view(run, now) for run in runs)
+    return tuple(_commit_view(run, now, known) for run in runs)
 
 
-def _commit_view(entries: Sequence[JournalEntry], now: datetime) -> CommitView:
+def _commit_view(
+    entries: Sequence[JournalEntry], now: datetime, known: Mapping[str, RunningCommand]
+) -> CommitView:
     began = min(entry.intent.at for entry in entries)
     ended = _end_time(entries)
     groups: dict[tuple[str, str], list[JournalEntry]] = {}
@@ -173,12 +186,19 @@ def _commit_view(entries: Sequence[JournalEntry], now: datetime) -> CommitView:
         ended=ended,
         operations=len(entries),
         failures=sum(entry.outcome is Outcome.FAILED for entry in entries),
-        commands=tuple(_command_view(group, began, span, now) for group in groups.values()),
+        commands=tuple(
+            _command_view(group, began, span, now, known.get(group[0].intent.command))
+            for group in groups.values()
+        ),
     )
 
 
 def _command_view(
-    entries: Sequence[JournalEntry], origin: datetime, span: timedelta, now: datetime
+    entries: Sequence[JournalEntry],
+    origin: datetime,
+    span: timedelta,
+    now: datetime,
+    command: RunningCommand | None,
 ) -> CommandView:
     verbs = Counter(entry.intent.verb.value for entry in reversed(entries))
     targets = list(dict.fromkeys(entry.intent.target for entry in reversed(entries)))
@@ -196,6 +216,7 @@ def _command_view(
         problem=failed[0].message if failed else "",
         start=start,
         length=max(_LENGTH_MIN, _position((ended or now) - origin, span) - start),
+        saves=command.savings if command is not None else None,
     )
 
 
@@ -212,7 +233,10 @@ def _position(after: timedelta, span: timedelta) -> int:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node, or a NodeClaim whose node has not joined; shares are of allocatable resources."""
+    """A node, or a NodeClaim whose node has not joined; shares are of allocatable resources.
+
+    ``per_hour`` is its price in USD, None if it is unknown.
+    """
 
     name: str
     node_pool: str
@@ -225,11 +249,15 @@ class NodeView:
     memory: float
     age: timedelta | None
     blocked: str
+    per_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """A NodePool with its nodes by state, cost in USD an hour and utilization by requests."""
+    """A NodePool with its nodes by state, cost in USD an hour and utilization by requests.
+
+    ``desired`` is the number of nodes after the plan.
+    """
 
     name: str
     nodes: int
@@ -240,6 +268,95 @@ class PoolView:
     cpu: float
     memory: float
     budgets: tuple[PoolBudget, ...]
+    desired: int = 0
+
+    @property
+    def budget_texts(self) -> tuple[str, ...]:
+        """How many nodes may be disrupted now: once if it is the same for every reason."""
+        texts = [f"{b.allowed} of {b.total}" for b in self.budgets]
+        until = [f" until {b.next_change:%a %H:%M}" if b.next_change else "" for b in self.budgets]
+        parts = {f"{text}{end}" for text, end in zip(texts, until, strict=True)}
+        if len(parts) == 1:
+            return tuple(parts)
+        return tuple(
+            f"{label_of(b.reason)}: {text}{end}"
+            for b, text, end in zip(self.budgets, texts, until, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UpcomingStep:
+    """When nodes may be disrupted next: how many, for what, and what they wait for until then."""
+
+    at: datetime
+    reason: str
+    nodes: int
+    wait: timedelta
+
+
+_UPCOMING_MAX: Final = 3
+
+
+def upcoming_steps(
+    plan: Plan, nodes: Iterable[StateNode], pools: Iterable[NodePool], now: datetime
+) -> tuple[UpcomingStep, ...]:
+    """Return the next times at which nodes may be disrupted, the first one first.
+
+    These are the ends of ``consolidateAfter``, and the openings of budgets and windows.
+    """
+    by_name = {pool.name: pool for pool in pools}
+    found: Counter[tuple[datetime, str]] = Counter()
+    for item in plan.deferred:
+        if item.not_before is not None and item.not_before > now:
+            found[item.not_before, item.reason] += 1
+    for node in nodes:
+        pool = by_name.get(node.node_pool)
+        if node.claim is None or pool is None or node.is_deleting:
+            continue
+        at = consolidatable_at(node.claim, pool)
+        if at is not None and at > now:
+            found[at, DisruptionReason.UNDERUTILIZED.value] += 1
+    return tuple(
+        UpcomingStep(at, reason, count, at - now)
+        for (at, reason), count in sorted(found.items())[:_UPCOMING_MAX]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CostSample:
+    """The cost of the fleet in USD an hour from a time on."""
+
+    at: datetime
+    per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class CostCurve:
+    """The cost over time, as a line for a drawing of ``WIDTH`` by ``HEIGHT``; USD an hour."""
+
+    points: str
+    began: datetime
+    ended: datetime
+    low: float
+    high: float
+
+
+HEIGHT: Final = 100
+
+
+def cost_curve(samples: Sequence[CostSample], now: datetime) -> CostCurve | None:
+    """Return the curve of the samples until ``now``, None while it would be a point."""
+    if not samples or now <= samples[0].at:
+        return None
+    amounts = [sample.per_hour for sample in samples]
+    high, span = max(amounts), now - samples[0].at
+    if not high:
+        return None
+    points, ends = [], [*(s.at for s in samples[1:]), now]
+    for sample, end in zip(samples, ends, strict=True):
+        height = HEIGHT - round(sample.per_hour / high * (HEIGHT - 4))
+        points += [f"{_position(at - samples[0].at, span)},{height}" for at in (sample.at, end)]
+    return CostCurve(" ".join(points), samples[0].at, now, min(amounts), high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +381,13 @@ class FleetView:
     calendar: tuple[CalendarRow, ...]
     days: tuple[tuple[int, str], ...]
     notes: tuple[NoteText, ...]
+    groups: tuple[GroupCost, ...] = ()
+    upcoming: tuple[UpcomingStep, ...] = ()
+
+    @property
+    def desired_nodes(self) -> int:
+        """The number of nodes after the plan."""
+        return sum(pool.desired for pool in self.pools)
 
     @property
     def per_month(self) -> float:
@@ -282,7 +406,7 @@ def fleet_view(desired: Desired, result: Pass) -> FleetView:
     state = seen.state()
     managed = [node for node in state.nodes if node.is_managed]
     usage = {node.name: node_usage(node, desired) for node in managed}
-    blocked = {b.node: f"{b.reason}: {b.message}" for b in plan.blocked}
+    blocked = {b.node: f"{label_of(b.reason)}: {b.message}" for b in plan.blocked}
     nodes = tuple(_node_view(node, usage[node.name], blocked, seen.at) for node in managed)
     names = [pool.name for pool in desired.node_pools]
     names += sorted({node.node_pool for node in nodes} - set(names))
@@ -309,6 +433,8 @@ def fleet_view(desired: Desired, result: Pass) -> FleetView:
         ),
         days=calendar_days(seen.at),
         notes=tuple(note_texts(plan.diagnostics)),
+        groups=group_costs(workload_costs(state, desired), BY_NAMESPACE),
+        upcoming=upcoming_steps(plan, managed, desired.node_pools, seen.at),
     )
 
 
@@ -334,6 +460,7 @@ def _node_view(
         memory=usage.share(MEMORY) or 0.0,
         age=now - created if created is not None else None,
         blocked=blocked.get(node.name, ""),
+        per_hour=usage.price,
     )
 
 
@@ -369,4 +496,5 @@ def _pool_views(
             cpu=total.share(CPU) or 0.0,
             memory=total.share(MEMORY) or 0.0,
             budgets=tuple(by_pool.get(name, ())),
+            desired=costs[name].nodes_after if name in costs else 0,
         )

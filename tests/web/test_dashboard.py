@@ -19,6 +19,7 @@ from reconciler.web.health import DaemonHealth
 from reconciler.web.metrics import FleetMetrics
 from reconciler.web.observer import WebNotifier, WebObserver
 from reconciler.web.server import is_loopback_address, make_app, serve_in_thread
+from reconciler.web.view import CostSample
 from tests.engine.faults import commit_drift, three_nodes
 from tests.engine.world import TAGS, World, a_deployment, a_node_class, a_pool, a_world
 
@@ -91,17 +92,27 @@ def test_the_overview_shows_cost_nodes_plan_and_budgets(rolling: Site) -> None:
     assert re.search(r"Cost \$[1-9][0-9,.]* /month", text)
     assert "Nodes 3 0 starting, 0 terminating" in text
     assert "Pending pods 0" in text
-    assert "web 3 3 $" in text
-    assert "Drifted 1/3" in text
-    assert re.search(r"provision web-\w+ web \+\$[0-9.]+ Drifted", text)
+    assert "web 3 3 3 $" in text
+    assert "1 of 3" in text
+    assert re.search(r"Launch web-\w+ web \+\$[0-9.]+ Drift ", text)
+    assert re.search(r"Who costs what .* default 3 \$[0-9]+ \$[0-9]+ +100%", text)
     assert "Drifted: replace" in text
+
+
+def test_the_cost_is_drawn_once_it_has_a_past() -> None:
+    site = Site(three_nodes())
+    site.passes(1)
+    assert "Cost over time" not in site.page("/")
+    site.dashboard._samples.insert(0, CostSample(datetime(2025, 1, 1, tzinfo=UTC), 1.5))
+    text = words(site.page("/"))
+    assert re.search(r"Cost over time .* \$[0-9,]+ to \$[0-9,]+ a month", text)
 
 
 def test_the_history_names_commits_and_their_commands(rolling: Site) -> None:
     text = words(rolling.page("/history"))
     assert re.search(r"Commit [0-9a-f]{12}", text)
-    assert re.search(r"1 × launch web-\w+ succeeded Drifted", text)
-    assert re.search(r"3 × launch web-\w+, web-\w+, web-\w+ succeeded Unschedulable", text)
+    assert re.search(r"1 × launch web-\w+ succeeded Drift ", text)
+    assert re.search(r"3 × launch web-\w+, web-\w+, web-\w+ succeeded Pending pods ", text)
 
 
 def test_a_commit_that_is_not_in_effect_is_shown_until_the_next_one_is() -> None:
@@ -114,8 +125,11 @@ def test_a_commit_that_is_not_in_effect_is_shown_until_the_next_one_is() -> None
     text = words(site.page("/"))
     assert "invalid The newest commit has not been in effect since 2026-11-22 09:00:00" in text
     assert "fleet.yaml:3: bad" in text
+    banner = "The newest commit is not in effect since 2026-11-22 09:00:00 UTC"
+    assert all(banner in words(site.page(path)) for path in ("/", "/nodes", "/history", "/events"))
     site.dashboard.record_event(Progress(at, EventKind.REVISION, "another commit"))
     assert "has not been in effect" not in site.page("/")
+    assert banner not in words(site.page("/nodes"))
 
 
 def test_the_calendar_shows_when_budgets_are_closed() -> None:
