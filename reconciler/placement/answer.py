@@ -204,7 +204,7 @@ def build_placement(
     for cohort in (*cohorts, *attempt.not_admitted):
         if cohort.waiting:
             if limit is not None and _is_unserved(cohort, attempt):
-                reasons: tuple[Rejection, ...] = (_work_rejection(limit),)
+                reasons: tuple[Rejection, ...] = (_work_rejection(limit, cohort.shape.namespace),)
             elif explaining.is_over:
                 reasons = (_UNEXPLAINED,)
             else:
@@ -248,11 +248,16 @@ def _work_limit(attempt: Attempt) -> WorkLimit | None:
     return attempt.placement_pass.work.reached(pods) if pods else None
 
 
-def _work_rejection(limit: WorkLimit) -> Rejection:
+def _work_rejection(limit: WorkLimit, namespace: str) -> Rejection:
+    """Return the reason for a pod, which its author reads: it names no other namespace."""
+    share = limit.namespaces.get(namespace)
+    of = f"namespace {namespace} ({share}%)" if share is not None else "other namespaces"
+    if not limit.namespaces:
+        of = str(limit)
     return Rejection(
         "WorkLimit",
-        f"placement reached its limit of work, most of it for pods of {limit}: they need "
-        "simpler topology spread and (anti-)affinity rules, or fewer different ones",
+        f"placement reached its limit of work, much of it for pods of {of}: they need simpler "
+        "topology spread and (anti-)affinity rules, or fewer different ones",
     )
 
 

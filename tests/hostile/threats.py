@@ -21,6 +21,7 @@ class Threat(Enum):
     PLAN = "Forged or stale saved plans"
     FILES = "Files written through links"
     NODES = "Commands of tenants on nodes"
+    PODS = "Pods of one tenant against others"
     OWNERSHIP = "Instances and nodes of somebody else"
     SETTINGS = "Credentials and endpoints chosen by a repository"
     HIDDEN = "Changes that a reviewer cannot see"
