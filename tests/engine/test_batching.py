@@ -204,6 +204,7 @@ def test_a_batch_whose_instances_have_ended_is_not_repeated() -> None:
     world.converge(batch_from=2)
     members = [e for e in world.journal.entries() if e.intent.parameters.get("batch") == batch.id]
     assert {e.outcome for e in members} == {Outcome.FAILED}
+    assert all("EC2 returned 0 more instances" in e.message for e in members)
     assert (launches(world), ever_launched(world)) == (1, 6), "the first call is not counted"
     assert complaints(world, 3) == []
 

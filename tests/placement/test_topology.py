@@ -109,6 +109,23 @@ def test_domains_behind_a_taint_count_unless_the_spread_honours_taints() -> None
     assert placed(honouring, types=types).unschedulable == {}
 
 
+@pytest.mark.parametrize(("policy", "in_its_zone"), [("Honor", 2), ("Ignore", 1)])
+def test_a_pod_on_a_node_whose_taint_a_spread_honours_does_not_count(
+    policy: str, in_its_zone: int
+) -> None:
+    """It is placed in the same pass, on a node that pods with the spread cannot use."""
+    taint = {"key": "example.com/own", "effect": "NoSchedule"}
+    bound = {"tolerations": [{"operator": "Exists"}], "nodeSelector": {"own": "yes"}}
+    first = a_pod("first-0", "3", labels={"app": "app"}, **bound)
+    pool = a_pool("default", wanted(ZONE, "In", "zone-a", "zone-b"))
+    rest = pods(3, topologySpreadConstraints=[spread(ZONE, nodeTaintsPolicy=policy)])
+    node = a_node("n1", cpu="8", zone="zone-a", taints=[taint], labels={"own": "yes"})
+    found = placed([pool, *node, first, *rest])
+    assert found.on_nodes == {"default/first-0": "n1"}
+    in_zone_a = [c for c in found.claims if c.requirements.fixed_labels()[ZONE] == "zone-a"]
+    assert sum(len(claim.pods) for claim in in_zone_a) == in_its_zone
+
+
 def test_pods_with_host_anti_affinity_use_separate_hosts() -> None:
     placement = placed([a_pool(), *pods(3, affinity=apart(rule(HOST)))])
     assert groups(placement) == [["app-00"], ["app-01"], ["app-02"]]
