@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.model.settings import DecisionRules
 from tests.placement.builders import (
     ARCH,
     CAPACITY_TYPE,
@@ -17,6 +18,7 @@ from tests.placement.builders import (
     a_type,
     placed,
     pods,
+    spread,
     wanted,
 )
 
@@ -55,6 +57,20 @@ def refused(name: str) -> Object:
 )
 def test_what_was_not_looked_up_is_not_denied(requirement: Object, words: str) -> None:
     assert words in reason(a_pool("default", requirement))
+
+
+def test_a_zone_without_offerings_is_to_be_left_out_where_a_spread_counts_it() -> None:
+    """As Karpenter counts: the zone of a type that the pods cannot use is a domain."""
+    types = [a_type("general", 2, 0.1, zones=("zone-a", "zone-b")), a_type("other", 2, 0.1)]
+    pool = a_pool("default", wanted("node.kubernetes.io/instance-type", "In", "general"))
+    everything = a_pool("idle", wanted("node.kubernetes.io/instance-type", "In", "other"))
+    waiting = pods(4, cpu="1500m", topologySpreadConstraints=[spread(ZONE)],
+                   nodeSelector={"node.kubernetes.io/instance-type": "general"})  # fmt: skip
+    found = placed([pool, everything, *waiting], types=types, decide=DecisionRules.KARPENTER)
+    texts = [r.message for reasons in found.unschedulable.values() for r in reasons]
+    hint = "none of its instance types is offered in zone-c: leave it out in spec.requirements"
+    assert any(text.endswith(hint) for text in texts)
+    assert not placed([pool, everything, *waiting], types=types).unschedulable
 
 
 def test_refused_offerings_are_named_as_such_and_not_as_requirements() -> None:

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from reconciler.catalog.table import indices
-from reconciler.model.karpenter.labels import NODEPOOL
+from reconciler.model.karpenter.labels import NODEPOOL, ZONE
 from reconciler.model.kubernetes.taint import untolerated_taints
 from reconciler.model.resources import EPHEMERAL_STORAGE, HUGEPAGES, MEMORY, MILLI, NODES, Resources
 from reconciler.placement.explain.exclusion import NOT_AVAILABLE, no_types_rejection
 from reconciler.placement.nodes.claims import OpenClaim, fit
 from reconciler.placement.nodes.daemons import minimum_requests
-from reconciler.placement.nodes.space import Space
+from reconciler.placement.nodes.space import Demands, Space
 from reconciler.placement.nodes.template import PoolTemplate, min_values_shortfalls
 from reconciler.placement.pods.cohort import Cohort, CohortView
 from reconciler.placement.pods.volumes import claim_in_use
@@ -253,7 +253,9 @@ class Explainer:
             found = check(view, template)
             if found is not None:
                 return found
-        found = self._limit_rejection(template) or _rule_rejection(view, template)
+        found = self._limit_rejection(template) or _rule_rejection(
+            view, template, self._placement_pass.demands
+        )
         if found is not None:
             return found
         if waits:
@@ -363,7 +365,7 @@ def _volume_rejection(view: CohortView, template: PoolTemplate) -> Rejection | N
     )
 
 
-def _rule_rejection(view: CohortView, template: PoolTemplate) -> Rejection | None:
+def _rule_rejection(view: CohortView, template: PoolTemplate, demands: Demands) -> Rejection | None:
     """Return the rule about other pods that leaves no domain which the pool can serve."""
     if view.spaces(template.space):
         return None
@@ -373,14 +375,36 @@ def _rule_rejection(view: CohortView, template: PoolTemplate) -> Rejection | Non
     group = _excluding_group(view, template)
     if group is None:
         return None
-    shown = sorted(group.counts_for(view.stage.reach[group]).items())[:_COUNTS_SHOWN]
+    found = group.counts_for(view.stage.reach[group])
+    shown = sorted(found.items())[:_COUNTS_SHOWN]
     counts = ", ".join(f"{domain}: {count}" for domain, count in shown) or "no domain"
     return Rejection(
         _CODES[group.kind],
         f"{_SENTENCES[group.kind].format(key=group.key, skew=group.rule.max_skew)} "
-        f"in NodePool {template.name} ({counts})",
+        f"in NodePool {template.name} ({counts}){_unserved_hint(group, found, template, demands)}",
         template.name,
         {"label": group.key, "rule": str(group.kind), "counts": counts},
+    )
+
+
+def _unserved_hint(
+    group: Group, counts: Mapping[str, int], template: PoolTemplate, demands: Demands
+) -> str:
+    """Return what to do about empty domains that a NodePool allows and has no offering for."""
+    if group.kind is not RuleKind.SPREAD or group.key != ZONE:
+        return ""
+    known = template.space.requirements.get(group.key)
+    unserved = []
+    for domain in sorted(d for d, count in counts.items() if not count):
+        if known is None or known.has(domain):
+            space = template.space.narrow(demands.one_of(group.key, frozenset((domain,))))
+            if space is None or not space.mask & template.table.usable:
+                unserved.append(domain)
+    if not unserved:
+        return ""
+    return (
+        f"; none of its instance types is offered in {', '.join(unserved)}: leave it out in "
+        "spec.requirements"
     )
 
 
