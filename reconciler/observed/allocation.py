@@ -112,18 +112,30 @@ BY_NAMESPACE: Final = Grouping()
 class NodeCost:
     """A node whose cost is divided: billionths of a dollar an hour, and the pods that pay for it.
 
-    These are the pods that would need another node, each with its weight.
+    These are the pods that would need another node, each as its workload and its weight.
     """
 
     node_pool: str
     nanodollars: int
-    weights: Sequence[tuple[Pod, int]]
+    weights: Sequence[tuple[WorkloadKey, int]]
 
 
 def node_cost(node: StateNode, per_hour: float | None) -> NodeCost:
     """Return a node of a cluster; one without a price costs nothing."""
-    weights = [(pod, weight(pod, node.allocatable)) for pod in node.reschedulable]
-    return NodeCost(node.node_pool, nanodollars(per_hour), weights)
+    return NodeCost(node.node_pool, nanodollars(per_hour), _weights(node))
+
+
+def _weights(node: StateNode) -> Sequence[tuple[WorkloadKey, int]]:
+    """Return the weights of a node, kept with it: between passes most nodes do not change."""
+    known: Sequence[tuple[WorkloadKey, int]] | None = node.__dict__.get(_KEPT_AS)
+    if known is None:
+        allocatable = node.allocatable
+        known = [(workload_key(p), weight(p, allocatable)) for p in node.reschedulable]
+        node.__dict__[_KEPT_AS] = known
+    return known
+
+
+_KEPT_AS: Final = "_allocation_weights"
 
 
 def nanodollars(dollars: float | None) -> int:
@@ -191,11 +203,11 @@ def abridge(rows: Sequence[WorkloadCost], most: int = ROWS_MAX) -> tuple[Workloa
     return tuple(sorted((*ordered[:most], *merged.values()), key=_row_order))
 
 
-def _row_order(row: WorkloadCost) -> _Key:
+def _row_order(row: WorkloadCost) -> WorkloadKey:
     return row.namespace, row.workload, row.labels
 
 
-_Key = tuple[str, str, tuple[tuple[str, str], ...]]
+WorkloadKey = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 def allocate(nodes: Iterable[NodeCost]) -> tuple[WorkloadCost, ...]:
@@ -219,15 +231,14 @@ class _Ledger:
     """The running totals of each workload, and those in each NodePool."""
 
     def __init__(self) -> None:
-        self._pods: dict[_Key, int] = {}
-        self._amounts: dict[_Key, int] = {}
-        self._idle: dict[_Key, int] = {}
-        self._by_pool: dict[str, dict[_Key, int]] = {}
+        self._pods: dict[WorkloadKey, int] = {}
+        self._amounts: dict[WorkloadKey, int] = {}
+        self._idle: dict[WorkloadKey, int] = {}
+        self._by_pool: dict[str, dict[WorkloadKey, int]] = {}
 
     def charge_node(self, node: NodeCost) -> None:
-        weights: dict[_Key, int] = {}
-        for pod, share in node.weights:
-            key = _key_of(pod)
+        weights: dict[WorkloadKey, int] = {}
+        for key, share in node.weights:
             weights[key] = weights.get(key, 0) + share
             self._pods[key] = self._pods.get(key, 0) + 1
         pool = self._by_pool.setdefault(node.node_pool, {})
@@ -257,18 +268,19 @@ class _Ledger:
             for key, amount in sorted(self._amounts.items())
         )
 
-    def _add(self, key: _Key, amount: int, idle: int) -> None:
+    def _add(self, key: WorkloadKey, amount: int, idle: int) -> None:
         self._amounts[key] = self._amounts.get(key, 0) + amount
         self._idle[key] = self._idle.get(key, 0) + max(idle, 0)
 
 
-def _key_of(pod: Pod) -> _Key:
+def workload_key(pod: Pod) -> WorkloadKey:
+    """Return the workload of a pod: its namespace, its name, and the labels that its pods share."""
     labels = pod.metadata.labels.items()
     shared = tuple(sorted((k, v) for k, v in labels if k not in _NOT_SHARED))
     return pod.namespace, workload_of(pod), shared
 
 
-def divide(amount: int, weights: Mapping[_Key, int]) -> dict[_Key, int]:
+def divide(amount: int, weights: Mapping[WorkloadKey, int]) -> dict[WorkloadKey, int]:
     """Divide a whole amount in proportion to the weights, which are not all 0.
 
     The parts add up exactly: what rounding leaves goes to the largest remainders, then by name.

@@ -15,6 +15,7 @@ from reconciler.observed.allocation import (
     allocate,
     group_costs,
     weight,
+    workload_key,
     workload_of,
 )
 from tests.examples import examples
@@ -45,7 +46,7 @@ def a_pod(
 
 
 def a_node(nanodollars: int, *weights: tuple[Pod, int], pool: str = "web") -> NodeCost:
-    return NodeCost(pool, nanodollars, weights)
+    return NodeCost(pool, nanodollars, [(workload_key(pod), share) for pod, share in weights])
 
 
 _pods = st.builds(
@@ -58,7 +59,7 @@ _nodes = st.builds(
     NodeCost,
     st.sampled_from(["web", "batch"]),
     st.integers(0, 10**12),
-    st.lists(st.tuples(_pods, st.integers(1, 10**12)), max_size=6),
+    st.lists(st.tuples(_pods.map(workload_key), st.integers(1, 10**12)), max_size=6),
 )
 
 
