@@ -20,7 +20,7 @@ from reconciler.desired.workloads.kinds import kind_table
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.policy import Policy, PolicySource
-from reconciler.model.settings import KarpenterVersion
+from reconciler.model.settings import OLDEST, KarpenterVersion
 from reconciler.model.text.nearest import did_you_mean
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Document, Pointer, parse_documents
@@ -72,7 +72,6 @@ class FolderEntries(NamedTuple):
     config_file: Entry | None
 
 
-_OLDEST: Final = KarpenterVersion.V1_14
 Advice = Callable[[FolderEntries], Iterable[tuple[Entry, Finding]]]
 """Returns findings on entries of a folder."""
 
@@ -314,7 +313,7 @@ class _FleetReader:
         nulls = schema.unknown_nulls(name, entry.data)
         shape = without_reported([*schema.check_schema(name, data), *nulls], old)
         semantics = crd.check_rules(name, data, [*old, *shape])
-        followed = self.karpenter or KarpenterVersion(self.config.get("karpenter", _OLDEST))
+        followed = self.karpenter or KarpenterVersion(self.config.get("karpenter", OLDEST))
         accepted = check_version(entry.kind, data, followed, admitted=not self.any_class)
         of_version = without_reported(list(accepted), old)
         every = [*old, *shape, *semantics, *of_version]

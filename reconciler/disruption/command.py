@@ -83,7 +83,8 @@ class Command:
     in ``node_claims``. ``placement`` has the new nodes of the pods, None if it was not computed
     (empty nodes, forceful reasons). ``savings`` is USD an hour; ``score`` is the lowest score in a
     Balanced pool. ``graceful`` is whether budgets and pods were checked even though the reason is
-    usually forceful. ``message`` describes the reason in this case.
+    usually forceful. ``message`` adds to the reason: the event of an interruption, the condition of
+    an unhealthy node, or why a node is terminated before its replacement.
     """
 
     reason: Reason

@@ -110,8 +110,9 @@ class DisruptionPass:
         replacements: Sequence[PlannedClaim] = (),
         placement: Placement | None = None,
         score: float | None = None,
+        message: str = "",
     ) -> None:
-        """Record a command that removes the candidates."""
+        """Record a command that removes the candidates; ``message`` is added to its reason."""
         ordered = sorted(candidates, key=lambda c: c.name)
         names = [candidate.name for candidate in ordered]
         assert self.excluded_nodes.isdisjoint(names), names
@@ -128,6 +129,7 @@ class DisruptionPass:
                 score=score,
                 pods_evicted=sum(len(c.reschedulable) for c in ordered),
                 graceful=True,
+                message=message,
             )
         )
         gate = reason if isinstance(reason, DisruptionReason) else DisruptionReason.DRIFTED

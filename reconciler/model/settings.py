@@ -44,11 +44,14 @@ class FeatureGate(StrEnum):
     STATIC_CAPACITY = "StaticCapacity"
     CAPACITY_BUFFER = "CapacityBuffer"
     NODE_CLASS_CEL = "NodeClassCEL"
+    TERMINATE_FIRST_DRIFT = "TerminateFirstDrift"
 
 
 DEFAULT_FEATURE_GATES: Final = {
     gate: gate in (FeatureGate.DRIFT, FeatureGate.RESERVED_CAPACITY) for gate in FeatureGate
 }
+
+_NEW_IN_1_15: Final = (FeatureGate.TERMINATE_FIRST_DRIFT,)
 
 
 class KarpenterVersion(StrEnum):
@@ -56,6 +59,18 @@ class KarpenterVersion(StrEnum):
 
     V1_14 = "1.14"
     V1_15 = "1.15"
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """Major and minor version, which can be compared."""
+        major, minor = self.split(".")
+        return int(major), int(minor)
+
+
+OLDEST: Final = KarpenterVersion.V1_14
+"""The release that a fleet follows whose settings state none."""
+NEWEST: Final = KarpenterVersion.V1_15
+"""The release that a new fleet follows."""
 
 
 class ClusterKind(StrEnum):
@@ -330,7 +345,7 @@ class Settings(PoolSettings):
     rebalance_recommendation: RebalanceRecommendation = RebalanceRecommendation.IGNORE
     preference_policy: PreferencePolicy = PreferencePolicy.RESPECT
     min_values_policy: MinValuesPolicy = MinValuesPolicy.STRICT
-    karpenter: KarpenterVersion = KarpenterVersion.V1_14
+    karpenter: KarpenterVersion = OLDEST
     decide: DecisionRules = DecisionRules.OWN
     vm_memory_overhead_percent: float = 0.075
     reserved_enis: int = 0
@@ -368,7 +383,9 @@ class Settings(PoolSettings):
         return f"nodePools.{node_pool}.{option}" if is_own else option.value
 
     def gate(self, gate: FeatureGate) -> bool:
-        """Return whether the feature gate is on."""
+        """Return whether the feature gate is on; one that the release does not have is off."""
+        if gate in _NEW_IN_1_15 and self.karpenter == KarpenterVersion.V1_14:
+            return False
         return self.feature_gates.get(gate, DEFAULT_FEATURE_GATES[gate])
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 from pathlib import Path
@@ -371,6 +372,7 @@ def test_settings_of_the_karpenter_deployment_are_imported(
     assert config["clusterName"] == "production"
     assert config["fleet"] == "production"
     assert config["interruptionQueue"] == "production"
+    assert config["karpenter"] == "1.14", "an older release follows the oldest known rules"
     assert config["batchMaxDuration"] == "20s"
     assert config["reservedEnis"] == 1
     assert config["vmMemoryOverheadPercent"] == 0.06
@@ -379,6 +381,43 @@ def test_settings_of_the_karpenter_deployment_are_imported(
     assert "setting feature gate X has no counterpart" in out
     assert "setting CLUSTER_ENDPOINT its value is not in the Deployment (valueFrom)" in out
     assert "LOG_LEVEL" not in out
+
+
+def _deployment(image: str, label: str = "") -> dict[str, Any]:
+    deployment = copy.deepcopy(CONTROLLER)
+    deployment["spec"]["template"]["spec"]["containers"][0]["image"] = image
+    if label:
+        deployment["metadata"]["labels"]["app.kubernetes.io/version"] = label
+    return deployment
+
+
+@pytest.mark.parametrize(
+    ("image", "label", "followed"),
+    [
+        ("public.ecr.aws/karpenter/controller:1.14.2", "", "1.14"),
+        ("public.ecr.aws/karpenter/controller:1.15.1@sha256:0123", "", "1.15"),
+        ("registry.example.com:5000/mirror/karpenter/controller:v1.15.0", "", "1.15"),
+        ("public.ecr.aws/karpenter/controller:v0.37.8", "", "1.14"),
+        ("public.ecr.aws/karpenter/controller:1.16.0", "", "1.15"),
+        ("public.ecr.aws/karpenter/controller:2.0.0", "", "1.15"),
+        ("public.ecr.aws/karpenter/controller@sha256:0123", "1.15.1", "1.15"),
+        ("public.ecr.aws/karpenter/controller@sha256:0123", "1.14.0", "1.14"),
+        ("public.ecr.aws/karpenter/controller:nightly", "", "1.15"),
+    ],
+)
+def test_the_release_to_follow_is_that_of_the_deployment(
+    image: str, label: str, followed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source(json.dumps(_deployment(image, label)), "karpenter.json")
+    assert main(["init", "fleet", "--from", source(BETA), "--region", "eu-west-1"]) == 0
+    assert written("fleet/reconciler.yaml")["karpenter"] == followed
+    is_assumed = "Karpenter 1.15: assumed" in capsys.readouterr().out
+    assert is_assumed == ("nightly" in image)
+
+
+def test_a_new_fleet_follows_the_newest_release() -> None:
+    assert main(["init", "fleet", "--name", "web", "--region", "eu-west-1"]) == 0
+    assert written("fleet/reconciler.yaml")["karpenter"] == "1.15"
 
 
 def cluster(tmp_path: Path, lists: Lists, *words: str) -> int:

@@ -27,6 +27,7 @@ _COMMENTS: Final[Mapping[str, str]] = {
     "fleet": "The name of this fleet: it is in the tags of every instance.",
     "clusterName": "The name of the EKS cluster, as in Karpenter's settings.",
     "aws": "The account is that of the credentials; only the region belongs in git.",
+    "karpenter": "The release of Karpenter whose API and rules this fleet follows.",
     "featureGates": "Karpenter's feature gates; the others have Karpenter's defaults.",
     "interruptionQueue": "The SQS queue with EC2's interruption events.",
     "clusterEndpoint": "The API server that new nodes connect to.",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from reconciler.desired.settings.keys import KEYS
 from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict, JsonObject
+from reconciler.model.settings import OLDEST, KarpenterVersion
 from reconciler.source.schema import value_at
 
 CONFIG_MAP: Final = "karpenter-global-settings"
@@ -93,6 +95,7 @@ def settings_of_deployment(data: JsonObject) -> ControllerSettings:
     """Return the settings in the environment and the arguments of Karpenter's controller."""
     found: dict[str, str] = {}
     left_out: dict[str, str] = {}
+    release = followed_release(data)
     for container in _containers(data):
         for variable in _mappings(container.get("env")):
             name, value = str(variable.get("name", "")), variable.get("value")
@@ -101,7 +104,27 @@ def settings_of_deployment(data: JsonObject) -> ControllerSettings:
             elif name in _VARIABLES or name in _GATES:
                 left_out[name] = "its value is not in the Deployment (valueFrom)"
         found.update(_parse_arguments(container.get("args")))
-    return _read_settings(found, left_out)
+    read = _read_settings(found, left_out)
+    return read if release is None else read._replace(values={"karpenter": release, **read.values})
+
+
+def followed_release(data: JsonObject) -> str | None:
+    """Return the release whose rules a fleet of this Deployment follows; None if it is not known.
+
+    It is that of the image of the controller, or of the label that the chart sets. An older one
+    follows the oldest known rules, and a newer one the newest.
+    """
+    labels = value_at(data, ("metadata", "labels"))
+    label = labels.get("app.kubernetes.io/version", "") if isinstance(labels, dict) else ""
+    images = [str(c.get("image", "")) for c in _containers(data)]
+    tags = [i.partition("@")[0].rpartition("/")[2].partition(":")[2] for i in images if _NAME in i]
+    for text in (*tags, str(label)):
+        match = re.match(r"v?(\d{1,4})\.(\d{1,4})(?![\w])", text, re.ASCII)
+        if match:
+            version = (int(match[1]), int(match[2]))
+            known = [release for release in KarpenterVersion if release.number <= version]
+            return max(known, key=lambda release: release.number, default=OLDEST)
+    return None
 
 
 def settings_of_config_map(data: JsonObject) -> ControllerSettings:

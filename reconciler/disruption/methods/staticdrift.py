@@ -23,6 +23,7 @@ from reconciler.model.karpenter.labels import INITIALIZED, REGISTERED
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import MILLI, NODES
+from reconciler.model.settings import FeatureGate
 from reconciler.observed.state import StateNode
 from reconciler.placement.question import TYPES_MAX, LaunchPool, PlannedClaim
 
@@ -105,8 +106,15 @@ def template_claim(pool: LaunchPool, occasion: str) -> PlannedClaim | None:
     )
 
 
+TERMINATES_FIRST: Final = "limits.nodes leaves no room to start the replacement first"
+
+
 class StaticDrift:
-    """Replaces as many drifted nodes of static pools as budget and limit allow."""
+    """Replaces as many drifted nodes of static pools as budget and limit allow.
+
+    A pool at its limit cannot add the replacement of a node first. Its drifted nodes are blocked,
+    or with the gate TerminateFirstDrift of Karpenter 1.15 terminated one budget at a time.
+    """
 
     reason: Final = DisruptionReason.DRIFTED
 
@@ -131,16 +139,20 @@ class StaticDrift:
             for candidate in disruptable:
                 work.refuse(candidate, self._reported_reason, refusal)
             return
+        terminates_first = additional == 0 and _terminates_first(pool, work)
         for candidate in disruptable:
             if work.allowed_disruptions(candidate, self.reason) == 0:
                 work.defer_for_budget(candidate, self.reason, reported_reason=self._reported_reason)
-            elif additional == 0:
+            elif additional == 0 and not terminates_first:
                 text = f'NodePool "{pool.name}" has reached limits.nodes: cannot add a replacement'
                 work.refuse(
                     candidate, self._reported_reason, CandidateRefusal(BlockCode.NODE_LIMIT, text)
                 )
             else:
                 claim = template_claim(work.pools[pool.name], candidate.claim.name)
+                if claim is not None and terminates_first:
+                    work.start(self._reported_reason, [candidate], message=TERMINATES_FIRST)
+                    continue
                 if claim is None:
                     text = f'NodePool "{pool.name}" has no instance type available now'
                     work.refuse(
@@ -173,4 +185,21 @@ class StaticDrift:
             text = f'NodePool "{pool.name}" has {staying} nodes for {replicas} replicas'
             return CandidateRefusal(BlockCode.REPLICAS, f"{text}: it is scaled down first"), 0
         limit = node_limit(pool)
-        return None, UNBOUNDED if limit is None else max(limit - counts.all, 0)
+        if limit is None:
+            return None, UNBOUNDED
+        left = limit - counts.all
+        if work.settings.gate(FeatureGate.TERMINATE_FIRST_DRIFT):
+            left -= replicas - staying  # these are launched for nodes that went first
+        return None, max(left, 0)
+
+
+def _terminates_first(pool: NodePool, work: DisruptionPass) -> bool:
+    """Return whether nodes of a pool at its limit may be terminated before their replacements.
+
+    The pool is filled up to its replicas once they no longer count against ``limits.nodes``. While
+    it lacks some, or is being deleted, no more are terminated (Karpenter 1.15 ``staticdrift.go``).
+    """
+    counts = count_claims(pool.name, work.nodes, work.unlaunched)
+    is_full = counts.active + counts.disrupted == (pool.spec.replicas or 0)
+    gate = work.settings.gate(FeatureGate.TERMINATE_FIRST_DRIFT)
+    return gate and is_full and not pool.is_deleting

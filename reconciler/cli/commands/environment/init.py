@@ -248,6 +248,8 @@ def _initial_settings(
     request: InitRequest, folder: str, origin: FleetOrigin | None, choices: list[str]
 ) -> dict[str, object]:
     """Return the settings by dotted key: the name, the cluster, the region, and Karpenter's."""
+    from reconciler.model.settings import NEWEST
+
     known = dict(origin.found.settings) if origin is not None else {}
     asks = origin is None and sys.stdin.isatty() and sys.stdout.isatty()
     name = request.name or str(known.get("clusterName") or "")
@@ -263,7 +265,14 @@ def _initial_settings(
         region = _region_of_environment(choices)
     if not region:
         region = _ask_value("AWS region", _DEFAULT_REGION, "--region", choices, asks=asks)
-    first = {"fleet": name, "clusterName": known.pop("clusterName", name), "aws.region": region}
+    if "karpenter" not in known:
+        choices.append(f"Karpenter {NEWEST}: assumed, the newest release that is known here")
+    first = {
+        "fleet": name,
+        "clusterName": known.pop("clusterName", name),
+        "aws.region": region,
+        "karpenter": str(known.get("karpenter", NEWEST)),
+    }
     return first | {key: value for key, value in known.items() if key not in first}
 
 
