@@ -675,6 +675,17 @@ def test_equal_objects_count_once_and_different_ones_are_an_error(
     assert requirement["values"] == ["c7i"]
 
 
+def test_objects_of_one_name_in_one_file_have_to_be_renamed(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = POOL.replace("m7i", "c7i")
+    write(work, {"given/all.yaml": f"{POOL}---\n{other}---\n{CLASS}"})
+    assert init("given") == 1
+    printed = capsys.readouterr().err
+    assert "rename or remove all of them except one" in printed
+    assert "--prefer" not in printed
+
+
 @pytest.mark.parametrize(
     ("others", "named"),
     [

@@ -138,12 +138,14 @@ def _conflict_error(conflicts: Sequence[Sequence[SourceObject]]) -> UsageError:
     more = len(conflicts) - 1
     others = ", ".join(f"{group[0].kind} {group[0].name}" for group in conflicts[1:_LISTED_MAX])
     rest = f"; {more} more: {others}{' …' if more >= _LISTED_MAX else ''}" if more else ""
+    remedy = (
+        f"name one with --prefer {_distinct_path(first)}, or pass a folder with only one of them"
+        if len({item.place.file for item in first}) > 1
+        else "rename or remove all of them except one, since a cluster has only one of that name"
+    )
+    message = f"{first[0].kind} {first[0].name} is defined {len(first)} times, differently: "
     return UsageError(
-        f"{first[0].kind} {first[0].name} is defined {len(first)} times, differently: "
-        f"{places}{rest}",
-        where="--from",
-        remedy=f"name one with --prefer {_distinct_path(first)}, or pass a folder with only one of "
-        "them; nothing was written",
+        f"{message}{places}{rest}", where="--from", remedy=f"{remedy}; nothing was written"
     )
 
 
