@@ -137,14 +137,27 @@ def _open_folder(anchor: str, names: Iterable[str], *, make: bool = False) -> It
         os.close(folder)
 
 
+def _leads_to_a_device(folder: int, name: str) -> bool:
+    """Return whether a link leads to a device, a pipe or what a process has open."""
+    if os.readlink(name, dir_fd=folder).startswith(("/dev/", "/proc/")):
+        return True
+    try:
+        found = os.stat(name, dir_fd=folder).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(found) and not stat.S_ISDIR(found)
+
+
 def _replace(
     folder: int, name: str, content: bytes | Iterable[bytes], mode: int | None, path: str
 ) -> None:
     with suppress(FileNotFoundError):
         found = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-        if not stat.S_ISREG(found) and not stat.S_ISLNK(found):
+        is_link = stat.S_ISLNK(found)
+        # A link is replaced, but not /dev/stdout, which root could replace.
+        if _leads_to_a_device(folder, name) if is_link else not stat.S_ISREG(found):
             raise UnreadableError("is not a regular file", where=path, remedy=REMEDY)
-        if mode is None and stat.S_ISREG(found):
+        if mode is None and not is_link:
             mode = stat.S_IMODE(found)
     draft = f".{os.urandom(8).hex()}.tmp"
     descriptor = os.open(draft, _NEW, 0o666 if mode is None else mode, dir_fd=folder)

@@ -131,6 +131,16 @@ def test_only_a_regular_file_is_replaced(kind: str, checkout: Path) -> None:
         write_file("thing", b"x")
 
 
+@pytest.mark.parametrize("target", ["/dev/null", "/proc/self/fd/1", "thing"])
+def test_a_link_to_a_device_or_pipe_is_not_replaced(target: str, checkout: Path) -> None:
+    """Run as root, a command would otherwise replace /dev/stdout, which leads to such a thing."""
+    os.mkfifo("thing")
+    Path("stdout").symlink_to(target)
+    with pytest.raises(UnreadableError, match="not a regular file"):
+        write_file("stdout", b"x")
+    assert Path("stdout").is_symlink()
+
+
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(checkout: Path) -> None:
     Path("kept").write_text("old")
     Path("kept").chmod(0o640)
