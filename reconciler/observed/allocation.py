@@ -126,7 +126,7 @@ def node_cost(node: StateNode, per_hour: float | None) -> NodeCost:
 
 
 def _weights(node: StateNode) -> Sequence[tuple[WorkloadKey, int]]:
-    """Return the weights of a node, kept with it: between passes most nodes do not change."""
+    """Return the weights of a node, kept with it: several readers of one pass need them."""
     known: Sequence[tuple[WorkloadKey, int]] | None = node.__dict__.get(_KEPT_AS)
     if known is None:
         allocatable = node.allocatable
