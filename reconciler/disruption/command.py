@@ -62,6 +62,7 @@ class BlockCode(StrEnum):
     REPLICAS = "Replicas"
     NODE_LIMIT = "NodeLimit"
     UNHEALTHY_SHARE = "UnhealthyShare"
+    DO_NOT_REPAIR = "DoNotRepair"
 
 
 class WaitsFor(StrEnum):

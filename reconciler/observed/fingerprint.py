@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from reconciler.model.karpenter.labels import DISRUPTION_ANNOTATIONS, FAKE_POD
+from reconciler.model.karpenter.labels import DISRUPTION_ANNOTATIONS, DO_NOT_REPAIR, FAKE_POD
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
 from reconciler.model.kubernetes.metadata import Condition, Metadata
@@ -33,6 +33,7 @@ Fingerprints = Mapping[str, str]
 _ANNOTATIONS: Final = frozenset(
     {
         *DISRUPTION_ANNOTATIONS,
+        DO_NOT_REPAIR,
         FAKE_POD,
         "pv.kubernetes.io/bind-completed",
         "storageclass.kubernetes.io/is-default-class",

@@ -1,10 +1,11 @@
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from reconciler.disruption.command import ForcefulReason, WaitsFor
-from reconciler.model.settings import DEFAULT_FEATURE_GATES, Settings
+from reconciler.model.settings import DEFAULT_FEATURE_GATES, KarpenterVersion, Settings
 from tests.disruption.builders import (
     NOW,
     a_node,
@@ -124,6 +125,24 @@ def test_nothing_is_repaired_if_too_many_nodes_are_unhealthy(healthy: int, repai
     assert brief(decisions) == [("Unhealthy", "delete", ("i0",))][:repaired]
     if not repaired:
         assert "more than 20% nodes are unhealthy" in refusal_of(decisions, "i0")
+
+
+@pytest.mark.parametrize(
+    ("release", "value", "is_repaired"),
+    [("1.15", "true", False), ("1.15", "false", True), ("1.14", "true", True)],
+)
+def test_an_annotation_excludes_a_node_from_repair_in_1_15(
+    release: str, value: str, is_repaired: bool
+) -> None:
+    node, claim = _ill("n0", 60)
+    node["metadata"].setdefault("annotations", {})["karpenter.sh/do-not-repair"] = value
+    settings = replace(_gates("NodeRepair"), karpenter=KarpenterVersion(release))
+
+    decisions = decided([node, claim], a_node("n1"), pools=NEVER, settings=settings)
+
+    assert brief(decisions) == ([("Unhealthy", "delete", ("n0",))] if is_repaired else [])
+    if not is_repaired:
+        assert "do-not-repair" in refusal_of(decisions, "n0")
 
 
 def test_a_static_pool_removes_the_node_with_the_lowest_disruption_cost() -> None:

@@ -23,10 +23,11 @@ from reconciler.disruption.command import (
 )
 from reconciler.disruption.gates.policy import forceful_expiry_at
 from reconciler.model.duration import format_duration
+from reconciler.model.karpenter.labels import DO_NOT_REPAIR
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.metadata import Condition
-from reconciler.model.settings import FeatureGate, Settings
+from reconciler.model.settings import FeatureGate, KarpenterVersion, Settings
 from reconciler.model.text.times import format_time
 from reconciler.observed.state import ClusterState, StateNode
 
@@ -140,6 +141,7 @@ def _nodes_to_repair(
         found = None if node.node is None else unhealthy_condition(node.node.status.conditions)
         if found is not None:
             unhealthy.setdefault(node.node_pool, []).append((node, found))
+    honors_veto = settings.karpenter != KarpenterVersion.V1_14
     repaired: list[StateNode] = []
     for pool, rows in unhealthy.items():
         limit = -(-total[pool] * UNHEALTHY_SHARE_PERCENT // 100)
@@ -148,6 +150,10 @@ def _nodes_to_repair(
                 continue
             if now < condition.tolerated_until:
                 findings.deferrals.append(_waiting_repair(node, node.claim, condition))
+            elif honors_veto and node.annotations.get(DO_NOT_REPAIR) == "true":
+                text = f'repair is blocked through the "{DO_NOT_REPAIR}" annotation'
+                code = BlockCode.DO_NOT_REPAIR
+                findings.blocks.append(Block(node.name, ForcefulReason.UNHEALTHY, code, text))
             elif len(rows) <= limit:
                 repaired.append(node)
             else:

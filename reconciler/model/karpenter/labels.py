@@ -28,6 +28,8 @@ TENANCY: Final = "karpenter.k8s.aws/instance-tenancy"
 NODECLASS: Final = "karpenter.k8s.aws/ec2nodeclass"
 
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+DO_NOT_REPAIR: Final = "karpenter.sh/do-not-repair"
+"""Excludes a node from repair, in Karpenter 1.15."""
 NODEPOOL_HASH: Final = "karpenter.sh/nodepool-hash"
 NODEPOOL_HASH_VERSION: Final = "karpenter.sh/nodepool-hash-version"
 NODECLASS_HASH: Final = "karpenter.k8s.aws/ec2nodeclass-hash"
