@@ -46,6 +46,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     made = {
         "a small plan": render_html(PLANS["pull_request"]()),
+        "the first nodes": render_html(PLANS["first_nodes"]()),
         "nothing to do": render_html(PLANS["nothing_to_do"]()),
         "a change of 50 NodePools": render_html(fleets.the_same_change()),
         "pods that all reject": render_html(fleets.pods_that_all_reject()),
