@@ -283,7 +283,8 @@ def _notes(rows: AwsRows, bundle: Bundle, region: str, pricing: Pricing | None) 
             f"on-demand prices of {region} are unknown; those of {bundle.price_region} are used"
         )
     if rows.unpriced:
-        notes.append(f"{rows.unpriced} instance types have no known price and are not launched")
+        what = "instance type is" if rows.unpriced == 1 else "instance types are"
+        notes.append(f"{rows.unpriced} {what} excluded, for lack of a known price")
     return tuple(notes)
 
 

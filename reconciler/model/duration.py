@@ -43,7 +43,7 @@ def parse_nanoseconds(text: str) -> int:
         ValueError: ``text`` is not a Go duration, or is longer than one can be.
     """
     if len(text) > LENGTH_MAX:
-        raise ValueError(f"not a duration: {quote_value(text)}… has {len(text)} characters")
+        raise ValueError(f"invalid duration: {quote_value(text)}… has {len(text)} characters")
     sign, body = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     if body == "0":
         return 0
@@ -55,7 +55,7 @@ def parse_nanoseconds(text: str) -> int:
         total += int(fraction) * unit // 10 ** len(fraction) if fraction else 0
         end = part.end()
     if not body or end != len(body):
-        raise ValueError(f"not a duration: {quote_value(text)} (examples: 30s, 72h, 1h30m)")
+        raise ValueError(f"invalid duration {quote_value(text)} (examples: 30s, 72h, 1h30m)")
     if total > NANOSECONDS_MAX:
         raise ValueError(f"duration out of range: {quote_value(text)} ({_TOO_LONG})")
     return sign * total
@@ -88,7 +88,7 @@ def parse_span(text: str) -> timedelta:
         more = parse_duration(rest) if rest else timedelta(0)
     except ValueError:
         raise ValueError(
-            f"not a duration: {quote_value(text)} (examples: 30s, 72h, 1d12h)"
+            f"invalid duration {quote_value(text)} (examples: 30s, 72h, 1d12h)"
         ) from None
     return timedelta(days=int(days)) + more
 

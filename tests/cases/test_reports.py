@@ -104,7 +104,7 @@ ANSWERS: Final[dict[str, Answer]] = {
     "120d-one-tenant": all_placed(3, 1),
     "149-cronjob": mentions("CronJob", "not planned"),
     "153b-anti-zone-3": mentions("Steady state: 0 → 3 nodes", "later pass"),
-    "153f-two-replicas": mentions("2 nodes launched", "2 NodeClaims at the end"),
+    "153f-two-replicas": mentions("2 nodes launched", "2 nodes at the end"),
     "153k-bound-to-claim": all_placed(1, 1, "us-east-1b"),
     "156-gte-toleration": mentions("Gt", "1.35"),
     "160-new-never-joins": mentions("never joined", "default/app-00000"),

@@ -498,7 +498,7 @@ def test_commitments_are_judged_by_the_fleet_at_rest(capsys: Capture, fleet: Pat
     assert (first["kind"], first["name"]) == ("EC2Instance", "m7i")
     assert first["commitment"] == pytest.approx(6 * 0.10 * 0.6)
     assert first["perMonth"] == pytest.approx(-6 * 0.10 * 0.4 * 730)
-    assert (first["confidence"], first["basis"]) == ("low", "its usage at rest")
+    assert (first["confidence"], first["basis"]) == ("low", "steady-state usage")
     reserved = next(one for one in report["commitments"] if one["kind"] == "ReservedInstances")
     assert (reserved["name"], reserved["count"]) == ("m7i.large", 6)
 

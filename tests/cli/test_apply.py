@@ -173,7 +173,7 @@ def test_an_invalid_duration_is_a_usage_error(
 ) -> None:
     assert main(shop.words("apply", "--auto-approve", timeout, "soon")) == 1
     err = capsys.readouterr().err
-    assert err.startswith(f'Error: {timeout}: not a duration: "soon"')
+    assert err.startswith(f'Error: {timeout}: invalid duration "soon"')
 
 
 def test_nodes_are_listed_with_price_utilization_and_pods(shop: Shop) -> None:

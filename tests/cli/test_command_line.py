@@ -89,7 +89,7 @@ def test_a_usage_error_of_any_command_exits_1(
         ("plan -o pdf", 'plan: -o/--output: invalid value "pdf"'),
         ("plan --now tomorrow", '--now: invalid time "tomorrow"'),
         ("plan . --repo x", ".: PATH and --repo cannot be used together"),
-        ("run --interval soon", '--interval: not a duration: "soon"'),
+        ("run --interval soon", '--interval: invalid duration "soon"'),
         ("history --limit 0", 'history: argument --limit: "0" is not a count'),
         ("simulate --seed x", 'simulate: argument --seed: invalid integer value "x"'),
         ("get", "get: the following arguments are required: KIND"),

@@ -159,7 +159,7 @@ def test_omitted_pods_are_counted_and_unknown_facts_stated(
     server.recording.add("kube_pod_info", {"node": "n"}, [(SINCE + 60, 1)])
     lines, report = imported(server, capsys)
     assert list(rows(lines)) == ["shop/api"]
-    assert "Imported 1 of 10 pods from 2027-01-15 08:00 to 2027-01-15 09:00 UTC." in report
+    assert "Imported 1 of 10 pods from 2027-01-15 08:00 UTC to 2027-01-15 09:00 UTC." in report
     assert (
         "Left out: 2 of DaemonSets, 1 static, 1 ended before the trace begins, 1 without a valid "
         "time of creation, 3 with a request that is not a valid amount, 1 with an invalid name."
@@ -211,13 +211,13 @@ def test_a_trace_covers_only_the_recorded_time(
     for pod in (*pods, other_shard):
         record(server.recording, pod, seconds=HOUR)
     lines, report = imported(server, capsys, *period(3 * HOUR))
-    assert "from 2027-01-15 08:00 to 2027-01-15 09:01 UTC" in report
+    assert "from 2027-01-15 08:00 UTC to 2027-01-15 09:01 UTC" in report
     assert "deleted" not in rows(lines)["shop/old"]
     assert "deleted" not in rows(lines)["shop/late"], "the next scrape of its shard is not there"
     begin = datetime.fromtimestamp(SINCE - 40 * 86_400, UTC).isoformat()
     until = period()[-1]
     lines, report = imported(server, capsys, "--since", begin, "--until", until)
-    assert "from 2027-01-15 08:00 to 2027-01-15 09:00 UTC" in report
+    assert "from 2027-01-15 08:00 UTC to 2027-01-15 09:00 UTC" in report
     assert rows(lines)["shop/new"]["created"] == 600
 
 
@@ -249,7 +249,7 @@ def test_pods_with_gpus_tolerate_their_taint_where_tolerations_are_not_recorded(
         (["week.csv"], "trace import: FILE and --prometheus exclude each other"),
         (["--match", "cluster=prod"], '--match: cannot be read from "cluster=prod" on'),
         (["--match", 'a="b"} or up{c="d"'], '--match: cannot be read from "} or up'),
-        (["--step", "soon"], '--step: not a duration: "soon"'),
+        (["--step", "soon"], '--step: invalid duration "soon"'),
         (["--step", "100ms"], "--step: 100ms is not between 1s and 1h"),
         (["--since", "2027-01-15T10:00:00Z"], "--since: a trace from 2027-01-15 10:00 to"),
         (["--since", "1990-01-15T10:00:00Z"], "is empty or too long"),

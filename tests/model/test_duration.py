@@ -37,5 +37,5 @@ def test_a_copy_shows_the_same_text() -> None:
 
 
 def test_an_invalid_duration_is_rejected() -> None:
-    with pytest.raises(ValueError, match='not a duration: "soon"'):
+    with pytest.raises(ValueError, match='invalid duration "soon"'):
         Duration("soon")

@@ -128,7 +128,7 @@ def test_an_invalid_snapshot_is_rejected_with_the_position(
         (
             a_list(an_object("NodeClaim", "c", spec={"expireAfter": "soon"})),
             ":1:48",
-            'NodeClaim c: not a duration: "soon"',
+            'NodeClaim c: invalid duration "soon"',
         ),
     ],
 )

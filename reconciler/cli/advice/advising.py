@@ -287,7 +287,7 @@ def _untried_changes(
     untried: Sequence[AdviceCandidate],
     found: Findings,
 ) -> Iterator[NotTried]:
-    """Yield the changes that were not judged, and why."""
+    """Yield the changes that were not evaluated, and why."""
     for judged in found.alone:
         is_forbidden = judged.members[0].needs_trace and judged.over_time is None
         if judged.verdict.is_impossible or (is_forbidden and judged.verdict.refusal):
@@ -295,7 +295,7 @@ def _untried_changes(
     for candidate in left_out:
         yield NotTried(what=candidate.id, reason="more candidates than --candidates")
     for candidate in untried:
-        reason = "it does not change a fleet at rest; add --trace FILE"
+        reason = "it does not change the steady state; add --trace FILE"
         if judge.request.trace is not None:
             reason = "more changes that show only over time than --backtests"
         yield NotTried(what=candidate.id, reason=reason)

@@ -124,11 +124,8 @@ def commit_message(report: AdviceReport, proposal: Advice) -> str:
         if len(proposal.parts) == 1
         else f"Save {format_dollars(-proposal.per_month)} a month",
         "",
-        (
-            f"The fleet at rest costs {format_dollars(before + proposal.per_month)} a month with "
-            "this change,"
-        ),
-        f"{format_dollars(before)} without it ({proposal.percent:+.1f}%).",
+        f"In steady state the fleet costs {format_dollars(before + proposal.per_month)} a month",
+        f"with this change, {format_dollars(before)} without it ({proposal.percent:+.1f}%).",
     ]
     if len(proposal.parts) > 1:
         lines += ["", *(f"- {titles.get(part, part)}" for part in proposal.parts)]

@@ -55,7 +55,7 @@ def _commitment_advice(purchase: Purchase, rank: int, hours: float) -> Commitmen
     days = hours / _DAY
     if days >= _DAYS_MEDIUM:
         confidence = "high" if days >= _DAYS_HIGH else "medium"
-    basis = f"its usage over {days:.1f} days" if hours else "its usage at rest"
+    basis = f"usage over {days:.1f} days" if hours else "steady-state usage"
     return CommitmentAdvice(
         rank=rank,
         kind=purchase.kind.value,

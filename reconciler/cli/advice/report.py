@@ -20,7 +20,7 @@ def render_text(report: AdviceReport, most: int) -> str:
 
 def _lines(report: AdviceReport, most: int) -> Iterator[str]:
     base = report.base
-    state = "at rest" if base.is_at_rest else "when the search reached its work limit"
+    state = "in steady state" if base.is_at_rest else "when the search reached its work limit"
     month = f"{format_dollars(base.per_month)} a month"
     yield f"Fleet {report.fleet} {state}: {range_phrase(base.range)}, {month}"
     yield f"Limits: {_limits(report)}"
@@ -30,7 +30,7 @@ def _lines(report: AdviceReport, most: int) -> Iterator[str]:
         yield "No change was found that saves at least $1 a month and keeps the limits."
     else:
         yield from table(
-            [["rank", "a month", "change", "risk", "confidence", "proposal"], *map(_row, shown)],
+            [["rank", "$/month", "change", "risk", "confidence", "proposal"], *map(_row, shown)],
             ">>><<<",
         )
     if len(report.advice) > most:
@@ -40,7 +40,7 @@ def _lines(report: AdviceReport, most: int) -> Iterator[str]:
         yield ""
         yield f"Together: {', '.join(one.parts)}"
         yield (
-            f"  {_format_monthly(one.per_month)} ({one.percent:+.1f}%), "
+            f"  {_format_monthly(one.per_month)} ({_percent(one.percent)}), "
             f"risk {one.risk}, confidence {one.confidence}"
         )
     for one in (*((report.together,) if report.together is not None else ()), *shown):
@@ -53,13 +53,17 @@ def _lines(report: AdviceReport, most: int) -> Iterator[str]:
 def _row(advice: Advice) -> list[str]:
     money = format_dollars(advice.per_month, signed=True)
     return [
-        str(advice.rank), money, f"{advice.percent:+.1f}%", advice.risk, advice.confidence,
+        str(advice.rank), money, _percent(advice.percent), advice.risk, advice.confidence,
         f"{advice.title} ({advice.id})",
     ]  # fmt: skip
 
 
 def _format_monthly(amount: float) -> str:
     return f"{format_dollars(amount, signed=True)} a month"
+
+
+def _percent(share: float) -> str:
+    return f"{share:+.1f}%".replace("-", "−")
 
 
 def _limits(report: AdviceReport) -> str:
@@ -78,7 +82,7 @@ def _details(advice: Advice) -> Iterator[str]:
     yield ""
     yield f"{advice.title} ({advice.id})"
     nodes, replaced = format_count(advice.nodes, "node"), format_count(advice.replaced, "node")
-    yield f"  {nodes} at rest, {replaced} replaced"
+    yield f"  {nodes} in steady state, {replaced} replaced"
     if advice.bounds is not None:
         low, high = (_format_monthly(amount) for amount in advice.bounds)
         yield f"  between {low} and {high}"
@@ -126,10 +130,10 @@ def _workload_section(report: AdviceReport, most: int) -> Iterator[str]:
     yield "For the owners of workloads to decide:"
     yield from table(
         [
-            ["  a month", "change", "pods", "constraint"],
+            ["  $/month", "change", "pods", "constraint"],
             *(
                 [
-                    f"  {format_dollars(one.per_month, signed=True)}", f"{one.percent:+.1f}%",
+                    f"  {format_dollars(one.per_month, signed=True)}", _percent(one.percent),
                     f"{one.pods:,}", f"{one.title} ({one.risk})",
                 ]
                 for one in shown
@@ -147,10 +151,11 @@ def _commitment_section(report: AdviceReport, most: int) -> Iterator[str]:
     if not shown:
         return
     yield ""
-    yield f"Commitments worth buying, by {shown[0].basis} (alternatives, do not add them up):"
+    basis = shown[0].basis
+    yield f"Commitments to consider, based on {basis} (alternatives; savings do not add up):"
     yield from table(
         [
-            ["  a month", "used", "break-even", "confidence", "commitment"],
+            ["  $/month", "used", "break-even", "confidence", "commitment"],
             *(
                 [
                     f"  {format_dollars(one.per_month, signed=True)}", f"{one.used_percent:.0f}%",
@@ -175,7 +180,7 @@ def _omitted_section(report: AdviceReport) -> Iterator[str]:
     yield ""
     effect = format_count(len(report.no_effect), "candidate")
     fleets = format_count(report.evaluations, "fleet")
-    yield f"Evaluated {fleets} at rest; {effect} would save nothing."
+    yield f"Evaluated {fleets} in steady state; {effect} would save nothing."
     yield "Not tried:"
     for gap in report.not_tried[:NOT_TRIED_MAX]:
         yield f"  {gap.what}: {gap.reason}"

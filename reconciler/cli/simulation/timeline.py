@@ -15,6 +15,7 @@ from reconciler.model.text.times import format_time
 from reconciler.plan.render.spans import difference_phrase, range_phrase
 from reconciler.plan.render.wording import (
     MessageGroup,
+    format_count,
     format_dollars,
     format_list,
     format_pods,
@@ -190,9 +191,10 @@ def outcome_of(report: Report) -> str:
     launched = sum(e.kind == EventKind.LAUNCHED for e in report.events)
     gone = sum(e.kind == EventKind.TERMINATED for e in report.events)
     moved = sum(e.kind == EventKind.POD_EVICTED for e in report.events)
+    at_end = format_count(len(report.fleet), "node")
     return (
-        f"{how}: {launched} nodes launched, {gone} terminated, {moved} pods evicted, "
-        f"{len(report.fleet)} NodeClaims at the end."
+        f"{how}: {format_count(launched, 'node')} launched, {gone} terminated, "
+        f"{format_count(moved, 'pod')} evicted, {at_end} at the end."
     )
 
 

@@ -136,7 +136,7 @@ def _blocked_verdict(plan: Plan, names: set[str]) -> str:
     reasons = {b.reason for b in plan.blocked if b.node in names}
     reasons |= {d.reason for d in plan.deferred if names & {d.node_claim, d.node or ""}}
     if reasons <= {DisruptionReason.UNDERUTILIZED, DisruptionReason.EMPTY}:
-        return "consolidation considered this node but cannot disrupt it now"
+        return "consolidation considered this node and kept it"
     return f"this node cannot be disrupted now ({format_list(sorted(filter(None, reasons)))})"
 
 
