@@ -84,7 +84,9 @@ def test_two_namespaces_have_equal_parts_of_the_work() -> None:
     for pod, (reason,) in found.unschedulable.items():
         own, other = ("one", "two") if pod.startswith("one/") else ("two", "one")
         assert f"namespace {own} (" in reason.message
-        assert f"namespace {other}" not in reason.message, "the author of a pod reads the names of others"
+        assert f"namespace {other}" not in reason.message, (
+            "the author of a pod reads the names of others"
+        )
 
 
 def test_pending_pods_are_placed_whatever_disruption_has_used(

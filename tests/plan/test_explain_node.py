@@ -187,6 +187,17 @@ def guarded(history: History, **config: object) -> Explanation:
     return explain_node_pool(pool, question.settings, nodes, NOW, history)
 
 
+def test_a_pool_without_nodes_is_explained_with_those_that_are_planned() -> None:
+    question = inputs_of(rules={**ACT, "budgets": [{"nodes": "2"}, {"nodes": "50%"}]})
+    [pool] = node_pools(question.fleet)
+    found = explain_node_pool(pool, question.settings, (), NOW, planned={pool.name: 6})
+    assert "no nodes yet: counted with the 6 planned nodes" in found.verdict
+    (row,) = found.facts
+    assert row.endswith("Drifted 2, Empty 2, Underutilized 2")
+    nothing = explain_node_pool(pool, question.settings, (), NOW)
+    assert "(0 nodes in this NodePool)" in nothing.verdict
+
+
 def test_an_exhausted_daily_maximum_is_a_gap_until_the_next_disruption_is_allowed() -> None:
     taken = (DisruptionRecord(NOW - timedelta(hours=20), "general"),)
     answer = guarded(History(taken), maximumPerDay="1")

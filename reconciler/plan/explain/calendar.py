@@ -7,10 +7,11 @@ Conflicts are rules that have no effect beside the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace as with_fields
 from datetime import datetime, timedelta
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 from reconciler.disruption.consolidation.flapdamping import avoided_offerings
@@ -64,6 +65,7 @@ def consolidation_pauses(
         yield "Remembered", f"{text} ({key}), the last until {format_time(max(undo_ends))}"
 
 
+_NO_NODES: Final[Mapping[str, int]] = MappingProxyType({})
 SPAN: Final = timedelta(days=7)
 _ROWS_MAX: Final = 40
 """The maximum number of times that are listed one by one."""
@@ -85,10 +87,20 @@ def explain_node_pool(
     nodes: Sequence[StateNode],
     now: datetime,
     history: History = NO_HISTORY,
+    planned: Mapping[str, int] = _NO_NODES,
 ) -> Explanation:
-    """Return the calendar of a NodePool; its reasons are the gaps and conflicts."""
+    """Return the calendar of a NodePool; its reasons are the gaps and conflicts.
+
+    ``planned`` are the nodes of each NodePool once a plan is applied. They count while the NodePool
+    has no nodes, because budgets of no nodes say nothing.
+    """
     limits = FleetLimits.from_nodes([pool], settings, nodes, history)
     total = limits.total(pool.name)
+    whose = f"{format_count(total, 'node')} in this NodePool"
+    if not total and planned.get(pool.name):
+        limits = FleetLimits.from_totals([pool], settings, planned, history)
+        total = limits.total(pool.name)
+        whose = f"no nodes yet: counted with the {format_count(total, 'planned node')}"
     spans = limits.spans(pool, now, now + SPAN)
     cause = partial(_cause, pool.name, limits)
     is_complete = spans[-1].end == now + SPAN
@@ -103,9 +115,7 @@ def explain_node_pool(
             *consolidation_pauses(pool.name, settings, nodes, now),
         )
     ]
-    verdict = (
-        f"allowed disruptions over the next 7 days ({format_count(total, 'node')} in this NodePool)"
-    )
+    verdict = f"allowed disruptions over the next 7 days ({whose})"
     rows = [_format_span(span) for span in spans[:_ROWS_MAX]]
     if len(spans) > _ROWS_MAX:
         rows.append(f"and {len(spans) - _ROWS_MAX} more changes until {format_time(spans[-1].end)}")

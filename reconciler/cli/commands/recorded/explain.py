@@ -267,7 +267,9 @@ def _explain_pool(source: PlanSource, name: str, inputs: Inputs) -> Explanation:
     if name not in pools:
         raise _unknown_name_error("nodepool", name, source.name, list(pools))
     nodes, history = inputs.cluster.nodes, inputs.history or NO_HISTORY
-    return explain_node_pool(pools[name], inputs.settings, nodes, inputs.now, history)
+    costs = source.plan.cost.by_node_pool
+    planned = {pool: cost.nodes_after for pool, cost in costs.items() if pool in pools}
+    return explain_node_pool(pools[name], inputs.settings, nodes, inputs.now, history, planned)
 
 
 def _saved_plan_error() -> Exception:
