@@ -87,15 +87,16 @@ def test_a_fleet_comes_to_rest_although_pods_do_not_take_the_places_packed_for_t
 
     One of the others then needs a small node, which is removed once the pods have moved.
     """
-    line, moved = undecided_fleet(tmp_path), 0
-    for seed in range(8):
+    line = undecided_fleet(tmp_path)
+    for seed in range(80):
         assert main([*line, "--seed", str(seed)]) == 0
         found = json.loads(capsys.readouterr().out)
         launched = [e["message"].split()[1] for e in found["events"] if e["kind"] == "Launched"]
         ends = [claim["instanceType"] for claim in found["fleet"]]
-        moved += {"small", "tiny"} <= set(launched) and "small" not in ends
         assert found["converged"]
-    assert moved
+        if {"small", "tiny"} <= set(launched) and "small" not in ends:
+            return
+    pytest.fail("no seed binds the pod early")
 
 
 def test_another_seed_ends_in_the_range_about_as_often_as_it_says(
