@@ -105,13 +105,21 @@ They are listed because the bundled catalog takes longer to load than everything
 """
 
 
+_OTHER_NAMES: Final = {
+    **dict.fromkeys(("x86_64", "x86-64", "x64", "x86"), "amd64"),
+    **dict.fromkeys(("aarch64", "arm", "armv8"), "arm64"),
+}
+"""Names of architectures elsewhere, and the one that Kubernetes uses (``GOARCH``)."""
+
+
 def unknown_label_values(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Finding]]:
     """Yield a warning for each value of a label with few values that no instance type has."""
     for entry, pointer, key, value in _requirement_values(entries, LABEL_VALUES):
         known = LABEL_VALUES[key]
         if value not in known:
             message = f"no instance type has the {key} {quote_value(value)}"
-            hint = did_you_mean(value, known, f"known: {', '.join(known)}", _SIMILARITY_MIN)
+            meant = _OTHER_NAMES.get(value.lower(), value) if key == ARCH else value
+            hint = did_you_mean(meant, known, f"known: {', '.join(known)}", _SIMILARITY_MIN)
             yield entry, Finding("unknown-label-value", pointer, message, hint, Severity.WARNING)
 
 

@@ -212,7 +212,9 @@ def test_a_schedule_that_cannot_be_read_says_why(
     ("key", "values", "hint"),
     [
         ("kubernetes.io/arch", "[amd46]", "did you mean amd64?"),
-        ("beta.kubernetes.io/arch", "[x86_64]", "known: amd64, arm64"),
+        ("beta.kubernetes.io/arch", "[x86_64]", "did you mean amd64?"),
+        ("kubernetes.io/arch", "[aarch64]", "did you mean arm64?"),
+        ("kubernetes.io/arch", "[sparc]", "known: amd64, arm64"),
         ("kubernetes.io/os", "[Linux]", "did you mean linux?"),
     ],
 )
