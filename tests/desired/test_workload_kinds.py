@@ -280,6 +280,14 @@ POD_CHANGES: Final = "[{name: kibana, resources: {requests: {cpu: 1}}}]"
             ),
             "requests of containers",
         ),
+        (
+            (
+                "{apiVersion: sparkoperator.k8s.io/v1beta2, kind: ScheduledSparkApplication, "
+                "metadata: {name: a}, spec: {schedule: '@daily', template: {type: Scala, "
+                "driver: {cores: 1, memory: 512m}, executor: {cores: 1, memory: 512m}}}}"
+            ),
+            "requests of containers",
+        ),
     ],
 )
 def test_what_an_operator_makes_pods_of_is_a_warning(document: str, shown: str) -> None:

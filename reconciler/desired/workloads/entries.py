@@ -169,4 +169,6 @@ def _has_resources(data: object, depth: int) -> bool:
     for part in (found.get("requests"), found.get("limits")) if isinstance(found, dict) else ():
         if isinstance(part, dict) and ("cpu" in part or "memory" in part):
             return True
+    if "memory" in data and isinstance(data.get("cores"), int):  # as Spark's operator has them
+        return True
     return any(_has_resources(value, depth - 1) for value in data.values())
