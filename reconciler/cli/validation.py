@@ -42,6 +42,7 @@ def validate_fleet(request: ValidateRequest) -> tuple[str, bool]:
     from reconciler.cli.shared.manifests import with_manifests
     from reconciler.cli.shared.rendering import expanded_folder
     from reconciler.cli.shared.sources import SettingLayers, known_values, stated_karpenter
+    from reconciler.desired.contents import count_objects
     from reconciler.desired.fleet import read_fleet
     from reconciler.desired.settings.layers import setting_variables
 
@@ -77,7 +78,9 @@ def validate_fleet(request: ValidateRequest) -> tuple[str, bool]:
         diagnostics = tuple(sorted(found, key=lambda d: d.order))
     if fixes is not None:
         _print_fixes(fixes, sys.stdout if request.output == "text" else sys.stderr)
-    return _render_findings(request, files, diagnostics, fixes), findings.is_valid(diagnostics)
+    is_valid = findings.is_valid(diagnostics)
+    what = count_objects(fleet) if is_valid and request.output == "text" else ""
+    return _render_findings(request, files, diagnostics, fixes, what), is_valid
 
 
 def _render_findings(
@@ -85,6 +88,7 @@ def _render_findings(
     files: Sequence[SourceFile],
     diagnostics: Sequence[Diagnostic],
     fixes: FixResult | None,
+    what: str,
 ) -> str:
     from reconciler.cli.output import findings
 
@@ -102,7 +106,7 @@ def _render_findings(
 
             return render_sarif(diagnostics, folder_in_repository(request.path))
     sources = {file.path: _quotable_content(file) for file in files}
-    return findings.render_text(diagnostics, sources, colour=has_colour(sys.stdout))
+    return findings.render_text(diagnostics, sources, colour=has_colour(sys.stdout), what=what)
 
 
 def _print_fixes(fixes: FixResult, out: TextIO) -> None:

@@ -28,7 +28,21 @@ def fleet(tmp_path: Path) -> Path:
 
 def test_a_valid_fleet_exits_0(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", str(fleet)]) == 0
-    assert capsys.readouterr().out == "valid\n"
+    what = "2 NodePools, 1 EC2NodeClass, 1 NodeOverlay, 1 workload, 3 pods"
+    assert capsys.readouterr().out == f"valid: {what}\n"
+
+
+def test_pods_are_counted_where_nothing_scales_them(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (fleet / "scaler.yaml").write_text(
+        "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: a}\n"
+        "spec: {minReplicas: 4, maxReplicas: 9, "
+        "scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: a}}\n"
+    )
+    assert main(["validate", str(fleet)]) == 0
+    assert "1 workload" in (out := capsys.readouterr().out)
+    assert "pod" not in out
 
 
 def test_an_invalid_fleet_exits_3_and_shows_the_line(

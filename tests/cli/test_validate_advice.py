@@ -452,7 +452,7 @@ def test_fix_rewrites_older_spellings_and_nothing_else(
         "pool.yaml:14:15: fixed: spec.disruption.budgets[1].reasons[0]: drifted is now Drifted\n"
         "pool.yaml:18:24: fixed: spec.template.spec.nodeClassRef.apiVersion: apiVersion: "
         "karpenter.k8s.aws/v1beta1 is now group: karpenter.k8s.aws\n"
-        "valid\n"
+        "valid: 1 NodePool, 1 EC2NodeClass\n"
     )
     assert sorted(f.name for f in folder.iterdir()) == ["class.yaml", "pool.yaml"]
 

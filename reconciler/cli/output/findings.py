@@ -36,10 +36,12 @@ def render_text(
     sources: Mapping[str, bytes] | None = None,
     *,
     colour: bool = False,
+    what: str = "",
 ) -> str:
     """Return one line for each finding, with the line it is about, and a summary at the end.
 
     ``sources`` are the contents of the files by path; a finding in none of them has no excerpt.
+    ``what`` are the objects that were read; the summary names them if they are valid.
     """
     lines: list[str] = []
     texts: dict[str, list[str]] = {}
@@ -51,7 +53,7 @@ def render_text(
                 text = sources[place.file].decode(errors="replace").removeprefix("\ufeff")
                 texts[place.file] = split_lines(text)
             lines += _excerpt(texts[place.file], place.line, place.column, colour=colour)
-    lines.append(_summary_line(diagnostics, colour=colour))
+    lines.append(_summary_line(diagnostics, what, colour=colour))
     return Painted("\n".join(lines) + "\n")
 
 
@@ -85,7 +87,7 @@ def _excerpt(lines: Sequence[str], line: int, column: int, *, colour: bool) -> l
     return [f"{margin}{shown}", f"{'':>5} | {' ' * len(before)}{caret}"]
 
 
-def _summary_line(diagnostics: Sequence[Diagnostic], *, colour: bool) -> str:
+def _summary_line(diagnostics: Sequence[Diagnostic], what: str, *, colour: bool) -> str:
     counts = Counter(d.severity for d in diagnostics)
     parts = [
         f"{counts[severity]} {word}{'' if counts[severity] == 1 else 's'}"
@@ -94,7 +96,8 @@ def _summary_line(diagnostics: Sequence[Diagnostic], *, colour: bool) -> str:
     ]
     valid = not counts[Severity.ERROR]
     head = _paint("valid" if valid else "invalid", "32" if valid else "31", colour=colour)
-    return f"{head}: {', '.join(parts)}" if parts else head
+    found = [*([what] if what and valid else []), *([", ".join(parts)] if parts else [])]
+    return f"{head}: {'; '.join(found)}" if found else head
 
 
 def finding_document(diagnostic: Diagnostic) -> dict[str, Any]:
