@@ -157,7 +157,7 @@ def test_a_simulation_prints_each_time_after_it_has_passed(
     assert "launched" in written[1]
     assert "ready" not in written[1], "nodes are not ready at the moment of their launch"
     assert any("ready" in text for text in written[2:-1])
-    assert "Converged after" in written[-1]
+    assert "Settled after" in written[-1]
     assert len(written) >= 4
 
 

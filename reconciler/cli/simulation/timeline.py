@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from reconciler.cli.simulation.eventlog import Event
 from reconciler.cli.simulation.report import Merge, Money, Report
+from reconciler.model.duration import format_duration
 from reconciler.model.text.times import format_time
 from reconciler.plan.render.spans import difference_phrase, range_phrase
 from reconciler.plan.render.wording import (
@@ -186,8 +187,8 @@ def _count_messages(events: list[Event]) -> str:
 
 def outcome_of(report: Report) -> str:
     """Return the outcome in one sentence."""
-    after = format_span(report.at - report.started_at)
-    how = f"Converged after {after}" if report.converged else f"Not converged after {after}"
+    after = format_duration(report.at - report.started_at)
+    how = f"Settled after {after}" if report.converged else f"Not settled after {after}"
     launched = sum(e.kind == EventKind.LAUNCHED for e in report.events)
     gone = sum(e.kind == EventKind.TERMINATED for e in report.events)
     moved = sum(e.kind == EventKind.POD_EVICTED for e in report.events)
