@@ -185,7 +185,7 @@ def test_the_seed_decides_which_candidates_are_judged(capsys: Capture, fleet: Pa
 
 def test_skipped_candidates_are_listed(capsys: Capture, fleet: Path) -> None:
     found = {one["what"]: one["reason"] for one in advised(capsys, fleet)["notTried"]}
-    assert "at rest" in found["web-consolidate-after-5m"]
+    assert "steady state" in found["web-consolidate-after-5m"]
     assert "other ways to split NodePools" in found
     assert "commitments for three years, or paid upfront" in found
 
@@ -198,7 +198,7 @@ def test_a_report_for_the_terminal_has_the_table_and_the_patches(
     assert "Let NodePool web use spot nodes (web-spot)" in text
     assert "2 more proposals" in text
     assert "Buy an EC2 instance savings plan for m7i of $0.3780 an hour" in text
-    assert "alternatives, do not add them up" in text
+    assert "alternatives; savings do not add up" in text
     assert "-        - {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}" in text
     assert text.count("--- a/pool.yaml") == 2, "of the combination and of the first proposal"
 
@@ -519,7 +519,7 @@ def test_commitments_are_judged_by_usage_over_time(capsys: Capture, fleet: Path)
     report = advised(capsys, fleet, "--trace", str(fleet.parent / "trace.csv"))
     first, *_ = report["commitments"]
     assert (first["kind"], first["replaces"]) == ("EC2Instance", 0.10)
-    assert first["basis"] == "its usage over 0.1 days"
+    assert first["basis"] == "usage over 0.1 days"
     assert first["usedPercent"] == 100
     assert first["perMonth"] == pytest.approx(-0.10 * 0.37 * 730)
 
