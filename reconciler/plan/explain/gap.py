@@ -221,7 +221,7 @@ class _Chain:
 
     def _shrink(self, miss: _NearMiss, pods: Sequence[Pod]) -> None:
         kept, claims = self._pods, self._claims
-        before = sum(any(p.key in c.pods for p in pods) for c in claims)
+        keys = {pod.key for pod in pods}
         self._pods = _change_specs(kept, {miss.owner}, miss.shrink)
         cost = self._place_again()
         if cost >= self.amount:
@@ -230,8 +230,10 @@ class _Chain:
         self._without_rules = _change_specs(self._without_rules, {miss.owner}, miss.shrink)
         bound = nanodollars(self._placer.lower_bound(self._without_rules).cost)
         self._bound = min(self._bound, bound)
-        keys = {pod.key for pod in pods}
-        after = sum(not keys.isdisjoint(claim.pods) for claim in self._claims)
+        before, after = (
+            sum(not keys.isdisjoint(claim.pods) for claim in side)
+            for side in (claims, self._claims)
+        )
         nodes = f" ({before} → {after} nodes)" if before != after else ""
         change = f"request {miss.less} less: {miss.fits} pods then fit on {miss.kind}{nodes}"
         self.take("request just misses a size", miss.owner, cost, change)
