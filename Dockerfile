@@ -9,6 +9,7 @@ COPY requirements/production.lock ./
 RUN /opt/reconciler/bin/pip install --no-cache-dir --require-hashes --requirement production.lock
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY reconciler ./reconciler
+COPY reconciler_embedded ./reconciler_embedded
 COPY schemas ./schemas
 COPY state ./state
 # What --version shows; without them it is a development version that names no commit.

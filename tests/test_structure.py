@@ -129,7 +129,10 @@ def test_processes_are_started_in_one_module_only() -> None:
     """A process that is started in another way may run code from a checkout."""
     used = {
         f"{path.relative_to(ROOT)}: {name}"
-        for path in sorted((ROOT / "reconciler").rglob("*.py"))
+        for path in [
+            *sorted((ROOT / "reconciler").rglob("*.py")),
+            *sorted((ROOT / "reconciler_embedded").rglob("*.py")),
+        ]
         if path != ROOT / "reconciler" / "adapters" / "processes.py"
         for name in _names_that_start(ast.parse(path.read_text(encoding="utf-8")))
     }

@@ -16,6 +16,8 @@ REWRITTEN = (
     "docs",
     "examples",
     "reconciler",
+    "reconciler_embedded",
+    "schemas",
     "tests/action",
     "tests/adapters",
     "tests/browser",
@@ -40,7 +42,7 @@ REWRITTEN = (
 )
 """Folders that avoid the forms in ``FORBIDDEN`` and ``DIALECT``; add each that was rewritten."""
 
-NAMED = ("reconciler", "benchmarks", ".ci")
+NAMED = ("reconciler", "reconciler_embedded", "benchmarks", ".ci")
 """Folders whose identifiers avoid the words in ``NAMES``."""
 
 FORBIDDEN = {
@@ -174,12 +176,12 @@ def find_forbidden(parts: Iterable[tuple[int, str]], forms: Mapping[str, str]) -
 
 @cache
 def parts_of(folder: str) -> list[tuple[Path, list[tuple[int, str]]]]:
-    """Return the texts of the modules and pages of a folder, with their lines."""
+    """Return the texts of the modules, pages and tables of a folder, with their lines."""
     found = []
     for path in sorted((ROOT / folder).rglob("*")):
-        if path.suffix in {".py", ".md"}:
+        if path.suffix in {".py", ".md", ".toml"}:
             content = path.read_text(encoding="utf-8")
-            is_page = path.suffix == ".md"
+            is_page = path.suffix != ".py"
             parts = paragraphs(content) if is_page else chain(texts(content), comments(content))
             found.append((path, list(parts)))
     return found
@@ -200,7 +202,6 @@ QUOTED = re.compile(r"(?<![\w='\"])'[\w.…/#?-]+(?: [\w.…-]+){0,3}'(?![\w'\"]
 OF_OTHERS = (
     "adapters/aws/bootstrap/family.py",
     "adapters/database",
-    "adapters/simulated/moto",
     "cli/initialization/pipelines.py",
     "cli/parser/examples.py",
     "plan/render/page.py",

@@ -10,11 +10,11 @@ import pytest
 
 from reconciler.adapters.aws.facts.latest import describe_offerings, describe_types
 from reconciler.adapters.simulated.conditions import SimulatedClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.catalog.aws.live import Zones, live_bundle, live_machines
 from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled_catalog, bundled_data
 from reconciler.catalog.classfacts import ClassFacts, DeviceMapping, Interface
 from reconciler.model.karpenter.labels import ZONE_ID
+from reconciler_embedded.ec2 import EmbeddedEC2
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 REGION = "us-east-1"

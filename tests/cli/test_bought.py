@@ -13,10 +13,10 @@ import pytest
 from reconciler.adapters.aws.facts.commitments import read_commitments
 from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.simulated.conditions import Fault
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.main import main
 from reconciler.model.errors import TransientCloudError
+from reconciler_embedded.ec2 import EmbeddedEC2
+from reconciler_embedded.server import serve
 from tests.cli.advisedfleet import NODE_CLASS
 from tests.yamltext import load
 

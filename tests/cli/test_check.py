@@ -16,11 +16,11 @@ import pytest
 
 from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.simulated.conditions import Fault
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.main import main
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_classes
+from reconciler_embedded.ec2 import EmbeddedEC2
+from reconciler_embedded.server import serve
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WRITES = ("CreateTags", "TerminateInstances", "DeleteMessageBatch", "CreateInstanceProfile")

@@ -19,8 +19,6 @@ import pytest
 
 from reconciler.adapters.aws.clients import connector
 from reconciler.adapters.simulated.conditions import SimulatedClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.fleets import daemon
 from reconciler.cli.main import main
 from reconciler.cli.shared.watching import NullNotifier
@@ -29,6 +27,8 @@ from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.source.plainyaml import dump
+from reconciler_embedded.ec2 import EmbeddedEC2
+from reconciler_embedded.server import serve
 from tests.cli.commandlines import request_of
 from tests.engine.processes import wait_for
 from tests.engine.world import catalog_file

@@ -21,8 +21,6 @@ import pytest
 from reconciler.adapters.aws.clients import connector
 from reconciler.adapters.kubernetes.kinds import PERMISSIONS
 from reconciler.adapters.simulated.conditions import SimulatedClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.fleets import daemon
 from reconciler.cli.main import main
 from reconciler.cli.wiring.environment import Environment
@@ -31,6 +29,8 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.ports.progress import Progress
 from reconciler.source.plainyaml import dump
+from reconciler_embedded.ec2 import EmbeddedEC2
+from reconciler_embedded.server import serve
 from tests.adapters.kubernetes.apiserver import (
     Call,
     Kube,

@@ -12,11 +12,11 @@ import botocore.endpoint
 import pytest
 
 from reconciler.adapters.simulated.conditions import SimulatedClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.main import main
 from reconciler.desired.lock import Lock, read_lock
 from reconciler.model.karpenter.nodeclass import SelectorTerm
+from reconciler_embedded.ec2 import EmbeddedEC2
+from reconciler_embedded.server import serve
 from tests.contracts.cloud import a_class
 from tests.desired.test_lock import CLASS, POOL
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from reconciler.adapters.clock import SystemClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.main import main
 from reconciler.model.karpenter.nodeclass import SelectorTerm
+from reconciler_embedded.ec2 import EmbeddedEC2
+from reconciler_embedded.server import serve
 from tests.cli.test_lock import CONFIG, TYPES, WORKLOAD, price
 from tests.contracts.cloud import a_class
 from tests.desired.test_lock import CLASS, POOL

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.simulated.conditions import SimulatedClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, EC2NodeClassSpec, SelectorTerm
@@ -14,6 +13,7 @@ from reconciler.model.karpenter.requirements import Requirements, equals
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.settings import ClusterKind, Settings
 from reconciler.ports.cloud import Launch, LaunchOption
+from reconciler_embedded.ec2 import EmbeddedEC2
 
 SETTINGS = Settings(fleet="web", cluster=ClusterKind.EMBEDDED, cluster_name="web")
 PRICES = {"m7g.large": 0.08, "m7i.large": 0.1, "c7i.xlarge": 0.18}

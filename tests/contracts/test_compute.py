@@ -12,12 +12,12 @@ import pytest
 from reconciler.adapters.aws.clients import Connect, connector
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.server import serve
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.ports.cloud import Instance, Launch, LaunchAnswer
+from reconciler_embedded.ec2 import EmbeddedEC2
+from reconciler_embedded.server import serve
 from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_launch, a_type, options
 
 pytestmark = pytest.mark.usefixtures("without_retry_pauses")

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from reconciler.adapters.simulated.moto.wire import Request, Response
+from reconciler_embedded.wire import Request, Response
 from tests.engine.world import World
 
 WRITES = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.adapters.simulated.moto.wire import Request, Response
 from reconciler.model.settings import Settings
+from reconciler_embedded.wire import Request, Response
 from tests.engine.crashes import CutError
 from tests.engine.test_crash import LARGE
 from tests.engine.world import (

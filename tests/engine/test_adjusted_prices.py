@@ -11,12 +11,12 @@ from urllib.parse import parse_qsl
 import pytest
 
 from reconciler.adapters.simulated.conditions import SimulatedClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.wire import Request, Response
 from reconciler.catalog.file import read_catalog
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import FeatureGate
+from reconciler_embedded.ec2 import EmbeddedEC2
+from reconciler_embedded.wire import Request, Response
 from tests.engine.faults import wire
 from tests.engine.world import (
     SETTINGS,

@@ -12,12 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from reconciler.adapters.simulated.conditions import Fault
-from reconciler.adapters.simulated.moto.wire import Request, Response
 from reconciler.engine.loop import PassIntervals, run
 from reconciler.engine.reconcile import Mandate
 from reconciler.model.karpenter.labels import INSTANCE_TYPE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.ports.journal import Verb
+from reconciler_embedded.wire import Request, Response
 from tests.engine.crashes import CutError, Points
 from tests.engine.faults import (
     ON_DEMAND,

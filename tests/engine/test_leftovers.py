@@ -11,11 +11,11 @@ from moto.iam.models import iam_backends
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.aws.launch.templatestore import PROFILE_AGE, PROFILES_EVERY, UNUSED_FOR
 from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, SelectorTerm
 from reconciler.model.settings import ClusterKind
 from reconciler.ports.cloud import LaunchAnswer
 from reconciler.ports.journal import Verb
+from reconciler_embedded.ec2 import EmbeddedEC2
 from tests.contracts.cloud import SETTINGS, a_class, a_launch, a_type
 from tests.engine.faults import commit_drift, three_nodes
 from tests.engine.world import World

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from reconciler.adapters.simulated.conditions import Fault
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
-from reconciler.adapters.simulated.moto.wire import Request, Response
-from reconciler.adapters.simulated.moto.wire import error as aws_error
 from reconciler.engine.ownership import UnknownInstancesError
 from reconciler.model.errors import CloudError, ClusterError, TransientCloudError
 from reconciler.model.karpenter.labels import NODEPOOL_HASH, NODEPOOL_HASH_VERSION
+from reconciler_embedded.wire import Request, Response
+from reconciler_embedded.wire import error as aws_error
 from tests.engine.faults import (
     a_world_beside,
     asks_for_fleet,

@@ -20,7 +20,6 @@ from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.simulated.cluster import EmbeddedCluster
 from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.file import read_catalog
 from reconciler.cli.wiring.takeover import Takeover
@@ -40,6 +39,7 @@ from reconciler.ports.cloud import Compute
 from reconciler.ports.journal import Journal
 from reconciler.ports.progress import Progress
 from reconciler.ports.state import Shelf, StateStore
+from reconciler_embedded.ec2 import EmbeddedEC2
 from tests.yamltext import dump_all
 
 SETTINGS = Settings(

@@ -19,8 +19,6 @@ from msgspec.structs import replace as changed
 
 from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryStateStore
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.main import main
 from reconciler.engine.ownership import FOUND_WITHIN, TAGS_SHOWN_AFTER, UnknownInstancesError
 from reconciler.engine.steps import lifecycle
@@ -30,6 +28,8 @@ from reconciler.model.kubernetes.node import Node
 from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.cloud import Instance
 from reconciler.source.plainyaml import dump
+from reconciler_embedded.ec2 import EmbeddedEC2
+from reconciler_embedded.server import serve
 from tests.cli.test_end_to_end import NODE_CLASS, NODE_POOL
 from tests.cli.test_end_to_end import a_deployment as shop
 from tests.engine.faults import a_world_beside, commit_drift, launches, three_nodes

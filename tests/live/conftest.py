@@ -16,8 +16,6 @@ import pytest
 
 from reconciler.adapters.aws.clients import connector
 from reconciler.adapters.clock import SystemClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.server import serve
 from reconciler.adapters.threads import background_thread
 from reconciler.cli.fleets import daemon
 from reconciler.cli.wiring.environment import Environment
@@ -25,6 +23,8 @@ from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.source.plainyaml import dump
+from reconciler_embedded.ec2 import EmbeddedEC2
+from reconciler_embedded.server import serve
 from tests.cli.commandlines import request_of
 from tests.cli.test_end_to_end import NODE_CLASS, NODE_POOL
 from tests.cli.test_kubernetes_end_to_end import EventRecorder

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from threading import Event
 
 from reconciler.adapters.kubernetes.api import ApiError
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler_embedded.ec2 import EmbeddedEC2
 from tests.live.plane import ControlPlane, Object
 
 MEMORY = {"m7i.large": "8Gi", "c7i.large": "4Gi"}

@@ -28,11 +28,11 @@ from reconciler.model.text.times import timestamp
 if TYPE_CHECKING:
     from reconciler.adapters.database.state import DatabaseState
     from reconciler.adapters.processes import Process
-    from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.engine.reconcile import Pass
     from reconciler.plan.value.plan import Plan
     from reconciler.ports.state import StateStore
+    from reconciler_embedded.ec2 import EmbeddedEC2
 
 START: Final = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 FLEET: Final = "shop"
@@ -195,7 +195,7 @@ class DemoStage:
         """
         from reconciler.adapters.processes import private_folder
         from reconciler.adapters.simulated.conditions import Fault
-        from reconciler.adapters.simulated.moto.server import serve
+        from reconciler_embedded.server import serve
 
         before, threads = len(self.ledger), set(threading.enumerate())
         begun = threading.Event()

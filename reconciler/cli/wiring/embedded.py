@@ -74,13 +74,13 @@ def simulated_account(request: FleetRequest) -> Iterator[FleetRequest]:
         StateError: git tracks the state, or a link leads to it.
         UnreadableError: the state of the last run cannot be removed.
     """
-    from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-    from reconciler.adapters.simulated.moto.server import serve
     from reconciler.cli.shared import sources
     from reconciler.cli.shared.records import state_location
     from reconciler.cli.wiring.environment import clock_of
     from reconciler.desired.objects import node_classes
     from reconciler.model.errors import UsageError
+    from reconciler_embedded.ec2 import EmbeddedEC2
+    from reconciler_embedded.server import serve
 
     expect_installed("--simulated")
     if request.state is not None:

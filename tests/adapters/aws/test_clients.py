@@ -18,10 +18,10 @@ from moto import mock_aws
 
 from reconciler.adapters.aws.clients import POOL, RATES, AwsAccess, Connections, account_of
 from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.server import serve
 from reconciler.model.errors import LeaseLostError
 from reconciler.model.settings import Settings
+from reconciler_embedded.ec2 import EmbeddedEC2
+from reconciler_embedded.server import serve
 
 ONE = Settings(fleet="one", region="us-east-1", role_arn="arn:aws:iam::111111111111:role/fleets")
 OTHER = replace(ONE, fleet="other", role_arn="arn:aws:iam::222222222222:role/fleets")

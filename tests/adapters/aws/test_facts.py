@@ -10,10 +10,10 @@ import pytest
 from reconciler.adapters.aws.facts.latest import AccountFacts, Folder, cache_folder, cache_times
 from reconciler.adapters.aws.facts.prices import currency_of, pricing_region
 from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.listings import Listings
 from reconciler.catalog.catalog import bundled_data
 from reconciler.model.settings import Settings
+from reconciler_embedded.ec2 import EmbeddedEC2
+from reconciler_embedded.listings import Listings
 
 TYPES = ("m5.large", "m5.metal", "c7g.large", "t3.nano")
 PRICES = {"m5.large": 0.1, "m5.metal": 4.8, "c7g.large": 0.08}

@@ -26,8 +26,6 @@ from reconciler.adapters.aws.launch.profiles import Profiles, profile_name
 from reconciler.adapters.aws.launch.templatestore import PROFILE, TEMPLATE
 from reconciler.adapters.aws.permissions import CALLS
 from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.purchases import SimulatedReservation
 from reconciler.model.diagnostics import Verdict
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
 from reconciler.model.karpenter.nodeclass import (
@@ -38,6 +36,8 @@ from reconciler.model.karpenter.nodeclass import (
 )
 from reconciler.model.settings import ClusterKind
 from reconciler.ports.cloud import LaunchAnswer, UnusedResource
+from reconciler_embedded.ec2 import EmbeddedEC2
+from reconciler_embedded.purchases import SimulatedReservation
 from tests.adapters.aws.test_events import SPOT
 from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_launch, a_type
 from tests.examples import rotate

@@ -22,11 +22,11 @@ from reconciler.adapters.aws.launch.requests import launch_requests
 from reconciler.adapters.aws.launch.templatestore import PROFILE, TEMPLATE, UNUSED_FOR
 from reconciler.adapters.aws.tags import as_list, owner_of
 from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, EC2NodeClassStatus, SelectorTerm
 from reconciler.model.settings import ClusterKind, Settings
 from reconciler.ports.cloud import Launch, LaunchAnswer
+from reconciler_embedded.ec2 import EmbeddedEC2
 from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_launch, a_type
 
 REAL = replace(SETTINGS, cluster=ClusterKind.KUBECONFIG, cluster_cidr="10.0.0.0/16")

@@ -18,10 +18,10 @@ from reconciler.adapters.aws.facts.latest import describe_offerings, describe_ty
 from reconciler.adapters.aws.facts.prices import on_demand_prices, spot_prices
 from reconciler.adapters.aws.tags import as_list, owner_of
 from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
 from reconciler.model.settings import ClusterKind
 from reconciler.ports.cloud import LaunchAnswer
+from reconciler_embedded.ec2 import EmbeddedEC2
 from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_launch, a_type
 from tests.examples import rotate
 

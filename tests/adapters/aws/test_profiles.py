@@ -9,11 +9,11 @@ import pytest
 
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.errors import CloudError
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, SelectorTerm
 from reconciler.model.settings import ClusterKind
 from reconciler.ports.cloud import LaunchAnswer
+from reconciler_embedded.ec2 import EmbeddedEC2
 from tests.contracts.cloud import SETTINGS, a_class, a_compute, a_launch, a_type
 
 REAL = replace(SETTINGS, cluster=ClusterKind.KUBECONFIG, cluster_cidr="10.0.0.0/16")

@@ -14,8 +14,8 @@ from moto.sqs.models import sqs_backends
 from reconciler.adapters.aws.clients import connector
 from reconciler.adapters.aws.events.queue import InterruptionQueue
 from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.server import serve
+from reconciler_embedded.ec2 import EmbeddedEC2
+from reconciler_embedded.server import serve
 from tests.adapters.aws.test_events import SPOT, an_event
 from tests.contracts.cloud import SETTINGS
 from tests.engine.processes import wait_for

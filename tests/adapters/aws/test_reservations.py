@@ -9,13 +9,13 @@ import pytest
 
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.purchases import SimulatedReservation
 from reconciler.catalog.classfacts import class_facts
 from reconciler.model.karpenter.nodeclass import CapacityReservation, EC2NodeClass, SelectorTerm
 from reconciler.model.kubernetes.metadata import condition
 from reconciler.model.settings import FeatureGate
 from reconciler.ports.cloud import Launch, LaunchAnswer, LaunchOption
+from reconciler_embedded.ec2 import EmbeddedEC2
+from reconciler_embedded.purchases import SimulatedReservation
 from tests.adapters.aws.test_lost_pages import assert_addressed, outcome
 from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_launch
 from tests.examples import rotate

@@ -8,7 +8,6 @@ import pytest
 
 from reconciler.adapters.aws.launch.requests import launch_requests
 from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.catalog.classfacts import class_facts
 from reconciler.model.errors import TransientCloudError
 from reconciler.model.karpenter.nodeclass import (
@@ -19,6 +18,7 @@ from reconciler.model.karpenter.nodeclass import (
 )
 from reconciler.model.kubernetes.metadata import condition
 from reconciler.model.settings import ClusterKind, PlacementGroup
+from reconciler_embedded.ec2 import EmbeddedEC2
 from tests.contracts.cloud import SETTINGS, a_class, a_compute, a_launch, a_type
 
 

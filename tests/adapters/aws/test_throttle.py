@@ -19,7 +19,7 @@ from reconciler.adapters.aws.clients import (
     family_of,
 )
 from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler_embedded.ec2 import EmbeddedEC2
 
 
 @pytest.mark.parametrize(

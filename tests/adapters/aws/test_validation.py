@@ -7,11 +7,11 @@ import pytest
 
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.wire import Request, Response, error
 from reconciler.model.errors import TransientCloudError
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.kubernetes.metadata import Condition
+from reconciler_embedded.ec2 import EmbeddedEC2
+from reconciler_embedded.wire import Request, Response, error
 from tests.contracts.cloud import a_class, a_cloud, a_compute
 
 TRIED = ("CreateLaunchTemplate", "CreateFleet", "RunInstances")

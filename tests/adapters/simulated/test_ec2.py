@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from reconciler.adapters.simulated.conditions import START, Fault, Faults, SimulatedClock
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler_embedded.ec2 import EmbeddedEC2
 
 PRICES = {
     ("m5.large", "us-east-1a", "spot"): 0.04,

@@ -79,11 +79,11 @@ def play_demo(folder: str | None, narrator: Narrator) -> None:
 
 
 def _play_in(folder: Path, narrator: Narrator, named_folder: str | None) -> None:
-    from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-    from reconciler.adapters.simulated.moto.server import serve
     from reconciler.cli.demo import story
     from reconciler.cli.demo.narrator import Reporter
     from reconciler.cli.demo.stage import REGION, START, DemoStage, StageClock
+    from reconciler_embedded.ec2 import EmbeddedEC2
+    from reconciler_embedded.server import serve
 
     story.print_introduction(narrator)
     reporter = Reporter(narrator, story.POOLS)

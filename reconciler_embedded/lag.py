@@ -13,8 +13,8 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from reconciler.adapters.simulated.conditions import CallRule, take_turn
-from reconciler.adapters.simulated.moto.account import EmbeddedAccount
-from reconciler.adapters.simulated.moto.wire import Request, Response, error
+from reconciler_embedded.account import EmbeddedAccount
+from reconciler_embedded.wire import Request, Response, error
 
 _IDS_OF: Final = {
     "DescribeCapacityReservations": ("capacityReservationSet/item", "capacityReservationId"),

@@ -8,9 +8,10 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from reconciler.adapters.simulated.market import NO_CAPACITY, CapacityMarket, Override, Shortage
-from reconciler.adapters.simulated.moto.account import EmbeddedAccount
-from reconciler.adapters.simulated.moto.purchases import EmbeddedReservations
-from reconciler.adapters.simulated.moto.wire import (
+from reconciler.model.json import JsonDict
+from reconciler_embedded.account import EmbeddedAccount
+from reconciler_embedded.purchases import EmbeddedReservations
+from reconciler_embedded.wire import (
     Request,
     Response,
     encode_query,
@@ -18,7 +19,6 @@ from reconciler.adapters.simulated.moto.wire import (
     nest,
     xml,
 )
-from reconciler.model.json import JsonDict
 
 _IDS: Final = re.compile(rb"<item>(i-[0-9a-f]+)</item>")
 _INSTANCES: Final = "{*}fleetInstanceSet"

@@ -16,7 +16,8 @@ from urllib.parse import urlencode
 from xml.etree import ElementTree as ET
 
 from reconciler.adapters.simulated.market import CapacityMarket
-from reconciler.adapters.simulated.moto.wire import (
+from reconciler.model.json import JsonDict, JsonObject
+from reconciler_embedded.wire import (
     Request,
     Response,
     encode_query,
@@ -24,7 +25,6 @@ from reconciler.adapters.simulated.moto.wire import (
     service_model,
     xml,
 )
-from reconciler.model.json import JsonDict, JsonObject
 
 _PAGE: Final = 100
 _FAMILY: Final = "Compute Instance"

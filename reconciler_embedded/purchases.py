@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from reconciler.adapters.simulated.moto.wire import Request, Response, error, nest, xml
 from reconciler.model.json import JsonDict
+from reconciler_embedded.wire import Request, Response, error, nest, xml
 
 _NAMESPACE: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
 

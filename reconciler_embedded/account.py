@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.adapters.simulated.moto.wire import Request, Response, encode_query, nest
 from reconciler.model.json import JsonObject
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, SelectorTerm
 from reconciler.ports.clock import Clock
+from reconciler_embedded.wire import Request, Response, encode_query, nest
 
 if TYPE_CHECKING:
     from moto.ec2.models.tags import TagBackend

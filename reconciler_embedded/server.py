@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any, Final
 
-from reconciler.adapters.simulated.moto.ec2 import ConnectionLostError, EmbeddedEC2
-from reconciler.adapters.simulated.moto.wire import Request, Response
+from reconciler_embedded.ec2 import ConnectionLostError, EmbeddedEC2
+from reconciler_embedded.wire import Request, Response
 
 _SCOPE: Final = re.compile(r"Credential=[^/=]+/\d+/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4")
 _RESET: Final = struct.pack("ii", 1, 0)

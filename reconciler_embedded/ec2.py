@@ -20,20 +20,20 @@ from urllib.parse import urlsplit
 
 from reconciler.adapters.simulated.conditions import Faults
 from reconciler.adapters.simulated.market import CapacityMarket, Prices
-from reconciler.adapters.simulated.moto.account import EmbeddedAccount
-from reconciler.adapters.simulated.moto.additions import (
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.ports.clock import Clock
+from reconciler_embedded.account import EmbeddedAccount
+from reconciler_embedded.additions import (
     Health,
     PlacementGroups,
     filter_by_profile,
     wait_for_messages,
 )
-from reconciler.adapters.simulated.moto.fleets import Fleets
-from reconciler.adapters.simulated.moto.lag import Lag
-from reconciler.adapters.simulated.moto.listings import Listings, get_products, limit_rows, paginate
-from reconciler.adapters.simulated.moto.purchases import Contracts, EmbeddedReservations
-from reconciler.adapters.simulated.moto.wire import Request, Response, error, session
-from reconciler.model.karpenter.nodeclass import EC2NodeClass
-from reconciler.ports.clock import Clock
+from reconciler_embedded.fleets import Fleets
+from reconciler_embedded.lag import Lag
+from reconciler_embedded.listings import Listings, get_products, limit_rows, paginate
+from reconciler_embedded.purchases import Contracts, EmbeddedReservations
+from reconciler_embedded.wire import Request, Response, error, session
 
 _LISTED: Final = (
     "DescribeInstanceTypes",

@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from reconciler.adapters.simulated.moto.wire import (
+from reconciler.model.json import JsonDict, JsonObject
+from reconciler_embedded.wire import (
     Request,
     Response,
     encode_query,
@@ -18,7 +19,6 @@ from reconciler.adapters.simulated.moto.wire import (
     nest,
     xml,
 )
-from reconciler.model.json import JsonDict, JsonObject
 
 # The filter of DescribeInstances by instance profile, which moto lacks.
 
