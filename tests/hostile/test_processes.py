@@ -42,6 +42,7 @@ def traps(tmp_path: Path) -> Traps:
         path = checkout / file
         path.write_text(path.read_text() + "# changed\n")
     commit_all(checkout)
+    git(checkout, "clone", "--quiet", "--bare", str(checkout), str(tmp_path / "remote.git"))
     return Traps(checkout, tmp_path / "sprung")
 
 
@@ -69,6 +70,7 @@ def run(
         "plan web --base origin/main",
         "plan web --policy ../rules.yaml",
         "lock web",
+        "plan --repo ../remote.git --path web",
         "init new --no-lock --region us-east-1",
         "demo --dir ../stage",
     ],

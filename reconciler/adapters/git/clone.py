@@ -9,23 +9,29 @@ clone that git cannot read is deleted and created again.
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
 import os
 import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from reconciler.adapters import processes
 from reconciler.adapters.git.command import (
     NETWORK_TIMEOUT_S,
+    SETTINGS,
     TIMEOUT_S,
     GitFailedError,
+    git_program,
     local_environment,
     run,
+    stream_output,
     users_environment,
 )
 from reconciler.adapters.git.directory import read_small_file
@@ -40,7 +46,9 @@ from reconciler.adapters.git.repository import (
 from reconciler.adapters.nofollow import open_file, refuse_link
 from reconciler.adapters.processes import private_folder
 from reconciler.model.errors import LockedError, UnreadableError, UsageError
+from reconciler.model.json import JsonDict
 from reconciler.model.text.urls import is_loopback, split_credentials, without_secrets
+from reconciler.model.text.visible import one_line
 
 T = TypeVar("T")
 
@@ -57,6 +65,8 @@ _HEAD: Final = re.compile(r"HEAD(?:[~^][0-9]*)*", re.ASCII)
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _LOCK_WAIT_S: Final = 300.0
 _LOCK_POLL_S: Final = 0.1
+_FETCHING: Final = "reconciler.adapters.git.fetching"
+_LOG: Final = logging.getLogger(__name__)
 
 
 class RemoteAccess(NamedTuple):
@@ -82,6 +92,49 @@ class RemoteAccess(NamedTuple):
             timeout_s=timeout_s,
             secrets=self.secrets,
         )
+
+    def fetch(self, place: Path, refspecs: Sequence[str], ref: str = "") -> None:
+        """Fetch into the bare clone at ``place``, which is created if it does not exist.
+
+        GitPython does so in a process of its own. The log says how far it is, if it takes longer
+        than ten seconds, and which commits of ``ref`` are new.
+        """
+        request = {
+            "place": str(place),
+            "target": self.target,
+            "refspecs": refspecs,
+            "settings": SETTINGS,
+            "ref": ref,
+        }
+        command = processes.python_function(_FETCHING, "main", json.dumps(request))
+        lines = stream_output(
+            command,
+            cwd=self.home,
+            environment={**self.environment, "GIT_PYTHON_GIT_EXECUTABLE": git_program()},
+            where=self.where,
+            timeout_s=NETWORK_TIMEOUT_S,
+            secrets=self.secrets,
+        )
+        for line in _split_lines(lines):
+            _log_report(json.loads(line), self.where)
+
+
+def _split_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the complete lines of an output that comes in pieces."""
+    left = b""
+    for part in parts:
+        *complete, left = (left + part).split(b"\n")
+        yield from complete
+
+
+def _log_report(report: JsonDict, where: str) -> None:
+    """Log a report of ``fetching``."""
+    if report["commits"]:
+        subjects = "; ".join(report["subjects"])
+        _LOG.info("%s: %d new: %s", where, report["commits"], one_line(subjects))
+        return
+    of_total = f" of {report['total']}" if report["total"] else ""
+    _LOG.info("fetching %s: %s, %d%s", where, report["stage"], report["done"], of_total)
 
 
 def split_address(url: str) -> tuple[str, str]:
@@ -262,11 +315,11 @@ def _fetch_and_use(
 ) -> T:
     of_head = _HEAD.fullmatch(ref) is not None
     refspecs = (_HEAD_REFSPEC, *_REFSPECS) if of_head else _REFSPECS
+    name = REMOTE_HEAD + ref.removeprefix("HEAD") if of_head else ref
     if place.is_dir():
-        _fetch(remote, place, refspecs)
+        _fetch(remote, place, refspecs, "" if name.startswith("-") else name)
     else:
         _create_clone(remote, place, refspecs)
-    name = REMOTE_HEAD + ref.removeprefix("HEAD") if of_head else ref
     if _COMMIT.fullmatch(ref):
         _fetch_commit(remote, ref, place)
     clone = bare_repository(str(place))
@@ -277,32 +330,16 @@ def _fetch_and_use(
 
 
 def _create_clone(remote: RemoteAccess, place: Path, refspecs: tuple[str, ...]) -> None:
-    """Create the clone next to its final path, with the remote's hash function, and move it."""
+    """Create the clone next to its final path, and move it there."""
     with tempfile.TemporaryDirectory(prefix=f".{place.stem}-", dir=place.parent) as beside:
         fresh = Path(beside) / "clone"
-        for form in ("sha1", "sha256"):
-            form_argument = f"--object-format={form}"
-            remote.run(
-                "init", "--quiet", "--bare", "--template=", form_argument, git_dir=str(fresh)
-            )
-            try:
-                _fetch(remote, fresh, refspecs)
-                break
-            except GitFailedError as error:
-                if form == "sha256" or "mismatched algorithms" not in error.git_message:
-                    raise
-                shutil.rmtree(fresh)
+        remote.fetch(fresh, refspecs)
         fresh.rename(place)
 
 
-def _fetch(remote: RemoteAccess, place: Path, refspecs: tuple[str, ...]) -> None:
+def _fetch(remote: RemoteAccess, place: Path, refspecs: tuple[str, ...], ref: str = "") -> None:
     _write_config(place)
-    arguments = ("fetch", "--quiet", "--prune", "--no-tags", "--no-recurse-submodules", "--force")
-    remote.run(
-        *(*arguments, "--no-write-fetch-head", "--", remote.target, *refspecs),
-        git_dir=str(place),
-        timeout_s=NETWORK_TIMEOUT_S,
-    )
+    remote.fetch(place, refspecs, ref)
 
 
 def _write_config(place: Path) -> None:

@@ -26,24 +26,29 @@ OUTPUT_MAX: Final = 64 * 2**20
 MEMORY_MAX: Final = 512 * 2**20
 """The largest piece of memory that git may request: the index of a million files takes half."""
 
+SETTINGS: Final = (
+    "safe.bareRepository=explicit",
+    "core.fsmonitor=false",
+    "core.untrackedCache=false",
+    "core.commitGraph=false",
+    "core.multiPackIndex=false",
+    "core.bigFileThreshold=32m",
+    f"core.hooksPath={os.devnull}",
+    f"core.attributesFile={os.devnull}",
+    "protocol.ext.allow=never",
+    "submodule.recurse=false",
+    "fetch.recurseSubmodules=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+)
+"""Settings that every run of git gets, so that none of a repository has an effect."""
+
 _OPTIONS: Final = (
     "--no-pager",
     "--no-optional-locks",
     "--no-replace-objects",
     "--literal-pathspecs",
-    *("-c", "safe.bareRepository=explicit"),
-    *("-c", "core.fsmonitor=false"),
-    *("-c", "core.untrackedCache=false"),
-    *("-c", "core.commitGraph=false"),
-    *("-c", "core.multiPackIndex=false"),
-    *("-c", "core.bigFileThreshold=32m"),
-    *("-c", f"core.hooksPath={os.devnull}"),
-    *("-c", f"core.attributesFile={os.devnull}"),
-    *("-c", "protocol.ext.allow=never"),
-    *("-c", "submodule.recurse=false"),
-    *("-c", "fetch.recurseSubmodules=false"),
-    *("-c", "gc.auto=0"),
-    *("-c", "maintenance.auto=false"),
+    *(part for setting in SETTINGS for part in ("-c", setting)),
 )
 _ALWAYS: Final = {
     "LC_ALL": "C",

@@ -225,22 +225,30 @@ class LogNotifier:
 
 
 class _LibraryLog(logging.Handler):
-    """Forwards the records of libraries to the log."""
+    """Forwards the records of libraries and of adapters to the log."""
 
     def __init__(self, log: LogNotifier) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__(logging.INFO)
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
         """Log a record in one line."""
-        level = Level.ERROR if record.levelno >= logging.ERROR else Level.WARNING
+        level = _level_of_record(record.levelno)
         self._log.log_library(level, record.name, one_line(record.getMessage()))
+
+
+def _level_of_record(number: int) -> Level:
+    if number >= logging.WARNING:
+        return Level.ERROR if number >= logging.ERROR else Level.WARNING
+    return Level.INFO
 
 
 @contextmanager
 def log_libraries(log: LogNotifier) -> Iterator[None]:
     """Redirect log messages and warnings of libraries to ``log`` while the block runs."""
-    handler, root = _LibraryLog(log), logging.getLogger()
+    handler, root, own = _LibraryLog(log), logging.getLogger(), logging.getLogger("reconciler")
+    level = own.level
+    own.setLevel(logging.INFO)  # libraries keep the root's level, which is that of warnings
     root.addHandler(handler)
     logging.captureWarnings(capture=True)
     try:
@@ -248,6 +256,7 @@ def log_libraries(log: LogNotifier) -> Iterator[None]:
     finally:
         logging.captureWarnings(capture=False)
         root.removeHandler(handler)
+        own.setLevel(level)
 
 
 def _whole_seconds(span: timedelta) -> timedelta:

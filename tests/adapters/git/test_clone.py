@@ -1,5 +1,6 @@
 """Remote repositories: cached bare clones, refused protocols, and secrets that are never stored."""
 
+import logging
 import shutil
 import threading
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.adapters.git.clone import split_address
+from reconciler.adapters.git.fetching import FetchProgress, FetchReport
 from reconciler.adapters.git.source import Remote, head_of, read
 from reconciler.model.errors import ReconcilerError, UnreadableError, UsageError
 
@@ -87,6 +89,52 @@ def test_the_head_is_polled_without_a_clone(repository: Repository, cache: Path)
         assert head_of(remote(repository, cache, ref)) == head
     assert head_of(remote(repository, cache, "gone")) is None
     assert not cache.exists()
+
+
+def test_the_log_names_the_commits_that_a_fetch_brings(
+    repository: Repository, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "reconciler")
+    repository.commit({"a.yaml": "1"}, "one")
+    read(remote(repository, cache))
+    assert caplog.messages == [], "a first clone brings no news"
+    repository.commit({"a.yaml": "2"}, "two")
+    head = repository.commit({"a.yaml": "3"}, "three\n\nbecause")
+    read(remote(repository, cache))
+    (message,) = caplog.messages
+    assert message.startswith(f"{repository.path}: 2 new: {head[:12]} ")
+    assert message.index(": three") < message.index(": two")
+    read(remote(repository, cache))
+    assert len(caplog.messages) == 1
+
+
+def test_a_repository_with_sha256_is_fetched(repository: Repository, tmp_path: Path) -> None:
+    path, cache = tmp_path / "long", tmp_path / "state"
+    repository.git("init", "--quiet", "--object-format=sha256", str(path))
+    long = Repository(path)
+    for text in ("1", "2"):
+        head = long.commit({"a.yaml": text})
+        assert read(remote(long, cache)).revision.head == head
+        assert len(head) == 64
+
+
+def test_progress_is_reported_every_ten_seconds() -> None:
+    seconds = [0.0]
+    reports: list[FetchReport] = []
+    progress = FetchProgress(reports.append, lambda: seconds[0])
+    say = progress.new_message_handler()
+    for at, line in [
+        (1.0, "Receiving objects:  10% (10/100), 1.00 MiB | 1.00 MiB/s"),
+        (11.0, "Receiving objects:  50% (50/100), 5.00 MiB | 1.00 MiB/s"),
+        (12.0, "Receiving objects:  60% (60/100), 6.00 MiB | 1.00 MiB/s"),
+        (22.0, "Resolving deltas:  25% (1/4)"),
+    ]:
+        seconds[0] = at
+        say(line)
+    assert reports == [
+        FetchReport("receiving objects", 50, 100),
+        FetchReport("resolving deltas", 1, 4),
+    ]
 
 
 @pytest.mark.parametrize("damage", ["objects", "HEAD", "everything"])
