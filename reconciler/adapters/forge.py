@@ -1,12 +1,14 @@
-"""Comments on pull requests through the REST API of a forge (GitHub, GitLab).
+"""Comments and checks on pull requests through the REST API of a forge (GitHub, GitLab).
 
-There is one comment for each marker. Our own comment is edited; anybody else's is left alone. The
-token goes to one host only, and waiting is bounded.
+There is one comment for each marker. Our own comment is edited; anybody else's is left alone. A
+check is attached to a commit, as a check run of GitHub or a commit status of GitLab. The token goes
+to one host only, and waiting is bounded.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -151,6 +153,12 @@ GITLAB_MAX: Final = 1_000_000
 ACTIONS_BOT: Final = "github-actions[bot]"
 
 
+TITLE_MAX: Final = 255
+"""How many characters the title of a check may have, on GitHub and on GitLab."""
+
+COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+
+
 class PostOutcome(StrEnum):
     """The outcome of a comment."""
 
@@ -175,8 +183,29 @@ class Comment(NamedTuple):
     url: str
 
 
+class CheckOutcome(StrEnum):
+    """The outcome of a check. A neutral one neither recommends nor forbids the change."""
+
+    SUCCESS = "success"
+    NEUTRAL = "neutral"
+    FAILURE = "failure"
+
+
+class CommitCheck(NamedTuple):
+    """A check on a commit. ``title`` has at most ``TITLE_MAX`` characters, ``summary`` is Markdown.
+
+    ``url`` is the address of the details, empty if unknown.
+    """
+
+    name: str
+    title: str
+    outcome: CheckOutcome
+    summary: str
+    url: str = ""
+
+
 class Forge(Protocol):
-    """The comments of one pull request."""
+    """The comments of one pull request, and the checks of its head."""
 
     characters_max: int
 
@@ -194,6 +223,14 @@ class Forge(Protocol):
 
     def edit(self, comment: Comment, body: str) -> Comment:
         """Replace the text of a comment."""
+        ...
+
+    def head(self) -> str:
+        """Return the newest commit of the pull request, empty if the API does not name it."""
+        ...
+
+    def report(self, check: CommitCheck, commit: str) -> None:
+        """Attach a check to a commit; it replaces the one of the same name."""
         ...
 
 
@@ -235,6 +272,10 @@ def post_comment(forge: Forge, marker: str, body: Callable[[str], str]) -> Poste
 
 def _text_or_empty(value: object) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _commit_or_empty(value: object) -> str:
+    return value if isinstance(value, str) and COMMIT.fullmatch(value) else ""
 
 
 def _number_or_empty(value: object) -> str:
@@ -281,6 +322,23 @@ class GitHub:
         path = f"{self._issues}/comments/{quote(comment.id)}"
         return self._comment(self.api.send("PATCH", path, {"body": body}))
 
+    def head(self) -> str:
+        found = self.api.get(f"/repos/{quote(self.repository)}/pulls/{self.number}")
+        at = found.get("head") if isinstance(found, dict) else None
+        return _commit_or_empty(at.get("sha")) if isinstance(at, dict) else ""
+
+    def report(self, check: CommitCheck, commit: str) -> None:
+        run: dict[str, object] = {
+            "name": check.name,
+            "head_sha": commit,
+            "status": "completed",
+            "conclusion": check.outcome,
+            "output": {"title": check.title, "summary": check.summary},
+        }
+        if check.url:
+            run["details_url"] = check.url
+        self.api.send("POST", f"/repos/{quote(self.repository)}/check-runs", run)
+
     @staticmethod
     def _comment(data: object) -> Comment:
         found: JsonDict = data if isinstance(data, dict) else {}
@@ -294,17 +352,25 @@ class GitHub:
 
 @dataclass
 class GitLab:
-    """The notes of a merge request on GitLab. ``project`` is its id or path."""
+    """The notes of a merge request on GitLab. ``project`` is its id or path.
+
+    ``pipeline`` is the id of the pipeline that shows the checks, empty for the newest one.
+    """
 
     api: ForgeApi
     project: str
     number: int
     own: str = ""
+    pipeline: str = ""
     characters_max: int = GITLAB_MAX
 
     @property
+    def _project(self) -> str:
+        return f"/projects/{quote(self.project, safe='')}"
+
+    @property
     def _notes(self) -> str:
-        return f"/projects/{quote(self.project, safe='')}/merge_requests/{self.number}/notes"
+        return f"{self._project}/merge_requests/{self.number}/notes"
 
     def author(self) -> str:
         if self.own:
@@ -323,6 +389,24 @@ class GitLab:
     def edit(self, comment: Comment, body: str) -> Comment:
         path = f"{self._notes}/{quote(comment.id)}"
         return self._comment(self.api.send("PUT", path, {"body": body}))
+
+    def head(self) -> str:
+        found = self.api.get(f"{self._project}/merge_requests/{self.number}")
+        return _commit_or_empty(found.get("sha")) if isinstance(found, dict) else ""
+
+    def report(self, check: CommitCheck, commit: str) -> None:
+        """Attach a commit status; GitLab has none that is neutral."""
+        failed = check.outcome is CheckOutcome.FAILURE
+        status: dict[str, object] = {
+            "name": check.name,
+            "state": "failed" if failed else "success",
+            "description": check.title,
+        }
+        if check.url:
+            status["target_url"] = check.url
+        if self.pipeline:
+            status["pipeline_id"] = int(self.pipeline)
+        self.api.send("POST", f"{self._project}/statuses/{commit}", status)
 
     @staticmethod
     def _comment(data: object) -> Comment:
@@ -365,8 +449,9 @@ def github_remedy(status: int) -> str:
             return "the token is not valid; pass a new one"
         case 403:
             return (
-                "give the job `permissions: pull-requests: write`; a pull request from a fork "
-                "needs the two workflows of docs/pull-requests.md"
+                "give the job `permissions: pull-requests: write`, and `checks: write` for "
+                "--check; a pull request from a fork needs the two workflows of "
+                "docs/pull-requests.md"
             )
         case 404:
             return "check --repository and --pull-request, and that the token may read them"
@@ -379,7 +464,10 @@ def gitlab_remedy(status: int) -> str:
         case 401:
             return "the token is not valid, or is a job token, which may not comment"
         case 403:
-            return "use a project access token with the scope api and the role Reporter"
+            return (
+                "use a project access token with the scope api and the role Reporter, or "
+                "Developer for --check"
+            )
         case 404:
             return "check --repository and --pull-request, and that the token may read them"
     return ""

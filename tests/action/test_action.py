@@ -95,11 +95,12 @@ def test_two_stages_comment_on_a_pull_request_from_a_fork(
     job.run({})
     assert job.failed == "", job.log
     assert forge.calls == []
+    head = "abc0" * 10
     run = {
-        "id": 1, "head_sha": "abc", "head_branch": "change",
+        "id": 1, "head_sha": head, "head_branch": "change",
         "head_repository": {"owner": {"login": "mallory"}},
     }  # fmt: skip
-    forge.pulls = [{"number": 9, "head": {"label": "mallory:change", "sha": "abc"}}]
+    forge.pulls = [{"number": 9, "head": {"label": "mallory:change", "sha": head}}]
     second = Job(
         tmp_path,
         job.temp,
@@ -107,9 +108,14 @@ def test_two_stages_comment_on_a_pull_request_from_a_fork(
          "TOKEN": token},
         {"workflow_run": run},
     )  # fmt: skip
-    second.run({"stage": "comment"})
+    second.run({"stage": "comment", "check": "true"})
     assert second.failed == "", second.log
-    assert forge.written() == ["POST /repos/acme/fleet/issues/9/comments"]
+    assert forge.written() == [
+        "POST /repos/acme/fleet/issues/9/comments",
+        "POST /repos/acme/fleet/check-runs",
+    ]
+    (check,) = forge.checks
+    assert check["head_sha"] == head
 
 
 def test_an_invalid_fleet_is_annotated_and_fails_the_job_after_the_artefact(job: Job) -> None:
@@ -211,6 +217,9 @@ def test_the_gitlab_component_plans_and_comments(
                 "GITLAB_TOKEN": forge.token,
                 "FLEETS": "fleets/web fleets/gpu",
                 "SNAPSHOT": "",
+                "CHECK": "true",
+                "CI_COMMIT_SHA": "d" * 40,
+                "CI_PIPELINE_ID": "12",
             },
             capture_output=True,
             text=True,
@@ -218,7 +227,13 @@ def test_the_gitlab_component_plans_and_comments(
         )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 of 2 fleets planned" in done.stdout
-    assert forge.written() == ["POST /projects/42/merge_requests/5/notes"]
+    assert forge.written() == [
+        "POST /projects/42/merge_requests/5/notes",
+        f"POST /projects/42/statuses/{'d' * 40}",
+    ]
+    (status,) = forge.checks
+    assert status["pipeline_id"] == 12
+    assert status["description"].startswith("This change: +$")
 
 
 def test_the_workflow_of_atlantis_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,8 @@ def test_the_image_of_the_gitlab_component_is_checked_to_have_a_digest() -> None
         assert not form.fullmatch(moving)
     variables = job["reconciler-plan"]["variables"]
     inputs = {value for value in variables.values() if "$[[" in value}
-    assert inputs == {f"$[[ inputs.{n} ]]" for n in ("fleets", "snapshot", "snapshot-max-age")}
+    names = ("fleets", "snapshot", "snapshot-max-age", "check")
+    assert inputs == {f"$[[ inputs.{n} ]]" for n in names}
 
 
 @pytest.mark.parametrize("name", [n for n in FILES if "workflows" in n or n.endswith(".yml")])

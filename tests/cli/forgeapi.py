@@ -1,4 +1,4 @@
-"""The comments of GitHub and GitLab on a port of this machine, as their APIs describe them."""
+"""Comments and checks of GitHub and GitLab on a port of this machine, as the APIs describe them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ class ForgeImitation:
     token: str = "t0ken"
     me: str | None = None
     may_write: bool = True
+    may_check: bool = True
+    head: str = "c" * 40
+    checks: list[Object] = field(default_factory=list)
     pulls: list[Object] = field(default_factory=list)
     comments: list[Object] = field(default_factory=list)
     calls: list[tuple[str, str, Any]] = field(default_factory=list)
@@ -63,6 +66,9 @@ class ForgeImitation:
         if method == "GET" and path.endswith(("/comments", "/notes")):
             size, page = int(query["per_page"]), int(query["page"])
             return 200, self.comments[(page - 1) * size : page * size], {}
+        found = self._answer_check(method, path, body)
+        if found is not None:
+            return found
         if not self.may_write:
             return 403, {"message": "Resource not accessible by integration"}, {}
         if len(body["body"]) > self.characters_max:
@@ -72,6 +78,17 @@ class ForgeImitation:
         (comment,) = [c for c in self.comments if str(c["id"]) == path.rpartition("/")[2]]
         comment["body"] = body["body"]
         return 200, comment, {}
+
+    def _answer_check(self, method: str, path: str, body: Any) -> Answer | None:
+        """Return the answer about a pull request or a check, None for another path."""
+        if method == "GET" and path.rpartition("/")[0].endswith(("/pulls", "/merge_requests")):
+            return 200, {"sha": self.head, "head": {"sha": self.head}}, {}
+        if not path.endswith("/check-runs") and "/statuses/" not in path:
+            return None
+        if not self.may_check:
+            return 403, {"message": "Resource not accessible by integration"}, {}
+        self.checks.append(body)
+        return 201, {"id": len(self.checks)}, {}
 
     def written(self) -> list[str]:
         return [f"{method} {path}" for method, path, _ in self.calls if method != "GET"]

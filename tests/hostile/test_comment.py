@@ -86,6 +86,27 @@ def test_names_in_a_plan_are_rendered_as_text(
         assert forge.written() == []
 
 
+@attack(
+    Threat.HIDDEN, "an artifact of a failed run that reports a passed check, or on another commit"
+)
+def test_a_check_has_the_commit_and_the_outcome_of_the_run_and_not_of_the_plan(
+    url: str, forge: ForgeImitation, plan: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    head = "ab" * 20
+    forge.pulls = [{"number": 9, "head": {"label": "mallory:change", "sha": head}}]
+    run = {
+        "id": 1, "head_sha": head, "head_branch": "change", "conclusion": "failure",
+        "head_repository": {"owner": {"login": "mallory"}},
+    }  # fmt: skip
+    event = tmp_path / "event.json"
+    event.write_text(json.dumps({"workflow_run": run}))
+    monkeypatch.setenv("GITHUB_EVENT_NAME", "workflow_run")
+    monkeypatch.setenv("GITHUB_EVENT_PATH", str(event))
+    assert main(["comment", "github", plan, "--repository", "acme/fleet", "--check"]) == 0
+    (check,) = forge.checks
+    assert (check["head_sha"], check["conclusion"]) == (head, "failure")
+
+
 @attack(Threat.SECRETS, "a redirect of the API to another host, for the token to follow")
 def test_the_token_does_not_follow_a_redirect(url: str, forge: ForgeImitation, plan: str) -> None:
     thief = ForgeImitation()

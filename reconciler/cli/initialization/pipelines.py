@@ -145,6 +145,7 @@ on:
     types: [completed]
 permissions:
   actions: read
+  checks: write
   pull-requests: write
 jobs:
   comment:
@@ -155,6 +156,7 @@ jobs:
       - uses: {action}@{ref}
         with:
           stage: comment
+          check: true
 """
 _GITLAB: Final = """\
 # Plans merge requests and comments on them. GITLAB_TOKEN is a project access token with

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from enum import StrEnum
 from hashlib import sha256
 from typing import Final, NamedTuple
 
@@ -20,17 +21,33 @@ _OPEN: Final = re.compile(r"<details(?:\s[^>]*)?>|</details>", re.IGNORECASE)
 _BLOB: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
+class PlanVerdict(StrEnum):
+    """Whether a plan may be merged: policies forbid it, or it makes pods unschedulable.
+
+    Whether unschedulable pods fail the job is a flag of the job (``--fail-on``), which a plan does
+    not have. So its verdict is neutral.
+    """
+
+    ALLOWED = "allowed"
+    NEUTRAL = "neutral"
+    FORBIDDEN = "forbidden"
+
+
 class Draft(NamedTuple):
     """A comment before it is posted: its marker, and its Markdown.
 
     ``head`` is the planned commit, empty without one. ``per_month`` is what the change costs in
-    USD a month, None if that is not known.
+    USD a month, None if that is not known. ``fleet``, ``title`` and ``verdict`` are those of the
+    check; they are empty for Markdown, of which only the plan in JSON knows them.
     """
 
     marker: str
     text: str
     head: str = ""
     per_month: float | None = None
+    fleet: str = ""
+    title: str = ""
+    verdict: PlanVerdict = PlanVerdict.NEUTRAL
 
     def body(self, characters_max: int, artifact: str, previous: str = "", total: str = "") -> str:
         """Return the comment, cut if it is too long.
@@ -119,8 +136,10 @@ def marker_of(fleet: str, folder: str = "") -> str:
 
 def draft_of_plan(plan: Plan) -> Draft:
     """Return the comment of a plan; every name in it is escaped by the renderer."""
+    from reconciler.model.text.visible import one_line
     from reconciler.plan.render.markdown import render_markdown
     from reconciler.plan.render.summary import summary_of
+    from reconciler.plan.render.wording import without_backticks
 
     folder = plan.revision.path or ""
     summary = summary_of(plan)
@@ -129,7 +148,28 @@ def draft_of_plan(plan: Plan) -> Draft:
         render_markdown(plan),
         head=plan.revision.head or "",
         per_month=summary.per_month,
+        fleet=plan.fleet,
+        title=one_line(without_backticks(summary.text[0])),
+        verdict=_verdict_of(plan),
     )
+
+
+def _verdict_of(plan: Plan) -> PlanVerdict:
+    from reconciler.plan.render.unplaced import pods_at_fault
+
+    if any(policy.forbids for policy in plan.policies):
+        return PlanVerdict.FORBIDDEN
+    return PlanVerdict.NEUTRAL if pods_at_fault(plan) else PlanVerdict.ALLOWED
+
+
+def check_name_of(draft: Draft, drafts: Sequence[Draft]) -> str:
+    """Return the name of a check: that of the fleet, with the marker's digest if two have it."""
+    from reconciler.model.text.visible import one_line
+
+    name = f"reconciler plan: {one_line(draft.fleet)}"
+    if sum(other.fleet == draft.fleet for other in drafts) > 1:
+        return f"{name} ({draft.marker.split()[-2][:8]})"
+    return name
 
 
 def shorten(text: str, characters_max: int, more: str) -> str:

@@ -15,6 +15,8 @@ from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict
 
 _REF: Final = re.compile(r"refs/pull/([0-9]{1,18})/", re.ASCII)
+_IID: Final = re.compile("[1-9][0-9]{0,17}")
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _EVENT_BYTES_MAX: Final = 16 * 1024 * 1024
 TRUSTED_RUN: Final = "workflow_run"
 """The event of GitHub whose job has secrets, and comments on what an untrusted job planned."""
@@ -24,7 +26,8 @@ class CiEvent(NamedTuple):
     """The pull request of a job.
 
     ``number`` is None if it is unknown. ``head`` is the run that a ``workflow_run`` follows.
-    ``run_url`` is the address of the job's page, with its artifacts.
+    ``run_url`` is the address of the job's page, with its artifacts. ``commit`` is the head of the
+    pull request, and ``pipeline`` the id of GitLab's pipeline, both empty if unknown.
     """
 
     repository: str = ""
@@ -32,6 +35,8 @@ class CiEvent(NamedTuple):
     api_url: str = ""
     run_url: str = ""
     head: JsonDict | None = None
+    commit: str = ""
+    pipeline: str = ""
 
 
 def github_event(environment: Mapping[str, str]) -> CiEvent:
@@ -57,17 +62,25 @@ def github_event(environment: Mapping[str, str]) -> CiEvent:
         environment.get("GITHUB_API_URL", ""),
         url,
         head,
+        _commit_or_empty(head.get("head_sha") if head is not None else _pull_request_head(data)),
     )
 
 
 def gitlab_event(environment: Mapping[str, str]) -> CiEvent:
     """Return the data of GitLab CI; missing values are empty or None."""
     number = environment.get("CI_MERGE_REQUEST_IID", "")
+    pipeline = environment.get("CI_PIPELINE_ID", "")
     return CiEvent(
         environment.get("CI_MERGE_REQUEST_PROJECT_ID") or environment.get("CI_PROJECT_ID", ""),
-        int(number) if re.fullmatch("[1-9][0-9]{0,17}", number) else None,
+        int(number) if _IID.fullmatch(number) else None,
         environment.get("CI_API_V4_URL", ""),
         environment.get("CI_JOB_URL", ""),
+        commit=_commit_or_empty(
+            # A pipeline of a merged result runs for a commit of its own.
+            environment.get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA")
+            or environment.get("CI_COMMIT_SHA")
+        ),
+        pipeline=pipeline if _IID.fullmatch(pipeline) else "",
     )
 
 
@@ -95,6 +108,16 @@ def _pull_request_number(data: JsonDict, ref: str) -> int | None:
             return number
     match = _REF.match(ref)
     return int(match[1]) if match else None
+
+
+def _pull_request_head(data: JsonDict) -> object:
+    found = data.get("pull_request")
+    head = found.get("head") if isinstance(found, dict) else None
+    return head.get("sha") if isinstance(head, dict) else None
+
+
+def _commit_or_empty(value: object) -> str:
+    return value if isinstance(value, str) and _COMMIT.fullmatch(value) else ""
 
 
 def _positive_number(value: object) -> str:

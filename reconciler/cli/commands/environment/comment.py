@@ -1,4 +1,4 @@
-"""``reconciler comment``: post plans on a pull request, one comment for each fleet.
+"""``reconciler comment``: post plans on a pull request, one comment and one check for each fleet.
 
 A comment is recognized by a hidden marker and edited, but only if the posting account has written
 it. A plan from a job without secrets is rendered here from its JSON, so that only a plan can be
@@ -17,7 +17,7 @@ from reconciler.cli.shared import exitcode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconciler.adapters.forge import Forge, ForgeApi
+    from reconciler.adapters.forge import CheckOutcome, Forge, ForgeApi
     from reconciler.cli.pullrequest.draft import Draft
     from reconciler.cli.pullrequest.event import CiEvent
 
@@ -54,6 +54,7 @@ class CommentRequest:
     author: str
     fleet: str | None
     with_summary: bool
+    with_check: bool = False
 
 
 def add_subcommand(parser: argparse.ArgumentParser, subcommand: str) -> None:
@@ -72,6 +73,10 @@ def add_subcommand(parser: argparse.ArgumentParser, subcommand: str) -> None:
     add("--artifact-url", metavar="URL", help="where the complete plan is (default: the CI job)")
     add("--author", default="", metavar="LOGIN", help="account that posts (default: ask the API)")
     add("--fleet", metavar="NAME", help="fleet of a Markdown file (default: the file's name)")
+    add(
+        "--check", action="store_true",
+        help="also report the first line of each plan as a check of the newest commit",
+    )  # fmt: skip
     add("--summary", action="store_true", help="also write to the summary of the GitHub job")
 
 
@@ -80,6 +85,7 @@ def request_of(args: argparse.Namespace) -> CommentRequest:
     return CommentRequest(
         args.subcommand, tuple(args.files), args.repository, args.pull_request,
         args.token_env, args.api_url, args.artifact_url, args.author, args.fleet, args.summary,
+        args.check,
     )  # fmt: skip
 
 
@@ -87,7 +93,8 @@ def run(request: CommentRequest) -> int:
     """Post or edit the comments; nothing is posted if one of the plans cannot be read.
 
     Raises:
-        UsageError: the repository, the pull request or the token is unknown.
+        UsageError: the repository, the pull request or the token is unknown, or a
+            check has no title.
         ForgeError: the API refused.
     """
     from contextlib import closing
@@ -101,6 +108,8 @@ def run(request: CommentRequest) -> int:
         print("No plans; nothing was posted.")
         return exitcode.DONE
     drafts = [_read_draft(path, request, event) for path in files]
+    if request.with_check:
+        _expect_titles(drafts)
     with closing(_api(request, event)) as api:
         forge = _forge(request, event, api)
         if forge is None:
@@ -133,10 +142,18 @@ def _expect_within_limit(count: int) -> None:
         raise UsageError(message, where="PLAN", remedy="post the plans of fewer fleets")
 
 
+def _expect_titles(drafts: Sequence[Draft]) -> None:
+    from reconciler.model.errors import UsageError
+
+    if not all(draft.title for draft in drafts):
+        remedy = "pass plans in JSON, or leave out --check"
+        raise UsageError("a plan in Markdown has no title", where="--check", remedy=remedy)
+
+
 def _post_comments(
     drafts: Sequence[Draft], forge: Forge, request: CommentRequest, event: CiEvent
 ) -> None:
-    """Post the comments, and report each to the user and to the job."""
+    """Post the comments and checks, and report each to the user and to the job."""
     from reconciler.adapters.forge import post_comment
     from reconciler.cli.pullrequest.draft import total_sentence
     from reconciler.cli.pullrequest.event import append_to_file, set_output
@@ -154,6 +171,54 @@ def _post_comments(
         if request.with_summary:
             append_to_file("GITHUB_STEP_SUMMARY", draft.text + "\n")
     set_output("comment-urls", " ".join(urls))
+    if request.with_check:
+        _report_checks(drafts, forge, request, event)
+
+
+def _report_checks(
+    drafts: Sequence[Draft], forge: Forge, request: CommentRequest, event: CiEvent
+) -> None:
+    """Report each plan as a check of the head; the comments are posted already.
+
+    Raises:
+        UsageError: the head is not known.
+        ForgeError: the API refused.
+    """
+    from reconciler.adapters.forge import TITLE_MAX, CommitCheck
+    from reconciler.cli.pullrequest.draft import check_name_of, shorten
+    from reconciler.model.errors import UsageError
+    from reconciler.plan.render.layout import truncate
+
+    commit = (event.commit if _is_of_event(request, event) else "") or forge.head()
+    if not commit:
+        raise UsageError("the head of the pull request is not known", where="--check")
+    url = request.artifact_url or event.run_url
+    for draft in drafts:
+        check = CommitCheck(
+            check_name_of(draft, drafts),
+            truncate(draft.title, TITLE_MAX),
+            _check_outcome(draft, event),
+            shorten(draft.text, forge.characters_max - 1, ""),
+            url,
+        )
+        forge.report(check, commit)
+        print(f"Check {check.outcome}: {check.title}")
+
+
+def _check_outcome(draft: Draft, event: CiEvent) -> CheckOutcome:
+    """Return the outcome of a check: that of the run which planned."""
+    from reconciler.adapters.forge import CheckOutcome
+    from reconciler.cli.pullrequest.draft import PlanVerdict
+
+    if event.head is not None and event.head.get("conclusion", "success") != "success":
+        return CheckOutcome.FAILURE
+    match draft.verdict:
+        case PlanVerdict.ALLOWED:
+            return CheckOutcome.SUCCESS
+        case PlanVerdict.NEUTRAL:
+            return CheckOutcome.NEUTRAL
+        case PlanVerdict.FORBIDDEN:
+            return CheckOutcome.FAILURE
 
 
 def _read_draft(path: str, request: CommentRequest, event: CiEvent) -> Draft:
@@ -236,8 +301,16 @@ def _forge(request: CommentRequest, event: CiEvent, api: ForgeApi) -> Forge | No
     if number is None or number < 1:
         remedy = "pass its number, or run the command in a job of a pull request"
         raise UsageError("the pull request is not known", where="--pull-request", remedy=remedy)
-    kind = forge.GitHub if request.forge == "github" else forge.GitLab
-    return kind(api, repository, number, request.author)
+    if request.forge == "github":
+        return forge.GitHub(api, repository, number, request.author)
+    pipeline = event.pipeline if _is_of_event(request, event) else ""
+    return forge.GitLab(api, repository, number, request.author, pipeline)
+
+
+def _is_of_event(request: CommentRequest, event: CiEvent) -> bool:
+    """Return whether the pull request is the one that the job runs for."""
+    same_repository = request.repository in (None, event.repository)
+    return same_repository and request.number in (None, event.number)
 
 
 def _token(request: CommentRequest) -> str:
