@@ -223,3 +223,104 @@ def test_jobs_that_run_now_are_not_counted_twice(
     snapshot.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [running]}))
     found = plan(capsys, tmp_path, "--snapshot", str(snapshot))
     assert len(found["nodeClaims"]) == found["atPeak"]["nodes"] == found["atPeak"]["pods"] == 1
+
+
+STARTED: Final = "2026-11-01T03:00:00Z"
+
+
+def recorded_status(begin: str, end: str) -> str:
+    """Return a daily CronJob as a cluster has it, with the times of its last Job."""
+    (document,) = cron_job("0 3 * * *", "long").split("---\n")[1:]
+    status = {"lastScheduleTime": begin, "lastSuccessfulTime": end}
+    return f"---\n{json.dumps({**json.loads(document), 'status': status})}\n"
+
+
+def ended_pod(end: str, phase: str = "Succeeded", cron: str = "long") -> dict[str, Any]:
+    """Return a pod of a Job of a CronJob that started at 3:00 and has ended."""
+    name = f"{cron}-29366100"
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": "j"}
+    ready = {"type": "Ready", "status": "False", "reason": "PodCompleted"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{name}-{end[11:16].replace(':', '')}", "namespace": "shop", "uid": end,
+            "ownerReferences": [owner],
+        },
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]},
+        "status": {
+            "phase": phase, "startTime": STARTED,
+            "conditions": [{**ready, "lastTransitionTime": end}],
+        },
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "ended", "words", "pods"),
+    [
+        pytest.param(None, [], [], 1, id="ten minutes are assumed"),
+        pytest.param(None, [], ["--duration", "cronjob/shop/long=40m"], 2, id="stated"),
+        pytest.param("2026-11-01T03:40:00Z", [], [], 2, id="the last Job took 40 minutes"),
+        pytest.param("2026-11-01T02:20:00Z", [], [], 1, id="the last Job has not succeeded"),
+        pytest.param(None, [ended_pod("2026-11-01T03:40:00Z")], [], 2, id="a pod ran 40 minutes"),
+        pytest.param(
+            None, [ended_pod("2026-11-01T03:05:00Z"), ended_pod("2026-11-01T03:40:00Z")], [], 2,
+            id="the longest pod counts",
+        ),
+        pytest.param(
+            None, [ended_pod("2026-11-01T03:40:00Z", "Failed")], [], 1, id="failed pods do not"
+        ),
+        pytest.param(
+            None, [ended_pod("2026-11-01T03:40:00Z", cron="other")], [], 1, id="another CronJob"
+        ),
+        pytest.param(
+            "2026-11-01T03:40:00Z", [ended_pod("2026-11-01T03:05:00Z")], [], 1,
+            id="pods say more than the Job",
+        ),
+        pytest.param(
+            "2026-11-01T03:40:00Z", [], ["--duration", "cronjob/long=5m"], 1,
+            id="what is stated counts before what is recorded",
+        ),
+    ],
+)  # fmt: skip
+def test_the_worst_hour_is_that_of_recorded_durations(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    status: str | None,
+    ended: list[dict[str, Any]],
+    words: list[str],
+    pods: int,
+) -> None:
+    long = cron_job("0 3 * * *", "long") if status is None else recorded_status(STARTED, status)
+    (tmp_path / "fleet.yaml").write_text(POOL + long + cron_job("30 3 * * *", "half"))
+    if ended:
+        snapshot = tmp_path / "snapshot.json"
+        snapshot.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": ended}))
+        words = [*words, "--snapshot", str(snapshot)]
+    found = plan(capsys, tmp_path, *words)["atPeak"]
+    assert found["pods"] == pods
+    if pods == 2:
+        assert found["assumed"] == ["shop/half"], "only the other CronJob is assumed"
+
+
+def test_a_simulation_uses_recorded_durations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = {"lastScheduleTime": STARTED, "lastSuccessfulTime": "2026-11-01T03:40:00Z"}
+    document = json.loads(a_cron_job("30 12 * * *").rpartition("---\n")[2])
+    content = f"{POOL}---\n{json.dumps({**document, 'status': status})}\n"
+    (tmp_path / "fleet.yaml").write_text(content)
+    words = ("--now", NOW, "--until", "1h", "-o", "json")
+    assert main(["simulate", str(tmp_path), *words]) == 0
+    found = capsys.readouterr()
+    assert "assumed to run" not in found.err
+    assert sum(claim["pods"] for claim in json.loads(found.out)["fleet"]) == 1, "it runs at 13:00"
+
+
+def test_a_plan_refuses_the_duration_of_an_unknown_cron_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "fleet.yaml").write_text(a_cron_job("0 3 * * *"))
+    words = ("--now", NOW, "--set", "cluster=none", "--duration", "cronjob/other=5m")
+    assert main(["plan", str(tmp_path), *words]) == 1
+    assert 'CronJob "other" not found' in capsys.readouterr().err

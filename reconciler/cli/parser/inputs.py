@@ -294,6 +294,14 @@ def state_request(args: argparse.Namespace, path: str | None) -> StateRequest:
     )
 
 
+def add_durations(parser: argparse.ArgumentParser) -> None:
+    """Declare how long the pods of CronJobs run."""
+    parser.add_argument(
+        "--duration", action="append", default=[], metavar="cronjob/NAME=DURATION",
+        help="how long the pods of this CronJob run (default: as recorded, or 10m; repeatable)",
+    )  # fmt: skip
+
+
 def fleet_request(args: argparse.Namespace, path: str | None) -> FleetRequest:
     """Return the fleet and the inputs that the arguments name.
 
@@ -331,7 +339,30 @@ def fleet_request(args: argparse.Namespace, path: str | None) -> FleetRequest:
         manifests=manifests,
         is_instead=bool(manifests) and path is None and repo is None and below is None,
         cost_by=str(getattr(args, "cost_by", None) or "namespace"),
+        durations=tuple(map(_duration_of, getattr(args, "duration", ()))),
     )
+
+
+def _duration_of(text: str) -> tuple[str, timedelta]:
+    """Return the name of a CronJob and the duration of its pods.
+
+    Raises:
+        UsageError: it is not of the form ``cronjob/NAME=20m``.
+    """
+    from reconciler.model.duration import parse_duration
+    from reconciler.model.errors import UsageError
+    from reconciler.model.text.quoting import quote_value
+
+    name, _, span = text.partition("=")
+    kind, slash, rest = name.partition("/")
+    try:
+        duration = parse_duration(span)
+    except ValueError as error:
+        raise UsageError(str(error), where="--duration") from error
+    if kind.lower() != "cronjob" or not slash or not rest or duration <= timedelta(0):
+        what = f"{quote_value(text)} is not a duration of a CronJob"
+        raise UsageError(what, where="--duration", remedy="write cronjob/NAME=20m")
+    return rest, duration
 
 
 def _replicas_percent(text: str) -> int | None:

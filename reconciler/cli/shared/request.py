@@ -44,7 +44,8 @@ class FleetRequest(StateRequest):
     else from 0 (the minimum) to 100 (the maximum).
     ``manifests`` are files with rendered objects (``-`` is stdin), beside those of the folder or,
     with ``is_instead``, instead of them: then only the configuration of the folder counts.
-    ``cost_by`` is how the cost of a change is divided among workloads (``--by``).
+    ``cost_by`` is how the cost of a change is divided among workloads (``--by``). ``durations`` are
+    how long the pods of CronJobs run, by ``namespace/name`` or by name.
     """
 
     repo: str | None = None
@@ -62,6 +63,7 @@ class FleetRequest(StateRequest):
     manifests: tuple[str, ...] = ()
     is_instead: bool = False
     cost_by: str = "namespace"
+    durations: tuple[tuple[str, timedelta], ...] = ()
 
     @property
     def may_be_empty(self) -> bool:

@@ -13,6 +13,8 @@ from reconciler.cli.shared import operatorfile
 from reconciler.cli.shared.files import clones_folder
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from reconciler.adapters.git.source import Source, SourceContent
     from reconciler.catalog.catalog import Catalog
     from reconciler.cli.shared.request import FleetRequest
@@ -138,6 +140,24 @@ def source_of(request: FleetRequest, ref: str | None = None) -> Source:
     if request.below:
         path = os.path.join(path, request.below)
     return AtRef(path, ref) if ref else WorkingTree(path)
+
+
+def stated_durations(request: FleetRequest, fleet: Fleet) -> dict[str, timedelta]:
+    """Return the durations of CronJobs that ``--duration`` states.
+
+    Raises:
+        UsageError: one names no CronJob.
+    """
+    from reconciler.desired.workloads.cronjobs import cron_jobs
+    from reconciler.model.errors import UsageError
+    from reconciler.model.text.quoting import quote_value
+
+    known = dict(request.durations)
+    names = {name for cron in cron_jobs(fleet, {}) for name in (cron.key, cron.resource.name)}
+    for name in known.keys() - names:
+        what = f"CronJob {quote_value(name)} not found in this folder"
+        raise UsageError(what, where="--duration", remedy="name a CronJob that is not suspended")
+    return known
 
 
 class Base(NamedTuple):

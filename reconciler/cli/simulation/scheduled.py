@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
@@ -18,10 +18,7 @@ from reconciler.desired.workloads.cronjobs import (
 )
 from reconciler.desired.workloads.pods import Workloads
 from reconciler.desired.workloads.podsets import ReplicaChoice
-from reconciler.model.duration import parse_duration
-from reconciler.model.errors import UsageError
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.text.quoting import quote_value
 from reconciler.placement.pods.replicas import rescale
 from reconciler.ports.progress import EventKind
 from reconciler.source.resource import Resource
@@ -122,21 +119,14 @@ class ScheduledWorkloads:
 
 
 def scheduled_workloads(
-    fleet: Fleet, durations: Sequence[str], start: datetime
+    fleet: Fleet, durations: Mapping[str, timedelta], start: datetime, pods: Iterable[Pod] = ()
 ) -> ScheduledWorkloads | None:
     """Return the workloads with the CronJobs of a fleet, None without any.
 
-    A note on stderr names those whose duration is not known.
-
-    Raises:
-        UsageError: a duration cannot be read, or names no CronJob.
+    ``durations`` are stated ones; the ``pods`` of a cluster record others. A note on stderr names
+    the CronJobs whose duration is not known.
     """
-    known = dict(map(_read_duration, durations))
-    crons = cron_jobs(fleet, known)
-    names = {name for cron in crons for name in (cron.key, cron.resource.name)}
-    for name in known.keys() - names:
-        what = f"CronJob {quote_value(name)} not found in this folder"
-        raise UsageError(what, where="--duration", remedy="name a CronJob that is not suspended")
+    crons = cron_jobs(fleet, durations, pods)
     assumed = [cron.key for cron in crons if cron.is_assumed]
     if assumed:
         print(
@@ -145,17 +135,3 @@ def scheduled_workloads(
             file=sys.stderr,
         )
     return ScheduledWorkloads(fleet, crons, start) if crons else None
-
-
-def _read_duration(text: str) -> tuple[str, timedelta]:
-    """Return the name of a CronJob and the duration of its pods."""
-    name, _, span = text.partition("=")
-    kind, slash, rest = name.partition("/")
-    try:
-        duration = parse_duration(span)
-    except ValueError as error:
-        raise UsageError(str(error), where="--duration") from error
-    if kind.lower() != "cronjob" or not slash or not rest or duration <= timedelta(0):
-        what = f"{quote_value(text)} is not a duration of a CronJob"
-        raise UsageError(what, where="--duration", remedy="write cronjob/NAME=20m")
-    return rest, duration

@@ -17,13 +17,14 @@ from reconciler.desired.fleet import Fleet
 from reconciler.desired.workloads.kinds import kind_table, value_of
 from reconciler.desired.workloads.pods import Workloads, expand
 from reconciler.desired.workloads.podsets import number_at
+from reconciler.model.kubernetes.metadata import condition
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import Resources, add_resources
 from reconciler.model.schedule import Schedule, parse_schedule, time_zone
 from reconciler.source.resource import Resource
 
 ASSUMED_DURATION: Final = timedelta(minutes=10)
-"""How long a pod of a CronJob runs if nothing states it."""
+"""How long a pod of a CronJob runs if it is neither stated nor recorded."""
 
 DAY: Final = timedelta(days=1)
 
@@ -48,7 +49,7 @@ class ConcurrencyPolicy(StrEnum):
 class CronJob:
     """A CronJob that is not suspended: when it starts Jobs, and how long the pods of one run.
 
-    ``is_assumed`` is whether the duration is not stated anywhere.
+    ``duration`` is that of a pod. ``is_assumed`` is whether it is neither stated nor recorded.
     """
 
     resource: Resource
@@ -76,10 +77,8 @@ class CronJob:
         A Job is ended at its ``activeDeadlineSeconds``.
         """
         spec = value_of(self.resource.data, "spec.jobTemplate.spec")
-        parallel = max(number_at(spec, "parallelism", 1), 1)
-        rounds = max(-(-number_at(spec, "completions", parallel) // parallel), 1)
         deadline = number_at(spec, "activeDeadlineSeconds", 0)
-        life = self.duration * rounds
+        life = self.duration * _rounds(self.resource)
         return min(life, timedelta(seconds=deadline)) if deadline else life
 
     def job(self, at: datetime) -> Resource:
@@ -91,15 +90,28 @@ class CronJob:
         return self.resource._replace(kind="Job", name=name, data=data)
 
 
-def cron_jobs(fleet: Fleet, durations: Mapping[str, timedelta]) -> tuple[CronJob, ...]:
+def _rounds(resource: Resource) -> int:
+    """Return how many pods of a Job run one after another."""
+    spec = value_of(resource.data, "spec.jobTemplate.spec")
+    parallel = max(number_at(spec, "parallelism", 1), 1)
+    return max(-(-number_at(spec, "completions", parallel) // parallel), 1)
+
+
+def cron_jobs(
+    fleet: Fleet, stated: Mapping[str, timedelta], pods: Iterable[Pod] = ()
+) -> tuple[CronJob, ...]:
     """Return the CronJobs of a fleet, in order of their names.
 
-    ``durations`` are known ones by ``namespace/name`` or by name. A schedule or time zone that
-    cannot be read is a finding of the object, and the CronJob is left out.
+    ``stated`` are durations of their pods by ``namespace/name`` or by name. Otherwise the longest
+    of the recorded ones counts: of the ``pods`` of a cluster that have succeeded, else of the last
+    Job in the status of the CronJob. A schedule or time zone that cannot be read is a finding of
+    the object, and the CronJob is left out.
     """
+    resources = [r for r in fleet.workloads if r.kind == "CronJob"]
+    recorded = _recorded_durations(resources, pods) if resources else {}
     found = []
-    for resource in fleet.workloads:
-        if resource.kind != "CronJob" or value_of(resource.data, "spec.suspend") is True:
+    for resource in resources:
+        if value_of(resource.data, "spec.suspend") is True:
             continue
         spec = resource.data["spec"]
         try:
@@ -107,12 +119,52 @@ def cron_jobs(fleet: Fleet, durations: Mapping[str, timedelta]) -> tuple[CronJob
             zone = time_zone(spec.get("timeZone"))
         except ValueError:
             continue
-        known = durations.get(f"{resource.namespace}/{resource.name}", durations.get(resource.name))
+        key = f"{resource.namespace}/{resource.name}"
+        known = stated.get(key, stated.get(resource.name, recorded.get(key)))
         policy = ConcurrencyPolicy(spec.get("concurrencyPolicy") or "Allow")
         found.append(
             CronJob(resource, schedule, zone, policy, known or ASSUMED_DURATION, known is None)
         )
     return tuple(found)
+
+
+def _recorded_durations(resources: Sequence[Resource], pods: Iterable[Pod]) -> dict[str, timedelta]:
+    """Return how long pods of CronJobs have run, by the key of the CronJob."""
+    found: dict[str, timedelta] = {}
+    for resource in resources:
+        last = _last_run(resource)
+        if last is not None:
+            found[f"{resource.namespace}/{resource.name}"] = last / _rounds(resource)
+    of_pods: dict[str, timedelta] = {}
+    for pod in pods:
+        key, span = _cron_job_of(pod), _time_of(pod)
+        if key and span is not None:
+            of_pods[key] = max(span, of_pods.get(key, span))
+    return found | of_pods
+
+
+def _last_run(resource: Resource) -> timedelta | None:
+    """Return how long the last Job took, None if it is not known or has not succeeded."""
+    try:
+        begin, end = (
+            datetime.fromisoformat(value_of(resource.data, f"status.{name}"))
+            for name in ("lastScheduleTime", "lastSuccessfulTime")
+        )
+        return end - begin if end > begin else None
+    except (TypeError, ValueError):  # there is none, or one has no time zone
+        return None
+
+
+def _time_of(pod: Pod) -> timedelta | None:
+    """Return how long a pod has run, None if it has not succeeded.
+
+    Its containers are no longer ready from its end on.
+    """
+    begin, ready = pod.status.start_time, condition(pod.status.conditions, "Ready")
+    end = ready.last_transition_time if ready is not None else None
+    if pod.status.phase != "Succeeded" or begin is None or end is None:
+        return None
+    return end - begin if end > begin else None
 
 
 def job_workloads(fleet: Fleet, runs: Iterable[Run]) -> Workloads:
@@ -207,9 +259,17 @@ def without_cron_pods(pods: Iterable[Pod], crons: Collection[CronJob]) -> tuple[
 
 
 def _is_of_cron_job(pod: Pod, keys: Collection[str]) -> bool:
-    """Return whether the name of the pod's Job is that of a CronJob and a time."""
+    """Return whether the pod is one of a Job of a CronJob."""
+    return _cron_job_of(pod) in keys
+
+
+def _cron_job_of(pod: Pod) -> str:
+    """Return the key of the CronJob that the pod's Job is named after, empty if there is none.
+
+    A Job has the name of its CronJob and a time.
+    """
     for owner in pod.metadata.owner_references:
         name, _, minute = owner.name.rpartition("-")
-        if owner.kind == "Job" and minute.isdigit() and f"{pod.namespace}/{name}" in keys:
-            return True
-    return False
+        if owner.kind == "Job" and name and minute.isdigit():
+            return f"{pod.namespace}/{name}"
+    return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -65,7 +65,8 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     ``base_policies`` are the policies of the base revision. ``region_before`` is the region in
     which the fleet has its nodes, empty if that is unknown. ``scaled`` are the workloads with a
     range of replicas, and ``maximum`` is the cluster with all of them at their maximum, None
-    without any. ``cost_by`` is how the cost of a change is divided among workloads.
+    without any. ``cost_by`` is how the cost of a change is divided among workloads. ``durations``
+    are how long the pods of CronJobs run, by ``namespace/name`` or by name, where that is stated.
     """
 
     fleet: Fleet
@@ -103,6 +104,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     scaled: tuple[ScaledWorkload, ...] = ()
     maximum: ClusterState | None = None
     cost_by: Grouping = BY_NAMESPACE
+    durations: Mapping[str, timedelta] = {}
 
     @property
     def known_before(self) -> tuple[Object, ...]:

@@ -33,7 +33,7 @@ from reconciler.plan.value.plan import Plan
 
 def with_peak(plan: Plan, inputs: Inputs) -> Plan:
     """Return the plan with the fleet in the worst hour of the next 24, if CronJobs run then."""
-    crons = cron_jobs(inputs.fleet, {})
+    crons = cron_jobs(inputs.fleet, inputs.durations, inputs.cluster.pods)
     if not crons:
         return plan
     requests = {

@@ -69,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--trace", metavar="FILE",
         help="with --base: replay this workload with and without the change (see `simulate`)",
     )  # fmt: skip
+    inputs.add_durations(parser)
     inputs.add_grouping(parser, "with --base: show who pays for the change, by")
     add(
         "--timings", action="store_true",
@@ -116,6 +117,7 @@ def run(request: PlanRequest) -> int:
     from reconciler.cli.output.progressline import show_progress
     from reconciler.cli.planinputs import read_inputs
     from reconciler.cli.shared import policies
+    from reconciler.cli.shared.sources import stated_durations
     from reconciler.cli.shared.timings import Timings
 
     expect_base(request.trace, request.fleet.base)
@@ -130,7 +132,8 @@ def run(request: PlanRequest) -> int:
 
         from reconciler.plan.planning import plan_of
 
-        plan = plan_of(replace(inputs, finds_steady_state=True), timings)
+        durations = stated_durations(request.fleet, inputs.fleet)
+        plan = plan_of(replace(inputs, finds_steady_state=True, durations=durations), timings)
         if request.trace is not None:
             plan = with_backtest(plan, request.fleet, request.trace, timings)
         with timings("render"):

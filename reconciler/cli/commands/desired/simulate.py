@@ -36,7 +36,6 @@ class SimulateRequest:
     ``seeds`` is how many runs there are, with seeds from ``seed`` on; without a number, up to 20,
     as many as are quick. ``trace`` is a file with a workload to replay, ``against`` what it is also
     replayed against, and ``sweep`` where. With ``workload_only``, its prices are left out.
-    ``durations`` are how long the pods of CronJobs run (``cronjob/NAME=20m``).
     """
 
     fleet: FleetRequest
@@ -50,7 +49,6 @@ class SimulateRequest:
     seeds: int | None = None
     sweep: SweepRequest = field(default_factory=SweepRequest)
     workload_only: bool = False
-    durations: tuple[str, ...] = ()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,10 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workload-only", action="store_true",
         help="with --trace: omit the recorded spot prices and unavailable offerings",
     )  # fmt: skip
-    add(
-        "--duration", action="append", default=[], metavar="cronjob/NAME=DURATION",
-        help="how long the pods of a CronJob run (default: 10m; repeatable)",
-    )  # fmt: skip
+    inputs.add_durations(parser)
     inputs.add_sweep(add, "with --trace: run")
     add(
         "--timings", action="store_true",
@@ -99,7 +94,6 @@ def request_of(args: argparse.Namespace) -> SimulateRequest:
     return SimulateRequest(
         fleet, args.until, args.seed, args.faults, args.output, args.timings,
         args.trace, args.against, args.seeds, inputs.sweep_request(args), args.workload_only,
-        tuple(args.duration),
     )  # fmt: skip
 
 
@@ -108,6 +102,7 @@ def run(request: SimulateRequest) -> int:
     gc.set_threshold(200_000, 20, 20)
     from reconciler.cli.commands.desired.plan import write_output
     from reconciler.cli.output.progressline import show_progress
+    from reconciler.cli.shared.sources import stated_durations
     from reconciler.cli.shared.timings import Timings
     from reconciler.cli.simulation.building import read_simulation
     from reconciler.cli.simulation.scheduled import scheduled_workloads
@@ -120,7 +115,9 @@ def run(request: SimulateRequest) -> int:
             return _run_backtest(request, timings, line)
         inputs = read_simulation(request.fleet, timings)
         until = _parse_until(request.until, inputs.start)
-        scheduled = scheduled_workloads(inputs.head.fleet, request.durations, inputs.start)
+        fleet, pods = inputs.head.fleet, inputs.snapshot.pods if inputs.snapshot is not None else ()
+        stated = stated_durations(request.fleet, fleet)
+        scheduled = scheduled_workloads(fleet, stated, inputs.start, pods)
         runs = SeededRuns(inputs, _read_script(request.faults), until, scheduled=scheduled)
         if request.output == "text":
             _stream_timeline(request, runs, line)
