@@ -392,6 +392,13 @@ MERGE = (
     f"{{merge: {{mergeKeys: [name], generators: [{LISTED}, "
     "{list: {elements: [{name: b, count: 5}, {name: c, count: 9}]}}]}}"
 )
+CLUSTERS = "---\n".join(
+    f"apiVersion: v1\nkind: Secret\nmetadata:\n  name: c{number}-secret\n  namespace: argocd\n"
+    "  labels: {argocd.argoproj.io/secret-type: cluster,"
+    f" example.com/env: {env}, pods: '{number}'}}\n"
+    f"stringData: {{name: c{number}, server: 'https://c'}}\n"
+    for number, env in ((1, "dev"), (2, "prod"))
+)
 FILES = "{git: {repoURL: x, files: [{path: 'envs/**/config.json'}]}}"
 
 
@@ -433,6 +440,19 @@ FILES = "{git: {repoURL: x, files: [{path: 'envs/**/config.json'}]}}"
             "{{values.pods}}",
             {"blue-web": 2, "eu-web": 2},
         ),
+        ("{clusters: {}}", "{{name}}", "{{metadata.labels.pods}}", {"c1-web": 1, "c2-web": 2}),
+        (
+            "{clusters: {selector: {matchLabels: {example.com/env: prod}}, values: {pods: '3'}}}",
+            "{{ .nameNormalized }}-{{ index .metadata.labels `example.com/env` }}",
+            "{{values.pods}}",
+            {"c2-prod-web": 3},
+        ),
+        (
+            "{clusters: {selector: {matchExpressions: [{key: pods, operator: In, values: [1]}]}}}",
+            "{{name}}-{{metadata.labels.example.com/env}}",
+            "{{ .metadata.labels.pods }}",
+            {"c1-dev-web": 1},
+        ),
     ],
 )
 def test_the_generators_of_an_application_set_give_its_applications(
@@ -455,6 +475,8 @@ def test_the_generators_of_an_application_set_give_its_applications(
         "envs/eu/green/config.json": '{"web": {"count": 4}}',
         "envs/eu/green/other.json": '{"web": {"count": 9}}',
     }
+    if "clusters: {" in generator and "matrix" not in generator:
+        files["apps/clusters.yaml"] = CLUSTERS
     write(work, files)
     made = plan(".", capsys)
     counts = Counter(p["pod"].partition("/")[2].rpartition("-")[0] for p in made["placements"])
@@ -476,7 +498,98 @@ def test_a_generator_that_needs_a_cluster_or_a_service_is_named(
     text = APPLICATION_SET.replace("{generator}", generator)
     write(work, {"apps/set.yaml": text, "nodes/all.yaml": POOL + "---\n" + CLASS})
     (found,) = [f for f in findings(".", capsys) if f["code"] == "remote-source"]
-    assert "cannot be read offline; its Applications are missing" in found["message"]
+    assert "cannot be read offline: it asks " in found["message"]
+    assert "its Applications are missing" in found["message"]
+    assert "sources: [{kustomization: FOLDER}]" in found["hint"]
+
+
+def test_a_selector_of_every_cluster_selects_that_of_the_fleet(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    every = "{matchLabels: {argocd.argoproj.io/secret-type: cluster}}"
+    text = APPLICATION_SET.replace("{generator}", f"{{clusters: {{selector: {every}}}}}")
+    files = {"workloads/web.yaml": WEB, "nodes/all.yaml": POOL + "---\n" + CLASS}
+    files["apps/set.yaml"] = text.replace(", kustomize: {namePrefix: 'NAME-', replicas: "
+                                          "[{name: web, count: 'COUNT'}]}", "")  # fmt: skip
+    write(work, files)
+    assert pods(plan(".", capsys)) == 1
+
+
+def test_files_that_a_generator_or_a_chart_from_elsewhere_reads_need_no_kind(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = APPLICATION_SET.replace("{generator}", FILES)
+    remote = (
+        "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: other}\n"
+        "spec:\n  sources:\n"
+        "  - {repoURL: 'https://charts', chart: karpenter,"
+        " helm: {valueFiles: [$own/values/karpenter.yaml]}}\n"
+        "  - {repoURL: x, ref: own}\n"
+    )
+    config = '{"web": {"count": 3}}'
+    files = {
+        "apps/set.yaml": text.replace("NAME", "{{path.basename}}").replace(
+            "COUNT", "{{web.count}}"
+        ),
+        "apps/karpenter.yaml": remote,
+        "workloads/kustomization.yaml": "resources: [web.yaml]\n",
+        "workloads/web.yaml": WEB,
+        "nodes/all.yaml": POOL + "---\n" + CLASS,
+        "envs/blue/config.json": config,
+        "values/karpenter.yaml": "replicas: 2\n",
+        "values/unused.yaml": "replicas: 2\n",
+    }
+    write(work, files)
+    found = {(f["file"], f["code"]) for f in findings(".", capsys) if f["code"] == "missing-kind"}
+    assert found == {("values/unused.yaml", "missing-kind")}
+
+
+def test_a_generator_that_reads_objects_hides_none_of_them(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    every = "{git: {repoURL: x, files: [{path: 'nodes/*.yaml'}]}}"
+    text = APPLICATION_SET.replace("{generator}", every).replace("COUNT", "1")
+    write(work, {"apps/set.yaml": text, "nodes/all.yaml": POOL + "---\n" + CLASS,
+                 "workloads/kustomization.yaml": "resources: [web.yaml]\n",
+                 "workloads/web.yaml": WEB})  # fmt: skip
+    assert pods(plan(".", capsys)) == 1
+    assert "missing-kind" not in codes(".", capsys)
+
+
+TWO_GROUPS = (
+    {f"envs/{env}/nodes/kustomization.yaml": "resources: [../../../base]\n" for env in "ab"}
+    | {f"envs/{env}/apps/kustomization.yaml": "resources: [../../../web]\n" for env in "ab"}
+    | BASE
+    | {"web/kustomization.yaml": "resources: [web.yaml]\n",
+       "web/web.yaml": "# scheduled on a NodePool\n" + WEB.replace("name: web", "name: api", 1)}
+)  # fmt: skip
+
+
+@needs_kustomize
+def test_the_overlay_that_an_application_names_is_the_one(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: NAME}\n"
+        "spec: {source: {repoURL: x, path: envs/b/NAME}}\n"
+    )
+    apps = {f"apps/{n}.yaml": text.replace("NAME", n) for n in ("nodes", "apps")}
+    write(work, TWO_GROUPS | apps)
+    assert pods(plan(".", capsys)) == 2
+
+
+@needs_kustomize
+def test_of_overlays_in_folders_of_an_environment_that_folder_is_proposed(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, TWO_GROUPS)
+    assert init(".") == 1
+    assert "such as --from ./envs/a\n" in capsys.readouterr().err
+    subprocess.run(["git", "init", "-q", "."], check=True, cwd=work)
+    assert init("envs/a") == 0
+    assert set(taken()) == {
+        "NodePool general", "EC2NodeClass default", "Deployment web", "Deployment api"
+    }  # fmt: skip
 
 
 @needs_helm

@@ -342,3 +342,30 @@ def test_a_listed_source_stays_in_the_repository(
     (work / "linked").symlink_to(tmp_path)
     write(work, {"reconciler.yaml": f"sources: [{{{kind}: {path}}}]\n", "a.yaml": CLASS})
     assert "outside-source" in [f["code"] for f in findings(capsys)]
+
+
+GENERATOR = (
+    "apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: all}\n"
+    "spec:\n  generators: [{git: {repoURL: x, %s}}]\n  template:\n    metadata: {name: 'x'}\n"
+    "    spec: {source: {repoURL: x, path: '{{path.path}}'}}\n"
+)
+
+
+@attack(Threat.RENDERING, "a generator that lists files outside, or very many")
+@pytest.mark.parametrize("form", ["directories: [{path: '**'}]", "files: [{path: '**/*.yaml'}]"])
+def test_a_generator_ends_at_a_link_that_leads_out_and_at_its_limit(
+    form: str,
+    work: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write(work, {"all.yaml": f"{POOL}---\n{CLASS}", "set.yaml": GENERATOR % form, "a/b.yaml": ""})
+    (work / "a" / "linked").symlink_to(tmp_path)
+    found = findings(capsys)
+    assert SECRET not in json.dumps(found)
+    assert {f["code"] for f in found} >= {"outside-source"}
+    (work / "a" / "linked").unlink()
+    monkeypatch.setattr("reconciler.desired.sources.generators.LISTED_MAX", 0)
+    (large,) = [f for f in findings(capsys) if f["code"] == "too-large"]
+    assert "more than 0" in large["message"]

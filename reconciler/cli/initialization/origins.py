@@ -127,12 +127,11 @@ _RELEVANT: Final = (
 
 
 def _expect_one_overlay(path: str, findings: Sequence[Diagnostic]) -> None:
-    from reconciler.desired.sources.detection import overlays_of
+    from reconciler.desired.sources.detection import folder_of_one, overlays_of
 
     for finding in findings:
         if finding.code == "ambiguous-source":
-            names = overlays_of(finding)
-            first = os.path.join(path, names[0])
+            first = os.path.join(path, folder_of_one(overlays_of(finding)))
             raise UsageError(
                 finding.message,
                 where="--from",

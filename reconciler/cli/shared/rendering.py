@@ -14,9 +14,16 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.sources import gitops, kustomization
-from reconciler.desired.sources.chart import CHART, chart_files
+from reconciler.desired.sources.chart import CHART, chart_files, empty_chart
 from reconciler.desired.sources.detection import Detected, detect, has_sources, tree_finding
-from reconciler.desired.sources.gitops import Embedded, Rendering, Tool, is_gitops, renderings_of
+from reconciler.desired.sources.gitops import (
+    Embedded,
+    Rendering,
+    Tool,
+    UsedFiles,
+    is_gitops,
+    renderings_of,
+)
 from reconciler.desired.sources.kustomization import closure_of, kustomization_file
 from reconciler.desired.sources.references import broken_references
 from reconciler.desired.sources.rendered import (
@@ -38,6 +45,7 @@ from reconciler.ports.rendering import RenderBuild, Renderer, RenderError
 from reconciler.source.document import Document
 from reconciler.source.objects import Entry, entries
 from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
+from reconciler.source.schema import value_at
 
 if TYPE_CHECKING:
     from reconciler.adapters.git.source import Expand, Source, SourceContent
@@ -145,6 +153,8 @@ class _Expansion:
     findings: list[Diagnostic] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
     consumed: list[str] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+    rendered: list[SourceFile] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
     parsed: dict[str, list[Document]] = field(default_factory=dict)
 
@@ -157,6 +167,9 @@ class _Expansion:
             if not self._is_consumed(folder):  # by an object in one that was rendered later
                 self.files += files
                 self.findings += findings
+        for alternatives in self.detected.alternatives:
+            if sum(map(self._is_consumed, alternatives.folders)) != 1:
+                self.findings.append(alternatives.finding)
         plain = [f for f in self.detected.plain if not self._is_plain_consumed(f)]
         return Expanded((*plain, *self.files), tuple(self.findings), tuple(self.commands))
 
@@ -197,6 +210,8 @@ class _Expansion:
         if file.path in _ENTRY_FILES:
             return False
         path = posixpath.normpath(posixpath.join(self.below, file.path))
+        if path in self.used and not _has_objects(file):
+            return True
         return any(c in (".", path) or path.startswith(f"{c}/") for c in self.consumed)
 
     def _gitops_of(self, files: Sequence[SourceFile]) -> list[Rendering]:
@@ -215,7 +230,11 @@ class _Expansion:
         """Yield what an object asks for, read from the folder that its paths start at."""
         best: list[gitops.Found] = []
         for number, folder in enumerate(_folders_above(self.below)):
-            items = list(renderings_of(entry, self.tree, folder, self._config_map))
+            items: list[gitops.Found]
+            try:
+                items = list(renderings_of(entry, self.tree, folder, self))
+            except (OutsideTreeError, TreeLimitError) as error:
+                items = [tree_finding(error, entry.place(()))]
             if number == 0:
                 best = items
             if any(isinstance(item, Rendering) for item in items):
@@ -226,40 +245,52 @@ class _Expansion:
                 self.findings.append(item)
             elif isinstance(item, Embedded):
                 self.files.append(embedded_file(item.objects, item.place))
+            elif isinstance(item, UsedFiles):
+                self.used.update(item.paths)
             else:
                 yield item
 
-    def _config_map(self, namespace: str, name: str) -> JsonDict | None:
+    def config_map(self, namespace: str, name: str) -> JsonDict | None:
+        """Return the data of a ConfigMap in the files so far; see ``OtherObjects``."""
         del namespace  # kustomize may set it later
-        for file in (*self.detected.plain, *self.files):
-            if b"ConfigMap" not in file.content or name.encode() not in file.content:
-                continue
-            for document in file.documents()[0]:
-                data = document.data
-                if isinstance(data, dict) and data.get("kind") == "ConfigMap":
-                    metadata = data.get("metadata")
-                    if isinstance(metadata, dict) and metadata.get("name") == name:
-                        values = data.get("data")
-                        return values if isinstance(values, dict) else {}
+        for data in self._objects("ConfigMap", name):
+            if value_at(data, ("metadata", "name")) == name:
+                values = data.get("data")
+                return values if isinstance(values, dict) else {}
         return None
+
+    def clusters(self) -> list[JsonDict]:
+        """Return the Secrets of Argo CD's clusters in the files so far; see ``OtherObjects``."""
+        label = ("metadata", "labels", "argocd.argoproj.io/secret-type")
+        return [d for d in self._objects("Secret", label[-1]) if value_at(d, label) == "cluster"]
+
+    def _objects(self, kind: str, word: str) -> Iterator[JsonDict]:
+        """Yield the objects of a kind in files that contain a word."""
+        for file in (*self.detected.plain, *self.rendered):
+            if kind.encode() in file.content and word.encode() in file.content:
+                for document in file.documents()[0]:
+                    if isinstance(document.data, dict) and document.data.get("kind") == kind:
+                        yield document.data
 
     def _render(self, rendering: Rendering) -> list[SourceFile]:
         """Return the files of one source; a finding says why there are none."""
         place = rendering.place or Place(self._shown(rendering.folder), 1, 1)
+        made: list[SourceFile] = []
         try:
             tool = rendering.tool or self._tool_of(rendering)
             if rendering.by:
                 self.consumed.append(rendering.folder)
             match tool:
                 case Tool.FILES:
-                    return self._plain_files(rendering)
+                    made = self._plain_files(rendering)
                 case Tool.KUSTOMIZE:
-                    return self._kustomize(rendering, place)
+                    made = self._kustomize(rendering, place)
                 case Tool.HELM:
-                    return self._helm(rendering, place)
+                    made = self._helm(rendering, place)
         except (OutsideTreeError, TreeLimitError) as error:
             self.findings.append(tree_finding(error, place))
-        return []
+        self.rendered += made
+        return made
 
     def _tool_of(self, rendering: Rendering) -> Tool:
         folder = rendering.folder
@@ -379,7 +410,7 @@ class _Expansion:
         output = self._run(build, command, place, chart.name)
         if output is None:
             return []
-        self.findings += _empty_chart(chart.copied.files, output, self._shown(folder), place)
+        self.findings += empty_chart(chart.copied.files, output, self._shown(folder), place)
         defaults = posixpath.normpath(posixpath.join(folder, "values.yaml"))
         ordered = (defaults, *rendering.values_files)
         return [self._rendered(output, rendering, chart.copied.files, ordered, folder, place)]
@@ -434,19 +465,8 @@ class _Expansion:
         return posixpath.relpath(path, self.below)
 
 
-_MAKES_NODES: Final = re.compile(rb"^kind: [\"']?(?:NodePool|EC2NodeClass)\b", re.MULTILINE)
-
-
-def _empty_chart(
-    files: Mapping[str, bytes], output: bytes, folder: str, place: Place
-) -> Iterator[Diagnostic]:
-    """Yield a warning about a chart whose templates make nodes, but not with these values."""
-    templates = [c for path, c in files.items() if "/templates/" in f"/{path}"]
-    if _MAKES_NODES.search(output) or not any(_MAKES_NODES.search(c) for c in templates):
-        return
-    message = f"chart {folder} makes no NodePool and no EC2NodeClass with these values"
-    hint = f"pass its values: `helm template {folder} --values FILE | reconciler init --from -`"
-    yield Diagnostic(Severity.WARNING, "empty-chart", message, place, hint=hint)
+def _has_objects(file: SourceFile) -> bool:
+    return any(f is None for document in file.documents()[0] for _, f in entries(document))
 
 
 def _remedy(build: RenderBuild, message: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import posixpath
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from reconciler.desired.sources.tree import CopiedFiles, OutsideTreeError, Tree, join_path
-from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import parse_documents
@@ -16,6 +18,7 @@ from reconciler.source.finding import field_path
 CHART: Final = "Chart.yaml"
 _NESTING_MAX: Final = 5
 _LOCAL: Final = "file://"
+_MAKES_NODES: Final = re.compile(rb"^kind: [\"']?(?:NodePool|EC2NodeClass)\b", re.MULTILINE)
 
 
 @dataclass
@@ -120,3 +123,15 @@ def _rewrite_chart(path: str, data: JsonDict, kept: list[object], found: ChartFi
     lock = f"{path.removesuffix(CHART)}Chart.lock"
     if lock in found.copied.files:
         found.copied.add(lock, b"")
+
+
+def empty_chart(
+    files: Mapping[str, bytes], output: bytes, folder: str, place: Place
+) -> Iterator[Diagnostic]:
+    """Yield a warning about a chart whose templates make nodes, but not with these values."""
+    templates = [c for path, c in files.items() if "/templates/" in f"/{path}"]
+    if _MAKES_NODES.search(output) or not any(_MAKES_NODES.search(c) for c in templates):
+        return
+    message = f"chart {folder} makes no NodePool and no EC2NodeClass with these values"
+    hint = f"pass its values: `helm template {folder} --values FILE | reconciler init --from -`"
+    yield Diagnostic(Severity.WARNING, "empty-chart", message, place, hint=hint)

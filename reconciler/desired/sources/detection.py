@@ -7,9 +7,10 @@ Objects of Flux and Argo CD name further ones. Other files are objects as they a
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.sources import listed
@@ -23,17 +24,27 @@ from reconciler.source.document import Document
 from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
 
 _COMPONENT: Final = b"kind: Component"
-_NODES: Final = (b"NodePool", b"EC2NodeClass", b"Provisioner", b"NodeOverlay")
+_NODES: Final = re.compile(
+    rb"""\bkind["']?\s*:\s*["']?(?:NodePool|EC2NodeClass|Provisioner|AWSNodeTemplate|NodeOverlay)\b"""
+)
 _GITOPS: Final = (
     b"kustomize.toolkit.fluxcd.io", b"helm.toolkit.fluxcd.io", b"argoproj.io",
 )  # fmt: skip
 _LISTED_MAX: Final = 8
 
 
+class Alternatives(NamedTuple):
+    """Kustomizations of which one has to be named, and the finding if none is."""
+
+    folders: tuple[str, ...]
+    finding: Diagnostic
+
+
 @dataclass
 class Detected:
     """The sources of a fleet: ``plain`` files, and what has to be rendered.
 
+    ``alternatives`` are not rendered, unless an object of Flux or Argo CD names one of them.
     ``reads_gitops`` is whether objects of Flux and Argo CD among the plain files name further
     sources. ``unlisted`` are files of a kustomization's folder that it does not refer to.
     """
@@ -41,6 +52,7 @@ class Detected:
     plain: list[SourceFile] = field(default_factory=list)
     renderings: list[Rendering] = field(default_factory=list)
     findings: list[Diagnostic] = field(default_factory=list)
+    alternatives: list[Alternatives] = field(default_factory=list)
     reads_gitops: bool = True
 
 
@@ -77,7 +89,7 @@ def detect(files: Sequence[SourceFile], tree: Tree, below: str) -> Detected:
         elif _is_in(file.path, charts) or path in owned:
             continue
         elif folder in owned_folders:
-            if any(word in file.content for word in _NODES) and not _is_kustomization(file.path):
+            if _NODES.search(file.content) and not _is_kustomization(file.path):
                 found.findings.append(_unlisted(file))
         else:
             found.plain.append(file)
@@ -161,10 +173,9 @@ def _roots(
             continue
         shown = [posixpath.relpath(path, below) for path in group]
         place = place_of_kustomization(roots[group[0]], below)
-        is_of_nodes = any(
-            word in content for p in group for content in roots[p].files.values() for word in _NODES
-        )
-        found.findings.append(ambiguous(shown, place, is_of_nodes=is_of_nodes))
+        is_of_nodes = any(_NODES.search(c) for p in group for c in roots[p].files.values())
+        finding = ambiguous(shown, place, is_of_nodes=is_of_nodes)
+        found.alternatives.append(Alternatives(tuple(group), finding))
 
 
 AMBIGUOUS: Final = "ambiguous-source"
@@ -177,11 +188,21 @@ def ambiguous(shown: Sequence[str], place: Place, *, is_of_nodes: bool) -> Diagn
     more = f" and {len(shown) - _LISTED_MAX} more" if len(shown) > _LISTED_MAX else ""
     message = f"{len(shown)} overlays share a base: {names}{more}; one of them has to be named"
     hint = (
-        f"pass the folder of one, such as {shown[0]}, or name it in reconciler.yaml: "
+        f"pass the folder of one, such as {folder_of_one(shown)}, or name it in reconciler.yaml: "
         f"sources: [{{kustomization: {shown[0]}}}]"
     )
     code = AMBIGUOUS if is_of_nodes else _AMBIGUOUS_WORKLOADS
     return Diagnostic(Severity.ERROR, code, message, place, hint=hint)
+
+
+def folder_of_one(overlays: Sequence[str]) -> str:
+    """Return the folder of the first overlay up to the name in which they differ.
+
+    Beside it may be other parts of the same environment, as in ``prod/nodes`` and ``prod/apps``.
+    """
+    names = [overlay.split("/") for overlay in overlays]
+    depth = next((n for n, parts in enumerate(zip(*names, strict=False)) if len(set(parts)) > 1), 0)
+    return "/".join(names[0][: depth + 1])
 
 
 def overlays_of(finding: Diagnostic) -> list[str]:

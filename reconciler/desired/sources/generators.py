@@ -1,8 +1,9 @@
 """Generators of Argo CD's ApplicationSets: the parameters of each Application that they make.
 
-List, git directories and git files are read, and matrix and merge of these. ``clusters`` without a
-selector makes one set of parameters, since it selects the cluster of the fleet as well; its names
-and labels stay in the text. What selects clusters, or asks a server, is not known offline.
+List, git directories and git files are read, and matrix and merge of these. ``clusters`` makes the
+parameters of the clusters whose Secrets are in the repository. Without any, one that selects every
+cluster makes one set of parameters, since it selects the cluster of the fleet as well; its names
+and labels stay in the text. What asks Argo CD, the cluster or a service is not known offline.
 
 The parameters of a generator are those of Argo CD 2.x and 3.x
 (argo-cd.readthedocs.io/en/stable/operator-manual/applicationset/Generators).
@@ -14,18 +15,29 @@ import fnmatch
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from reconciler.desired.sources.tree import Tree, files_below
+from reconciler.desired.sources.tree import LISTED_MAX, Tree, TreeLimitError, files_below
 from reconciler.model.json import JsonDict
 from reconciler.source.schema import value_at
 
-KNOWN: Final = ("list", "git", "matrix", "merge", "clusters without a selector")
+_ASKS: Final = {
+    "clusters": "the labels of clusters, whose Secrets are not in this repository",
+    "scmProvider": "a service for the repositories of an organization",
+    "pullRequest": "a service for pull requests",
+    "clusterDecisionResource": "the cluster for a resource",
+    "plugin": "a plugin",
+}
+"""What each generator that cannot be read depends on."""
+_EVERY_CLUSTER: Final = {"matchLabels": {"argocd.argoproj.io/secret-type": "cluster"}}
+"""The selector of all clusters that have a Secret."""
 _TEMPLATE: Final = re.compile(r"\{\{-?([^{}\n]*(?:(?:\{(?!\{)|\}(?!\}))[^{}\n]*)*)\}\}")
 _INDEX: Final = re.compile(r"index\s+\.?([\w.]+)\s+(\d+)|([\w.]+)\[(\d+)\]")
+_KEY: Final = re.compile(r"""index\s+\.?([\w.]+)\s+["'`]([^"'`]+)["'`]""")
 _BESIDE: Final = ("selector", "template")
 """Fields beside the one that names a generator."""
 _ELEMENTS_MAX: Final = 1000
+_LEVELS_MAX: Final = 8
 _DEPTH_MAX: Final = 2
 """A matrix or merge may contain one more level of them."""
 
@@ -34,10 +46,19 @@ class UnknownGeneratorError(Exception):
     """The parameters of a generator are not known without its cluster or its service."""
 
 
-def elements_of(generator: JsonDict, tree: Tree, folder: str, depth: int = 0) -> list[JsonDict]:
-    """Return the parameters of each Application, at most about a thousand.
+class Surroundings(NamedTuple):
+    """What generators read: the tree, the folder that paths start at, and the clusters in it.
 
-    ``folder`` is the one that paths start at.
+    A cluster is the data of its Secret.
+    """
+
+    tree: Tree
+    folder: str
+    clusters: Sequence[JsonDict] = ()
+
+
+def elements_of(generator: JsonDict, around: Surroundings, depth: int = 0) -> list[JsonDict]:
+    """Return the parameters of each Application, at most about a thousand.
 
     Raises:
         UnknownGeneratorError: they are not known offline.
@@ -48,25 +69,31 @@ def elements_of(generator: JsonDict, tree: Tree, folder: str, depth: int = 0) ->
         case ["list"]:
             found = _listed(mapping(generator["list"]))
         case ["git"]:
-            found = _of_git(mapping(generator["git"]), tree, folder)
+            found = _of_git(mapping(generator["git"]), around.tree, around.folder)
         case ["clusters"]:
-            clusters = mapping(generator["clusters"])
-            if not clusters.get("selector"):
-                found = _with_values([{}], clusters)
+            found = _of_clusters(mapping(generator["clusters"]), around.clusters)
         case ["matrix"] if depth < _DEPTH_MAX:
-            found = _product(
-                items(value_at(generator, ("matrix", "generators"))), tree, folder, depth
-            )
+            found = _product(items(value_at(generator, ("matrix", "generators"))), around, depth)
         case ["merge"] if depth < _DEPTH_MAX:
-            found = _merged(mapping(generator["merge"]), tree, folder, depth)
+            found = _merged(mapping(generator["merge"]), around, depth)
         case _:
             pass
     if found is None:
-        raise UnknownGeneratorError(
-            f"the generator {', '.join(sorted(kinds))[:60]} cannot be read offline"
-        )
+        named = ", ".join(sorted(kinds))[:60]
+        asks = f": it asks {_ASKS[named]}" if named in _ASKS else ""
+        raise UnknownGeneratorError(f"the generator {named} cannot be read offline{asks}")
     selector = mapping(generator.get("selector"))
     return [element for element in found[:_ELEMENTS_MAX] if _is_selected(element, selector)]
+
+
+def files_of(element: JsonDict, folder: str) -> Iterator[str]:
+    """Yield the files that parameters were read from, as paths from the top of the tree."""
+    for value in element.values():
+        inner = mapping(value)
+        at = inner if "filename" in inner else mapping(inner.get("path"))
+        if "filename" in at and "path" in at:
+            path = posixpath.join(folder, text(at["path"]), text(at["filename"]))
+            yield posixpath.normpath(path)
 
 
 def find_own_template(generator: JsonDict) -> object:
@@ -82,6 +109,32 @@ def _listed(spec: JsonDict) -> list[JsonDict] | None:
     return items(data) if isinstance(data, list) else None
 
 
+def _of_clusters(spec: JsonDict, clusters: Sequence[JsonDict]) -> list[JsonDict] | None:
+    """Return the parameters of the clusters that a selector chooses, None if none is known."""
+    selector = mapping(spec.get("selector"))
+    if not clusters:
+        return _with_values([{}], spec) if selector in ({}, _EVERY_CLUSTER) else None
+    chosen = [
+        _of_cluster(secret)
+        for secret in clusters
+        if _is_selected(mapping(value_at(secret, ("metadata", "labels"))), selector)
+    ]
+    return _with_values(chosen, spec)
+
+
+def _of_cluster(secret: JsonDict) -> JsonDict:
+    """Return the parameters of the cluster of a Secret; a name in base64 is not decoded."""
+    stated, metadata = mapping(secret.get("stringData")), mapping(secret.get("metadata"))
+    name = text(stated.get("name")) or text(metadata.get("name"))
+    kept = {key: mapping(metadata.get(key)) for key in ("labels", "annotations")}
+    return {
+        "name": name,
+        "nameNormalized": _normalized(name),
+        "server": text(stated.get("server")),
+        "metadata": kept,
+    }
+
+
 def _of_git(spec: JsonDict, tree: Tree, folder: str) -> list[JsonDict] | None:
     directories, files = spec.get("directories"), spec.get("files")
     prefix = text(spec.get("pathParamPrefix"))
@@ -91,7 +144,7 @@ def _of_git(spec: JsonDict, tree: Tree, folder: str) -> list[JsonDict] | None:
     if not isinstance(files, list):
         return None
     found: list[JsonDict] = []
-    for path in _matching(files_below(tree, folder), items(files), folder):
+    for path in _matching(files_below(tree, folder, LISTED_MAX), items(files), folder):
         data = _parsed(tree.read(posixpath.join(folder, path)) or b"")
         above, name = posixpath.dirname(path) or ".", posixpath.basename(path)
         found += [
@@ -134,7 +187,7 @@ def _with_values(found: list[JsonDict], spec: JsonDict) -> list[JsonDict]:
 
 
 def _product(
-    generators: Sequence[JsonDict], tree: Tree, folder: str, depth: int
+    generators: Sequence[JsonDict], around: Surroundings, depth: int
 ) -> list[JsonDict] | None:
     """Return each combination; a generator may refer to the parameters of those before it."""
     if not generators:
@@ -144,7 +197,7 @@ def _product(
         combined: list[JsonDict] = []
         for before in found:
             filled = mapping(fill(generator, before))
-            for element in elements_of(filled, tree, folder, depth + 1):
+            for element in elements_of(filled, around, depth + 1):
                 combined.append(_over(before, element))
                 if len(combined) > _ELEMENTS_MAX:
                     return combined
@@ -152,13 +205,13 @@ def _product(
     return found
 
 
-def _merged(spec: JsonDict, tree: Tree, folder: str, depth: int) -> list[JsonDict] | None:
+def _merged(spec: JsonDict, around: Surroundings, depth: int) -> list[JsonDict] | None:
     """Return the parameters of the first generator, with those of others that agree in the keys."""
     keys = strings(spec.get("mergeKeys"))
     generators = items(spec.get("generators"))
     if not keys or not generators:
         return None
-    first, *others = (elements_of(one, tree, folder, depth + 1) for one in generators)
+    first, *others = (elements_of(one, around, depth + 1) for one in generators)
     for other in others:
         by_keys = {_values_of_keys(element, keys): element for element in other}
         first = [_over(one, by_keys.get(_values_of_keys(one, keys), {})) for one in first]
@@ -225,12 +278,27 @@ def _matches(path: str, pattern: str) -> bool:
     return len(names) in reached
 
 
-def _folders(tree: Tree, folder: str, depth: int = 0) -> Iterator[str]:
-    for name, is_folder in tree.entries(folder) or ():
-        if is_folder and not name.startswith(".") and depth < 8:
-            path = posixpath.normpath(posixpath.join(folder, name))
-            yield path
-            yield from _folders(tree, path, depth + 1)
+def _folders(tree: Tree, top: str) -> Iterator[str]:
+    """Yield the folders below one, in the order of a walk.
+
+    Raises:
+        TreeLimitError: there are too many.
+    """
+    count = 0
+    stack = [(top, 0)]
+    while stack:
+        folder, depth = stack.pop()
+        if folder != top:
+            yield folder
+        below = [
+            (posixpath.normpath(posixpath.join(folder, name)), depth + 1)
+            for name, is_folder in tree.entries(folder) or ()
+            if is_folder and not name.startswith(".") and depth < _LEVELS_MAX
+        ]
+        count += len(below)
+        if count > LISTED_MAX:
+            raise TreeLimitError(f"more than {LISTED_MAX} folders")
+        stack.extend(reversed(below))
 
 
 def fill(value: object, element: JsonDict) -> object:
@@ -257,12 +325,19 @@ def _parameter(element: JsonDict, name: str) -> object:
         listed = listed.split("/") if isinstance(listed, str) else listed
         number = int(index[2] or index[4])
         return listed[number] if isinstance(listed, list) and number < len(listed) else None
+    key = _KEY.fullmatch(name)
+    if key is not None:
+        return mapping(_parameter(element, key[1])).get(key[2])
     name = name.lstrip(".")
     if name in element and not isinstance(element[name], dict):
         return element[name]
     found = value_at(element, tuple(name.split(".")))
     if isinstance(found, dict) and name.rpartition(".")[2] == "path":
         return found.get("path")
+    for kind in ("labels", "annotations"):  # their keys contain dots
+        prefix = f"metadata.{kind}."
+        if found is None and name.startswith(prefix):
+            found = value_at(element, ("metadata", kind, name.removeprefix(prefix)))
     return found
 
 

@@ -7,16 +7,17 @@ in another repository are named in a finding.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from reconciler.desired.sources.embedded import embedded_objects
 from reconciler.desired.sources.generators import (
-    KNOWN,
+    Surroundings,
     UnknownGeneratorError,
     elements_of,
+    files_of,
     fill,
     find_own_template,
     items,
@@ -76,9 +77,24 @@ class Embedded:
     place: Place
 
 
-Found = Rendering | Embedded | Diagnostic
-ConfigMaps = Callable[[str, str], JsonDict | None]
-"""Returns the data of the ConfigMap of a namespace and name in the repository, if it is there."""
+class UsedFiles(NamedTuple):
+    """Files that an object reads, as values or parameters: they contain no objects."""
+
+    paths: tuple[str, ...]
+
+
+Found = Rendering | Embedded | UsedFiles | Diagnostic
+
+
+class OtherObjects(Protocol):
+    """The objects in the repository that those of Flux and Argo CD refer to."""
+
+    def config_map(self, namespace: str, name: str) -> JsonDict | None:
+        """Return the data of a ConfigMap, None if it is not in the repository."""
+
+    def clusters(self) -> list[JsonDict]:
+        """Return the Secrets of Argo CD's clusters."""
+
 
 _FLUX: Final = "kustomize.toolkit.fluxcd.io"
 _FLUX_HELM: Final = "helm.toolkit.fluxcd.io"
@@ -95,13 +111,11 @@ def is_gitops(entry: Entry) -> bool:
     return (group_of(entry.api_version), entry.kind) in _READERS
 
 
-def renderings_of(
-    entry: Entry, tree: Tree, folder: str, config_maps: ConfigMaps
-) -> Iterator[Found]:
+def renderings_of(entry: Entry, tree: Tree, folder: str, others: OtherObjects) -> Iterator[Found]:
     """Yield the renderings that an object asks for; ``folder`` is the one that paths start at."""
     reader = _READERS.get((group_of(entry.api_version), entry.kind))
     if reader is not None:
-        yield from reader(entry, tree, folder, config_maps)
+        yield from reader(entry, tree, folder, others)
 
 
 def _note(
@@ -115,7 +129,7 @@ def _note(
 
 
 def _flux_kustomization(
-    entry: Entry, tree: Tree, folder: str, config_maps: ConfigMaps
+    entry: Entry, tree: Tree, folder: str, others: OtherObjects
 ) -> Iterator[Found]:
     spec = mapping(entry.data.get("spec"))
     if spec.get("suspend") is True:
@@ -146,7 +160,7 @@ def _flux_kustomization(
         substitutions = {}
         for number, one in enumerate(items(build.get("substituteFrom"))):
             kind, name = one.get("kind"), text(one.get("name"))
-            data = config_maps(entry.namespace, name) if kind == "ConfigMap" else None
+            data = others.config_map(entry.namespace, name) if kind == "ConfigMap" else None
             if data is None and one.get("optional") is not True:
                 at: Pointer = ("spec", "postBuild", "substituteFrom", number)
                 message = f"{kind} {quote_value(name)} is not in this repository"
@@ -161,15 +175,13 @@ def _flux_kustomization(
     )  # fmt: skip
 
 
-def _flux_release(
-    entry: Entry, tree: Tree, folder: str, config_maps: ConfigMaps
-) -> Iterator[Found]:
+def _flux_release(entry: Entry, tree: Tree, folder: str, others: OtherObjects) -> Iterator[Found]:
     spec = mapping(entry.data.get("spec"))
     chart = mapping(value_at(spec, ("chart", "spec")))
     at: Pointer = ("spec", "chart", "spec", "chart")
     name = text(chart.get("chart"))
     kind = value_at(chart, ("sourceRef", "kind"))
-    values, unknown = _release_values(entry, spec, config_maps)
+    values, unknown = _release_values(entry, spec, others)
     if kind not in ("GitRepository", None) or not name:
         shown = name or text(value_at(spec, ("chartRef", "name"))) or "its chart"
         where = "the Helm repository of its sourceRef"
@@ -185,24 +197,25 @@ def _flux_release(
         yield from _remote_chart(entry, at, name, "another repository", values, ("spec", "values"))
         return
     yield from unknown
-    files = tuple(f for f in strings(chart.get("valuesFiles")))
+    files = tuple(posixpath.normpath(posixpath.join(folder, f))
+                  for f in strings(chart.get("valuesFiles")))  # fmt: skip
+    yield UsedFiles(files)
     namespace = text(spec.get("targetNamespace")) or entry.namespace
     yield Rendering(
         target, Tool.HELM, entry.place(()), f"Flux HelmRelease {entry.name}",
         release=text(spec.get("releaseName")) or entry.name, namespace=namespace,
-        values_files=tuple(posixpath.normpath(posixpath.join(folder, f)) for f in files),
-        values=values,
+        values_files=files, values=values,
     )  # fmt: skip
 
 
 def _release_values(
-    entry: Entry, spec: JsonDict, config_maps: ConfigMaps
+    entry: Entry, spec: JsonDict, others: OtherObjects
 ) -> tuple[JsonDict, list[Diagnostic]]:
     """Return the values of a HelmRelease, and findings on those that are not in the repository."""
     values: JsonDict = {}
     unknown: list[Diagnostic] = []
     for number, one in enumerate(items(spec.get("valuesFrom"))):
-        data = config_maps(entry.namespace, text(one.get("name")))
+        data = others.config_map(entry.namespace, text(one.get("name")))
         content = (data or {}).get(text(one.get("valuesKey")) or "values.yaml")
         if one.get("kind") == "ConfigMap" and isinstance(content, str):
             values = merge_values(values, values_of(content))
@@ -231,8 +244,8 @@ def _remote_chart(
     yield _note(entry, at, "remote-source", message, hint)
 
 
-def _application(entry: Entry, tree: Tree, folder: str, config_maps: ConfigMaps) -> Iterator[Found]:
-    del config_maps
+def _application(entry: Entry, tree: Tree, folder: str, others: OtherObjects) -> Iterator[Found]:
+    del others
     spec = mapping(entry.data.get("spec"))
     yield from _sources_of_application(entry, spec, tree, folder, ("spec",), entry.name)
 
@@ -262,6 +275,7 @@ def _application_source(
     helm, kustomize = mapping(source.get("helm")), mapping(source.get("kustomize"))
     values = merge_values(values_of(text(helm.get("values"))), mapping(helm.get("valuesObject")))
     if chart:
+        yield UsedFiles(tuple(_values_paths(helm, ".", folder, references)))
         where = text(source.get("repoURL"))
         yield from _remote_chart(entry, (*at, "chart"), chart, where, values, (*at, "helm"))
         return
@@ -277,6 +291,8 @@ def _application_source(
         yield _note(entry, (*at, "path"), "remote-source", message, hint)
         return
     by = f"Argo CD Application {name}"
+    values_files = tuple(_values_paths(helm, target, folder, references))
+    yield UsedFiles(values_files)
     if "plugin" in source:
         message = "a config management plugin is not run"
         yield _note(entry, (*at, "plugin"), "plugin-source", message,
@@ -286,7 +302,7 @@ def _application_source(
         target, place=entry.place(()), by=by,
         overlay=_argo_overlay(kustomize),
         release=text(helm.get("releaseName")) or name, namespace=namespace,
-        values_files=tuple(_values_paths(helm, target, folder, references)), values=values,
+        values_files=values_files, values=values,
         parameters=tuple(
             (text(p.get("name")), plain(p.get("value"))) for p in items(helm.get("parameters"))
         ),
@@ -313,9 +329,8 @@ def _values_paths(helm: JsonDict, target: str, folder: str, references: set[str]
 
 
 def _application_set(
-    entry: Entry, tree: Tree, folder: str, config_maps: ConfigMaps
+    entry: Entry, tree: Tree, folder: str, others: OtherObjects
 ) -> Iterator[Found]:
-    del config_maps
     spec = mapping(entry.data.get("spec"))
     template = mapping(spec.get("template"))
     if spec.get("templatePatch"):
@@ -323,15 +338,20 @@ def _application_set(
         hint = "write them into template, or pass rendered YAML with -f"
         yield _note(entry, ("spec", "templatePatch"), "remote-source", message, hint)
     count = 0
+    around = Surroundings(tree, folder, others.clusters())
     for number, generator in enumerate(items(spec.get("generators"))):
         at: Pointer = ("spec", "generators", number)
         try:
-            elements = elements_of(generator, tree, folder)
+            elements = elements_of(generator, around)
         except UnknownGeneratorError as error:
             message = f"{error}; its Applications are missing"
-            hint = f"only {', '.join(KNOWN)} are read; pass rendered YAML with -f"
+            hint = (
+                "list the folders of its Applications in reconciler.yaml, such as sources: "
+                "[{kustomization: FOLDER}], or pass what they render to with -f"
+            )
             yield _note(entry, at, "remote-source", message, hint)
             continue
+        yield UsedFiles(tuple(path for element in elements for path in files_of(element, folder)))
         for element in elements:
             count += 1
             if count > _APPLICATIONS_MAX:

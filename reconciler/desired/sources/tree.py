@@ -14,6 +14,8 @@ FILES_MAX: Final = 5_000
 """The maximum number of files that one source is rendered from."""
 BYTES_MAX: Final = 32 * 1024 * 1024
 """The maximum size of these files."""
+LISTED_MAX: Final = 50_000
+"""The maximum number of files that patterns choose from."""
 DEPTH_MAX: Final = 32
 
 
@@ -65,7 +67,7 @@ def join_path(folder: str, path: str) -> str:
     return joined
 
 
-def files_below(tree: Tree, folder: str) -> Iterator[str]:
+def files_below(tree: Tree, folder: str, most: int = FILES_MAX) -> Iterator[str]:
     """Yield the paths of all files below a folder, in order; ``.git`` is left out.
 
     Raises:
@@ -87,8 +89,8 @@ def files_below(tree: Tree, folder: str) -> Iterator[str]:
                 below.append((path, depth + 1))
             else:
                 count += 1
-                if count > FILES_MAX:
-                    raise TreeLimitError(f"more than {FILES_MAX} files")
+                if count > most:
+                    raise TreeLimitError(f"more than {most} files")
                 yield path
         stack.extend(reversed(below))
 
