@@ -395,7 +395,7 @@ MERGE = (
 CLUSTERS = "---\n".join(
     f"apiVersion: v1\nkind: Secret\nmetadata:\n  name: c{number}-secret\n  namespace: argocd\n"
     "  labels: {argocd.argoproj.io/secret-type: cluster,"
-    f" example.com/env: {env}, pods: '{number}'}}\n"
+    f" example.com/env: {env}, pods: '{number}', id: '{number}'}}\n"
     f"stringData: {{name: c{number}, server: 'https://c'}}\n"
     for number, env in ((1, "dev"), (2, "prod"))
 )
@@ -448,7 +448,7 @@ FILES = "{git: {repoURL: x, files: [{path: 'envs/**/config.json'}]}}"
             {"c2-prod-web": 3},
         ),
         (
-            "{clusters: {selector: {matchExpressions: [{key: pods, operator: In, values: [1]}]}}}",
+            "{clusters: {selector: {matchExpressions: [{key: id, operator: In, values: ['1']}]}}}",
             "{{name}}-{{metadata.labels.example.com/env}}",
             "{{ .metadata.labels.pods }}",
             {"c1-dev-web": 1},
