@@ -414,3 +414,171 @@ def test_a_comment_without_an_end_is_an_error_and_no_loop(text: str) -> None:
 def test_a_comment_ends_no_line() -> None:
     block = parse_hcl("a = 1 /* first */\nb = /* second */ 2 // third\nc = 3")
     assert variables_of(block.attributes) == {"a": "1", "b": "2", "c": "3"}
+
+
+TAINTED = POOL.replace(
+    "      requirements:\n",
+    "%{ if length(taints) > 0 ~}\n      taints:\n%{ for t in taints ~}\n"
+    "        - {key: ${t}, effect: NoSchedule}\n%{ endfor ~}\n%{ else }\n"
+    "      expireAfter: 24h\n%{ endif ~}\n      requirements:\n",
+)
+
+
+@pytest.mark.parametrize(
+    ("taints", "spec", "noted"),
+    [
+        ('["a", "b"]', {"taints": ["a", "b"]}, False),
+        ("[]", {"expireAfter": "24h"}, False),
+        ("var.taints", {"expireAfter": "24h"}, True),
+        ("local.taints", {"expireAfter": "24h"}, True),
+    ],
+)
+def test_a_part_with_an_unknown_condition_is_left_out_and_listed(
+    taints: str,
+    spec: dict[str, Any],
+    noted: bool,
+    work: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = "locals { taints = data.x.y.taints }\n" + heredoc(CLASS, "class")
+    text += 'resource "kubectl_manifest" "pool" {\n  yaml_body = templatefile("p.tftpl", '
+    text += f"{{ taints = {taints} }})\n}}\n"
+    write(work, {"given/main.tf": text, "given/p.tftpl": TAINTED})
+    init()
+    found = taken()["NodePool general"]["template"]["spec"]
+    made = {"taints": [t["key"] for t in found["taints"]]} if "taints" in found else {}
+    made |= {"expireAfter": found["expireAfter"]} if "expireAfter" in found else {}
+    assert made == spec
+    printed = capsys.readouterr().out
+    line = 'kubectl_manifest pool: a part is left out, because "length(taints) > 0" is not known'
+    assert (line in printed.partition("Complete by hand")[2]) == noted
+
+
+def test_a_part_for_each_item_of_an_unknown_list_has_a_placeholder(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = POOL.replace(
+        "values: [m7i]}", 'values: [%{ for f in families ~}"${f}",%{ endfor ~}]}'
+    )  # fmt: skip
+    text = heredoc(CLASS, "class") + 'resource "kubectl_manifest" "pool" {\n'
+    text += '  yaml_body = templatefile("p.tftpl", { families = data.x.y.names })\n}\n'
+    write(work, {"given/main.tf": text, "given/p.tftpl": pool})
+    assert init() == 3
+    values = taken()["NodePool general"]["template"]["spec"]["requirements"][1]["values"]
+    assert values == ["${data.x.y.names[*]}"]
+    assert "the placeholder ${data.x.y.names[*]} has no value" in capsys.readouterr().out
+
+
+OPTIONAL = """
+variable "pools" {
+  type = map(object({
+    families = optional(list(string), ["m7i"]) # the newest; with "c7i" beside it
+    limit    = optional(object({ cpu = optional(number, 48), memory = optional(string) }), {})
+    names    = list(object({ key = string, value = optional(string, "x") }))
+    taint    = optional(string)
+  }))
+  default = {
+    general = { names = [{ key = "a" }, { key = "b", value = "z" }] }
+    other   = { families = ["c7i"], names = [], limit = { cpu = 7 } }
+  }
+}
+"""
+
+
+def test_an_attribute_that_is_left_out_has_the_default_of_its_type(work: Path) -> None:
+    pool = POOL.replace("name: general", "name: ${each.key}").replace(
+        "values: [m7i]", "values: ${jsonencode(each.value.families)}"
+    )
+    pool = pool.replace(
+        "spec:\n",
+        "spec:\n  limits: {cpu: ${each.value.limit.cpu}}\n"
+        "%{ if each.value.taint != null }\n  weight: 3\n%{ endif }\n",
+        1,
+    )
+    pool = pool.replace(
+        "    spec:\n",
+        "    metadata: {labels: {%{ for n in each.value.names }"
+        "${n.key}: ${n.value}, %{ endfor }}}\n"
+        "    spec:\n",
+        1,
+    )
+    text = OPTIONAL + heredoc(CLASS, "class") + heredoc(pool, "p", "  for_each = var.pools\n")
+    write(work, {"given/main.tf": text})
+    assert init() == 0
+    found = {name: spec for name, spec in taken().items() if name.startswith("NodePool")}
+    limits = {name: spec["limits"]["cpu"] for name, spec in found.items()}
+    assert limits == {"NodePool general": 48, "NodePool other": 7}
+    general, other = found["NodePool general"], found["NodePool other"]
+    assert general["template"]["metadata"]["labels"] == {"a": "x", "b": "z"}
+    requirements = [p["template"]["spec"]["requirements"][1]["values"] for p in (general, other)]
+    assert requirements == [["m7i"], ["c7i"]]
+    assert "weight" not in general
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ("  for_each = var.pools\n", 'for_each is "var.pools"'),
+        ("  count = var.is_on ? 1 : 0\n", 'count is "var.is_on ? 1 : 0"'),
+    ],
+)
+def test_a_resource_without_instances_is_named(
+    more: str, reason: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = 'variable "pools" { default = {} }\nvariable "is_on" { default = false }\n'
+    write(work, {"given/main.tf": text + heredoc(CLASS, "class") + heredoc(POOL, "pool", more)})
+    init()
+    printed = capsys.readouterr().out
+    assert f"kubectl_manifest pool has no instances: {reason}" in printed
+    assert "terraform.tfvars" in printed
+
+
+@needs_helm
+def test_values_with_unknown_expressions_keep_what_is_known(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = (
+        "role: nodes\ncpu: 24\nreplicas: 1\n"
+        'families: [${join(", ", formatlist("\\"%s\\"", data.x.y.names))}]\n'
+        "name: ${lower(module.eks.name)}\n"
+    )
+    chart = dict(CHART)
+    chart["templates/nodes.yaml"] = CHART["templates/nodes.yaml"].replace(
+        "values: [m7i]", "values: {{ toJson .Values.families }}"
+    )
+    text = 'resource "helm_release" "nodes" {\n  name = "nodes"\n  chart = "./charts/nodes"\n'
+    text += '  values = [templatefile("values.tftpl", {})]\n}\n'
+    write(work, {"given/main.tf": text, "given/values.tftpl": values}
+          | {f"given/charts/nodes/{path}": content for path, content in chart.items()})  # fmt: skip
+    assert init() == 3
+    pool = taken()["NodePool general"]
+    assert pool["limits"] == {"cpu": 24}
+    values_of = pool["template"]["spec"]["requirements"][1]["values"]
+    assert values_of == ["${data.x.y.names}"]
+
+
+def test_comments_and_brackets_in_lists_are_no_items(work: Path) -> None:
+    text = (
+        'locals {\n  families = [ # the newest\n    "m7i", // and "m6i", later\n'
+        '    /* "c7i",\n */ "r7i"\n  ]\n}\n'
+    )  # fmt: skip
+    pool = POOL.replace("values: [m7i]", "values: ${jsonencode(local.families)}")
+    write(work, {"given/main.tf": text + heredoc(CLASS, "class") + heredoc(pool, "pool")})
+    assert init() == 0
+    requirement = taken()["NodePool general"]["template"]["spec"]["requirements"][1]
+    assert requirement["values"] == ["m7i", "r7i"]
+
+
+def test_a_template_that_nothing_renders_yields_to_the_file_with_its_objects(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    template = POOL.replace("[m7i]", "[${family}]")
+    other = template.replace("general", "other")
+    files = {"given/pool.yaml": f"{POOL}---\n{CLASS}", "given/pool.yaml.tpl": template}
+    write(work, files | {"given/other.yaml.tpl": other})
+    init()
+    requirement = taken()["NodePool general"]["template"]["spec"]["requirements"][1]
+    assert requirement["values"] == ["m7i"]
+    assert "NodePool other" in taken()
+    printed = capsys.readouterr().out
+    assert "pool.yaml.tpl:1:1: nothing renders this template" in printed

@@ -96,10 +96,15 @@ def _makes_nodes(item: SourceObject) -> bool:
 
 def _conflict(group: Sequence[SourceObject]) -> Diagnostic:
     first = group[0]
-    places = " and ".join(str(item.place) for item in group[:_LISTED_MAX])
+    places = _places_of(group)
     message = f"{first.kind} {first.name} is defined {len(group)} times, differently: {places}"
     hint = f"none is taken over; name one with --prefer {first.place.file}"
     return Diagnostic(Severity.ERROR, "duplicate-name", message, first.place, hint=hint)
+
+
+def _places_of(group: Sequence[SourceObject]) -> str:
+    """Return the places of objects; one that is rendered twice has only one."""
+    return " and ".join(list(dict.fromkeys(str(item.place) for item in group))[:_LISTED_MAX])
 
 
 def _choose(group: Sequence[SourceObject], prefer: Sequence[str]) -> SourceObject | None:
@@ -134,7 +139,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 def _conflict_error(conflicts: Sequence[Sequence[SourceObject]]) -> UsageError:
     first = conflicts[0]
-    places = " and ".join(str(item.place) for item in first[:_LISTED_MAX])
+    places = _places_of(first)
     more = len(conflicts) - 1
     others = ", ".join(f"{group[0].kind} {group[0].name}" for group in conflicts[1:_LISTED_MAX])
     rest = f"; {more} more: {others}{' …' if more >= _LISTED_MAX else ''}" if more else ""

@@ -17,10 +17,12 @@ from reconciler.cli.initialization.templates import (
     has_control_flow,
     read_templates,
     template_text,
+    without_made,
 )
 from reconciler.cli.shared.manifests import shown_states
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.sources.gitops import Rendering, Tool
+from reconciler.desired.terraform.modules import CONDITION
 from reconciler.desired.terraform.releases import FoundRelease
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import UnreadableError, UsageError
@@ -71,7 +73,9 @@ def from_folder(path: str, prefer: Sequence[str] = ()) -> FleetOrigin:
         files, refused = expanded_folder(path, files, refused, renderings)
         _expect_one_overlay(path, refused)
         files = [f for f in files if f.path not in templates.used] + templates.files
-        refused = [*refused, *templates.findings]
+        unused, left = without_made(templates.unused, files)
+        files += unused
+        refused = [*refused, *templates.findings, *left]
         stated = templates.settings
     items: list[SourceObject] = []
     left_out: list[Diagnostic] = []
@@ -120,7 +124,7 @@ def _rendering_of(release: FoundRelease) -> Rendering:
     )  # fmt: skip
 
 
-_TO_COMPLETE: Final = ("name-reference",)
+_TO_COMPLETE: Final = ("name-reference", CONDITION)
 _RELEVANT: Final = (
     b"NodePool", b"EC2NodeClass", b"NodeClass", b"Provisioner", b"AWSNodeTemplate", b"NodeOverlay",
 )  # fmt: skip

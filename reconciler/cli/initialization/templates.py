@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from reconciler.desired.fleet import SourceFile
+from reconciler.desired.sources.protection import protect, restore
 from reconciler.desired.terraform.modules import (
     TEMPLATES,
     FoundText,
@@ -31,6 +32,7 @@ _BYTES_MAX: Final = 32 * 2**20
 _KIND: Final = re.compile(
     r"\bkind[\"']?:\s*[\"']?(?:NodePool|EC2NodeClass|Provisioner|AWSNodeTemplate)\b"
 )
+_KIND_BYTES: Final = re.compile(_KIND.pattern.encode())
 _EXPRESSION: Final = re.compile(
     r"\$\{[^{}\n]*(?:\{[^{}\n]*\}[^{}\n]*)*\}|\{\{[^{}\n]*\}\}|<%=?[^\n]{0,300}?%>|\$\([A-Z_]+\)"
 )
@@ -38,8 +40,6 @@ _CONTROL: Final = re.compile(
     r"\{\{-?\s*(?:if|else|end|range|with|define|block|template|include)\b|\{%|%\{"
 )
 _COMMENT_LINE: Final = re.compile(r"^[ \t]*\{\{-?\s*/\*.*?\*/\s*-?\}\}[ \t]*$", re.MULTILINE)
-_TOKEN: Final = "PLACEHOLDER{}X"  # noqa: S105 - not a secret
-_TOKENS: Final = re.compile(r"PLACEHOLDER(\d+)X")
 
 
 class TemplateText(SourceFile):
@@ -52,32 +52,12 @@ class TemplateText(SourceFile):
 
     def documents(self) -> tuple[list[Document], list[Diagnostic]]:
         """Return the documents with their placeholders as texts."""
-        text = self.content.decode("utf-8", "replace")
-        expressions: list[str] = []
-
-        def protect(match: re.Match[str]) -> str:
-            expressions.append(match[0])
-            return _TOKEN.format(len(expressions) - 1)
-
-        protected = _EXPRESSION.sub(protect, _COMMENT_LINE.sub("", text))
-        padded = "\n" * (self.first_line - 1) + protected
+        text = _COMMENT_LINE.sub("", self.content.decode("utf-8", "replace"))
+        matches = list(_EXPRESSION.finditer(text))
+        padded = "\n" * (self.first_line - 1) + protect(text, (m.span() for m in matches))
         documents, findings = parse_documents(self.path, padded.encode())
-        return [d._replace(data=_restore(d.data, expressions)) for d in documents], findings
-
-
-def _restore(value: object, expressions: Sequence[str]) -> object:
-    if isinstance(value, dict):
-        return {str(_restore(k, expressions)): _restore(v, expressions) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_restore(item, expressions) for item in value]
-    if isinstance(value, str) and "PLACEHOLDER" in value:
-        return _TOKENS.sub(lambda m: _expression(expressions, m), value)
-    return value
-
-
-def _expression(expressions: Sequence[str], match: re.Match[str]) -> str:
-    number = int(match[1])
-    return expressions[number] if number < len(expressions) else match[0]
+        expressions = [match[0] for match in matches]
+        return [d._replace(data=restore(d.data, expressions)) for d in documents], findings
 
 
 def template_text(path: str, text: str, first_line: int = 1) -> TemplateText:
@@ -94,9 +74,13 @@ def has_control_flow(content: bytes) -> bool:
 
 @dataclass
 class TemplateObjects:
-    """The texts of objects, the files that they are made from, and why some are missing."""
+    """The texts of objects, the files that they are made from, and why some are missing.
+
+    ``unused`` are templates that nothing in the files renders.
+    """
 
     files: list[SourceFile] = field(default_factory=list)
+    unused: list[SourceFile] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
     settings: dict[str, str] = field(default_factory=dict)
     releases: list[FoundRelease] = field(default_factory=list)
@@ -118,22 +102,16 @@ def read_templates(root: str) -> TemplateObjects:
     found.used |= terraform.used_files
     found.settings |= terraform.settings
     found.releases = terraform.releases
-    rest: list[FoundText] = []
+    scripts: list[FoundText] = []
+    unused: list[FoundText] = []
     for path, text in texts.items():
         if path.endswith(_SCRIPTS):
-            rest += script_objects(path, text)
+            scripts += script_objects(path, text)
         elif path.endswith((*TEMPLATES, ".j2", ".gotmpl")) and path not in found.used:
-            rest.append(FoundText(path, 1, text))
-    found.files += _text_files(terraform.texts)
-    made = {name for file in found.files for name in _names(file)}
-    for file in _text_files(rest):
-        if made.isdisjoint(_names(file)):
-            found.files.append(file)
-        else:
-            place = Place(file.path, file.first_line, 1)
-            message = "no resource of Terraform uses this template; another has its objects"
-            found.findings.append(Diagnostic(Severity.WARNING, "left-out", message, place))
-    if not found.files:
+            unused.append(FoundText(path, 1, text))
+    found.files += _text_files([*terraform.texts, *scripts])
+    found.unused += _text_files(unused)
+    if not found.files and not found.unused:
         pages = [t for path, text in texts.items() if path.endswith(_PAGES)
                  for t in script_objects(path, text)]  # fmt: skip
         found.files += _text_files(pages)
@@ -144,6 +122,28 @@ def _text_files(texts: Sequence[FoundText]) -> list[TemplateText]:
     """Return the texts with objects that make nodes, as files."""
     relevant = [text for text in texts if _KIND.search(text.text)]
     return [template_text(text.path, text.text, text.line) for text in relevant]
+
+
+def without_made(
+    unused: Sequence[SourceFile], files: Sequence[SourceFile]
+) -> tuple[list[SourceFile], list[Diagnostic]]:
+    """Return the unused templates whose objects are in no file, and why the others are left out."""
+    made = {
+        name
+        for file in files
+        if unused and _KIND_BYTES.search(file.content)
+        for name in _names(file)
+    }
+    kept: list[SourceFile] = []
+    findings: list[Diagnostic] = []
+    for file in unused:
+        if made.isdisjoint(_names(file)):
+            kept.append(file)
+        else:
+            message = "nothing renders this template, and its objects are in another file"
+            place = Place(file.path, 1, 1)
+            findings.append(Diagnostic(Severity.WARNING, "left-out", message, place))
+    return kept, findings
 
 
 def _names(file: SourceFile) -> set[tuple[str, str]]:

@@ -9,7 +9,7 @@ import json
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from reconciler.desired.terraform.functions import (
@@ -25,6 +25,8 @@ from reconciler.desired.terraform.hcl import (
     HclError,
     closing_end,
     heredoc_at,
+    offsets_outside,
+    split_items,
     string_end,
 )
 
@@ -39,7 +41,7 @@ _PRECEDENCE: Final = {
 }  # fmt: skip
 _DECIDING: Final = {"&&": False, "||": True}
 """The value of one side that decides the operation."""
-_OPERATOR: Final = re.compile(r"\s*(\|\||&&|==|!=|<=|>=|<|>|\+|(?<=\s)-(?=\s)|\*|/|%)\s*")
+_OPERATOR: Final = re.compile(r"\s*(\|\||&&|==|!=|<=|>=|<|>|\+|(?<=\s)-(?=\s)|\*|/(?![/*])|%)\s*")
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 _WORDS: Final[Mapping[str, object]] = {"true": True, "false": False, "null": None}
 _TEXT_MAX: Final = 4 * 2**20
@@ -54,25 +56,26 @@ ReadFile = Callable[[str], str | None]
 class ModuleScope:
     """What names mean in one module: its folder, variables, locals, and the files it reads.
 
-    ``templates`` are the template and the arguments of each data source ``template_file``.
+    ``types`` are the types of variables as they are written, ``templates`` the template and the
+    arguments of each data source ``template_file``. ``left_out`` are the conditions in templates
+    that are not known, whose parts are left out.
     """
 
     folder: str
     read: ReadFile
     variables: dict[str, Value] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)
     locals: dict[str, str] = field(default_factory=dict)
     templates: dict[str, tuple[str, str]] = field(default_factory=dict)
     names: Mapping[str, Value] = field(default_factory=dict)
     used_files: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
     resolving: tuple[str, ...] = ()
     steps: list[int] = field(default_factory=lambda: [0])
 
     def with_names(self, names: Mapping[str, Value]) -> ModuleScope:
         """Return the scope with further names, such as the arguments of a template."""
-        return ModuleScope(
-            self.folder, self.read, self.variables, self.locals, self.templates,
-            {**self.names, **names}, self.used_files, self.resolving, self.steps,
-        )  # fmt: skip
+        return replace(self, names={**self.names, **names})
 
 
 def evaluate(text: str, scope: ModuleScope, depth: int = 0) -> Value:
@@ -149,20 +152,15 @@ def split_operation(text: str) -> tuple[str, str, str] | None:
     It is split at the last of the operators that bind the least, since they bind to the left.
     """
     best: tuple[int, int, str] | None = None
-    position = 0
-    while position < len(text):
-        char = text[position]
-        if char == '"':
-            position = string_end(text, position)
-        elif char in "([{":
-            position = closing_end(text, position)
-        elif (match := _OPERATOR.match(text, position)) is not None:
-            rank = _PRECEDENCE[match[1]]
-            if text[:position].strip() and (best is None or rank <= best[0]):
-                best = (rank, position, match[0])
-            position = match.end()
-        else:
-            position += 1
+    after = 0
+    for at in offsets_outside(text):
+        match = _OPERATOR.match(text, at) if at >= after else None
+        if match is None:
+            continue
+        after = match.end()
+        rank = _PRECEDENCE[match[1]]
+        if text[:at].strip() and (best is None or rank <= best[0]):
+            best = (rank, at, match[0])
     if best is None:
         return None
     _, at, written = best
@@ -174,18 +172,7 @@ def find_outside(text: str, operator: str | tuple[str, ...], start: int = 0) -> 
 
     Of several operators, it is that of the first one that occurs.
     """
-    position = start
-    while position < len(text):
-        char = text[position]
-        if text.startswith(operator, position):
-            return position
-        if char == '"':
-            position = string_end(text, position)
-        elif char in "([{":
-            position = closing_end(text, position)
-        else:
-            position += 1
-    return -1
+    return next((at for at in offsets_outside(text, start) if text.startswith(operator, at)), -1)
 
 
 def _comprehension(text: str, scope: ModuleScope, depth: int) -> Value:
@@ -253,32 +240,6 @@ def _separator(item: str) -> int:
     return at
 
 
-def split_items(text: str) -> list[str]:
-    """Return the items of a list, an object or a call: between commas and, outside, new lines."""
-    items: list[str] = []
-    start = position = 0
-    while position < len(text):
-        char = text[position]
-        if char == '"':
-            position = string_end(text, position)
-        elif char in "([{":
-            position = closing_end(text, position)
-        elif char == "<" and (heredoc := heredoc_at(text, position)) is not None:
-            position = heredoc.end
-        elif char == "#" or text.startswith("//", position):
-            end = text.find("\n", position)
-            end = len(text) if end < 0 else end
-            text = text[:position] + text[end:]
-        elif char in ",\n":
-            items.append(text[start:position])
-            position += 1
-            start = position
-        else:
-            position += 1
-    items.append(text[start:])
-    return [item.strip() for item in items if item.strip()]
-
-
 def _reference(text: str, scope: ModuleScope, depth: int) -> Value:
     if text in ("path.module", "path.root"):
         return scope.folder
@@ -307,10 +268,7 @@ def _named(
     if head == "var" and second in scope.variables:
         return scope.variables[second], steps[2:]
     if head == "local" and second in scope.locals and second not in scope.resolving:
-        inner = ModuleScope(
-            scope.folder, scope.read, scope.variables, scope.locals, scope.templates,
-            scope.names, scope.used_files, (*scope.resolving, second), scope.steps,
-        )  # fmt: skip
+        inner = replace(scope, resolving=(*scope.resolving, second))
         return evaluate(scope.locals[second], inner, depth + 1), steps[2:]
     if steps[:2] == ["data", "template_file"] and steps[3:] == ["rendered"]:
         return _rendered_template(text, steps[2], scope, depth), ()
@@ -360,8 +318,10 @@ def _file(name: str, values: Sequence[Value], scope: ModuleScope, text: str, dep
     if name == "file":
         return content
     names = values[1] if len(values) > 1 and isinstance(values[1], Mapping) else {}
-    inner = ModuleScope(scope.folder, scope.read, names={str(k): v for k, v in names.items()},
-                  used_files=scope.used_files, steps=scope.steps)  # fmt: skip
+    inner = ModuleScope(
+        scope.folder, scope.read, names={str(k): v for k, v in names.items()},
+        used_files=scope.used_files, left_out=scope.left_out, steps=scope.steps,
+    )  # fmt: skip
     return render(content, inner, depth + 1)
 
 
@@ -395,13 +355,11 @@ def _unescape(text: str) -> str:
 def render(text: str, scope: ModuleScope, depth: int = 0) -> Value:
     """Return a template with what is known filled in; unknown expressions stay as ``${...}``.
 
-    A directive whose condition or list is unknown makes the complete text unknown.
+    A part whose condition is unknown is left out (``left_out``), or replaced by its ``else``. A
+    part for each item of an unknown list is there once, with a placeholder for the item.
     """
     if "%{" in text:
-        rendered = _directives(text, scope, depth)
-        if rendered is None:
-            return Unknown("a template with %{ } directives that depend on unknown values")
-        text = rendered
+        text = _directives(text, scope, depth)
     parts: list[str] = []
     size = position = 0
     while position < len(text):
@@ -430,24 +388,21 @@ def _argument(directive: re.Match[str]) -> str:
     return directive[2].strip().removesuffix("~").rstrip()
 
 
-def _directives(text: str, scope: ModuleScope, depth: int) -> str | None:
-    """Return a text after its directives, None if one of them depends on an unknown value."""
+def _directives(text: str, scope: ModuleScope, depth: int) -> str:
+    """Return a text after its directives."""
     out: list[str] = []
     position = 0
     while (match := _DIRECTIVE.search(text, position)) is not None:
         out.append(text[position : match.start()])
         body, other, end = _directive_body(text, match)
-        chosen: str | None = ""
         if match[1] == "if":
             condition = evaluate(_argument(match), scope, depth + 1)
             if isinstance(condition, Unknown):
-                return None
-            chosen = _directives(body if condition in (True, "true") else other, scope, depth + 1)
+                scope.left_out.append(_argument(match))
+            chosen = body if condition in (True, "true") else other
+            out.append(_directives(chosen, scope, depth + 1))
         elif match[1] == "for":
-            chosen = _loop(_argument(match), body, scope, depth)
-        if chosen is None:
-            return None
-        out.append(chosen)
+            out.append(_loop(_argument(match), body, scope, depth))
         position = end
     out.append(text[position:])
     return "".join(out)
@@ -470,21 +425,24 @@ def _directive_body(text: str, start: re.Match[str]) -> tuple[str, str, int]:
     raise HclError("a directive does not end")
 
 
-def _loop(header: str, body: str, scope: ModuleScope, depth: int) -> str | None:
+def _loop(header: str, body: str, scope: ModuleScope, depth: int) -> str:
+    """Return the text for each item of a list or map."""
     match = _LOOP.fullmatch(header)
-    items = evaluate(match[3], scope, depth + 1) if match is not None else None
-    if match is None or not isinstance(items, list | Mapping):
-        return None
+    if match is None:
+        raise HclError("the header of a loop is not known")
+    items = evaluate(match[3], scope, depth + 1)
+    pairs: list[tuple[Value, Value]]
+    if isinstance(items, Mapping):
+        pairs = list(items.items())
+    elif isinstance(items, list):
+        pairs = list(enumerate(items))
+    else:
+        named = items.text if isinstance(items, Unknown) else match[3].strip()
+        pairs = [(Unknown(f"{named}[*]"), Unknown(f"{named}[*]"))]
     out: list[str] = []
-    pairs = list(items.items()) if isinstance(items, Mapping) else list(enumerate(items))
     for key, value in pairs:
         names = {match[1]: value} if match[2] is None else {match[1]: key, match[2]: value}
         inner = scope.with_names(names)
-        rendered = _directives(body, inner, depth + 1)
-        if rendered is None:
-            return None
-        made = render(rendered, inner, depth + 1)
-        if isinstance(made, Unknown):
-            return None
+        made = render(_directives(body, inner, depth + 1), inner, depth + 1)
         out.append(str(made))
     return "".join(out)

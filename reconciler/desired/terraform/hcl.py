@@ -19,6 +19,7 @@ BLOCKS_MAX: Final = 20_000
 
 _SPACE: Final = re.compile(r"[ \t\r\n]+|#[^\n]*|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _COMMENT: Final = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
+_COMMENTS: Final = ("#", "//", "/*")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _HEREDOC: Final = re.compile(r"<<(-?)([A-Za-z_][A-Za-z0-9_]*)[ \t]*\r?\n")
 
@@ -137,6 +138,51 @@ def closing_end(text: str, at: int, depth: int = 0) -> int:
         else:
             position = space_end(text, position) or position + 1
     raise HclError("a bracket is not closed")
+
+
+def offsets_outside(text: str, start: int = 0) -> Iterator[int]:
+    """Yield the offsets of characters outside strings, brackets, heredocs and comments.
+
+    Raises:
+        HclError: one of them does not end.
+    """
+    return (at for at, end in _pieces(text, start) if end == at)
+
+
+def _pieces(text: str, start: int = 0) -> Iterator[tuple[int, int]]:
+    """Yield the start and the end of what is enclosed, and twice the offset of other characters."""
+    position = start
+    while position < len(text):
+        end = _enclosed_end(text, position)
+        yield position, end
+        position = max(end, position + 1)
+
+
+def _enclosed_end(text: str, at: int) -> int:
+    """Return the offset after what is enclosed from an offset on, or that offset."""
+    char = text[at]
+    if char == '"':
+        return string_end(text, at)
+    if char in "([{":
+        return closing_end(text, at)
+    heredoc = heredoc_at(text, at) if char == "<" else None
+    if heredoc is not None:
+        return heredoc.end
+    return space_end(text, at) if text.startswith(_COMMENTS, at) else at
+
+
+def split_items(text: str) -> list[str]:
+    """Return the items of a list, an object or a call, without comments.
+
+    They are between commas and, outside brackets, new lines.
+    """
+    items = [""]
+    for at, end in _pieces(text):
+        if end == at and text[at] in ",\n":
+            items.append("")
+        elif not text.startswith(_COMMENTS, at):
+            items[-1] += text[at : max(end, at + 1)]
+    return [item.strip() for item in items if item.strip()]
 
 
 def space_end(text: str, at: int) -> int:

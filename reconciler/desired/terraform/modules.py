@@ -23,6 +23,7 @@ from reconciler.desired.terraform.hcl import (
     parse_hcl,
 )
 from reconciler.desired.terraform.releases import FoundRelease, read_release
+from reconciler.desired.terraform.types import with_defaults
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.text.quoting import quote_value
 
@@ -37,6 +38,8 @@ _DOCUMENTS: Final = ("kubectl_path_documents", "kubectl_file_documents", "kubect
 _HEREDOC: Final = re.compile(r"<<-?[\"']?\\?([A-Za-z_][A-Za-z0-9_]{0,63}+)[\"']?[^\n]{0,200}+\n")
 _OBJECT: Final = re.compile(r"^\s*kind:\s*[\"']?[A-Z]\w+", re.MULTILINE)
 _MANY: Final = 200
+CONDITION: Final = "unknown-condition"
+"""The code of a finding on a part of a template that is left out."""
 _NONE: Final = Attribute("", 0)
 
 
@@ -101,19 +104,27 @@ def _scope_of(folder: str, blocks: Mapping[str, HclBlock], read: ReadFile) -> Mo
         if text is not None:
             try:
                 for key, attribute in parse_hcl(text).attributes.items():
-                    scope.variables[key] = evaluate(attribute.text, ModuleScope(folder, read))
+                    value = evaluate(attribute.text, ModuleScope(folder, read))
+                    _set_variable(scope, key, value)
             except HclError:
                 continue
     return scope
 
 
+def _set_variable(scope: ModuleScope, name: str, value: Value) -> None:
+    """Give a variable a value, with the defaults of its type."""
+    scope.variables[name] = with_defaults(scope.types.get(name, ""), value, scope)
+
+
 def _add_definition(block: HclBlock, scope: ModuleScope) -> None:
     """Add what a block defines for a whole module."""
     named = block.attributes
-    if block.type == "variable" and block.labels and "default" in named:
-        value = evaluate(named["default"].text, ModuleScope(scope.folder, scope.read))
-        if value not in (None, ""):
-            scope.variables[block.labels[0]] = value
+    if block.type == "variable" and block.labels:
+        name = block.labels[0]
+        scope.types[name] = named.get("type", _NONE).text
+        value = evaluate(named.get("default", _NONE).text, ModuleScope(scope.folder, scope.read))
+        if "default" in named and value not in (None, ""):
+            _set_variable(scope, name, value)
     elif block.type == "locals":
         scope.locals |= {key: attribute.text for key, attribute in named.items()}
     elif block.type == "data" and block.labels[:1] == ("template_file",):
@@ -140,13 +151,14 @@ def _pass_arguments(
             for name, attribute in block.attributes.items():
                 value = evaluate(attribute.text, scope)
                 if not isinstance(value, Unknown) or name not in scopes[target].variables:
-                    scopes[target].variables[name] = value
+                    _set_variable(scopes[target], name, value)
 
 
 def _read_file(
     path: str, text: str, file: HclBlock, scope: ModuleScope, found: FoundObjects
 ) -> None:
     covered: list[tuple[int, int]] = []
+    scope.left_out.clear()
     for block in file.inner("resource"):
         kind = block.labels[0] if block.labels else ""
         for name in _MANIFESTS.get(kind, ()):
@@ -164,10 +176,15 @@ def _read_release(
     path: str, text: str, block: HclBlock, scope: ModuleScope, found: FoundObjects
 ) -> list[tuple[int, int]]:
     """Read the instances of a release; return the range of its values if they contain objects."""
-    line = text.count("\n", 0, block.start) + 1
+    place = Place(path, text.count("\n", 0, block.start) + 1, 1)
     covered: list[tuple[int, int]] = []
-    for names in _instances(block, scope):
-        for item in read_release(block, scope.with_names(names), Place(path, line, 1)):
+    instances = list(_instances(block, scope))
+    _note_none(block, instances, place, found)
+    for names in instances:
+        here = scope.with_names(names)
+        items = list(read_release(block, here, place))
+        _note_left_out(" ".join(block.labels), here, place, found)
+        for item in items:
             if isinstance(item, FoundRelease):
                 found.releases.append(item)
             elif isinstance(item, Diagnostic):
@@ -210,12 +227,16 @@ def _read_manifest(
     line = text.count("\n", 0, attribute.start) + 1
     heredoc = heredoc_at(attribute.text, 0)
     line += 0 if heredoc is None else 1
-    for names in _instances(block, scope):
+    place = Place(path, line, 1)
+    instances = list(_instances(block, scope))
+    _note_none(block, instances, place, found)
+    for names in instances:
         before = len(scope.used_files)
-        value = evaluate(attribute.text, scope.with_names(names))
+        here = scope.with_names(names)
+        value = evaluate(attribute.text, here)
         used = scope.used_files[before:]
+        _note_left_out(" ".join(block.labels), here, place, found)
         if isinstance(value, Unknown):
-            place = Place(path, line, 1)
             what = " ".join(block.labels)
             named = quote_value(value.text[:80])
             message = f"{what} depends on {named}, which is not known from the files"
@@ -226,6 +247,29 @@ def _read_manifest(
             continue
         origin = (path, line) if len(used) != 1 else (used[0], 1)
         found.texts.append(FoundText(*origin, _to_yaml(value)))
+
+
+def _note_none(
+    block: HclBlock, instances: Sequence[object], place: Place, found: FoundObjects
+) -> None:
+    """Note that a resource has no instances, which the values of variables decide."""
+    if instances:
+        return
+    of = next(name for name in ("for_each", "count") if name in block.attributes)
+    named = quote_value(block.attributes[of].text[:80])
+    message = f"{' '.join(block.labels)} has no instances: {of} is {named}"
+    hint = "set its variables in terraform.tfvars, or pass the output of `terraform show -json`"
+    found.findings.append(Diagnostic(Severity.WARNING, "left-out", message, place, hint=hint))
+
+
+def _note_left_out(what: str, scope: ModuleScope, place: Place, found: FoundObjects) -> None:
+    """Note the parts of a template whose conditions are not known."""
+    for condition in dict.fromkeys(scope.left_out):
+        named = quote_value(condition[:80])
+        message = f"{what}: a part is left out, because {named} is not known"
+        hint = "write the part by hand if it applies, or pass the output of `terraform show -json`"
+        found.findings.append(Diagnostic(Severity.WARNING, CONDITION, message, place, hint=hint))
+    scope.left_out.clear()
 
 
 def _to_yaml(value: Value) -> str:
@@ -278,8 +322,10 @@ def _read_heredocs(
             continue
         position = heredoc.end
         value = render(heredoc.text, scope)
+        line = text.count("\n", 0, heredoc.start) + 1
+        _note_left_out("an object in a heredoc", scope, Place(path, line, 1), found)
         if isinstance(value, str):
-            found.texts.append(FoundText(path, text.count("\n", 0, heredoc.start) + 1, value))
+            found.texts.append(FoundText(path, line, value))
 
 
 def _read_documents(file: HclBlock, scope: ModuleScope, found: FoundObjects) -> None:

@@ -7,15 +7,17 @@ objects that its values contain as they are, which charts such as ``raw`` pass o
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from reconciler.desired.sources.embedded import embedded_objects
 from reconciler.desired.sources.gitops import merge_values, values_of
+from reconciler.desired.sources.protection import protect, restore
 from reconciler.desired.terraform.expressions import ModuleScope, evaluate, path_in
 from reconciler.desired.terraform.functions import Unknown, Value, plain, to_text
-from reconciler.desired.terraform.hcl import Attribute, HclBlock
+from reconciler.desired.terraform.hcl import Attribute, HclBlock, HclError, closing_end
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.text.quoting import quote_value
@@ -24,6 +26,10 @@ _CHART: Final = "Chart.yaml"
 _NODES: Final = ("nodepool", "nodeclass", "provisioner", "nodetemplate")
 _CONTROLLER: Final = ("karpenter", "karpenter-crd")
 """Karpenter's own charts, which make no nodes."""
+_NAME: Final = re.compile(r"[a-z_][\w-]*(?:\.[\w-]+|\[\d+\])+|\b[a-z_]\w*\b(?!\()")
+"""A reference, or the argument of a template; the name of a function is neither."""
+_NAME_MAX: Final = 1000
+_TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 _NONE: Final = Attribute("", 0)
 
 
@@ -89,8 +95,29 @@ def _values(block: HclBlock, scope: ModuleScope) -> JsonDict:
     merged: JsonDict = {}
     for item in listed if isinstance(listed, list) else ():
         if isinstance(item, str):
-            merged = merge_values(merged, values_of(item))
+            merged = merge_values(merged, _values_in(item))
     return merged
+
+
+def _values_in(text: str) -> JsonDict:
+    """Return the values in a text; of an expression that is not known, the first name is left.
+
+    Its own text may contain quotes and brackets, which would end up in objects.
+    """
+    spans: list[tuple[int, int]] = []
+    names: list[str] = []
+    position = 0
+    while (start := text.find("${", position)) >= 0:
+        try:
+            position = closing_end(text, start + 1)
+        except HclError:
+            break
+        inner = text[start + 2 : min(position - 1, start + _NAME_MAX)]
+        name = _NAME.search(_TEXT.sub("", inner))
+        spans.append((start, position))
+        names.append(f"${{{name[0]}}}" if name is not None else "")
+    values = restore(values_of(protect(text, spans)), names)
+    return values if isinstance(values, dict) else {}
 
 
 def _parameters(block: HclBlock, scope: ModuleScope) -> Iterator[tuple[str, str]]:
