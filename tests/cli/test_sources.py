@@ -875,3 +875,31 @@ def test_kubectl_serves_where_kustomize_is_missing(
     monkeypatch.setenv("PATH", str(work.parent / "bin"))
     write(work, BASE)
     assert codes("base", capsys) == []
+
+
+def test_an_empty_kustomization_is_named_as_such(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, {"nodes/all.yaml": POOL + "---\n" + CLASS, "apps/kustomization.yaml": ""})
+    (found,) = [f for f in findings(".", capsys) if f["severity"] == "error"]
+    assert found["message"] == "the kustomization is empty"
+    assert found["file"] == "apps/kustomization.yaml"
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("name", "is_named"),
+    [
+        ("ci/test-values.yaml", True), ("values-prod.yaml", True), ("example.yaml", True),
+        ("values.yaml", False), ("other.yaml", False),
+    ],
+)  # fmt: skip
+def test_a_chart_that_needs_values_names_a_file_with_some(
+    name: str, is_named: bool, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = f"{{{{- if .Values.on }}}}\n{POOL}---\n{CLASS}{{{{- end }}}}\n"
+    chart = {"Chart.yaml": CHART["Chart.yaml"], "templates/nodes.yaml": nodes, name: "off: true\n"}
+    write(work, below("charts/nodes", chart))
+    (found,) = [f for f in findings(".", capsys) if f["code"] == "empty-chart"]
+    named = f"charts/nodes/{name}" if is_named else "FILE"
+    assert f"helm template charts/nodes --values {named} |" in found["hint"]

@@ -582,3 +582,78 @@ def test_a_template_that_nothing_renders_yields_to_the_file_with_its_objects(
     assert "NodePool other" in taken()
     printed = capsys.readouterr().out
     assert "pool.yaml.tpl:1:1: nothing renders this template" in printed
+
+
+@pytest.mark.parametrize(
+    ("kind", "attribute", "reference"),
+    [
+        ("kubectl_manifest", "yaml_body", "kubectl_manifest.class.name"),
+        ("kubectl_manifest", "yaml_body", "kubectl_manifest.class[0].name"),
+        ("kubernetes_manifest", "manifest", "kubernetes_manifest.class.manifest.metadata.name"),
+        ("kubernetes_manifest", "manifest", "kubernetes_manifest.class.object.metadata.name"),
+    ],
+)
+def test_a_reference_to_an_object_of_another_resource_is_filled_in(
+    kind: str, attribute: str, reference: str, work: Path
+) -> None:
+    body = (
+        f"yamldecode(<<YAML\n{CLASS}YAML\n)" if attribute == "manifest" else f"<<YAML\n{CLASS}YAML"
+    )
+    text = f'resource "{kind}" "class" {{\n  {attribute} = {body}\n}}\n'
+    pool = POOL.replace("name: default}", f"name: ${{{reference}}}}}")
+    write(work, {"given/main.tf": text + heredoc(pool, "pool")})
+    assert init() == 0
+    reference_made = taken()["NodePool general"]["template"]["spec"]["nodeClassRef"]["name"]
+    assert reference_made == "default"
+    assert set(taken()) == {"EC2NodeClass default", "NodePool general"}
+
+
+def test_resources_that_refer_to_each_other_end(work: Path) -> None:
+    text = "".join(
+        f'resource "kubernetes_manifest" "{a}" {{\n  manifest = {{ kind = '
+        f"kubernetes_manifest.{b}.manifest.kind }}\n}}\n"
+        for a, b in ("xy", "yx")
+    )
+    write(work, {"given/main.tf": text + heredoc(CLASS, "class") + heredoc(POOL, "pool")})
+    assert init() in (0, 3)
+
+
+VALUES = """
+variable "limit" { type = number }
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "words", "limit"),
+    [
+        ({"terraform.tfvars": 1}, [], 1),
+        ({"a.auto.tfvars": 1, "b.auto.tfvars": 2}, [], 2),
+        ({"envs/prod.tfvars": 3}, [], 3),
+        ({"terraform.tfvars": 1, "envs/prod.tfvars": 3}, [], 3),
+        ({"envs/dev.tfvars": 3, "envs/prod.tfvars": 4}, ["--prefer", "envs/prod.tfvars"], 4),
+        ({"envs/dev/x.tfvars": 3, "envs/prod/x.tfvars": 4}, ["--prefer", "envs/dev"], 3),
+        ({"other/prod.tfvars": 3}, [], "${var.limit}"),
+    ],
+)
+def test_variables_have_the_values_of_the_file_that_counts(
+    files: dict[str, int], words: list[str], limit: object, work: Path
+) -> None:
+    pool = POOL.replace("spec:\n", 'spec:\n  limits: {cpu: "${var.limit}"}\n', 1)
+    text = VALUES + heredoc(CLASS, "class") + heredoc(pool, "pool")
+    values = {f"given/{path}": f"limit = {number}\n" for path, number in files.items()}
+    write(work, {"given/main.tf": text, "given/other/main.tf": VALUES} | values)
+    init("given", *words)
+    assert taken()["NodePool general"]["limits"]["cpu"] == str(limit)
+
+
+def test_of_several_files_with_values_one_has_to_be_named(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = POOL.replace("spec:\n", 'spec:\n  limits: {cpu: "${var.limit}"}\n', 1)
+    text = VALUES + heredoc(CLASS, "class") + heredoc(pool, "pool")
+    values = {f"given/envs/{name}.tfvars": "limit = 3\n" for name in ("dev", "prod", "stage")}
+    write(work, {"given/main.tf": text} | values)
+    init()
+    printed = capsys.readouterr().out.partition("Complete by hand")[2]
+    assert "3 files have values for the variables of module .: envs/dev.tfvars" in printed
+    assert "--prefer envs/prod.tfvars" in printed

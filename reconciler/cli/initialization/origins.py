@@ -24,6 +24,7 @@ from reconciler.desired.fleet import SourceFile
 from reconciler.desired.sources.gitops import Rendering, Tool
 from reconciler.desired.terraform.modules import CONDITION
 from reconciler.desired.terraform.releases import FoundRelease
+from reconciler.desired.terraform.variables import SEVERAL
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.json import JsonDict
@@ -68,7 +69,7 @@ def from_folder(path: str, prefer: Sequence[str] = ()) -> FleetOrigin:
     if path != "-" and os.path.isdir(path):
         from reconciler.cli.shared.rendering import expanded_folder
 
-        templates = read_templates(path)
+        templates = read_templates(path, prefer)
         renderings = [_rendering_of(release) for release in templates.releases]
         files, refused = expanded_folder(path, files, refused, renderings)
         _expect_one_overlay(path, refused)
@@ -124,7 +125,7 @@ def _rendering_of(release: FoundRelease) -> Rendering:
     )  # fmt: skip
 
 
-_TO_COMPLETE: Final = ("name-reference", CONDITION)
+_TO_COMPLETE: Final = ("name-reference", CONDITION, SEVERAL)
 _RELEVANT: Final = (
     b"NodePool", b"EC2NodeClass", b"NodeClass", b"Provisioner", b"AWSNodeTemplate", b"NodeOverlay",
 )  # fmt: skip

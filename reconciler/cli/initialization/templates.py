@@ -21,12 +21,13 @@ from reconciler.desired.terraform.modules import (
     script_objects,
 )
 from reconciler.desired.terraform.releases import FoundRelease
+from reconciler.desired.terraform.variables import SEVERAL, VALUES
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.source.document import LIMITS, Document, parse_documents
 
 _SCRIPTS: Final = (".sh", ".bash", ".zsh")
 _PAGES: Final = (".md",)
-_READ: Final = (".tf", *TEMPLATES, *_SCRIPTS, *_PAGES, ".j2", ".gotmpl")
+_READ: Final = (".tf", VALUES, *TEMPLATES, *_SCRIPTS, *_PAGES, ".j2", ".gotmpl")
 _FILES_MAX: Final = 20_000
 _BYTES_MAX: Final = 32 * 2**20
 _KIND: Final = re.compile(
@@ -87,8 +88,11 @@ class TemplateObjects:
     findings: list[Diagnostic] = field(default_factory=list)
 
 
-def read_templates(root: str) -> TemplateObjects:
-    """Return the objects in Terraform's files, in scripts and in templates below a folder."""
+def read_templates(root: str, prefer: Sequence[str] = ()) -> TemplateObjects:
+    """Return the objects in Terraform's files, in scripts and in templates below a folder.
+
+    Of several files with values for one module, that below one of the paths ``prefer`` counts.
+    """
     texts = dict(_texts(root))
     found = TemplateObjects()
     modules = {path: text for path, text in texts.items() if path.endswith(".tf")}
@@ -97,8 +101,14 @@ def read_templates(root: str) -> TemplateObjects:
     def read(path: str) -> str | None:
         return _read_text(top, path)
 
-    terraform = find_objects(modules, read)
-    found.findings += [f for f in terraform.findings if _mentions_nodes(f, modules)]
+    values = [path for path in texts if path.endswith(VALUES)]
+    terraform = find_objects(modules, read, values, prefer)
+    makes_nodes = any(_KIND.search(found.text) for found in terraform.texts)
+    found.findings += [
+        f
+        for f in terraform.findings
+        if _mentions_nodes(f, modules) or (f.code == SEVERAL and makes_nodes)
+    ]
     found.used |= terraform.used_files
     found.settings |= terraform.settings
     found.releases = terraform.releases

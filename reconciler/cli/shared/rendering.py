@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.sources import gitops, kustomization
-from reconciler.desired.sources.chart import CHART, chart_files, empty_chart
+from reconciler.desired.sources.chart import CHART, chart_files, empty_chart, values_of_chart
 from reconciler.desired.sources.detection import Detected, detect, has_sources, tree_finding
 from reconciler.desired.sources.gitops import (
     Embedded,
@@ -347,6 +347,8 @@ class _Expansion:
             listed = kustomization.listing(paths, folder)
             closure.copied.add(posixpath.join(folder, "kustomization.yaml"), listed)
         self.findings += [self._relative(f) for f in closure.findings]
+        if not closure.files:
+            return []
         root = folder
         if rendering.overlay:
             overlay = self._with_components(rendering, closure)
@@ -471,9 +473,10 @@ def _has_objects(file: SourceFile) -> bool:
 
 def _remedy(build: RenderBuild, message: str) -> str:
     if build.tool is Tool.HELM:
+        named = values_of_chart(build.files) or "FILE"
         return (
             "pass the values that it needs: in reconciler.yaml, sources: [{chart: "
-            f"{build.folder}, values: [FILE]}}], or `helm template … | reconciler plan -f -`"
+            f"{build.folder}, values: [{named}]}}], or `helm template … | reconciler plan -f -`"
         )
     del message
     return "correct the kustomization; `kustomize build` shows the same error"

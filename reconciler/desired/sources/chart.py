@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,6 +18,9 @@ from reconciler.source.finding import field_path
 CHART: Final = "Chart.yaml"
 _NESTING_MAX: Final = 5
 _LOCAL: Final = "file://"
+_OTHER_VALUES: Final = re.compile(
+    r"/ci/[\w.-]+\.ya?ml$|/(?:values[-._][\w.-]+|[\w.-]+[-._]values|examples?)\.ya?ml$"
+)
 _MAKES_NODES: Final = re.compile(rb"^kind: [\"']?(?:NodePool|EC2NodeClass)\b", re.MULTILINE)
 
 
@@ -133,5 +136,14 @@ def empty_chart(
     if _MAKES_NODES.search(output) or not any(_MAKES_NODES.search(c) for c in templates):
         return
     message = f"chart {folder} makes no NodePool and no EC2NodeClass with these values"
-    hint = f"pass its values: `helm template {folder} --values FILE | reconciler init --from -`"
+    named = values_of_chart(files) or "FILE"
+    hint = f"pass its values: `helm template {folder} --values {named} | reconciler init --from -`"
     yield Diagnostic(Severity.WARNING, "empty-chart", message, place, hint=hint)
+
+
+def values_of_chart(files: Iterable[str]) -> str:
+    """Return a file with values other than the chart's own, empty if it has none.
+
+    ``ci/*-values.yaml`` are those that a chart is tested with.
+    """
+    return next((path for path in sorted(files) if _OTHER_VALUES.search(path)), "")

@@ -111,13 +111,14 @@ def _read_kustomization(tree: Tree, folder: str, found: Closure) -> list[str]:
         return []
     documents, findings = parse_documents(path, content)
     found.findings += findings
-    if findings or not documents:
+    if findings:
         return []
-    document, data = documents[0], documents[0].data
+    data = documents[0].data if documents else None
     if not isinstance(data, dict):
-        message = "a kustomization must be a mapping"
+        message = "a kustomization must be a mapping" if documents else "the kustomization is empty"
         found.findings.append(Diagnostic(Severity.ERROR, "wrong-type", message, Place(path, 1, 1)))
         return []
+    document = documents[0]
     dropped: list[Pointer] = []
     folders: list[str] = []
     for finding in _refused_fields(document, data, folder):

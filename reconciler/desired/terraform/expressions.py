@@ -56,8 +56,9 @@ ReadFile = Callable[[str], str | None]
 class ModuleScope:
     """What names mean in one module: its folder, variables, locals, and the files it reads.
 
-    ``types`` are the types of variables as they are written, ``templates`` the template and the
-    arguments of each data source ``template_file``. ``left_out`` are the conditions in templates
+    ``types`` are the types of variables as they are written, ``manifests`` the text of the objects
+    of each resource by its type and name, ``templates`` the template and the arguments of each data
+    source ``template_file``. ``left_out`` are the conditions in templates
     that are not known, whose parts are left out.
     """
 
@@ -66,6 +67,7 @@ class ModuleScope:
     variables: dict[str, Value] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)
     locals: dict[str, str] = field(default_factory=dict)
+    manifests: dict[tuple[str, str], str] = field(default_factory=dict)
     templates: dict[str, tuple[str, str]] = field(default_factory=dict)
     names: Mapping[str, Value] = field(default_factory=dict)
     used_files: list[str] = field(default_factory=list)
@@ -270,9 +272,24 @@ def _named(
     if head == "local" and second in scope.locals and second not in scope.resolving:
         inner = replace(scope, resolving=(*scope.resolving, second))
         return evaluate(scope.locals[second], inner, depth + 1), steps[2:]
+    if (head, second) in scope.manifests and text not in scope.resolving:
+        return _of_manifest(text, steps, replace(scope, resolving=(*scope.resolving, text)), depth)
     if steps[:2] == ["data", "template_file"] and steps[3:] == ["rendered"]:
         return _rendered_template(text, steps[2], scope, depth), ()
     return Unknown(text), ()
+
+
+def _of_manifest(
+    text: str, steps: Sequence[str], scope: ModuleScope, depth: int
+) -> tuple[Value, Sequence[str]]:
+    """Return what a reference to a resource with an object names, and the steps after it."""
+    rest = [step for step in steps[2:] if not step.startswith("[")]
+    value = evaluate(scope.manifests[steps[0], steps[1]], scope, depth + 1)
+    if rest[:1] == ["name"]:
+        rest = ["object", "metadata", "name"]
+    if isinstance(value, str) and rest[:1] != ["yaml_body"]:
+        value = _decode(value, text)
+    return value, rest[1:]
 
 
 def _rendered_template(text: str, name: str, scope: ModuleScope, depth: int) -> Value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,6 +24,7 @@ from reconciler.desired.terraform.hcl import (
 )
 from reconciler.desired.terraform.releases import FoundRelease, read_release
 from reconciler.desired.terraform.types import with_defaults
+from reconciler.desired.terraform.variables import values_files
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.text.quoting import quote_value
 
@@ -68,10 +69,14 @@ class FoundObjects:
     findings: list[Diagnostic] = field(default_factory=list)
 
 
-def find_objects(files: Mapping[str, str], read: ReadFile) -> FoundObjects:
+def find_objects(
+    files: Mapping[str, str], read: ReadFile, values: Collection[str] = (),
+    prefer: Sequence[str] = (),
+) -> FoundObjects:  # fmt: skip
     """Return the objects in the ``.tf`` files of a repository.
 
-    ``files`` are their texts by path, ``read`` returns another file.
+    ``files`` are their texts by path, ``read`` returns another file. ``values`` are the paths of
+    files with values of variables; of several for one module, one of ``prefer`` counts.
     """
     found = FoundObjects()
     modules: dict[str, dict[str, HclBlock]] = {}
@@ -84,6 +89,11 @@ def find_objects(files: Mapping[str, str], read: ReadFile) -> FoundObjects:
             message = f"is not read as Terraform: {error}"
             found.findings.append(Diagnostic(Severity.WARNING, "left-out", message, place))
     scopes = {folder: _scope_of(folder, blocks, read) for folder, blocks in modules.items()}
+    chosen = values_files(values, modules, prefer)
+    found.findings += chosen.findings
+    for folder, paths in chosen.by_module.items():
+        for path in paths:
+            _read_values(path, scopes[folder])
     _pass_arguments(modules, scopes)
     for folder, blocks in modules.items():
         scope = scopes[folder]
@@ -99,16 +109,18 @@ def _scope_of(folder: str, blocks: Mapping[str, HclBlock], read: ReadFile) -> Mo
     for file in blocks.values():
         for block in file.blocks:
             _add_definition(block, scope)
-    for name in ("terraform.tfvars", "default.auto.tfvars"):
-        text = read(posixpath.normpath(posixpath.join(folder, name)))
-        if text is not None:
-            try:
-                for key, attribute in parse_hcl(text).attributes.items():
-                    value = evaluate(attribute.text, ModuleScope(folder, read))
-                    _set_variable(scope, key, value)
-            except HclError:
-                continue
     return scope
+
+
+def _read_values(path: str, scope: ModuleScope) -> None:
+    """Give the variables of a module the values in a file; one that cannot be read has none."""
+    text = scope.read(path)
+    try:
+        stated = parse_hcl(text or "").attributes
+    except (HclError, RecursionError):
+        return
+    for name, attribute in stated.items():
+        _set_variable(scope, name, evaluate(attribute.text, ModuleScope(scope.folder, scope.read)))
 
 
 def _set_variable(scope: ModuleScope, name: str, value: Value) -> None:
@@ -127,6 +139,10 @@ def _add_definition(block: HclBlock, scope: ModuleScope) -> None:
             _set_variable(scope, name, value)
     elif block.type == "locals":
         scope.locals |= {key: attribute.text for key, attribute in named.items()}
+    elif block.type == "resource" and len(block.labels) == 2:
+        for attribute in _MANIFESTS.get(block.labels[0], ()):
+            if attribute in named:
+                scope.manifests[block.labels[0], block.labels[1]] = named[attribute].text
     elif block.type == "data" and block.labels[:1] == ("template_file",):
         arguments = named.get("vars", _NONE).text or "{}"
         scope.templates[block.labels[-1]] = (named.get("template", _NONE).text, arguments)
@@ -179,7 +195,8 @@ def _read_release(
     place = Place(path, text.count("\n", 0, block.start) + 1, 1)
     covered: list[tuple[int, int]] = []
     instances = list(_instances(block, scope))
-    _note_none(block, instances, place, found)
+    if any(word in block.attributes.get("chart", _NONE).text for word in ("./", "path.")):
+        _note_none(block, instances, place, found)
     for names in instances:
         here = scope.with_names(names)
         items = list(read_release(block, here, place))
