@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.text.quoting import quote_value
+from reconciler.source.definitions import without_schemas
 from reconciler.source.scalars import format_key, parse_decimal, parse_integer, resolve_scalar
 from reconciler.source.yamlevents import YamlEvent, YamlParser, yaml_parser
 
@@ -100,7 +101,7 @@ def parse_documents(
     text, finding = _decode_text(file, content, limits)
     if finding is not None:
         return [], [finding]
-    composer = _Composer(file, text, limits)
+    composer = _Composer(file, without_schemas(text), limits)
     documents: list[Document] = []
     try:
         composer.open()

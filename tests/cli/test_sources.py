@@ -903,3 +903,33 @@ def test_a_chart_that_needs_values_names_a_file_with_some(
     (found,) = [f for f in findings(".", capsys) if f["code"] == "empty-chart"]
     named = f"charts/nodes/{name}" if is_named else "FILE"
     assert f"helm template charts/nodes --values {named} |" in found["hint"]
+
+
+DEFINITION = (
+    "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n"
+    "metadata: {name: widgets.example.com}\nspec:\n  group: example.com\n"
+    "  names: {kind: Widget, plural: widgets}\n"
+)
+
+
+@needs_kustomize
+@pytest.mark.parametrize(
+    "patch",
+    [
+        pytest.param("", id="no patch"),
+        pytest.param(
+            "patches:\n- target: {kind: CustomResourceDefinition}\n"
+            "  patch: |-\n    - {op: replace, path: /spec/names/plural, value: others}\n",
+            id="a patch of the definition",
+        ),
+    ],
+)
+def test_a_kustomization_with_definitions_is_rendered(
+    patch: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = BASE | {"base/definition.yaml": DEFINITION}
+    files["base/kustomization.yaml"] = (
+        f"resources: [pool.yaml, class.yaml, web.yaml, definition.yaml]\n{patch}"
+    )
+    write(work, files)
+    assert pods(plan(".", capsys)) == 1

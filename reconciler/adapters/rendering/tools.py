@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from reconciler.adapters.processes import private_folder
 from reconciler.adapters.rendering.isolation import LIMITS, Finished, RunLimits, run_isolated
 from reconciler.desired.sources.gitops import Tool
 from reconciler.ports.rendering import RenderBuild, RenderError
+from reconciler.source.definitions import DEFINITION, without_schemas
 
 _INSTALL: Final[Mapping[Tool, str]] = {
     Tool.KUSTOMIZE: "install kustomize 5 or kubectl (https://kubectl.docs.kubernetes.io/installation/kustomize/)",
@@ -52,6 +55,17 @@ def _program_at(path: str, tool: Tool) -> RenderProgram:
     return RenderProgram(path, _KUBECTL if is_kubectl else _COMMANDS[tool])
 
 
+def _without_schemas(build: RenderBuild) -> dict[str, bytes]:
+    """Return the files with definitions, without their schemas."""
+    return {
+        path: without_schemas(content.decode("utf-8", "surrogateescape")).encode(
+            "utf-8", "surrogateescape"
+        )
+        for path, content in build.files.items()
+        if DEFINITION in content
+    }
+
+
 class CommandLineRenderer:
     """Renders with the kustomize and helm of this machine.
 
@@ -71,7 +85,18 @@ class CommandLineRenderer:
         self._found: dict[Tool, RenderProgram] = {}
 
     def render(self, build: RenderBuild) -> bytes:
-        """Return the manifests of one source; see ``Renderer``."""
+        """Return the manifests of one source; see ``Renderer``.
+
+        The schemas of definitions are left out where nothing needs them: they take kustomize most
+        of its time, and no plan reads them. A patch of one does need it.
+        """
+        files = _without_schemas(build) if build.tool is Tool.KUSTOMIZE else {}
+        if files:
+            with suppress(RenderError):
+                return self._run(replace(build, files={**build.files, **files}))
+        return self._run(build)
+
+    def _run(self, build: RenderBuild) -> bytes:
         program = self._program(build.tool)
         with private_folder() as top:
             tree, home = os.path.join(top, "tree"), os.path.join(top, "home")
