@@ -234,7 +234,9 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observed:
     ]
     observed = world.cluster.observe(claims, instances)
     matched = identify_nodes(
-        observed, {i.id: i.private_dns_name for i in instances if i.private_dns_name}
+        observed,
+        {i.id: i.private_dns_name for i in instances if i.private_dns_name},
+        world.correct_nodes,
     )
     seen = matched.snapshot
     now = world.clock.now()

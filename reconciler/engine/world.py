@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 from reconciler.engine.listing import InstanceLists
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.observed.identity import CorrectNodes
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.calls import Calls, InlineCalls
 from reconciler.ports.clock import Clock
@@ -148,11 +149,11 @@ class World:
     removes settled records that are older than a span, except the given intents, and returns
     the number of removed rows. ``confirm`` raises LeaseLostError unless this process still
     holds the lease of the fleet. ``calls`` decides how calls are made, ``requested`` are the
-    launches of this process whose answers no pass has read yet, and ``lists`` has what EC2
-    listed last. ``span`` is entered around each step of a pass, for traces of the calls.
-    ``trace`` keeps how the workload changes, None where nothing does. Without
-    ``allows_karpenter``, a Karpenter that runs in the cluster suspends the fleet; a simulated
-    one decides nothing.
+    launches of this process whose answers no pass has read yet, ``lists`` has what EC2 listed
+    last, and ``correct_nodes`` the Nodes that the last pass has checked. ``span`` is entered
+    around each step of a pass, for traces of the calls. ``trace`` keeps how the workload
+    changes, None where nothing does. Without ``allows_karpenter``, a Karpenter that runs in the
+    cluster suspends the fleet; a simulated one decides nothing.
     """
 
     clock: Clock
@@ -173,6 +174,7 @@ class World:
     calls: Calls = field(default_factory=InlineCalls)
     requested: dict[str, RequestedLaunches] = field(default_factory=dict)
     lists: InstanceLists = field(default_factory=InstanceLists)
+    correct_nodes: CorrectNodes = field(default_factory=CorrectNodes)
     trace: TraceLog | None = None
     allows_karpenter: bool = True
     announcer: Announcer = field(default_factory=NoAnnouncer)

@@ -78,12 +78,49 @@ class IdentifiedNodes:
     disputed: frozenset[str] = frozenset()
 
 
+class CorrectNodes:
+    """The Nodes of the last snapshot whose own data was correct, which are not checked again.
+
+    Between two passes most Nodes are the same objects, with claims of the same labels and capacity.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[object, ...]] = {}
+        self._current: dict[str, tuple[object, ...]] = {}
+
+    def begin(self) -> None:
+        """Begin another snapshot; Nodes that the last one did not have are forgotten."""
+        self._last, self._current = self._current, {}
+
+    def has(self, node: Node, claim: NodeClaim | None) -> bool:
+        """Return whether a Node was correct with these facts of its claim."""
+        known, facts = self._last.get(node.name), _compared_facts(node, claim)
+        if known is None or any(old is not new for old, new in zip(known, facts, strict=True)):
+            return False
+        self._current[node.name] = known
+        return True
+
+    def add(self, node: Node, claim: NodeClaim | None) -> None:
+        """Remember a correct Node."""
+        self._current[node.name] = _compared_facts(node, claim)
+
+
+def _compared_facts(node: Node, claim: NodeClaim | None) -> tuple[object, ...]:
+    """Return the objects that ``_correct_node`` reads; a claim only replaces what is incorrect."""
+    if claim is None:
+        return node, None, None
+    return node, claim.metadata.labels, claim.status.capacity
+
+
 def identify_nodes(
-    snapshot: Snapshot, host_names: Mapping[str, str] | None = None
+    snapshot: Snapshot,
+    host_names: Mapping[str, str] | None = None,
+    correct: CorrectNodes | None = None,
 ) -> IdentifiedNodes:
     """Return the snapshot to decide from, and the contradictions in it.
 
-    ``host_names`` are the private DNS names that EC2 has for instances, by instance id.
+    ``host_names`` are the private DNS names that EC2 has for instances, by instance id. ``correct``
+    are the nodes that an earlier call has checked.
     """
     names = host_names or {}
     claims = {instance_id_of(c.status.provider_id): c for c in snapshot.node_claims}
@@ -113,7 +150,11 @@ def identify_nodes(
                 why = f"its providerID {provider_id} is also that of {others}"
                 findings.append(_identity_finding(PROVIDER_ID, node, why))
     dropped = {node.name for nodes in conflicting.values() for node in nodes}
-    fresh = [_correct_node(n, claims, findings) for n in consistent if n.name not in dropped]
+    correct = correct or CorrectNodes()
+    correct.begin()
+    fresh = [
+        _correct_node(n, claims, findings, correct) for n in consistent if n.name not in dropped
+    ]
     with_node = {instance_id_of(n.spec.provider_id) for n in fresh}
     disputed = {claims[i].name for i in conflicting if i in claims and i not in with_node}
     if not findings:
@@ -191,12 +232,24 @@ def _may_have_name(name: str, identity: str, host: str) -> bool:
     return _EC2_NAME.match(name) is None
 
 
-def _correct_node(node: Node, claims: Mapping[str, NodeClaim], findings: list[Diagnostic]) -> Node:
+def _correct_node(
+    observed: Node,
+    claims: Mapping[str, NodeClaim],
+    findings: list[Diagnostic],
+    correct: CorrectNodes,
+) -> Node:
     """Return a Node with the values of its claim where the two differ; add findings about that."""
-    claim = claims.get(instance_id_of(node.spec.provider_id))
-    node = _correct_labels(node, claim, findings)
+    claim = claims.get(instance_id_of(observed.spec.provider_id))
+    if correct.has(observed, claim):
+        return observed
+    found = len(findings)
+    node = _correct_labels(observed, claim, findings)
     status = _correct_amounts(node, claim, findings)
-    return node if status is node.status else msgspec.structs.replace(node, status=status)
+    if status is not node.status:
+        node = msgspec.structs.replace(node, status=status)
+    if node is observed and len(findings) == found:
+        correct.add(node, claim)
+    return node
 
 
 def _correct_labels(node: Node, claim: NodeClaim | None, findings: list[Diagnostic]) -> Node:

@@ -49,12 +49,20 @@ _NAME_MAX: Final = 62
 
 
 class Finisher:
-    """Converts claims to NodeClaims; ``salt`` keeps names of different passes distinct."""
+    """Converts claims to NodeClaims; ``salt`` keeps names of different passes distinct.
+
+    It may be kept for all placements of a scheduler, which ask for few different claims.
+    """
 
     def __init__(self, salt: str) -> None:
         self._salt = salt
         self._used: set[str] = set()
         self._named: dict[tuple[Space, int], Requirements] = {}
+        self._texts: dict[Space, str] = {}
+
+    def begin(self) -> None:
+        """Begin another placement: its names need not differ from those of earlier ones."""
+        self._used = set()
 
     def finish(self, claim: OpenClaim) -> PlannedClaim | None:
         """Return the NodeClaim, or None if too few instance types are left to satisfy it."""
@@ -67,9 +75,12 @@ class Finisher:
             return None
         requirements = self._final_requirements(table, space, order, claim.mask)
         pods = tuple(sorted(pod.key for _, pods in claim.members for pod in pods))
+        text = self._texts.get(claim.space)
+        if text is None:
+            text = self._texts[claim.space] = str(claim.space.requirements)
         relaxed = "true" if claim.min_values_relaxed else "false"
         return PlannedClaim(
-            name=self._claim_name(pool.name, str(claim.space.requirements), *pods),
+            name=self._claim_name(pool.name, text, *pods),
             node_pool=pool,
             pods=pods,
             requests=add_resources(
@@ -167,6 +178,11 @@ class Attempt(msgspec.Struct, frozen=True, eq=False):
     without_preferences: Mapping[Shape, Sequence[Pod]] = {}
     not_admitted: Sequence[Cohort] = ()
 
+    def release(self) -> None:
+        """Break the cycles in it, once its placement is known."""
+        for cohort in self.cohorts:
+            cohort.release()
+
     @property
     def placed_pods(self) -> list[Pod]:
         """The pods that were assigned to a node or a claim."""
@@ -174,9 +190,9 @@ class Attempt(msgspec.Struct, frozen=True, eq=False):
 
 
 def build_placement(
-    attempt: Attempt, templates: Sequence[PoolTemplate], salt: str, saving: float = 0.0
+    attempt: Attempt, templates: Sequence[PoolTemplate], finisher: Finisher, saving: float = 0.0
 ) -> Placement:
-    """Return the placement of an attempt; ``salt`` goes into the names of its claims.
+    """Return the placement of an attempt; ``finisher`` makes its claims.
 
     ``templates`` are all requested NodePools. ``saving`` is the saving from dropped preferences, in
     USD an hour.
@@ -184,7 +200,7 @@ def build_placement(
     placement_pass, cohorts = attempt.placement_pass, attempt.cohorts
     claims: list[PlannedClaim] = []
     unschedulable = dict(attempt.rejections)
-    finisher = Finisher(salt)
+    finisher.begin()
     for claim in placement_pass.claims:
         finished = finisher.finish(claim)
         if finished is not None:

@@ -23,7 +23,7 @@ from reconciler.model.settings import (
     Settings,
 )
 from reconciler.observed.state import ClusterState, StateNode, last_pod_change
-from reconciler.placement.answer import Attempt, build_placement
+from reconciler.placement.answer import Attempt, Finisher, build_placement
 from reconciler.placement.approach import (
     ApproachScore,
     approaches,
@@ -92,7 +92,7 @@ class Scheduler:
         self._cluster = cluster = cluster.with_all_namespaces()
         self._settings = settings
         self._now = now
-        self._salt = salt
+        self._finisher = Finisher(salt)
         self._goal = Goal.from_settings(settings)
         self._demands = Demands()
         usable = [p for p in pools if not p.node_pool.is_static and not p.node_pool.is_deleting]
@@ -181,7 +181,6 @@ class Scheduler:
 
     @property
     def _free_resources(self) -> list[Resources]:
-        """The free resources of existing nodes."""
         return [row.left for row in self._nodes.rows]
 
     @cached_property
@@ -220,7 +219,9 @@ class Scheduler:
             attempt, saving = self._place_within_preference_cost(by_shape, question)
         else:
             attempt, saving = self._attempt(by_shape, question), 0.0
-        return build_placement(attempt, self._all_templates, self._salt, saving)
+        found = build_placement(attempt, self._all_templates, self._finisher, saving)
+        attempt.release()
+        return found
 
     def placement_inputs(
         self, pods: Sequence[Pod], without: frozenset[str]
@@ -315,18 +316,17 @@ class Scheduler:
         from reconciler.placement.packing.bound import lower_bound
 
         every, preferred = list(pods), None
-        shapes = _count_by_shape(self._shapes, every)
+        shapes = self._shapes.count(every)
         if self._goal.packs_some(self._templates):
-            shapes, preferred = _count_by_shape(self._bare_shapes, every), shapes
+            shapes, preferred = self._bare_shapes.count(every), shapes
         return lower_bound(shapes, self._templates, self._free_resources, preferred)
 
     def pod_values(self, pods: Iterable[Pod]) -> dict[str, float]:
         """Return each pod's share in the minimum cost of new nodes, by its key."""
         from reconciler.placement.packing.bound import pod_values
 
-        every = list(pods)
-        values = pod_values(_count_by_shape(self._shapes, every), self._templates)
-        by_shape = self._shapes.group(every)
+        by_shape = self._shapes.group(pods)
+        values = pod_values({s: len(alike) for s, alike in by_shape.items()}, self._templates)
         return {pod.key: values[shape] for shape, members in by_shape.items() for pod in members}
 
     def _attempt(
@@ -371,7 +371,7 @@ class Scheduler:
         served = {shape for claim in packed for shape, _ in claim.members}
         with_preferences = [shape for shape in by_shape if shape in served and shape.preferences]
         with_preferences.sort(key=lambda shape: min(map(queue_position, by_shape[shape])))
-        shapes = _count_by_shape(self._bare_shapes, full.placed_pods)
+        shapes = self._bare_shapes.count(full.placed_pods)
         least = rough_lower_bound(shapes, self._templates, self._free_resources)
         return PreferenceBudget(self._goal, attempt).apply(full, with_preferences, least)
 
@@ -488,13 +488,13 @@ class Scheduler:
                 topology.forget(cohort.counted, cohort.repelling, bound)
         return topology
 
-    def _limits(self, without: Collection[str]) -> RemainingLimits:
+    @cached_property
+    def _all_limits(self) -> RemainingLimits:
         targets = ((t.labels.get(NODEPOOL, ""), t.capacity) for t in self._unlaunched_targets)
-        return RemainingLimits(self._all_templates, self._cluster.nodes, targets, without)
+        return RemainingLimits(self._all_templates, self._cluster.nodes, targets)
+
+    def _limits(self, without: Collection[str]) -> RemainingLimits:
+        return self._all_limits.without(map(self._cluster.by_name.get, without))
 
     def _attached_volumes(self, pod: Pod) -> Iterable[tuple[str, frozenset[str]]]:
         return volume_needs(pod, self._cluster).attached
-
-
-def _count_by_shape(shapes: Shapes, pods: Iterable[Pod]) -> dict[Shape, int]:
-    return {shape: len(members) for shape, members in shapes.group(pods).items()}

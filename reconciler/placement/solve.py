@@ -173,6 +173,7 @@ class _CohortPlacement:
         if self._must_wait and self.cohort.waiting:
             self.placement_pass.deferred.add(self.cohort)
         self.placement_pass.order.reinsert(self._moved, self._opened)
+        self._rows.clear()  # its iterators refer to this object: a cycle
 
     def _charge(self) -> None:
         self.placement_pass.work.charge(self.shape.namespace, self._checks)
@@ -198,7 +199,8 @@ class _CohortPlacement:
             view = stage.view(cohort, self.placement_pass.demands)
             most = cohort.waiting if stage.many_at_once else 1
             if view.hopeless or not self._place_on_nodes(view, most):
-                return
+                break
+        self._rows.clear()  # its iterators refer to this object: a cycle
 
     def _place_some(self) -> bool:
         """Place the next pod, and those after it that certainly get the same result."""

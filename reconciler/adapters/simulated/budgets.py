@@ -42,7 +42,10 @@ class CoveringBudgets:
         if not numbers:
             return [], []
         selected = [
-            pod for pod in pods() if not numbers.isdisjoint(self._selecting_budgets(budgets, pod))
+            pod
+            for pod in pods()
+            for own in (self._selecting_budgets(budgets, pod),)
+            if own and not numbers.isdisjoint(own)
         ]
         return [budgets[number] for number in sorted(numbers)], selected
 

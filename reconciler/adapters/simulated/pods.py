@@ -305,7 +305,7 @@ class PodBook:
             records = self._record.pods
             pods = [
                 self._observed_pod(self._by_key[k], records[k], now)
-                for k in self._keys_on_node(node)
+                for k in self.keys_on_node(node)
             ]
         else:
             pods = self._all_pods(workloads, now)
@@ -335,7 +335,7 @@ class PodBook:
         else:
             for name, is_ready in ready.items():
                 if known.ready.get(name) != is_ready:
-                    known.changed.update(self._keys_on_node(name))
+                    known.changed.update(self.keys_on_node(name))
             started = {k for k in known.starting if not self._is_starting(records[k], now)}
             known.starting -= started
             for key in known.changed | started:
@@ -353,7 +353,7 @@ class PodBook:
         if self._view is not None:
             self._view.changed.add(key)
 
-    def _keys_on_node(self, node: str) -> Sequence[str]:
+    def keys_on_node(self, node: str) -> Sequence[str]:
         """Return the keys of the pods on a node, in the order of the workloads."""
         if self._places is None:
             self._places = {}

@@ -309,10 +309,11 @@ class WatchedCluster(EmbeddedCluster):
 
     def drain(self, node: str, deadline: datetime | None, now: datetime) -> DrainStep:
         """Evict the pods of a node, and notify about them and about the end of the drain."""
+        records = self._record.pods
         remaining = {
             key: self._pods.key_of(key)
-            for key, record in self._record.pods.items()
-            if record.node == node and record.leaving is None
+            for key in self._pods.keys_on_node(node)
+            if records[key].leaving is None
         }
         waits_for = super().drain(node, deadline, now)
         for key, pod in remaining.items():

@@ -6,7 +6,7 @@ determines what happens between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -153,11 +153,12 @@ def _operation_deadlines(
 _MOMENT: Final = timedelta(seconds=1)
 
 
-def _drain_deadlines(claims: Iterable[NodeClaim], done: Pass) -> Iterator[datetime]:
+def _drain_deadlines(claims: Collection[NodeClaim], done: Pass) -> Iterator[datetime]:
     """Yield when pods are deleted against their budgets, and when a drain counts as stalled."""
     graces: dict[str, set[timedelta]] = {}
+    limited = {claim.status.node_name for claim in claims if lifecycle.drain_deadline(claim)}
     for pod in done.seen.snapshot.pods:
-        if pod.spec.node_name:
+        if pod.spec.node_name and pod.spec.node_name in limited:
             graces.setdefault(pod.spec.node_name, set()).add(grace_period(pod))
         deleted = pod.metadata.deletion_timestamp
         if deleted is not None:

@@ -7,7 +7,7 @@ would evict can be protected.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget
@@ -22,6 +22,7 @@ class PodDisruptionBudgets:
     def __init__(self, budgets: Iterable[PodDisruptionBudget]) -> None:
         self._by_label: dict[_Label, list[PodDisruptionBudget]] = {}
         self._by_namespace: dict[str, list[PodDisruptionBudget]] = {}
+        self._known: dict[tuple[str, int], tuple[object, tuple[PodDisruptionBudget, ...]]] = {}
         for budget in sorted(budgets, key=lambda b: b.key):
             namespace = budget.metadata.namespace or "default"
             selector = budget.spec.selector
@@ -33,10 +34,21 @@ class PodDisruptionBudgets:
             else:
                 self._by_namespace.setdefault(namespace, []).append(budget)
 
-    def budgets_selecting(self, pod: Pod) -> list[PodDisruptionBudget]:
-        """Return the budgets that select the pod, by name."""
+    def budgets_selecting(self, pod: Pod) -> Sequence[PodDisruptionBudget]:
+        """Return the budgets that select the pod, by name.
+
+        They depend on its namespace and labels, which the pods of a workload often share.
+        """
         if not self._by_label and not self._by_namespace:
-            return []
+            return ()
+        labels = pod.metadata.labels
+        key = (pod.metadata.namespace, id(labels))
+        known = self._known.get(key)
+        if known is None:  # the labels are kept, so that no others get their id
+            known = self._known[key] = (labels, tuple(self._find_selecting(pod)))
+        return known[1]
+
+    def _find_selecting(self, pod: Pod) -> list[PodDisruptionBudget]:
         namespace = pod.namespace
         indexed = list(self._by_namespace.get(namespace, ()))
         for key, value in pod.metadata.labels.items():

@@ -132,7 +132,7 @@ class KubeScheduler:
         known = host.pods.get(pod.key)
         if known is not None:
             if known[1] is shape:
-                host.pods[pod.key] = (pod, shape)
+                host.pods[pod.key], host.followed = (pod, shape), None
                 return
             self.drop_pod(pod.key, host)
         host.add(pod, shape)

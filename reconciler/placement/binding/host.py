@@ -21,7 +21,8 @@ class HostNode:
     host, so that the domains of a number remain true. ``version`` changes whenever the
     resources on it do. ``cpu``, ``memory`` and so on are requested by its pods; ``least_cpu`` and
     ``least_memory`` count containers without a request as well, for scores. ``claims`` are the
-    volume claims of its pods.
+    volume claims of its pods. ``followed`` are the pods that were taken over last, None if others
+    have come or gone since.
     """
 
     number: int
@@ -39,6 +40,7 @@ class HostNode:
     shapes: Counter[SchedulingShape] = field(default_factory=Counter)
     ports: Counter[HostPort] = field(default_factory=Counter)
     claims: Counter[str] = field(default_factory=Counter)
+    followed: tuple[Pod, ...] | None = None
 
     @classmethod
     def of(cls, number: int, node: Node) -> HostNode:
@@ -62,6 +64,7 @@ class HostNode:
     def add(self, pod: Pod, shape: SchedulingShape) -> None:
         """Add a pod that is bound to the node, or assumed to be."""
         self.pods[pod.key] = (pod, shape)
+        self.followed = None
         self.shapes[shape] += 1
         self._change(shape, 1)
         for claim in claim_keys(pod):
@@ -70,6 +73,7 @@ class HostNode:
     def remove(self, key: str) -> tuple[Pod, SchedulingShape]:
         """Remove a pod, and return it with its shape."""
         pod, shape = self.pods.pop(key)
+        self.followed = None
         self.shapes[shape] -= 1
         if not self.shapes[shape]:
             del self.shapes[shape]

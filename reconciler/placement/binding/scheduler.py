@@ -166,13 +166,17 @@ class NodeBinder:
         """Take over one node and the pods on it; the others stay as they are."""
         scheduler = self._scheduler
         host = scheduler.put_node(info.node)
-        present = {pod.key: pod for pod in info.pods if not pod.is_terminal}
+        pods = tuple(info.pods)
+        if host.followed == pods:  # nearly always, and quick for the same objects
+            return
+        present = {pod.key: pod for pod in pods if not pod.is_terminal}
         for key in [key for key in host.pods if key not in present]:
             scheduler.drop_pod(key, host)
         for key, pod in present.items():
             known = host.pods.get(key)
             if known is None or known[0] is not pod:
                 scheduler.put_pod(pod, host)
+        host.followed = pods
 
     def bind(self, pending: Sequence[Pod], joining: Sequence[JoiningNodes] = ()) -> dict[str, Node]:
         """Return the node of each bound pod, by ``namespace/name``; the others stay pending.

@@ -7,7 +7,7 @@ nodes within one pass; this module does.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from reconciler.catalog.table import TypeTable
 from reconciler.model.karpenter.labels import INSTANCE_TYPE, RESERVED
@@ -203,26 +203,34 @@ class RemainingLimits:
         templates: Iterable[PoolTemplate],
         nodes: Iterable[StateNode],
         unlaunched: Iterable[tuple[str, Resources]],
-        without: Collection[str] = (),
     ) -> None:
-        self._left: dict[str, Resources] = {}
+        self._left: dict[str, dict[str, int]] = {}
         for template in templates:
             if template.node_pool.spec.limits:
-                self._left[template.name] = template.node_pool.limits()
+                self._left[template.name] = dict(template.node_pool.limits())
         if self._left:
             for node in nodes:
-                if not node.is_deleting and node.name not in without:
+                if not node.is_deleting:
                     self._take(node.node_pool, node.capacity)
             for pool, capacity in unlaunched:
                 self._take(pool, capacity)
         self._allowed: dict[str, int] = {}
 
-    def _take(self, pool: str, capacity: Resources) -> None:
+    def without(self, nodes: Iterable[StateNode | None]) -> RemainingLimits:
+        """Return what is left if these of the nodes are removed, for a pass to count from."""
+        found = RemainingLimits((), (), ())
+        found._left = {pool: dict(left) for pool, left in self._left.items()}
+        for node in nodes if found._left else ():
+            if node is not None and not node.is_deleting:
+                found._take(node.node_pool, node.capacity, -1)
+        return found
+
+    def _take(self, pool: str, capacity: Resources, count: int = 1) -> None:
         left = self._left.get(pool)
         if left is None:
             return
         for name in left:
-            left[name] -= pod_amount(1) if name == NODES else capacity.get(name, 0)
+            left[name] -= count * (pod_amount(1) if name == NODES else capacity.get(name, 0))
 
     def remaining(self, template: PoolTemplate) -> Resources | None:
         """Return what is left of the pool's limits, or None if it has no limits."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import untolerated_taints
@@ -57,7 +57,7 @@ class CohortStage:
         self,
         step: RelaxedShape,
         reach: Mapping[Group, frozenset[str]],
-        repellers: Mapping[str, Collection[Group]],
+        repellers: dict[str, set[Group]],
     ) -> None:
         self.step = step
         self.reach = reach
@@ -89,6 +89,14 @@ class CohortStage:
             self._view = CohortView(cohort, self, demands)
             self._version = version
         return self._view
+
+    def release(self) -> None:
+        """Forget its view, which refers to it, and the groups that repel, which do to the mapping.
+
+        The stage, and all others of its topology, cannot be used any more.
+        """
+        self._view = None
+        self.repellers.clear()
 
     def tolerates(self, template: PoolTemplate) -> bool:
         """Return whether the pods tolerate the taints of a NodePool's nodes."""
@@ -163,6 +171,17 @@ class Cohort:
             applying = dict.fromkeys([*owned, *repelled])
             reach = topology.reaches(applying, self.shape, step)
             self.stages.append(CohortStage(step, reach, topology.repellers))
+
+    def release(self) -> None:
+        """Break the cycles between its stages, their views and groups: nothing is placed any more.
+
+        Disruption places pods thousands of times, and cycles would only be found by searching all
+        objects for them.
+        """
+        for stage in self.stages:
+            stage.release()
+        self.stages = []
+        self.counted, self.repelling = [], []
 
     @property
     def may_fit_later(self) -> bool:

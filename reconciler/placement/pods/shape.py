@@ -139,6 +139,10 @@ class Shapes:
                 members.append(pod)
         return found
 
+    def count(self, pods: Iterable[Pod]) -> dict[Shape, int]:
+        """Return the number of pods of each shape."""
+        return {shape: len(members) for shape, members in self.group(pods).items()}
+
     def _learn(self, pods: list[Pod]) -> None:
         """Cache the shape of each pod; clear the cache if new label keys matter."""
         rows = [(pod, self._spec_key(pod)) for pod in pods]

@@ -133,6 +133,7 @@ class Census:
         self._labels = [n.labels for n in self._nodes]
         self._label_index = LabelIndex(self._names, self._labels, (n.taints for n in self._nodes))
         self._base: dict[Rule, dict[str, int]] = {}
+        self._domains: dict[Rule, list[tuple[str, int]]] = {}
         self._filters: dict[NodeFilter, int] = {}
 
     @cached_property
@@ -236,11 +237,15 @@ class Census:
 
     def domains(self, rule: Rule, staying: int) -> list[str]:
         """Return the domains of the remaining nodes that count for a rule, sorted."""
-        mask = staying
-        if rule.node_filter is not None:
-            mask &= self._admitted_nodes(rule.node_filter)
-        values = self._label_index.values(rule.key).items()
-        return sorted(value for value, members in values if value is not None and members & mask)
+        known = self._domains.get(rule)
+        if known is None:
+            values = self._label_index.values(rule.key).items()
+            known = sorted((value, members) for value, members in values if value is not None)
+            if rule.node_filter is not None:
+                admitted = self._admitted_nodes(rule.node_filter)
+                known = [(value, members & admitted) for value, members in known]
+            self._domains[rule] = known
+        return [value for value, members in known if members & staying]
 
     @cached_property
     def repelling_rules(self) -> dict[Rule, dict[str, int]]:
