@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.desired import automode, placeholders, policies, sizes, spellings
 from reconciler.desired.lines import lines_of_document
-from reconciler.desired.rules.versions import check_version
+from reconciler.desired.rules.versions import check_settings_version, check_version
 from reconciler.desired.settings.checks import misplaced_settings, unusable_settings
 from reconciler.desired.sources import listed
 from reconciler.desired.workloads.entries import pods_in, select_entries
@@ -228,6 +228,8 @@ class _FleetReader:
                     self._add(entry, finding)
                 if not faults:
                     self.config = entry.pruned_data
+                    for finding in check_settings_version(self.config, self._followed_release()):
+                        self._add(entry, finding)
                     self.kinds = kind_table(self.config)
                     self.config_file = document.file
                     self.known = placeholders.known_values(self.config, self.operators)
@@ -313,11 +315,17 @@ class _FleetReader:
         nulls = schema.unknown_nulls(name, entry.data)
         shape = without_reported([*schema.check_schema(name, data), *nulls], old)
         semantics = crd.check_rules(name, data, [*old, *shape])
-        followed = self.karpenter or KarpenterVersion(self.config.get("karpenter", OLDEST))
-        accepted = check_version(entry.kind, data, followed, admitted=not self.any_class)
+        followed = self._followed_release()
+        accepted = check_version(
+            entry.kind, data, followed, self.config, admitted=not self.any_class
+        )
         of_version = without_reported(list(accepted), old)
         every = [*old, *shape, *semantics, *of_version]
         self._record_object(entry, placeholders.without_placeholders(every, left), data)
+
+    def _followed_release(self) -> KarpenterVersion:
+        """Return the release of Karpenter that the fleet follows."""
+        return self.karpenter or KarpenterVersion(self.config.get("karpenter", OLDEST))
 
     def _read_workload(self, entry: Entry) -> None:
         from reconciler.desired.workloads.shape import check_workload

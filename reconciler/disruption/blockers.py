@@ -241,7 +241,10 @@ def _deferral_blocker(deferral: Deferral, work: DisruptionPass) -> Blocker | Non
     A node that is still tolerated as unhealthy is not blocked either.
     """
     kind = _KINDS.get(deferral.waits_for)
-    if kind is None or deferral.node is None or deferral.reason is ForcefulReason.UNHEALTHY:
+    tolerated = (
+        deferral.reason == ForcefulReason.UNHEALTHY and deferral.waits_for is WaitsFor.POLICY
+    )
+    if kind is None or deferral.node is None or tolerated:
         return None
     if deferral.waits_for is WaitsFor.BUDGET and not _is_closed(deferral, work):
         return None

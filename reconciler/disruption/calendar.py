@@ -15,14 +15,15 @@ from reconciler.disruption.consolidation.flapdamping import avoided_offerings
 from reconciler.disruption.gates.consolidatable import consolidatable_at, retained_until
 from reconciler.disruption.gates.guards import next_attempt_at, rollout_change_times
 from reconciler.disruption.gates.policy import forceful_expiry_at, minimum_age_end
-from reconciler.disruption.methods.forceful import scales_down_by_age, toleration_ends_at
+from reconciler.disruption.methods.forceful import scales_down_by_age
+from reconciler.disruption.methods.repairpolicy import repair_matches
 from reconciler.model.duration import parse_duration
 from reconciler.model.history import DAY, History
 from reconciler.model.karpenter.budget import Budget
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.settings import FeatureGate, Settings, Suspension, Window
+from reconciler.model.settings import Settings, Suspension, Window
 from reconciler.observed.state import ClusterState, StateNode
 
 
@@ -83,8 +84,8 @@ def next_decision_change(
 def _node_change_times(
     node: StateNode, pool: NodePool | None, settings: Settings
 ) -> Iterator[datetime | None]:
-    if node.node is not None and settings.gate(FeatureGate.NODE_REPAIR):
-        yield toleration_ends_at(node.node.status.conditions)
+    if node.node is not None:
+        yield from (match.tolerated_until for match in repair_matches(node.node, settings))
     if node.claim is None:
         return
     if pool is not None:

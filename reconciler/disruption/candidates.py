@@ -161,6 +161,11 @@ class Candidate:
         real = tuple(pod for pod in self.reschedulable if check(pod, self.now))
         return (*real, *self.headroom)
 
+    @property
+    def leaving_pods(self) -> tuple[Pod, ...]:
+        """The pods that need another node if the drain ends at a deadline, protected or not."""
+        return (*self.reschedulable, *self.headroom)
+
     @cached_property
     def cost(self) -> float:
         """The disruption cost, 1 for a node without pods."""
@@ -196,7 +201,8 @@ class CandidateSet:
 
     ``removed`` are NodePools that were deleted from git and whose removal is allowed. Their nodes
     are in ``removals`` and are not candidates of any other method. ``headroom`` are the virtual
-    pods by the node that has room for them.
+    pods by the node that has room for them. Repair also has candidates in ``protected``: nodes that
+    only their annotation, or that they are not initialized, excludes from other methods.
     """
 
     def __init__(
@@ -212,6 +218,7 @@ class CandidateSet:
     ) -> None:
         self.candidates: list[Candidate] = []
         self.removals: list[Candidate] = []
+        self.protected: list[Candidate] = []
         self.refusals: list[tuple[StateNode, CandidateRefusal]] = []
         for node in nodes:
             pool = pools.get(node.node_pool)
@@ -223,7 +230,8 @@ class CandidateSet:
                 refusal = CandidateRefusal(BlockCode.NODE_POOL_NOT_FOUND, text)
             if refusal is not None:
                 self.refusals.append((node, refusal))
-                continue
+                if known is None or not _can_be_repaired(node, refusal):
+                    continue
             assert node.claim is not None
             assert owner is not None
             name = node.labels.get(INSTANCE_TYPE, "")
@@ -237,7 +245,10 @@ class CandidateSet:
                 now=now,
                 headroom=tuple(headroom.get(node.name, ())),
             )
-            (self.removals if known is None else self.candidates).append(candidate)
+            if refusal is not None:
+                self.protected.append(candidate)
+            else:
+                (self.removals if known is None else self.candidates).append(candidate)
 
 
 def _find_instance_type(name: str, pools: Iterable[LaunchPool]) -> InstanceType | None:
@@ -270,6 +281,16 @@ def node_refusal(
         text = f"node doesn't have required label (label={NODEPOOL})"
         return CandidateRefusal(BlockCode.NO_NODE_POOL_LABEL, text)
     return None
+
+
+def _can_be_repaired(node: StateNode, refusal: CandidateRefusal) -> bool:
+    """Return whether a node that cannot be disrupted otherwise is still repaired if unhealthy.
+
+    Its annotation is not meant to keep a broken node, and nothing else replaces a node that never
+    becomes ready (Karpenter 1.15 ``disruption/types.go``).
+    """
+    codes = (BlockCode.NODE_DO_NOT_DISRUPT, BlockCode.UNINITIALIZED)
+    return refusal.code in codes and node.is_registered and NODEPOOL in node.labels
 
 
 def pod_refusal(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -63,6 +63,7 @@ class BlockCode(StrEnum):
     NODE_LIMIT = "NodeLimit"
     UNHEALTHY_SHARE = "UnhealthyShare"
     DO_NOT_REPAIR = "DoNotRepair"
+    UNBOUNDED_DRAIN = "UnboundedDrain"
 
 
 class WaitsFor(StrEnum):
@@ -85,7 +86,9 @@ class Command:
     (empty nodes, forceful reasons). ``savings`` is USD an hour; ``score`` is the lowest score in a
     Balanced pool. ``graceful`` is whether budgets and pods were checked even though the reason is
     usually forceful. ``message`` adds to the reason: the event of an interruption, the condition of
-    an unhealthy node, or why a node is terminated before its replacement.
+    an unhealthy node, or why a node is terminated before its replacement. ``drain_limit`` is how
+    long the drain may take before its remaining pods are deleted, None for the NodeClaim's own
+    termination grace period.
     """
 
     reason: Reason
@@ -99,6 +102,7 @@ class Command:
     pods_evicted: int = 0
     graceful: bool = False
     message: str = ""
+    drain_limit: timedelta | None = None
     id: str = field(init=False, default="")
 
     def __post_init__(self) -> None:

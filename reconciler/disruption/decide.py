@@ -34,9 +34,11 @@ from reconciler.disruption.methods.drift import DriftMethod
 from reconciler.disruption.methods.emptiness import Emptiness
 from reconciler.disruption.methods.expiry import GracefulExpiry
 from reconciler.disruption.methods.removal import Removal
+from reconciler.disruption.methods.repair import RepairMethod
+from reconciler.disruption.methods.repairpolicy import repair_matches
 from reconciler.disruption.methods.staticdrift import StaticDrift
 from reconciler.model.karpenter.budget import DisruptionReason
-from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
+from reconciler.model.karpenter.labels import DO_NOT_DISRUPT, DO_NOT_REPAIR
 from reconciler.model.settings import DecisionRules, Settings
 from reconciler.observed.state import StateNode
 
@@ -66,7 +68,7 @@ def objection(
     not an objection: the drain waits for it. Nor is a budget of the NodePool: the command already
     counts in it.
     """
-    found = (_node_protection(node, reason, now) for node in nodes)
+    found = (_node_protection(node, reason, settings, now) for node in nodes)
     return _hold_message(reason, nodes, settings, now) or next(filter(None, found), None)
 
 
@@ -82,8 +84,10 @@ def _hold_message(
     )
 
 
-def _node_protection(node: StateNode, reason: str, now: datetime) -> str | None:
-    """Return which annotation protects the node, or that it is no longer empty."""
+def _node_protection(node: StateNode, reason: str, settings: Settings, now: datetime) -> str | None:
+    """Return which annotation protects the node, or that it is no longer empty or unhealthy."""
+    if reason == DisruptionReason.UNHEALTHY:
+        return _repair_objection(node, settings)
     if node.annotations.get(DO_NOT_DISRUPT) == "true":
         return f"node {node.name} is annotated {DO_NOT_DISRUPT}"
     if reason == DisruptionReason.EMPTY and node.reschedulable:
@@ -95,7 +99,20 @@ def _node_protection(node: StateNode, reason: str, now: datetime) -> str | None:
     return f"pod {pod.key} is annotated {DO_NOT_DISRUPT}" if pod is not None else None
 
 
+def _repair_objection(node: StateNode, settings: Settings) -> str | None:
+    """Return why a node is no longer repaired: only its own annotation and its recovery count.
+
+    Karpenter does not check again whether the node has recovered.
+    """
+    if node.annotations.get(DO_NOT_REPAIR) == "true":
+        return f"node {node.name} is annotated {DO_NOT_REPAIR}"
+    if node.node is None or settings.decide is DecisionRules.KARPENTER:
+        return None
+    return None if repair_matches(node.node, settings) else f"node {node.name} is healthy again"
+
+
 METHODS: Final[tuple[Method, ...]] = (
+    RepairMethod(),
     Emptiness(),
     StaticDrift(),
     DriftMethod(),

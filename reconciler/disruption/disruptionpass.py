@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal, CandidateSet, node_price
@@ -111,6 +111,7 @@ class DisruptionPass:
         placement: Placement | None = None,
         score: float | None = None,
         message: str = "",
+        drain_limit: timedelta | None = None,
     ) -> None:
         """Record a command that removes the candidates; ``message`` is added to its reason."""
         ordered = sorted(candidates, key=lambda c: c.name)
@@ -130,11 +131,13 @@ class DisruptionPass:
                 pods_evicted=sum(len(c.reschedulable) for c in ordered),
                 graceful=True,
                 message=message,
+                drain_limit=drain_limit,
             )
         )
         gate = reason if isinstance(reason, DisruptionReason) else DisruptionReason.DRIFTED
         for candidate in ordered:
-            self.ledger.count_disruption(candidate.pool.name, gate)
+            if candidate.node.is_initialized:  # budgets do not count any other node
+                self.ledger.count_disruption(candidate.pool.name, gate)
         moves = placement or Placement()
         if replaced and moves.claims != replaced:
             moves = with_claims(moves, replaced)

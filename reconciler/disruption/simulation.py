@@ -212,6 +212,8 @@ class Simulation:
         consolidating: bool,
         closed: Collection[str] = (),
         pod_values: Mapping[str, float] | None = None,
+        bounded_drain: bool = False,
+        freed_reservation: str | None = None,
     ) -> RemovalOutcome:
         """Simulate the removal of these nodes.
 
@@ -220,8 +222,15 @@ class Simulation:
         disrupted twice. A pod on a node that is still starting counts as unplaced: a decision must
         not depend on a node that may fail. ``closed`` nodes take no pods. With ``pod_values``, new
         nodes are packed for cost, and existing room goes to the pods with the highest value first.
+        With a ``bounded_drain``, protected pods need another node as well: they end with the drain.
+        With a ``freed_reservation``, the slot of the node in it is free, and pods that could use a
+        reservation take no other capacity.
         """
-        pods = [pod for candidate in candidates for pod in candidate.moving_pods]
+        pods = [
+            pod
+            for candidate in candidates
+            for pod in (candidate.leaving_pods if bounded_drain else candidate.moving_pods)
+        ]
         if not pods:
             return RemovalOutcome(Placement())
         self._prepare(pods)
@@ -233,7 +242,8 @@ class Simulation:
                     candidate.name for candidate in candidates
                 ),
                 closed=frozenset(closed),
-                strict_reservations=False,
+                strict_reservations=freed_reservation is not None,
+                freed_reservation=freed_reservation,
                 consolidation_guard=consolidating,
                 pod_values=pod_values,
             )

@@ -27,6 +27,7 @@ from reconciler.engine.steps.commands import unsettled_claims
 from reconciler.engine.steps.interruption import claims_in_ending_blocks, interrupted_claims
 from reconciler.engine.steps.nomination import claims_awaiting_pods
 from reconciler.model.diagnostics import Diagnostic
+from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import INSTANCE_TYPE, NODEPOOL_HASH, NODEPOOL_HASH_VERSION
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -379,7 +380,8 @@ class PlannedFleet:
             reason = self._outdated_reason(claims[name])
             if reason:
                 return reason
-        if command.reason in _FORCEFUL:
+        is_repair = command.voluntary and command.reason == DisruptionReason.UNHEALTHY
+        if command.reason in _FORCEFUL and not is_repair:
             return None
         named = set(command.node_claims)
         nodes = [n for n in seen.state().nodes if n.claim is not None and n.claim.name in named]

@@ -45,13 +45,15 @@ class FeatureGate(StrEnum):
     CAPACITY_BUFFER = "CapacityBuffer"
     NODE_CLASS_CEL = "NodeClassCEL"
     TERMINATE_FIRST_DRIFT = "TerminateFirstDrift"
+    TERMINATE_FIRST_REPAIR = "TerminateFirstRepair"
 
 
 DEFAULT_FEATURE_GATES: Final = {
     gate: gate in (FeatureGate.DRIFT, FeatureGate.RESERVED_CAPACITY) for gate in FeatureGate
 }
 
-_NEW_IN_1_15: Final = (FeatureGate.TERMINATE_FIRST_DRIFT,)
+NEW_IN_1_15: Final = (FeatureGate.TERMINATE_FIRST_DRIFT, FeatureGate.TERMINATE_FIRST_REPAIR)
+"""Gates that are off in a fleet of 1.14."""
 
 
 class KarpenterVersion(StrEnum):
@@ -346,6 +348,7 @@ class Settings(PoolSettings):
     preference_policy: PreferencePolicy = PreferencePolicy.RESPECT
     min_values_policy: MinValuesPolicy = MinValuesPolicy.STRICT
     karpenter: KarpenterVersion = OLDEST
+    legacy_node_repair: bool = False
     decide: DecisionRules = DecisionRules.OWN
     vm_memory_overhead_percent: float = 0.075
     reserved_enis: int = 0
@@ -384,9 +387,20 @@ class Settings(PoolSettings):
 
     def gate(self, gate: FeatureGate) -> bool:
         """Return whether the feature gate is on; one that the release does not have is off."""
-        if gate in _NEW_IN_1_15 and self.karpenter == KarpenterVersion.V1_14:
+        if gate in NEW_IN_1_15 and self.karpenter == KarpenterVersion.V1_14:
             return False
         return self.feature_gates.get(gate, DEFAULT_FEATURE_GATES[gate])
+
+    @property
+    def repairs_forcefully(self) -> bool:
+        """Whether unhealthy nodes are removed regardless of budgets, as in Karpenter 1.14."""
+        is_legacy = self.legacy_node_repair or self.karpenter == KarpenterVersion.V1_14
+        return is_legacy and self.gate(FeatureGate.NODE_REPAIR)
+
+    @property
+    def repairs_within_budgets(self) -> bool:
+        """Whether unhealthy nodes are replaced within the budgets for ``Unhealthy``."""
+        return self.gate(FeatureGate.NODE_REPAIR) and not self.repairs_forcefully
 
     @property
     def price_book(self) -> PriceBook | None:

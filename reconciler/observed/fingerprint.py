@@ -160,13 +160,19 @@ def pod_facts(pod: Pod) -> object:
 
 
 def _node_facts(node: Node) -> object:
-    """Return what decisions read from a Node: repair depends on the age of its conditions."""
+    """Return what decisions read from a Node.
+
+    Repair depends on the age of its conditions, and on the reason of one that is not true.
+    """
     return (
         _metadata_facts(node.metadata),
         node.spec,
         node.status.capacity,
         node.status.allocatable,
-        [(c.type, c.status, c.last_transition_time) for c in node.status.conditions],
+        [
+            (c.type, c.status, c.last_transition_time, "" if c.status == "True" else c.reason)
+            for c in node.status.conditions
+        ],
     )
 
 

@@ -113,18 +113,24 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     Nodes named in ``without`` are left out, and their capacity is returned to limits. Nodes that
     are ``closed`` take no new pods, though the pods on them count. Without
     ``strict_reservations``, a pod that could use reserved capacity takes other capacity instead of
-    waiting when none is left. ``consolidation_guard`` keeps running pods off nodes whose pods
-    changed recently. ``pod_values`` is the cost of each pod on new nodes, USD an hour. With it, new
-    nodes are packed for cost regardless of the settings, and the most expensive pods get the
-    existing room.
+    waiting when none is left. ``freed_reservation`` has one more slot. ``consolidation_guard``
+    keeps running pods off nodes whose pods changed recently. ``pod_values`` is the cost of each pod
+    on new nodes, USD an hour. With it, new nodes are packed for cost regardless of the settings,
+    and the most expensive pods get the existing room.
     """
 
     pods: Sequence[Pod]
     without: frozenset[str] = frozenset()
     closed: frozenset[str] = frozenset()
     strict_reservations: bool = True
+    freed_reservation: str | None = None
     consolidation_guard: bool = False
     pod_values: Mapping[str, float] | None = None
+
+    @property
+    def is_launched(self) -> bool:
+        """Whether the new nodes are launched, and not only part of a simulated removal."""
+        return self.strict_reservations and self.freed_reservation is None
 
 
 class LaunchCatalog(Protocol):

@@ -204,7 +204,7 @@ class Scheduler:
 
         Nodes that are being deleted take no new pods, though the pods on them count.
         """
-        limit = WORK_MAX if question.strict_reservations else min(WORK_MAX, self._work_left)
+        limit = WORK_MAX if question.is_launched else min(WORK_MAX, self._work_left)
         self._work, self._has_answer = PlacementWork(limit), False
         try:
             return self._place(question)
@@ -377,7 +377,7 @@ class Scheduler:
 
     def _packs_for_cost(self, question: Question) -> bool:
         """Return whether new nodes are packed for cost."""
-        asked = question.strict_reservations and self._goal.packs_some(self._templates)
+        asked = question.is_launched and self._goal.packs_some(self._templates)
         return question.pod_values is not None or asked
 
     def _best_pass(self, cohorts: list[Cohort], question: Question, depth: Depth) -> PlacementPass:
@@ -432,6 +432,7 @@ class Scheduler:
                 [t.table for t in self._templates],
                 enabled=self._settings.gate(FeatureGate.RESERVED_CAPACITY),
                 strict=question.strict_reservations,
+                freed=question.freed_reservation,
             ),
             demands=self._demands,
             order=Order(to_front=to_front),

@@ -31,7 +31,8 @@ class RunningCommand(msgspec.Struct, frozen=True, rename="camel"):
 
     ``node_pools`` are the NodePools of ``node_claims``, in the same order. ``voluntary`` means that
     budgets apply. ``failed`` means that it was rolled back because its replacements did not become
-    ready, and not because validation failed.
+    ready, and not because validation failed. ``termination_grace_period`` limits the drain, in
+    addition to that of each claim; empty without such a limit.
     """
 
     id: str
@@ -48,6 +49,7 @@ class RunningCommand(msgspec.Struct, frozen=True, rename="camel"):
     node_pools: tuple[str, ...] = ()
     voluntary: bool = False
     failed: bool = False
+    termination_grace_period: str = ""
 
     @property
     def is_under_way(self) -> bool:

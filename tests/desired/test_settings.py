@@ -232,7 +232,7 @@ def test_variables_set_by_kubernetes_are_ignored() -> None:
             {"disruption": {"suspend": [{"owner": "me", "reasons": ["Drift"]}]}},
             {},
             [],
-            '"Drift" is not allowed (one of Drifted, Empty, Underutilized)',
+            '"Drift" is not allowed (one of Drifted, Empty, Underutilized, Unhealthy)',
         ),
         ({"disruption": {"budgets": [{"nodes": "101%"}]}}, {}, [], "is not a number or percentage"),
         (

@@ -73,10 +73,47 @@ def test_a_field_of_1_15_is_accepted_with_a_warning_in_a_fleet_of_1_14(
     assert len(fleet.node_pools) == len(fleet.node_classes) == 1
 
 
-def test_a_budget_of_repairs_says_that_it_limits_nothing_here() -> None:
-    assert found(a_config("1.15"), a_file(REPAIR, a_class())) == [
-        ("without-effect", "spec.disruption.budgets[0].reasons[1]")
+@pytest.mark.parametrize(
+    ("settings", "has_effect"),
+    [
+        ("", False),
+        ("featureGates: {NodeRepair: false}", False),
+        ("featureGates: {NodeRepair: true}", True),
+        ("featureGates: {NodeRepair: true}\nlegacyNodeRepair: true", False),
+    ],
+)
+def test_a_budget_of_repairs_has_an_effect_with_the_repair_of_1_15(
+    settings: str, has_effect: bool
+) -> None:
+    config = SourceFile("reconciler.yaml", f'karpenter: "1.15"\n{settings}\n'.encode())
+
+    assert found(config, a_file(REPAIR, a_class())) == (
+        [] if has_effect else [("without-effect", "spec.disruption.budgets[0].reasons[1]")]
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "path"),
+    [
+        ("featureGates: {TerminateFirstDrift: true}", "featureGates.TerminateFirstDrift"),
+        ("featureGates: {TerminateFirstRepair: true}", "featureGates.TerminateFirstRepair"),
+        ("legacyNodeRepair: true", "legacyNodeRepair"),
+    ],
+)
+def test_a_setting_of_1_15_warns_in_a_fleet_of_1_14(setting: str, path: str) -> None:
+    older = SourceFile("reconciler.yaml", f"{setting}\n".encode())
+    newer = SourceFile("reconciler.yaml", f'karpenter: "1.15"\n{setting}\n'.encode())
+    fleet = a_file(a_pool(), a_class())
+
+    _, diagnostics = read_fleet([older, fleet])
+
+    assert [(str(d.severity), d.code, d.path) for d in diagnostics] == [
+        ("warning", "newer-karpenter", path)
     ]
+    assert found(newer, fleet) == []
+    assert (
+        found(SourceFile("reconciler.yaml", setting.replace("true", "false").encode()), fleet) == []
+    )
 
 
 def test_enclaves_need_no_comment_in_a_fleet_of_1_15() -> None:

@@ -16,7 +16,12 @@ from reconciler.disruption.disruptionpass import Method
 from reconciler.disruption.inputs import DisruptionInputs
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodepool import NodePool
-from reconciler.model.settings import Settings
+from reconciler.model.settings import (
+    DEFAULT_FEATURE_GATES,
+    FeatureGate,
+    KarpenterVersion,
+    Settings,
+)
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import ClusterState, cluster_state
 from reconciler.placement.pods.pending import pods_to_place
@@ -157,6 +162,24 @@ def a_node(
             },
         },
     ]
+
+
+def unhealthy(
+    since: datetime = NOW - timedelta(hours=1),
+    kind: str = "StorageReady",
+    status: str = "False",
+    reason: str = "Broken",
+) -> list[dict[str, Any]]:
+    """Return a condition of a Node for which it is repaired, half an hour after ``since``."""
+    at = stamp(since)
+    return [{"type": kind, "status": status, "reason": reason, "lastTransitionTime": at}]
+
+
+def repairing(*gates: FeatureGate, **more: Any) -> Settings:
+    """Return the settings of a fleet that repairs nodes as Karpenter 1.15 does."""
+    on = dict.fromkeys((FeatureGate.NODE_REPAIR, *gates), True)
+    known = {"karpenter": KarpenterVersion.V1_15, **more}
+    return Settings(feature_gates={**DEFAULT_FEATURE_GATES, **on}, **known)
 
 
 def a_cluster(*objects: Any) -> ClusterState:

@@ -127,22 +127,21 @@ def test_nothing_is_repaired_if_too_many_nodes_are_unhealthy(healthy: int, repai
         assert "more than 20% nodes are unhealthy" in refusal_of(decisions, "i0")
 
 
-@pytest.mark.parametrize(
-    ("release", "value", "is_repaired"),
-    [("1.15", "true", False), ("1.15", "false", True), ("1.14", "true", True)],
-)
-def test_an_annotation_excludes_a_node_from_repair_in_1_15(
-    release: str, value: str, is_repaired: bool
-) -> None:
+@pytest.mark.parametrize(("release", "legacy"), [("1.14", False), ("1.15", True)])
+def test_repair_is_forceful_in_1_14_and_with_legacy_node_repair(release: str, legacy: bool) -> None:
+    """Neither budgets nor the annotation of 1.15 matter, and the drain ends at once."""
     node, claim = _ill("n0", 60)
-    node["metadata"].setdefault("annotations", {})["karpenter.sh/do-not-repair"] = value
-    settings = replace(_gates("NodeRepair"), karpenter=KarpenterVersion(release))
+    node["metadata"].setdefault("annotations", {})["karpenter.sh/do-not-repair"] = "true"
+    settings = replace(
+        _gates("NodeRepair"), karpenter=KarpenterVersion(release), legacy_node_repair=legacy
+    )
 
     decisions = decided([node, claim], a_node("n1"), pools=NEVER, settings=settings)
 
-    assert brief(decisions) == ([("Unhealthy", "delete", ("n0",))] if is_repaired else [])
-    if not is_repaired:
-        assert "do-not-repair" in refusal_of(decisions, "n0")
+    (command,) = decisions.commands
+    assert (command.reason, command.nodes) == (ForcefulReason.UNHEALTHY, ("n0",))
+    assert command.is_forceful
+    assert command.drain_limit == timedelta(0)
 
 
 def test_a_static_pool_removes_the_node_with_the_lowest_disruption_cost() -> None:

@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from reconciler.desired.settings.layers import resolve
 from reconciler.disruption.command import Decisions
 from reconciler.disruption.decide import decide
-from reconciler.disruption.gates.budgets import budget_states, fleet_states, node_counts
+from reconciler.disruption.gates.budgets import (
+    budget_reasons,
+    budget_states,
+    fleet_states,
+    node_counts,
+)
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.observed.state import ClusterState
 from tests.disruption.builders import (
@@ -26,11 +31,14 @@ from tests.disruption.builders import (
     a_pool,
     a_situation,
     drifted,
+    repairing,
     stamp,
+    unhealthy,
 )
 from tests.examples import examples
 
 POOLS = ("alpha", "beta")
+REPAIRING = repairing()
 FINDING = settings(
     max_examples=500, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
 )
@@ -40,7 +48,9 @@ budgets = st.lists(
         {"nodes": st.sampled_from(["0", "1", "2", "3", "10%", "34%", "100%"])},
         optional={
             "reasons": st.lists(
-                st.sampled_from(["Empty", "Drifted", "Underutilized"]), min_size=1, unique=True
+                st.sampled_from(sorted(DisruptionReason)),
+                min_size=1,
+                unique=True,
             )
         },
     ),
@@ -65,6 +75,8 @@ def fleets(draw: st.DrawFn) -> tuple[list[Any], list[dict[str, Any]], tuple[str,
                 ready=draw(st.integers(0, 9)) > 0,
             )
         )
+        if draw(st.integers(0, 4)) == 0:
+            objects[-1][0]["status"]["conditions"] += unhealthy(NOW - timedelta(hours=1))
         objects += [
             a_pod(f"p{index}-{n}", name, draw(st.sampled_from(["0.1", "0.5", "1"])))
             for n in range(draw(st.integers(0, 4)))
@@ -84,7 +96,12 @@ def _decide(objects: list[Any], pools: list[dict[str, Any]], gone: tuple[str, ..
 
 
 def _situation(cluster: ClusterState, pools: list[dict[str, Any]], gone: tuple[str, ...]) -> Any:
-    return a_situation(cluster, [a_pool(**pool) for pool in pools], drifted=drifted(*gone))
+    return a_situation(
+        cluster,
+        [a_pool(**pool) for pool in pools],
+        drifted=drifted(*gone),
+        settings=REPAIRING,
+    )
 
 
 @pytest.mark.parametrize("reason", DisruptionReason)
@@ -102,7 +119,9 @@ def test_no_pass_exceeds_a_budget(
 ) -> None:
     objects, pools, gone = fleet
     cluster = a_cluster(*objects)
-    states = budget_states([a_pool(**pool) for pool in pools], node_counts(cluster.nodes), NOW)
+    reasons = budget_reasons(REPAIRING)
+    counts = node_counts(cluster.nodes)
+    states = budget_states([a_pool(**pool) for pool in pools], counts, NOW, reasons)
     allowed = {(s.node_pool, s.reason): s.allowed for s in states}
     owner = {node.name: node.node_pool for node in cluster.nodes}
 

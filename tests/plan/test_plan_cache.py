@@ -46,6 +46,7 @@ READS_THE_CLOCK = {
     "disruption/gates/consolidatable.py": "disruption/calendar.py: consolidatable_at",
     "disruption/candidates.py": "disruption/methods/forceful.py: ranks_by_age",
     "disruption/methods/emptiness.py": "disruption/calendar.py: left_over_until",
+    "disruption/methods/repairpolicy.py": "disruption/calendar.py: repair_matches",
     "disruption/methods/forceful.py": "disruption/calendar.py: expiry, patience_ends, ranks_by_age",
     "disruption/consolidation/flapdamping.py": "disruption/calendar.py: in_memory",
     "disruption/gates/policy.py": "disruption/calendar.py: suspensions, windows, ages",
@@ -192,6 +193,7 @@ def a_bound_pod(draw: st.DrawFn, name: str, node: str) -> dict[str, Any]:
 def some_config(draw: st.DrawFn) -> dict[str, Any]:
     """The settings that depend on time."""
     config: dict[str, Any] = {"featureGates": {"NodeRepair": True, "StaticCapacity": True}}
+    config["karpenter"] = draw(st.sampled_from(["1.14", "1.15"]))
     disruption: dict[str, Any] = {}
     if draw(st.booleans()):
         disruption["windows"] = [

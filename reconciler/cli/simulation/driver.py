@@ -23,7 +23,7 @@ from reconciler.disruption.command import BlockCode, ForcefulReason
 from reconciler.disruption.decide import command_timeout
 from reconciler.disruption.gates.consolidatable import retained_until
 from reconciler.disruption.gates.guards import rollout_change_times
-from reconciler.disruption.methods.forceful import toleration_ends_at
+from reconciler.disruption.methods.repairpolicy import repair_matches
 from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.engine.steps import lifecycle, nomination, provision, recovery, termination
@@ -99,9 +99,9 @@ def look_ahead(
     others = [b.next_change for b in done.plan.budgets if b.next_change is not None]
     others += [at for c in claims if (at := c.expires_at) is not None]
     others += [
-        at
+        match.tolerated_until
         for node in done.seen.snapshot.nodes
-        if (at := toleration_ends_at(node.status.conditions)) is not None
+        for match in repair_matches(node, settings)
     ]
     others += _drain_deadlines(claims, done)
     others += [at for c in claims if (at := drift_deadline(c, settings)) is not None]

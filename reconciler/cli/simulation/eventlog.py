@@ -185,6 +185,7 @@ _REASONS: Final = (
     DisruptionReason.DRIFTED,
     DisruptionReason.UNDERUTILIZED,
     DisruptionReason.EMPTY,
+    DisruptionReason.UNHEALTHY,
 )
 
 
@@ -211,9 +212,10 @@ def rule_periods(
         allowed = {
             reason.value: nodes
             for reason in _REASONS
-            if (nodes := span.allowed[reason]) < total or not nodes
+            if (nodes := span.allowed.get(reason, total)) < total
+            or (not nodes and reason in span.allowed)
         }
         if allowed:
-            closed = len(allowed) == len(_REASONS) and not any(allowed.values())
+            closed = len(allowed) == len(span.allowed) and not any(allowed.values())
             found.append(RulePeriod(pool.name, span.start, span.end, allowed, closed))
     return found

@@ -42,6 +42,7 @@ _VARIABLES: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "CLUSTER_NAME": ("clusterName", _parse_text),
     "INTERRUPTION_QUEUE": ("interruptionQueue", _parse_text),
     "ISOLATED_VPC": ("isolatedVPC", _parse_flag),
+    "LEGACY_NODE_REPAIR": ("legacyNodeRepair", _parse_flag),
     "MIN_VALUES_POLICY": ("minValuesPolicy", _parse_text),
     "PREFERENCE_POLICY": ("preferencePolicy", _parse_text),
     "RESERVED_ENIS": ("reservedEnis", _parse_number),

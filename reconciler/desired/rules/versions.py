@@ -11,30 +11,31 @@ from collections.abc import Iterator
 from typing import Final
 
 from reconciler.model.diagnostics import Severity
-from reconciler.model.json import JsonDict
-from reconciler.model.settings import KarpenterVersion
+from reconciler.model.json import JsonDict, JsonObject
+from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.settings import NEW_IN_1_15, FeatureGate, KarpenterVersion
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
 from reconciler.source.schema import value_at
 
 _DISRUPTION: Final[Pointer] = ("spec", "disruption")
-_REPAIR_REASON: Final = "Unhealthy"
-"""The reason by which budgets of Karpenter 1.15 limit node repair; no disruption here has it."""
+_REPAIR_REASON: Final = DisruptionReason.UNHEALTHY.value
+"""The reason by which budgets of Karpenter 1.15 limit node repair."""
 _ENCLAVES: Final[Pointer] = ("spec", "enclaveOptions")
 
 
 def check_version(
-    kind: str, data: object, version: KarpenterVersion, *, admitted: bool
+    kind: str, data: object, version: KarpenterVersion, config: JsonObject, *, admitted: bool
 ) -> Iterator[Finding]:
     """Yield where an object differs from what ``version`` accepts.
 
-    Where objects are not ``admitted`` by an API server, as with a catalog of one's own, a field
-    without a value is only a warning.
+    ``config`` are the settings of the fleet's files. Where objects are not ``admitted`` by an API
+    server, as with a catalog of one's own, a field without a value is only a warning.
     """
     if not isinstance(data, dict):
         return
     if kind == "NodePool":
-        yield from _repair_budgets(data, version)
+        yield from _repair_budgets(data, version, config)
         if version == KarpenterVersion.V1_14:
             yield from _required_consolidate_after(data, admitted=admitted)
     elif (
@@ -43,6 +44,18 @@ def check_version(
         and value_at(data, _ENCLAVES) is not None
     ):
         yield _newer_field(_ENCLAVES, "enclaveOptions")
+
+
+def check_settings_version(config: JsonObject, version: KarpenterVersion) -> Iterator[Finding]:
+    """Yield a warning for each setting that has no effect in a fleet of ``version``."""
+    if version != KarpenterVersion.V1_14:
+        return
+    for gate in NEW_IN_1_15:
+        at: Pointer = ("featureGates", gate.value)
+        if value_at(config, at) is True:
+            yield _newer_field(at, f"the feature gate {gate}")
+    if config.get("legacyNodeRepair") is True:
+        yield _newer_field(("legacyNodeRepair",), "legacyNodeRepair")
 
 
 def _required_consolidate_after(data: JsonDict, *, admitted: bool) -> Iterator[Finding]:
@@ -55,8 +68,12 @@ def _required_consolidate_after(data: JsonDict, *, admitted: bool) -> Iterator[F
         yield Finding("missing-field", at, message, hint, severity)
 
 
-def _repair_budgets(data: JsonDict, version: KarpenterVersion) -> Iterator[Finding]:
-    """Yield a warning for each budget reason of node repair, which no budget limits here."""
+def _repair_budgets(
+    data: JsonDict, version: KarpenterVersion, config: JsonObject
+) -> Iterator[Finding]:
+    """Yield a warning for each budget reason of node repair that limits nothing."""
+    is_on = value_at(config, ("featureGates", FeatureGate.NODE_REPAIR.value)) is True
+    is_legacy = config.get("legacyNodeRepair") is True
     budgets = value_at(data, (*_DISRUPTION, "budgets"))
     for number, budget in enumerate(budgets if isinstance(budgets, list) else ()):
         reasons = budget.get("reasons") if isinstance(budget, dict) else None
@@ -66,9 +83,10 @@ def _repair_budgets(data: JsonDict, version: KarpenterVersion) -> Iterator[Findi
             at = (*_DISRUPTION, "budgets", number, "reasons", index)
             if version == KarpenterVersion.V1_14:
                 yield _newer_field(at, f"the budget reason {reason}")
-            else:
-                message = f"{reason} has no effect: unhealthy nodes are repaired outside budgets"
-                hint = "see featureGates.NodeRepair"
+            elif is_legacy or not is_on:
+                why = "legacyNodeRepair ignores budgets" if is_legacy else "node repair is off"
+                hint = "remove legacyNodeRepair" if is_legacy else "set featureGates.NodeRepair"
+                message = f"{reason} has no effect: {why}"
                 yield Finding("without-effect", at, message, hint, Severity.WARNING)
 
 

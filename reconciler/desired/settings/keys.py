@@ -186,6 +186,7 @@ KEYS: Final = {
         Key("preferencePolicy", "preference_policy", choice_reader(PreferencePolicy)),
         Key("decide", "decide", choice_reader(DecisionRules)),
         Key("karpenter", "karpenter", choice_reader(KarpenterVersion)),
+        Key("legacyNodeRepair", "legacy_node_repair", read_flag),
         Key("minValuesPolicy", "min_values_policy", choice_reader(MinValuesPolicy)),
         _PACKING,
         _PER_NODE_COST,

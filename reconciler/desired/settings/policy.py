@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reconciler.model.karpenter.budget import Budget, DisruptionReason
 
 _T = TypeVar("_T")
-_REASONS: Final = ("Drifted", "Empty", "Underutilized")
+_REASONS: Final = ("Drifted", "Empty", "Underutilized", "Unhealthy")
 _NODES: Final = re.compile(r"(100|[0-9]{1,2})%|[0-9]{1,9}", re.ASCII)
 
 

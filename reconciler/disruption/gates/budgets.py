@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from reconciler.disruption.command import BudgetState
 from reconciler.disruption.gates.policy import Hold
@@ -16,17 +16,36 @@ from reconciler.model.karpenter.budget import (
     next_budget_change,
 )
 from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
 
-REASONS = (DisruptionReason.DRIFTED, DisruptionReason.EMPTY, DisruptionReason.UNDERUTILIZED)
+_REASONS: Final = (
+    DisruptionReason.DRIFTED,
+    DisruptionReason.EMPTY,
+    DisruptionReason.UNDERUTILIZED,
+)
+
+
+def budget_reasons(settings: Settings) -> tuple[DisruptionReason, ...]:
+    """Return the reasons for which nodes of a fleet are disrupted within budgets."""
+    return (*_REASONS, DisruptionReason.UNHEALTHY) if settings.repairs_within_budgets else _REASONS
 
 
 @dataclass(slots=True)
 class Count:
-    """The nodes of a pool that count, and how many of them are being disrupted or not ready."""
+    """The nodes of a pool that count, and how many of them are being disrupted or not ready.
+
+    ``deleting`` are those that are being disrupted. Repair does not count a node that is not ready:
+    otherwise unhealthy nodes would use up the budget for their own repair.
+    """
 
     total: int = 0
     disrupting: int = 0
+    deleting: int = 0
+
+    def against(self, reason: DisruptionReason) -> int:
+        """Return how many count against the budgets for a reason."""
+        return self.deleting if reason is DisruptionReason.UNHEALTHY else self.disrupting
 
 
 def remaining_disruptions(allowed: int, disrupting: int) -> int:
@@ -48,34 +67,42 @@ def node_counts(nodes: Iterable[StateNode]) -> dict[str, Count]:
             continue
         count = by_pool.setdefault(node.node_pool, Count())
         count.total += 1
+        count.deleting += node.is_deleting
         if node.is_deleting or not node.node.is_ready:
             count.disrupting += 1
     return by_pool
 
 
 def budget_states(
-    pools: Iterable[NodePool], by_pool: Mapping[str, Count], now: datetime
+    pools: Iterable[NodePool],
+    by_pool: Mapping[str, Count],
+    now: datetime,
+    reasons: Sequence[DisruptionReason] = _REASONS,
 ) -> tuple[BudgetState, ...]:
     """Return the state of each pool's budgets by voluntary reason, ordered by pool and reason."""
     states: list[BudgetState] = []
     for pool in sorted(pools, key=lambda p: p.name):
         count, budgets = by_pool.get(pool.name, Count()), pool.spec.disruption.budgets
-        states += _states_by_reason(pool.name, budgets, count, now)
+        states += _states_by_reason(pool.name, budgets, count, now, reasons)
     return tuple(states)
 
 
 def _states_by_reason(
-    pool: str, budgets: Sequence[Budget], count: Count, now: datetime
+    pool: str,
+    budgets: Sequence[Budget],
+    count: Count,
+    now: datetime,
+    reasons: Sequence[DisruptionReason],
 ) -> Iterator[BudgetState]:
     change = next_budget_change(budgets, now)
-    for reason in REASONS:
+    for reason in reasons:
         allowed = allowance(budgets, reason, count.total, now)
         yield BudgetState(
             node_pool=pool,
             reason=reason,
             total=count.total,
-            disrupting=count.disrupting,
-            allowed=remaining_disruptions(allowed.nodes, count.disrupting),
+            disrupting=count.against(reason),
+            allowed=remaining_disruptions(allowed.nodes, count.against(reason)),
             next_change=change,
             binding=allowed.binding,
             error=allowed.error,
@@ -83,7 +110,10 @@ def _states_by_reason(
 
 
 def fleet_states(
-    budgets: Sequence[Budget], by_pool: Mapping[str, Count], now: datetime
+    budgets: Sequence[Budget],
+    by_pool: Mapping[str, Count],
+    now: datetime,
+    reasons: Sequence[DisruptionReason] = _REASONS,
 ) -> tuple[BudgetState, ...]:
     """Return the state of the fleet's budgets by reason, empty if there are none.
 
@@ -92,8 +122,12 @@ def fleet_states(
     if not budgets:
         return ()
     counts = by_pool.values()
-    total, disrupting = sum(c.total for c in counts), sum(c.disrupting for c in counts)
-    return tuple(_states_by_reason("", budgets, Count(total, disrupting), now))
+    count = Count(
+        sum(c.total for c in counts),
+        sum(c.disrupting for c in counts),
+        sum(c.deleting for c in counts),
+    )
+    return tuple(_states_by_reason("", budgets, count, now, reasons))
 
 
 class Guard(Protocol):
@@ -161,7 +195,7 @@ class BudgetLedger:
         """Count one node of the pool that a command removes; ``gate`` is None if it is forceful."""
         if gate is not None:
             self._caps = tuple(cap.after_disruption(node_pool, gate) for cap in self._caps)
-        for reason in REASONS:
+        for reason in DisruptionReason:
             key = (node_pool, reason)
             if key in self._left:
                 self._left[key] = max(self._left[key] - 1, 0)

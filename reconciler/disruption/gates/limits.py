@@ -24,6 +24,7 @@ from reconciler.disruption.command import BudgetState, WaitsFor
 from reconciler.disruption.gates.budgets import (
     BudgetLedger,
     Count,
+    budget_reasons,
     budget_states,
     fleet_states,
     node_counts,
@@ -188,6 +189,11 @@ class FleetLimits:
         counts = {name: Count(total) for name, total in totals.items()}
         return cls(tuple(pools), settings, counts, Counter(totals), history)
 
+    @property
+    def reasons(self) -> tuple[DisruptionReason, ...]:
+        """The reasons for which nodes are disrupted within budgets."""
+        return budget_reasons(self.settings)
+
     def total(self, node_pool: str) -> int:
         """Return how many nodes of a pool its budgets count."""
         return self.counts.get(node_pool, Count()).total
@@ -209,8 +215,8 @@ class FleetLimits:
             at=at,
             settings=self.settings,
             budgets={pool.name: pool.spec.disruption.budgets for pool in self.pools},
-            states=budget_states(self.pools, counts, at),
-            fleet=fleet_states(self.settings.fleet_budgets, counts, at),
+            states=budget_states(self.pools, counts, at, self.reasons),
+            fleet=fleet_states(self.settings.fleet_budgets, counts, at, self.reasons),
             suspended=holds_of(names, self.settings, at),
             caps=tuple(caps_for(names, self.staying, history, self.settings, at)),
         )
@@ -225,7 +231,7 @@ class FleetLimits:
         ledger, total = self.later(at).ledger(), self.total(node_pool)
         return {
             reason: min(ledger.allowed_disruptions(node_pool, reason), total)
-            for reason in DisruptionReason
+            for reason in self.reasons
         }
 
     def spans(self, pool: NodePool, begin: datetime, end: datetime) -> list[Span]:

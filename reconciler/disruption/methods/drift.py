@@ -7,16 +7,20 @@ whose pods do not fit anywhere is skipped.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final, NamedTuple
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode, Reason, WaitsFor
-from reconciler.disruption.disruptionpass import DisruptionPass
+from reconciler.disruption.disruptionpass import DisruptionPass, with_claims
 from reconciler.disruption.gates.guards import retry_delay
 from reconciler.disruption.gates.policy import Hold
+from reconciler.disruption.methods.staticdrift import RESERVATION_FULL, reservation_of
+from reconciler.disruption.simulation import RemovalOutcome
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.settings import FeatureGate
 
 DRIFT_SEEN: Final = "DriftSeen"
 """Condition of a claim in our records: since when it has been drifted, for any reason."""
@@ -50,21 +54,72 @@ def replace_or_refuse(candidate: Candidate, work: DisruptionPass, reported_reaso
         work.refuse(candidate, reported_reason, refusal)
     elif work.allowed_disruptions(candidate, DisruptionReason.DRIFTED) == 0:
         work.defer_for_budget(candidate, DisruptionReason.DRIFTED, reported_reason=reported_reason)
-    elif work.has_work_left("drift"):
-        outcome = work.simulation.simulate_removal([candidate], consolidating=False)
-        if outcome.failure is not None:
-            work.refuse(
-                candidate,
-                reported_reason,
-                CandidateRefusal(BlockCode.UNSCHEDULABLE, outcome.failure),
-            )
-            return
-        claims = outcome.placement.claims
-        delay = retry_delay([candidate], work.now) if claims else None
-        if delay is not None:
-            work.defer(candidate, reported_reason, Hold(WaitsFor.POLICY, *delay))
-            return
-        work.start(reported_reason, [candidate], replacements=claims, placement=outcome.placement)
+    else:
+        replace_node(candidate, work, Replacement(reported_reason))
+
+
+class Replacement(NamedTuple):
+    """Why a node of a dynamic pool is replaced, and how.
+
+    ``gate`` lets a node in a full reservation be terminated first. ``bounded`` is whether its drain
+    ends with a deadline, so that protected pods move as well.
+    """
+
+    reported_reason: Reason
+    gate: FeatureGate = FeatureGate.TERMINATE_FIRST_DRIFT
+    message: str = ""
+    drain_limit: timedelta | None = None
+    bounded: bool = False
+
+
+def replace_node(candidate: Candidate, work: DisruptionPass, replacement: Replacement) -> None:
+    """Replace one node by whatever its pods need, or reject it."""
+    reason = replacement.reported_reason
+    if not work.has_work_left("drift"):
+        return
+    outcome, goes_first = _simulate(candidate, work, replacement)
+    if outcome.failure is not None:
+        refusal = CandidateRefusal(BlockCode.UNSCHEDULABLE, outcome.failure)
+        work.refuse(candidate, reason, refusal)
+        return
+    placement = outcome.placement
+    if goes_first:  # the next pass launches what it needs in the slot that it frees
+        placement = with_claims(placement, ())
+    delay = retry_delay([candidate], work.now) if placement.claims else None
+    if delay is not None:
+        work.defer(candidate, reason, Hold(WaitsFor.POLICY, *delay))
+        return
+    why = RESERVATION_FULL if goes_first else ""
+    work.start(
+        reason,
+        [candidate],
+        replacements=placement.claims,
+        placement=placement,
+        message="; ".join(filter(None, (replacement.message, why))),
+        drain_limit=replacement.drain_limit,
+    )
+
+
+def _simulate(
+    candidate: Candidate, work: DisruptionPass, replacement: Replacement
+) -> tuple[RemovalOutcome, bool]:
+    """Return what becomes of the node's pods, and whether it must be terminated first.
+
+    That is so if they only fit into the slot that the node has in a full reservation, and the gate
+    allows it (Karpenter 1.15 ``disruption/helpers.go``).
+    """
+    simulate = partial(
+        work.simulation.simulate_removal,
+        [candidate],
+        consolidating=False,
+        bounded_drain=replacement.bounded,
+    )
+    outcome = simulate()
+    reservation = reservation_of(candidate)
+    if outcome.failure is None or not reservation or not work.settings.gate(replacement.gate):
+        return outcome, False
+    freed = simulate(freed_reservation=reservation)
+    return (outcome, False) if freed.failure is not None else (freed, True)
 
 
 def drifted_since(claim: NodeClaim) -> datetime | None:

@@ -6,54 +6,32 @@ starts, so capacity for them is launched in the meantime.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
 
 from reconciler.disruption.candidates import scale_down_cost
-from reconciler.disruption.command import (
-    Block,
-    BlockCode,
-    Command,
-    Deferral,
-    ForcefulReason,
-    WaitsFor,
-)
+from reconciler.disruption.command import Block, BlockCode, Command, Deferral, ForcefulReason
 from reconciler.disruption.gates.policy import forceful_expiry_at
-from reconciler.model.duration import format_duration
-from reconciler.model.karpenter.labels import DO_NOT_REPAIR
+from reconciler.disruption.methods.repairpolicy import (
+    UNHEALTHY_SHARE_PERCENT,
+    RepairMatch,
+    pools_with_too_many_unhealthy_nodes,
+    repair_matches,
+    waiting_repair,
+)
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
-from reconciler.model.kubernetes.metadata import Condition
-from reconciler.model.settings import FeatureGate, KarpenterVersion, Settings
-from reconciler.model.text.times import format_time
+from reconciler.model.settings import FeatureGate, Settings
 from reconciler.observed.state import ClusterState, StateNode
 
-UNHEALTHY_SHARE_PERCENT: Final = 20
-"""The maximum share of unhealthy nodes; above it, repair assumes another cause and stops."""
 
+@dataclass(slots=True)
+class RepairFindings:
+    """The unhealthy nodes that are not repaired now: those that cannot be, and those that wait."""
 
-@dataclass(frozen=True, slots=True)
-class RepairPolicy:
-    """A condition that makes a node unhealthy once it has lasted for ``after``."""
-
-    condition: str
-    status: str
-    after: timedelta
-
-
-REPAIR_POLICIES: Final = (
-    RepairPolicy("Ready", "False", timedelta(minutes=30)),
-    RepairPolicy("Ready", "Unknown", timedelta(minutes=30)),
-    RepairPolicy("AcceleratedHardwareReady", "False", timedelta(minutes=10)),
-    RepairPolicy("StorageReady", "False", timedelta(minutes=30)),
-    RepairPolicy("NetworkingReady", "False", timedelta(minutes=30)),
-    RepairPolicy("KernelReady", "False", timedelta(minutes=30)),
-    RepairPolicy("ContainerRuntimeReady", "False", timedelta(minutes=30)),
-)
-"""The repair policies of the AWS provider."""
+    blocks: list[Block] = field(default_factory=list)
+    deferrals: list[Deferral] = field(default_factory=list)
 
 
 def forceful_commands(
@@ -89,6 +67,7 @@ def forceful_commands(
 def _delete_command(
     node: StateNode | None, claim: NodeClaim, reason: ForcefulReason, message: str = ""
 ) -> Command:
+    """Return the command that removes a node; the drain of an unhealthy one ends at once."""
     has_node = node is not None and node.node is not None
     return Command(
         reason=reason,
@@ -97,6 +76,7 @@ def _delete_command(
         node_claims=(claim.name,),
         pods_evicted=len(node.reschedulable) if node is not None else 0,
         message=message,
+        drain_limit=timedelta(0) if reason is ForcefulReason.UNHEALTHY else None,
     )
 
 
@@ -120,88 +100,36 @@ def _expired_nodes(cluster: ClusterState, settings: Settings, now: datetime) -> 
             yield node
 
 
-@dataclass(slots=True)
-class RepairFindings:
-    """The unhealthy nodes that are not repaired now: those that cannot be, and those that wait."""
-
-    blocks: list[Block] = field(default_factory=list)
-    deferrals: list[Deferral] = field(default_factory=list)
-
-
 def _nodes_to_repair(
     cluster: ClusterState, settings: Settings, now: datetime
 ) -> tuple[list[StateNode], RepairFindings]:
     """Return the nodes to repair, and what is found about the other unhealthy nodes."""
     findings = RepairFindings()
-    if not settings.gate(FeatureGate.NODE_REPAIR):
+    if not settings.repairs_forcefully:
         return [], findings
-    total = Counter(node.node_pool for node in cluster.nodes if node.node is not None)
-    unhealthy: dict[str, list[tuple[StateNode, UnhealthyCondition]]] = {}
+    unhealthy: dict[str, list[tuple[StateNode, RepairMatch]]] = {}
     for node in cluster.nodes:
-        found = None if node.node is None else unhealthy_condition(node.node.status.conditions)
-        if found is not None:
-            unhealthy.setdefault(node.node_pool, []).append((node, found))
-    honors_veto = settings.karpenter != KarpenterVersion.V1_14
+        matches = () if node.node is None else repair_matches(node.node, settings)
+        if matches:
+            first = min(matches, key=lambda m: m.tolerated_until)
+            unhealthy.setdefault(node.node_pool, []).append((node, first))
+    too_many = pools_with_too_many_unhealthy_nodes(cluster, settings)
     repaired: list[StateNode] = []
     for pool, rows in unhealthy.items():
-        limit = -(-total[pool] * UNHEALTHY_SHARE_PERCENT // 100)
-        for node, condition in rows:
+        for node, match in rows:
             if node.claim is None or node.is_deleting:
                 continue
-            if now < condition.tolerated_until:
-                findings.deferrals.append(_waiting_repair(node, node.claim, condition))
-            elif honors_veto and node.annotations.get(DO_NOT_REPAIR) == "true":
-                text = f'repair is blocked through the "{DO_NOT_REPAIR}" annotation'
-                code = BlockCode.DO_NOT_REPAIR
-                findings.blocks.append(Block(node.name, ForcefulReason.UNHEALTHY, code, text))
-            elif len(rows) <= limit:
+            if now < match.tolerated_until:
+                findings.deferrals.append(
+                    waiting_repair(node, node.claim, match, ForcefulReason.UNHEALTHY)
+                )
+            elif pool not in too_many:
                 repaired.append(node)
             else:
                 text = f"more than {UNHEALTHY_SHARE_PERCENT}% nodes are unhealthy in the nodepool"
                 code = BlockCode.UNHEALTHY_SHARE
                 findings.blocks.append(Block(node.name, ForcefulReason.UNHEALTHY, code, text))
     return repaired, findings
-
-
-def _waiting_repair(node: StateNode, claim: NodeClaim, condition: UnhealthyCondition) -> Deferral:
-    """Return that a node is repaired if its condition lasts for as long as its policy tolerates."""
-    since = condition.tolerated_until - condition.policy.after
-    return Deferral(
-        node_claim=claim.name,
-        node=node.name,
-        node_pool=node.node_pool,
-        reason=ForcefulReason.UNHEALTHY,
-        waits_for=WaitsFor.POLICY,
-        not_before=condition.tolerated_until,
-        message=f"{condition.policy.condition} is {condition.policy.status} since "
-        f"{format_time(since)}; the node is repaired if that lasts for "
-        f"{format_duration(condition.policy.after)}",
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class UnhealthyCondition:
-    """A repair policy that the condition of a node meets, and when its toleration ends."""
-
-    policy: RepairPolicy
-    tolerated_until: datetime
-
-
-def unhealthy_condition(conditions: Sequence[Condition]) -> UnhealthyCondition | None:
-    """Return the unhealthy condition whose toleration ends first, or None if healthy."""
-    found = [
-        UnhealthyCondition(policy, c.last_transition_time + policy.after)
-        for c in conditions
-        for policy in REPAIR_POLICIES
-        if (c.type, c.status) == (policy.condition, policy.status) and c.last_transition_time
-    ]
-    return min(found, key=lambda c: c.tolerated_until, default=None)
-
-
-def toleration_ends_at(conditions: Sequence[Condition]) -> datetime | None:
-    """Return when the first toleration of an unhealthy condition ends, or None if healthy."""
-    found = unhealthy_condition(conditions)
-    return None if found is None else found.tolerated_until
 
 
 def _surplus_claims(

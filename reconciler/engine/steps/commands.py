@@ -26,6 +26,7 @@ from reconciler.engine import tracking
 from reconciler.engine.effects import Effect, Effects
 from reconciler.engine.observation import Observation, marked_claims
 from reconciler.engine.steps import lifecycle
+from reconciler.model.duration import parse_duration
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -243,6 +244,7 @@ def _running_command(
         message=command.message,
         node_pools=tuple(pools.get(name, "") for name in command.node_claims),
         voluntary=not command.forceful,
+        termination_grace_period=command.termination_grace_period,
     )
 
 
@@ -382,6 +384,9 @@ def delete_claims(
     gone = [
         lifecycle.delete_with_reason(c, seen.at, reason, command.message or reason) for c in claims
     ]
+    if command.termination_grace_period:
+        deadline = seen.at + parse_duration(command.termination_grace_period)
+        gone = [lifecycle.with_drain_deadline(claim, deadline) for claim in gone]
     world.store.put_node_claims(gone)
     _record_phase(effects, command, CommandPhase.TERMINATING)
     what = "replacements are ready" if command.replacements else "revalidated, draining can start"

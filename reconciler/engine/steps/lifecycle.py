@@ -10,7 +10,7 @@ Pure functions: from the recorded claim and the observation to the updated claim
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Final
 
@@ -26,6 +26,7 @@ from reconciler.model.karpenter.labels import (
     RESERVATION_TYPE,
     RESERVED,
     TENANCY,
+    TERMINATION_TIMESTAMP,
     ZONE,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -179,14 +180,36 @@ def delete_with_reason(claim: NodeClaim, now: datetime, reason: str, message: st
 def drain_deadline(claim: NodeClaim) -> datetime | None:
     """Return when its pods are deleted regardless of PodDisruptionBudgets; None means never.
 
-    An instance whose status checks fail does not terminate its pods properly. They are deleted at
-    once so that others can replace them (aws reference 5.2).
+    Repair may set an earlier time than the claim's own termination grace period. An instance whose
+    status checks fail does not terminate its pods properly. They are deleted at once so that others
+    can replace them (aws reference 5.2).
     """
     grace, since = claim.termination_grace_period, claim.metadata.deletion_timestamp
     mark = claim.condition(INTERRUPTED)
     if mark is not None and mark.reason == InterruptionKind.IMPAIRED:
         return since
-    return None if grace is None or since is None else since + grace
+    own = None if grace is None or since is None else since + grace
+    limits = [t for t in (own, _termination_timestamp(claim)) if t is not None]
+    return min(limits, default=None)
+
+
+def _termination_timestamp(claim: NodeClaim) -> datetime | None:
+    """Return the deadline of a claim's annotation, None without one that is a time."""
+    try:
+        at = datetime.fromisoformat(claim.metadata.annotations.get(TERMINATION_TIMESTAMP, ""))
+    except ValueError:
+        return None
+    return at if at.tzinfo is not None else None
+
+
+def with_drain_deadline(claim: NodeClaim, deadline: datetime) -> NodeClaim:
+    """Return the claim with a deadline for its drain, unless it has an earlier one."""
+    known = _termination_timestamp(claim)
+    if known is not None and known <= deadline:
+        return claim
+    text = deadline.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    annotations = {**claim.metadata.annotations, TERMINATION_TIMESTAMP: text}
+    return replace(claim, metadata=replace(claim.metadata, annotations=annotations))
 
 
 def is_registration_overdue(claim: NodeClaim, now: datetime) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -32,6 +33,9 @@ from reconciler.plan.value.plan import Plan
 from reconciler.ports.progress import EventKind
 from reconciler.ports.state import CommandPhase
 
+_WITHOUT_WAVES: Final = (DisruptionReason.EMPTY, DisruptionReason.UNHEALTHY)
+"""Empty nodes have no pods to move, and repair does not wait for a wave."""
+
 
 def record_moves(world: World, plan: Plan, seen: Observation, settings: Settings) -> None:
     """Record the commands of a plan as moves of their waves, before any of them starts.
@@ -42,7 +46,7 @@ def record_moves(world: World, plan: Plan, seen: Observation, settings: Settings
     known = {rollout.node_pool: rollout for rollout in world.store.rollouts()}
     fresh: dict[str, Rollout] = {}
     for command in plan.commands:
-        if command.forceful or command.reason == DisruptionReason.EMPTY:
+        if command.forceful or command.reason in _WITHOUT_WAVES:
             continue
         for pool, nodes in sorted(observation.count_by_pool(command.node_claims).items()):
             if not is_tracked(pool, settings):

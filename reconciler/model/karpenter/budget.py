@@ -25,16 +25,28 @@ _SHARE: Final = re.compile(r"(100|[0-9]{1,2})%", re.ASCII)
 
 
 class DisruptionReason(StrEnum):
-    """The voluntary reasons, which are subject to budgets."""
+    """The voluntary reasons, which are subject to budgets.
+
+    Unhealthy nodes are repaired within budgets since Karpenter 1.15.
+    """
 
     UNDERUTILIZED = "Underutilized"
     EMPTY = "Empty"
     DRIFTED = "Drifted"
+    UNHEALTHY = "Unhealthy"
 
     @property
     def cause(self) -> str:
         """The reason as a noun, for sentences: ``drift``."""
-        return {"Underutilized": "underutilization", "Empty": "emptiness"}.get(self, "drift")
+        return _CAUSES[self.value]
+
+
+_CAUSES: Final = {
+    "Underutilized": "underutilization",
+    "Empty": "emptiness",
+    "Drifted": "drift",
+    "Unhealthy": "repair",
+}
 
 
 class Budget(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -28,6 +28,8 @@ TENANCY: Final = "karpenter.k8s.aws/instance-tenancy"
 NODECLASS: Final = "karpenter.k8s.aws/ec2nodeclass"
 
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+TERMINATION_TIMESTAMP: Final = "karpenter.sh/nodeclaim-termination-timestamp"
+"""When the pods of a NodeClaim that is being deleted are deleted, at the latest."""
 DO_NOT_REPAIR: Final = "karpenter.sh/do-not-repair"
 """Excludes a node from repair, in Karpenter 1.15."""
 NODEPOOL_HASH: Final = "karpenter.sh/nodepool-hash"

@@ -157,14 +157,26 @@ NONE_HELD: Held = frozenset()
 
 
 class Reservations:
-    """The slots left in each reservation, across all pools that share it."""
+    """The slots left in each reservation, across all pools that share it.
 
-    def __init__(self, tables: Iterable[TypeTable], *, enabled: bool, strict: bool) -> None:
+    The reservation ``freed`` has one more than its offerings have.
+    """
+
+    def __init__(
+        self,
+        tables: Iterable[TypeTable],
+        *,
+        enabled: bool,
+        strict: bool,
+        freed: str | None = None,
+    ) -> None:
         self._left: dict[str, int] = {}
         self._strict = strict
         for table in tables if enabled else ():
             for name, capacity in table.reservations.items():
                 self._left[name] = min(self._left.get(name, capacity), capacity)
+        if freed in self._left:
+            self._left[freed] += 1
         self.exist = bool(self._left)
 
     def reservations_to_hold(self, held: Held, space: Space, mask: int) -> Held | None:

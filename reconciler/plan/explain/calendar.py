@@ -127,7 +127,7 @@ def explain_node_pool(
 
 
 def _format_span(span: Span) -> str:
-    amounts = ", ".join(f"{reason} {span.allowed[reason]}" for reason in sorted(DisruptionReason))
+    amounts = ", ".join(f"{reason} {span.allowed[reason]}" for reason in sorted(span.allowed))
     return f"{format_time(span.start)} to {format_time(span.end)}: {amounts}"
 
 
@@ -142,7 +142,7 @@ def _gaps(
     spans: Sequence[Span], cause: Callable[[DisruptionReason, datetime], str]
 ) -> Iterator[tuple[str, str]]:
     """Yield the reasons that can never disrupt a node, or not for a day or longer."""
-    for reason in sorted(DisruptionReason):
+    for reason in sorted(spans[0].allowed if spans else ()):
         closed = _closed_periods(spans, reason)
         if closed and all(span.allowed[reason] == 0 for span in spans):
             why = cause(reason, spans[0].start)

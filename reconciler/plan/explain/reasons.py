@@ -6,12 +6,14 @@ answer is the reason of the decision itself and is not computed a second time.
 
 from __future__ import annotations
 
+from reconciler.disruption.command import ForcefulReason
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.text.times import format_time
 from reconciler.plan.explain.answer import Explanation, Subject, decisions_of
 from reconciler.plan.render.wording import (
     format_count,
     format_dollars,
+    format_drain_limit,
     format_list,
     format_reason,
     format_side,
@@ -192,7 +194,10 @@ def _format_command(command: PlannedCommand) -> str:
     if saved and command.savings_per_eviction is not None:
         saved += f" ({format_dollars(command.savings_per_eviction)} per pod moved)"
     forceful = ", regardless of disruption budgets" if command.forceful else ""
-    why = f" ({command.reason.lower()} by {command.message})" if command.message else ""
+    by = "interrupted by " if command.reason == ForcefulReason.INTERRUPTED else ""
+    why = f" ({by}{command.message})" if command.message else ""
+    if command.termination_grace_period:
+        why += f", {format_drain_limit(command.termination_grace_period)}"
     does = f"command {command.id}: {command.decision} {with_others}"
     return f"{does}{after}{saved}{forceful}{why}"
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
+from reconciler.model.duration import format_duration
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import add_resources, format_resources
@@ -205,6 +206,9 @@ def planned_command(command: Command, placements: PlanPlacements) -> PlannedComm
         savings_per_eviction=_savings_per_eviction(command),
         forceful=command.is_forceful,
         message=command.message,
+        termination_grace_period=(
+            "" if command.drain_limit is None else format_duration(command.drain_limit)
+        ),
     )
 
 

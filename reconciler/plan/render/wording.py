@@ -55,6 +55,11 @@ def format_reason(reason: str) -> str:
     return _REASONS.get(reason, reason)
 
 
+def format_drain_limit(limit: str) -> str:
+    """Return how long a drain may take that a command limits."""
+    return f"the drain takes at most {limit}" if limit != "0s" else "pods are deleted at once"
+
+
 def format_side(side: str) -> str:
     """Return where a change that caused drift was made."""
     return _SIDES.get(side, side)

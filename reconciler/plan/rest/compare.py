@@ -16,9 +16,10 @@ from msgspec.structs import replace
 
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.objects import node_pools
+from reconciler.disruption.gates.budgets import budget_reasons
 from reconciler.model.chance import Chance
 from reconciler.model.history import History
-from reconciler.model.karpenter.budget import DisruptionReason, allowance
+from reconciler.model.karpenter.budget import allowance
 from reconciler.observed.state import ClusterState
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.continuation import RestResult, SharedWork, Work, continue_fleet
@@ -297,5 +298,5 @@ def _allows_disruption(inputs: Inputs) -> bool:
             inputs.now,
         ).nodes
         for pool in node_pools(inputs.fleet)
-        for reason in DisruptionReason
+        for reason in budget_reasons(inputs.settings)
     )

@@ -22,12 +22,12 @@ from reconciler.disruption.disruptionpass import WORK_MAX
 from reconciler.disruption.gates.consolidatable import consolidatable_at, retained_until
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.disruption.gates.policy import forceful_expiry_at
-from reconciler.disruption.methods.forceful import toleration_ends_at
+from reconciler.disruption.methods.repairpolicy import repair_matches
 from reconciler.disruption.simulation import examinable_nodes
 from reconciler.model.chance import Chance
 from reconciler.model.history import History
 from reconciler.model.karpenter.nodepool import NodePool
-from reconciler.model.settings import FeatureGate, Settings
+from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.static import static_claims
 from reconciler.placement.question import Placement, PlannedClaim
@@ -124,10 +124,8 @@ def _forceful_times(cluster: ClusterState, settings: Settings) -> Iterator[datet
         at = forceful_expiry_at(node.claim, node.node_pool, settings)
         if at is not None:
             yield at
-        if node.node is not None and settings.gate(FeatureGate.NODE_REPAIR):
-            ends = toleration_ends_at(node.node.status.conditions)
-            if ends is not None:
-                yield ends
+        if node.node is not None:
+            yield from (match.tolerated_until for match in repair_matches(node.node, settings))
 
 
 _WINDOWS_MAX: Final = 50

@@ -60,6 +60,7 @@ class PlannedCommand(Part, frozen=True, kw_only=True):
     ``savings`` is USD an hour. ``forceful`` commands ignore budgets. ``message`` has details of the
     reason, such as the event of an interruption; most commands have none.
     ``savings_per_eviction`` is the savings per pod that a consolidation moves.
+    ``termination_grace_period`` limits the drain in addition to that of each NodeClaim.
     """
 
     id: str
@@ -74,8 +75,9 @@ class PlannedCommand(Part, frozen=True, kw_only=True):
     savings_per_eviction: float | None = None
     forceful: bool = False
     message: str = ""
+    termination_grace_period: str = ""
 
-    left_out: ClassVar = ("savings_per_eviction", "message")
+    left_out: ClassVar = ("savings_per_eviction", "message", "termination_grace_period")
 
 
 class BlockedNode(Part, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ from reconciler.plan.render.unplaced import has_nodes
 from reconciler.plan.render.wording import (
     format_count,
     format_dollars,
+    format_drain_limit,
     format_image,
     format_list,
     format_pods,
@@ -212,9 +213,11 @@ def _disruption_reasons(group: Sequence[ActionStep]) -> list[str]:
         saved = fsum(command.savings or 0.0 for command in commands)
         moves += f"; saves {format_dollars(saved / moved)}/hour per pod moved"
     rule = "disruption budgets do not apply" if forceful else ""
+    drains = {command.termination_grace_period for command in commands} - {""}
+    drain = format_list([format_drain_limit(limit) for limit in sorted(drains)])
     return [
         f"{reason}{' (forceful)' if forceful else ''}: {cause_text}",
-        "; ".join(filter(None, (moves, rule))),
+        "; ".join(filter(None, (moves, rule, drain))),
     ]
 
 
