@@ -28,3 +28,10 @@ def cases(name: str, *, without: Collection[str] = ()) -> list[Any]:
     """
     rows = table(name).get("cases", [])
     return [pytest.param(row, id=row["name"]) for row in rows if row.get("kind") not in without]
+
+
+def fixture_cases(folder: str, name: str, kind: str) -> list[Any]:
+    """Return the cases of a kind from a table in ``tests/fixtures``, each with its name as id."""
+    path = Path(__file__).parent / "fixtures" / folder / f"{name}.json"
+    rows = json.loads(path.read_text(encoding="utf-8"))["cases"]
+    return [pytest.param(row, id=row["name"]) for row in rows if row["kind"] == kind]

@@ -170,10 +170,15 @@ def _node_facts(node: Node) -> object:
         node.status.capacity,
         node.status.allocatable,
         [
-            (c.type, c.status, c.last_transition_time, "" if c.status == "True" else c.reason)
+            (c.type, c.status, c.last_transition_time, *_decisive_reason(c))
             for c in node.status.conditions
         ],
     )
+
+
+def _decisive_reason(condition: Condition) -> tuple[str, ...]:
+    """Return the reason of a condition that may make its node unhealthy."""
+    return (condition.reason,) if condition.reason and condition.status != "True" else ()
 
 
 def _node_claim_facts(claim: NodeClaim) -> object:

@@ -77,7 +77,7 @@ def calendar_of(limits: FleetLimits, now: datetime) -> tuple[CalendarRow, ...]:
 def _calendar_rows(pool: NodePool, limits: FleetLimits, now: datetime) -> Iterator[CalendarRow]:
     spans = limits.spans(pool, now, now + AHEAD)
     alike: dict[tuple[PeriodView, ...], list[str]] = {}
-    for reason in limits.reasons:
+    for reason in filter(limits.reasons.__contains__, DisruptionReason):
         alike.setdefault(tuple(_periods(spans, reason, now)), []).append(reason.value)
     if any(len(periods) > 1 for periods in alike):
         for periods, reasons in alike.items():

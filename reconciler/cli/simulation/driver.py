@@ -23,7 +23,7 @@ from reconciler.disruption.command import BlockCode, ForcefulReason
 from reconciler.disruption.decide import command_timeout
 from reconciler.disruption.gates.consolidatable import retained_until
 from reconciler.disruption.gates.guards import rollout_change_times
-from reconciler.disruption.methods.repairpolicy import repair_matches
+from reconciler.disruption.methods.repairpolicy import legacy_matches, repair_matches
 from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.engine.steps import lifecycle, nomination, provision, recovery, termination
@@ -101,7 +101,7 @@ def look_ahead(
     others += [
         match.tolerated_until
         for node in done.seen.snapshot.nodes
-        for match in repair_matches(node, settings)
+        for match in repair_matches(node, settings) or legacy_matches(node)
     ]
     others += _drain_deadlines(claims, done)
     others += [at for c in claims if (at := drift_deadline(c, settings)) is not None]

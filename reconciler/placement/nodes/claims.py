@@ -169,7 +169,7 @@ def _fit_in_space(
     if reservations.exist:
         held = reservations.reservations_to_hold(claim.held, space, mask)
         if held is None:
-            return _WAIT
+            return _WAIT if reservations.strict else _NOT_NOW
     return Fit(space, mask, held=held, relaxed=relaxed)
 
 

@@ -171,32 +171,41 @@ class Reservations:
         freed: str | None = None,
     ) -> None:
         self._left: dict[str, int] = {}
-        self._strict = strict
+        self.strict = strict
         for table in tables if enabled else ():
             for name, capacity in table.reservations.items():
                 self._left[name] = min(self._left.get(name, capacity), capacity)
         if freed in self._left:
             self._left[freed] += 1
+        self._full = frozenset(name for name, left in self._left.items() if left <= 0)
         self.exist = bool(self._left)
 
     def reservations_to_hold(self, held: Held, space: Space, mask: int) -> Held | None:
         """Return the reservations that a node of ``space`` and ``mask`` would hold.
 
-        None means that the pod has to wait: every reservation it could use is full, or the node
-        would lose the last one that it holds.
+        None means that the pod does not fit: every reservation that it could use is taken by other
+        nodes of the pass, or is full and there is no other offering, or the node would lose the
+        last one that it holds. A reservation that is full from the start is not waited for.
         """
-        compatible = False
+        taken = full = fallback = False
         names = set()
         for offering in space.offers:
             name = offering.reservation_id
-            if name is None or offering.capacity_type != RESERVED or not offering.mask & mask:
+            if not offering.mask & mask:
                 continue
-            compatible = True
-            if name in held or self._left.get(name, 0) > 0:
+            if name is None or offering.capacity_type != RESERVED:
+                fallback = True
+            elif name in held or self._left.get(name, 0) > 0:
                 names.add(name)
-        if self._strict and not names and (compatible or held):
+            elif name in self._full:
+                full = True
+            else:
+                taken = True
+        if names:
+            return frozenset(names)
+        if self.strict and (taken or held):
             return None
-        return frozenset(names)
+        return None if full and not taken and not fallback else NONE_HELD
 
     def hold(self, held: Held, wanted: Held) -> None:
         """Take a slot for each name new in ``wanted`` and release those no longer in it."""
