@@ -315,10 +315,8 @@ class _FleetReader:
         nulls = schema.unknown_nulls(name, entry.data)
         shape = without_reported([*schema.check_schema(name, data), *nulls], old)
         semantics = crd.check_rules(name, data, [*old, *shape])
-        followed = self._followed_release()
-        accepted = check_version(
-            entry.kind, data, followed, self.config, admitted=not self.any_class
-        )
+        followed, admitted = self._followed_release(), not self.any_class
+        accepted = check_version(entry.kind, data, followed, self.config, admitted=admitted)
         of_version = without_reported(list(accepted), old)
         every = [*old, *shape, *semantics, *of_version]
         self._record_object(entry, placeholders.without_placeholders(every, left), data)

@@ -430,9 +430,8 @@ class Scheduler:
             limits=self._limits(question.without),
             reservations=Reservations(
                 [t.table for t in self._templates],
+                question,
                 enabled=self._settings.gate(FeatureGate.RESERVED_CAPACITY),
-                strict=question.strict_reservations,
-                freed=question.freed_reservation,
             ),
             demands=self._demands,
             order=Order(to_front=to_front),

@@ -55,10 +55,10 @@ def replace_or_refuse(candidate: Candidate, work: DisruptionPass, reported_reaso
     elif work.allowed_disruptions(candidate, DisruptionReason.DRIFTED) == 0:
         work.defer_for_budget(candidate, DisruptionReason.DRIFTED, reported_reason=reported_reason)
     else:
-        replace_node(candidate, work, Replacement(reported_reason))
+        replace_node(candidate, work, NodeReplacement(reported_reason))
 
 
-class Replacement(NamedTuple):
+class NodeReplacement(NamedTuple):
     """Why a node of a dynamic pool is replaced, and how.
 
     ``gate`` lets a node in a full reservation be terminated first. ``bounded`` is whether its drain
@@ -72,7 +72,7 @@ class Replacement(NamedTuple):
     bounded: bool = False
 
 
-def replace_node(candidate: Candidate, work: DisruptionPass, replacement: Replacement) -> None:
+def replace_node(candidate: Candidate, work: DisruptionPass, replacement: NodeReplacement) -> None:
     """Replace one node by whatever its pods need, or reject it."""
     reason = replacement.reported_reason
     if not work.has_work_left("drift"):
@@ -101,7 +101,7 @@ def replace_node(candidate: Candidate, work: DisruptionPass, replacement: Replac
 
 
 def _simulate(
-    candidate: Candidate, work: DisruptionPass, replacement: Replacement
+    candidate: Candidate, work: DisruptionPass, replacement: NodeReplacement
 ) -> tuple[RemovalOutcome, bool]:
     """Return what becomes of the node's pods, and whether it must be terminated first.
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from reconciler.disruption.candidates import Candidate, CandidateRefusal, eviction_costs
 from reconciler.disruption.command import BlockCode
 from reconciler.disruption.disruptionpass import DisruptionPass
-from reconciler.disruption.methods.drift import Replacement, replace_node
+from reconciler.disruption.methods.drift import NodeReplacement, replace_node
 from reconciler.disruption.methods.repairpolicy import (
     UNHEALTHY_SHARE_PERCENT,
     Repair,
@@ -97,7 +97,8 @@ class RepairMethod:
         elif candidate.node.is_initialized and not work.allowed_disruptions(candidate, self.reason):
             work.defer_for_budget(candidate, self.reason)
         else:
-            replacement = Replacement(self.reason, gate, message, node.drain_limit, bounded=True)
+            limit = node.drain_limit
+            replacement = NodeReplacement(self.reason, gate, message, limit, bounded=True)
             replace_node(candidate, work, replacement)
 
 

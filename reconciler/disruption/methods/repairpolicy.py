@@ -21,6 +21,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.settings import Settings
+from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.times import format_time
 from reconciler.observed.state import ClusterState, StateNode
 
@@ -60,7 +61,8 @@ class RepairPolicy:
         try:
             re.compile(self.reasons)
         except re.error as error:
-            raise ValueError(f"not a regular expression: {self.reasons!r}") from error
+            text = f"not a regular expression: {quote_value(self.reasons)}"
+            raise ValueError(text) from error
 
     def matches_reason(self, reason: str) -> bool:
         """Return whether the reason of a condition is one of the policy's."""

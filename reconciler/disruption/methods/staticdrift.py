@@ -166,7 +166,7 @@ class StaticDrift:
 def replace_static_nodes(
     candidates: Sequence[Candidate], replacing: Replacing, work: DisruptionPass
 ) -> None:
-    """Replace nodes of one static pool, in this order, as far as budget and limit allow."""
+    """Replace nodes of one static pool, in this order, up to budget and limit."""
     if not candidates:
         return
     pool = candidates[0].pool

@@ -18,6 +18,7 @@ from reconciler.model.resources import CPU, MEMORY, NODES, Resources, pod_amount
 from reconciler.observed.state import StateNode
 from reconciler.placement.nodes.daemons import Daemon, DaemonGroup, group_by_daemons
 from reconciler.placement.nodes.space import Space, SpaceBook
+from reconciler.placement.question import Question
 
 
 class PoolTemplate:
@@ -157,24 +158,15 @@ NONE_HELD: Held = frozenset()
 
 
 class Reservations:
-    """The slots left in each reservation, across all pools that share it.
+    """The slots left in each reservation, across all pools that share it."""
 
-    The reservation ``freed`` has one more than its offerings have.
-    """
-
-    def __init__(
-        self,
-        tables: Iterable[TypeTable],
-        *,
-        enabled: bool,
-        strict: bool,
-        freed: str | None = None,
-    ) -> None:
+    def __init__(self, tables: Iterable[TypeTable], question: Question, *, enabled: bool) -> None:
         self._left: dict[str, int] = {}
-        self.strict = strict
+        self.strict = question.strict_reservations
         for table in tables if enabled else ():
             for name, capacity in table.reservations.items():
                 self._left[name] = min(self._left.get(name, capacity), capacity)
+        freed = question.freed_reservation
         if freed in self._left:
             self._left[freed] += 1
         self._full = frozenset(name for name, left in self._left.items() if left <= 0)
