@@ -111,6 +111,21 @@ def test_min_values_keep_a_node_open_for_several_types() -> None:
     assert all(len(claim.types) >= 3 for claim in placement.claims)
 
 
+@pytest.mark.parametrize(("zones", "fits"), [(("zone-a", "zone-b"), True), (("zone-a",), False)])
+def test_min_values_count_only_values_that_the_pods_allow(
+    zones: tuple[str, ...], fits: bool
+) -> None:
+    """The types are in more zones than the pod can use."""
+    several = wanted(ZONE, "Exists", min_values=2)
+    pod = a_pod("p", affinity=on([wanted(ZONE, "In", *zones)]))
+
+    placement = placed([a_pool("default", several), pod])
+
+    assert bool(placement.claims) is fits
+    if not fits:
+        assert [r.code for r in placement.unschedulable["default/p"]] == ["MinValuesUnmet"]
+
+
 def test_best_effort_lowers_min_values_and_reports_it() -> None:
     several = wanted("node.kubernetes.io/instance-type", "Exists", min_values=3)
     world = [a_pool("default", several), *pods(1, cpu="10")]

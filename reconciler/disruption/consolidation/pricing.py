@@ -11,7 +11,7 @@ from math import inf
 
 from reconciler.model.karpenter.instancetype import LAUNCH_PREFERENCE, InstanceType, Offering
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, SPOT, ZONE
-from reconciler.model.karpenter.requirements import Requirements, equals
+from reconciler.model.karpenter.requirements import Requirement, Requirements, equals
 from reconciler.placement.question import PlannedClaim
 
 
@@ -136,28 +136,29 @@ def estimated_savings(prices: Iterable[float], replacements: Iterable[PlannedCla
 
 def unmet_min_values(types: Sequence[InstanceType], requirements: Requirements) -> list[str]:
     """Return the label keys for which the types have fewer values than ``minValues`` requires."""
-    required = {r.key: r.min_values for r in requirements.values() if r.min_values is not None}
-    return sorted(key for key, least in required.items() if len(_values(types, key)) < least)
+    required = [r for r in requirements.values() if r.min_values is not None]
+    return sorted(r.key for r in required if len(_values(types, r)) < (r.min_values or 0))
 
 
 def min_values_prefix(types: Sequence[InstanceType], requirements: Requirements) -> int:
     """Return how many types, in order, are needed to satisfy every ``minValues``."""
-    required = {r.key: r.min_values for r in requirements.values() if r.min_values is not None}
-    seen: dict[str, set[str]] = {key: set() for key in required}
+    required = [r for r in requirements.values() if r.min_values is not None]
+    seen: dict[str, set[str]] = {r.key: set() for r in required}
     if not required:
         return 0
     for count, kind in enumerate(types, start=1):
-        for key, values in seen.items():
-            values |= _values((kind,), key)
-        if all(len(seen[key]) >= least for key, least in required.items()):
+        for wanted in required:
+            seen[wanted.key] |= _values((kind,), wanted)
+        if all(len(seen[r.key]) >= (r.min_values or 0) for r in required):
             return count
     return len(types)
 
 
-def _values(types: Iterable[InstanceType], key: str) -> set[str]:
+def _values(types: Iterable[InstanceType], wanted: Requirement) -> set[str]:
+    """Return the values of the types that the requirement allows."""
     values: set[str] = set()
     for kind in types:
-        known = kind.requirements.get(key)
+        known = kind.requirements.get(wanted.key)
         if known is not None and not known.complement:
-            values |= known.values
+            values |= {value for value in known.values if wanted.has(value)}
     return values

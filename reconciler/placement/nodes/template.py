@@ -131,7 +131,11 @@ def ports_conflict(ports: Iterable[HostPort], used: Iterable[HostPort]) -> bool:
 def min_values_shortfalls(
     table: TypeTable, mask: int, space: Space
 ) -> dict[str, tuple[Requirement, int]]:
-    """Return the requirements whose ``minValues`` the types miss, with the number of values."""
+    """Return the requirements whose ``minValues`` the types miss, with the number of values.
+
+    Only values that the requirement still allows count, such as the zones of a volume (Karpenter
+    1.15 ``cloudprovider/types.go``).
+    """
     found: dict[str, tuple[Requirement, int]] = {}
     for key, wanted in space.requirements.items():
         if wanted.min_values is None:
@@ -139,7 +143,8 @@ def min_values_shortfalls(
         if key == INSTANCE_TYPE:
             achieved = mask.bit_count()
         else:
-            achieved = sum(1 for types in table.values(key).values() if types & mask)
+            values = table.values(key).items()
+            achieved = sum(1 for value, types in values if types & mask and wanted.has(value))
         if achieved < wanted.min_values:
             found[key] = (wanted, achieved)
     return found
