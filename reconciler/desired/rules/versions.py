@@ -12,14 +12,13 @@ from typing import Final
 
 from reconciler.model.diagnostics import Severity
 from reconciler.model.json import JsonDict, JsonObject
-from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.settings import NEW_IN_1_15, FeatureGate, KarpenterVersion
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
 from reconciler.source.schema import value_at
 
 _DISRUPTION: Final[Pointer] = ("spec", "disruption")
-_REPAIR_REASON: Final = DisruptionReason.UNHEALTHY.value
+_REPAIR_REASON: Final = "Unhealthy"
 """The reason by which budgets of Karpenter 1.15 limit node repair."""
 _ENCLAVES: Final[Pointer] = ("spec", "enclaveOptions")
 
