@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.cli.shared import sources
 from reconciler.cli.shared.records import is_live
 from reconciler.cli.shared.timings import current_time
-from reconciler.cli.wiring.comparison import read_types, with_base_inputs
+from reconciler.cli.wiring.comparison import (
+    has_other_provider,
+    learned_types,
+    read_types,
+    with_base_inputs,
+)
 from reconciler.cli.wiring.snapshots import read_cluster, scaled_cluster
 
 if TYPE_CHECKING:
@@ -16,7 +21,9 @@ if TYPE_CHECKING:
 
     from reconciler.catalog.catalog import Catalog
     from reconciler.cli.shared.request import FleetRequest
+    from reconciler.cli.shared.sources import SourceFiles
     from reconciler.cli.shared.timings import Timings
+    from reconciler.cli.wiring.capturing import BesideKarpenter
     from reconciler.cli.wiring.snapshots import ObservedCluster
     from reconciler.desired.fleet import Fleet
     from reconciler.desired.settings.layers import Resolved
@@ -25,7 +32,7 @@ if TYPE_CHECKING:
     from reconciler.observed.snapshot import Snapshot
     from reconciler.observed.state import ClusterState
     from reconciler.plan.make.inputs import Inputs
-    from reconciler.plan.value.plan import Revision
+    from reconciler.plan.value.plan import ObservationSource, Revision
 
 
 def read_inputs(request: FleetRequest, phase: Timings) -> Inputs:
@@ -42,17 +49,30 @@ def read_inputs(request: FleetRequest, phase: Timings) -> Inputs:
             head, any_class=request.catalog is not None, allow_empty=request.may_be_empty
         )
         resolved = sources.settings_of(request, fleet)
+        live = None
         if is_live(request, resolved):
-            from reconciler.cli.wiring.assembly import live_inputs
+            from reconciler.cli.wiring.capturing import beside_karpenter
 
-            return live_inputs(request, source=head)
+            beside = beside_karpenter(request, resolved)
+            if beside is None or beside.objects is None:
+                return _own_inputs(request, head, beside)
+            live = _snapshot_of(beside.objects)
         now = current_time(request.now)
         base = sources.read_base(request)
-        cluster = read_cluster(request, fleet, now)
+        if live is not None:
+            cluster = scaled_cluster(live, request, fleet, now)
+        else:
+            cluster = read_cluster(request, fleet, now)
     with phase("catalog"):
-        catalog = read_types(request, resolved, fleet.lock)
+        catalog = read_types(request, resolved, fleet.lock, learned_types(fleet, cluster.snapshot))
     question = _PlanQuestion(
-        request, head.revision, fleet, (*findings, *cluster.findings), resolved, catalog
+        request,
+        head.revision,
+        fleet,
+        (*findings, *cluster.findings),
+        resolved,
+        catalog,
+        is_live=live is not None,
     )
     facts = question.inputs_from_records(cluster.snapshot, now) or question.inputs_from_objects(
         cluster.snapshot, now
@@ -64,6 +84,27 @@ def read_inputs(request: FleetRequest, phase: Timings) -> Inputs:
     own = _cluster_of_base(base, request, cluster, now)
     facts = with_base_inputs(base, request, facts, cluster=own)
     return _with_simulated_change(facts, request, cluster.captured or cluster.snapshot)
+
+
+def _own_inputs(request: FleetRequest, head: SourceFiles, beside: BesideKarpenter | None) -> Inputs:
+    """Return the inputs of the running fleet, with a finding about nodes of others."""
+    from msgspec.structs import replace
+
+    from reconciler.cli.wiring.assembly import live_inputs
+
+    facts = live_inputs(request, source=head)
+    if beside is None:
+        return facts
+    return replace(facts, diagnostics=(*facts.diagnostics, *beside.findings))
+
+
+def _snapshot_of(objects: Sequence[object]) -> Snapshot:
+    import msgspec
+
+    from reconciler.observed.snapshot import read_snapshot
+
+    content = msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": objects})
+    return read_snapshot(content, "the cluster")
 
 
 def _cluster_of_base(
@@ -116,22 +157,26 @@ class _PlanQuestion(NamedTuple):
     findings: tuple[Diagnostic, ...]
     resolved: Resolved
     catalog: Catalog
+    is_live: bool = False
 
     def inputs_from_objects(self, snapshot: Snapshot, now: datetime) -> Inputs:
         """Return the inputs from objects alone, without records of this program."""
+        from reconciler.model.settings import DecisionRules
         from reconciler.observed.fingerprint import join_fingerprints
         from reconciler.observed.identity import identify_nodes
         from reconciler.observed.state import cluster_state
         from reconciler.plan.make.inputs import Inputs
 
-        request, known = self.request, identify_nodes(snapshot)
-        is_captured = request.snapshot is not None
+        request, settings = self.request, self.resolved.settings
+        acts = settings.decide is DecisionRules.KARPENTER
+        known = identify_nodes(snapshot, trusts_initialized=acts)
+        is_captured = request.snapshot is not None or self.is_live
         marks = _evidence(snapshot) if is_captured else {}
         return Inputs(
             fleet=self.fleet,
             cluster=cluster_state(known.snapshot),
             catalog=self.catalog,
-            settings=self.resolved.settings,
+            settings=settings,
             now=now,
             revision=self.revision,
             base=snapshot.live or None,
@@ -141,18 +186,25 @@ class _PlanQuestion(NamedTuple):
             diagnostics=(
                 *self.findings,
                 *known.findings,
-                *_karpenter_warning(snapshot, self.resolved.settings),
+                *_karpenter_findings(snapshot, settings),
                 *_old_snapshot_warning(snapshot.captured_at, now, request),
             ),
-            any_class=request.catalog is not None,
+            any_class=request.catalog is not None or has_other_provider(self.fleet, settings),
             allow_removal=request.allow_removal,
             digests=sources.digests_of(
                 self.fleet, join_fingerprints(marks), self.catalog, self.resolved
             ),
-            observation="snapshot" if is_captured else "workloads",
-            observed_at=snapshot.captured_at,
+            observation=self._observation,
+            observed_at=None if self.is_live else snapshot.captured_at,
             observed=marks,
+            actor="karpenter" if acts else "",
         )
+
+    @property
+    def _observation(self) -> ObservationSource:
+        if self.is_live:
+            return "cluster"
+        return "snapshot" if self.request.snapshot is not None else "workloads"
 
     def inputs_from_records(self, snapshot: Snapshot, now: datetime) -> Inputs | None:
         """Return the inputs as the engine makes them; None for a snapshot without records.
@@ -212,8 +264,14 @@ class _PlanQuestion(NamedTuple):
         )
 
 
-def _karpenter_warning(snapshot: Snapshot, settings: Settings) -> tuple[Diagnostic, ...]:
-    """Return a warning about a Karpenter that runs in the cluster, none if it is allowed."""
+def _karpenter_findings(snapshot: Snapshot, settings: Settings) -> tuple[Diagnostic, ...]:
+    """Return whose nodes these are: a warning about a Karpenter that runs, unless it decides."""
+    from reconciler.model.settings import DecisionRules
+
+    if settings.decide is DecisionRules.KARPENTER:
+        from reconciler.engine.ownership import acting_findings
+
+        return acting_findings(snapshot.node_claims)
     if settings.kube_allow_karpenter or not snapshot.pods:
         return ()
     from reconciler.engine.ownership import karpenter_findings, running_karpenters

@@ -9,6 +9,7 @@ instances that carry its tags and have no NodeClaim of its own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,6 +18,8 @@ from typing import Final
 from reconciler.engine.steps import lifecycle
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import ReconcilerError
+from reconciler.model.json import JsonObject
+from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.ownership import FLEET_TAG, Owner
@@ -163,6 +166,56 @@ def karpenter_findings(pods: Sequence[str]) -> tuple[Diagnostic, ...]:
         "instances that have no NodeClaim of its own; `apply` and `run` act only without it"
     )
     return (Diagnostic(Severity.WARNING, KARPENTER, message, hint=_KARPENTER_REMEDY),)
+
+
+FOREIGN: Final = "foreign-nodeclaims"
+UNREAD: Final = "unread-nodeclaims"
+ACTS: Final = "karpenter-acts"
+"""Codes of the findings: NodeClaims of others are in the cluster; they may not be listed; the plan
+is what Karpenter does."""
+
+
+def foreign_findings(claims: Iterable[JsonObject]) -> tuple[Diagnostic, ...]:
+    """Return the finding about NodeClaims that others manage, as the API returns them."""
+    pools = Counter((c["metadata"].get("labels") or {}).get(NODEPOOL, "") for c in claims)
+    if not pools:
+        return ()
+    message = (
+        f"{_format_claims(pools)} beside this fleet: this plan counts the pods on their nodes, "
+        "and neither their cost nor what Karpenter does with them"
+    )
+    hint = "plan with `--set decide=karpenter` to see Karpenter's next actions"
+    return (Diagnostic(Severity.WARNING, FOREIGN, message, hint=hint),)
+
+
+def acting_findings(claims: Iterable[NodeClaim]) -> tuple[Diagnostic, ...]:
+    """Return the finding that the nodes of a plan are Karpenter's, none without any."""
+    pools = Counter(claim.node_pool for claim in claims)
+    if not pools:
+        return ()
+    message = f"{_format_claims(pools)}: this plan shows what Karpenter does next"
+    return (Diagnostic(Severity.INFO, ACTS, message),)
+
+
+def _format_claims(pools: Mapping[str, int]) -> str:
+    """Return whose NodeClaims these are, counted by NodePool."""
+    total = sum(pools.values())
+    verb = "NodeClaim belongs" if total == 1 else "NodeClaims belong"
+    rows = sorted(pools.items())
+    listed = ", ".join(f"{name or 'none'} ({count})" for name, count in rows[:_SHOWN])
+    more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+    noun = "NodePool" if len(rows) == 1 else "NodePools"
+    return f"{total} {verb} to Karpenter ({noun} {listed}{more})"
+
+
+def unread_claims_finding(why: str) -> Diagnostic:
+    """Return the finding that it is unknown whether others have NodeClaims in the cluster."""
+    return Diagnostic(
+        Severity.WARNING,
+        UNREAD,
+        f"cannot list NodeClaims, so nodes of Karpenter are not recognized: {why}",
+        hint="use the ClusterRole in docs/kubernetes/clusterrole-plan.yaml",
+    )
 
 
 NO_UNCLEAR_OWNERS: Final = UnclearOwners()

@@ -152,6 +152,7 @@ class FleetRecords(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     offerings that EC2 refused. ``memory`` is the memory that nodes actually have, by the
     images of a class and by type. ``launches`` are journalled launches, without parameters, of
     instances that have no NodeClaim. ``findings`` are about invalid objects of the cluster.
+    ``foreign`` are the names of NodeClaims in the snapshot that belong to others, like Karpenter.
     """
 
     api_version: str = ""
@@ -168,6 +169,7 @@ class FleetRecords(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     memory: dict[str, dict[str, Memory]] = {}
     launches: tuple[JournalEntry, ...] = ()
     findings: tuple[Diagnostic, ...] = ()
+    foreign: tuple[str, ...] = ()
 
 
 def fleet_records(

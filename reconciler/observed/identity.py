@@ -20,6 +20,7 @@ import msgspec
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
+    INITIALIZED,
     INSTANCE_TYPE,
     NODECLASS,
     NODEPOOL,
@@ -116,11 +117,14 @@ def identify_nodes(
     snapshot: Snapshot,
     host_names: Mapping[str, str] | None = None,
     correct: CorrectNodes | None = None,
+    *,
+    trusts_initialized: bool = False,
 ) -> IdentifiedNodes:
     """Return the snapshot to decide from, and the contradictions in it.
 
     ``host_names`` are the private DNS names that EC2 has for instances, by instance id. ``correct``
-    are the nodes that an earlier call has checked.
+    are the nodes that an earlier call has checked. With ``trusts_initialized`` the amounts of an
+    initialized Node count as it states them, as they do for Karpenter.
     """
     names = host_names or {}
     claims = {instance_id_of(c.status.provider_id): c for c in snapshot.node_claims}
@@ -153,7 +157,11 @@ def identify_nodes(
     correct = correct or CorrectNodes()
     correct.begin()
     fresh = [
-        _correct_node(n, claims, findings, correct) for n in consistent if n.name not in dropped
+        _correct_node(
+            n, claims, findings, correct, trusts_amounts=trusts_initialized and _is_initialized(n)
+        )
+        for n in consistent
+        if n.name not in dropped
     ]
     with_node = {instance_id_of(n.spec.provider_id) for n in fresh}
     disputed = {claims[i].name for i in conflicting if i in claims and i not in with_node}
@@ -232,11 +240,17 @@ def _may_have_name(name: str, identity: str, host: str) -> bool:
     return _EC2_NAME.match(name) is None
 
 
+def _is_initialized(node: Node) -> bool:
+    return node.metadata.labels.get(INITIALIZED) == "true"
+
+
 def _correct_node(
     observed: Node,
     claims: Mapping[str, NodeClaim],
     findings: list[Diagnostic],
     correct: CorrectNodes,
+    *,
+    trusts_amounts: bool,
 ) -> Node:
     """Return a Node with the values of its claim where the two differ; add findings about that."""
     claim = claims.get(instance_id_of(observed.spec.provider_id))
@@ -244,10 +258,10 @@ def _correct_node(
         return observed
     found = len(findings)
     node = _correct_labels(observed, claim, findings)
-    status = _correct_amounts(node, claim, findings)
+    status = _correct_amounts(node, claim, findings, trusts_amounts=trusts_amounts)
     if status is not node.status:
         node = msgspec.structs.replace(node, status=status)
-    if node is observed and len(findings) == found:
+    if node is observed and len(findings) == found and not trusts_amounts:
         correct.add(node, claim)
     return node
 
@@ -302,13 +316,22 @@ def _is_invalid_label(key: str, value: str) -> bool:
     return _has_invalid_label({key: value})
 
 
-def _correct_amounts(node: Node, claim: NodeClaim | None, findings: list[Diagnostic]) -> NodeStatus:
+def _correct_amounts(
+    node: Node,
+    claim: NodeClaim | None,
+    findings: list[Diagnostic],
+    *,
+    trusts_amounts: bool,
+) -> NodeStatus:
     """Return the status with amounts that the machine can have.
 
     Otherwise pods of other nodes would be planned onto capacity that does not exist.
     """
     corrected = {}
-    limits = _LARGEST if claim is None else _maximum_amounts(_amounts_key(claim.status.capacity))
+    limits: Mapping[str, float] = {}
+    if not trusts_amounts:
+        known = None if claim is None else _amounts_key(claim.status.capacity)
+        limits = _LARGEST if known is None else _maximum_amounts(known)
     for kind in ("capacity", "allocatable"):
         own = _parse_amounts(_amounts_key(getattr(node.status, kind)))
         if own is None:

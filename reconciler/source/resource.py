@@ -39,6 +39,9 @@ VALIDATED_KINDS: Final = {
 }
 """Completely validated: kind → (group, version); the schema is ``schemas/KIND.VERSION.json``."""
 
+EC2: Final = "karpenter.k8s.aws"
+"""The group of the node classes of EC2."""
+
 AUTO_MODE: Final = "eks.amazonaws.com"
 """The group of the node classes of EKS Auto Mode, which launches nodes itself."""
 
@@ -105,4 +108,4 @@ def schema_name(kind: str) -> str:
 
 def is_other_class(api_version: str, kind: str) -> bool:
     """Return whether it is a node class of another provider, such as a simulator's."""
-    return kind.endswith("NodeClass") and group_of(api_version) != "karpenter.k8s.aws"
+    return kind.endswith("NodeClass") and group_of(api_version) != EC2

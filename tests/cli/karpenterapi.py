@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from tests.httpserver import QuietHandler, serving_with
 
-Lists = dict[str, list[dict[str, Any]] | int]
-"""Path of a list → its objects, or the HTTP status with which it is refused."""
+Lists = dict[str, list[dict[str, Any]] | dict[str, Any] | int]
+"""Path of a list → its objects, the complete answer, or the HTTP status of a refusal."""
 
 
 @contextmanager
@@ -25,6 +25,8 @@ def serving(lists: Lists) -> Iterator[str]:
             name = parse_qs(url.query).get("fieldSelector", [""])[0].removeprefix("metadata.name=")
             if isinstance(found, int):
                 status, answer = found, {"kind": "Status", "reason": "Refused", "message": url.path}
+            elif isinstance(found, dict):
+                status, answer = 200, found
             else:
                 items = [o for o in found if not name or o["metadata"]["name"] == name]
                 status, answer = 200, {"kind": "List", "metadata": {}, "items": items}

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from reconciler.adapters.kubernetes.access import Access, expect_one_cluster
-from reconciler.adapters.kubernetes.kinds import PERMISSIONS, Kind, Permission
+from reconciler.adapters.kubernetes.kinds import PERMISSIONS, Kind, Permission, permissions_of
 from reconciler.model.decode import decode
 from reconciler.model.diagnostics import Check, Verdict, failed_check, passed_check, unknown_check
 from reconciler.model.errors import ClusterError, ReconcilerError
@@ -403,9 +403,8 @@ def cluster_checks(api: Api, settings: Settings, *, writes: bool) -> Iterator[Ch
         expect_one_cluster(access, settings)
     except ReconcilerError as error:
         yield failed_check("cluster", access.server, error.message, error.remedy)
-    for permission in PERMISSIONS:
-        if writes or not permission.writes:
-            yield _permission_check(api, permission)
+    for permission in permissions_of(writes=writes):
+        yield _permission_check(api, permission)
 
 
 def find_pods(api: Api, selector: str) -> tuple[Pod, ...]:

@@ -68,14 +68,9 @@ NODE_CLAIM: Final = Kind("NodeClaim", "nodeclaims", "karpenter.sh", optional=Tru
 WATCHED: Final = (*OBSERVED, NODE_CLAIM, NODE_POOL)
 """The kinds of which `run` keeps a copy: those that it observes or compares its NodeClaims with."""
 NODE_OVERLAY: Final = Kind("NodeOverlay", "nodeoverlays", "karpenter.sh", "v1alpha1", optional=True)
-OF_KARPENTER: Final = (
-    NODE_POOL,
-    NODE_CLAIM,
-    NODE_OVERLAY,
-    Kind("EC2NodeClass", "ec2nodeclasses", "karpenter.k8s.aws", optional=True),
-)
-"""Read by ``reconciler snapshot`` of a cluster that Karpenter runs, by a person's credentials. Our
-ClusterRole includes NodeClaims, because ours are shown in the cluster, and NodePools."""
+EC2_NODE_CLASS: Final = Kind("EC2NodeClass", "ec2nodeclasses", "karpenter.k8s.aws", optional=True)
+OF_KARPENTER: Final = (NODE_POOL, NODE_CLAIM, NODE_OVERLAY, EC2_NODE_CLASS)
+"""Read by a plan and a snapshot of a cluster in which Karpenter has nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +131,26 @@ PERMISSIONS: Final = (
 )  # fmt: skip
 
 
+_BESIDE_KARPENTER: Final = tuple(
+    Permission("list", k.group, k.resource, "read by a plan beside Karpenter") for k in OF_KARPENTER
+)
+
+
+def permissions_of(*, writes: bool) -> tuple[Permission, ...]:
+    """Return the permissions of a plan, with ``writes`` those of ``apply`` and ``run``."""
+    if writes:
+        return PERMISSIONS
+    return (*(p for p in PERMISSIONS if not p.writes), *_BESIDE_KARPENTER)
+
+
 def cluster_role(name: str, *, writes: bool) -> dict[str, object]:
     """Return the minimal ClusterRole of a plan, with ``writes`` that of ``apply`` and ``run``."""
-    return _role(name, (p for p in PERMISSIONS if writes or not p.writes))
+    return _role(name, permissions_of(writes=writes))
 
 
 def snapshot_role(name: str) -> dict[str, object]:
-    """Return the minimal ClusterRole for ``snapshot``, which also reads Karpenter's kinds."""
-    more = (Permission("list", k.group, k.resource, "captured") for k in OF_KARPENTER)
-    return _role(name, (*(p for p in PERMISSIONS if not p.writes), *more))
+    """Return the minimal ClusterRole for ``snapshot``: that of a plan."""
+    return cluster_role(name, writes=False)
 
 
 def overlays_role(name: str) -> dict[str, object]:

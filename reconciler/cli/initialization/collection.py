@@ -81,10 +81,13 @@ class Collection:
         self.left_out.append(Diagnostic(Severity.WARNING, "left-out", message, place, hint=hint))
 
 
-def collect(items: Iterable[SourceObject], prefer: Sequence[str] = ()) -> Collection:
+def collect(
+    items: Iterable[SourceObject], prefer: Sequence[str] = (), *, any_provider: bool = False
+) -> Collection:
     """Return the objects that a fleet takes over, migrated to the current API.
 
     Of two different objects with one name, that below one of the paths ``prefer`` is taken over.
+    With ``any_provider``, NodePools of other clouds are taken over too.
 
     Raises:
         UsageError: two different objects have one name, and no path says which counts.
@@ -107,7 +110,7 @@ def collect(items: Iterable[SourceObject], prefer: Sequence[str] = ()) -> Collec
             )
             for name, why in settings.left_out.items():
                 found.leave_out(item.place, f"setting {name[:80]} {why}")
-        elif _belongs_to_fleet(item, found):
+        elif _belongs_to_fleet(item, found, any_provider=any_provider):
             item.change(remove_live_fields)
             taken_over.append(item)
     kept, errors = without_duplicates(taken_over, prefer, found.leave_out)
@@ -128,14 +131,14 @@ def _describe_object(item: SourceObject) -> str:
     return f"{item.kind[:80]} {item.name[:80]}".strip() or "an object without a kind"
 
 
-def _belongs_to_fleet(item: SourceObject, found: Collection) -> bool:
+def _belongs_to_fleet(item: SourceObject, found: Collection, *, any_provider: bool) -> bool:
     """Return whether an object belongs in a fleet; if not, the reason is recorded."""
     kind, finding = item.kind, item.finding
     if kind in _OWNED:
         found.leave_out(item.place, f"{_describe_object(item)} {_ADOPT}")
         return False
     if kind in (*POOLS, *CLASSES) and (finding is None or finding.code in _READABLE):
-        return _makes_nodes(item, found)
+        return _makes_nodes(item, found, any_provider=any_provider)
     if item.finding is None and automode.is_auto_mode_class(item.data):
         return True
     if group_of(item.entry.api_version) == AUTO_MODE:
@@ -158,9 +161,9 @@ def _belongs_to_fleet(item: SourceObject, found: Collection) -> bool:
     return True
 
 
-def _makes_nodes(item: SourceObject, found: Collection) -> bool:
+def _makes_nodes(item: SourceObject, found: Collection, *, any_provider: bool) -> bool:
     """Return whether a NodePool or a class is one of AWS with a name; if not, say which it is."""
-    if other := _other_provider(item):
+    if (other := other_provider(item)) and not any_provider:
         found.leave_out(item.place, f"{_describe_object(item)} makes nodes of {other}, not of EC2")
         return False
     if not item.name:
@@ -174,7 +177,7 @@ def _has_malformed_name(item: SourceObject) -> bool:
     return isinstance(metadata, dict) and isinstance(metadata.get("name"), dict | list)
 
 
-def _other_provider(item: SourceObject) -> str:
+def other_provider(item: SourceObject) -> str:
     """Return the kind of the node class of another provider, empty for one of AWS."""
     from reconciler.source.schema import value_at
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from reconciler.cli.initialization.collection import Collection, class_of
+from reconciler.cli.initialization.collection import Collection, class_of, other_provider
 from reconciler.cli.initialization.objects import SourceObject
 from reconciler.desired.migration.objects import Note
 from reconciler.desired.placeholders import Placeholder, fill, summary, without_placeholders
@@ -113,7 +113,7 @@ def _assume_classes(found: Collection, name: str, named: set[str]) -> None:
 
     classes = [item.name for item in found.items if item.kind == "EC2NodeClass"]
     for pool in found.of_kind("NodePool"):
-        reference = class_of(pool)
+        reference = "" if other_provider(pool) else class_of(pool)
         renamed = any(reference in one or one in reference for one in classes)
         is_wrong = renamed or nearest(reference, classes) is not None
         if not reference or reference in classes or (is_wrong and reference not in named):

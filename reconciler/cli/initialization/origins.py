@@ -21,6 +21,7 @@ from reconciler.cli.initialization.templates import (
 )
 from reconciler.cli.shared.manifests import shown_states
 from reconciler.desired.fleet import SourceFile
+from reconciler.desired.migration import controller
 from reconciler.desired.sources.gitops import Rendering, Tool
 from reconciler.desired.terraform.modules import CONDITION
 from reconciler.desired.terraform.releases import FoundRelease
@@ -28,6 +29,7 @@ from reconciler.desired.terraform.variables import SEVERAL
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.json import JsonDict
+from reconciler.model.settings import DecisionRules
 from reconciler.source.document import LIMITS
 from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
 from reconciler.source.schema import value_at
@@ -204,7 +206,10 @@ def from_cluster(context: str | None) -> FleetOrigin:
 
     api = api_of(Settings(kube_context=context or ""), SystemClock())
     objects, kinds, unread = _list_objects(api)
-    found = collect(objects_from_cluster(objects, "cluster"))
+    runs = any(controller.is_running(item) for item in objects)
+    found = collect(objects_from_cluster(objects, "cluster"), any_provider=runs)
+    if runs:
+        found.settings["decide"] = DecisionRules.KARPENTER.value
     for message in unread:
         found.leave_out(None, message, "settings that it holds have to be written by hand")
     return FleetOrigin(found, kinds, _region_of(found) or _region_of_nodes(api))

@@ -30,8 +30,8 @@ from reconciler.cli.simulation.driver import SimulationStage
 from reconciler.cli.simulation.eventlog import EventLog, NotifyingStore
 from reconciler.cli.simulation.scheduled import CapturedWorkloads
 from reconciler.cli.simulation.script import Script, Steps, with_kills
+from reconciler.cli.wiring import comparison
 from reconciler.cli.wiring.capturing import captured_fleet, settings_for, with_captured_status
-from reconciler.cli.wiring.comparison import read_types
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_classes, node_pools
 from reconciler.desired.workloads.pods import Workloads, workloads_of
@@ -393,11 +393,10 @@ def read_simulated_fleet(
     With a snapshot its pods run, without one the workloads of the revision. The ``catalog`` is
     read where it is not given.
     """
-    snapshot = captured or Snapshot()
-    any_class = request.catalog is not None
+    snapshot, has_file = captured or Snapshot(), request.catalog is not None
     source = sources.read_source(request)
     fleet, findings = sources.read_desired(
-        source, any_class=any_class, allow_empty=request.may_be_empty
+        source, any_class=has_file, allow_empty=request.may_be_empty
     )
     resolved = sources.settings_of(request, fleet)
     settings, memory = resolved.settings, Discovery({})
@@ -410,7 +409,8 @@ def read_simulated_fleet(
         (Workloads(), ()) if captured is not None else workloads_of(fleet, choice=choice)
     )
     with phase("catalog"):
-        catalog = catalog or read_types(request, resolved, fleet.lock)
+        learned = comparison.learned_types(fleet, snapshot)
+        catalog = catalog or comparison.read_types(request, resolved, fleet.lock, learned)
     digests = sources.digests_of(fleet, b"", catalog, resolved)
     return SimulatedFleet(
         fleet=fleet,
@@ -424,7 +424,7 @@ def read_simulated_fleet(
         allow_removal=request.allow_removal,
         digests=digests,
         discovery=memory,
-        any_class=any_class,
+        any_class=has_file or comparison.has_other_provider(fleet, settings),
         unready_classes=snapshot.unready_classes,
         workloads=workloads,
         replicas_percent=request.replicas_percent,

@@ -19,10 +19,13 @@ from reconciler.model.text.quoting import quote_value
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from reconciler.adapters.kubernetes.api import Api
+    from reconciler.adapters.kubernetes.kinds import Kind
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.desired.settings.layers import Resolved
     from reconciler.engine.planning import PlannedFleet
     from reconciler.engine.records import FleetRecords
+    from reconciler.model.diagnostics import Diagnostic
     from reconciler.model.json import JsonDict
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
@@ -176,10 +179,18 @@ def objects_of_fleet(request: FleetRequest) -> list[Any]:
     """
     from dataclasses import replace
 
+    import msgspec
+
+    from reconciler.cli.shared import sources
     from reconciler.cli.wiring.assembly import observe_fleet
     from reconciler.engine.records import fleet_records
 
-    found = observe_fleet(request)
+    source = sources.read_source(request)
+    fleet, _ = sources.read_desired(source, any_class=True, allow_empty=True)
+    beside = beside_karpenter(request, sources.settings_of(request, fleet)) or BesideKarpenter()
+    if beside.objects is not None:
+        return beside.objects
+    found = observe_fleet(request, source=source)
     if found.settings.cluster == "none":
         raise _no_cluster_error()
     seen, desired, world = found.seen, found.desired, found.world
@@ -189,7 +200,14 @@ def objects_of_fleet(request: FleetRequest) -> list[Any]:
         world.store, world.journal, seen, found.settings.fleet, found.serial, facts.memory
     )
     classes = [_node_class_object(c) for c in desired.classes.values()]
-    return [*_api_objects(snapshot), *classes, records]
+    if beside.foreign or beside.findings:
+        records = msgspec.structs.replace(
+            records,
+            foreign=tuple(sorted(claim["metadata"]["name"] for claim in beside.foreign)),
+            findings=(*records.findings, *beside.findings),
+        )
+    others = [*beside.foreign, *beside.node_pools]
+    return [*_api_objects(snapshot), *others, *classes, records]
 
 
 def _node_class_object(node_class: EC2NodeClass) -> dict[str, Any]:
@@ -251,15 +269,22 @@ def objects_of_cluster(request: FleetRequest) -> list[Any]:
         ClusterError: the cluster could not be read.
     """
     from reconciler.adapters.clock import SystemClock
-    from reconciler.adapters.kubernetes.api import list_items
-    from reconciler.adapters.kubernetes.kinds import OBSERVED, OF_KARPENTER
     from reconciler.cli.shared import records
     from reconciler.cli.wiring.cluster import api_of
+
+    api = api_of(records.settings_of(request).settings, SystemClock())
+    return _objects_behind(api, request)
+
+
+def _objects_behind(api: Api, request: FleetRequest) -> list[Any]:
+    """Return the objects of a cluster, the node classes of every provider among them."""
+    from reconciler.adapters.clock import SystemClock
+    from reconciler.adapters.kubernetes.api import list_items
+    from reconciler.adapters.kubernetes.kinds import NODE_POOL, OBSERVED, OF_KARPENTER
+    from reconciler.adapters.kubernetes.nodeclasses import other_node_classes
     from reconciler.engine.records import API_VERSION
     from reconciler.observed.snapshot import CAPTURE_KIND
 
-    resolved = records.settings_of(request)
-    api = api_of(resolved.settings, SystemClock())
     at = (request.now or SystemClock().now()).astimezone(UTC)
     capture = {"apiVersion": API_VERSION, "kind": CAPTURE_KIND, "at": at}
     objects = [
@@ -267,7 +292,88 @@ def objects_of_cluster(request: FleetRequest) -> list[Any]:
         for kind in (*OBSERVED, *OF_KARPENTER)
         for item in list_items(api, kind)
     ]
-    return [*objects, capture]
+    pools = [item for item in objects if item["kind"] == NODE_POOL.kind]
+    return [*objects, *other_node_classes(api, pools), capture]
+
+
+@dataclass(frozen=True, slots=True)
+class BesideKarpenter:
+    """A cluster in which Karpenter has nodes.
+
+    ``objects`` are those of the cluster, to plan from; None if this fleet has recorded NodeClaims
+    of its own. Then ``foreign`` are the NodeClaims of others, ``node_pools`` the NodePools of the
+    cluster, and ``findings`` name them.
+    """
+
+    objects: list[Any] | None = None
+    foreign: tuple[JsonDict, ...] = ()
+    node_pools: tuple[JsonDict, ...] = ()
+    findings: tuple[Diagnostic, ...] = ()
+
+
+def beside_karpenter(request: FleetRequest, resolved: Resolved) -> BesideKarpenter | None:
+    """Return the cluster if Karpenter decides there, or has nodes there; None otherwise.
+
+    Where Karpenter decides by our settings, or where this fleet has recorded no NodeClaim, the
+    nodes of the cluster are the fleet. Otherwise the recorded NodeClaims are.
+
+    Raises:
+        ClusterError: the cluster could not be read.
+    """
+    from reconciler.adapters.clock import SystemClock
+    from reconciler.adapters.kubernetes.api import FORBIDDEN, ApiError
+    from reconciler.adapters.kubernetes.kinds import NODE_CLAIM, NODE_POOL
+    from reconciler.cli.wiring.cluster import api_of
+    from reconciler.engine.ownership import foreign_findings, unread_claims_finding
+    from reconciler.model.settings import ClusterKind, DecisionRules
+
+    settings = resolved.settings
+    if settings.cluster != ClusterKind.KUBECONFIG:
+        return None
+    api = api_of(settings, SystemClock())
+    if settings.decide is DecisionRules.KARPENTER:
+        return BesideKarpenter(_objects_behind(api, request))
+    recorded = _recorded_provider_ids(request, resolved)
+    try:
+        foreign = tuple(c for c in _listed(api, NODE_CLAIM) if _is_foreign(c, recorded))
+    except ApiError as error:
+        if error.status != FORBIDDEN:
+            raise
+        return BesideKarpenter(findings=(unread_claims_finding(error.message),))
+    if not foreign:
+        return None
+    if not recorded:
+        return BesideKarpenter(_objects_behind(api, request))
+    pools = tuple(_listed(api, NODE_POOL))
+    return BesideKarpenter(None, foreign, pools, foreign_findings(foreign))
+
+
+def _listed(api: Api, kind: Kind) -> Iterator[JsonDict]:
+    from reconciler.adapters.kubernetes.api import list_items
+
+    for item in list_items(api, kind):
+        yield _with_kind(item, kind.kind, kind.api_version)
+
+
+def _is_foreign(claim: JsonDict, recorded: frozenset[str]) -> bool:
+    """Return whether a NodeClaim of the cluster is neither a copy of ours nor adopted by us."""
+    from reconciler.model.ownership import FLEET_TAG
+
+    is_copy = FLEET_TAG in (claim["metadata"].get("labels") or {})
+    return not is_copy and (claim.get("status") or {}).get("providerID", "") not in recorded
+
+
+def _recorded_provider_ids(request: FleetRequest, resolved: Resolved) -> frozenset[str]:
+    """Return the instances of the recorded NodeClaims; empty without a recorded state."""
+    from reconciler.adapters.database.location import may_exist
+    from reconciler.adapters.database.state import open_state
+    from reconciler.cli.shared.records import state_location
+
+    location = state_location(request.path, resolved)
+    if not may_exist(location):
+        return frozenset()
+    with open_state(location, resolved.settings.fleet, create=False) as state:
+        return frozenset(c.status.provider_id for c in state.store.node_claims())
 
 
 def _with_kind(item: Any, kind: str, version: str) -> dict[str, Any]:
@@ -331,7 +437,9 @@ def captured_fleet(snapshot: Snapshot) -> CapturedFleet | None:
         return None
     from reconciler.engine.records import read_records
 
-    return CapturedFleet(snapshot, read_records(snapshot.records))
+    records = read_records(snapshot.records)
+    ours = tuple(c for c in snapshot.node_claims if c.name not in records.foreign)
+    return CapturedFleet(with_fields(snapshot, node_claims=ours), records)
 
 
 def settings_for(records: FleetRecords, resolved: Resolved, place: str) -> Settings:

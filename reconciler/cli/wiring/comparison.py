@@ -17,20 +17,42 @@ if TYPE_CHECKING:
     from reconciler.desired.lock import Lock
     from reconciler.desired.settings.layers import Resolved
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
+    from reconciler.model.settings import Settings
+    from reconciler.observed.snapshot import Snapshot
     from reconciler.observed.state import ClusterState
     from reconciler.plan.make.inputs import Inputs
 
     Resolve = Callable[[EC2NodeClass], EC2NodeClass]
 
 
-def read_types(request: FleetRequest, resolved: Resolved, lock: Lock | None) -> Catalog:
+def has_other_provider(fleet: Fleet, settings: Settings) -> bool:
+    """Return whether Karpenter decides, and no NodePool has a node class of EC2."""
+    from reconciler.desired.objects import node_pools
+    from reconciler.model.settings import DecisionRules
+    from reconciler.source.resource import EC2
+
+    if settings.decide is not DecisionRules.KARPENTER:
+        return False
+    groups = {pool.spec.template.spec.node_class_ref.group for pool in node_pools(fleet)}
+    return bool(groups) and EC2 not in groups
+
+
+def read_types(
+    request: FleetRequest,
+    resolved: Resolved,
+    lock: Lock | None,
+    learned: Callable[[Settings], Catalog | None] = lambda _: None,
+) -> Catalog:
     """Return the catalog of ``--catalog``, else that of the region.
 
-    It is the bundled one, unless there is a lock or the settings require another one.
+    It is the bundled one, unless there is a lock or the settings require another one. ``learned``
+    returns the types of another cloud, as its nodes show them; None where they are EC2's.
     """
     from reconciler.model.settings import DataSource
 
     settings = resolved.settings
+    if request.catalog is None and (found := learned(settings)) is not None:
+        return found
     wants_live = DataSource.LIVE in (settings.instance_types_from, settings.prices_from)
     if request.catalog is None and lock is None and not wants_live and settings.price_book is None:
         from reconciler.catalog.catalog import bundled_catalog
@@ -44,6 +66,19 @@ def read_types(request: FleetRequest, resolved: Resolved, lock: Lock | None) -> 
 
         query = aws_query_of(request, resolved, by_default=False)
     return catalogs.read_types(request, resolved, lock, query)
+
+
+def learned_types(fleet: Fleet, snapshot: Snapshot) -> Callable[[Settings], Catalog | None]:
+    """Return what learns the instance types of another cloud from the nodes of a cluster."""
+
+    def learn(settings: Settings) -> Catalog | None:
+        if not has_other_provider(fleet, settings):
+            return None
+        from reconciler.catalog.learned import learned_catalog
+
+        return learned_catalog(snapshot.nodes, snapshot.node_claims)
+
+    return learn
 
 
 def with_base_inputs(

@@ -92,6 +92,11 @@ def is_controller(data: JsonObject) -> bool:
     return any(_NAME in image and "controller" in image for image in images)
 
 
+def is_running(data: JsonObject) -> bool:
+    """Return whether a Deployment runs Karpenter's controller, and is not scaled to zero."""
+    return is_controller(data) and value_at(data, ("spec", "replicas")) != 0
+
+
 def settings_of_deployment(data: JsonObject) -> ControllerSettings:
     """Return the settings in the environment and the arguments of Karpenter's controller."""
     found: dict[str, str] = {}

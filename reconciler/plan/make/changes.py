@@ -80,7 +80,14 @@ def changes_of(inputs: Inputs, drift: Iterable[Drift]) -> tuple[PlannedChange, .
 
     base = [o for o in inputs.base if o.get("kind") not in _FILES]
     base = [o for o in base if every or o.get("kind") in _OURS]
-    found = diff.object_changes(base, [r.data for r in resources], place=place)
+    head: list[Object] = [r.data for r in resources]
+    if inputs.compared_with == "cluster":
+        from reconciler.diff.liveobjects import comparable_objects, with_defaults
+
+        base = [*comparable_objects(base, head)]
+        head = [with_defaults(item) for item in head]
+        places = {id(item): (r.file, r.line) for item, r in zip(head, resources, strict=True)}
+    found = diff.object_changes(base, head, place=place)
     drifted = list(drift)
     objects = tuple(_planned_change(change, inputs.fleet, drifted) for change in found)
     return (*objects, *_file_changes(inputs, drifted))

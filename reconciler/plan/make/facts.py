@@ -21,6 +21,7 @@ from reconciler.plan.value.plan import (
     ComparedWith,
     InputDigests,
     ObservationSource,
+    PlanActor,
     PlanFinding,
     PlannedLock,
     Revision,
@@ -93,6 +94,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     withheld: str = ""
     revision: Revision = Revision()
     compared_with: ComparedWith = ""
+    actor: PlanActor = ""
     serial: int = 0
     digests: InputDigests = InputDigests()
     observation: ObservationSource | None = None

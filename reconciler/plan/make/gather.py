@@ -188,6 +188,7 @@ def _facts(inputs: Inputs, cache: FactsCache | None = None) -> Facts:
         withheld=inputs.withheld or _region_change_block(inputs),
         revision=inputs.revision,
         compared_with=inputs.compared_with,
+        actor=inputs.actor,
         serial=inputs.serial,
         digests=inputs.digests,
         observation=inputs.observation,

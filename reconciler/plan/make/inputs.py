@@ -19,7 +19,13 @@ from reconciler.model.settings import Settings
 from reconciler.observed.allocation import BY_NAMESPACE, Grouping
 from reconciler.observed.state import ClusterState
 from reconciler.plan.make.pools import ClassKey, OfferingKey
-from reconciler.plan.value.plan import ComparedWith, InputDigests, ObservationSource, Revision
+from reconciler.plan.value.plan import (
+    ComparedWith,
+    InputDigests,
+    ObservationSource,
+    PlanActor,
+    Revision,
+)
 
 if TYPE_CHECKING:
     from reconciler.diff.nodeclass import LiveInstance
@@ -67,6 +73,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     range of replicas, and ``maximum`` is the cluster with all of them at their maximum, None
     without any. ``cost_by`` is how the cost of a change is divided among workloads. ``durations``
     are how long the pods of CronJobs run, by ``namespace/name`` or by name, where that is stated.
+    ``actor`` is who acts: empty for this engine, ``karpenter`` where Karpenter does.
     """
 
     fleet: Fleet
@@ -105,6 +112,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     maximum: ClusterState | None = None
     cost_by: Grouping = BY_NAMESPACE
     durations: Mapping[str, timedelta] = {}
+    actor: PlanActor = ""
 
     @property
     def known_before(self) -> tuple[Object, ...]:

@@ -131,6 +131,7 @@ def make_plan(facts: Facts, phase: Phase = ignore_phase, cache: FactsCache | Non
         inputs=facts.digests,
         changes=facts.changes,
         compared_with=facts.compared_with,
+        actor=facts.actor,
         node_claims=claims,
         placements=placements.placed_pods(),
         unschedulable=assemble.unschedulable_pods(

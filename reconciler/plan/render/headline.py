@@ -167,7 +167,8 @@ def first_pass(plan: Plan) -> str:
         later = len({item.node_claim for item in plan.deferred})
         verb = "waits" if later == 1 else "wait"
         waiting = f", {format_count(later, 'node')} {verb}" if later else ""
-        return f"Nothing to do now: {format_count(after, 'node')}{waiting}; {price}"
+        idle = "Karpenter has nothing to do now" if plan.actor else "Nothing to do now"
+        return f"{idle}: {format_count(after, 'node')}{waiting}; {price}"
     done = count_actions(plan)
     launched, removed = done.launch, done.remove
     if launched and removed:
@@ -175,7 +176,8 @@ def first_pass(plan: Plan) -> str:
     else:
         verb = "launch" if launched else "remove"
         steps = f"{verb} {format_count(launched or removed, 'node')}"
-    return f"First pass: {steps} ({before:,} → {after:,}); {price}"
+    begin = f"Karpenter will {steps}" if plan.actor else f"First pass: {steps}"
+    return f"{begin} ({before:,} → {after:,}); {price}"
 
 
 class ActionCounts(msgspec.Struct, frozen=True):

@@ -109,6 +109,9 @@ the workloads in the fleet folder are planned."""
 
 ComparedWith = Literal["", "base", "records", "cluster"]
 
+PlanActor = Literal["", "karpenter"]
+"""Who acts: this engine, or the Karpenter that runs in the cluster."""
+
 
 class Revision(Part, frozen=True, kw_only=True):
     """The planned commit and its repository; ``head`` is None outside a repository."""
@@ -164,7 +167,8 @@ class Plan(Part, frozen=True, kw_only=True):
     """A plan. Equal facts give equal plans, and equal plans equal bytes and an equal ``digest``.
 
     ``serial`` is that of the recorded state. ``compared_with`` names what the ``changes`` are
-    relative to: another commit, our records, or the cluster's own objects. ``headroom`` is left out
+    relative to: another commit, our records, or the cluster's own objects. ``actor`` is left out
+    where this engine acts. ``headroom`` is left out
     without CapacityBuffers. ``node_classes`` are those of the launches. ``at_rest`` is the cost of
     the change since a base. ``steady_state`` is the fleet that this plan and later ones lead to, if
     this plan alone is not the result. ``observation`` names the source of the cluster, and
@@ -188,6 +192,7 @@ class Plan(Part, frozen=True, kw_only=True):
     inputs: InputDigests = InputDigests()
     changes: tuple[PlannedChange, ...] = ()
     compared_with: ComparedWith = ""
+    actor: PlanActor = ""
     node_claims: tuple[PlannedNodeClaim, ...] = ()
     placements: tuple[PlacedPod, ...] = ()
     unschedulable: tuple[UnschedulablePod, ...] = ()
@@ -217,6 +222,7 @@ class Plan(Part, frozen=True, kw_only=True):
     offers: dict[str, OffersChange] = msgspec.field(default_factory=dict)
 
     left_out: ClassVar = (
+        "actor",
         "headroom",
         "blockers",
         "lock",

@@ -241,6 +241,9 @@ def next_command(plan: Plan, request: PlanRequest, observation: object) -> str:
     if plan.is_empty:
         return ""
     words = _input_arguments(request.fleet)
+    if plan.actor:  # there is nothing to apply: Karpenter acts
+        captured = ("--snapshot", request.fleet.snapshot) if request.fleet.snapshot else ()
+        return _command_line("reconciler", "simulate", *words, *captured)
     if request.file:
         return _command_line("reconciler", "apply", request.file, *words)
     if observation == "snapshot":

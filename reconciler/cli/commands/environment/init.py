@@ -267,6 +267,10 @@ def _initial_settings(
         region = _ask_value("AWS region", _DEFAULT_REGION, "--region", choices, asks=asks)
     if "karpenter" not in known:
         choices.append(f"Karpenter {NEWEST}: assumed, the newest release that is known here")
+    if "decide" in known:
+        choices.append(
+            "decide karpenter: Karpenter runs in the cluster, and plans show what it does next"
+        )
     first = {
         "fleet": name,
         "clusterName": known.pop("clusterName", name),

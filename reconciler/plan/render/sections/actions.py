@@ -76,7 +76,7 @@ def actions(plan: Plan) -> Section | None:
     claims = {claim.name: claim for claim in plan.node_claims}
     clusters = group_similar(steps, _row_key, _machines_key, _reason_key)
     is_change = plan.at_rest is not None
-    title = "Actions"
+    title = "Karpenter's next actions" if plan.actor else "Actions"
     if is_change:
         title = "First pass" if has_nodes(plan) else "First pass from an empty cluster"
     return Section(
