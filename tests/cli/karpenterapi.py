@@ -20,6 +20,7 @@ def serving(lists: Lists) -> Iterator[str]:
 
     class Handler(QuietHandler):
         def answer(self) -> None:
+            answer: dict[str, Any]
             url = urlsplit(self.path)
             found = lists.get(url.path, 404)
             name = parse_qs(url.query).get("fieldSelector", [""])[0].removeprefix("metadata.name=")
