@@ -188,6 +188,17 @@ def test_the_default_priority_class_counts_for_pods_without_one() -> None:
     assert only_pod(*classes, high).spec.priority == 900
 
 
+def test_of_two_default_priority_classes_the_lower_one_counts() -> None:
+    classes = [
+        {
+            "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+            "metadata": {"name": name}, "value": value, "globalDefault": True,
+        }
+        for name, value in (("high", 900), ("low", 7))
+    ]  # fmt: skip
+    assert only_pod(*classes, a_deployment(1, {"cpu": "1"})).spec.priority == 7
+
+
 def test_pods_tolerate_taints_named_like_their_extended_resources() -> None:
     pod = only_pod(a_deployment(1, limits={"nvidia.com/gpu": 1, "cpu": "1"}))
     assert [(t.key, t.operator) for t in pod.spec.tolerations] == [("nvidia.com/gpu", "Exists")]

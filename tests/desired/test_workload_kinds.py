@@ -34,7 +34,9 @@ def read(*documents: str, config: str = "") -> tuple[Fleet, list[Diagnostic]]:
     if config:
         files.append(SourceFile("reconciler.yaml", config.encode()))
     fleet, findings = read_fleet(files, allow_empty=True)
-    return fleet, [d for d in findings if d.code not in ("empty-fleet", "skipped-kinds")]
+    return fleet, [
+        d for d in findings if d.code not in ("empty-fleet", "skipped-kinds", "owned-objects")
+    ]
 
 
 def expand(*documents: str, choice: ReplicaChoice = PRESENT, config: str = "") -> Workloads:
@@ -188,6 +190,44 @@ def test_a_paused_scaled_object_has_a_fixed_number() -> None:
         "{name: web, annotations: {autoscaling.keda.sh/paused-replicas: '2'}}, spec",
     )
     assert len(expand(SCALED, paused, choice=MAXIMUM).pods) == 2
+
+
+def test_a_scaled_object_that_is_paused_leaves_the_number_as_it_is() -> None:
+    paused = SCALERS["ScaledObject"].replace(
+        "{name: web}, spec", "{name: web, annotations: {autoscaling.keda.sh/paused: 'true'}}, spec"
+    )
+    assert len(expand(SCALED, paused, choice=MAXIMUM).pods) == 1
+    both = paused.replace(
+        "paused: 'true'", "paused: 'true', autoscaling.keda.sh/paused-replicas: '3'"
+    )
+    assert len(expand(SCALED, both).pods) == 3
+
+
+ENDED: Final = {
+    "sparkoperator.k8s.io/SparkApplication": ("applicationState: {state: COMPLETED}", True),
+    "ray.io/RayJob": ("jobDeploymentStatus: Complete", False),
+    "batch.volcano.sh/Job": ("state: {phase: Completed}", True),
+    "jobset.x-k8s.io/JobSet": ("conditions: [{type: Completed, status: 'True'}]", True),
+    "kubeflow.org/PyTorchJob": ("conditions: [{type: Succeeded, status: 'True'}]", True),
+    "kubeflow.org/MPIJob": ("conditions: [{type: Failed, status: 'True'}]", True),
+    "ray.io/RayCluster": ("conditions: [{type: Failed, status: 'True'}]", False),
+}
+
+
+@pytest.mark.parametrize("kind", ENDED)
+def test_an_object_of_a_dump_that_has_ended_has_no_pods(kind: str) -> None:
+    status, is_ended = ENDED[kind]
+    document, pods = OBJECTS[kind]
+    data = {**yaml.safe_load(document), "status": yaml.safe_load(status)}
+    made = expand(yaml.safe_dump(data))
+    assert len(made.pods) == (0 if is_ended else sum(count for count, _ in pods.values()))
+
+
+def test_a_ray_job_that_shuts_its_cluster_down_has_no_pods_after_its_end() -> None:
+    data = yaml.safe_load(OBJECTS["ray.io/RayJob"][0])
+    data["spec"]["shutdownAfterJobFinishes"] = True
+    data["status"] = {"jobDeploymentStatus": "Complete"}
+    assert expand(yaml.safe_dump(data)).pods == ()
 
 
 def test_an_idle_scaled_object_has_fewer_than_its_minimum() -> None:
@@ -367,3 +407,28 @@ def test_an_error_in_an_operators_object_is_a_finding(
 def test_jobs_of_two_groups_may_have_one_name() -> None:
     job = OBJECTS["batch/Job"][0].replace("name: etl", "name: mpi")
     assert len(expand(job, OBJECTS["batch.volcano.sh/Job"][0]).pods) == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "head"),
+    [
+        ("enableInTreeAutoscaling: false", {"cpu": "500m", "memory": "1Gi"}),
+        ("enableInTreeAutoscaling: true", {"cpu": "1", "memory": "1536Mi"}),
+        (
+            "enableInTreeAutoscaling: true, autoscalerOptions: {idleTimeoutSeconds: 60}",
+            {"cpu": "1", "memory": "1536Mi"},
+        ),
+        (
+            "enableInTreeAutoscaling: true, autoscalerOptions: {resources: {limits: {cpu: 200m}}}",
+            {"cpu": "700m", "memory": "1Gi"},
+        ),
+    ],
+)
+def test_the_head_of_a_scaled_ray_cluster_has_the_autoscaler(
+    options: str, head: dict[str, str]
+) -> None:
+    document = (
+        "{apiVersion: ray.io/v1, kind: RayCluster, metadata: {name: ray}, "
+        f"spec: {{{options}, headGroupSpec: {{template: TEMPLATE}}}}}}"
+    )
+    assert by_group(expand(document).pods) == {"ray-head": (1, head)}

@@ -16,7 +16,21 @@ from reconciler.model.json import JsonDict
 from reconciler.source.objects import Entry
 from reconciler.source.resource import group_of
 
-_ENDED_PHASES: Final = ("Succeeded", "Failed")
+_ENDED_STATES: Final = {
+    ("", "Pod"): ("status.phase", ("Succeeded", "Failed")),
+    ("sparkoperator.k8s.io", "SparkApplication"): (
+        "status.applicationState.state", ("COMPLETED", "FAILED", "SUBMISSION_FAILED"),
+    ),
+    ("ray.io", "RayJob"): ("status.jobDeploymentStatus", ("Complete", "Failed")),
+    ("batch.volcano.sh", "Job"): (
+        "status.state.phase", ("Completed", "Failed", "Aborted", "Terminated"),
+    ),
+}  # fmt: skip
+"""Where an object states that it has ended, and how, as the documentation of its project has it."""
+_ENDING_GROUPS: Final = ("batch", "jobset.x-k8s.io", "kubeflow.org")
+_ENDING_KINDS: Final = ("Job", "JobSet")
+_ENDED_CONDITIONS: Final = ("Complete", "Completed", "Failed", "Succeeded")
+"""The conditions of a Job, a JobSet and a training job that has ended."""
 _NODE_OWNERS: Final = ("Node", "DaemonSet")
 """Owners whose pods belong to a node: mirror pods, and the pods of a DaemonSet."""
 
@@ -69,18 +83,24 @@ def _is_ended(entry: Entry) -> bool:
     """Return whether an object of a cluster runs no pods any more."""
     if value_of(entry.data, "metadata.deletionTimestamp"):
         return True
-    if entry.kind == "Pod":
-        return value_of(entry.data, "status.phase") in _ENDED_PHASES
-    if entry.kind != "Job":
+    group = group_of(entry.api_version)
+    if (group, entry.kind) in _ENDED_STATES:
+        path, states = _ENDED_STATES[group, entry.kind]
+        return value_of(entry.data, path) in states and not _keeps_cluster(entry)
+    if group not in _ENDING_GROUPS or not entry.kind.endswith(_ENDING_KINDS):
         return False
     conditions = value_of(entry.data, "status.conditions")
     found = conditions if isinstance(conditions, list) else ()
     return any(
-        isinstance(c, dict)
-        and c.get("type") in ("Complete", "Failed")
-        and c.get("status") == "True"
+        isinstance(c, dict) and c.get("type") in _ENDED_CONDITIONS and c.get("status") == "True"
         for c in found
     )
+
+
+def _keeps_cluster(entry: Entry) -> bool:
+    """Return whether the pods of a RayJob outlive it, as they do unless it says otherwise."""
+    spec = value_of(entry.data, "spec")
+    return entry.kind == "RayJob" and value_of(spec, "shutdownAfterJobFinishes") is not True
 
 
 def _is_owned(entry: Entry, declared: set[tuple[str, str, str, str]]) -> bool:

@@ -34,6 +34,7 @@ class PodShape(StrEnum):
     TEMPLATE = "template"
     SPARK = "spark"
     CLOUDNATIVEPG = "cloudnativepg"
+    RAY_HEAD = "ray-head"
 
 
 class Factor(NamedTuple):
@@ -116,7 +117,7 @@ class ScalerKind(NamedTuple):
 
     ``present`` are the paths of the number of replicas that it has set, the first that exists.
     ``idle`` is a number below the minimum, which holds while nothing is to be done. ``fixed`` is an
-    annotation that sets the number.
+    annotation that sets the number, ``paused`` one with which it leaves the number as it is.
     """
 
     group: str
@@ -129,13 +130,14 @@ class ScalerKind(NamedTuple):
     present: tuple[str, ...] = ()
     idle: str = ""
     fixed: str = ""
+    paused: str = ""
 
 
 def _ray(root: str) -> tuple[PodGroup, ...]:
     """Return the groups of a RayCluster whose spec is at ``root``."""
     return (
         PodGroup(
-            f"{root}.headGroupSpec.template", suffix="head", replicas="",
+            f"{root}.headGroupSpec.template", suffix="head", replicas="", shape=PodShape.RAY_HEAD,
             suspended="spec.suspend", labels=(("ray.io/node-type", "head"),),
         ),
         PodGroup(
@@ -378,6 +380,7 @@ SCALER_KINDS: Final = (
     ScalerKind(
         "keda.sh", "ScaledObject", "spec.minReplicaCount", 0, "spec.maxReplicaCount", 100,
         idle="spec.idleReplicaCount", fixed="autoscaling.keda.sh/paused-replicas",
+        paused="autoscaling.keda.sh/paused",
     ),
 )  # fmt: skip
 """The kinds that set the number of replicas of another workload."""

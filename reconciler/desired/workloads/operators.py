@@ -40,6 +40,8 @@ def pod_template(group: PodGroup, entry: GroupEntry, resource: Resource) -> Json
     match group.shape:
         case PodShape.SPARK:
             added = [_spark_container(group.suffix, data)]
+        case PodShape.RAY_HEAD:
+            added = _ray_autoscaler(value_of(data, group.template.partition(".headGroupSpec")[0]))
         case PodShape.CLOUDNATIVEPG:
             spec.update(_cloudnativepg_affinity(resource))
     patches = [*_containers(spec.get("containers")), *_pod_containers(group, data)]
@@ -144,6 +146,18 @@ def _cloudnativepg_affinity(resource: Resource) -> JsonDict:
         if own.get(field):
             found[field] = own[field]
     return found
+
+
+def _ray_autoscaler(cluster: object) -> list[JsonDict]:
+    """Return the autoscaler that KubeRay adds to the head pod of a cluster that it scales.
+
+    It has the resources of ``autoscalerOptions``, which replace all of the default ones.
+    """
+    if value_of(cluster, "enableInTreeAutoscaling") is not True:
+        return []
+    resources = _mapping(value_of(cluster, "autoscalerOptions.resources"))
+    default = {"cpu": "500m", "memory": "512Mi"}
+    return [{"name": "autoscaler", "resources": resources or {"requests": default}}]
 
 
 _MEMORY: Final = re.compile(r"(?P<number>[0-9]{1,12})(?P<unit>[bkmgtp]?)b?", re.ASCII)

@@ -336,7 +336,7 @@ class _Expansion:
                 message = f"PriorityClass {name} not found in this folder; priority 0 is used"
                 self._add_finding(resource, "missing-priorityclass", message, "", Severity.WARNING)
         else:
-            value = max((c.value for c in classes if c.global_default), default=None)
+            value = min((c.value for c in classes if c.global_default), default=None)
         if spec.priority is not None or value is None:
             return spec
         return msgspec.structs.replace(spec, priority=value)

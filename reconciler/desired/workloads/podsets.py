@@ -125,14 +125,14 @@ def scalers_of(resources: Iterable[Resource]) -> dict[ScaleTarget, list[Scaler]]
     found: dict[ScaleTarget, list[Scaler]] = {}
     for resource in resources:
         row = SCALERS.get((group_of(resource.api_version), resource.kind))
-        if row is not None:
-            scaler = read_scaler(row, resource)
+        scaler = read_scaler(row, resource) if row is not None else None
+        if scaler is not None:
             found.setdefault(scaler.target, []).append(scaler)
     return found
 
 
-def read_scaler(row: ScalerKind, resource: Resource) -> Scaler:
-    """Return an autoscaler; a target without a kind is a Deployment, as in KEDA."""
+def read_scaler(row: ScalerKind, resource: Resource) -> Scaler | None:
+    """Return an autoscaler, None if it is paused; a target without a kind is a Deployment."""
     data = resource.data
     ref = value_of(data, row.target) or {}
     kind = str(ref.get("kind") or "Deployment")
@@ -150,6 +150,8 @@ def read_scaler(row: ScalerKind, resource: Resource) -> Scaler:
     if isinstance(fixed, str) and fixed.isascii() and fixed.isdigit():
         count = min(int(fixed[:10]), COUNT_MAX)
         return Scaler(resource, target, ReplicaRange(count, count, count, by))
+    if row.paused and str(annotations.get(row.paused)).lower() == "true":
+        return None
     return Scaler(resource, target, ReplicaRange(min(idle, minimum), maximum, present, by))
 
 
