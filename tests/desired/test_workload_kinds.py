@@ -210,7 +210,6 @@ ENDED: Final = {
     "jobset.x-k8s.io/JobSet": ("conditions: [{type: Completed, status: 'True'}]", True),
     "kubeflow.org/PyTorchJob": ("conditions: [{type: Succeeded, status: 'True'}]", True),
     "kubeflow.org/MPIJob": ("conditions: [{type: Failed, status: 'True'}]", True),
-    "ray.io/RayCluster": ("conditions: [{type: Failed, status: 'True'}]", False),
 }
 
 
