@@ -21,6 +21,7 @@ from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.instancetype import InstanceType, PriceOrigin
 from reconciler.model.karpenter.labels import WELL_KNOWN_AWS
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
@@ -283,8 +284,8 @@ def _notes(rows: AwsRows, bundle: Bundle, region: str, pricing: Pricing | None) 
             f"on-demand prices of {region} are unknown; those of {bundle.price_region} are used"
         )
     if rows.unpriced:
-        what = "instance type is" if rows.unpriced == 1 else "instance types are"
-        notes.append(f"{rows.unpriced} {what} excluded, for lack of a known price")
+        what = format_count(rows.unpriced, "instance type is", "instance types are")
+        notes.append(f"{what} excluded, for lack of a known price")
     return tuple(notes)
 
 

@@ -34,6 +34,7 @@ from reconciler.model.resources import (
     parse_resources,
     subtract_resources,
 )
+from reconciler.model.text.counting import format_count
 
 SOURCE: Final = "nodes of the cluster"
 _PRICE: Final = "eks-node-viewer/instance-price"
@@ -138,7 +139,7 @@ def _estimate(capacity: Resources) -> float:
 def _notes(learned: Mapping[str, _Learned]) -> tuple[str, ...]:
     """Return what is known of the types, and what is not."""
     without = [n for n, k in learned.items() if any(p is None for p in k.offerings.values())]
-    count = f"{len(learned)} instance type{'' if len(learned) == 1 else 's'}"
+    count = format_count(len(learned), "instance type")
     own = f"only the {count} of the cluster's own nodes are known, in the zones where one runs"
     notes = [f"{own}; Karpenter may launch others: pass --catalog to name them"]
     if without:

@@ -8,6 +8,7 @@ from typing import Final
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.workloads.kinds import kind_table
 from reconciler.desired.workloads.shape import count_pods
+from reconciler.model.text.counting import format_count
 
 _SCALED_BY_NOTHING: Final = frozenset({"Deployment", "StatefulSet", "ReplicaSet", "Pod", "Job"})
 _NO_WORKLOADS: Final = frozenset(
@@ -34,10 +35,4 @@ def count_objects(fleet: Fleet) -> str:
         kinds["workload"] = len(workloads)
     if workloads and {r.kind for r in fleet.workloads} <= _SCALED_BY_NOTHING | _NO_WORKLOADS:
         kinds["pod"] = sum(count_pods(r, table) for r in workloads if r.kind != "DaemonSet")
-    return ", ".join(f"{count:,} {_noun(kind, count)}" for kind, count in kinds.items())
-
-
-def _noun(kind: str, count: int) -> str:
-    if count == 1:
-        return kind
-    return f"{kind}es" if kind.endswith("s") else f"{kind}s"
+    return ", ".join(format_count(count, kind) for kind, count in kinds.items())

@@ -23,6 +23,7 @@ from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.ownership import FLEET_TAG, Owner
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_time
 from reconciler.ports.cloud import Instance, Launch, LaunchOption
 from reconciler.ports.journal import Intent, Journal, JournalEntry, Verb
@@ -303,7 +304,7 @@ def _launch_options(intent: Intent) -> Sequence[LaunchOption] | None:
 
 def _format_ids(instances: Sequence[Instance]) -> str:
     shown = ", ".join(i.id for i in instances[:5]) + (", …" if len(instances) > 5 else "")
-    return f"{len(instances)} instance{'' if len(instances) == 1 else 's'} ({shown})"
+    return f"{format_count(len(instances), 'instance')} ({shown})"
 
 
 def _describe_instance(instance: Instance, price: float | None) -> str:

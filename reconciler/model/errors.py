@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.text.counting import format_count
 
 if TYPE_CHECKING:
     from reconciler.model.ownership import ClusterId
@@ -92,7 +93,7 @@ class FleetConflictError(ReconcilerError):
 
 def format_claim_count(count: int) -> str:
     """Return a number of NodeClaims in words."""
-    return f"{count} NodeClaim{'' if count == 1 else 's'}"
+    return format_count(count, "NodeClaim")
 
 
 class FleetMovedError(ReconcilerError):

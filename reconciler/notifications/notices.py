@@ -16,8 +16,9 @@ import msgspec
 
 from reconciler.model.duration import format_duration
 from reconciler.model.notification import NoticeKind
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_date
-from reconciler.plan.render.wording import format_count, format_dollars, format_list, format_monthly
+from reconciler.plan.render.wording import format_dollars, format_list, format_monthly
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.ports.state import CommandPhase, RunningCommand

@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from reconciler.model.text.counting import format_count
+
 _CONFLICT_START: Final = "<<<<<<<"
 _CONFLICT_MARKER: Final = re.compile(r"(<{7}|\|{7}|>{7})( .*)?|={7}")
 _KEY: Final = re.compile(
@@ -78,7 +80,7 @@ def _check_indentation(indent: int, above: Sequence[str]) -> BadIndentation | No
 
 
 def _format_columns(number: int) -> str:
-    return f"{number} column{'' if number == 1 else 's'}"
+    return format_count(number, "column")
 
 
 def _content_above(lines: Sequence[str], number: int) -> list[str]:

@@ -32,8 +32,8 @@ from reconciler.cli.sweeps.evaluation import address_of
 from reconciler.cli.sweeps.sweep import Sweep
 from reconciler.desired.objects import node_pools
 from reconciler.model.karpenter.labels import NODEPOOL
+from reconciler.model.text.counting import format_count
 from reconciler.plan.make.decide import ignore_phase
-from reconciler.plan.render.wording import format_count
 from reconciler.plan.value.costs import SideResult
 
 

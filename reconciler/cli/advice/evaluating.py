@@ -27,12 +27,12 @@ from reconciler.model.diagnostics import Severity
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.policy import Policy
 from reconciler.model.settings import Settings
+from reconciler.model.text.counting import format_count
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.facts import BaseCost
 from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import make_plan
-from reconciler.plan.render.wording import format_count
 from reconciler.plan.rest.compare import SEEDS_WORK, RestedBase
 from reconciler.plan.rest.continuation import RestResult, SharedWork
 from reconciler.plan.rest.exposure import Exposure, exposure_of

@@ -10,7 +10,7 @@ from reconciler.cli.advice.evaluating import Judge
 from reconciler.cli.advice.result import Advice, AdviceBacktest, Level, saving_range
 from reconciler.cli.advice.search import JudgedChanges
 from reconciler.model.billing import HOURS_A_MONTH
-from reconciler.plan.render.wording import format_count
+from reconciler.model.text.counting import format_count
 from reconciler.plan.rest.exposure import Exposure
 
 COMBINATION: Final = "combination"

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from reconciler.cli.advice.result import Advice, AdviceReport, SavingRange
+from reconciler.model.text.counting import format_count
 from reconciler.plan.render.layout import table
 from reconciler.plan.render.spans import range_phrase
-from reconciler.plan.render.wording import format_count, format_dollars
+from reconciler.plan.render.wording import format_dollars
 
 NOT_TRIED_MAX: Final = 12
 

@@ -28,9 +28,9 @@ from reconciler.model.kubernetes.metadata import OwnerReference
 from reconciler.model.kubernetes.pod import Amounts, Container, PodSpec, ResourceRequirements
 from reconciler.model.kubernetes.taint import Toleration
 from reconciler.model.resources import CPU, MEMORY, MILLI, format_quantity
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_time
 from reconciler.model.text.visible import one_line
-from reconciler.plan.render.wording import format_count
 
 _NAMES: Final = 5
 _NAME_SHOWN: Final = 80

@@ -11,6 +11,7 @@ import msgspec
 
 from reconciler.cli.backtest.sides import SideCurves
 from reconciler.model.duration import format_duration
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_time
 from reconciler.plan.render.charts import (
     Curve,
@@ -23,7 +24,7 @@ from reconciler.plan.render.charts import (
 from reconciler.plan.render.layout import table
 from reconciler.plan.render.page import Markup, el, join_markup, page
 from reconciler.plan.render.summary import backtest_length, backtest_sentence, format_seconds
-from reconciler.plan.render.wording import format_count, format_dollars, format_whole_dollars
+from reconciler.plan.render.wording import format_dollars, format_whole_dollars
 from reconciler.plan.value.costs import (
     BASE,
     HEAD,

@@ -45,8 +45,9 @@ from reconciler.model.kubernetes.pod import (
     Volume,
 )
 from reconciler.model.resources import CPU, MEMORY
+from reconciler.model.text.counting import format_count
 from reconciler.plan.render.layout import table
-from reconciler.plan.render.wording import format_count, format_dollars
+from reconciler.plan.render.wording import format_dollars
 
 
 class _Names:

@@ -10,6 +10,7 @@ from reconciler.cli.initialization.collection import Collection, sorted_objects
 from reconciler.cli.initialization.objects import SourceObject
 from reconciler.desired.migration.controller import nest_settings
 from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.visible import one_line
 from reconciler.source.resource import VALIDATED_KINDS, schema_name
 
@@ -302,13 +303,13 @@ def _left_out_lines(found: Collection) -> Iterator[str]:
     if kinds:
         listed = ", ".join(f"{kind} ({n:,})" for kind, n in kinds.most_common(_KINDS_MAX))
         more = f" and {len(kinds) - _KINDS_MAX} more kinds" if len(kinds) > _KINDS_MAX else ""
-        objects = "object" if kinds.total() == 1 else "objects"
-        yield _line(2, f"{kinds.total():,} {objects} that no plan depends on: {listed}{more}")
+        objects = format_count(kinds.total(), "object")
+        yield _line(2, f"{objects} that no plan depends on: {listed}{more}")
     if files:
         shown = ", ".join(sorted(files)[:_FILES_MAX])
         more = ", …" if len(files) > _FILES_MAX else ""
-        word = "file" if len(files) == 1 else "files"
-        yield _line(2, f"{len(files):,} {word} without Kubernetes objects: {shown}{more}")
+        found_files = format_count(len(files), "file")
+        yield _line(2, f"{found_files} without Kubernetes objects: {shown}{more}")
 
 
 _KINDS_MAX: Final = 8

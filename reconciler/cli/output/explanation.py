@@ -6,13 +6,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.output.listing import age, clock_time, columns
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.visible import escape_invisible, one_line
-from reconciler.plan.render.wording import (
-    format_count,
-    format_dollars,
-    format_list,
-    format_price_source,
-)
+from reconciler.plan.render.wording import format_dollars, format_list, format_price_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

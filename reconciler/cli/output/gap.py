@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.cli.output.listing import columns
+from reconciler.model.text.counting import format_count
 from reconciler.observed.allocation import NANODOLLARS
-from reconciler.plan.render.wording import format_count, format_monthly
+from reconciler.plan.render.wording import format_monthly
 
 if TYPE_CHECKING:
     from reconciler.model.json import JsonDict

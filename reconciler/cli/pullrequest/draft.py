@@ -101,7 +101,8 @@ def _was_sentence(before: float | None, now: float | None) -> list[str]:
 
 def total_sentence(drafts: Sequence[Draft]) -> str:
     """Return what all fleets of a pull request cost together, empty for one fleet."""
-    from reconciler.plan.render.wording import format_count, format_whole_dollars
+    from reconciler.model.text.counting import format_count
+    from reconciler.plan.render.wording import format_whole_dollars
 
     planned = [draft for draft in drafts if draft.head]
     known = [draft.per_month for draft in planned if draft.per_month is not None]

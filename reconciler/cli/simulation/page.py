@@ -17,6 +17,7 @@ from reconciler.cli.simulation.timeline import (
     stuck_groups,
     timeline_lines,
 )
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_time
 from reconciler.plan.render.charts import (
     LEFT,
@@ -50,7 +51,7 @@ from reconciler.plan.render.sections.cells import (
     Timeline,
     ValueChange,
 )
-from reconciler.plan.render.wording import format_count, format_dollars
+from reconciler.plan.render.wording import format_dollars
 
 LANES_MAX: Final = 500
 EVENTS_MAX: Final = 2000

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from reconciler.cli.simulation.eventlog import Event
 from reconciler.cli.simulation.report import Merge, Money, Report
 from reconciler.model.duration import format_duration
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_time
 from reconciler.plan.render.spans import difference_phrase, range_phrase
 from reconciler.plan.render.wording import (
     MessageGroup,
-    format_count,
     format_dollars,
     format_list,
     format_pods,

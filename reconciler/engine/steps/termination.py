@@ -23,8 +23,8 @@ from reconciler.model.karpenter.labels import DISRUPTED_TAINT, DO_NOT_DISRUPT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.text.counting import format_count
 from reconciler.observed.fingerprint import Pods
-from reconciler.plan.render.wording import format_count
 from reconciler.ports.calls import SHORT_WAIT_S
 from reconciler.ports.cloud import Instance
 from reconciler.ports.cluster import DrainStep

@@ -22,11 +22,11 @@ from reconciler.model.karpenter.budget import Budget, DisruptionReason, allowanc
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.schedule import parse_schedule
 from reconciler.model.settings import PoolOption, Settings
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.times import format_time
 from reconciler.observed.state import StateNode
 from reconciler.plan.explain.answer import Decision, Explanation
-from reconciler.plan.render.wording import format_count
 
 
 def daily_limit_warnings(

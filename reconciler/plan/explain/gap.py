@@ -22,6 +22,7 @@ from reconciler.model.karpenter.requirements import Operator
 from reconciler.model.kubernetes.pod import Pod, PodSpec
 from reconciler.model.resources import CPU, MEMORY, MILLI, Resources, parse_resources
 from reconciler.model.settings import Packing
+from reconciler.model.text.counting import format_count
 from reconciler.observed.allocation import NANODOLLARS, nanodollars, workload_of
 from reconciler.placement.explain.constraints import (
     Constraint,
@@ -33,7 +34,6 @@ from reconciler.placement.explain.constraints import (
 from reconciler.placement.question import LaunchPool, PlannedClaim, Question
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.facts import Facts
-from reconciler.plan.render.wording import format_count
 from reconciler.plan.rest.world import without_nodes
 from reconciler.plan.value.plan import Plan
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from reconciler.disruption.command import ForcefulReason
 from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_time
 from reconciler.plan.explain.answer import Explanation, Subject, decisions_of
 from reconciler.plan.render.wording import (
-    format_count,
     format_dollars,
     format_drain_limit,
     format_list,

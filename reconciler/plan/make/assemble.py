@@ -15,12 +15,12 @@ from reconciler.model.duration import format_duration
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import add_resources, format_resources
+from reconciler.model.text.counting import format_count
 from reconciler.observed.state import ClusterState
 from reconciler.placement.explain.reasons import NO_NODE_POOLS
 from reconciler.placement.question import LaunchPool, Placement, PlannedClaim, Rejection
 from reconciler.plan.make.actions import Namer, planned_node_claim
 from reconciler.plan.make.disclosure import planned_field
-from reconciler.plan.render.wording import format_count
 from reconciler.plan.value.actions import (
     BlockedNode,
     Decision,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from reconciler.model.text.counting import format_count
 from reconciler.plan.value.actions import PlannedFieldChange
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 def hash_user_data(text: str) -> str:
     """Return the replacement of user data: a hash to compare it by, and its number of lines."""
     lines = len(text.splitlines())
-    return f"{_digest(text, 16)} ({lines} line{'' if lines == 1 else 's'})"
+    return f"{_digest(text, 16)} ({format_count(lines, 'line')})"
 
 
 def redact(value: object) -> str:

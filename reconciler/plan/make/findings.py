@@ -27,18 +27,14 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import PoolOption, Settings
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_time
 from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.daemons import unreadable_daemon_sets
 from reconciler.placement.question import DroppedPreferences
 from reconciler.placement.work import WorkLimit
 from reconciler.plan.render.headline import NO_WORKLOADS
-from reconciler.plan.render.wording import (
-    format_count,
-    format_dollars,
-    format_pods,
-    format_price_source,
-)
+from reconciler.plan.render.wording import format_dollars, format_pods, format_price_source
 from reconciler.plan.value.actions import (
     BlockedNode,
     DeferredClaim,
@@ -228,8 +224,8 @@ def catalog_findings(catalog: Catalog, claims: Sequence[PlannedNodeClaim]) -> It
         is_estimate = catalog.spot_is_estimated and note.startswith("spot")
         code = "spot-estimated" if is_estimate else "catalog-note"
         if is_estimate and estimated:
-            uses = "launch uses" if estimated == 1 else "launches use"
-            note = f"{estimated:,} {uses} estimated spot prices"
+            uses = format_count(estimated, "launch uses", "launches use")
+            note = f"{uses} estimated spot prices"
         yield PlanFinding(severity="info", code=code, message=note)
     yield from _price_source_findings(claims)
 

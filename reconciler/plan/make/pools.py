@@ -27,11 +27,11 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import FeatureGate, MinValuesPolicy, Settings
+from reconciler.model.text.counting import format_count
 from reconciler.placement.explain.exclusion import no_types_rejection
 from reconciler.placement.nodes.space import SpaceBook
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.question import LaunchPool, Rejection
-from reconciler.plan.render.wording import format_count
 from reconciler.plan.value.plan import PlanFinding
 from reconciler.source.resource import AUTO_MODE
 

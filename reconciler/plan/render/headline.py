@@ -8,10 +8,10 @@ from typing import Final
 import msgspec
 
 from reconciler.model.billing import HOURS_A_MONTH
+from reconciler.model.text.counting import format_count
 from reconciler.plan.render.unplaced import stranded_pods, unschedulable_pods
 from reconciler.plan.render.verdicts import forbidding_phrase
 from reconciler.plan.render.wording import (
-    format_count,
     format_dollars,
     format_hourly,
     format_monthly,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_time
 from reconciler.plan.render.charts import flow, timeline
 from reconciler.plan.render.page import Markup, el, filter_field, join_markup, page
@@ -29,7 +30,7 @@ from reconciler.plan.render.sections.cells import (
     text_of,
 )
 from reconciler.plan.render.sections.document import document_of
-from reconciler.plan.render.wording import code_spans, format_count
+from reconciler.plan.render.wording import code_spans
 from reconciler.plan.value.plan import Plan
 
 ROWS_MAX: Final = 5000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.visible import Painted
 
 _CODES: Final = {
@@ -132,7 +133,7 @@ def fit_names(names: Iterable[str], room: int, noun: str = "node") -> str:
         text = ", ".join(every[:shown]) + more
         if len(text) <= room:
             return text
-    return f"{len(every):,} {noun}s" if len(every) > 1 else "".join(every)
+    return format_count(len(every), noun) if len(every) > 1 else "".join(every)
 
 
 def truncate(text: str, width: int) -> str:

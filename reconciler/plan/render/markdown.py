@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_time
 from reconciler.model.text.visible import markdown_code, markdown_text, mermaid_text
 from reconciler.plan.render.layout import truncate
@@ -28,7 +29,7 @@ from reconciler.plan.render.sections.cells import (
     text_of,
 )
 from reconciler.plan.render.sections.document import document_of
-from reconciler.plan.render.wording import code_spans, format_count
+from reconciler.plan.render.wording import code_spans
 from reconciler.plan.value.plan import Plan
 
 _LABEL_MAX: Final = 80

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from reconciler.plan.render.wording import (
-    format_count,
-    format_dollars,
-    format_hourly,
-    format_monthly,
-)
+from reconciler.model.text.counting import format_count
+from reconciler.plan.render.wording import format_dollars, format_hourly, format_monthly
 from reconciler.plan.value.costs import CostDifference, CostSpan, FleetRange, NodeSpan
 
 

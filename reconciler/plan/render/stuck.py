@@ -8,9 +8,9 @@ from typing import Final
 
 from reconciler.disruption.simulation import PODS_WITHOUT_PLACE
 from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.text.counting import format_count
 from reconciler.plan.render.layout import truncate
 from reconciler.plan.render.wording import (
-    format_count,
     format_list,
     group_messages,
     short_node_name,

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from reconciler.model.duration import iso_duration
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_time
 from reconciler.plan.render.headline import (
     ActionCounts,
@@ -27,7 +28,6 @@ from reconciler.plan.render.unplaced import (
 )
 from reconciler.plan.render.verdicts import policy_lines
 from reconciler.plan.render.wording import (
-    format_count,
     format_dollars,
     format_duration,
     format_hourly,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_time
 from reconciler.model.text.visible import escape_invisible, one_line
 from reconciler.plan.render.layout import Canvas, table, truncate
@@ -24,7 +25,6 @@ from reconciler.plan.render.sections.cells import (
     text_of,
 )
 from reconciler.plan.render.sections.document import document_of
-from reconciler.plan.render.wording import format_count
 from reconciler.plan.value.plan import Plan
 
 _EDGE_MAX: Final = 100

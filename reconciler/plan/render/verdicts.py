@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_time
 from reconciler.plan.render.wording import (
-    format_count,
     format_dollars,
     format_whole_dollars,
     without_backticks,

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.json import JsonDict
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_date, format_time
 from reconciler.plan.value.actions import DeferredClaim, PlannedChange
 from reconciler.plan.value.nodes import PlannedImage, PriceSource
@@ -90,16 +91,6 @@ def _sign(amount: float, digits: int, *, signed: bool) -> str:
     if not round(abs(amount), digits):
         return ""
     return "−" if amount < 0 else "+" if signed else ""
-
-
-def format_count(number: int, noun: str, plural: str = "") -> str:
-    """Return ``1 node``, ``3 nodes``, ``1,200 nodes``."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def pluralize(noun: str) -> str:
-    """Return the plural of a kind of object: ``NodePools``, ``EC2NodeClasses``."""
-    return f"{noun}es" if noun.endswith("s") else f"{noun}s"
 
 
 def format_list(names: Iterable[str], most: int = 5) -> str:

@@ -80,7 +80,8 @@ def _limit_findings(unplaced: Iterable[UnschedulablePod]) -> Iterator[PlanFindin
     stopped = [pod.pod for pod in unplaced if any(r.code in _LIMITS for r in pod.reasons)]
     if not stopped:
         return
-    from reconciler.plan.render.wording import format_count, format_pods
+    from reconciler.model.text.counting import format_count
+    from reconciler.plan.render.wording import format_pods
 
     count = format_count(len(stopped), "pod")
     yield PlanFinding(

@@ -18,10 +18,11 @@ from reconciler.disruption.gates.consolidatable import consolidatable_at, is_con
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.model.history import History
 from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.text.counting import format_count
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.pools import STATIC_CODE
-from reconciler.plan.render.wording import format_count, format_monthly
+from reconciler.plan.render.wording import format_monthly
 from reconciler.plan.rest.continuation import RestResult, Work, continue_fleet
 from reconciler.plan.rest.difference import (
     named_alike,

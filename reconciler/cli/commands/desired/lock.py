@@ -321,7 +321,7 @@ def _resource_ids(entry: LockedClass) -> dict[str, list[str]]:
 
 def _summary_line(lock: Lock) -> str:
     from reconciler.cli.output.listing import clock_time
-    from reconciler.plan.render.wording import format_count
+    from reconciler.model.text.counting import format_count
 
     classes = format_count(len(lock.node_classes), "node class", "node classes")
     return (

@@ -172,8 +172,9 @@ def _print_refusal(plan: Plan, refused: Sequence[JudgedPolicy], request: PlanReq
 
 def _has_unschedulable(plan: Plan) -> bool:
     """Return whether pods cannot be scheduled, and report it on stderr."""
+    from reconciler.model.text.counting import format_count
     from reconciler.plan.render.unplaced import pods_at_fault
-    from reconciler.plan.render.wording import format_count, format_pods
+    from reconciler.plan.render.wording import format_pods
 
     pods = pods_at_fault(plan)
     if pods:
@@ -325,7 +326,7 @@ def render_requests(plan: Plan, inputs: Inputs) -> str:
 def _incomplete_launches_error(failures: Sequence[CloudError]) -> CloudError:
     """Return one error for all launches that cannot be requested, naming what is missing."""
     from reconciler.model.errors import CloudError
-    from reconciler.plan.render.wording import format_count
+    from reconciler.model.text.counting import format_count
 
     reasons = dict.fromkeys(error.message for error in failures)
     remedies = dict.fromkeys(error.remedy for error in failures if error.remedy)

@@ -19,8 +19,8 @@ from reconciler.cli.wiring.cluster import cluster_checks, karpenter_check
 from reconciler.cli.wiring.environment import Environment
 from reconciler.model.diagnostics import Check, Verdict, failed_check, passed_check, unknown_check
 from reconciler.model.errors import ReconcilerError
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import timestamp
-from reconciler.plan.render.wording import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -297,7 +297,8 @@ def _ownership_section(facts: JsonDict) -> str:
 
 def _plan_rows(plan: JsonDict | None) -> list[tuple[str, str]]:
     from reconciler.cli.output.listing import format_stamp
-    from reconciler.plan.render.wording import format_count, format_dollars
+    from reconciler.model.text.counting import format_count
+    from reconciler.plan.render.wording import format_dollars
 
     if plan is None:
         return [("Plan:", "none yet")]

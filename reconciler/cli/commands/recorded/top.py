@@ -284,8 +284,8 @@ def _render_text(recorded: RecordedFleet, rows: Sequence[NodeRow], request: TopR
 
     from reconciler.cli.output.listing import columns
     from reconciler.cli.output.stream import has_colour
+    from reconciler.model.text.counting import format_count
     from reconciler.model.text.visible import Painted, one_line
-    from reconciler.plan.render.wording import format_count
 
     size = get_terminal_size() if sys.stdout.isatty() else terminal_size((100, 0))
     colour = has_colour(sys.stdout)
@@ -312,7 +312,8 @@ def _filter_suffix(request: TopRequest) -> str:
 
 def _headline(recorded: RecordedFleet, rows: Sequence[NodeRow]) -> str:
     from reconciler.model.karpenter.labels import CAPACITY_TYPE
-    from reconciler.plan.render.wording import format_count, format_hourly, format_monthly
+    from reconciler.model.text.counting import format_count
+    from reconciler.plan.render.wording import format_hourly, format_monthly
 
     states = Counter(row.status for row in rows)
     phases = [f"{states[phase]} {phase.lower()}" for phase in _PHASES if states[phase]]

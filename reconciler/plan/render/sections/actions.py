@@ -7,6 +7,7 @@ from math import fsum
 from typing import Final, NamedTuple
 
 from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.text.counting import format_count
 from reconciler.plan.render.sections.cells import (
     Box,
     Cell,
@@ -25,7 +26,6 @@ from reconciler.plan.render.sections.cells import (
 )
 from reconciler.plan.render.unplaced import has_nodes
 from reconciler.plan.render.wording import (
-    format_count,
     format_dollars,
     format_drain_limit,
     format_image,

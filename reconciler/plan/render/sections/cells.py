@@ -13,9 +13,9 @@ from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_time
 from reconciler.plan.render.wording import (
-    format_count,
     format_forgone_savings,
     format_hourly,
     format_list,

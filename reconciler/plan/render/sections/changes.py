@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from reconciler.model.text.counting import format_count, pluralize
 from reconciler.plan.render.sections.cells import (
     Cell,
     Column,
@@ -24,10 +25,8 @@ from reconciler.plan.render.sections.cells import (
 )
 from reconciler.plan.render.wording import (
     format_comparison,
-    format_count,
     format_value,
     list_changes,
-    pluralize,
     summarize_fields,
 )
 from reconciler.plan.value.actions import PlannedChange, PlannedFieldChange

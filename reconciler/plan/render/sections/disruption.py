@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from reconciler.model.text.counting import format_count
 from reconciler.plan.render.sections.actions import pool_cell
 from reconciler.plan.render.sections.cells import (
     Bar,
@@ -27,12 +28,7 @@ from reconciler.plan.render.sections.cells import (
     summarize_texts,
     without_pool,
 )
-from reconciler.plan.render.wording import (
-    blocker_title,
-    format_count,
-    format_near_time,
-    short_node_name,
-)
+from reconciler.plan.render.wording import blocker_title, format_near_time, short_node_name
 from reconciler.plan.value.actions import BlockedNode, DeferredClaim, PlannedBlocker, PoolBudget
 from reconciler.plan.value.plan import Plan
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import fsum
 from typing import Final
 
+from reconciler.model.text.counting import format_count
 from reconciler.plan.render.headline import format_vcpu_price, is_cost_unknown
 from reconciler.plan.render.sections.cells import (
     ROWS_SHOWN_MAX,
@@ -26,7 +27,6 @@ from reconciler.plan.render.sections.cells import (
 )
 from reconciler.plan.render.wording import (
     NoteText,
-    format_count,
     format_hourly,
     format_list,
     format_monthly,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from reconciler.model.text.counting import format_count
 from reconciler.plan.render.sections.cells import (
     ROWS_UNGROUPED_MAX,
     Column,
@@ -23,7 +24,7 @@ from reconciler.plan.render.sections.cells import (
     without_pool,
 )
 from reconciler.plan.render.unplaced import LASTING, pods_placed_later, stranded_pods
-from reconciler.plan.render.wording import format_count, format_pods
+from reconciler.plan.render.wording import format_pods
 from reconciler.plan.value.nodes import PlannedHeadroom, Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan
 

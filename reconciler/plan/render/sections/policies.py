@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from reconciler.model.text.counting import format_count
 from reconciler.plan.render.sections.cells import (
     Column,
     Line,
@@ -14,7 +15,6 @@ from reconciler.plan.render.sections.cells import (
     Tone,
 )
 from reconciler.plan.render.verdicts import compared_values, verdict_of
-from reconciler.plan.render.wording import format_count
 from reconciler.plan.value.plan import JudgedPolicy, Plan
 
 _SOURCES: Final = {
