@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     from reconciler.model.settings import Settings
     from reconciler.observed.snapshot import Snapshot
     from reconciler.observed.state import ClusterState
+    from reconciler.placement.pods.whatif import WhatIf
     from reconciler.plan.make.inputs import Inputs
     from reconciler.plan.value.plan import ObservationSource, Revision
 
 
-def read_inputs(request: FleetRequest, phase: Timings) -> Inputs:
-    """Return everything that the request names.
+def read_inputs(request: FleetRequest, phase: Timings, what_if: WhatIf | None = None) -> Inputs:
+    """Return everything that the request names, after what is only supposed (``what_if``).
 
     Raises:
         UsageError: an argument or setting is wrong.
@@ -51,9 +52,13 @@ def read_inputs(request: FleetRequest, phase: Timings) -> Inputs:
         resolved = sources.settings_of(request, fleet)
         live = None
         if is_live(request, resolved):
-            from reconciler.cli.wiring.capturing import beside_karpenter
+            from reconciler.cli.wiring.capturing import BesideKarpenter, beside_karpenter
 
             beside = beside_karpenter(request, resolved)
+            if what_if and (beside is None or beside.objects is None):
+                from reconciler.cli.wiring.capturing import objects_of_fleet
+
+                beside = BesideKarpenter(objects_of_fleet(request))
             if beside is None or beside.objects is None:
                 return _own_inputs(request, head, beside)
             live = _snapshot_of(beside.objects)
@@ -63,6 +68,8 @@ def read_inputs(request: FleetRequest, phase: Timings) -> Inputs:
             cluster = scaled_cluster(live, request, fleet, now)
         else:
             cluster = read_cluster(request, fleet, now)
+        if what_if:
+            cluster = _supposed(cluster, what_if, now)
     with phase("catalog"):
         catalog = read_types(request, resolved, fleet.lock, learned_types(fleet, cluster.snapshot))
     question = _PlanQuestion(
@@ -79,11 +86,37 @@ def read_inputs(request: FleetRequest, phase: Timings) -> Inputs:
     )
     if cluster.scaled:
         facts = _with_scaled(facts, cluster)
+    if what_if:
+        facts = _without_zones(facts, what_if)
     if base is None:
         return facts
     own = _cluster_of_base(base, request, cluster, now)
     facts = with_base_inputs(base, request, facts, cluster=own)
     return _with_simulated_change(facts, request, cluster.captured or cluster.snapshot)
+
+
+def _supposed(cluster: ObservedCluster, what_if: WhatIf, now: datetime) -> ObservedCluster:
+    """Return the cluster after what is supposed; autoscalers then keep the replicas stated."""
+    from reconciler.placement.pods.whatif import suppose
+
+    found = suppose(cluster.snapshot, what_if, now)
+    return cluster._replace(
+        snapshot=found.snapshot,
+        findings=(*cluster.findings, *found.findings),
+        scaled=(),
+        maximum=None,
+        captured=None,
+    )
+
+
+def _without_zones(facts: Inputs, what_if: WhatIf) -> Inputs:
+    """Return the facts without an offering in the zones that are down."""
+    from msgspec.structs import replace
+
+    from reconciler.placement.pods.whatif import offerings_in
+
+    gone = offerings_in(facts.catalog, what_if.zones)
+    return replace(facts, unavailable=[*facts.unavailable, *sorted(gone)]) if gone else facts
 
 
 def _own_inputs(request: FleetRequest, head: SourceFiles, beside: BesideKarpenter | None) -> Inputs:

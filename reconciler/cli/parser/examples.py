@@ -19,6 +19,7 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("plan fleet --base main -o markdown", "comment on a pull request"),
         ("plan fleet --out plan.json", "save the plan for review"),
         ("plan --repo https://github.com/acme/fleet --ref v2", "plan without a checkout"),
+        ("plan fleet --scale deploy/api=40", "plan what more replicas need"),
     ),
     "apply": (
         ("apply fleet", "show the plan, ask, and apply it"),

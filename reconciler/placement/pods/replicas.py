@@ -84,7 +84,7 @@ def rescale(
     groups: dict[ScaleTarget, list[Pod]] = {target: [] for target in scalers}
     others: list[Pod] = []
     for pod in pods:
-        target = _owner_of(pod)
+        target = owner_of(pod)
         known = groups.get(target) if target is not None and pod.is_active else None
         (others if known is None else known).append(pod)
     scaled: list[ScaledWorkload] = []
@@ -96,7 +96,7 @@ def rescale(
         count = choice.number_of(replicas)
         if choice.percent is None and target not in in_git:
             count = len(own)
-        kept += _with_count(own, count, now)
+        kept += with_count(own, count, now)
         scaled.append(
             ScaledWorkload(
                 target.kind, target.namespace, target.name, replicas.minimum, len(own),
@@ -108,7 +108,7 @@ def rescale(
     )
 
 
-def _owner_of(pod: Pod) -> ScaleTarget | None:
+def owner_of(pod: Pod) -> ScaleTarget | None:
     """Return the workload of a pod that an autoscaler would name, None if nothing owns it."""
     labels = pod.metadata.labels
     for owner in pod.metadata.owner_references:
@@ -123,7 +123,7 @@ def _owner_of(pod: Pod) -> ScaleTarget | None:
     return None
 
 
-def _with_count(pods: Sequence[Pod], count: int, now: datetime) -> list[Pod]:
+def with_count(pods: Sequence[Pod], count: int, now: datetime) -> list[Pod]:
     """Return that many pods: without the newest, those without a node first, or with copies."""
     if count <= len(pods):
         oldest = sorted(pods, key=_age)

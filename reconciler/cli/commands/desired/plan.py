@@ -7,6 +7,7 @@ import gc
 import json
 import sys
 from dataclasses import dataclass
+from dataclasses import replace as dataclass_replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.output.stream import render_for_terminal
@@ -15,15 +16,18 @@ from reconciler.cli.shared import exitcode
 from reconciler.model.text.visible import Painted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.model.errors import CloudError
+    from reconciler.placement.pods.whatif import Scale, WhatIf
     from reconciler.plan.make.inputs import Inputs
     from reconciler.plan.value.plan import JudgedPolicy, Plan
 
 
 _PLAIN: Final = {ord("→"): "->", ord("×"): "x", ord("±"): "~", ord("…"): "...", ord("–"): "-"}
+_REPLICAS_MAX: Final = 100_000
+"""As many pods as a placement is meant for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,8 @@ class PlanRequest:
 
     ``file`` is the file for the plan, None to save nothing. ``policies`` are files of policies,
     ``fail_on`` names what forbids the plan in addition to failed policies. ``trace`` is a file with
-    a workload that is replayed with and without the change.
+    a workload that is replayed with and without the change. ``what_if`` is what is supposed of the
+    cluster.
     """
 
     fleet: FleetRequest
@@ -43,6 +48,7 @@ class PlanRequest:
     timings: bool
     policies: tuple[str, ...] = ()
     trace: str | None = None
+    what_if: WhatIf | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +81,75 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timings", action="store_true",
         help="print the seconds spent in each phase to stderr, as JSON",
     )  # fmt: skip
+    add("--context", metavar="NAME", help="context of the kubeconfig to use")
+    _add_what_if(parser)
     inputs.add_flags(parser, inputs.PLANNING)
+
+
+def _add_what_if(parser: argparse.ArgumentParser) -> None:
+    """Declare what may be supposed of the cluster."""
+    add = parser.add_argument_group("what if").add_argument
+    add(
+        "--scale", action="append", default=[], metavar="[NAMESPACE/]KIND/NAME=N",
+        help="plan with this number of replicas, such as deploy/api=40 (repeatable)",
+    )  # fmt: skip
+    add(
+        "--drain", action="append", default=[], metavar="NODE",
+        help="plan without this Node or NodeClaim, whose pods move (repeatable)",
+    )  # fmt: skip
+    add(
+        "--zone-down", action="append", default=[], metavar="ZONE",
+        help="plan without the nodes and the capacity of this zone (repeatable)",
+    )  # fmt: skip
+
+
+def _what_if_of(
+    scales: Sequence[str],
+    drains: Sequence[str],
+    zones: Sequence[str],
+    others: Mapping[str, str | None],
+) -> WhatIf | None:
+    """Return what the arguments suppose, None if they suppose nothing.
+
+    ``others`` are the flags that then cannot be used, with their values.
+
+    Raises:
+        UsageError: a scale has another form, or the plan is to be saved for `apply`.
+    """
+    from reconciler.model.errors import UsageError
+    from reconciler.placement.pods.whatif import WhatIf
+
+    found = WhatIf(tuple(map(_scale_of, scales)), tuple(drains), tuple(zones))
+    if not found:
+        return None
+    for flag, value in others.items():
+        if value is not None:
+            raise UsageError(
+                "cannot be used with --scale, --drain or --zone-down",
+                where=flag,
+                remedy="what is only supposed is neither applied nor compared: leave one out",
+            )
+    return found
+
+
+def _scale_of(text: str) -> Scale:
+    from reconciler.model.errors import UsageError
+    from reconciler.model.text.quoting import quote_value
+    from reconciler.placement.pods.whatif import KINDS, Scale
+
+    name, _, number = text.rpartition("=")
+    *namespace, kind, workload = ["", *name.split("/")][-3:] if "/" in name else ("", "", "")
+    if kind.lower() not in KINDS or not workload or not number.isdecimal() or name.count("/") > 2:
+        raise UsageError(
+            f"{quote_value(text)} is not a scale",
+            where="--scale",
+            remedy="write [NAMESPACE/]KIND/NAME=N, such as deploy/api=40; kinds: "
+            f"{', '.join(sorted(KINDS))}",
+        )
+    if int(number) > _REPLICAS_MAX:
+        remedy = f"use at most {_REPLICAS_MAX:,}"
+        raise UsageError(f"{number} replicas are too many", where="--scale", remedy=remedy)
+    return Scale(KINDS[kind.lower()], workload, int(number), "".join(namespace) or None)
 
 
 def request_of(args: argparse.Namespace) -> PlanRequest:
@@ -92,8 +166,18 @@ def request_of(args: argparse.Namespace) -> PlanRequest:
             where="--by",
             remedy="add --base REF, or use `reconciler top --by` for the running fleet",
         )
+    what_if = _what_if_of(
+        args.scale,
+        args.drain,
+        args.zone_down,
+        {"--out": args.out, "--base": args.base, "--trace": args.trace},
+    )
+    fleet = inputs.fleet_request(args, args.path)
+    if args.context:
+        settings = (*fleet.settings, f"kubernetes.context={args.context}")
+        fleet = dataclass_replace(fleet, settings=settings)
     return PlanRequest(
-        inputs.fleet_request(args, args.path),
+        fleet,
         args.output,
         args.out,
         args.detailed_exitcode,
@@ -101,6 +185,7 @@ def request_of(args: argparse.Namespace) -> PlanRequest:
         args.timings,
         tuple(args.policy),
         args.trace,
+        what_if,
     )
 
 
@@ -125,7 +210,7 @@ def run(request: PlanRequest) -> int:
         timings = Timings(line.enter)
         with timings("read"):
             operator = policies.operator_policies(request.fleet, request.policies)
-        inputs = read_inputs(request.fleet, timings)
+        inputs = read_inputs(request.fleet, timings, request.what_if)
         rules = policies.policies_of(operator, inputs)
         policies.expect_known_policies(request.fail_on, rules)
         from msgspec.structs import replace
@@ -239,7 +324,7 @@ def next_command(plan: Plan, request: PlanRequest, observation: object) -> str:
     ``apply`` observes the running fleet. So it is the next step of a saved plan and of a plan of
     the running fleet. A plan of the workloads in a folder, without a cluster, can be simulated.
     """
-    if plan.is_empty:
+    if plan.is_empty or request.what_if:
         return ""
     words = _input_arguments(request.fleet)
     if plan.actor:  # there is nothing to apply: Karpenter acts
