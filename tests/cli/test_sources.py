@@ -933,3 +933,21 @@ def test_a_kustomization_with_definitions_is_rendered(
     )
     write(work, files)
     assert pods(plan(".", capsys)) == 1
+
+
+@needs_helm
+@pytest.mark.parametrize("name", ["deploy/helmfile.yaml.gotmpl", "helmfile.yaml"])
+def test_a_helmfile_around_a_chart_is_named(
+    name: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, below("deploy/charts/nodes", CHART) | {name: "releases: []\n"})
+    (found,) = [f for f in findings(".", capsys) if f["code"] == "helmfile"]
+    assert (found["file"], found["severity"]) == (name, "warning")
+    assert "helmfile template" in found["hint"]
+
+
+def test_a_helmfile_without_a_chart_is_not_named(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, {"helmfile.yaml": "releases: []\n", "nodes.yaml": POOL + "---\n" + CLASS})
+    assert "helmfile" not in codes(".", capsys)

@@ -31,6 +31,7 @@ _GITOPS: Final = (
     b"kustomize.toolkit.fluxcd.io", b"helm.toolkit.fluxcd.io", b"argoproj.io",
 )  # fmt: skip
 _LISTED_MAX: Final = 8
+_HELMFILES: Final = ("helmfile.yaml", "helmfile.yml", "helmfile.yaml.gotmpl")
 
 
 class Alternatives(NamedTuple):
@@ -97,8 +98,26 @@ def detect(files: Sequence[SourceFile], tree: Tree, below: str) -> Detected:
         path = posixpath.normpath(posixpath.join(below, chart))
         place = Place(posixpath.normpath(f"{chart}/{CHART}"), 1, 1)
         found.renderings.append(Rendering(path, Tool.HELM, place))
+    found.findings += _helmfiles(charts, tree, below)
     found.renderings += _roots(closures, files, below, found)
     return found
+
+
+def _helmfiles(charts: Sequence[str], tree: Tree, below: str) -> Iterator[Diagnostic]:
+    """Yield a warning for each helmfile around a chart, which is rendered without its values."""
+    folders: set[str] = set()
+    for chart in charts:
+        while chart not in ("", ".") and chart not in folders:
+            folders.add(chart)
+            chart = posixpath.dirname(chart)
+    for folder in sorted(folders | {"."}) if charts else ():
+        for name in _HELMFILES:
+            path = posixpath.normpath(posixpath.join(folder, name))
+            if tree.read(posixpath.normpath(posixpath.join(below, path))) is not None:
+                message = f"{name} chooses the values of charts, which are rendered without them"
+                hint = "pass what it makes instead: `helmfile template`, with -f - or --from -"
+                place = Place(path, 1, 1)
+                yield Diagnostic(Severity.WARNING, "helmfile", message, place, hint=hint)
 
 
 def _is_kustomization(path: str) -> bool:
