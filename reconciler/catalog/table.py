@@ -77,6 +77,10 @@ def iterate_members(mask: int) -> Iterator[int]:
         at = digits.find("1", at + 1)
 
 
+_LAST_PRICE: Final = 1e9
+"""The price of a full reservation in USD an hour: any other offering is chosen before it."""
+
+
 class OfferingClass:
     """Offerings with the same requirements, and the types that have one available.
 
@@ -358,6 +362,8 @@ class TypeTable:
                 model = model or Offering(zone, capacity_type, price, zone_id=zone_id)
                 known = found[key] = (model, {})
             prices = known[1]
+            if position in special and not special[position].is_launchable:
+                price = _LAST_PRICE
             if index not in prices or price < prices[index]:
                 prices[index] = price
         return tuple(OfferingClass(model, prices) for model, prices in found.values())

@@ -58,7 +58,7 @@ class PlannedClaim:
             (
                 o
                 for o in kind.offerings
-                if o.available and self.requirements.intersects(o.requirements)
+                if o.is_launchable and self.requirements.intersects(o.requirements)
             ),
             key=lambda o: o.price,
         )

@@ -190,7 +190,7 @@ def test_a_reservation_is_an_offering_with_a_price_near_zero() -> None:
     kind = a_type(reservations=(Reservation("cr-1", "m5.large", "us-east-1a", remaining=0),))
     [reserved] = [o for o in kind.offerings if o.capacity_type == RESERVED]
     assert (reserved.reservation_id, reserved.price) == ("cr-1", 0.096 / 10_000_000)
-    assert not reserved.available
+    assert not reserved.is_launchable
     assert kind.requirements[CAPACITY_TYPE].has(RESERVED)
     wants = Requirements([equals(AWS + "capacity-reservation-id", "cr-1")])
     assert [o.capacity_type for o in kind.offerings if o.satisfies(wants)] == [RESERVED]

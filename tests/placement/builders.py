@@ -19,7 +19,7 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import format_resources
 from reconciler.model.settings import DEFAULT_FEATURE_GATES, Settings
 from reconciler.observed.snapshot import read_snapshot
-from reconciler.observed.state import cluster_state
+from reconciler.observed.state import ClusterState, cluster_state
 from reconciler.placement.pods.pending import pods_to_place
 from reconciler.placement.question import LaunchPool, Placement, Question
 from reconciler.placement.scheduler import Scheduler
@@ -254,13 +254,16 @@ def a_scheduler(
     *,
     types: Sequence[Object] = TYPES,
     gates: dict[str, bool] | None = None,
+    cluster: ClusterState | None = None,
     **settings: Any,
 ) -> tuple[Scheduler, Any]:
-    """Return the scheduler of a cluster, and the cluster."""
+    """Return the scheduler of a cluster, and the cluster: the given one, or that of objects."""
     known = list(objects)
     pools = [decode(o, NodePool) for o in known if o["kind"] == "NodePool"]
     rest = [o for o in known if o["kind"] != "NodePool"]
-    cluster = cluster_state(read_snapshot(json.dumps({"kind": "List", "items": rest}).encode(), ""))
+    if cluster is None:
+        content = json.dumps({"kind": "List", "items": rest}).encode()
+        cluster = cluster_state(read_snapshot(content, ""))
     catalog = a_catalog(types)
     chosen = Settings(feature_gates={**DEFAULT_FEATURE_GATES, **(gates or {})}, **settings)
     launch_pools = [LaunchPool(pool, catalog) for pool in pools]

@@ -285,7 +285,7 @@ class OfferingMaker:
                 r.zone,
                 RESERVED,
                 self._public_price(row) / RESERVED_DISCOUNT,
-                suits and is_open and not r.expiring and r.remaining != 0,
+                suits and is_open and not r.expiring,
                 zone_ids.get(r.zone),
                 reservation_id=r.id,
                 reservation_capacity=r.remaining,

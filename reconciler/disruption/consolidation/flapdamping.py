@@ -181,7 +181,7 @@ def _may_match(claim: PlannedClaim, offering: AbandonedOffering) -> bool:
         return False
     return any(
         (o.zone, o.capacity_type) == (offering.zone, offering.capacity_type)
-        and o.available
+        and o.is_launchable
         and claim.requirements.intersects(o.requirements)
         for o in kind.offerings
     )

@@ -51,8 +51,8 @@ class OfferingChoice:
         return True
 
     def available_offerings(self, kind: InstanceType) -> list[Offering]:
-        """Return the available offerings of the type that the claim may use."""
-        return [o for o in kind.offerings if o.available and self.allows(o)]
+        """Return the offerings of the type that can be launched now and that the claim may use."""
+        return [o for o in kind.offerings if o.is_launchable and self.allows(o)]
 
     def cheapest_price(self, kind: InstanceType) -> float:
         """Return the lowest price of the type, infinity without an offering."""

@@ -284,8 +284,7 @@ def full_reservations(pool: LaunchPool) -> frozenset[str] | None:
         if not requirements.intersects(kind.requirements):
             continue
         for offering in filter(choice.allows, kind.offerings):
-            has_slot = offering.available and offering.reservation_capacity != 0
-            if offering.capacity_type != RESERVED or has_slot:
+            if offering.capacity_type != RESERVED or offering.is_launchable:
                 return None
             if offering.available and offering.reservation_id:
                 offered.add(offering.reservation_id)

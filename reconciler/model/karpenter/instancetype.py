@@ -83,6 +83,14 @@ class Offering:
     origin: PriceOrigin | None = None
 
     @property
+    def is_launchable(self) -> bool:
+        """Whether it is available, and not a reservation that is full.
+
+        A full reservation is offered: a node that leaves it makes room for the next.
+        """
+        return self.available and self.reservation_capacity != 0
+
+    @property
     def requirements(self) -> Requirements:
         """The labels of a node launched from this offering."""
         return _labels(self.zone, self.capacity_type, self.zone_id, self.reservation_id, self.extra)
@@ -121,8 +129,8 @@ class InstanceType:
         object.__setattr__(self, "allocatable", amounts)
 
     def available_offerings(self, requirements: Requirements = NO_REQUIREMENTS) -> list[Offering]:
-        """Return the offerings that are available now and satisfy ``requirements``."""
-        return [o for o in self.offerings if o.available and o.satisfies(requirements)]
+        """Return the offerings that can be launched now and satisfy ``requirements``."""
+        return [o for o in self.offerings if o.is_launchable and o.satisfies(requirements)]
 
     def cheapest_offering(self, requirements: Requirements = NO_REQUIREMENTS) -> Offering | None:
         """Return the cheapest available offering; ties are resolved by order."""

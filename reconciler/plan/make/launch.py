@@ -195,7 +195,7 @@ def _available_choices(
         if named.has(kind.name)
         and fits(requests, kind.allocatable)  # first, because it is cheap and rules out most
         and kind.requirements.intersects(requirements)
-        and (offerings := tuple(o for o in kind.offerings if o.available and suits(o)))
+        and (offerings := tuple(o for o in kind.offerings if o.is_launchable and suits(o)))
     ]
 
 
