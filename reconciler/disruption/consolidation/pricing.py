@@ -23,6 +23,7 @@ class OfferingChoice:
         self._zone = requirements.requirement_on(ZONE)
         self._capacity_type = requirements.requirement_on(CAPACITY_TYPE)
         self._known: dict[object, bool] = {}
+        self._available: dict[int, tuple[InstanceType, list[Offering]]] = {}
 
     def allows(self, offering: Offering) -> bool:
         """Return whether the claim may use the offering, available or not.
@@ -52,7 +53,11 @@ class OfferingChoice:
 
     def available_offerings(self, kind: InstanceType) -> list[Offering]:
         """Return the offerings of the type that can be launched now and that the claim may use."""
-        return [o for o in kind.offerings if o.is_launchable and self.allows(o)]
+        known = self._available.get(id(kind))
+        if known is None:  # the type is kept, so that no other one gets its id
+            found = [o for o in kind.offerings if o.is_launchable and self.allows(o)]
+            known = self._available[id(kind)] = (kind, found)
+        return known[1]
 
     def cheapest_price(self, kind: InstanceType) -> float:
         """Return the lowest price of the type, infinity without an offering."""
@@ -72,9 +77,12 @@ class OfferingChoice:
         return inf
 
 
-def order_by_price(claim: PlannedClaim) -> PlannedClaim:
-    """Return the claim with its types sorted by their cheapest allowed offering, then by name."""
-    choice = OfferingChoice(claim.requirements)
+def order_by_price(claim: PlannedClaim, choice: OfferingChoice | None = None) -> PlannedClaim:
+    """Return the claim with its types sorted by their cheapest allowed offering, then by name.
+
+    ``choice`` are the offerings that its requirements allow, if the caller has evaluated them.
+    """
+    choice = choice or OfferingChoice(claim.requirements)
     types = sorted(claim.types, key=lambda kind: (choice.cheapest_price(kind), kind.name))
     return replace(claim, types=tuple(types))
 
@@ -85,7 +93,7 @@ def restrict_to_capacity_type(claim: PlannedClaim, capacity_type: str) -> Planne
     choice = OfferingChoice(requirements)
     types = tuple(kind for kind in claim.types if choice.available_offerings(kind))
     narrowed = replace(claim, requirements=requirements, types=types, types_total=len(types))
-    return order_by_price(narrowed)
+    return order_by_price(narrowed, choice)
 
 
 def keep_cheaper_types(claim: PlannedClaim, price: float) -> PlannedClaim:
