@@ -231,8 +231,7 @@ class Scheduler:
         None if they cannot be compared quickly, such as if rules count other pods. It is valid for
         evaluations that are not strict about reservations.
         """
-        shapes = self._shapes.group(pods)
-        if self._has_repellers or not all(map(is_plain, shapes)):
+        if self._has_repellers or not all(map(is_plain, shapes := self._shapes.group(pods))):
             return None
         open_nodes = ~self._nodes.mask_of(without)
         takers: list[int] = []
