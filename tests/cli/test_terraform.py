@@ -657,3 +657,24 @@ def test_of_several_files_with_values_one_has_to_be_named(
     printed = capsys.readouterr().out.partition("Complete by hand")[2]
     assert "3 files have values for the variables of module .: envs/dev.tfvars" in printed
     assert "--prefer envs/prod.tfvars" in printed
+
+
+@pytest.mark.parametrize(
+    ("default", "stated", "expression", "family"),
+    [
+        ('""', "", 'var.ami != "" ? "Custom" : "AL2023"', "AL2023"),
+        ('""', 'ami = "x"\n', 'var.ami != "" ? "Custom" : "AL2023"', "Custom"),
+        ("null", "", 'var.ami == null ? "AL2023" : "Custom"', "AL2023"),
+        ("null", "", 'var.ami == "x" ? "Custom" : "AL2023"', "AL2023"),
+        ('""', "", "var.ami", "${var.ami}"),
+    ],
+)
+def test_a_variable_without_a_value_has_its_default_in_comparisons_alone(
+    default: str, stated: str, expression: str, family: str, work: Path
+) -> None:
+    node_class = CLASS.replace("  role: nodes", f"  role: nodes\n  amiFamily: ${{{expression}}}")
+    text = f'variable "ami" {{ default = {default} }}\n'
+    text += heredoc(node_class, "class") + heredoc(POOL, "pool")
+    write(work, {"given/main.tf": text, "given/terraform.tfvars": stated})
+    init()
+    assert taken()["EC2NodeClass default"]["amiFamily"] == family

@@ -58,14 +58,16 @@ class ModuleScope:
 
     ``types`` are the types of variables as they are written, ``manifests`` the text of the objects
     of each resource by its type and name, ``templates`` the template and the arguments of each data
-    source ``template_file``. ``left_out`` are the conditions in templates
-    that are not known, whose parts are left out.
+    source ``template_file``. ``unset`` are variables whose default is empty or null: it counts in
+    comparisons, and elsewhere they are unknown, because they are there to be set. ``left_out`` are
+    the conditions in templates that are not known, whose parts are left out.
     """
 
     folder: str
     read: ReadFile
     variables: dict[str, Value] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)
+    unset: dict[str, Value] = field(default_factory=dict)
     locals: dict[str, str] = field(default_factory=dict)
     manifests: dict[tuple[str, str], str] = field(default_factory=dict)
     templates: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -137,6 +139,8 @@ def _operation(text: str, scope: ModuleScope, depth: int) -> Value:
     if split is not None:
         left, operator, right = split
         first, second = (evaluate(part, scope, depth + 1) for part in (left, right))
+        if operator in ("==", "!="):
+            first, second = (_compared(side, scope) for side in (first, second))
         if operator in _DECIDING and _DECIDING[operator] in (first, second):
             return _DECIDING[operator]  # whatever the other side is
         if isinstance(first, Unknown) or isinstance(second, Unknown):
@@ -146,6 +150,12 @@ def _operation(text: str, scope: ModuleScope, depth: int) -> Value:
         value = evaluate(text[1:], scope, depth + 1)
         return (value is not True) if isinstance(value, bool) else Unknown(text)
     return Unknown(text)
+
+
+def _compared(value: Value, scope: ModuleScope) -> Value:
+    """Return a side of a comparison: a variable that nothing sets has its default."""
+    name = value.text.removeprefix("var.") if isinstance(value, Unknown) else ""
+    return scope.unset.get(name, value)
 
 
 def split_operation(text: str) -> tuple[str, str, str] | None:

@@ -125,6 +125,7 @@ def _read_values(path: str, scope: ModuleScope) -> None:
 
 def _set_variable(scope: ModuleScope, name: str, value: Value) -> None:
     """Give a variable a value, with the defaults of its type."""
+    scope.unset.pop(name, None)
     scope.variables[name] = with_defaults(scope.types.get(name, ""), value, scope)
 
 
@@ -137,6 +138,8 @@ def _add_definition(block: HclBlock, scope: ModuleScope) -> None:
         value = evaluate(named.get("default", _NONE).text, ModuleScope(scope.folder, scope.read))
         if "default" in named and value not in (None, ""):
             _set_variable(scope, name, value)
+        elif "default" in named:
+            scope.unset[name] = value
     elif block.type == "locals":
         scope.locals |= {key: attribute.text for key, attribute in named.items()}
     elif block.type == "resource" and len(block.labels) == 2:
