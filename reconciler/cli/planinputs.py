@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.cli.shared import sources
 from reconciler.cli.shared.records import is_live
@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     from reconciler.desired.fleet import Fleet
     from reconciler.desired.settings.layers import Resolved
     from reconciler.model.diagnostics import Diagnostic
+    from reconciler.model.json import JsonDict
     from reconciler.model.settings import Settings
     from reconciler.observed.snapshot import Snapshot
     from reconciler.observed.state import ClusterState
     from reconciler.placement.pods.whatif import WhatIf
     from reconciler.plan.make.inputs import Inputs
     from reconciler.plan.value.plan import ObservationSource, Revision
+    from reconciler.source.resource import Resource
 
 
 def read_inputs(request: FleetRequest, phase: Timings, what_if: WhatIf | None = None) -> Inputs:
@@ -45,17 +47,18 @@ def read_inputs(request: FleetRequest, phase: Timings, what_if: WhatIf | None = 
         InvalidFleetError: the desired state has errors.
     """
     with phase("read"):
-        head = sources.read_source(request)
+        head, live = _read_head(request)
         fleet, findings = sources.read_desired(
             head, any_class=request.catalog is not None, allow_empty=request.may_be_empty
         )
         resolved = sources.settings_of(request, fleet)
-        live = None
-        if is_live(request, resolved):
+        if request.overrides:
+            fleet = _with_overrides(fleet, request.overrides, resolved.settings)
+        if live is None and is_live(request, resolved):
             from reconciler.cli.wiring.capturing import BesideKarpenter, beside_karpenter
 
             beside = beside_karpenter(request, resolved)
-            if what_if and (beside is None or beside.objects is None):
+            if (what_if or request.overrides) and (beside is None or beside.objects is None):
                 from reconciler.cli.wiring.capturing import objects_of_fleet
 
                 beside = BesideKarpenter(objects_of_fleet(request))
@@ -93,6 +96,107 @@ def read_inputs(request: FleetRequest, phase: Timings, what_if: WhatIf | None = 
     own = _cluster_of_base(base, request, cluster, now)
     facts = with_base_inputs(base, request, facts, cluster=own)
     return _with_simulated_change(facts, request, cluster.captured or cluster.snapshot)
+
+
+def _read_head(request: FleetRequest) -> tuple[SourceFiles, Snapshot | None]:
+    """Return the files to plan; those of a cluster come with its snapshot."""
+    if not request.is_of_cluster:
+        return sources.read_source(request), None
+    from reconciler.cli.wiring.capturing import objects_of_cluster
+
+    objects = objects_of_cluster(request)
+    return _source_of_cluster(objects), _snapshot_of(objects)
+
+
+_TAKEN: Final = ("NodePool", "NodeOverlay", "EC2NodeClass")
+_REGION: Final = "topology.kubernetes.io/region"
+
+
+def _source_of_cluster(objects: Sequence[JsonDict]) -> SourceFiles:
+    """Return the objects and settings of a running Karpenter as the files of a fleet.
+
+    Raises:
+        UnreadableError: the cluster has no NodePool.
+    """
+    import copy
+
+    import msgspec
+
+    from reconciler.desired.fleet import SourceFile
+    from reconciler.desired.migration import controller
+    from reconciler.desired.migration.objects import remove_live_fields
+    from reconciler.model.errors import UnreadableError
+    from reconciler.plan.value.plan import Revision
+    from reconciler.source.resource import CONFIG_FILES
+
+    taken = [copy.deepcopy(o) for o in objects if o["kind"] in _TAKEN]
+    if not any(o["kind"] == "NodePool" for o in taken):
+        raise UnreadableError(
+            "the cluster has no NodePool",
+            where="--context",
+            remedy="pass the fleet folder as PATH, or another context",
+        )
+    for item in taken:
+        remove_live_fields(item)
+    labels = [o["metadata"].get("labels") or {} for o in objects if o["kind"] == "Node"]
+    region = next((found[_REGION] for found in labels if _REGION in found), "")
+    values: dict[str, object] = {"aws.region": region} if region else {}
+    for item in objects:
+        if controller.is_running(item):
+            values |= controller.settings_of_deployment(item).values
+    config = {
+        "apiVersion": "reconciler/v1",
+        "kind": "Configuration",
+        **controller.nest_settings({"fleet": "cluster", **values, "decide": "karpenter"}),
+    }
+    whole = {"apiVersion": "v1", "kind": "List", "items": taken}
+    files = (
+        SourceFile(CONFIG_FILES[0], msgspec.json.encode(config)),
+        SourceFile("cluster.json", msgspec.json.encode(whole)),
+    )
+    return sources.SourceFiles(files, (), Revision())
+
+
+def _with_overrides(fleet: Fleet, places: Sequence[str], settings: Settings) -> Fleet:
+    """Return the fleet with the objects of files in place of those of the same name.
+
+    Raises:
+        UnreadableError: a file cannot be read.
+        InvalidFleetError: an object in it is not valid.
+        UsageError: it has workloads, or no object of Karpenter.
+    """
+    from dataclasses import replace
+
+    from reconciler.cli.shared.manifests import read_manifests
+    from reconciler.desired.fleet import read_fleet
+    from reconciler.model.errors import UsageError
+
+    found, findings = read_fleet(
+        read_manifests(tuple(places)),
+        any_class=True,
+        allow_empty=True,
+        karpenter=settings.karpenter,
+    )
+    sources.without_errors(findings)
+    if found.workloads or not found.resources:
+        raise UsageError(
+            "workloads cannot be replaced" if found.workloads else "no object of Karpenter",
+            where="--with",
+            remedy="pass NodePools, NodeOverlays, EC2NodeClasses or CapacityBuffers, and use "
+            "--scale for workloads",
+        )
+    return replace(
+        fleet,
+        node_pools=_overridden(fleet.node_pools, found.node_pools),
+        node_overlays=_overridden(fleet.node_overlays, found.node_overlays),
+        node_classes=_overridden(fleet.node_classes, found.node_classes),
+        capacity_buffers=_overridden(fleet.capacity_buffers, found.capacity_buffers),
+    )
+
+
+def _overridden(known: Sequence[Resource], fresh: Sequence[Resource]) -> tuple[Resource, ...]:
+    merged = {r.order: r for r in (*known, *fresh)}
+    return tuple(merged[key] for key in sorted(merged))
 
 
 def _supposed(cluster: ObservedCluster, what_if: WhatIf, now: datetime) -> ObservedCluster:

@@ -10,6 +10,7 @@ import pytest
 from reconciler.cli.main import main
 from tests.cli.test_plan_beside_karpenter import (
     LOAD,
+    NOW,
     TWO,
     Object,
     a_cluster,
@@ -132,7 +133,7 @@ def test_the_workloads_of_a_folder_can_be_scaled(capsys: pytest.CaptureFixture[s
         (("--scale", "job/api=3"), '"job/api=3" is not a scale'),
         (("--scale", "deploy/api=100001"), "100001 replicas are too many"),
         (("--drain", "node-web-3"), '"node-web-3" is neither a Node nor a NodeClaim'),
-        (("--drain", "web-1", "--out", "plan.json"), "--out: cannot be used with --scale"),
+        (("--drain", "web-1", "--out", "plan.json"), "--out: cannot be used with --with"),
     ],
 )
 def test_what_cannot_be_supposed_is_named(
@@ -147,3 +148,73 @@ def test_what_cannot_be_supposed_is_named(
     capsys.readouterr()
     assert main(["plan", "fleet", "--snapshot", fleet, *words]) in (1, 2)
     assert says in capsys.readouterr().err
+
+
+def changed_pool(folder: Path) -> str:
+    """Write a change of the NodePool that only allows the other architecture."""
+    pool = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", **node_pool()}
+    pool["metadata"] = {"name": "web"}
+    del pool["status"]
+    need = {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}
+    pool["spec"]["template"]["spec"]["requirements"] = [need]
+    path = folder / "change.yaml"
+    path.write_text(json.dumps(pool))
+    return str(path)
+
+
+def test_a_cluster_is_planned_without_a_fleet_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["plan", "--context", "shop", "--now", NOW, "-o", "json"]
+    with a_cluster(tmp_path, lists_of(node_pool(), *TWO, pods=LOAD)):
+        assert main(words) == 0
+        plan = json.loads(capsys.readouterr().out)
+        assert plan["actor"] == "karpenter"
+        assert plan["changes"] == []
+        assert plan["cost"]["byNodePool"]["web"]["nodesBefore"] == 2
+        assert main([*words, "--with", changed_pool(tmp_path)]) == 0
+        plan = json.loads(capsys.readouterr().out)
+        (change,) = plan["changes"]
+        assert [f["path"] for f in change["fields"]] == ["spec.template.spec.requirements"]
+        assert len(plan["drift"]) == 2
+
+
+def test_objects_of_a_fleet_are_replaced_by_those_of_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], fleet: str
+) -> None:
+    plan, _ = supposed(tmp_path, capsys, "--with", changed_pool(tmp_path))
+    assert [c["name"] for c in plan["changes"]] == ["web"]
+    assert len(plan["drift"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\n", "no object of Karpenter"),
+        ("kind: NodePool\napiVersion: karpenter.sh/v1\nmetadata: {name: a}\n", "spec"),
+        ("", "there is nothing to read"),
+    ],
+)
+def test_a_file_that_cannot_replace_anything_is_refused(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    fleet: str,
+    text: str,
+    says: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "change.yaml"
+    path.write_text(text)
+    capsys.readouterr()
+    assert main(["plan", "fleet", "--snapshot", fleet, "--with", str(path)]) != 0
+    assert says in "".join(capsys.readouterr())
+
+
+def test_a_cluster_without_node_pools_is_not_an_empty_fleet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lists = lists_of(node_pool()) | {"/apis/karpenter.sh/v1/nodepools": []}
+    with a_cluster(tmp_path, lists):
+        assert main(["plan", "--context", "shop"]) == 1
+        assert "the cluster has no NodePool" in capsys.readouterr().err

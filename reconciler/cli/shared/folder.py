@@ -33,6 +33,11 @@ def fleet_folder(path: str | None, below: str | None = None) -> str | None:
     return path
 
 
+def is_in_fleet() -> bool:
+    """Return whether the current folder is a fleet, or is inside one."""
+    return _nearest_fleet_folder(".") is not None
+
+
 def _nearest_fleet_folder(folder: str) -> str | None:
     """Return ``folder`` or the nearest one above it with a ``reconciler.yaml``; None if none has.
 

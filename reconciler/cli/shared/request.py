@@ -46,6 +46,8 @@ class FleetRequest(StateRequest):
     with ``is_instead``, instead of them: then only the configuration of the folder counts.
     ``cost_by`` is how the cost of a change is divided among workloads (``--by``). ``durations`` are
     how long the pods of CronJobs run, by ``namespace/name`` or by name.
+    ``is_of_cluster`` is whether the NodePools and settings are those of the cluster itself, without
+    any file, and ``overrides`` are files with objects in place of those of the same name.
     """
 
     repo: str | None = None
@@ -63,6 +65,8 @@ class FleetRequest(StateRequest):
     manifests: tuple[str, ...] = ()
     is_instead: bool = False
     cost_by: str = "namespace"
+    is_of_cluster: bool = False
+    overrides: tuple[str, ...] = ()
     durations: tuple[tuple[str, timedelta], ...] = ()
 
     @property

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 from reconciler.cli.output.stream import render_for_terminal
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode
+from reconciler.cli.shared.folder import is_in_fleet
 from reconciler.model.text.visible import Painted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from reconciler.cli.shared.request import FleetRequest
-    from reconciler.model.errors import CloudError
+    from reconciler.model.errors import CloudError, UsageError
     from reconciler.placement.pods.whatif import Scale, WhatIf
     from reconciler.plan.make.inputs import Inputs
     from reconciler.plan.value.plan import JudgedPolicy, Plan
@@ -81,7 +82,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timings", action="store_true",
         help="print the seconds spent in each phase to stderr, as JSON",
     )  # fmt: skip
-    add("--context", metavar="NAME", help="context of the kubeconfig to use")
+    add(
+        "--context", metavar="NAME",
+        help="context of the kubeconfig to use; outside a fleet folder and without PATH, plan the "
+        "NodePools of the cluster itself, as its Karpenter does",
+    )  # fmt: skip
     _add_what_if(parser)
     inputs.add_flags(parser, inputs.PLANNING)
 
@@ -89,6 +94,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_what_if(parser: argparse.ArgumentParser) -> None:
     """Declare what may be supposed of the cluster."""
     add = parser.add_argument_group("what if").add_argument
+    add(
+        "--with", action="append", default=[], dest="overrides", metavar="FILE",
+        help="plan with the objects of Karpenter in this file in place of those of the same name "
+        "(repeatable)",
+    )  # fmt: skip
     add(
         "--scale", action="append", default=[], metavar="[NAMESPACE/]KIND/NAME=N",
         help="plan with this number of replicas, such as deploy/api=40 (repeatable)",
@@ -116,7 +126,6 @@ def _what_if_of(
     Raises:
         UsageError: a scale has another form, or the plan is to be saved for `apply`.
     """
-    from reconciler.model.errors import UsageError
     from reconciler.placement.pods.whatif import WhatIf
 
     found = WhatIf(tuple(map(_scale_of, scales)), tuple(drains), tuple(zones))
@@ -124,12 +133,18 @@ def _what_if_of(
         return None
     for flag, value in others.items():
         if value is not None:
-            raise UsageError(
-                "cannot be used with --scale, --drain or --zone-down",
-                where=flag,
-                remedy="what is only supposed is neither applied nor compared: leave one out",
-            )
+            raise _not_applied_error(flag)
     return found
+
+
+def _not_applied_error(flag: str) -> UsageError:
+    from reconciler.model.errors import UsageError
+
+    return UsageError(
+        "cannot be used with --with, --scale, --drain or --zone-down",
+        where=flag,
+        remedy="what is only supposed is neither applied nor compared: leave one out",
+    )
 
 
 def _scale_of(text: str) -> Scale:
@@ -175,7 +190,13 @@ def request_of(args: argparse.Namespace) -> PlanRequest:
     fleet = inputs.fleet_request(args, args.path)
     if args.context:
         settings = (*fleet.settings, f"kubernetes.context={args.context}")
-        fleet = dataclass_replace(fleet, settings=settings)
+        is_named = args.path or args.repo or args.below or args.manifests or args.base
+        is_of_cluster = not (is_named or args.snapshot) and not is_in_fleet()
+        fleet = dataclass_replace(fleet, settings=settings, is_of_cluster=is_of_cluster)
+    if args.overrides:
+        if args.out is not None:
+            raise _not_applied_error("--out")
+        fleet = dataclass_replace(fleet, overrides=tuple(args.overrides))
     return PlanRequest(
         fleet,
         args.output,
@@ -324,7 +345,7 @@ def next_command(plan: Plan, request: PlanRequest, observation: object) -> str:
     ``apply`` observes the running fleet. So it is the next step of a saved plan and of a plan of
     the running fleet. A plan of the workloads in a folder, without a cluster, can be simulated.
     """
-    if plan.is_empty or request.what_if:
+    if plan.is_empty or request.what_if or request.fleet.overrides or request.fleet.is_of_cluster:
         return ""
     words = _input_arguments(request.fleet)
     if plan.actor:  # there is nothing to apply: Karpenter acts
