@@ -230,8 +230,9 @@ def _format_budgets(plan: Plan, names: set[str]) -> list[str]:
 def format_budget(budget: PoolBudget) -> str:
     """Return what a budget allows now: ``budget of web: 1 of 9 nodes ...``."""
     until = f"; next change {format_time(budget.next_change)}" if budget.next_change else ""
+    allowed = min(budget.allowed, budget.total)  # without a limit, more than there are
     return (
-        f"budget of {budget.node_pool}: {budget.allowed} of {format_count(budget.total, 'node')}"
+        f"budget of {budget.node_pool}: {allowed} of {format_count(budget.total, 'node')}"
         f" may be disrupted for {DisruptionReason(budget.reason).cause} now"
         f" ({budget.disrupting} in progress or not ready){until}"
     )
