@@ -37,12 +37,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from reconciler.assembly.inputs.timings import Timings
 from reconciler.catalog.file import read_catalog
 from reconciler.cli.main import main as reconciler
 from reconciler.cli.parser import commandline
 from reconciler.cli.parser.commandline import COMMANDS
-from reconciler.cli.planinputs import read_inputs
-from reconciler.cli.shared.timings import Timings
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.model.history import History
 from reconciler.model.settings import Settings
@@ -52,6 +51,7 @@ from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.compare import compare_with_base
 from reconciler.plan.rest.continuation import Work, continue_fleet
 from reconciler.plan.rest.world import RestingFleet
+from reconciler.simulate.planinputs import read_inputs
 from reconciler.source.plainyaml import load_all
 
 ROOT = Path(__file__).resolve().parents[1]

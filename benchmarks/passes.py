@@ -33,8 +33,8 @@ from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.adapters.simulated.watched import first_state
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryStateStore
 from reconciler.catalog.file import read_catalog
-from reconciler.cli.simulation.building import SimulatedFleet
-from reconciler.cli.shared.watching import NullNotifier
+from reconciler.simulate.building import SimulatedFleet
+from reconciler.assembly.inputs.watching import NullNotifier
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_pools
 from reconciler.engine.reconcile import Mandate, reconcile

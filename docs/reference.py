@@ -14,11 +14,11 @@ from pathlib import Path
 
 from prometheus_client import Histogram
 
+from reconciler import exitcode
 from reconciler.adapters.kubernetes import karpenter
 from reconciler.cli.output.codes import known_codes
 from reconciler.cli.parser.commandline import COMMANDS, PROGRAM, parser_of
 from reconciler.cli.parser.examples import EXAMPLES
-from reconciler.cli.shared import exitcode
 from reconciler.engine.steps import announcing
 from reconciler.ports.progress import EventKind
 from reconciler.web import gauges

@@ -202,7 +202,7 @@ QUOTED = re.compile(r"(?<![\w='\"])'[\w.…/#?-]+(?: [\w.…-]+){0,3}'(?![\w'\"]
 OF_OTHERS = (
     "adapters/aws/bootstrap/family.py",
     "adapters/database",
-    "cli/initialization/pipelines.py",
+    "initialization/pipelines.py",
     "cli/parser/examples.py",
     "plan/render/page.py",
     "web/dashboard.py",

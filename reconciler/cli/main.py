@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         sys.stdout.write(f"{describe_build()}\n")
         return 0
-    from reconciler.cli.output import stream
+    from reconciler.notifications import stream
 
     with stream.filter_output():
         return _run_and_report(words, is_process=argv is None)
@@ -93,7 +93,7 @@ def _command_name(words: list[str]) -> str | None:
 
 def _report_error(error: Exception, *, debug: bool) -> int:
     """Print the error as one line and return its exit code."""
-    from reconciler.cli.shared import exitcode
+    from reconciler import exitcode
     from reconciler.model.errors import PolicyError, ReconcilerError, StalePlanError
 
     if debug:
@@ -128,7 +128,7 @@ def _error_line(error: ReconcilerError) -> str:
 
 
 def _report_interrupt(*, debug: bool) -> int:
-    from reconciler.cli.shared import exitcode
+    from reconciler import exitcode
 
     if debug:
         import traceback

@@ -7,12 +7,12 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
-from reconciler.cli.output.stream import has_colour
+from reconciler.notifications.stream import has_colour
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from reconciler.cli.shared.fixing import FixResult
+    from reconciler.assembly.inputs.fixing import FixResult
     from reconciler.desired.fleet import FolderEntries, SourceFile
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.model.json import JsonDict
@@ -38,10 +38,10 @@ class ValidateRequest:
 def validate_fleet(request: ValidateRequest) -> tuple[str, bool]:
     """Return the findings in the output format, and whether none of them is an error."""
     from reconciler.adapters.git.folder import read_folder
+    from reconciler.assembly.inputs.manifests import with_manifests
+    from reconciler.assembly.inputs.rendering import expanded_folder
+    from reconciler.assembly.inputs.sources import SettingLayers, known_values, stated_karpenter
     from reconciler.cli.output import findings
-    from reconciler.cli.shared.manifests import with_manifests
-    from reconciler.cli.shared.rendering import expanded_folder
-    from reconciler.cli.shared.sources import SettingLayers, known_values, stated_karpenter
     from reconciler.desired.contents import count_objects
     from reconciler.desired.fleet import read_fleet
     from reconciler.desired.settings.layers import setting_variables
@@ -52,7 +52,7 @@ def validate_fleet(request: ValidateRequest) -> tuple[str, bool]:
     )
     fixes = None
     if request.fix:
-        from reconciler.cli.shared.fixing import fix_folder
+        from reconciler.assembly.inputs.fixing import fix_folder
 
         fixes = fix_folder(request.path, files)
         files, refused = with_manifests(
@@ -67,7 +67,7 @@ def validate_fleet(request: ValidateRequest) -> tuple[str, bool]:
         files, unread=refused, advise=advice, karpenter=karpenter, is_complete=True, known=known
     )
     if fleet.policies:
-        from reconciler.cli.shared.policies import compile_findings, field_findings
+        from reconciler.assembly.inputs.policies import compile_findings, field_findings
 
         sources = {file.path: file.content for file in files}
         found = (

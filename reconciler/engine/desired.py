@@ -1,6 +1,6 @@
 """What the engine needs from the desired state: where to read it, and how to plan with it.
 
-Reading git and resolving node classes and catalogs is the task of ``cli/wiring``; a pass only uses
+Reading git and resolving node classes and catalogs is the task of ``assembly``; a pass only uses
 these ports.
 """
 

@@ -142,7 +142,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Everything outside the functional core, chosen once by ``cli/wiring``.
+    """Everything outside the functional core, chosen once by ``assembly``.
 
     ``keep_reasons`` receives each plan with new content, ``keep_usage`` the usage of the nodes
     after each pass, ``keep_problem`` why the newest revision is not in effect. ``prune``

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from reconciler.cli.initialization.pipelines import CI, ci_files
 from reconciler.cli.main import main
+from reconciler.initialization.pipelines import CI, ci_files
 from tests.action.runner import ROOT, Job
 from tests.cli.forgeapi import ForgeImitation, serving
 from tests.repositories import commit_all, git, init

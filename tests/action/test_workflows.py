@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from reconciler.cli.initialization.pipelines import ACTION, CI, ci_files
+from reconciler.initialization.pipelines import ACTION, CI, ci_files
 from tests.action.runner import ROOT
 
 FILES = {

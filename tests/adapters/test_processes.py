@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.adapters import processes
 from reconciler.adapters.processes import private_folder
-from reconciler.cli.sweeps.processes import Processes
+from reconciler.sweep.processes import Processes
 from tests.hostile.traps import Traps
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from reconciler.cli.wiring.account import connections
+from reconciler.assembly.account import connections
 from tests.cli.test_end_to_end import shop  # noqa: F401 - a fixture of several modules
 
 

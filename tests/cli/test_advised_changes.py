@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.cli.advice.changes import (
+from reconciler.advise.changes import (
     AddRequirement,
     AllowValues,
     CopyPool,

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli.main import main
-from reconciler.cli.simulation.driver import EndlessError
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.errors import (
     ClockSetBackError,
@@ -26,6 +25,7 @@ from reconciler.model.errors import (
     StalePlanError,
     UsageError,
 )
+from reconciler.simulate.driver import EndlessError
 from tests.engine.processes import wait_for
 from tests.engine.world import a_pool
 from tests.repositories import commit_all, init

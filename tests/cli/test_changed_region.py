@@ -12,9 +12,9 @@ import yaml
 from moto import mock_aws
 
 from reconciler.adapters.database.state import open_state
+from reconciler.assembly.assembly import assemble_world
+from reconciler.assembly.inputs.watching import NullNotifier
 from reconciler.cli.main import main
-from reconciler.cli.shared.watching import NullNotifier
-from reconciler.cli.wiring.assembly import assemble_world
 from reconciler.model.errors import UsageError
 from reconciler.model.ownership import ClusterId
 from tests.cli.commandlines import request_of

@@ -15,9 +15,9 @@ import pytest
 
 import reconciler
 from reconciler.adapters.aws.clients import connector
-from reconciler.cli.fleets import daemon
-from reconciler.cli.wiring.environment import Environment
-from reconciler.cli.wiring.fleetsource import IDENTITY, PROCESS_SETTINGS, FleetSource
+from reconciler.assembly.environment import Environment
+from reconciler.assembly.fleetsource import IDENTITY, PROCESS_SETTINGS, FleetSource
+from reconciler.daemon import daemon
 from reconciler.desired.settings.keys import KEYS
 from reconciler.model.duration import Duration
 from reconciler.model.errors import SettingsChangedError, UsageError
@@ -78,8 +78,8 @@ def test_every_setting_is_read_with_the_revision_or_ends_what_was_made_with_it(
 
 
 def a_source(shop: Shop, *, acts: bool) -> FleetSource:
-    from reconciler.cli.wiring.account import compute_of
-    from reconciler.cli.wiring.context import context_of
+    from reconciler.assembly.account import compute_of
+    from reconciler.assembly.context import context_of
 
     environment = Environment(shop.clock, cache(connector(Settings(endpoint_url=shop.url))))
     request = request_of(shop.words("run")).fleet
@@ -102,7 +102,7 @@ def settings_read_in(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def test_what_adapters_and_their_assembly_read_is_among_the_settings_of_a_process() -> None:
-    read = [*settings_read_in(CODE / "adapters"), *settings_read_in(CODE / "cli" / "wiring")]
+    read = [*settings_read_in(CODE / "adapters"), *settings_read_in(CODE / "assembly")]
     assert len(read) > 50, "the code is read as it is written"
     known = PROCESS_SETTINGS | {*IDENTITY}
     assert [row for row in read if row[0] not in known] == []

@@ -19,10 +19,10 @@ import pytest
 
 from reconciler.adapters.aws.clients import connector
 from reconciler.adapters.simulated.conditions import SimulatedClock
-from reconciler.cli.fleets import daemon
+from reconciler.assembly.environment import Environment
+from reconciler.assembly.inputs.watching import NullNotifier
 from reconciler.cli.main import main
-from reconciler.cli.shared.watching import NullNotifier
-from reconciler.cli.wiring.environment import Environment
+from reconciler.daemon import daemon
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings

@@ -46,7 +46,7 @@ CHOSEN = {
     "source/objects.py": {"old-version", "wrong-version"},
     "desired/sources/detection.py": {"ambiguous-source", "ambiguous-workloads"},
     "desired/fleet.py": {"name-reference"},
-    "cli/shared/rendering.py": {"missing-tool", "render-failed"},
+    "assembly/inputs/rendering.py": {"missing-tool", "render-failed"},
 }
 """By module the codes that are computed or looked up there."""
 

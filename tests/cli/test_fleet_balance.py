@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.adapters.database.leases.replicas import Replica
-from reconciler.cli.fleets.sharing import Division, divide_fleets
+from reconciler.daemon.sharing import Division, divide_fleets
 
 TWENTY = frozenset(f"fleet-{n:02}" for n in range(20))
 

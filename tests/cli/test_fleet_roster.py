@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from reconciler.assembly import decoding
 from reconciler.cli.commands.acting.run import fleet_roster_of
-from reconciler.cli.fleets.service import with_own_config
 from reconciler.cli.main import main
-from reconciler.cli.wiring import decoding
+from reconciler.daemon.service import with_own_config
 from reconciler.model.errors import UnreadableError
 from tests.cli.commandlines import request_of
 from tests.repositories import commit_all, git, init

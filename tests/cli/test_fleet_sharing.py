@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.adapters.database.leases.replicas import Heartbeat, Replica
 from reconciler.adapters.database.state import SharedStates
-from reconciler.cli.fleets.sharing import FleetSharing
+from reconciler.daemon.sharing import FleetSharing
 from tests.postgres import a_database
 
 pytestmark = pytest.mark.slow

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.fleets.daemon import with_heartbeat
 from reconciler.cli.main import main
+from reconciler.daemon.daemon import with_heartbeat
 from reconciler.model.errors import StateError
 
 

@@ -21,9 +21,9 @@ import pytest
 from reconciler.adapters.aws.clients import connector
 from reconciler.adapters.kubernetes.kinds import PERMISSIONS
 from reconciler.adapters.simulated.conditions import SimulatedClock
-from reconciler.cli.fleets import daemon
+from reconciler.assembly.environment import Environment
 from reconciler.cli.main import main
-from reconciler.cli.wiring.environment import Environment
+from reconciler.daemon import daemon
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.assembly.inputs.files import BYTES_MAX, read_bytes, read_start
 from reconciler.cli.main import main
-from reconciler.cli.shared.files import BYTES_MAX, read_bytes, read_start
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.web.server import serve_in_thread
 

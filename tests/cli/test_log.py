@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reconciler.adapters.clock import SystemClock
-from reconciler.cli.output.log import (
+from reconciler.notifications.log import (
     Level,
     LogContext,
     LogFormat,

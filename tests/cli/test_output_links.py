@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from reconciler.adapters.writing import make_folder, refuse_links, write_file
+from reconciler.assembly.inputs.request import FleetRequest
+from reconciler.assembly.snapshots import destination_of
 from reconciler.cli.main import main
-from reconciler.cli.shared.request import FleetRequest
-from reconciler.cli.wiring.snapshots import destination_of
 from reconciler.model.errors import UnreadableError
 from tests.cli.recorded_fleet import record
 from tests.engine.world import a_pool
@@ -209,7 +209,7 @@ def test_a_fix_is_not_written_through_a_linked_fleet(
 def test_advice_is_not_written_through_a_linked_fleet(
     checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from reconciler.cli.advice.applying import write_changes
+    from reconciler.advise.applying import write_changes
     from reconciler.desired.fleet import SourceFile
 
     elsewhere = tmp_path / "elsewhere"

@@ -14,11 +14,11 @@ from referencing import Registry, Resource
 
 from reconciler._resources import resource_path
 from reconciler.adapters.aws.clients import connector
+from reconciler.assembly.assembly import assemble_world
+from reconciler.assembly.environment import Environment
+from reconciler.assembly.inputs.planfile import load
+from reconciler.assembly.mandate import Approval, mandate_of
 from reconciler.cli.main import main
-from reconciler.cli.shared.planfile import load
-from reconciler.cli.wiring.assembly import assemble_world
-from reconciler.cli.wiring.environment import Environment
-from reconciler.cli.wiring.mandate import Approval, mandate_of
 from reconciler.engine.reconcile import Pass, reconcile
 from reconciler.model.errors import StalePlanError
 from reconciler.model.settings import Settings

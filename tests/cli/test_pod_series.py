@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.cli.backtest.imported import ImportedTrace, ImportPeriod, imported_trace, report_of
-from reconciler.cli.backtest.podseries import ContainerKey, Family, PodSeries
-from reconciler.cli.backtest.prometheus import read_pod_series
-from reconciler.cli.backtest.writing import encode_trace
+from reconciler.backtest.imported import ImportedTrace, ImportPeriod, imported_trace, report_of
+from reconciler.backtest.podseries import ContainerKey, Family, PodSeries
+from reconciler.backtest.prometheus import read_pod_series
+from reconciler.backtest.writing import encode_trace
 from reconciler.ports.metrics import Metrics, MetricSample, TooMuchDataError
 from tests.cli.prometheusapi import Recording
 from tests.cli.recordedpods import SINCE, RecordedPod, record

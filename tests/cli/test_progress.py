@@ -12,7 +12,7 @@ from reconciler.cli.main import main
 from reconciler.cli.output import progressline
 from reconciler.cli.output.listing import columns
 from reconciler.cli.output.progressline import AFTER_S, ProgressLine, show_progress, terminal_of
-from reconciler.cli.output.stream import FilteredStream, has_colour
+from reconciler.notifications.stream import FilteredStream, has_colour
 from tests.cli.test_plan import CATALOG, DEPLOYMENT, NOW, a_fleet
 
 

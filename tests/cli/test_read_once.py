@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from reconciler.adapters.aws.clients import connector
-from reconciler.cli.shared import sources
-from reconciler.cli.shared.watching import NullNotifier
-from reconciler.cli.wiring.assembly import assemble_world, live_inputs
-from reconciler.cli.wiring.environment import Environment
+from reconciler.assembly.assembly import assemble_world, live_inputs
+from reconciler.assembly.environment import Environment
+from reconciler.assembly.inputs import sources
+from reconciler.assembly.inputs.watching import NullNotifier
 from reconciler.model.settings import Settings
 from tests.cli.commandlines import request_of
 from tests.cli.test_end_to_end import Shop

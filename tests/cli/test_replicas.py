@@ -11,8 +11,8 @@ import yaml
 from moto import mock_aws
 
 from reconciler.adapters.database.state import open_state
-from reconciler.cli.fleets import daemon
 from reconciler.cli.main import main
+from reconciler.daemon import daemon
 from reconciler.engine.world import World
 from reconciler.model.errors import StateError
 from reconciler.model.ownership import ClusterId
@@ -127,7 +127,7 @@ def test_a_daemon_that_lost_its_lease_restarts(
     checkouts: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its server is away for a while, too: that ends a daemon only when it begins."""
-    from reconciler.cli.wiring import standby
+    from reconciler.assembly import standby
     from reconciler.engine import loop
 
     monkeypatch.setattr(daemon, "_RETRY_S", 0.0)

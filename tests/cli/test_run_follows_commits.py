@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from reconciler.cli.shared import sources
-from reconciler.cli.shared.request import FleetRequest
-from reconciler.cli.wiring.fleetsource import follow_commits
+from reconciler.assembly.fleetsource import follow_commits
+from reconciler.assembly.inputs import sources
+from reconciler.assembly.inputs.request import FleetRequest
 from reconciler.model.errors import UsageError
 from tests.cli.test_end_to_end import NODE_CLASS, NODE_POOL
 from tests.repositories import commit_all, init

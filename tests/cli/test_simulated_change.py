@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reconciler.cli.main import main
-from reconciler.cli.simulation import change as simulated_change
+from reconciler.simulate import change as simulated_change
 from tests.cli.test_simulate import SMALL, a_cluster
 from tests.engine.world import a_deployment, a_pool
 from tests.repositories import commit_all, init

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from reconciler.assembly.capturing import anonymize_objects
+from reconciler.assembly.inputs.request import FleetRequest
 from reconciler.cli.main import main
-from reconciler.cli.shared.request import FleetRequest
-from reconciler.cli.wiring.capturing import anonymize_objects
 from tests.completeobjects import KINDS, complete_object, paths, replaced
 
 SCENARIOS = (

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from reconciler.assembly.inputs.manifests import read_manifests
 from reconciler.cli.main import main
-from reconciler.cli.shared.manifests import read_manifests
 from reconciler.source.plainyaml import load_all
 from tests.cli.sourcefolders import BASE, CHART, CLASS, POOL, WEB, below, overlay, write
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from reconciler.assembly.inputs.manifests import read_manifests
 from reconciler.cli.main import main
-from reconciler.cli.shared.manifests import read_manifests
 from reconciler.desired.terraform.hcl import HclError, parse_hcl, variables_of
 from reconciler.source.plainyaml import load_all
 from tests.cli.sourcefolders import CHART, CLASS, POOL, WEB, below, write

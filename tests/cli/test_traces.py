@@ -15,8 +15,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from reconciler.adapters.threads import threaded_calls
-from reconciler.cli.wiring import monitoring
-from reconciler.cli.wiring.monitoring import export_traces
+from reconciler.assembly import monitoring
+from reconciler.assembly.monitoring import export_traces
 from reconciler.engine.reconcile import Mandate, reconcile
 from reconciler.installation import install_remedy
 from tests.engine.faults import three_nodes

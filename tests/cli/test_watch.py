@@ -12,8 +12,8 @@ import pytest
 
 from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.database.state import open_state
+from reconciler.assembly.inputs.watching import View, watch
 from reconciler.cli.main import main
-from reconciler.cli.shared.watching import View, watch
 from tests.contracts.records import a_claim
 
 NOW = "2026-03-02T12:00:00Z"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from reconciler.cli.advice.constraints import (
+from reconciler.advise.constraints import (
     Loosening,
     WorkloadConstraint,
     constrained_workloads,

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.cli.simulation.eventlog import rule_periods
 from reconciler.desired.settings.layers import resolve
 from reconciler.disruption.gates.limits import FleetLimits
 from reconciler.disruption.gates.policy import holds_of
@@ -20,6 +19,7 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState
 from reconciler.plan.explain.calendar import explain_node_pool
+from reconciler.simulate.eventlog import rule_periods
 from reconciler.web.view import calendar_of
 from tests.disruption.builders import NOW, a_cluster, a_node, a_pool, a_situation
 from tests.examples import examples

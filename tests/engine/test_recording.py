@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.adapters.database.state import DatabaseState
+from reconciler.backtest.recorded import recorded_trace
+from reconciler.backtest.trace import Trace, read_trace
+from reconciler.backtest.writing import encode_trace, summary_of
 from reconciler.catalog.adjusted.adjustment import with_price_factors
-from reconciler.cli.backtest.recorded import recorded_trace
-from reconciler.cli.backtest.trace import Trace, read_trace
-from reconciler.cli.backtest.writing import encode_trace, summary_of
 from reconciler.engine.desired import Desired
 from reconciler.engine.loop import PassIntervals, run
 from reconciler.engine.observation import Observation

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from reconciler.adapters.database.state import DatabaseState
+from reconciler.assembly.inputs.records import run_of_recorded
 from reconciler.cli.main import main
-from reconciler.cli.shared.records import run_of_recorded
 from reconciler.engine.tracking import track_command
 from reconciler.plan.run import TRANSITIONS, ActionState, PlanRun
 from reconciler.plan.value.actions import Action

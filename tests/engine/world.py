@@ -20,9 +20,9 @@ from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.simulated.cluster import EmbeddedCluster
 from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
+from reconciler.assembly.takeover import Takeover
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.file import read_catalog
-from reconciler.cli.wiring.takeover import Takeover
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_classes, node_pools
 from reconciler.desired.workloads.pods import Workloads, expand
@@ -197,7 +197,7 @@ class Git:
 
 @dataclass
 class Source:
-    """Desired state as ``cli/wiring`` reads it (``engine.desired.DesiredSource``)."""
+    """Desired state as ``assembly`` reads it (``engine.desired.DesiredSource``)."""
 
     git: Git
     compute: Compute

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from reconciler.adapters.git.folder import read_folder
+from reconciler.assembly.inputs.fixing import fix_folder
 from reconciler.cli.main import main
-from reconciler.cli.shared.fixing import fix_folder
 from reconciler.model.errors import UnreadableError
 from tests.cli.test_validate_bad_input import POOL
 from tests.hostile.threats import Threat, attack

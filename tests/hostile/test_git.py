@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from reconciler import exitcode
 from reconciler.adapters.git.command import TIMEOUT_S
 from reconciler.adapters.git.directory import ALTERNATES_VARIABLE
 from reconciler.adapters.git.revision import working_revision
 from reconciler.adapters.git.source import AtRef, Remote, WorkingTree, head_of, read
 from reconciler.adapters.git.watch import watch
 from reconciler.cli.main import main
-from reconciler.cli.shared import exitcode
 from reconciler.model.errors import ReconcilerError, UnreadableError
 from tests.adapters.git.conftest import Repository
 from tests.hostile.threats import Threat, attack

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from reconciler import exitcode
 from reconciler.adapters import processes
 from reconciler.adapters.git.directory import ALTERNATES_VARIABLE
 from reconciler.adapters.git.revision import changed_files
 from reconciler.adapters.git.source import AtRef, find_folders, head_of, read
 from reconciler.cli.main import main
-from reconciler.cli.shared import exitcode
 from reconciler.model.errors import UnreadableError
 from tests.adapters.git.conftest import Repository
 from tests.hostile.test_git import POOL

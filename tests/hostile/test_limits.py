@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 
 from reconciler.adapters.aws.bootstrap.kubelet import evaluate
 from reconciler.cli.main import main
-from reconciler.cli.simulation import driver
 from reconciler.desired.fleet import FINDINGS_MAX, SourceFile, read_fleet
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_pools
@@ -31,6 +30,7 @@ from reconciler.model.karpenter.budget import Budget, allowance
 from reconciler.model.resources import AMOUNT_MAX, parse_quantity
 from reconciler.model.schedule import is_open, next_change, parse_schedule, steady_until
 from reconciler.observed.snapshot import read_snapshot
+from reconciler.simulate import driver
 from reconciler.source.document import parse_documents
 from reconciler.source.plainyaml import dump
 from reconciler.source.schema import load_schema

@@ -25,10 +25,10 @@ from markdown_it.token import Token
 
 from reconciler.cli.main import main
 from reconciler.cli.output.findings import render_github
-from reconciler.cli.output.log import TerminalNotifier
-from reconciler.cli.output.stream import FilteredStream
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.text.visible import Painted, markdown_code, markdown_text
+from reconciler.notifications.log import TerminalNotifier
+from reconciler.notifications.stream import FilteredStream
 from reconciler.plan.render.html import render_html
 from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown, render_mermaid
 from reconciler.plan.render.page import SCRIPT

@@ -105,7 +105,7 @@ def test_no_variable_leads_a_process_into_the_checkout(name: str, value: str, tr
 def test_processes_import_nothing_from_the_current_folder_of_their_parent(traps: Traps) -> None:
     """Even where the interpreter was started with the checkout on its import path."""
     code = (
-        "import os, sys; import reconciler.cli.sweeps.processes;"
+        "import os, sys; import reconciler.sweep.processes;"
         f"os.chdir({str(traps.folder)!r}); sys.path.insert(0, os.getcwd()); sys.path.insert(0, '');"
         "from reconciler.cli.main import main;"
         "sys.exit(main(['ci', '--base', 'origin/main', '--jobs', '2', '--out', '../plans']))"

@@ -13,9 +13,9 @@ from threading import Event
 import pytest
 
 from reconciler.adapters.https import download, is_forbidden
+from reconciler.assembly.capturing import anonymize_objects
+from reconciler.assembly.inputs.request import FleetRequest
 from reconciler.cli.main import main
-from reconciler.cli.shared.request import FleetRequest
-from reconciler.cli.wiring.capturing import anonymize_objects
 from reconciler.model.errors import ReconcilerError, UnreadableError, UsageError
 from tests.hostile.test_git import POOL
 from tests.hostile.threats import Threat, attack

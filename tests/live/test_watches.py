@@ -13,7 +13,7 @@ from reconciler.adapters.kubernetes.access import access_of
 from reconciler.adapters.kubernetes.api import Api
 from reconciler.adapters.kubernetes.cluster import KubernetesCluster
 from reconciler.adapters.kubernetes.informers import ClusterCache, Freshness
-from reconciler.cli.wiring.decoding import prepare_decoders
+from reconciler.assembly.decoding import prepare_decoders
 from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimStatus
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.settings import Settings

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.cli.output.stream import render_for_terminal
 from reconciler.model.text.visible import html_text, markdown_code, one_line
+from reconciler.notifications.stream import render_for_terminal
 from reconciler.plan.approval import encode_saved_plan
 from reconciler.plan.render.charts import Axis
 from reconciler.plan.render.html import render_html

@@ -10,16 +10,16 @@ from typing import Any
 
 import msgspec
 
-from reconciler.cli.shared.request import FleetRequest
-from reconciler.cli.simulation.building import (
+from reconciler.assembly.inputs.request import FleetRequest
+from reconciler.plan.make.decide import ignore_phase
+from reconciler.simulate.building import (
     SimulatedFleet,
     SimulationSetup,
     build_simulation,
     read_simulated_fleet,
     read_simulation,
 )
-from reconciler.cli.simulation.script import Script
-from reconciler.plan.make.decide import ignore_phase
+from reconciler.simulate.script import Script
 from tests.cli.commandlines import request_of
 from tests.engine.world import a_node_class, catalog_file
 from tests.yamltext import dump_all

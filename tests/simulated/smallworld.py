@@ -26,11 +26,7 @@ from reconciler.adapters.simulated.conditions import (
 )
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
 from reconciler.adapters.simulated.watched import WatchedCluster, first_state
-from reconciler.cli.simulation.building import SimulatedFleet
-from reconciler.cli.simulation.driver import SimulationOutcome, SimulationStage, play
-from reconciler.cli.simulation.eventlog import EventLog, NotifyingStore
-from reconciler.cli.simulation.script import KilledError, Steps, with_kills
-from reconciler.cli.wiring.mandate import tags_of
+from reconciler.assembly.mandate import tags_of
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_classes, node_pools
 from reconciler.desired.settings.layers import resolve
@@ -47,6 +43,10 @@ from reconciler.plan.plancache import PlanCache
 from reconciler.plan.value.plan import InputDigests, Revision
 from reconciler.ports.journal import Journal
 from reconciler.ports.state import StateStore
+from reconciler.simulate.building import SimulatedFleet
+from reconciler.simulate.driver import SimulationOutcome, SimulationStage, play
+from reconciler.simulate.eventlog import EventLog, NotifyingStore
+from reconciler.simulate.script import KilledError, Steps, with_kills
 from tests.engine.world import SIZES, a_node_class, small_catalog
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)

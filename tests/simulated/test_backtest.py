@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from reconciler._resources import resource_path
-from reconciler.cli.backtest.replay import Replay
-from reconciler.cli.backtest.trace import BYTES_MAX, Trace, read_trace
+from reconciler.backtest.replay import Replay
+from reconciler.backtest.trace import BYTES_MAX, Trace, read_trace
 from reconciler.cli.main import main
-from reconciler.cli.simulation.eventlog import Event
 from reconciler.model.errors import UnreadableError
+from reconciler.simulate.eventlog import Event
 from tests.engine.world import a_pool
 from tests.repositories import commit_all, init
 from tests.simulated.simulations import words, write_fleet
@@ -300,7 +300,7 @@ def test_an_unreadable_trace_is_rejected_with_its_line(
 
 def test_a_decompression_bomb_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     assert BYTES_MAX == 2**30
-    monkeypatch.setattr("reconciler.cli.backtest.trace.BYTES_MAX", 10_000)
+    monkeypatch.setattr("reconciler.backtest.trace.BYTES_MAX", 10_000)
     with pytest.raises(UnreadableError, match="has more than"):
         read_trace(gzip.compress(openb() + b" " * 1_000_000), "trace.csv")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from reconciler._resources import resource_path
-from reconciler.cli.backtest.gap import select_moments
+from reconciler.backtest.gap import select_moments
 from reconciler.cli.main import main
 from tests.engine.world import a_pool
 from tests.simulated.simulations import words, write_fleet

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reconciler.cli.simulation.building import SimulatedFleet, SimulationSetup
-from reconciler.cli.simulation.driver import SimulationOutcome, play
-from reconciler.cli.wiring.mandate import tags_of
+from reconciler.assembly.mandate import tags_of
 from reconciler.engine.reconcile import Mandate, Pass
 from reconciler.engine.steps.rollouts import resume
 from reconciler.ports.state import CommandPhase, RunningCommand
+from reconciler.simulate.building import SimulatedFleet, SimulationSetup
+from reconciler.simulate.driver import SimulationOutcome, play
 from reconciler.source.plainyaml import dump
 from tests.engine.test_crash import LARGE
 from tests.engine.world import a_deployment, a_pdb, a_pool

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from reconciler.adapters.simulated.compute import SimulatedInstance
-from reconciler.cli.simulation.building import SimulatedFleet, SimulationSetup
-from reconciler.cli.simulation.driver import SimulationOutcome, play
-from reconciler.cli.wiring.mandate import tags_of
+from reconciler.assembly.mandate import tags_of
 from reconciler.engine.reconcile import Mandate, Pass
+from reconciler.simulate.building import SimulatedFleet, SimulationSetup
+from reconciler.simulate.driver import SimulationOutcome, play
 from tests.engine.world import a_deployment, a_pdb, a_pool
 from tests.examples import examples
 from tests.simulated.simulations import Parsed, in_a_folder

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from reconciler.assembly.mandate import tags_of
 from reconciler.cli.main import main
-from reconciler.cli.simulation.driver import play
-from reconciler.cli.simulation.eventlog import Event
-from reconciler.cli.wiring.mandate import tags_of
 from reconciler.engine.reconcile import Mandate
+from reconciler.simulate.driver import play
+from reconciler.simulate.eventlog import Event
 from tests.engine.world import a_deployment, a_pdb, a_pool
 from tests.simulated.simulations import Parsed, in_a_folder
 

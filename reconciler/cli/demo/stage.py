@@ -20,15 +20,15 @@ from urllib.parse import urlsplit
 
 from reconciler.adapters.aws.tags import INTENT
 from reconciler.adapters.simulated.conditions import SimulatedClock
+from reconciler.assembly.assembly import Assembly, assemble_world, live_inputs
+from reconciler.assembly.environment import Environment
 from reconciler.cli.demo.narrator import Reporter
-from reconciler.cli.wiring.assembly import Assembly, assemble_world, live_inputs
-from reconciler.cli.wiring.environment import Environment
 from reconciler.model.text.times import timestamp
 
 if TYPE_CHECKING:
     from reconciler.adapters.database.state import DatabaseState
     from reconciler.adapters.processes import Process
-    from reconciler.cli.shared.request import FleetRequest
+    from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.engine.reconcile import Pass
     from reconciler.plan.value.plan import Plan
     from reconciler.ports.state import StateStore
@@ -140,7 +140,7 @@ class DemoStage:
 
     def seed(self) -> None:
         """Create the resources in the account that the fleet's node classes select."""
-        from reconciler.cli.shared.sources import read_desired, read_source
+        from reconciler.assembly.inputs.sources import read_desired, read_source
         from reconciler.desired.objects import node_classes
 
         fleet, _ = read_desired(read_source(self._request()), any_class=False)
@@ -155,7 +155,7 @@ class DemoStage:
 
     def apply(self) -> Pass:
         """Do the same as ``reconciler apply``."""
-        from reconciler.cli.wiring.mandate import mandate_of
+        from reconciler.assembly.mandate import mandate_of
         from reconciler.engine.loop import PassIntervals, converge
 
         with self._assemble() as assembly:
@@ -171,8 +171,8 @@ class DemoStage:
 
     def run_daemon(self, until: Callable[[StateStore], bool]) -> None:
         """Do the same as ``reconciler run``, until ``until`` is true for the recorded fleet."""
-        from reconciler.cli.fleets.daemon import next_change
-        from reconciler.cli.wiring.mandate import mandate_of
+        from reconciler.assembly.mandate import mandate_of
+        from reconciler.daemon.daemon import next_change
         from reconciler.engine.loop import PassIntervals, run
 
         end = self.clock.now() + _DAY
@@ -247,7 +247,7 @@ class DemoStage:
 
     def _request(self, base: str | None = None) -> FleetRequest:
         """Return the request of ``apply``, ``run`` and a live ``plan``."""
-        from reconciler.cli.shared.request import FleetRequest
+        from reconciler.assembly.inputs.request import FleetRequest
 
         return FleetRequest(path=str(self.folder), settings=("cluster=embedded",), base=base)
 

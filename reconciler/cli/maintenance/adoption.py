@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconciler.cli.shared.request import FleetRequest
-    from reconciler.cli.wiring.takeover import Takeover
+    from reconciler.assembly.inputs.request import FleetRequest
+    from reconciler.assembly.takeover import Takeover
     from reconciler.engine.takeover import AdoptionCandidate
     from reconciler.observed.snapshot import Snapshot
 
@@ -39,8 +39,8 @@ def run(request: AdoptionRequest) -> int:
     Raises:
         PolicyError: Karpenter still runs, or the user has not confirmed that it does not.
     """
-    from reconciler.cli.shared import exitcode
-    from reconciler.cli.wiring.assembly import assemble_takeover
+    from reconciler import exitcode
+    from reconciler.assembly.assembly import assemble_takeover
 
     snapshot = _read_snapshot(request.fleet)
     problems: Sequence[str] = ()
@@ -122,7 +122,7 @@ def _outcome_code(stake: AdoptionCandidate) -> str:
 def _read_snapshot(request: FleetRequest) -> Snapshot | None:
     if request.snapshot is None:
         return None
-    from reconciler.cli.wiring.snapshots import read_snapshot_at
+    from reconciler.assembly.snapshots import read_snapshot_at
 
     return read_snapshot_at(request.snapshot, request)
 

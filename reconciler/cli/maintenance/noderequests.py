@@ -9,11 +9,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from reconciler.cli.shared import exitcode, records
+from reconciler import exitcode
+from reconciler.assembly.inputs import records
 
 if TYPE_CHECKING:
+    from reconciler.assembly.inputs.records import RecordedFleet
     from reconciler.cli.parser.inputs import NodeRequest
-    from reconciler.cli.shared.records import RecordedFleet
     from reconciler.model.karpenter.nodeclaim import NodeClaim
     from reconciler.ports.journal import Intent, Verb
 
@@ -114,14 +115,14 @@ def _record_request(
 
 def _carry_out(request: NodeRequest, intent: Intent) -> int:
     """Run passes until the request has an outcome, and print it; return 1 if it failed."""
-    from reconciler.cli.output.log import TerminalNotifier
-    from reconciler.cli.output.stream import has_colour
-    from reconciler.cli.shared import watching
-    from reconciler.cli.wiring.assembly import assemble_world
-    from reconciler.cli.wiring.mandate import tags_of
+    from reconciler.assembly.assembly import assemble_world
+    from reconciler.assembly.inputs import watching
+    from reconciler.assembly.mandate import tags_of
     from reconciler.engine.loop import PassIntervals, converge
     from reconciler.engine.reconcile import Mandate
     from reconciler.model.errors import LeaseHeldError
+    from reconciler.notifications.log import TerminalNotifier
+    from reconciler.notifications.stream import has_colour
     from reconciler.ports.journal import Outcome
 
     notifier = TerminalNotifier(sys.stdout, colour=has_colour(sys.stdout))

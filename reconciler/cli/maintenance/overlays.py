@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.writing import make_folder, write_file
+from reconciler.assembly.inputs import sources
+from reconciler.assembly.inputs.timings import current_time
+from reconciler.assembly.inputs.watching import stop_on_signal
 from reconciler.catalog.commitments.overlays import document
-from reconciler.cli.shared import sources
-from reconciler.cli.shared.timings import current_time
-from reconciler.cli.shared.watching import stop_on_signal
 from reconciler.model.errors import ReconcilerError, UnreadableError
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.times import timestamp
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from reconciler.adapters.kubernetes.api import Api
+    from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.catalog.commitments.overlays import DesiredOverlay
-    from reconciler.cli.shared.request import FleetRequest
     from reconciler.desired.fleet import Fleet
     from reconciler.model.karpenter.nodepool import NodePool
     from reconciler.model.settings import Settings
@@ -67,8 +67,8 @@ def desired_overlays(
     Raises:
         ReconcilerError: an input cannot be read, or is wrong.
     """
+    from reconciler.assembly.comparison import read_types
     from reconciler.catalog.commitments.overlays import fleet_overlays
-    from reconciler.cli.wiring.comparison import read_types
     from reconciler.desired.objects import node_overlays, node_pools
     from reconciler.observed.identity import identify_nodes
     from reconciler.observed.state import cluster_state
@@ -125,7 +125,7 @@ def _snapshot(request: FleetRequest, api: Api | None) -> Snapshot:
     if api is not None:
         return read_snapshot(_list_cluster(api), str(api.access))
     if request.snapshot is not None:
-        from reconciler.cli.wiring.snapshots import read_snapshot_at
+        from reconciler.assembly.snapshots import read_snapshot_at
 
         return read_snapshot_at(request.snapshot, request)
     return Snapshot()

@@ -20,7 +20,7 @@ from reconciler.model.text.visible import (
 from reconciler.source.document import split_lines
 
 if TYPE_CHECKING:
-    from reconciler.cli.shared.fixing import Fix, FixResult
+    from reconciler.assembly.inputs.fixing import Fix, FixResult
 
 _COLOURS: Final = {Severity.ERROR: "31", Severity.WARNING: "33", Severity.INFO: "36"}
 _EXCERPT_WIDTH: Final = 120

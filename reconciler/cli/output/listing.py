@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.output.stream import has_colour
 from reconciler.model.text.times import format_time, timestamp
 from reconciler.model.text.visible import Painted, one_line
+from reconciler.notifications.stream import has_colour
 from reconciler.plan.render.layout import table
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from threading import Event, Lock, Thread
 from typing import Final, Protocol
 
-from reconciler.cli.output.stream import has_colour
+from reconciler.notifications.stream import has_colour
 
 AFTER_S: Final = 2.0
 """How long a command runs before the line appears."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.cli.shared import records
+from reconciler.assembly.inputs import records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from reconciler.cli.shared.request import StateRequest
+    from reconciler.assembly.inputs.request import StateRequest
     from reconciler.model.history import Rollout
     from reconciler.model.json import JsonDict
     from reconciler.plan.value.plan import Plan
@@ -124,7 +124,7 @@ def fact_times(request: StateRequest) -> dict[str, datetime]:
 
 
 def _lock_time(path: str | None) -> datetime | None:
-    from reconciler.cli.shared.files import read_checkout_file
+    from reconciler.assembly.inputs.files import read_checkout_file
     from reconciler.desired.lock import Lock, read_lock
     from reconciler.model.errors import UnreadableError
     from reconciler.source.resource import LOCK_FILE

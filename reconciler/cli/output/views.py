@@ -18,7 +18,7 @@ from reconciler.plan.render.wording import format_list, short_commit
 from reconciler.ports.cluster import USAGE_RECORD, FleetUsage, NodeUsage
 
 if TYPE_CHECKING:
-    from reconciler.cli.shared.records import RecordedFleet
+    from reconciler.assembly.inputs.records import RecordedFleet
     from reconciler.model.json import JsonDict
     from reconciler.plan.run import PlanRun
     from reconciler.plan.value.actions import Action
@@ -184,7 +184,7 @@ def commands(recorded: RecordedFleet) -> Listing:
 
 
 def actions(recorded: RecordedFleet) -> Listing:
-    from reconciler.cli.shared.records import newest_run
+    from reconciler.assembly.inputs.records import newest_run
 
     header = ("ID", "WAVE", "KIND", "NODEPOOL", "TARGET", "STATE", "REASON")
     wide = ("DEPENDS-ON", "PLAN", "WHY")

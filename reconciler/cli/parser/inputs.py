@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.cli.shared.folder import fleet_folder
-from reconciler.cli.shared.request import (
+from reconciler.assembly.inputs.folder import fleet_folder
+from reconciler.assembly.inputs.request import (
     SNAPSHOT_MAX_AGE,
     WORKERS_MAX,
     FleetRequest,
     StateRequest,
     SweepRequest,
 )
-from reconciler.cli.shared.timings import read_time
+from reconciler.assembly.inputs.timings import read_time
 
 if TYPE_CHECKING:
     from datetime import datetime

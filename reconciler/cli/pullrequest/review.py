@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from reconciler import exitcode
+from reconciler.assembly.inputs.request import SNAPSHOT_MAX_AGE
 from reconciler.cli.pullrequest.fleets import FleetChange, file_stems
-from reconciler.cli.shared import exitcode
-from reconciler.cli.shared.request import SNAPSHOT_MAX_AGE
 from reconciler.model.errors import InvalidFleetError, PolicyError, ReconcilerError
 
 if TYPE_CHECKING:
@@ -97,17 +97,17 @@ def _validate(folder: str, options: ReviewOptions) -> tuple[str, bool]:
 def _plan_fleet(change: FleetChange, stem: str, options: ReviewOptions, findings: str) -> Review:
     from msgspec.structs import replace
 
-    from reconciler.cli.backtest.change import with_backtest
+    from reconciler.assembly.inputs import planfile, policies
+    from reconciler.assembly.inputs.request import FleetRequest
+    from reconciler.assembly.inputs.timings import Timings
+    from reconciler.backtest.change import with_backtest
     from reconciler.cli.output.findings import render_github
-    from reconciler.cli.planinputs import read_inputs
-    from reconciler.cli.shared import planfile, policies
-    from reconciler.cli.shared.request import FleetRequest
-    from reconciler.cli.shared.timings import Timings
     from reconciler.plan.planning import plan_of
     from reconciler.plan.render.html import render_html
     from reconciler.plan.render.markdown import render_markdown
     from reconciler.plan.render.summary import summary_of
     from reconciler.plan.render.unplaced import pods_at_fault
+    from reconciler.simulate.planinputs import read_inputs
 
     request = FleetRequest(
         path=change.folder,
@@ -181,8 +181,8 @@ def _pools_of_base(change: FleetChange) -> frozenset[str]:
     """Return the NodePools of a removed fleet, whose nodes go with it; none of another one."""
     if not change.is_removed:
         return frozenset()
-    from reconciler.cli.shared.request import FleetRequest
-    from reconciler.cli.shared.sources import read_base
+    from reconciler.assembly.inputs.request import FleetRequest
+    from reconciler.assembly.inputs.sources import read_base
 
     request = FleetRequest(path=change.folder, base=change.base, base_path=change.base_path)
     base = read_base(request)
@@ -219,7 +219,7 @@ class _Reviews:
 
 def review_all(changes: Sequence[FleetChange], options: ReviewOptions, jobs: int) -> list[Review]:
     """Review the fleets in this order, several at a time if there are several processors."""
-    from reconciler.cli.sweeps.processes import InThisProcess, Processes
+    from reconciler.sweep.processes import InThisProcess, Processes
 
     stems = file_stems([f"{c.folder}-removed" if c.is_removed else c.folder for c in changes])
     executor = Processes(jobs) if jobs > 1 else InThisProcess()

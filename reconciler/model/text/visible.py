@@ -2,7 +2,8 @@ r"""Filters for untrusted text: it is shown, and has no effect on the terminal.
 
 Names, labels, messages and file names come from repositories, clusters and AWS. A terminal, a CI
 log, a comment and a page each read some characters as commands. This module holds one filter for
-each of these readers; ``cli/output/stream.py`` applies the first one to all that a command writes.
+each of these readers; ``notifications/stream.py`` applies the first one to all that a command
+writes.
 
 The escapes have the form of JSON (``\u001b``). So the filter of a terminal changes what JSON text
 looks like and not what it means.

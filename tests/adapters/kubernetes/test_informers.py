@@ -17,7 +17,7 @@ from reconciler.adapters.kubernetes.api import Api
 from reconciler.adapters.kubernetes.cluster import KubernetesCluster
 from reconciler.adapters.kubernetes.informers import ClusterCache, Freshness
 from reconciler.adapters.kubernetes.kinds import OBSERVED, WATCHED
-from reconciler.cli.wiring.decoding import prepare_decoders
+from reconciler.assembly.decoding import prepare_decoders
 from reconciler.model.errors import ClusterError
 from reconciler.observed.reflector import CachedObject
 from reconciler.observed.snapshot import Snapshot

@@ -14,8 +14,8 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TextIO
 
+from reconciler.assembly.mandate import Approval, mandate_of
 from reconciler.cli.parser import inputs
-from reconciler.cli.wiring.mandate import Approval, mandate_of
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.times import format_time
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime, timedelta
 
-    from reconciler.cli.shared.request import FleetRequest
-    from reconciler.cli.wiring.assembly import Assembly
+    from reconciler.assembly.assembly import Assembly
+    from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.engine.reconcile import Pass
     from reconciler.plan.run import ActionState
     from reconciler.plan.value.plan import Plan
@@ -89,7 +89,7 @@ def request_of(args: argparse.Namespace) -> ApplyRequest:
     Raises:
         UsageError: the arguments name two folders.
     """
-    from reconciler.cli.shared.planfile import is_plan_file
+    from reconciler.assembly.inputs.planfile import is_plan_file
     from reconciler.model.errors import UsageError
 
     files = [] if args.plan else [word for word in args.words if is_plan_file(word)][:1]
@@ -116,7 +116,7 @@ def run(request: ApplyRequest) -> int:
     """Apply until converged; exit 4 if a saved plan is stale."""
     if not request.is_simulated:
         return _apply(request)
-    from reconciler.cli.wiring.embedded import simulated_account
+    from reconciler.assembly.embedded import simulated_account
     from reconciler.model.errors import UsageError
 
     if request.plan_file is not None:
@@ -137,13 +137,13 @@ def run(request: ApplyRequest) -> int:
 
 
 def _apply(request: ApplyRequest) -> int:
-    from reconciler.cli.output.log import TerminalNotifier
-    from reconciler.cli.output.stream import has_colour
-    from reconciler.cli.shared import watching
-    from reconciler.cli.shared.exitcode import DONE, FAILED
-    from reconciler.cli.wiring.assembly import assemble_world, expect_free
+    from reconciler.assembly.assembly import assemble_world, expect_free
+    from reconciler.assembly.inputs import watching
     from reconciler.engine.loop import PassIntervals, converge
+    from reconciler.exitcode import DONE, FAILED
     from reconciler.model.errors import StalePlanError
+    from reconciler.notifications.log import TerminalNotifier
+    from reconciler.notifications.stream import has_colour
 
     saved = read_saved_plan(request)
     if saved is None:
@@ -222,7 +222,7 @@ def _ask_approval(
     must_show = must_ask or (saved is None and not request.is_quiet)
     if not (is_first or must_show):
         return Approval(saved, continues=saved is None)
-    from reconciler.cli.wiring.assembly import live_inputs
+    from reconciler.assembly.assembly import live_inputs
     from reconciler.model.errors import StalePlanError
     from reconciler.plan.approval import plan_differences
     from reconciler.plan.planning import plan_of
@@ -234,7 +234,7 @@ def _ask_approval(
         if moved:
             raise StalePlanError(moved)
     if must_show:
-        from reconciler.cli.output.stream import render_for_terminal
+        from reconciler.notifications.stream import render_for_terminal
 
         out.write(render_for_terminal(plan, out))
     if not must_ask:
@@ -256,8 +256,8 @@ def _confirm(out: TextIO) -> bool:
 
 def _has_state(fleet: FleetRequest) -> bool:
     from reconciler.adapters.database.location import may_exist
-    from reconciler.cli.shared import sources
-    from reconciler.cli.shared.records import state_location
+    from reconciler.assembly.inputs import sources
+    from reconciler.assembly.inputs.records import state_location
 
     desired, _ = sources.read_desired(sources.read_source(fleet), any_class=False)
     return may_exist(state_location(fleet.path, sources.settings_of(fleet, desired)))
@@ -269,7 +269,7 @@ def read_saved_plan(request: ApplyRequest) -> Plan | None:
     Raises:
         UnreadableError: the file is not a plan as it was saved, or is of another fleet.
     """
-    from reconciler.cli.shared import planfile
+    from reconciler.assembly.inputs import planfile
 
     if request.plan_file is None:
         return None
@@ -284,7 +284,7 @@ def refuse_other_fleet(request: FleetRequest, approved: Plan, file: str) -> None
     Raises:
         UnreadableError: it is of another fleet, or the request names no fleet.
     """
-    from reconciler.cli.shared import sources
+    from reconciler.assembly.inputs import sources
     from reconciler.model.errors import InvalidFleetError, UnreadableError
 
     where = request.repo or request.path or "."
@@ -314,7 +314,7 @@ def refuse_reapplied_plan(assembly: Assembly, approved: Plan) -> None:
     Raises:
         StalePlanError: the plan can no longer be applied.
     """
-    from reconciler.cli.shared.records import run_of_recorded
+    from reconciler.assembly.inputs.records import run_of_recorded
     from reconciler.model.errors import StalePlanError
 
     known = assembly.state.store.plan(approved.digest)
@@ -377,7 +377,7 @@ def render_summary(result: Pass, assembly: Assembly, started_at: datetime, outpu
 
 def _action_states(assembly: Assembly, started_at: datetime) -> Mapping[ActionState, int]:
     """Return the number of actions in each state, of the plan that was started last."""
-    from reconciler.cli.shared.records import newest_run
+    from reconciler.assembly.inputs.records import newest_run
 
     found = newest_run(assembly.state)
     if found is None:

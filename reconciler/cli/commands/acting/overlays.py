@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from reconciler.adapters.kubernetes.api import Api
     from reconciler.adapters.kubernetes.karpenter import OverlayFailure
+    from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.catalog.commitments.overlays import OverlayRow
     from reconciler.cli.maintenance.overlays import FleetOverlays
-    from reconciler.cli.shared.request import FleetRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def _expect_one_destination(request: OverlaysRequest) -> None:
 def run(request: OverlaysRequest) -> int:
     """Print or write the overlays; 1 if one of them could not be written."""
     from reconciler.cli.maintenance.overlays import desired_overlays
-    from reconciler.cli.shared.exitcode import DONE
+    from reconciler.exitcode import DONE
 
     if request.applies or request.previews:
         return _run_in_cluster(request)
@@ -126,9 +126,9 @@ def run(request: OverlaysRequest) -> int:
 
 def _run_in_cluster(request: OverlaysRequest) -> int:
     from reconciler.adapters.clock import SystemClock
+    from reconciler.assembly.cluster import api_of
     from reconciler.cli.maintenance.overlays import repeat, settings_of
-    from reconciler.cli.shared.exitcode import DONE, FAILED
-    from reconciler.cli.wiring.cluster import api_of
+    from reconciler.exitcode import DONE, FAILED
 
     clock = SystemClock()
     api = api_of(settings_of(request.fleet), clock)

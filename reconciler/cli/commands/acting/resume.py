@@ -10,15 +10,16 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reconciler import exitcode
+from reconciler.assembly.inputs import records
 from reconciler.cli.parser import inputs
-from reconciler.cli.shared import exitcode, records
 from reconciler.model.text.times import format_time
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from reconciler.cli.shared.request import StateRequest
+    from reconciler.assembly.inputs.request import StateRequest
     from reconciler.model.history import Rollout
 
 

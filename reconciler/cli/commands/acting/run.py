@@ -8,14 +8,14 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
+from reconciler.assembly.inputs.request import RunRequest
 from reconciler.cli.parser import inputs
-from reconciler.cli.shared.request import RunRequest
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
 
-    from reconciler.cli.fleets.roster import FleetRoster
+    from reconciler.daemon.roster import FleetRoster
 
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63}){0,126}")
 LISTEN_VARIABLE: Final = "RECONCILER_LISTEN"
@@ -109,16 +109,16 @@ def _host_names(texts: Iterable[str]) -> tuple[str, ...]:
 def run(request: RunRequest) -> int:
     """Run until SIGTERM or SIGINT; the current pass is finished first."""
     from reconciler.adapters.clock import SystemClock
-    from reconciler.cli.fleets.daemon import keep_in_sync, with_heartbeat
-    from reconciler.cli.output.log import FORMATS, LogNotifier, log_libraries
-    from reconciler.cli.output.stream import has_colour
-    from reconciler.cli.shared import watching
-    from reconciler.cli.shared.exitcode import DONE
-    from reconciler.cli.wiring.monitoring import serve_monitoring
+    from reconciler.assembly.inputs import watching
+    from reconciler.assembly.monitoring import serve_monitoring
+    from reconciler.daemon.daemon import keep_in_sync, with_heartbeat
+    from reconciler.exitcode import DONE
+    from reconciler.notifications.log import FORMATS, LogNotifier, log_libraries
+    from reconciler.notifications.stream import has_colour
 
     roster = fleet_roster_of(request)
     if roster is not None:
-        from reconciler.cli.fleets.service import serve
+        from reconciler.daemon.service import serve
 
         return serve(request, roster)
     form = next(known for known in FORMATS if known == request.log_format)
@@ -139,7 +139,7 @@ def run(request: RunRequest) -> int:
 
 def fleet_roster_of(request: RunRequest) -> FleetRoster | None:
     """Return the fleets if the request names several or a folder of them; None for one fleet."""
-    from reconciler.cli.fleets.roster import FleetRoster, has_fleets_below
+    from reconciler.daemon.roster import FleetRoster, has_fleets_below
 
     if not request.others and not has_fleets_below(request.fleet):
         return None

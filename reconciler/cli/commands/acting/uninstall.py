@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import argparse
 
     from reconciler.adapters.kubernetes.api import Api
-    from reconciler.cli.shared.request import StateRequest
+    from reconciler.assembly.inputs.request import StateRequest
 
 _ROUNDS: Final = 20
 
@@ -54,9 +54,10 @@ def request_of(args: argparse.Namespace) -> UninstallRequest:
 
 def run(request: UninstallRequest) -> int:
     """Remove the finalizers, and make sure that no daemon puts them back."""
+    from reconciler import exitcode
     from reconciler.adapters.clock import SystemClock
-    from reconciler.cli.shared import exitcode, records
-    from reconciler.cli.wiring.cluster import api_of
+    from reconciler.assembly.cluster import api_of
+    from reconciler.assembly.inputs import records
 
     clock = SystemClock()
     api = api_of(records.settings_of(request.fleet).settings, clock)

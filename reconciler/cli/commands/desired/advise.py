@@ -8,7 +8,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.advice.result import (
+from reconciler import exitcode
+from reconciler.advise.result import (
     BACKTESTED,
     CANDIDATES,
     COMPUTE_PLAN_PERCENT,
@@ -19,13 +20,12 @@ from reconciler.cli.advice.result import (
     AdviceRequest,
 )
 from reconciler.cli.parser import inputs
-from reconciler.cli.shared import exitcode
 
 if TYPE_CHECKING:
     import argparse
 
-    from reconciler.cli.advice.advising import AdviceResult
-    from reconciler.cli.advice.result import AdviceReport
+    from reconciler.advise.advising import AdviceResult
+    from reconciler.advise.result import AdviceReport
 
 CANDIDATES_MAX: Final = 10_000
 TOP: Final = 5
@@ -184,10 +184,10 @@ def _expect_within(flag: str, value: float, least: float, most: float) -> None:
 def run(request: AdviseRequest) -> int:
     """Print the advice, and write or commit the requested proposal."""
     gc.set_threshold(200_000, 20, 20)
-    from reconciler.cli.advice.advising import make_advice
+    from reconciler.advise.advising import make_advice
+    from reconciler.assembly.inputs.timings import Timings
     from reconciler.cli.commands.desired.plan import write_output
     from reconciler.cli.output.progressline import show_progress
-    from reconciler.cli.shared.timings import Timings
 
     if not _may_change(request):
         print("Cancelled. Nothing was changed.", file=sys.stderr)
@@ -218,7 +218,7 @@ def _may_change(request: AdviseRequest) -> bool:
         if given is not None:
             remedy = "check it out and pass the folder"
             raise UsageError(f"cannot be used with {name}", where=flag, remedy=remedy)
-    from reconciler.cli.advice.applying import confirm_overwrite, has_uncommitted_changes
+    from reconciler.advise.applying import confirm_overwrite, has_uncommitted_changes
 
     folder = _folder(request)
     if request.is_written and not request.is_approved and has_uncommitted_changes(folder):
@@ -235,7 +235,7 @@ def _carry_out(request: AdviseRequest, result: AdviceResult) -> None:
     """Write or commit the requested proposal, and report that on stderr."""
     if not request.is_written and request.branch is None:
         return
-    from reconciler.cli.advice.applying import (
+    from reconciler.advise.applying import (
         changes_of,
         commit_changes,
         pick_proposal,
@@ -260,7 +260,7 @@ def _carry_out(request: AdviseRequest, result: AdviceResult) -> None:
 def render(report: AdviceReport, request: AdviseRequest) -> str:
     """Return the report in the output format of the request."""
     if request.output == "text":
-        from reconciler.cli.advice.report import render_text
+        from reconciler.advise.report import render_text
 
         return render_text(report, request.top)
     import msgspec

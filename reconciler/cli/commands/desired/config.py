@@ -7,13 +7,14 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reconciler import exitcode
+from reconciler.assembly.inputs import operatorfile
 from reconciler.cli.parser import inputs
-from reconciler.cli.shared import exitcode, operatorfile
 
 if TYPE_CHECKING:
     import argparse
 
-    from reconciler.cli.shared.request import StateRequest
+    from reconciler.assembly.inputs.request import StateRequest
     from reconciler.desired.settings.layers import Resolved
 
 _WIDTH_MAX = 60
@@ -66,7 +67,7 @@ def run(request: ConfigRequest) -> int:
 
 def _read_config(path: str) -> dict[str, object]:
     """Return the data of the folder's ``reconciler.yaml``, empty if there is none."""
-    from reconciler.cli.shared.files import read_checkout_file
+    from reconciler.assembly.inputs.files import read_checkout_file
     from reconciler.desired.fleet import SourceFile, read_fleet
     from reconciler.model.errors import InvalidFleetError, UnreadableError
     from reconciler.source.resource import CONFIG_FILES

@@ -7,8 +7,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reconciler import exitcode
 from reconciler.cli.parser import inputs
-from reconciler.cli.shared import exitcode
 
 if TYPE_CHECKING:
     import argparse
@@ -77,7 +77,7 @@ def run(request: HashRequest) -> int:
 
 
 def _read_files(path: str) -> list[SourceFile]:
-    from reconciler.cli.shared.files import read_start
+    from reconciler.assembly.inputs.files import read_start
     from reconciler.desired.fleet import SourceFile
     from reconciler.model.errors import InvalidFleetError
     from reconciler.source.document import LIMITS

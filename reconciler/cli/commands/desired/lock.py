@@ -12,16 +12,16 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reconciler import exitcode
 from reconciler.cli.parser import inputs
-from reconciler.cli.shared import exitcode
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
+    from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.catalog.catalog import Catalog
-    from reconciler.cli.shared.request import FleetRequest
     from reconciler.desired.fleet import Fleet, SourceFile
     from reconciler.desired.lock import FactSource, Lock, LockedClass, LockedType
     from reconciler.desired.settings.layers import Resolved
@@ -70,8 +70,8 @@ def run(request: LockRequest) -> int:
         InvalidFleetError: the folder, or without ``--update`` its lock, cannot be read.
         CloudError, TransientCloudError: a look-up failed; nothing is written.
     """
+    from reconciler.assembly.inputs import sources
     from reconciler.cli.output.progressline import show_progress
-    from reconciler.cli.shared import sources
     from reconciler.source.resource import LOCK_FILE
 
     source = sources.read_source(request.fleet)
@@ -111,9 +111,9 @@ def _make_lock(
     request: FleetRequest, fleet: Fleet, resolved: Resolved, existing: Lock | None
 ) -> Lock:
     """Return the lock of the current facts; matching entries of ``existing`` are kept."""
+    from reconciler.assembly.inputs.timings import current_time
     from reconciler.catalog.catalog import BundledCatalog, bundled_data
     from reconciler.catalog.locked import allowed_types, locked_catalog, locked_types
-    from reconciler.cli.shared.timings import current_time
     from reconciler.desired.lock import Lock, choices_digest, drop_stale_entries
     from reconciler.desired.objects import node_pools
 
@@ -167,8 +167,8 @@ def _public_catalog(request: FleetRequest, resolved: Resolved) -> Catalog:
     from dataclasses import replace
 
     from reconciler.adapters.aws.launch.profiles import is_simulated_account
-    from reconciler.cli.shared.catalogs import unlocked_catalog
-    from reconciler.cli.wiring.account import aws_query_of
+    from reconciler.assembly.account import aws_query_of
+    from reconciler.assembly.inputs.catalogs import unlocked_catalog
     from reconciler.model.errors import CloudError
     from reconciler.model.settings import DataSource
 
@@ -231,7 +231,7 @@ def _resolve_classes(
     if request.snapshot is not None:
         found = _classes_in_snapshot(request, request.snapshot, classes)
     else:
-        from reconciler.cli.wiring.account import node_class_resolver
+        from reconciler.assembly.account import node_class_resolver
 
         find = node_class_resolver(request, resolved)
         found = [find(node_class) for node_class in classes]
@@ -258,7 +258,7 @@ def _classes_in_snapshot(
 ) -> list[EC2NodeClass]:
     from msgspec.structs import replace
 
-    from reconciler.cli.wiring.snapshots import read_snapshot_at
+    from reconciler.assembly.snapshots import read_snapshot_at
     from reconciler.model.decode import decode
     from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
 
@@ -344,7 +344,7 @@ def _write(path: str, lock: Lock) -> None:
 
 def _check(request: LockRequest, file: SourceFile | None) -> int:
     """Check whether the lock matches the folder, without calling AWS."""
-    from reconciler.cli.shared import sources
+    from reconciler.assembly.inputs import sources
     from reconciler.desired.lock import REMEDY, drop_stale_entries, read_lock
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.source.resource import LOCK_FILE
@@ -365,7 +365,7 @@ def _check(request: LockRequest, file: SourceFile | None) -> int:
         return _print_refusal(
             f"{LOCK_FILE} is for {lock.region}, but the fleet is in {settings.region}; {REMEDY}"
         )
-    from reconciler.cli.shared.catalogs import catalog_from_lock
+    from reconciler.assembly.inputs.catalogs import catalog_from_lock
 
     warnings = catalog_from_lock(settings, lock).warnings
     if warnings:

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.output.stream import render_for_terminal
+from reconciler import exitcode
+from reconciler.assembly.inputs.folder import is_in_fleet
 from reconciler.cli.parser import inputs
-from reconciler.cli.shared import exitcode
-from reconciler.cli.shared.folder import is_in_fleet
 from reconciler.model.text.visible import Painted
+from reconciler.notifications.stream import render_for_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from reconciler.cli.shared.request import FleetRequest
+    from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.model.errors import CloudError, UsageError
     from reconciler.placement.pods.whatif import Scale, WhatIf
     from reconciler.plan.make.inputs import Inputs
@@ -219,12 +219,12 @@ def run(request: PlanRequest) -> int:
     # Nearly all values live until the plan is printed: frequent garbage collection would take
     # a tenth of the time and find nothing.
     gc.set_threshold(200_000, 20, 20)
-    from reconciler.cli.backtest.change import expect_base, with_backtest
+    from reconciler.assembly.inputs import policies
+    from reconciler.assembly.inputs.sources import stated_durations
+    from reconciler.assembly.inputs.timings import Timings
+    from reconciler.backtest.change import expect_base, with_backtest
     from reconciler.cli.output.progressline import show_progress
-    from reconciler.cli.planinputs import read_inputs
-    from reconciler.cli.shared import policies
-    from reconciler.cli.shared.sources import stated_durations
-    from reconciler.cli.shared.timings import Timings
+    from reconciler.simulate.planinputs import read_inputs
 
     expect_base(request.trace, request.fleet.base)
     with show_progress("Planning") as line:
@@ -247,7 +247,7 @@ def run(request: PlanRequest) -> int:
             refused = policies.blocking_policies(plan, request.fail_on)
             text = render(plan, request, inputs)
             if request.file and not refused:
-                from reconciler.cli.shared.planfile import save
+                from reconciler.assembly.inputs.planfile import save
 
                 save(plan, request.file)
     write_output(text)
@@ -261,7 +261,7 @@ def run(request: PlanRequest) -> int:
 
 def _print_refusal(plan: Plan, refused: Sequence[JudgedPolicy], request: PlanRequest) -> bool:
     """Print on stderr why the plan is refused, and return whether it is."""
-    from reconciler.cli.shared.policies import UNSCHEDULABLE, place_of
+    from reconciler.assembly.inputs.policies import UNSCHEDULABLE, place_of
     from reconciler.model.text.visible import one_line
     from reconciler.plan.render.verdicts import full_verdict_of
 
@@ -327,7 +327,7 @@ def _render_annotations(plan: Plan, request: PlanRequest) -> str:
 
     Their paths start at the top of the repository.
     """
-    from reconciler.cli.shared.policies import diagnostics_of
+    from reconciler.assembly.inputs.policies import diagnostics_of
 
     folder = "" if plan.revision.path in (None, ".") else plan.revision.path
     if request.output == "sarif":

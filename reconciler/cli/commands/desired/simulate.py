@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from reconciler import exitcode
+from reconciler.assembly.inputs.request import FleetRequest, SweepRequest
 from reconciler.cli.parser import inputs
-from reconciler.cli.shared import exitcode
-from reconciler.cli.shared.request import FleetRequest, SweepRequest
 from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
     import argparse
 
+    from reconciler.assembly.inputs.timings import Timings
     from reconciler.cli.output.progressline import ProgressLine
-    from reconciler.cli.shared.timings import Timings
-    from reconciler.cli.simulation.report import Report
-    from reconciler.cli.simulation.script import Script
-    from reconciler.cli.simulation.seeds import SeededRuns
-    from reconciler.cli.simulation.timeline import StreamedTimeline
+    from reconciler.simulate.report import Report
+    from reconciler.simulate.script import Script
+    from reconciler.simulate.seeds import SeededRuns
+    from reconciler.simulate.timeline import StreamedTimeline
 
 SEEDS_MAX: Final = 100
 SPAN_MAX: Final = timedelta(days=366)
@@ -100,13 +100,13 @@ def request_of(args: argparse.Namespace) -> SimulateRequest:
 def run(request: SimulateRequest) -> int:
     """Run the simulation and print its events."""
     gc.set_threshold(200_000, 20, 20)
+    from reconciler.assembly.inputs.sources import stated_durations
+    from reconciler.assembly.inputs.timings import Timings
     from reconciler.cli.commands.desired.plan import write_output
     from reconciler.cli.output.progressline import show_progress
-    from reconciler.cli.shared.sources import stated_durations
-    from reconciler.cli.shared.timings import Timings
-    from reconciler.cli.simulation.building import read_simulation
-    from reconciler.cli.simulation.scheduled import scheduled_workloads
-    from reconciler.cli.simulation.seeds import SeededRuns
+    from reconciler.simulate.building import read_simulation
+    from reconciler.simulate.scheduled import scheduled_workloads
+    from reconciler.simulate.seeds import SeededRuns
 
     _expect_trace(request)
     with show_progress("Simulating") as line:
@@ -157,10 +157,10 @@ def _expect_trace(request: SimulateRequest) -> None:
 
 def _run_backtest(request: SimulateRequest, timings: Timings, line: ProgressLine) -> int:
     """Replay the trace and print the result."""
-    from reconciler.cli.backtest.report import render_html, render_text
-    from reconciler.cli.backtest.run import BacktestRequest, run_backtest
+    from reconciler.assembly.inputs.timings import current_time
+    from reconciler.backtest.report import render_html, render_text
+    from reconciler.backtest.run import BacktestRequest, run_backtest
     from reconciler.cli.commands.desired.plan import write_output
-    from reconciler.cli.shared.timings import current_time
 
     assert request.trace is not None, "the caller has seen one"
     found = run_backtest(
@@ -192,7 +192,7 @@ def _run_seeds(
     line: ProgressLine,
 ) -> Report:
     """Return the report of the first seed, with the range of all of them if there are several."""
-    from reconciler.cli.simulation.seeds import affordable_seeds, with_range
+    from reconciler.simulate.seeds import affordable_seeds, with_range
 
     first = request.seed or 0
     reports = [runs.run(first, timeline)]
@@ -208,7 +208,7 @@ def _run_seeds(
 def _stream_timeline(request: SimulateRequest, runs: SeededRuns, line: ProgressLine) -> None:
     """Run the simulation and print its timeline while it runs."""
     from reconciler.cli.commands.desired.plan import write_output
-    from reconciler.cli.simulation.timeline import StreamedTimeline
+    from reconciler.simulate.timeline import StreamedTimeline
 
     def show(text: str) -> None:
         with line.suspend():
@@ -229,14 +229,14 @@ def render(report: Report, output: str) -> str:
         from reconciler.cli.output.listing import json_to_yaml
 
         return json_to_yaml(render(report, "json"))
-    from reconciler.cli.simulation.page import render_html
+    from reconciler.simulate.page import render_html
 
     return render_html(report)
 
 
 def _read_script(file: str | None) -> Script:
-    from reconciler.cli.shared.files import read_bytes
-    from reconciler.cli.simulation.script import Script, read_script
+    from reconciler.assembly.inputs.files import read_bytes
+    from reconciler.simulate.script import Script, read_script
 
     return read_script(read_bytes(file), file) if file else Script()
 
@@ -249,7 +249,7 @@ def _parse_until(text: str | None, start: datetime) -> datetime | timedelta | No
     """
     if text is None:
         return None
-    from reconciler.cli.shared.timings import read_time_or_span
+    from reconciler.assembly.inputs.timings import read_time_or_span
     from reconciler.model.errors import UsageError
 
     until = read_time_or_span(text, "--until")

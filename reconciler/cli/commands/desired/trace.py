@@ -7,9 +7,9 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from reconciler import exitcode
+from reconciler.assembly.inputs.timings import read_time, read_time_or_span
 from reconciler.cli.parser import inputs
-from reconciler.cli.shared import exitcode
-from reconciler.cli.shared.timings import read_time, read_time_or_span
 from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from reconciler.cli.backtest.trace import Trace
-    from reconciler.cli.shared.request import StateRequest
+    from reconciler.assembly.inputs.request import StateRequest
+    from reconciler.backtest.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +178,14 @@ def run(request: TraceRequest) -> int:
     """
     trace = _read_source(request)
     if request.subcommand == "summary":
-        from reconciler.cli.backtest.writing import summary_of
+        from reconciler.backtest.writing import summary_of
 
         _print_summary(request.output, summary_of(trace))
         return exitcode.DONE
-    from reconciler.cli.backtest.writing import encode_trace
+    from reconciler.backtest.writing import encode_trace
 
     if request.anonymize:
-        from reconciler.cli.backtest.writing import anonymize_trace
+        from reconciler.backtest.writing import anonymize_trace
 
         trace = anonymize_trace(trace)
     content = encode_trace(trace, compressed=request.out.endswith(".gz"))
@@ -200,12 +200,12 @@ def _read_source(request: TraceRequest) -> Trace:
     if request.prometheus is not None:
         return _read_series(request, request.prometheus)
     if request.recorded is None:
-        from reconciler.cli.backtest.trace import read_trace
-        from reconciler.cli.shared.files import read_bytes
+        from reconciler.assembly.inputs.files import read_bytes
+        from reconciler.backtest.trace import read_trace
 
         return read_trace(read_bytes(request.file), request.file)
-    from reconciler.cli.backtest.recorded import recorded_trace
-    from reconciler.cli.shared import records
+    from reconciler.assembly.inputs import records
+    from reconciler.backtest.recorded import recorded_trace
 
     with records.open_recorded(request.recorded) as found:
         until = found.now if request.until is None else request.until
@@ -215,9 +215,9 @@ def _read_source(request: TraceRequest) -> Trace:
 
 def _read_series(request: TraceRequest, source: PrometheusRequest) -> Trace:
     """Return the trace of the data in Prometheus, and summarize it on stderr."""
-    from reconciler.cli.backtest.imported import imported_trace, report_of
-    from reconciler.cli.backtest.prometheus import read_matchers, read_period, read_pod_series
-    from reconciler.cli.shared.timings import current_time
+    from reconciler.assembly.inputs.timings import current_time
+    from reconciler.backtest.imported import imported_trace, report_of
+    from reconciler.backtest.prometheus import read_matchers, read_period, read_pod_series
     from reconciler.model.errors import UsageError
 
     until = current_time(request.until)
@@ -262,7 +262,7 @@ def _parse_since(text: str, until: datetime) -> datetime:
 def _print_summary(output: str, summary: object) -> None:
     import msgspec
 
-    from reconciler.cli.backtest.writing import TraceSummary, render_summary
+    from reconciler.backtest.writing import TraceSummary, render_summary
     from reconciler.cli.commands.desired.plan import write_output
 
     assert isinstance(summary, TraceSummary), "a summary is shown"

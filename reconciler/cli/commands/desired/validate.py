@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from reconciler import exitcode
+from reconciler.assembly.inputs.folder import fleet_folder
 from reconciler.cli.parser import inputs
-from reconciler.cli.shared import exitcode
-from reconciler.cli.shared.folder import fleet_folder
 from reconciler.cli.validation import ValidateRequest, validate_fleet
 
 if TYPE_CHECKING:

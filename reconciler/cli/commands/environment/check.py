@@ -12,11 +12,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from reconciler.assembly.assembly import CheckInputs, check_inputs, live_inputs
+from reconciler.assembly.cluster import cluster_checks, karpenter_check
+from reconciler.assembly.environment import Environment
+from reconciler.assembly.inputs import sources
 from reconciler.cli.parser import inputs
-from reconciler.cli.shared import sources
-from reconciler.cli.wiring.assembly import CheckInputs, check_inputs, live_inputs
-from reconciler.cli.wiring.cluster import cluster_checks, karpenter_check
-from reconciler.cli.wiring.environment import Environment
 from reconciler.model.diagnostics import Check, Verdict, failed_check, passed_check, unknown_check
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.text.counting import format_count
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from reconciler.adapters.aws.facts.commitments import AccountCommitments
     from reconciler.adapters.aws.permissions import Need
-    from reconciler.cli.shared.request import FleetRequest
+    from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
     from reconciler.plan.value.nodes import PlannedNodeClaim
@@ -79,7 +79,7 @@ def run(request: CheckRequest) -> int:
     from reconciler.adapters.aws.permissions import Need
     from reconciler.cli.output.listing import format_document
     from reconciler.cli.output.progressline import show_progress
-    from reconciler.cli.shared.exitcode import DONE, FAILED
+    from reconciler.exitcode import DONE, FAILED
     from reconciler.model.diagnostics import Verdict
 
     need, is_text = Need(request.need), request.output == "text"
@@ -150,8 +150,8 @@ def format_commitments(request: FleetRequest, output: str) -> str:
         TransientCloudError, CloudError: AWS did not respond, or not completely.
     """
     from reconciler.adapters.aws.facts.commitments import read_commitments
-    from reconciler.cli.shared import sources
-    from reconciler.cli.wiring.account import connections
+    from reconciler.assembly.account import connections
+    from reconciler.assembly.inputs import sources
 
     fleet, _ = sources.read_desired(sources.read_source(request), any_class=False)
     settings = sources.settings_of(request, fleet).settings
@@ -306,8 +306,8 @@ def _planned_launches(
     from reconciler.plan.planning import plan_of
 
     if request.snapshot is not None:
-        from reconciler.cli.planinputs import read_inputs
-        from reconciler.cli.shared.timings import Timings
+        from reconciler.assembly.inputs.timings import Timings
+        from reconciler.simulate.planinputs import read_inputs
 
         return plan_of(read_inputs(request, Timings())).node_claims
     return plan_of(live_inputs(request, environment)).node_claims

@@ -12,8 +12,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reconciler import exitcode
 from reconciler.cli.parser import inputs
-from reconciler.cli.shared import exitcode
 
 if TYPE_CHECKING:
     import argparse
@@ -93,7 +93,7 @@ def run(request: CiRequest) -> int:
         ReconcilerError: the changed fleets cannot be determined.
     """
     from reconciler.adapters.writing import make_folder
-    from reconciler.cli.backtest.change import expect_base
+    from reconciler.backtest.change import expect_base
     from reconciler.cli.pullrequest.fleets import changed_fleets, fleets_below
     from reconciler.cli.pullrequest.review import ReviewOptions, review_all
 

@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.shared import exitcode
+from reconciler import exitcode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -228,8 +228,8 @@ def _read_draft(path: str, request: CommentRequest, event: CiEvent) -> Draft:
         UnreadableError: it cannot be read, or is not a plan.
         UsageError: it is Markdown of an untrusted job.
     """
+    from reconciler.assembly.inputs.files import read_start
     from reconciler.cli.pullrequest.draft import Draft, draft_of_plan, marker_of
-    from reconciler.cli.shared.files import read_start
     from reconciler.model.errors import UnreadableError, UsageError
     from reconciler.plan.approval import SIZE_MAX, read_saved_plan
 

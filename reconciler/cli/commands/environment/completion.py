@@ -41,7 +41,7 @@ def run(request: CompletionRequest) -> int:
     Raises:
         UsageError: the library that writes it is not installed.
     """
-    from reconciler.cli.shared.exitcode import DONE
+    from reconciler.exitcode import DONE
 
     try:
         import shtab

@@ -52,11 +52,11 @@ def request_of(args: argparse.Namespace) -> DemoRequest:
 
 def run(request: DemoRequest) -> int:
     """Play the demo."""
+    from reconciler.assembly.embedded import expect_installed
+    from reconciler.assembly.inputs.watching import stop_on_signal
     from reconciler.cli.demo.narrator import Narrator
-    from reconciler.cli.output.stream import has_colour
-    from reconciler.cli.shared.exitcode import DONE
-    from reconciler.cli.shared.watching import stop_on_signal
-    from reconciler.cli.wiring.embedded import expect_installed
+    from reconciler.exitcode import DONE
+    from reconciler.notifications.stream import has_colour
 
     expect_installed("the demo")
     colour = has_colour(sys.stdout)
@@ -72,7 +72,7 @@ def play_demo(folder: str | None, narrator: Narrator) -> None:
         UsageError: the folder is not empty.
         UnreadableError: git is missing, or the folder cannot be made.
     """
-    from reconciler.cli.wiring.embedded import isolated_environment
+    from reconciler.assembly.embedded import isolated_environment
 
     with isolated_environment(), _fleet_folder(folder) as stage_folder:
         _play_in(stage_folder, narrator, named_folder=folder)

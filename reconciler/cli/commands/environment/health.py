@@ -70,7 +70,7 @@ def request_of(args: argparse.Namespace) -> HealthRequest:
 
 def run(request: HealthRequest) -> int:
     """Exit 0 if the daemon is alive and 1 if it is not, with one line either way."""
-    from reconciler.cli.shared.exitcode import DONE, FAILED
+    from reconciler.exitcode import DONE, FAILED
 
     age_s: float | None = None
     try:

@@ -11,16 +11,16 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.shared import exitcode
+from reconciler import exitcode
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
-    from reconciler.cli.initialization.layout import FleetFile
-    from reconciler.cli.initialization.origins import FleetOrigin
-    from reconciler.cli.initialization.pipelines import CI, RepositoryFile
-    from reconciler.cli.initialization.writing import NewFile
+    from reconciler.initialization.layout import FleetFile
+    from reconciler.initialization.origins import FleetOrigin
+    from reconciler.initialization.pipelines import CI, RepositoryFile
+    from reconciler.initialization.writing import NewFile
     from reconciler.model.diagnostics import Diagnostic
 
 _CI: Final = ("github", "gitlab", "none")
@@ -106,10 +106,10 @@ def run(request: InitRequest) -> int:
     Raises:
         ReconcilerError: nothing can be read, or a file to write already exists.
     """
-    from reconciler.cli.initialization import layout, pipelines
-    from reconciler.cli.initialization.completion import complete
-    from reconciler.cli.initialization.writing import write_new_files
     from reconciler.desired.placeholders import CLUSTER_NAME, REGION
+    from reconciler.initialization import layout, pipelines
+    from reconciler.initialization.completion import complete
+    from reconciler.initialization.writing import write_new_files
 
     folder = _target_folder(request)
     _expect_no_fleet(folder)
@@ -205,8 +205,8 @@ def _expect_no_fleet(folder: str) -> None:
 
 
 def _read_origin(request: InitRequest) -> FleetOrigin | None:
-    from reconciler.cli.initialization import origins
     from reconciler.cli.output.progressline import show_progress
+    from reconciler.initialization import origins
 
     if request.source is not None:
         return origins.from_folder(request.source, request.prefer)
@@ -318,8 +318,8 @@ def _new_files(
 ) -> tuple[list[NewFile], list[str], list[str]]:
     """Return the files to write, the names of those outside the fleet, and manual steps."""
     from reconciler import build
-    from reconciler.cli.initialization import layout, pipelines
-    from reconciler.cli.initialization.writing import NewFile
+    from reconciler.initialization import layout, pipelines
+    from reconciler.initialization.writing import NewFile
 
     top = repository or os.path.realpath(folder)
     within = os.path.relpath(os.path.realpath(folder), top)
@@ -347,7 +347,7 @@ def _new_files(
 
 
 def _expect_no_files(files: Sequence[NewFile]) -> None:
-    from reconciler.cli.initialization.writing import existing_files
+    from reconciler.initialization.writing import existing_files
     from reconciler.model.errors import UsageError
     from reconciler.plan.render.wording import format_list
 
@@ -391,8 +391,8 @@ def _write_lock(request: InitRequest, folder: str, *, is_valid: bool) -> str:
         return "reconciler.lock was not created: the fleet has errors"
     if not _has_credentials():
         return f"reconciler.lock was not created: no AWS credentials; {remedy}"
+    from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.cli.commands.desired import lock
-    from reconciler.cli.shared.request import FleetRequest
     from reconciler.model.errors import ReconcilerError
 
     try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
-    from reconciler.cli.shared.request import FleetRequest
+    from reconciler.assembly.inputs.request import FleetRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,9 @@ def request_of(args: argparse.Namespace) -> SnapshotRequest:
 
 def run(request: SnapshotRequest) -> int:
     """Write one List of every object that a plan reads; all of them or nothing."""
+    from reconciler.assembly.snapshots import destination_of
     from reconciler.cli.output.progressline import show_progress
-    from reconciler.cli.shared.exitcode import DONE
-    from reconciler.cli.wiring.snapshots import destination_of
+    from reconciler.exitcode import DONE
 
     destination = destination_of(
         request.out, request.fleet, remote=request.remote, author=request.author
@@ -99,7 +99,7 @@ def run(request: SnapshotRequest) -> int:
     with show_progress("Reading the objects of the cluster"):
         items: Sequence[object] = capture_objects(request)
         if request.anonymize:
-            from reconciler.cli.wiring.capturing import anonymize_objects
+            from reconciler.assembly.capturing import anonymize_objects
 
             items = anonymize_objects(items, request.fleet, has_fleet=_captures_fleet(request))
     content = _encode_list(items, request.output)
@@ -119,7 +119,7 @@ def capture_objects(request: SnapshotRequest) -> Sequence[object]:
         from reconciler.adapters.kubernetes.kubectl import read_cluster_objects
 
         return read_cluster_objects(request.kubectl, request.context)
-    from reconciler.cli.wiring import capturing
+    from reconciler.assembly import capturing
 
     if not request.no_records and _captures_fleet(request):
         return capturing.objects_of_fleet(request.fleet)
@@ -134,7 +134,7 @@ def _captures_fleet(request: SnapshotRequest) -> bool:
     """
     if request.names_fleet:
         return True
-    from reconciler.cli.shared.records import is_fleet_recorded
+    from reconciler.assembly.inputs.records import is_fleet_recorded
 
     return is_fleet_recorded(request.fleet)
 

@@ -7,16 +7,17 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler import exitcode
+from reconciler.assembly.inputs import records
 from reconciler.cli.parser import inputs
-from reconciler.cli.shared import exitcode, records
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.visible import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from reconciler.cli.shared.records import RecordedFleet
-    from reconciler.cli.shared.request import StateRequest
+    from reconciler.assembly.inputs.records import RecordedFleet
+    from reconciler.assembly.inputs.request import StateRequest
     from reconciler.model.karpenter.nodeclaim import NodeClaim
     from reconciler.ports.journal import JournalEntry
 

@@ -16,16 +16,17 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from reconciler import exitcode
+from reconciler.assembly.inputs import records
 from reconciler.cli.parser import inputs
-from reconciler.cli.shared import exitcode, records
 from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconciler.adapters.database.history import GivenReason
-    from reconciler.cli.shared.records import RecordedFleet
-    from reconciler.cli.shared.request import FleetRequest, StateRequest
+    from reconciler.assembly.inputs.records import RecordedFleet
+    from reconciler.assembly.inputs.request import FleetRequest, StateRequest
     from reconciler.plan.explain.alternatives import Inquiry
     from reconciler.plan.explain.answer import Explanation
     from reconciler.plan.make.inputs import Inputs
@@ -174,7 +175,7 @@ def run(request: ExplainRequest) -> int:
 
     parts = (answer, source.plan, source.digest, source.earlier)
     if request.output == "text":
-        from reconciler.cli.shared.timings import current_time
+        from reconciler.assembly.inputs.timings import current_time
 
         sys.stdout.write(explanation.render_explanation(*parts, current_time(request.fleet.now)))
     else:
@@ -201,12 +202,12 @@ def _explain_code(request: ExplainRequest) -> int:
 
 
 def _explain_gap(request: ExplainRequest) -> int:
+    from reconciler.assembly.inputs.timings import Timings
     from reconciler.cli.output.gap import gap_document, render_gap
-    from reconciler.cli.planinputs import read_inputs
-    from reconciler.cli.shared.timings import Timings
     from reconciler.plan.explain.gap import explain_gap
     from reconciler.plan.make.planner import make_plan
     from reconciler.plan.planning import gather_facts
+    from reconciler.simulate.planinputs import read_inputs
 
     facts = gather_facts(read_inputs(request.fleet, Timings()))
     found = explain_gap(facts, make_plan(facts))
@@ -232,11 +233,11 @@ def _explain_from_inputs(request: ExplainRequest) -> tuple[PlanSource, Explanati
     Raises:
         UnreadableError: neither the plan nor the cluster has the name.
     """
-    from reconciler.cli.planinputs import read_inputs
-    from reconciler.cli.shared.timings import Timings
+    from reconciler.assembly.inputs.timings import Timings
     from reconciler.plan.explain.alternatives import Inquiry
     from reconciler.plan.make.planner import make_plan
     from reconciler.plan.planning import gather_facts
+    from reconciler.simulate.planinputs import read_inputs
 
     inputs = read_inputs(request.fleet, Timings())
     facts = gather_facts(inputs)
@@ -283,7 +284,7 @@ def _saved_plan_error() -> Exception:
 
 
 def _read_saved_plan(path: str) -> Plan:
-    from reconciler.cli.shared.files import read_bytes
+    from reconciler.assembly.inputs.files import read_bytes
     from reconciler.plan.value.plan import from_json
 
     return from_json(read_bytes(path), path)

@@ -7,12 +7,13 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler import exitcode
+from reconciler.assembly.inputs import records, watching
 from reconciler.cli.parser import inputs
-from reconciler.cli.shared import exitcode, records, watching
 
 if TYPE_CHECKING:
-    from reconciler.cli.shared.records import RecordedFleet
-    from reconciler.cli.shared.request import StateRequest
+    from reconciler.assembly.inputs.records import RecordedFleet
+    from reconciler.assembly.inputs.request import StateRequest
 
 KINDS: Final = ("nodeclaims", "nodes", "nodepools", "plans", "actions", "commands")
 

@@ -7,16 +7,17 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler import exitcode
+from reconciler.assembly.inputs import records
 from reconciler.cli.output.listing import verb_of
 from reconciler.cli.parser import inputs
-from reconciler.cli.shared import exitcode, records
 from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconciler.cli.shared.records import ServedAction
-    from reconciler.cli.shared.request import StateRequest
+    from reconciler.assembly.inputs.records import ServedAction
+    from reconciler.assembly.inputs.request import StateRequest
     from reconciler.ports.journal import JournalEntry
 
 _MESSAGE_WIDTH: Final = 60
@@ -67,8 +68,8 @@ def parse_limit(text: str) -> int:
 
 def run(request: HistoryRequest) -> int:
     """Print the newest entries of the journal, newest first."""
+    from reconciler.assembly.inputs.records import served_actions
     from reconciler.cli.output.listing import columns, format_document, kubernetes_list
-    from reconciler.cli.shared.records import served_actions
 
     is_short = request.output == "text"
     with records.open_recorded(request.fleet) as recorded:

@@ -8,8 +8,9 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from reconciler import exitcode
+from reconciler.assembly.inputs import records
 from reconciler.cli.parser import inputs
-from reconciler.cli.shared import exitcode, records
 from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from reconciler.adapters.database.pruning import Tally
+    from reconciler.assembly.inputs.request import StateRequest
     from reconciler.cli.maintenance.adoption import AdoptionRequest
-    from reconciler.cli.shared.request import StateRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +184,7 @@ def _export(request: MaintenanceRequest) -> int:
 
 def _import(request: MaintenanceRequest) -> int:
     from reconciler.adapters.database.maintenance import import_lines
-    from reconciler.cli.shared.files import read_bytes
+    from reconciler.assembly.inputs.files import read_bytes
 
     content = read_bytes(request.file)
     source = "stdin" if request.file == "-" else request.file

@@ -7,15 +7,16 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from reconciler import exitcode
+from reconciler.assembly.inputs import records, watching
 from reconciler.cli.parser import inputs
-from reconciler.cli.shared import exitcode, records, watching
 from reconciler.model.text.visible import Painted, one_line
 
 if TYPE_CHECKING:
     import argparse
 
-    from reconciler.cli.shared.records import RecordedFleet
-    from reconciler.cli.shared.request import StateRequest
+    from reconciler.assembly.inputs.records import RecordedFleet
+    from reconciler.assembly.inputs.request import StateRequest
     from reconciler.model.json import JsonDict
     from reconciler.plan.value.plan import Plan
 
@@ -214,7 +215,7 @@ def _revision_problem(recorded: RecordedFleet) -> JsonDict | None:
 
 def _progress_facts(recorded: RecordedFleet) -> JsonDict | None:
     """Return the progress of the last applied plan."""
-    from reconciler.cli.shared.records import newest_run
+    from reconciler.assembly.inputs.records import newest_run
 
     found = newest_run(recorded.state)
     if found is None:

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from reconciler import exitcode
+from reconciler.assembly.inputs import records, watching
 from reconciler.cli.parser import inputs
-from reconciler.cli.shared import exitcode, records, watching
 from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
-    from reconciler.cli.shared.records import RecordedFleet
-    from reconciler.cli.shared.request import StateRequest
+    from reconciler.assembly.inputs.records import RecordedFleet
+    from reconciler.assembly.inputs.request import StateRequest
     from reconciler.model.json import JsonDict
     from reconciler.model.karpenter.nodeclaim import NodeClaim
     from reconciler.observed.allocation import Grouping
@@ -283,9 +284,9 @@ def _render_text(recorded: RecordedFleet, rows: Sequence[NodeRow], request: TopR
     from shutil import get_terminal_size
 
     from reconciler.cli.output.listing import columns
-    from reconciler.cli.output.stream import has_colour
     from reconciler.model.text.counting import format_count
     from reconciler.model.text.visible import Painted, one_line
+    from reconciler.notifications.stream import has_colour
 
     size = get_terminal_size() if sys.stdout.isatty() else terminal_size((100, 0))
     colour = has_colour(sys.stdout)

@@ -1,0 +1,189 @@
+"""Advice as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from reconciler.advise.result import Advice, AdviceReport, SavingRange
+from reconciler.model.text.counting import format_count
+from reconciler.plan.render.layout import table
+from reconciler.plan.render.spans import range_phrase
+from reconciler.plan.render.wording import format_dollars
+
+NOT_TRIED_MAX: Final = 12
+
+
+def render_text(report: AdviceReport, most: int) -> str:
+    """Return the report with its first ``most`` proposals."""
+    return "\n".join(_lines(report, most)) + "\n"
+
+
+def _lines(report: AdviceReport, most: int) -> Iterator[str]:
+    base = report.base
+    state = "in steady state" if base.is_at_rest else "when the search reached its work limit"
+    month = f"{format_dollars(base.per_month)} a month"
+    yield f"Fleet {report.fleet} {state}: {range_phrase(base.range)}, {month}"
+    yield f"Limits: {_limits(report)}"
+    yield ""
+    shown = report.advice[:most]
+    if not shown:
+        yield "No change was found that saves at least $1 a month and keeps the limits."
+    else:
+        yield from table(
+            [["rank", "$/month", "change", "risk", "confidence", "proposal"], *map(_row, shown)],
+            ">>><<<",
+        )
+    if len(report.advice) > most:
+        yield f"{format_count(len(report.advice) - most, 'more proposal')}: see --top and -o json"
+    if report.together is not None:
+        one = report.together
+        yield ""
+        yield f"Together: {', '.join(one.parts)}"
+        yield (
+            f"  {_format_monthly(one.per_month)} ({_percent(one.percent)}), "
+            f"risk {one.risk}, confidence {one.confidence}"
+        )
+    for one in (*((report.together,) if report.together is not None else ()), *shown):
+        yield from _details(one)
+    yield from _workload_section(report, most)
+    yield from _commitment_section(report, most)
+    yield from _omitted_section(report)
+
+
+def _row(advice: Advice) -> list[str]:
+    money = format_dollars(advice.per_month, signed=True)
+    return [
+        str(advice.rank), money, _percent(advice.percent), advice.risk, advice.confidence,
+        f"{advice.title} ({advice.id})",
+    ]  # fmt: skip
+
+
+def _format_monthly(amount: float) -> str:
+    return f"{format_dollars(amount, signed=True)} a month"
+
+
+def _percent(share: float) -> str:
+    return f"{share:+.1f}%".replace("-", "−")
+
+
+def _limits(report: AdviceReport) -> str:
+    limits = report.limits
+    parts = [
+        f"at most {limits.spot_percent:g}% of the pods on spot nodes",
+        f"pods in at least {format_count(limits.zones, 'zone')}",
+    ]
+    if any(one.backtest is not None for one in (*report.advice, report.together) if one):
+        parts.append(f"99% of the pods wait at most {limits.waiting_seconds:g} s")
+        parts.append(f"evictions for each pod and day: at most {limits.evictions_per_pod_day:g}")
+    return "; ".join(parts)
+
+
+def _details(advice: Advice) -> Iterator[str]:
+    yield ""
+    yield f"{advice.title} ({advice.id})"
+    nodes, replaced = format_count(advice.nodes, "node"), format_count(advice.replaced, "node")
+    yield f"  {nodes} in steady state, {replaced} replaced"
+    if advice.bounds is not None:
+        low, high = (_format_monthly(amount) for amount in advice.bounds)
+        yield f"  between {low} and {high}"
+    if advice.range is not None:
+        yield f"  {_range_phrase(advice.range)}"
+    for risk in advice.risks:
+        yield f"  risk: {risk}"
+    for reason in advice.reasons:
+        yield f"  lower confidence: {reason}"
+    for name in advice.warnings:
+        yield f"  policy {name} warns about it"
+    if advice.backtest is not None:
+        yield from _backtest(advice)
+    yield ""
+    yield from advice.patch.removesuffix("\n").split("\n")
+
+
+def _range_phrase(found: SavingRange) -> str:
+    """Return the interval of a saving, and over how many runs."""
+    runs = format_count(found.seeds, "run")
+    low, high = (_format_monthly(amount) for amount in (found.low, found.high))
+    if low == high:
+        return f"the same in all {runs}"
+    chance = "" if found.beyond_chance else ": no difference beyond chance"
+    return f"between {low} and {high} in {runs}{chance}"
+
+
+def _backtest(advice: Advice) -> Iterator[str]:
+    found = advice.backtest
+    assert found is not None, "the caller has seen one"
+    before, after = found.base, found.head
+    waits = f"{before.waiting_seconds.p99:,.0f} s → {after.waiting_seconds.p99:,.0f} s"
+    evictions = f"{before.evictions_per_pod_day:g} → {after.evictions_per_pod_day:g}"
+    yield (
+        f"  backtest: {_format_monthly(found.per_month)}; p99 waiting {waits}; "
+        f"evictions for each pod and day {evictions}"
+    )
+
+
+def _workload_section(report: AdviceReport, most: int) -> Iterator[str]:
+    shown = report.workloads[:most]
+    if not shown:
+        return
+    yield ""
+    yield "For the owners of workloads to decide:"
+    yield from table(
+        [
+            ["  $/month", "change", "pods", "constraint"],
+            *(
+                [
+                    f"  {format_dollars(one.per_month, signed=True)}", _percent(one.percent),
+                    f"{one.pods:,}", f"{one.title} ({one.risk})",
+                ]
+                for one in shown
+            ),
+        ],
+        ">>><",
+    )  # fmt: skip
+    if len(report.workloads) > most:
+        more = format_count(len(report.workloads) - most, "more constraint")
+        yield f"{more}: see --top and -o json"
+
+
+def _commitment_section(report: AdviceReport, most: int) -> Iterator[str]:
+    shown = report.commitments[:most]
+    if not shown:
+        return
+    yield ""
+    basis = shown[0].basis
+    yield f"Commitments to consider, based on {basis} (alternatives; savings do not add up):"
+    yield from table(
+        [
+            ["  $/month", "used", "break-even", "confidence", "commitment"],
+            *(
+                [
+                    f"  {format_dollars(one.per_month, signed=True)}", f"{one.used_percent:.0f}%",
+                    f"{one.break_even_percent:.0f}%", one.confidence, one.title,
+                ]
+                for one in shown
+            ),
+        ],
+        ">>><<",
+    )  # fmt: skip
+    if len(report.commitments) > most:
+        more = format_count(len(report.commitments) - most, "more commitment")
+        yield f"{more}: see --top and -o json"
+
+
+def _omitted_section(report: AdviceReport) -> Iterator[str]:
+    if report.refused:
+        yield ""
+        yield "Cheaper, but not proposed:"
+        for one in report.refused:
+            yield f"  {format_dollars(one.per_month, signed=True)} a month  {one.id}: {one.reason}"
+    yield ""
+    effect = format_count(len(report.no_effect), "candidate")
+    fleets = format_count(report.evaluations, "fleet")
+    yield f"Evaluated {fleets} in steady state; {effect} would save nothing."
+    yield "Not tried:"
+    for gap in report.not_tried[:NOT_TRIED_MAX]:
+        yield f"  {gap.what}: {gap.reason}"
+    if len(report.not_tried) > NOT_TRIED_MAX:
+        yield f"  and {len(report.not_tried) - NOT_TRIED_MAX} more: see -o json"

@@ -1,0 +1,233 @@
+"""Searches for the changes that save the most, alone and together.
+
+Each candidate is carried to rest alone. Those that save are then combined, the best first, and an
+addition is kept if it saves more. A candidate that saves nothing alone may save with others: such
+candidates are tried with the best combination, first all together and then, if that saves, one by
+one. Combinations are far from rest and cause most of the work, so only the best of several
+alternatives is added, and no candidate that saves almost nothing alone.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from reconciler.advise.candidates import AdviceCandidate
+from reconciler.advise.changes import DesiredChange, digests_of_files, with_changes
+from reconciler.advise.evaluating import LEAST_SAVING, ChangeVerdict, Judge
+from reconciler.model.billing import HOURS_A_MONTH
+from reconciler.source.rewrite import RewriteError
+from reconciler.sweep.evaluation import address_of
+from reconciler.sweep.sweep import Sweep
+
+Selection = tuple[AdviceCandidate, ...]
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """Selections of candidates, each judged by itself (``sweeps.evaluation.Evaluations``)."""
+
+    judge: Judge
+
+    @property
+    def result(self) -> type[ChangeVerdict]:
+        """The type of the results."""
+        return ChangeVerdict
+
+    def evaluate(self, key: Selection) -> ChangeVerdict:
+        """Judge the changes of all candidates of a selection together."""
+        workload = key[0].workload
+        if workload is not None:
+            return self.judge.judge_without_constraint(workload.constraint)
+        return self.judge.judge_changes(_changes(key))
+
+    def address(self, key: Selection) -> str | None:
+        """Return the address of a verdict, None if the files cannot be changed."""
+        workload = key[0].workload
+        if workload is not None:
+            constraint = workload.constraint
+            return address_of(
+                "constraint", constraint.owner, constraint.constraint, self.judge.facts
+            )
+        try:
+            files = with_changes(self.judge.files, _changes(key))
+        except RewriteError:
+            return None
+        return address_of("judgement", digests_of_files(files), self.judge.facts)
+
+
+def _changes(selection: Selection) -> list[DesiredChange]:
+    return [change for candidate in selection for change in candidate.changes]
+
+
+ADDITIONS_MAX: Final = 8
+"""How many candidates that save alone are added to a combination, one after another."""
+NEUTRAL_MAX: Final = 4
+"""How many candidates that save nothing alone are then added."""
+LEAST_SHARE: Final = 0.001
+"""A candidate that saves less than this share of the current cost alone is not added."""
+
+JudgeAll = Callable[[Sequence[Selection]], Sequence[ChangeVerdict]]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedChanges:
+    """Candidates that are applied together, and their verdict.
+
+    ``over_time`` is the saving in the backtest of a change without an effect at rest, USD a month.
+    """
+
+    members: Selection
+    verdict: ChangeVerdict
+    over_time: float | None = None
+
+    @property
+    def per_month(self) -> float:
+        """The change of the cost in USD a month."""
+        return self.verdict.per_month if self.over_time is None else self.over_time
+
+    @property
+    def saves(self) -> bool:
+        """Whether it saves enough to be advice."""
+        return self.per_month <= -LEAST_SAVING
+
+    @property
+    def concerns_workload(self) -> bool:
+        """Whether it removes a constraint of a workload, and changes no file."""
+        return self.members[0].workload is not None
+
+    @property
+    def order(self) -> tuple[float, str]:
+        """The sort key: the largest saving first, ties by name."""
+        return round(self.per_month, 2), " ".join(c.id for c in self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Every candidate alone, the best combination, and how many fleets were carried to rest."""
+
+    alone: tuple[JudgedChanges, ...]
+    together: JudgedChanges | None
+    evaluations: int
+
+
+def select_candidates(
+    candidates: Sequence[AdviceCandidate], most: int, seed: int
+) -> tuple[Selection, tuple[AdviceCandidate, ...]]:
+    """Return at most ``most`` candidates, and those left out.
+
+    If there are more, the seed selects them, from each topic in turn.
+    """
+    if len(candidates) <= most:
+        return tuple(candidates), ()
+    chance = random.Random(seed)  # noqa: S311 - chance, not a secret
+    topics: dict[str, list[AdviceCandidate]] = {}
+    for candidate in candidates:
+        topics.setdefault(candidate.topic, []).append(candidate)
+    for members in topics.values():
+        chance.shuffle(members)
+    turns = [
+        candidate
+        for turn in range(max(map(len, topics.values())))
+        for members in topics.values()
+        if turn < len(members)
+        for candidate in (members[turn],)
+    ]
+    selected = {candidate.id for candidate in turns[:most]}
+    inside = tuple(c for c in candidates if c.id in selected)
+    return inside, tuple(c for c in candidates if c.id not in selected)
+
+
+def search_changes(judge: Judge, candidates: Selection, sweep: Sweep) -> Findings:
+    """Return the savings of the candidates, alone and together."""
+    work, evaluated = Judgements(judge), 1  # the current fleet
+
+    def judge_all(selections: Sequence[Selection]) -> Sequence[ChangeVerdict]:
+        nonlocal evaluated
+        found = sweep.evaluate_all(work, selections)
+        evaluated += sum(verdict.at_rest is not None for verdict in found)
+        return found
+
+    verdicts = judge_all([(candidate,) for candidate in candidates])
+    alone = tuple(
+        JudgedChanges((candidate,), verdict)
+        for candidate, verdict in zip(candidates, verdicts, strict=True)
+    )
+    least = LEAST_SHARE * HOURS_A_MONTH * judge.at_rest.before.per_hour
+    return Findings(alone, _best_combination(judge_all, alone, max(least, LEAST_SAVING)), evaluated)
+
+
+def _best_combination(
+    judge_all: JudgeAll, alone: Sequence[JudgedChanges], least: float
+) -> JudgedChanges | None:
+    """Return the best combination of at least two candidates, None without one.
+
+    A candidate that saves less than ``least`` alone, in USD a month, is not added.
+    """
+    eligible = [one for one in alone if not one.concerns_workload]
+    saving = sorted((one for one in eligible if is_advice(one)), key=lambda one: one.order)
+    if not saving:
+        return None
+    more = [one for one in saving[1 : ADDITIONS_MAX + 1] if -one.per_month >= least]
+    best = _extend_combination(judge_all, saving[0], _compatible_candidates(saving[0], more))
+    neutral = [one for one in eligible if not one.verdict.refusal and not one.saves]
+    compatible = _compatible_candidates(best, neutral)[:NEUTRAL_MAX]
+    if compatible:
+        members = (*best.members, *(member for one in compatible for member in one.members))
+        found = JudgedChanges(members, judge_all([members])[0])
+        if _saves_more(best, found) or found.verdict.refusal:
+            best = _extend_combination(
+                judge_all, best, compatible, enough=found if is_advice(found) else None
+            )
+    return best if len(best.members) > 1 else None
+
+
+def _extend_combination(
+    judge_all: JudgeAll,
+    best: JudgedChanges,
+    group: Sequence[JudgedChanges],
+    enough: JudgedChanges | None = None,
+) -> JudgedChanges:
+    """Return the combination with each candidate of a group that increases its savings.
+
+    Nothing more is added once it saves as much as ``enough``.
+    """
+    for judged in group:
+        members = (*best.members, *judged.members)
+        if _are_alternatives(members):
+            continue
+        if enough is not None and not _saves_more(best, enough):
+            break
+        found = JudgedChanges(members, judge_all([members])[0])
+        if is_advice(found) and _saves_more(best, found):
+            best = found
+    return best
+
+
+def _compatible_candidates(
+    best: JudgedChanges, group: Sequence[JudgedChanges]
+) -> list[JudgedChanges]:
+    """Return those of a group that can be applied together with the combination and each other."""
+    members, found = list(best.members), []
+    for judged in group:
+        if not _are_alternatives((*members, *judged.members)):
+            members += judged.members
+            found.append(judged)
+    return found
+
+
+def _saves_more(before: JudgedChanges, after: JudgedChanges) -> bool:
+    return before.per_month - after.per_month >= LEAST_SAVING
+
+
+def is_advice(judged: JudgedChanges) -> bool:
+    """Return whether it saves and keeps all limits."""
+    return judged.saves and not judged.verdict.refusal
+
+
+def _are_alternatives(members: Selection) -> bool:
+    """Return whether two candidates change the same target."""
+    targets = [change.target for candidate in members for change in candidate.changes]
+    return len(set(targets)) < len(targets)

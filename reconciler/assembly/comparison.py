@@ -1,0 +1,165 @@
+"""The base of a comparison: the request for the head, applied to another commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.assembly.inputs import sources
+from reconciler.assembly.snapshots import read_cluster
+from reconciler.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reconciler.assembly.inputs.request import FleetRequest
+    from reconciler.catalog.catalog import Catalog
+    from reconciler.desired.fleet import Fleet
+    from reconciler.desired.lock import Lock
+    from reconciler.desired.settings.layers import Resolved
+    from reconciler.model.karpenter.nodeclass import EC2NodeClass
+    from reconciler.model.settings import Settings
+    from reconciler.observed.snapshot import Snapshot
+    from reconciler.observed.state import ClusterState
+    from reconciler.plan.make.inputs import Inputs
+
+    Resolve = Callable[[EC2NodeClass], EC2NodeClass]
+
+
+def has_other_provider(fleet: Fleet, settings: Settings) -> bool:
+    """Return whether Karpenter decides, and no NodePool has a node class of EC2."""
+    from reconciler.desired.objects import node_pools
+    from reconciler.model.settings import DecisionRules
+    from reconciler.source.resource import EC2
+
+    if settings.decide is not DecisionRules.KARPENTER:
+        return False
+    groups = {pool.spec.template.spec.node_class_ref.group for pool in node_pools(fleet)}
+    return bool(groups) and EC2 not in groups
+
+
+def read_types(
+    request: FleetRequest,
+    resolved: Resolved,
+    lock: Lock | None,
+    learned: Callable[[Settings], Catalog | None] = lambda _: None,
+) -> Catalog:
+    """Return the catalog of ``--catalog``, else that of the region.
+
+    It is the bundled one, unless there is a lock or the settings require another one. ``learned``
+    returns the types of another cloud, as its nodes show them; None where they are EC2's.
+    """
+    from reconciler.model.settings import DataSource
+
+    settings = resolved.settings
+    if request.catalog is None and (found := learned(settings)) is not None:
+        return found
+    wants_live = DataSource.LIVE in (settings.instance_types_from, settings.prices_from)
+    if request.catalog is None and lock is None and not wants_live and settings.price_book is None:
+        from reconciler.catalog.catalog import bundled_catalog
+
+        return bundled_catalog(settings.region)
+    from reconciler.assembly.inputs import catalogs
+
+    query = None
+    if request.catalog is None:
+        from reconciler.assembly.account import aws_query_of
+
+        query = aws_query_of(request, resolved, by_default=False)
+    return catalogs.read_types(request, resolved, lock, query)
+
+
+def learned_types(fleet: Fleet, snapshot: Snapshot) -> Callable[[Settings], Catalog | None]:
+    """Return what learns the instance types of another cloud from the nodes of a cluster."""
+
+    def learn(settings: Settings) -> Catalog | None:
+        if not has_other_provider(fleet, settings):
+            return None
+        from reconciler.catalog.learned import learned_catalog
+
+        return learned_catalog(snapshot.nodes, snapshot.node_claims)
+
+    return learn
+
+
+def with_base_inputs(
+    base: sources.Base,
+    request: FleetRequest,
+    facts: Inputs,
+    resolve: Resolve | None = None,
+    cluster: ClusterState | None = None,
+) -> Inputs:
+    """Return the facts with the changes since ``base``, and with the inputs of the base.
+
+    ``cluster`` is a captured one with the replicas of the base, None if they are those of the head.
+    """
+    from msgspec.structs import replace
+
+    from reconciler.observed.allocation import Grouping
+
+    facts = replace(
+        facts,
+        base=base.objects,
+        compared_with="base",
+        revision=replace(facts.revision, base=base.head),
+        base_policies=base.policies,
+        cost_by=Grouping.from_text(request.cost_by),
+    )
+    against = base_inputs(base, request, facts, resolve)
+    if cluster is not None and against is not None:
+        against = replace(against, cluster=cluster)
+    return replace(facts, against=against)
+
+
+def base_inputs(
+    base: sources.Base, request: FleetRequest, head: Inputs, resolve: Resolve | None = None
+) -> Inputs | None:
+    """Return the inputs of the head with the base's fleet; None if the base cannot be planned.
+
+    Both use the same observation. Without a real cluster, the base runs its own workloads on the
+    existing nodes. ``resolve`` looks up the base's own node classes in the account.
+    """
+    if base.fleet is None:
+        return None
+    from msgspec.structs import replace
+
+    from reconciler.observed.state import cluster_state
+
+    cluster, live = head.cluster, head.live
+    if head.observation in ("embedded", "workloads"):
+        own = read_cluster(request, base.fleet, head.now).snapshot
+        cluster = cluster_state(own)
+        if head.cluster.nodes:
+            from reconciler.plan.rest.world import with_workloads
+
+            cluster = with_workloads(head.cluster, cluster, head.now)
+    if resolve is not None:
+        from reconciler.desired.objects import node_classes
+        from reconciler.engine.planning import resolved_object
+
+        live = [resolved_object(resolve(c)) for c in node_classes(base.fleet)]
+    resolved = sources.settings_of(request, base.fleet)
+    catalog = head.catalog
+    moves = resolved.settings.region != head.settings.region
+    if moves or _lock_digest(base.fleet) != _lock_digest(head.fleet):
+        try:
+            catalog = read_types(request, resolved, base.fleet.lock)
+        except UsageError:
+            return None  # its region does not exist
+    return replace(
+        head,
+        fleet=base.fleet,
+        cluster=cluster,
+        catalog=catalog,
+        settings=resolved.settings,
+        base=None,
+        live=live,
+        diagnostics=(),
+        region_before="",
+        scaled=(),
+        maximum=None,
+    )
+
+
+def _lock_digest(fleet: Fleet) -> str:
+    """Return the digest of the fleet's lock, empty without one."""
+    return fleet.lock.digest if fleet.lock is not None else ""

@@ -1,0 +1,220 @@
+"""Evaluates the policies of the operator, of the base and of the planned revision."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from reconciler.assembly.inputs import operatorfile
+from reconciler.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from reconciler.adapters.cel.paths import UnknownStep
+    from reconciler.assembly.inputs.request import FleetRequest
+    from reconciler.model.diagnostics import Diagnostic, Place
+    from reconciler.model.policy import Policy
+    from reconciler.plan.make.inputs import Inputs
+    from reconciler.plan.value.plan import JudgedPolicy, Plan
+
+UNSCHEDULABLE: Final = "unschedulable"
+WARNINGS: Final = "warnings"
+NONE: Final = "none"
+"""Nothing in addition to policies, for a caller that fails on more by default."""
+
+
+def operator_policies(request: FleetRequest, files: Sequence[str]) -> tuple[Policy, ...]:
+    """Return the policies in ``files``, those of ``--policy``, and in the operator's configuration.
+
+    Raises:
+        UsageError: a file of the operator lies in the fleet's repository or is not valid, or two
+            policies of the operator have the same name.
+        UnreadableError: a file cannot be read.
+    """
+    folder = None if request.repo is not None else request.path or "."
+    policies = [policy for file in files for policy in operatorfile.read_policies(file, folder)]
+    settings = operatorfile.read_operator_file(request.config, folder)
+    policies += settings.policies if settings is not None else ()
+    _expect_distinct(policies)
+    return tuple(policies)
+
+
+def policies_of(operator: Sequence[Policy], inputs: Inputs) -> tuple[Policy, ...]:
+    """Return the policies for a plan of ``inputs``, with those of the operator."""
+    from reconciler.plan.policies import binding_policies
+
+    return binding_policies((*operator, *inputs.base_policies, *inputs.fleet.policies))
+
+
+def _expect_distinct(policies: Sequence[Policy]) -> None:
+    seen: dict[str, Policy] = {}
+    for policy in policies:
+        first = seen.setdefault(policy.name, policy)
+        if first is not policy:
+            message = f'duplicate policy "{policy.name}", first defined at {first.place}'
+            raise UsageError(message, where=str(policy.place), remedy="rename or remove one")
+
+
+def judge(plan: Plan, policies: Sequence[Policy]) -> Plan:
+    """Return the plan with the verdict of each policy.
+
+    Raises:
+        UsageError: an expression does not compile, or has no value for this plan.
+        UnreadableError: an expression reached a limit.
+    """
+    if not policies:
+        return plan
+    from msgspec.structs import replace
+
+    from reconciler.adapters.cel.fields import reads_cost
+    from reconciler.adapters.cel.sandbox import evaluate
+    from reconciler.plan.approval import encode_saved_plan
+    from reconciler.plan.policies import judge_policies
+    from reconciler.plan.render.headline import is_cost_unknown
+
+    if is_cost_unknown(plan):
+        policies = [_failing(one) if reads_cost(one.expression) else one for one in policies]
+    answers = evaluate(policies, encode_saved_plan(plan), plan.at)
+    return replace(plan, policies=judge_policies(policies, answers, plan.at))
+
+
+def _failing(policy: Policy) -> Policy:
+    """Return a policy on a cost that is not known: it is violated, unless it is exempted."""
+    from dataclasses import replace
+
+    from reconciler.plan.render.headline import NO_WORKLOADS
+
+    message = f"the cost is not known: {NO_WORKLOADS}"
+    return replace(policy, expression="false", message=message, message_expression="")
+
+
+def expect_known_policies(fail_on: Collection[str], policies: Sequence[Policy]) -> None:
+    """Check that every name in ``--fail-on`` exists.
+
+    Raises:
+        UsageError: it does not.
+    """
+    known = [UNSCHEDULABLE, WARNINGS, NONE, *(policy.name for policy in policies)]
+    for name in sorted(fail_on):
+        if name not in known:
+            from reconciler.model.text.nearest import did_you_mean
+
+            remedy = did_you_mean(name, known, f"use {', '.join(known[:3])} or a policy's name")
+            raise UsageError(
+                f'no policy "{name}" applies to this plan', where="--fail-on", remedy=remedy
+            )
+
+
+def blocking_policies(plan: Plan, fail_on: Collection[str]) -> list[JudgedPolicy]:
+    """Return the failed policies that block the plan: errors, and those named by ``--fail-on``."""
+    return [
+        policy
+        for policy in plan.policies
+        if policy.result == "failed"
+        and (policy.forbids or policy.name in fail_on or WARNINGS in fail_on)
+    ]
+
+
+def place_of(policy: JudgedPolicy) -> str:
+    """Return where the expression of a policy is written."""
+    return f"{policy.file}:{policy.line}:{policy.column}"
+
+
+def compile_findings(policies: Sequence[Policy]) -> list[Diagnostic]:
+    """Return a finding for each policy with an expression that does not compile."""
+    from reconciler.adapters.cel.sandbox import compile_errors
+    from reconciler.model.diagnostics import Diagnostic, Severity
+    from reconciler.model.errors import ReconcilerError
+
+    try:
+        found = compile_errors(policies)
+    except ReconcilerError as error:
+        severity = Severity.ERROR
+        if isinstance(error, UsageError):  # the package is missing; the policies may be right
+            severity = Severity.WARNING
+        place = policies[0].place
+        return [Diagnostic(severity, "unchecked-policy", error.message, place, hint=error.remedy)]
+    return [
+        Diagnostic(Severity.ERROR, "bad-expression", error.message, place, hint=error.remedy)
+        for place, error in found
+    ]
+
+
+def field_findings(
+    policies: Sequence[Policy], sources: Mapping[str, bytes]
+) -> Iterator[Diagnostic]:
+    """Yield a finding for each field of an expression that does not exist in a plan.
+
+    A field that the expression tests with ``has()`` may be one of another release: that is only a
+    warning. ``sources`` are the contents of the files by path.
+    """
+    from reconciler.adapters.cel.fields import unknown_fields
+    from reconciler.adapters.cel.sandbox import parts_of
+    from reconciler.model.diagnostics import Diagnostic, Severity
+    from reconciler.model.text.nearest import did_you_mean
+
+    for policy in policies:
+        for part, text, place in parts_of(policy):
+            for step in unknown_fields(text):
+                where = _place_of_field(sources.get(place.file, b""), place, text, step)
+                yield Diagnostic(
+                    Severity.WARNING if step.is_tested else Severity.ERROR,
+                    "unknown-plan-field",
+                    f'policy {policy.name}: {part}: {step.owner} has no field "{step.name}"',
+                    where,
+                    hint=did_you_mean(step.name, step.siblings, _FIELD_HINT),
+                )
+
+
+_FIELD_HINT: Final = "schemas/plan.v1.json lists the fields of a plan"
+
+
+def _place_of_field(content: bytes, place: Place, text: str, unknown: UnknownStep) -> Place:
+    """Return the place of an unknown field in the file; that of the expression if not found there.
+
+    YAML may fold lines and escape quotes, but leaves names as they are, so names are counted.
+    """
+    import re
+
+    from reconciler.model.diagnostics import Place
+
+    name = re.compile(rf"\b{re.escape(unknown.name)}\b")
+    before = len(name.findall(text[: unknown.offset]))
+    lines = content.decode(errors="replace").splitlines()
+    for number, line in enumerate(lines[place.line - 1 :], place.line):
+        begin = place.column - 1 if number == place.line else 0
+        for match in name.finditer(line, begin):
+            if not before:
+                return Place(place.file, number, match.start() + 1)
+            before -= 1
+    return place
+
+
+def diagnostics_of(plan: Plan) -> tuple[Diagnostic, ...]:
+    """Return the findings of a plan and of its policies, for annotations and code scanning.
+
+    The place of a policy of the operator is not in the repository, and is left out.
+    """
+    from reconciler.model.diagnostics import Diagnostic, Place, Severity
+    from reconciler.plan.render.verdicts import full_verdict_of
+
+    found = [
+        Diagnostic(
+            Severity(one.severity),
+            one.code,
+            one.message,
+            Place(one.file, one.line or 1, one.column or 1) if one.file else None,
+            one.path or "",
+            one.hint or "",
+        )
+        for one in plan.diagnostics
+    ]
+    for policy in plan.policies:
+        if policy.result == "passed":
+            continue
+        severity = Severity(policy.severity) if policy.result == "failed" else Severity.INFO
+        place = None
+        if policy.source != "operator" and policy.file:
+            place = Place(policy.file, policy.line or 1, policy.column or 1)
+        message = f"policy {policy.name}: {full_verdict_of(policy)}"
+        found.append(Diagnostic(severity, f"policy-{policy.name}", message, place))
+    return tuple(found)

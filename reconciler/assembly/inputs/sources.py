@@ -1,0 +1,350 @@
+"""Reads the inputs of a plan: the fleet, the cluster, the catalog, the settings.
+
+Shared by every command that plans. Anything unreadable stops the command: unknown is not empty.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from reconciler.assembly.inputs import operatorfile
+from reconciler.assembly.inputs.files import clones_folder
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from reconciler.adapters.git.source import Source, SourceContent
+    from reconciler.assembly.inputs.request import FleetRequest
+    from reconciler.catalog.catalog import Catalog
+    from reconciler.desired.fleet import Fleet, SourceFile
+    from reconciler.desired.settings.layers import OperatorFile, Resolved
+    from reconciler.model.diagnostics import Diagnostic
+    from reconciler.model.policy import Policy
+    from reconciler.model.settings import KarpenterVersion
+    from reconciler.plan.value.plan import InputDigests, Revision
+
+
+class SourceFiles(NamedTuple):
+    """The files of a revision, what was refused among them, and which revision it is.
+
+    ``karpenter`` is the release of Karpenter that the user states in place of the files.
+    ``known`` are the values of placeholders that the operator's settings give.
+    """
+
+    files: Sequence[SourceFile]
+    findings: tuple[Diagnostic, ...]
+    revision: Revision
+    karpenter: KarpenterVersion | None = None
+    known: Mapping[str, str] | None = None
+
+
+def read_source(request: FleetRequest) -> SourceFiles:
+    """Return the files of the fleet.
+
+    Raises:
+        UsageError: a ref does not exist.
+        UnreadableError: there is nothing to read.
+    """
+    from reconciler.adapters.git.source import (
+        SourceContent,
+        WorkingTree,
+        expand_folder,
+        read,
+    )
+    from reconciler.assembly.inputs.rendering import expansion
+    from reconciler.plan.value.plan import Revision
+
+    source = source_of(request)
+    expand = expansion(source)
+    is_partial = request.may_be_empty or request.is_instead
+    if request.is_removed:
+        found = _remains_of_removed(request)
+    elif is_partial and isinstance(source, WorkingTree):
+        from reconciler.adapters.git.folder import read_folder
+        from reconciler.adapters.git.revision import working_revision
+
+        files, refused = read_folder(source.path)
+        found = SourceContent(tuple(files), tuple(refused), working_revision(source.path))
+        if not request.is_instead:
+            found = expand_folder(found, source.path, expand)
+    else:
+        found = read(source, expand)
+    from reconciler.assembly.inputs.manifests import with_manifests
+
+    inputs = with_manifests(
+        found.files, found.diagnostics, request.manifests, is_instead=request.is_instead
+    )
+    at = found.revision
+    revision = Revision(head=at.head, repo=at.repo, path=at.path, dirty=at.dirty)
+    known = known_values(layers_of(request))
+    karpenter = stated_karpenter(request.settings)
+    return SourceFiles(inputs[0], tuple(inputs[1]), revision, karpenter, known)
+
+
+def stated_karpenter(flags: Sequence[str]) -> KarpenterVersion | None:
+    """Return the release of Karpenter that flags or the environment state, None if they do not.
+
+    Raises:
+        UsageError: a setting among them is wrong.
+    """
+    from reconciler.desired.settings.keys import environment_name
+    from reconciler.desired.settings.layers import Layer, resolve
+
+    variable = environment_name("karpenter")
+    stated = {variable: os.environ[variable]} if variable in os.environ else {}
+    resolved = resolve({}, stated, flags)
+    is_stated = resolved.origins["karpenter"].layer != Layer.DEFAULT
+    return resolved.settings.karpenter if is_stated else None
+
+
+def _remains_of_removed(request: FleetRequest) -> SourceContent:
+    """Return the settings of the base, as all that is left of a fleet whose folder is gone."""
+    from reconciler.adapters.git.revision import working_revision
+    from reconciler.adapters.git.source import SourceContent, read
+    from reconciler.source.resource import CONFIG_FILES
+
+    found = read(source_of(request.at_base))
+    files = tuple(file for file in found.files if file.path in CONFIG_FILES)
+    return SourceContent(files, (), working_revision(request.path or ".", ()))
+
+
+def known_values(layers: SettingLayers) -> dict[str, str]:
+    """Return the values of placeholders that settings outside the repository give."""
+    from reconciler.desired.placeholders import CLUSTER_NAME, REGION
+    from reconciler.desired.settings.layers import Layer, resolve
+
+    resolved = resolve(
+        {}, layers.environment, layers.flags, fleet=layers.fleet, operator=layers.operator
+    )
+    values = {CLUSTER_NAME: resolved.settings.cluster_name, REGION: resolved.settings.region}
+    keys = {CLUSTER_NAME: "clusterName", REGION: "aws.region"}
+    return {
+        name: value
+        for name, value in values.items()
+        if value and resolved.origins[keys[name]].layer is not Layer.DEFAULT
+    }
+
+
+def source_of(request: FleetRequest, ref: str | None = None) -> Source:
+    """Return the source of the desired state; ``ref`` overrides the one of the request."""
+    from reconciler.adapters.git.source import AtRef, Remote, WorkingTree
+
+    ref = ref or request.ref
+    if request.repo is not None:
+        return Remote(
+            request.repo, clones_folder(request.state), ref or "HEAD", request.below or "."
+        )
+    path = request.path or "."
+    if request.below:
+        path = os.path.join(path, request.below)
+    return AtRef(path, ref) if ref else WorkingTree(path)
+
+
+def stated_durations(request: FleetRequest, fleet: Fleet) -> dict[str, timedelta]:
+    """Return the durations of CronJobs that ``--duration`` states.
+
+    Raises:
+        UsageError: one names no CronJob.
+    """
+    from reconciler.desired.workloads.cronjobs import cron_jobs
+    from reconciler.model.errors import UsageError
+    from reconciler.model.text.quoting import quote_value
+
+    known = dict(request.durations)
+    names = {name for cron in cron_jobs(fleet, {}) for name in (cron.key, cron.resource.name)}
+    for name in known.keys() - names:
+        what = f"CronJob {quote_value(name)} not found in this folder"
+        raise UsageError(what, where="--duration", remedy="name a CronJob that is not suspended")
+    return known
+
+
+class Base(NamedTuple):
+    """The commit of ``--base``, its objects and policies, and its fleet if that is valid."""
+
+    head: str | None
+    objects: tuple[dict[str, Any], ...]
+    fleet: Fleet | None
+    policies: tuple[Policy, ...] = ()
+
+
+def read_base(request: FleetRequest) -> Base | None:
+    """Return what is at ``--base``, None without it.
+
+    An invalid base can still be compared with: the parts that cannot be read are missing.
+    """
+    if request.base is None:
+        return None
+    from dataclasses import replace
+
+    from reconciler.adapters.git.source import read
+    from reconciler.assembly.inputs.manifests import with_manifests
+    from reconciler.assembly.inputs.rendering import expansion
+    from reconciler.desired.fleet import read_fleet
+    from reconciler.desired.objects import file_objects
+    from reconciler.model.diagnostics import Severity
+    from reconciler.model.policy import PolicySource
+
+    source = source_of(request.at_base)
+    found = read(source, expansion(source))
+    files, _ = with_manifests(found.files, (), request.manifests, is_instead=request.is_instead)
+    fleet, findings = read_fleet(
+        files,
+        any_class=True,
+        allow_empty=True,
+        karpenter=stated_karpenter(request.settings),
+        known=known_values(layers_of(request)),
+    )
+    broken = any(d.severity is Severity.ERROR for d in (*found.diagnostics, *findings))
+    objects = (*(r.data for r in fleet.resources), *file_objects(fleet))
+    policies = tuple(replace(policy, source=PolicySource.BASE) for policy in fleet.policies)
+    return Base(found.revision.head, objects, None if broken else fleet, policies)
+
+
+def read_desired(
+    source: SourceFiles, *, any_class: bool, allow_empty: bool = False
+) -> tuple[Fleet, tuple[Diagnostic, ...]]:
+    """Return the fleet of a revision and its findings that are not errors.
+
+    Raises:
+        InvalidFleetError: there is an error among them.
+    """
+    from reconciler.desired.fleet import read_fleet
+
+    fleet, findings = read_fleet(
+        source.files,
+        unread=source.findings,
+        any_class=any_class,
+        allow_empty=allow_empty,
+        karpenter=source.karpenter,
+        known=source.known,
+    )
+    return fleet, without_errors(findings)
+
+
+def expect_complete(findings: Iterable[Diagnostic]) -> None:
+    """Refuse a fleet with placeholders, which can be planned but must not be acted on.
+
+    Raises:
+        InvalidFleetError: it has some.
+    """
+    from dataclasses import replace
+
+    from reconciler.desired.placeholders import CODE
+    from reconciler.model.diagnostics import Severity
+    from reconciler.model.errors import InvalidFleetError
+
+    left = [replace(d, severity=Severity.ERROR) for d in findings if d.code == CODE]
+    if left:
+        raise InvalidFleetError(left)
+
+
+def without_errors(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return the findings in order, if none of them is an error.
+
+    Raises:
+        InvalidFleetError: one is; it carries them all.
+    """
+    from reconciler.model.diagnostics import Severity
+    from reconciler.model.errors import InvalidFleetError
+
+    every = tuple(sorted(findings, key=lambda d: d.order))
+    if any(d.severity is Severity.ERROR for d in every):
+        raise InvalidFleetError(every)
+    return every
+
+
+class SettingLayers(NamedTuple):
+    """The sources of settings besides the fleet's own file, the same for all its revisions.
+
+    ``environment`` contains only settings. ``fleet`` is the default name of the fleet.
+    """
+
+    environment: dict[str, str]
+    flags: tuple[str, ...]
+    fleet: str
+    operator: OperatorFile | None
+
+    def resolve(self, fleet: Fleet) -> Resolved:
+        """Return the effective settings of a fleet."""
+        from reconciler.desired.settings.layers import resolve
+
+        return resolve(
+            fleet.config, self.environment, self.flags, fleet=self.fleet, operator=self.operator
+        )
+
+
+def layers_of(request: FleetRequest) -> SettingLayers:
+    """Return the layers of a request; ``--state`` counts as a flag of the same name."""
+    from reconciler.desired.settings.layers import setting_variables
+
+    state = [f"state={request.state}"] if request.state else []
+    folder = None if request.repo is not None else request.path or "."
+    return SettingLayers(
+        setting_variables(os.environ),
+        (*state, *request.settings),
+        fleet_name(request),
+        operatorfile.read_operator_file(request.config, folder),
+    )
+
+
+def settings_of(request: FleetRequest, fleet: Fleet) -> Resolved:
+    """Return the effective settings."""
+    return layers_of(request).resolve(fleet)
+
+
+def fleet_name(request: FleetRequest) -> str:
+    """Return the default name of a fleet: that of its folder, or of its repository."""
+    if request.repo is not None:
+        address: str = request.below or request.repo
+        return address.rstrip("/").rpartition("/")[2].removesuffix(".git")
+    folder = os.path.realpath(os.path.join(request.path or ".", request.below or "."))
+    return os.path.basename(folder)
+
+
+_ACCESS_SETTINGS: Final = frozenset(
+    {
+        "state",
+        "fleet",  # compared by its name
+        "kubernetes.kubeconfig",
+        "kubernetes.context",
+        "kubernetes.timeout",
+        "kubernetes.watch",
+        "kubernetes.allowKarpenter",
+        "kubernetes.resyncInterval",
+        "kubernetes.staleAfter",
+        "aws.endpointUrl",
+        "aws.roleArn",
+        "aws.externalId",
+        "aws.sessionName",
+    }
+)
+
+
+def digests_of(fleet: Fleet, observed: bytes, catalog: Catalog, resolved: Resolved) -> InputDigests:
+    """Return a digest of each input; comments and the order of files do not change it.
+
+    Settings for access to the account, the cluster and the state are not an input: the user who
+    applies a plan often has other credentials than the one who made it. The input ``engine`` is
+    the release: with the commit, names and choices among equals would change each time.
+    """
+    import msgspec
+
+    from reconciler import build
+    from reconciler.plan.value.plan import InputDigests, input_digest
+
+    objects = [(r.kind, r.namespace, r.name, r.data) for r in fleet.resources]
+    kinds = fleet.config.get("workloadKinds")
+    values = {k: v for k, v in resolved.values.items() if k not in _ACCESS_SETTINGS}
+    return InputDigests(
+        git=input_digest(
+            msgspec.json.encode(objects, order="sorted"),
+            *((fleet.lock.digest.encode(),) if fleet.lock is not None else ()),
+            *((msgspec.json.encode(kinds, order="sorted"),) if kinds else ()),
+        ),
+        snapshot=input_digest(observed),
+        catalog=input_digest(catalog.digest.encode()),
+        settings=input_digest(msgspec.json.encode(values, order="sorted")),
+        engine=build.release(),
+    )

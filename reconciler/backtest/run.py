@@ -1,0 +1,166 @@
+"""Runs a backtest: the trace against the head, and against what it is compared with.
+
+Each play replays the trace against one side with one seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace as with_fields
+
+from reconciler.assembly.inputs import timings
+from reconciler.assembly.inputs.files import read_bytes
+from reconciler.assembly.inputs.request import FleetRequest, SweepRequest
+from reconciler.backtest.replay import Replay
+from reconciler.backtest.report import backtest_of
+from reconciler.backtest.sides import PlayedSide, SideCurves, play_side, with_karpenter_defaults
+from reconciler.backtest.trace import Trace, read_trace
+from reconciler.plan.make.decide import Phase
+from reconciler.plan.value.costs import BASE, HEAD, KARPENTER, Backtest
+from reconciler.simulate.building import (
+    SimulatedFleet,
+    SimulationInputs,
+    SimulationSetup,
+    build_simulation,
+    read_simulation,
+)
+from reconciler.simulate.report import Report
+from reconciler.simulate.script import Script
+from reconciler.sweep.evaluation import address_of
+from reconciler.sweep.sweep import Progress, Sweep, no_progress
+
+
+class Play(NamedTuple):
+    """A side, and its random seed."""
+
+    side: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Replays:
+    """What all plays share: the fleets, and the trace to the ``end`` of the period.
+
+    They are evaluated by their plays (``sweeps.evaluation.Evaluations``).
+    """
+
+    inputs: SimulationInputs
+    script: Script
+    trace: Trace
+    end: datetime
+
+    @property
+    def result(self) -> type[PlayedSide]:
+        """The type of the results."""
+        return PlayedSide
+
+    def evaluate(self, key: Play) -> PlayedSide:
+        """Replay the trace against a side.
+
+        Raises:
+            EndlessError: it takes too many passes.
+        """
+
+        def build(replay: Replay) -> SimulationSetup:
+            return build_simulation(self.inputs, self.script, key.seed, replay, replay.market)
+
+        start, choose = self.inputs.start, _SIDES[key.side]
+        return play_side(build, choose, self.trace, start, self.end, explains=True)
+
+    def address(self, key: Play) -> str:
+        """Return the address of the result of a play."""
+        return address_of("play", key, self._facts)
+
+    @cached_property
+    def _facts(self) -> tuple[object, ...]:
+        return (self.inputs.address, self.script, self.trace.digest, self.end)
+
+
+def _head_fleet(setup: SimulationSetup) -> SimulatedFleet:
+    return setup.head
+
+
+def _base_fleet(setup: SimulationSetup) -> SimulatedFleet:
+    assert setup.base is not None, "there is a base where one is asked for"
+    return setup.base
+
+
+def _karpenter_fleet(setup: SimulationSetup) -> SimulatedFleet:
+    return with_karpenter_defaults(setup.head)
+
+
+_SIDES: Final[Mapping[str, Callable[[SimulationSetup], SimulatedFleet]]] = {
+    HEAD: _head_fleet,
+    BASE: _base_fleet,
+    KARPENTER: _karpenter_fleet,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BacktestRequest:
+    """A trace and what it is replayed against.
+
+    ``until`` is when to stop, None for the end of the trace. ``against`` is ``karpenter-defaults``
+    or None. Each side is played with ``seeds`` seeds, from ``seed`` on, where ``sweep`` says.
+    With ``workload_alone``, the spot prices and refusals of the trace are left out.
+    """
+
+    fleet: FleetRequest
+    trace: str
+    against: str | None
+    seed: int
+    seeds: int
+    until: datetime | timedelta | None
+    script: Script
+    sweep: SweepRequest = field(default_factory=SweepRequest)
+    workload_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BacktestResult:
+    """The report of the head, the backtest, and the curve of each side with the first seed."""
+
+    report: Report
+    backtest: Backtest
+    curves: Mapping[str, SideCurves]
+
+
+def run_backtest(
+    request: BacktestRequest, phase: Phase, progress: Progress = no_progress
+) -> BacktestResult:
+    """Play the trace against each side; ``progress`` receives the progress.
+
+    Raises:
+        ReconcilerError: an argument is wrong, or an input cannot be read.
+    """
+    trace = read_trace(read_bytes(request.trace), request.trace)
+    if request.workload_only:
+        trace = trace.workload_only
+    start = timings.current_time(request.fleet.now)
+    fleet = replace(request.fleet, now=start)
+    end = start + timedelta(seconds=trace.seconds)
+    if request.until is not None:
+        until = request.until
+        end = min(end, start + until if isinstance(until, timedelta) else until)
+    sides = [HEAD]
+    if fleet.base is not None:
+        sides.append(BASE)
+    if request.against is not None:
+        sides.append(KARPENTER)
+    seeds = range(request.seed, request.seed + request.seeds)
+    plays = [Play(side, seed) for seed in seeds for side in sides]
+    replays = Replays(read_simulation(fleet, phase, is_replay=True), request.script, trace, end)
+    found = Sweep(request.sweep, progress).evaluate_all(replays, plays)
+    played: dict[str, list[PlayedSide]] = {side: [] for side in sides}
+    for play, side_result in zip(plays, found, strict=True):
+        played[play.side].append(side_result)
+    results = {side: [found.result for found in every] for side, every in played.items()}
+    backtest = backtest_of(start, end, trace.rounded, results)
+    report = with_fields(played[HEAD][0].report, backtest=backtest)
+    curves = {side: every[0].curves for side, every in played.items()}
+    return BacktestResult(report, backtest, curves)

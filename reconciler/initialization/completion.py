@@ -1,0 +1,225 @@
+"""Completes the objects of a new fleet: what their files leave open, with a note on each.
+
+Placeholders get their values. Names of the account, node classes that are in no file, and names
+that are placeholders are assumed: a plan's nodes and their cost do not depend on them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from reconciler.desired.migration.objects import Note
+from reconciler.desired.placeholders import Placeholder, fill, summary, without_placeholders
+from reconciler.desired.workloads.kinds import BUILT_IN
+from reconciler.initialization.collection import Collection, class_of, other_provider
+from reconciler.initialization.objects import SourceObject
+from reconciler.model.diagnostics import Severity
+from reconciler.model.json import JsonDict
+from reconciler.source.document import Pointer
+from reconciler.source.finding import Finding
+from reconciler.source.objects import Entry
+from reconciler.source.scalars import resolve_scalar
+from reconciler.source.schema import value_at
+
+_ALPHA: Final = ("/v1alpha1", "/v1alpha5")
+"""The versions whose classes could leave the role and the selectors to settings of Karpenter."""
+_TERMS: Final = ("subnetSelectorTerms", "securityGroupSelectorTerms")
+_TEMPLATE: Final[Pointer] = ("spec", "template")
+_REFERENCE: Final[Pointer] = (*_TEMPLATE, "spec", "nodeClassRef", "name")
+_WORDS: Final = re.compile(r"[A-Za-z0-9]+")
+_NAME_MAX: Final = 40
+
+
+def complete(found: Collection, known: dict[str, str], name: str) -> None:
+    """Complete the objects, with the ``known`` values of placeholders and the cluster's name."""
+    named = _fill_placeholders(found, known)
+    _assume_classes(found, name, named)
+    _complete_classes(found, name)
+
+
+def _fill_placeholders(found: Collection, known: dict[str, str]) -> set[str]:
+    """Fill in the placeholders that have a default or a known value, and list the others.
+
+    Return the names of classes that are named after placeholders where a NodePool refers to them.
+    """
+    named_classes: set[str] = set()
+    left: list[tuple[Entry, Finding]] = []
+    for item in list(found.items):
+        is_workload = BUILT_IN.reads(item.entry.api_version, item.kind)
+        filled = fill(item.data, known, is_workload=is_workload)
+        if filled.done:
+            item.change(partial(_take_values, filled=filled.data))
+            for text, value in {p.text: value for p, value in filled.done}.items():
+                message = f"{text} is replaced by {value}"
+                found.note(item, Note(Severity.INFO, ("spec",), message))
+        named = [p for p in filled.left if p.pointer[:1] == ("metadata",)]
+        if is_workload and named:
+            found.items.remove(item)
+            what = f"the name of {item.kind} {item.name} has the placeholder {named[0].text}"
+            found.leave_out(item.place, what, "write its value to take it over")
+            continue
+        unnamed = filled.left if is_workload else _name_placeholders(found, item, filled.left)
+        if any(p.pointer == _REFERENCE for p in filled.left):
+            named_classes.add(class_of(item))
+        left += [(item.entry, finding) for finding in without_placeholders((), unnamed)]
+    found.notes += summary(left)
+    return named_classes
+
+
+_NUMBERS: Final = frozenset(
+    {
+        "replicas", "weight", "minValues", "maxPods", "podsPerCore", "iops", "throughput",
+        "encrypted", "deleteOnTermination", "detailedMonitoring", "associatePublicIPAddress",
+        "httpPutResponseHopLimit", "minAvailable", "maxUnavailable", "completions", "parallelism",
+    }
+)  # fmt: skip
+"""Fields with a number or boolean, which a placeholder without quotes may stand for."""
+
+
+def _take_values(data: JsonDict, filled: JsonDict) -> None:
+    """Change ``data`` to ``filled`` in place, so that comments and quotes are kept."""
+    if list(data) != list(filled):
+        data.clear()
+        data.update(filled)
+        return
+    for key, value in filled.items():
+        data[key] = _taken(data[key], value, key)
+
+
+def _taken(old: object, value: object, key: str) -> object:
+    if isinstance(old, dict) and isinstance(value, dict):
+        _take_values(old, value)
+        return old
+    if isinstance(old, list) and isinstance(value, list):
+        for number, item in enumerate(value):
+            old[number] = _taken(old[number], item, key)
+        return old
+    if isinstance(old, str) and isinstance(value, str) and old != value:
+        return resolve_scalar(value) if key in _NUMBERS else type(old)(value)
+    return old
+
+
+def _assume_classes(found: Collection, name: str, named: set[str]) -> None:
+    """Add an EC2NodeClass for each that NodePools refer to and that is in no file, with a note.
+
+    Terraform or a chart elsewhere makes it. Where a class has nearly that name, the reference is
+    more likely to be wrong, and nothing is assumed, unless it is one of ``named``. ``name`` is that
+    of the cluster.
+    """
+    from reconciler.model.text.nearest import nearest
+
+    classes = [item.name for item in found.items if item.kind == "EC2NodeClass"]
+    for pool in found.of_kind("NodePool"):
+        reference = "" if other_provider(pool) else class_of(pool)
+        renamed = any(reference in one or one in reference for one in classes)
+        is_wrong = renamed or nearest(reference, classes) is not None
+        if not reference or reference in classes or (is_wrong and reference not in named):
+            continue
+        classes.append(reference)
+        data: JsonDict = {
+            "apiVersion": "karpenter.k8s.aws/v1",
+            "kind": "EC2NodeClass",
+            "metadata": {"name": reference},
+            "spec": {"role": _role(name), "amiSelectorTerms": [{"alias": "al2023@latest"}]}
+            | {key: _terms(name) for key in _TERMS},
+        }
+        found.items.append(SourceObject(pool.entry, None, data))
+        message = (
+            f"EC2NodeClass {reference} is in no file; assumed: al2023@latest, role {_role(name)}, "
+            f"subnets and security groups with karpenter.sh/discovery: {name}"
+        )
+        hint = f"compare nodes/ec2nodeclass-{reference}.yaml with the class in the cluster"
+        found.note(pool, Note(Severity.WARNING, ("spec",), message, hint))
+
+
+def _complete_classes(found: Collection, name: str) -> None:
+    """Give classes of Karpenter's alpha versions the role and the selectors that they leave open.
+
+    They had them from Karpenter's settings or a launch template. ``name`` is that of the cluster.
+    """
+    for item in found.of_kind("EC2NodeClass"):
+        spec = item.data.get("spec")
+        if not isinstance(spec, dict) or not item.entry.api_version.endswith(_ALPHA):
+            continue
+        missing: JsonDict = {key: _terms(name) for key in _TERMS if not spec.get(key)}
+        if not spec.get("role") and not spec.get("instanceProfile"):
+            missing = {"role": _role(name), **missing}
+        if not missing:
+            continue
+        item.change(partial(_complete, missing=missing))
+        parts = [f"role {_role(name)}"] if "role" in missing else []
+        if len(missing) > len(parts):
+            kinds = " and ".join(_KINDS[key] for key in _TERMS if key in missing)
+            parts.append(f"{kinds} with karpenter.sh/discovery: {name}")
+        message = f"names no {' and no '.join(missing)}; assumed: {', '.join(parts)}"
+        hint = "compare them with those of the account"
+        found.note(item, Note(Severity.WARNING, ("spec",), message, hint))
+
+
+_KINDS: Final = {"subnetSelectorTerms": "subnets", "securityGroupSelectorTerms": "security groups"}
+
+
+def _role(name: str) -> str:
+    return f"KarpenterNodeRole-{name}"[:64]
+
+
+def _terms(name: str) -> list[JsonDict]:
+    return [{"tags": {"karpenter.sh/discovery": name}}]
+
+
+def _complete(data: JsonDict, missing: JsonDict) -> None:
+    data["spec"].update(missing)
+
+
+def _name_placeholders(
+    found: Collection, item: SourceObject, left: Sequence[Placeholder]
+) -> list[Placeholder]:
+    """Write a name for each placeholder that stands for one; return the others.
+
+    It is that of the variable, so that equal placeholders have equal names in all objects.
+    """
+    named: dict[str, Placeholder] = {}
+    others: list[Placeholder] = []
+    for placeholder in left:
+        if isinstance(value_at(item.data, placeholder.pointer), str) and _is_name(
+            placeholder.pointer
+        ):
+            name = _name_of(placeholder)
+            item.change(partial(_replace, placeholder=placeholder, name=name))
+            named.setdefault(placeholder.text, placeholder)
+        else:
+            others.append(placeholder)
+    for text, placeholder in named.items():
+        message = f"{text} has no value; it is named {_name_of(placeholder)}"
+        found.note(item, Note(Severity.WARNING, placeholder.pointer, message, "write the real one"))
+    return others
+
+
+def _is_name(pointer: Pointer) -> bool:
+    """Return whether a field of a NodePool or an EC2NodeClass is a name that the user chooses."""
+    if pointer == ("metadata", "name") or pointer[:2] == ("metadata", "labels"):
+        return True
+    inner = pointer[len(_TEMPLATE) :] if pointer[: len(_TEMPLATE)] == _TEMPLATE else ()
+    is_taint = inner[:1] == ("spec",) and inner[1:2] in (("taints",), ("startupTaints",))
+    return (
+        pointer == _REFERENCE
+        or inner[:2] == ("metadata", "labels")
+        or (is_taint and inner[-1] == "value")
+    )
+
+
+def _name_of(placeholder: Placeholder) -> str:
+    """Return the last part of the name of a variable, in the form of names and labels."""
+    last = re.split(r"[./\[\]]+", re.split(r"[^\w.\[\]-]", placeholder.name)[0])
+    words = _WORDS.findall(next((part for part in reversed(last) if part), ""))
+    return "-".join(words).lower()[:_NAME_MAX].strip("-") or "unnamed"
+
+
+def _replace(data: JsonDict, placeholder: Placeholder, name: str) -> None:
+    above = value_at(data, placeholder.pointer[:-1])
+    if isinstance(above, dict | list):
+        key = placeholder.pointer[-1]
+        above[key] = above[key].replace(placeholder.text, name)  # type: ignore[index] # as found

@@ -1,0 +1,290 @@
+"""The sources of the objects of a new fleet: a folder, a file, or a cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from reconciler.assembly.inputs.manifests import shown_states
+from reconciler.desired.fleet import SourceFile
+from reconciler.desired.migration import controller
+from reconciler.desired.sources.gitops import Rendering, Tool
+from reconciler.desired.terraform.modules import CONDITION
+from reconciler.desired.terraform.releases import FoundRelease
+from reconciler.desired.terraform.variables import SEVERAL
+from reconciler.initialization.collection import Collection, collect
+from reconciler.initialization.objects import (
+    SourceObject,
+    objects_from_cluster,
+    objects_in_file,
+)
+from reconciler.initialization.templates import (
+    has_control_flow,
+    read_templates,
+    template_text,
+    without_made,
+)
+from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.errors import UnreadableError, UsageError
+from reconciler.model.json import JsonDict
+from reconciler.model.settings import DecisionRules
+from reconciler.source.document import LIMITS
+from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
+from reconciler.source.schema import value_at
+
+if TYPE_CHECKING:
+    from reconciler.adapters.kubernetes.api import Api
+    from reconciler.adapters.kubernetes.kinds import Kind
+
+_TEMPLATED: Final = b"{{"
+_UNQUOTED: Final = re.compile(rb"^[ \t-]*+(?:(?<=[ \t])\{\{|[^\s#\"']++[ \t]++\{\{)", re.MULTILINE)
+_RENDER: Final = "render the template first, such as with `helm template` or `envsubst`"
+_ZONE: Final = "topology.kubernetes.io/zone"
+_ZONE_NAME: Final = re.compile(r"[a-z]{2,}(?:-[a-z]+)+-\d[a-z]")
+_REGION: Final = "topology.kubernetes.io/region"
+_NODES: Final = "/api/v1/nodes"
+
+
+class FleetOrigin(NamedTuple):
+    """The objects from one source: the number of files or kinds read, and the region, if known."""
+
+    found: Collection
+    sources: int
+    region: str = ""
+
+
+def from_folder(path: str, prefer: Sequence[str] = ()) -> FleetOrigin:
+    """Return the objects of a folder of YAML and JSON files, of one file, or of stdin (``-``).
+
+    Kustomizations, charts, and what Flux and Argo CD point at are rendered.
+
+    Raises:
+        UnreadableError: it cannot be read.
+        UsageError: one of several overlays, or of several objects of one name, has to be named.
+    """
+    files, refused = _read_files(path)
+    files, shown = shown_states(files)
+    stated: dict[str, str] = dict(shown)
+    count = len(files)
+    if path != "-" and os.path.isdir(path):
+        from reconciler.assembly.inputs.rendering import expanded_folder
+
+        templates = read_templates(path, prefer)
+        renderings = [_rendering_of(release) for release in templates.releases]
+        files, refused = expanded_folder(path, files, refused, renderings)
+        _expect_one_overlay(path, refused)
+        files = [f for f in files if f.path not in templates.used] + templates.files
+        unused, left = without_made(templates.unused, files)
+        files += unused
+        refused = [*refused, *templates.findings, *left]
+        stated = templates.settings
+    items: list[SourceObject] = []
+    left_out: list[Diagnostic] = []
+    other_files: set[str] = set()
+    notes = [finding for finding in refused if finding.code in _TO_COMPLETE]
+    left_out += [_as_warning(finding) for finding in refused if finding.code not in _TO_COMPLETE]
+    for file in files:
+        if file.path in (LOCK_FILE, *CONFIG_FILES):
+            continue
+        objects, findings = _objects_with_placeholders(file)
+        items += objects
+        if findings and not any(word in file.content for word in _RELEVANT):
+            other_files.add(file.path)
+            continue
+        left_out += [_as_warning(_explain_template(file, finding)) for finding in findings]
+    found = collect(items, prefer)
+    found.left_out[:0] = dict.fromkeys(left_out)
+    found.notes += notes
+    found.settings = {**stated, **found.settings}
+    found.other_files |= other_files - {item.place.file for item in found.items}
+    return FleetOrigin(found, count, _region_of(found))
+
+
+def _objects_with_placeholders(
+    file: SourceFile,
+) -> tuple[list[SourceObject], list[Diagnostic]]:
+    """Return the objects of a file, in which placeholders without quotes may stand.
+
+    YAML alone reads ``{{ name }}`` as a mapping of a mapping, without an error.
+    """
+    objects, findings = objects_in_file(file)
+    is_plain = type(file) is SourceFile and not has_control_flow(file.content)
+    if not is_plain or not (findings or _UNQUOTED.search(file.content)):
+        return objects, findings
+    text = file.content.decode("utf-8", "replace")
+    retried, left = objects_in_file(template_text(file.path, text))
+    return (retried, []) if retried and not left else (objects, findings)
+
+
+def _rendering_of(release: FoundRelease) -> Rendering:
+    """Return how the chart of a release is rendered."""
+    return Rendering(
+        release.folder, Tool.HELM, release.place, release.by,
+        release=release.name, namespace=release.namespace,
+        values=release.values, parameters=release.parameters,
+    )  # fmt: skip
+
+
+_TO_COMPLETE: Final = ("name-reference", CONDITION, SEVERAL)
+_RELEVANT: Final = (
+    b"NodePool", b"EC2NodeClass", b"NodeClass", b"Provisioner", b"AWSNodeTemplate", b"NodeOverlay",
+)  # fmt: skip
+
+
+def _expect_one_overlay(path: str, findings: Sequence[Diagnostic]) -> None:
+    from reconciler.desired.sources.detection import folder_of_one, overlays_of
+
+    for finding in findings:
+        if finding.code == "ambiguous-source":
+            first = os.path.join(path, folder_of_one(overlays_of(finding)))
+            raise UsageError(
+                finding.message,
+                where="--from",
+                remedy=f"nothing was written; pass one of them, such as --from {first}",
+            )
+
+
+def _read_files(path: str) -> tuple[list[SourceFile], list[Diagnostic]]:
+    if path == "-":
+        from reconciler.assembly.inputs.manifests import read_manifests
+
+        return list(read_manifests((path,))), []
+    if os.path.isfile(path):
+        try:
+            with open(path, "rb") as file:
+                content = file.read(LIMITS.bytes_max + 1)
+        except OSError as error:
+            why = f"cannot be read: {error.strerror}"
+            raise UnreadableError(why, where=path, remedy="pass a readable file") from error
+        return [SourceFile(os.path.basename(path), content)], []
+    from reconciler.adapters.git.folder import read_folder
+
+    if not os.path.exists(path):
+        remedy = "pass the folder with Karpenter's YAML"
+        raise UnreadableError(f'folder "{path}" does not exist', where="--from", remedy=remedy)
+    return read_folder(path)
+
+
+def _as_warning(finding: Diagnostic) -> Diagnostic:
+    """Return the finding on an omitted file as a warning: it does not make the fleet invalid."""
+    return Diagnostic(
+        Severity.WARNING, finding.code, finding.message, finding.place, finding.path, finding.hint
+    )
+
+
+def _explain_template(file: SourceFile, finding: Diagnostic) -> Diagnostic:
+    if _TEMPLATED not in file.content:
+        return finding
+    message = f"is a template ({{{{ … }}}}) and not YAML: {finding.message}"
+    return Diagnostic(finding.severity, "template", message, finding.place, hint=_RENDER)
+
+
+def _region_of(found: Collection) -> str:
+    """Return the region of the zones that NodePools name, empty if they name none or several."""
+    regions: set[str] = set()
+    for pool in found.of_kind("NodePool"):
+        requirements = value_at(pool.data, ("spec", "template", "spec", "requirements"))
+        for one in requirements if isinstance(requirements, list) else ():
+            if isinstance(one, dict) and one.get("key") == _ZONE:
+                values = one.get("values")
+                named = map(str, values) if isinstance(values, list) else ()
+                regions |= {zone[:-1] for zone in named if _ZONE_NAME.fullmatch(zone)}
+    return regions.pop() if len(regions) == 1 else ""
+
+
+def from_cluster(context: str | None) -> FleetOrigin:
+    """Return Karpenter's objects in the cluster that the kubeconfig names, and its settings.
+
+    Raises:
+        ClusterError, UsageError: the cluster cannot be found or read.
+    """
+    from reconciler.adapters.clock import SystemClock
+    from reconciler.assembly.cluster import api_of
+    from reconciler.model.settings import Settings
+
+    api = api_of(Settings(kube_context=context or ""), SystemClock())
+    objects, kinds, unread = _list_objects(api)
+    runs = any(controller.is_running(item) for item in objects)
+    found = collect(objects_from_cluster(objects, "cluster"), any_provider=runs)
+    if runs:
+        found.settings["decide"] = DecisionRules.KARPENTER.value
+    for message in unread:
+        found.leave_out(None, message, "settings that it holds have to be written by hand")
+    return FleetOrigin(found, kinds, _region_of(found) or _region_of_nodes(api))
+
+
+def _list_objects(api: Api) -> tuple[list[JsonDict], int, list[str]]:
+    """Return the objects, the number of kinds that were read, and the kinds that RBAC forbids."""
+    from reconciler.adapters.kubernetes.api import FORBIDDEN, ApiError
+
+    objects: list[JsonDict] = []
+    unread: list[str] = []
+    count = 0
+    for alternatives in _kinds():
+        for kind in alternatives:
+            count += 1
+            found = _objects_of(api, kind)
+            objects += found
+            if found:
+                break
+    for kind, name in _settings_kinds():
+        try:
+            objects += _objects_of(api, kind, f"metadata.name={name}")
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            unread.append(f"{kind.kind} {name} may not be read: {error.message}")
+    return objects, count, unread
+
+
+def _kinds() -> tuple[tuple[Kind, ...], ...]:
+    """Return the kinds to take over, each in the newest version that has objects."""
+    from reconciler.adapters.kubernetes.kinds import Kind
+
+    ours, aws = "karpenter.sh", "karpenter.k8s.aws"
+
+    def versions(kind: str, resource: str, group: str, *names: str) -> tuple[Kind, ...]:
+        return tuple(Kind(kind, resource, group, name, optional=True) for name in names)
+
+    return (
+        versions("EC2NodeClass", "ec2nodeclasses", aws, "v1", "v1beta1"),
+        versions("AWSNodeTemplate", "awsnodetemplates", aws, "v1alpha1"),
+        versions("NodePool", "nodepools", ours, "v1", "v1beta1"),
+        versions("Provisioner", "provisioners", ours, "v1alpha5"),
+        versions("NodeOverlay", "nodeoverlays", ours, "v1alpha1"),
+    )
+
+
+def _settings_kinds() -> tuple[tuple[Kind, str], ...]:
+    from reconciler.adapters.kubernetes.kinds import Kind
+    from reconciler.desired.migration.controller import CONFIG_MAP
+
+    return (
+        (Kind("Deployment", "deployments", "apps"), "karpenter"),
+        (Kind("ConfigMap", "configmaps"), CONFIG_MAP),
+    )
+
+
+def _objects_of(api: Api, kind: Kind, selector: str = "") -> list[JsonDict]:
+    import msgspec
+
+    from reconciler.adapters.kubernetes.api import list_items
+
+    header = {"apiVersion": kind.api_version, "kind": kind.kind}
+    return [{**header, **msgspec.json.decode(raw)} for raw in list_items(api, kind, selector)]
+
+
+def _region_of_nodes(api: Api) -> str:
+    """Return the region in the labels of a node, empty if no node can be read."""
+    import msgspec
+
+    from reconciler.adapters.kubernetes.api import ApiError
+
+    try:
+        page = msgspec.json.decode(api.call("GET", _NODES, {"limit": "1"}))
+    except (ApiError, msgspec.MsgspecError):
+        return ""
+    region = value_at(page, ("items", 0, "metadata", "labels", _REGION))
+    return region if isinstance(region, str) else ""

@@ -1,0 +1,447 @@
+"""Runs the engine in virtual time, pass after pass, and skips to the next relevant time.
+
+Nothing here decides anything about the fleet: passes belong to the engine, and the simulated world
+determines what happens between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from reconciler.adapters.simulated.compute import CLAIM_TAG, SimulatedCompute
+from reconciler.adapters.simulated.conditions import SimulatedClock
+from reconciler.adapters.simulated.watched import WatchedCluster
+from reconciler.disruption.calendar import Windows
+from reconciler.disruption.command import BlockCode, ForcefulReason
+from reconciler.disruption.decide import command_timeout
+from reconciler.disruption.gates.consolidatable import retained_until
+from reconciler.disruption.gates.guards import rollout_change_times
+from reconciler.disruption.methods.repairpolicy import legacy_matches, repair_matches
+from reconciler.engine.planning import PlannedFleet
+from reconciler.engine.reconcile import Mandate, Pass, reconcile
+from reconciler.engine.steps import lifecycle, nomination, provision, recovery, termination
+from reconciler.engine.world import World
+from reconciler.model.duration import parse_duration
+from reconciler.model.errors import CloudError, ClusterError, ReconcilerError, TransientCloudError
+from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.kubernetes.controllers import grace_period
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.settings import Settings
+from reconciler.model.text.times import format_time
+from reconciler.observed.state import last_pod_change
+from reconciler.plan.make.findings import drift_deadline
+from reconciler.plan.plancache import PlanCache
+from reconciler.plan.planning import plan_of
+from reconciler.plan.rest.continuation import next_opening
+from reconciler.ports.journal import Journal, Verb
+from reconciler.ports.progress import EventKind, Progress
+from reconciler.ports.state import StateStore
+from reconciler.simulate.eventlog import EventLog
+from reconciler.simulate.script import KilledError
+
+# The times at which the next pass may decide differently although nothing happens until then.
+#
+# The engine waits for certain periods: for a node to join, for a replacement, for consolidateAfter,
+# for a window. Between two such times a pass that changed nothing would change nothing again, so a
+# simulation skips the time between them.
+
+
+_NO_PLACE: Final = BlockCode.UNSCHEDULABLE.value
+_MINUTE: Final = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Relevant times in the future.
+
+    ``awaited`` are those that the fleet waits for: a window, the end of consolidateAfter, an
+    offering that becomes available. ``others`` do not depend on the fleet: a node expires, or a
+    window opens that nothing waits for.
+    """
+
+    awaited: tuple[datetime, ...]
+    others: tuple[datetime, ...]
+
+    def next_after(self, now: datetime) -> datetime | None:
+        """Return the first moment after ``now``."""
+        return min((m for m in (*self.awaited, *self.others) if m > now), default=None)
+
+    def is_settled(self, now: datetime) -> bool:
+        """Return whether the fleet waits for nothing in the future."""
+        return not any(m > now for m in self.awaited)
+
+
+def look_ahead(
+    done: Pass,
+    store: StateStore,
+    journal: Journal,
+    pools: Mapping[str, NodePool],
+    settings: Settings,
+    now: datetime,
+) -> Outlook:
+    """Return the relevant times after a pass."""
+    claims = store.node_claims()
+    awaited = [d.not_before for d in done.plan.deferred if d.not_before is not None]
+    awaited += _consolidation_times(claims, pools, now)
+    awaited += _operation_deadlines(claims, store, journal)
+    if done.plan.unschedulable or any(b.code == _NO_PLACE for b in done.plan.blocked):
+        awaited += [u.until for u in store.unavailable(now)]
+    awaited += _protection_ends(done.seen.snapshot.pods)
+    awaited += nomination.nomination_expiries(done.seen.snapshot, now)
+    awaited += rollout_change_times(store.rollouts(), settings)
+    others = [b.next_change for b in done.plan.budgets if b.next_change is not None]
+    others += [at for c in claims if (at := c.expires_at) is not None]
+    others += [
+        match.tolerated_until
+        for node in done.seen.snapshot.nodes
+        for match in repair_matches(node, settings) or legacy_matches(node)
+    ]
+    others += _drain_deadlines(claims, done)
+    others += [at for c in claims if (at := drift_deadline(c, settings)) is not None]
+    return Outlook(tuple(awaited), tuple(others))
+
+
+def _consolidation_times(
+    claims: Iterable[NodeClaim], pools: Mapping[str, NodePool], now: datetime
+) -> Iterator[datetime]:
+    """Yield when the ``consolidateAfter`` of nodes has passed."""
+    for claim in claims:
+        retained = retained_until(claim)
+        if retained is not None and not claim.is_deleting:
+            yield retained
+        pool = pools.get(claim.node_pool)
+        since = last_pod_change(claim)
+        if pool is None or since is None or claim.is_deleting:
+            continue
+        after = pool.spec.disruption.consolidates_after
+        if after is not None and claim.is_true(lifecycle.INITIALIZED) and since + after > now:
+            yield since + after
+
+
+def _operation_deadlines(
+    claims: Iterable[NodeClaim], store: StateStore, journal: Journal
+) -> Iterator[datetime]:
+    """Yield when operations in progress reach their deadlines."""
+    running = store.commands()
+    patience = command_timeout(sum(len(c.node_claims) for c in running))
+    for command in running:
+        yield command.started_at + patience
+        yield command.started_at + patience + _MOMENT
+    for claim in claims:
+        missing = claim.condition(lifecycle.MISSING)
+        if missing is not None and missing.last_transition_time is not None:
+            yield missing.last_transition_time + lifecycle.VANISHED_AFTER
+        launched = claim.condition(lifecycle.LAUNCHED)
+        if launched is None or launched.last_transition_time is None:
+            continue
+        if not claim.is_true(lifecycle.REGISTERED):
+            yield launched.last_transition_time + lifecycle.REGISTRATION_TIMEOUT
+        if claim.is_true(lifecycle.TERMINATING):
+            yield launched.last_transition_time + lifecycle.VANISHED_AFTER
+    for entry in journal.in_doubt():
+        if entry.intent.verb is Verb.LAUNCH:
+            yield entry.intent.at + recovery.LAG
+
+
+_MOMENT: Final = timedelta(seconds=1)
+
+
+def _drain_deadlines(claims: Collection[NodeClaim], done: Pass) -> Iterator[datetime]:
+    """Yield when pods are deleted against their budgets, and when a drain counts as stalled."""
+    graces: dict[str, set[timedelta]] = {}
+    limited = {claim.status.node_name for claim in claims if lifecycle.drain_deadline(claim)}
+    for pod in done.seen.snapshot.pods:
+        if pod.spec.node_name and pod.spec.node_name in limited:
+            graces.setdefault(pod.spec.node_name, set()).add(grace_period(pod))
+        deleted = pod.metadata.deletion_timestamp
+        if deleted is not None:
+            yield deleted + _MINUTE + _MOMENT
+    for claim in claims:
+        since = claim.metadata.deletion_timestamp
+        if since is None:
+            continue
+        yield since + termination.DRAIN_PATIENCE
+        deadline = lifecycle.drain_deadline(claim)
+        if deadline is not None:
+            yield deadline
+            for span in sorted(graces.get(claim.status.node_name, ())):
+                yield deadline - span
+
+
+def _protection_ends(pods: Iterable[Pod]) -> Iterator[datetime]:
+    """Yield when temporary protections of pods end."""
+    for pod in pods:
+        text = pod.metadata.annotations.get(DO_NOT_DISRUPT)
+        if text is None or text == "true" or pod.status.start_time is None:
+            continue
+        try:
+            yield pod.status.start_time + parse_duration(text)
+        except (ValueError, OverflowError):
+            continue
+
+
+_FORCED: Final = frozenset(reason.value for reason in ForcefulReason)
+
+
+def next_work(fleet: PlannedFleet, done: Pass, store: StateStore, now: datetime) -> datetime | None:
+    """Return when a window opens or closes that allows the planner to act, None without one.
+
+    Consolidation evaluates nothing while its budget is closed, so nothing shows that it waits. So
+    the planner evaluates the current fleet at each future combination of windows.
+    Expiry does not count: it never ends.
+    """
+    windows = Windows.from_settings(fleet.node_pools, fleet.settings)
+    seen = {windows.active_flags(now)}
+    at = next_opening(windows, now, seen)
+    if at is None:
+        return None
+    refused = provision.unavailable_offerings(store, now)
+    inputs = fleet.inputs(done.seen, refused, store.objects(), store.serial())
+    while at is not None and at - now <= HORIZON:
+        plan = plan_of(msgspec.structs.replace(inputs, now=at))
+        if any(command.reason not in _FORCED for command in plan.commands):
+            return at
+        seen.add(windows.active_flags(at))
+        at = next_opening(windows, at, seen)
+    return None
+
+
+class NextWindow:
+    """The next window that a converged fleet waits for, searched once while nothing changes."""
+
+    def __init__(self) -> None:
+        self._next: datetime | None = None
+
+    def add_to(
+        self,
+        ahead: Outlook | None,
+        fleet: PlannedFleet,
+        done: Pass,
+        store: StateStore,
+        now: datetime,
+    ) -> Outlook:
+        """Return the outlook of an idle fleet with that window, if there is one."""
+        ahead = ahead or Outlook((), ())
+        if self._next is None or self._next <= now:
+            self._next = next_work(fleet, done, store, now)
+        return ahead if self._next is None else replace(ahead, awaited=(*ahead.awaited, self._next))
+
+    def forget(self) -> None:
+        """Forget the window: the fleet has changed."""
+        self._next = None
+
+
+PASS_INTERVAL: Final = timedelta(seconds=10)
+PASS_INTERVAL_MAX: Final = timedelta(seconds=30)
+"""The time between two passes while something is in progress.
+
+A tenth of a second for each NodeClaim, within these bounds: a pass of a large fleet takes longer,
+in a daemon as here, and a resolution of seconds is not needed for hundreds of nodes.
+"""
+
+PASSES_MAX: Final = 20_000
+"""The maximum number of passes of a simulation."""
+
+HORIZON: Final = timedelta(days=30)
+"""How long a simulation without an end waits for a change."""
+
+_PAUSE_MAX_S: Final = 60.0
+
+
+class Sample(msgspec.Struct, frozen=True, rename="camel"):
+    """The fleet at a time: USD an hour, running nodes, pods without a node."""
+
+    at: datetime
+    per_hour: float
+    nodes: int
+    pending: int
+
+
+@dataclass
+class SimulationStage:
+    """A simulated world, and the engine's view of it.
+
+    ``next_workload_change`` returns when the workload changes next without other events, as in a
+    replayed trace.
+    """
+
+    clock: SimulatedClock
+    compute: SimulatedCompute
+    cluster: WatchedCluster
+    world: World
+    event_log: EventLog
+    samples: list[Sample] = field(default_factory=list)
+    passes: int = 0
+    next_workload_change: Callable[[datetime], datetime | None] = lambda _: None
+
+    def per_hour(self) -> float:
+        """Return the cost of the instances in USD an hour; terminating ones cost nothing."""
+        now = self.clock.now()
+        return round(sum(m.price(now) or 0.0 for m in self.compute.running_instances()), 9)
+
+
+class EndlessError(ReconcilerError):
+    """The simulation exceeded the limit of passes; it had reached ``at``."""
+
+    def __init__(self, at: datetime, passes_max: int) -> None:
+        super().__init__(
+            f"the simulation stopped after {passes_max:,} passes, at {format_time(at)}",
+            remedy="end it earlier with --until",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationOutcome:
+    """The result: the last pass, and whether the fleet converged."""
+
+    last: Pass | None
+    ahead: Outlook | None
+    converged: bool
+    at: datetime
+
+
+def play(
+    stage: SimulationStage,
+    desired: Callable[[datetime], PlannedFleet],
+    mandate: Mandate,
+    until: datetime | None = None,
+    watch: Callable[[Pass], None] = lambda _: None,
+    passes_max: int | None = None,
+    cache: PlanCache | None = None,
+) -> SimulationOutcome:
+    """Run passes until ``until``, without it until nothing more can change.
+
+    ``desired`` returns the desired fleet at the beginning of each pass. ``watch`` receives every
+    completed pass; there are at most ``passes_max``, by default ``PASSES_MAX``. ``cache`` saves
+    time only.
+
+    Raises:
+        EndlessError: the maximum number of passes is reached.
+    """
+    end = until or stage.clock.now() + HORIZON
+    passes_max = passes_max or PASSES_MAX
+    last, ahead, failures = None, None, 0
+    next_window, cache = NextWindow(), cache or PlanCache()
+    while True:
+        if stage.passes >= passes_max:
+            raise EndlessError(stage.clock.now(), passes_max)
+        before = _progress_mark(stage)
+        fleet = desired(stage.clock.now())
+        done, pause = _run_pass(stage, fleet, mandate, cache)
+        if done is None:
+            cache = PlanCache()  # a killed process loses its memory
+        now = stage.clock.now()
+        if done is None or done.all_failed:
+            failures += 1
+            pause = pause or timedelta(seconds=min(2.0 ** (failures - 1), _PAUSE_MAX_S))
+        else:
+            failures = 0
+        if done is not None:
+            last = done
+            pools = {p.name: p for p in fleet.node_pools}
+            ahead = look_ahead(
+                done, stage.world.store, stage.world.journal, pools, fleet.settings, now
+            )
+            watch(done)
+        moved = done is None or _progress_mark(stage) != before
+        at_rest = done is not None and done.is_quiet and not moved
+        settled = at_rest and ahead is not None and ahead.is_settled(now)
+        if until is None and settled and stage.cluster.next_moment() is None:
+            assert done is not None
+            ahead = next_window.add_to(ahead, fleet, done, stage.world.store, now)
+            if ahead.is_settled(now):
+                return SimulationOutcome(last, ahead, converged=True, at=now)
+        elif moved:
+            next_window.forget()
+        following = _next_pass_at(stage, ahead, pause, moved=moved)
+        if following is None or following >= end:
+            stage.clock.advance((end - now).total_seconds())
+            _notify_of_interruptions(stage)
+            _record_sample(stage)
+            settled = at_rest and ahead is not None and ahead.is_settled(end)
+            return SimulationOutcome(last, ahead, converged=settled, at=end)
+        stage.clock.advance((following - now).total_seconds())
+
+
+def _run_pass(
+    stage: SimulationStage, desired: PlannedFleet, mandate: Mandate, cache: PlanCache
+) -> tuple[Pass | None, timedelta | None]:
+    """Run one pass; return it, or None if it was aborted, and how long to pause then."""
+    _notify_of_interruptions(stage)
+    stage.passes += 1
+    done, pause = None, None
+    try:
+        done = reconcile(stage.world, desired, mandate, cache)
+    except (TransientCloudError, CloudError, ClusterError) as error:
+        stage.world.notify(EventKind.RETRYING, str(error))
+    except KilledError as error:
+        stage.world.notify(EventKind.KILLED, str(error))
+        pause = error.restart
+    _record_sample(stage)
+    return done, pause
+
+
+def _progress_mark(stage: SimulationStage) -> tuple[object, ...]:
+    """Return a value that differs whenever a pass changed something."""
+    journal = stage.world.journal
+    newest = journal.entries(limit=1)
+    return (
+        stage.world.store.serial(),
+        newest[0].sequence if newest else 0,
+        len(journal.in_doubt()),
+        len(stage.event_log.events),
+    )
+
+
+def _next_pass_at(
+    stage: SimulationStage, ahead: Outlook | None, pause: timedelta | None, *, moved: bool
+) -> datetime | None:
+    """Return when the next pass is due, None if nothing will happen."""
+    now = stage.clock.now()
+    if pause is not None:
+        return now + pause
+    interval = min(
+        max(len(stage.world.store.node_claims()) * timedelta(seconds=0.1), PASS_INTERVAL),
+        PASS_INTERVAL_MAX,
+    )
+    if moved:
+        return now + interval
+    moments = [
+        stage.compute.next_moment(),
+        stage.cluster.next_moment(),
+        stage.next_workload_change(now),
+    ]
+    moments.append(ahead.next_after(now) if ahead is not None else None)
+    known = [m for m in moments if m is not None]
+    return max(min(known), now + interval) if known else None
+
+
+def _notify_of_interruptions(stage: SimulationStage) -> None:
+    for notice in stage.compute.advance():
+        claim = notice.instance.tags.get(CLAIM_TAG, "")
+        text = f"EC2 reclaims {notice.instance.id} in two minutes"
+        stage.event_log.notify(
+            Progress(
+                notice.at, EventKind.INTERRUPTED, text, node_claim=claim, reason="SpotInterruption"
+            )
+        )
+
+
+def _record_sample(stage: SimulationStage) -> None:
+    """Record the fleet if it changed."""
+    nodes = len(stage.compute.running_instances())
+    sample = Sample(stage.clock.now(), stage.per_hour(), nodes, stage.cluster.unbound_pod_count())
+    known = stage.samples[-1] if stage.samples else None
+    if known is None or (known.per_hour, known.nodes, known.pending) != (
+        sample.per_hour,
+        sample.nodes,
+        sample.pending,
+    ):
+        stage.samples.append(sample)

@@ -1,0 +1,451 @@
+"""The inputs of a plan: files and a snapshot, or the running fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from reconciler.assembly.comparison import (
+    has_other_provider,
+    learned_types,
+    read_types,
+    with_base_inputs,
+)
+from reconciler.assembly.inputs import sources
+from reconciler.assembly.inputs.records import is_live
+from reconciler.assembly.inputs.timings import current_time
+from reconciler.assembly.snapshots import read_cluster, scaled_cluster
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from reconciler.assembly.capturing import BesideKarpenter
+    from reconciler.assembly.inputs.request import FleetRequest
+    from reconciler.assembly.inputs.sources import SourceFiles
+    from reconciler.assembly.inputs.timings import Timings
+    from reconciler.assembly.snapshots import ObservedCluster
+    from reconciler.catalog.catalog import Catalog
+    from reconciler.desired.fleet import Fleet
+    from reconciler.desired.settings.layers import Resolved
+    from reconciler.model.diagnostics import Diagnostic
+    from reconciler.model.json import JsonDict
+    from reconciler.model.settings import Settings
+    from reconciler.observed.snapshot import Snapshot
+    from reconciler.observed.state import ClusterState
+    from reconciler.placement.pods.whatif import WhatIf
+    from reconciler.plan.make.inputs import Inputs
+    from reconciler.plan.value.plan import ObservationSource, Revision
+    from reconciler.source.resource import Resource
+
+
+def read_inputs(request: FleetRequest, phase: Timings, what_if: WhatIf | None = None) -> Inputs:
+    """Return everything that the request names, after what is only supposed (``what_if``).
+
+    Raises:
+        UsageError: an argument or setting is wrong.
+        UnreadableError: an input cannot be read.
+        InvalidFleetError: the desired state has errors.
+    """
+    with phase("read"):
+        head, live = _read_head(request)
+        fleet, findings = sources.read_desired(
+            head, any_class=request.catalog is not None, allow_empty=request.may_be_empty
+        )
+        resolved = sources.settings_of(request, fleet)
+        if request.overrides:
+            fleet = _with_overrides(fleet, request.overrides, resolved.settings)
+        if live is None and is_live(request, resolved):
+            from reconciler.assembly.capturing import BesideKarpenter, beside_karpenter
+
+            beside = beside_karpenter(request, resolved)
+            if (what_if or request.overrides) and (beside is None or beside.objects is None):
+                from reconciler.assembly.capturing import objects_of_fleet
+
+                beside = BesideKarpenter(objects_of_fleet(request))
+            if beside is None or beside.objects is None:
+                return _own_inputs(request, head, beside)
+            live = _snapshot_of(beside.objects)
+        now = current_time(request.now)
+        base = sources.read_base(request)
+        if live is not None:
+            cluster = scaled_cluster(live, request, fleet, now)
+        else:
+            cluster = read_cluster(request, fleet, now)
+        if what_if:
+            cluster = _supposed(cluster, what_if, now)
+    with phase("catalog"):
+        catalog = read_types(request, resolved, fleet.lock, learned_types(fleet, cluster.snapshot))
+    question = _PlanQuestion(
+        request,
+        head.revision,
+        fleet,
+        (*findings, *cluster.findings),
+        resolved,
+        catalog,
+        is_live=live is not None,
+    )
+    facts = question.inputs_from_records(cluster.snapshot, now) or question.inputs_from_objects(
+        cluster.snapshot, now
+    )
+    if cluster.scaled:
+        facts = _with_scaled(facts, cluster)
+    if what_if:
+        facts = _without_zones(facts, what_if)
+    if base is None:
+        return facts
+    own = _cluster_of_base(base, request, cluster, now)
+    facts = with_base_inputs(base, request, facts, cluster=own)
+    return _with_simulated_change(facts, request, cluster.captured or cluster.snapshot)
+
+
+def _read_head(request: FleetRequest) -> tuple[SourceFiles, Snapshot | None]:
+    """Return the files to plan; those of a cluster come with its snapshot."""
+    if not request.is_of_cluster:
+        return sources.read_source(request), None
+    from reconciler.assembly.capturing import objects_of_cluster
+
+    objects = objects_of_cluster(request)
+    return _source_of_cluster(objects), _snapshot_of(objects)
+
+
+_TAKEN: Final = ("NodePool", "NodeOverlay", "EC2NodeClass")
+_REGION: Final = "topology.kubernetes.io/region"
+
+
+def _source_of_cluster(objects: Sequence[JsonDict]) -> SourceFiles:
+    """Return the objects and settings of a running Karpenter as the files of a fleet.
+
+    Raises:
+        UnreadableError: the cluster has no NodePool.
+    """
+    import copy
+
+    import msgspec
+
+    from reconciler.desired.fleet import SourceFile
+    from reconciler.desired.migration import controller
+    from reconciler.desired.migration.objects import remove_live_fields
+    from reconciler.model.errors import UnreadableError
+    from reconciler.plan.value.plan import Revision
+    from reconciler.source.resource import CONFIG_FILES
+
+    taken = [copy.deepcopy(o) for o in objects if o["kind"] in _TAKEN]
+    if not any(o["kind"] == "NodePool" for o in taken):
+        raise UnreadableError(
+            "the cluster has no NodePool",
+            where="--context",
+            remedy="pass the fleet folder as PATH, or another context",
+        )
+    for item in taken:
+        remove_live_fields(item)
+    labels = [o["metadata"].get("labels") or {} for o in objects if o["kind"] == "Node"]
+    region = next((found[_REGION] for found in labels if _REGION in found), "")
+    values: dict[str, object] = {"aws.region": region} if region else {}
+    for item in objects:
+        if controller.is_running(item):
+            values |= controller.settings_of_deployment(item).values
+    config = {
+        "apiVersion": "reconciler/v1",
+        "kind": "Configuration",
+        **controller.nest_settings({"fleet": "cluster", **values, "decide": "karpenter"}),
+    }
+    whole = {"apiVersion": "v1", "kind": "List", "items": taken}
+    files = (
+        SourceFile(CONFIG_FILES[0], msgspec.json.encode(config)),
+        SourceFile("cluster.json", msgspec.json.encode(whole)),
+    )
+    return sources.SourceFiles(files, (), Revision())
+
+
+def _with_overrides(fleet: Fleet, places: Sequence[str], settings: Settings) -> Fleet:
+    """Return the fleet with the objects of files in place of those of the same name.
+
+    Raises:
+        UnreadableError: a file cannot be read.
+        InvalidFleetError: an object in it is not valid.
+        UsageError: it has workloads, or no object of Karpenter.
+    """
+    from dataclasses import replace
+
+    from reconciler.assembly.inputs.manifests import read_manifests
+    from reconciler.desired.fleet import read_fleet
+    from reconciler.model.errors import UsageError
+
+    found, findings = read_fleet(
+        read_manifests(tuple(places)),
+        any_class=True,
+        allow_empty=True,
+        karpenter=settings.karpenter,
+    )
+    sources.without_errors(findings)
+    if found.workloads or not found.resources:
+        raise UsageError(
+            "workloads cannot be replaced" if found.workloads else "no object of Karpenter",
+            where="--with",
+            remedy="pass NodePools, NodeOverlays, EC2NodeClasses or CapacityBuffers, and use "
+            "--scale for workloads",
+        )
+    return replace(
+        fleet,
+        node_pools=_overridden(fleet.node_pools, found.node_pools),
+        node_overlays=_overridden(fleet.node_overlays, found.node_overlays),
+        node_classes=_overridden(fleet.node_classes, found.node_classes),
+        capacity_buffers=_overridden(fleet.capacity_buffers, found.capacity_buffers),
+    )
+
+
+def _overridden(known: Sequence[Resource], fresh: Sequence[Resource]) -> tuple[Resource, ...]:
+    merged = {r.order: r for r in (*known, *fresh)}
+    return tuple(merged[key] for key in sorted(merged))
+
+
+def _supposed(cluster: ObservedCluster, what_if: WhatIf, now: datetime) -> ObservedCluster:
+    """Return the cluster after what is supposed; autoscalers then keep the replicas stated."""
+    from reconciler.placement.pods.whatif import suppose
+
+    found = suppose(cluster.snapshot, what_if, now)
+    return cluster._replace(
+        snapshot=found.snapshot,
+        findings=(*cluster.findings, *found.findings),
+        scaled=(),
+        maximum=None,
+        captured=None,
+    )
+
+
+def _without_zones(facts: Inputs, what_if: WhatIf) -> Inputs:
+    """Return the facts without an offering in the zones that are down."""
+    from msgspec.structs import replace
+
+    from reconciler.placement.pods.whatif import offerings_in
+
+    gone = offerings_in(facts.catalog, what_if.zones)
+    return replace(facts, unavailable=[*facts.unavailable, *sorted(gone)]) if gone else facts
+
+
+def _own_inputs(request: FleetRequest, head: SourceFiles, beside: BesideKarpenter | None) -> Inputs:
+    """Return the inputs of the running fleet, with a finding about nodes of others."""
+    from msgspec.structs import replace
+
+    from reconciler.assembly.assembly import live_inputs
+
+    facts = live_inputs(request, source=head)
+    if beside is None:
+        return facts
+    return replace(facts, diagnostics=(*facts.diagnostics, *beside.findings))
+
+
+def _snapshot_of(objects: Sequence[object]) -> Snapshot:
+    import msgspec
+
+    from reconciler.observed.snapshot import read_snapshot
+
+    content = msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": objects})
+    return read_snapshot(content, "the cluster")
+
+
+def _cluster_of_base(
+    base: sources.Base, request: FleetRequest, cluster: ObservedCluster, now: datetime
+) -> ClusterState | None:
+    """Return a captured cluster with the replicas of the base, None if the head has the same."""
+    if cluster.captured is None or base.fleet is None:
+        return None
+    own = scaled_cluster(cluster.captured, request, base.fleet, now).snapshot
+    if own.pods == cluster.snapshot.pods:
+        return None
+    from reconciler.observed.identity import identify_nodes
+    from reconciler.observed.state import cluster_state
+
+    return cluster_state(identify_nodes(own).snapshot)
+
+
+def _with_scaled(facts: Inputs, cluster: ObservedCluster) -> Inputs:
+    """Return the facts with the scaled workloads, and with the cluster at their maximum."""
+    from msgspec.structs import replace
+
+    from reconciler.observed.identity import identify_nodes
+    from reconciler.observed.state import cluster_state
+
+    most = cluster.maximum
+    maximum = None if most is None else cluster_state(identify_nodes(most).snapshot)
+    return replace(facts, scaled=cluster.scaled, maximum=maximum)
+
+
+def _with_simulated_change(facts: Inputs, request: FleetRequest, snapshot: Snapshot) -> Inputs:
+    """Return the facts with a simulation of the change, in a captured fleet or in a folder."""
+    if facts.against is None:
+        return facts
+    from msgspec.structs import replace
+
+    from reconciler.observed.identity import identify_nodes
+    from reconciler.simulate.change import SimulatedChange
+
+    observed = identify_nodes(snapshot).snapshot if request.snapshot is not None else None
+    catalogs = (facts.catalog, facts.against.catalog)
+    return replace(facts, simulation=SimulatedChange(request, facts.now, observed, *catalogs))
+
+
+class _PlanQuestion(NamedTuple):
+    """The inputs of a plan of a cluster: a revision, what it can launch, and how to plan it."""
+
+    request: FleetRequest
+    revision: Revision
+    fleet: Fleet
+    findings: tuple[Diagnostic, ...]
+    resolved: Resolved
+    catalog: Catalog
+    is_live: bool = False
+
+    def inputs_from_objects(self, snapshot: Snapshot, now: datetime) -> Inputs:
+        """Return the inputs from objects alone, without records of this program."""
+        from reconciler.model.settings import DecisionRules
+        from reconciler.observed.fingerprint import join_fingerprints
+        from reconciler.observed.identity import identify_nodes
+        from reconciler.observed.state import cluster_state
+        from reconciler.plan.make.inputs import Inputs
+
+        request, settings = self.request, self.resolved.settings
+        acts = settings.decide is DecisionRules.KARPENTER
+        known = identify_nodes(snapshot, trusts_initialized=acts)
+        is_captured = request.snapshot is not None or self.is_live
+        marks = _evidence(snapshot) if is_captured else {}
+        return Inputs(
+            fleet=self.fleet,
+            cluster=cluster_state(known.snapshot),
+            catalog=self.catalog,
+            settings=settings,
+            now=now,
+            revision=self.revision,
+            base=snapshot.live or None,
+            compared_with="cluster" if snapshot.live else "",
+            live=snapshot.live,
+            unready_classes=snapshot.unready_classes,
+            diagnostics=(
+                *self.findings,
+                *known.findings,
+                *_karpenter_findings(snapshot, settings),
+                *_old_snapshot_warning(snapshot.captured_at, now, request),
+            ),
+            any_class=request.catalog is not None or has_other_provider(self.fleet, settings),
+            allow_removal=request.allow_removal,
+            digests=sources.digests_of(
+                self.fleet, join_fingerprints(marks), self.catalog, self.resolved
+            ),
+            observation=self._observation,
+            observed_at=None if self.is_live else snapshot.captured_at,
+            observed=marks,
+            actor="karpenter" if acts else "",
+        )
+
+    @property
+    def _observation(self) -> ObservationSource:
+        if self.is_live:
+            return "cluster"
+        return "snapshot" if self.request.snapshot is not None else "workloads"
+
+    def inputs_from_records(self, snapshot: Snapshot, now: datetime) -> Inputs | None:
+        """Return the inputs as the engine makes them; None for a snapshot without records.
+
+        Raises:
+            UnreadableError: the records are not of this release.
+            UsageError: they are those of another fleet.
+        """
+        from msgspec.structs import replace
+
+        from reconciler.assembly.capturing import (
+            captured_fleet,
+            settings_for,
+            with_captured_status,
+        )
+
+        found = captured_fleet(snapshot)
+        if found is None:
+            return None
+        from reconciler.desired.lock import with_locked_resources
+        from reconciler.desired.objects import node_classes, node_pools
+        from reconciler.engine.planning import PlannedFleet
+        from reconciler.engine.records import Discovery
+
+        request, fleet = self.request, self.fleet
+        settings = settings_for(found.records, self.resolved, "--snapshot")
+        classes = with_captured_status({c.name: c for c in node_classes(fleet)}, snapshot)
+        lock = fleet.lock_for(settings.region)
+        if lock is not None:
+            classes = {
+                name: with_locked_resources(c, lock.entry(name)) for name, c in classes.items()
+            }
+        digests = sources.digests_of(fleet, b"", self.catalog, self.resolved)
+        desired = PlannedFleet(
+            fleet=fleet,
+            head=self.revision,
+            tree=digests.git,
+            node_pools=node_pools(fleet),
+            classes=classes,
+            settings=settings,
+            catalog=self.catalog,
+            diagnostics=self.findings,
+            allow_removal=request.allow_removal,
+            digests=digests,
+            discovery=Discovery(found.records.memory),
+        )
+        inputs = found.inputs(desired, now)
+        return replace(
+            inputs,
+            observed_at=found.records.at,
+            diagnostics=(
+                *inputs.diagnostics,
+                *_old_snapshot_warning(found.records.at, now, request),
+            ),
+            any_class=request.catalog is not None,
+            unready_classes=snapshot.unready_classes,
+        )
+
+
+def _karpenter_findings(snapshot: Snapshot, settings: Settings) -> tuple[Diagnostic, ...]:
+    """Return whose nodes these are: a warning about a Karpenter that runs, unless it decides."""
+    from reconciler.model.settings import DecisionRules
+
+    if settings.decide is DecisionRules.KARPENTER:
+        from reconciler.engine.ownership import acting_findings
+
+        return acting_findings(snapshot.node_claims)
+    if settings.kube_allow_karpenter or not snapshot.pods:
+        return ()
+    from reconciler.engine.ownership import karpenter_findings, running_karpenters
+
+    return karpenter_findings(running_karpenters(snapshot.pods))
+
+
+def _old_snapshot_warning(
+    at: datetime | None, now: datetime, request: FleetRequest
+) -> Iterator[Diagnostic]:
+    """Yield a warning about a snapshot that is too old to rely on."""
+    if at is None or now - at <= request.snapshot_max_age:
+        return
+    from reconciler.model.diagnostics import Diagnostic, Severity
+    from reconciler.model.text.times import format_time
+    from reconciler.plan.render.wording import format_age
+
+    yield Diagnostic(
+        Severity.WARNING,
+        "old-snapshot",
+        f"the snapshot is {format_age(at, now)}, captured {format_time(at)}; "
+        "the cluster may have changed since",
+        hint="capture it again with `reconciler snapshot`, or raise --snapshot-max-age",
+    )
+
+
+def _evidence(snapshot: Snapshot) -> dict[str, str]:
+    """Return the fingerprints that an approval of a plan from a file depends on."""
+    from reconciler.model.decode import decode
+    from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
+    from reconciler.observed.fingerprint import fingerprint, fingerprints, node_class_facts
+
+    found = dict(fingerprints(snapshot))
+    for item in snapshot.live:
+        if item["kind"] == "EC2NodeClass":
+            status = decode(item.get("status") or {}, EC2NodeClassStatus)
+            found[f"EC2NodeClass {item['metadata']['name']}"] = fingerprint(
+                node_class_facts(status)
+            )
+    return found

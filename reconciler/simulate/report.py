@@ -1,0 +1,409 @@
+"""The result of a simulation: its events, its fleet and its cost, ready for output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from math import fsum
+from typing import Final
+
+import msgspec
+
+from reconciler.adapters.simulated.compute import CLAIM_TAG, SimulatedInstance
+from reconciler.disruption.command import ForcefulReason
+from reconciler.engine.observation import Observation
+from reconciler.model.duration import format_duration
+from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.karpenter.labels import NODEPOOL
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.plan.value.costs import (
+    DRAINING,
+    NOT_JOINED,
+    Backtest,
+    CostDifference,
+    FleetRange,
+)
+from reconciler.plan.value.nodes import UnschedulablePod
+from reconciler.plan.value.shares import CostShares
+from reconciler.ports.progress import EventKind
+from reconciler.simulate.driver import Sample, SimulationOutcome, SimulationStage
+from reconciler.simulate.eventlog import Event, RulePeriod
+
+_PODS_NAMED: Final = 3
+
+
+class _Part(msgspec.Struct, frozen=True, rename="camel"):
+    """A part of the report."""
+
+
+class FleetClaim(_Part, frozen=True):
+    """A NodeClaim at the end; ``price`` is USD an hour, ``pods`` do not count daemons."""
+
+    node_claim: str
+    node_pool: str
+    node: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+    price: float | None
+    pods: int
+
+
+class PoolMoney(_Part, frozen=True):
+    """A NodePool's nodes and USD an hour at the beginning and at the end."""
+
+    nodes_before: int = 0
+    nodes_after: int = 0
+    before: float = 0.0
+    after: float = 0.0
+    spent: float = 0.0
+
+
+class Money(_Part, frozen=True):
+    """USD an hour before and after, the most expensive hour between, and USD spent altogether."""
+
+    before: float
+    after: float
+    peak: float
+    spent: float
+    currency: str = "USD"
+    per: str = "hour"
+    by_node_pool: dict[str, PoolMoney] = {}
+    unpriced: int = 0
+
+
+class Life(_Part, frozen=True):
+    """The lifetime of a node for the charts; None if it existed before the start or after the end.
+
+    ``ready_at`` is when it was initialized, ``going_at`` when its drain began.
+    """
+
+    node_claim: str
+    node_pool: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+    price: float | None
+    launched_at: datetime | None
+    ready_at: datetime | None
+    going_at: datetime | None
+    gone_at: datetime | None
+    reason: str
+    command: str
+
+
+class Stuck(_Part, frozen=True):
+    """What will not finish without intervention, and why."""
+
+    kind: str
+    name: str
+    node_pool: str
+    reason: str
+    message: str
+
+
+class Replaced(_Part, frozen=True):
+    """A node of the base that the head removes: when, why, and what replaces it."""
+
+    node_claim: str
+    node_pool: str
+    node: str
+    reason: str
+    command: str
+    started_at: datetime
+    gone_at: datetime | None
+    replacements: tuple[str, ...]
+
+
+class Merge(_Part, frozen=True):
+    """What happens if the head is merged into a base that has converged.
+
+    ``before`` and ``after`` are USD an hour; ``extra`` is the cost of the rollout beyond that of
+    the base alone in the same time, negative if it was less. ``kept`` counts the nodes of the base
+    that stay. ``unschedulable`` are the pods that cannot be scheduled in the base. ``difference``
+    is the change of the cost over several seeds. ``shares`` divides both costs among workloads.
+    """
+
+    base: str
+    head: str
+    base_converged: bool
+    before: float
+    after: float
+    extra: float
+    kept: int
+    replaced: tuple[Replaced, ...]
+    unschedulable: tuple[str, ...] = ()
+    difference: CostDifference | msgspec.UnsetType = msgspec.UNSET
+    shares: CostShares | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def change(self) -> float:
+        """The change of the cost, USD an hour."""
+        return round(self.after - self.before, 9)
+
+
+_EACH_PASS: Final = 20
+"""A pass takes as long as observing this many nodes, and each of its own nodes in addition."""
+
+
+class Report(_Part, frozen=True):
+    """Everything: the contract's fields first. ``merge`` is set only with ``--base``.
+
+    ``rules`` are the periods in which budgets and windows limited the disruption of a NodePool.
+    ``backtest`` is set only with ``--trace``. ``range`` is set for several seeds: the fleets that
+    they end with. The other fields are of the first seed.
+    """
+
+    events: tuple[Event, ...]
+    converged: bool
+    at: datetime
+    cost: Money
+    fleet: tuple[FleetClaim, ...]
+    started_at: datetime
+    passes: int
+    stuck: tuple[Stuck, ...]
+    notes: tuple[Event, ...]
+    nodes: tuple[Life, ...]
+    curve: tuple[Sample, ...]
+    merge: Merge | None = None
+    rules: tuple[RulePeriod, ...] = ()
+    backtest: Backtest | msgspec.UnsetType = msgspec.UNSET
+    range: FleetRange | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def work(self) -> int:
+        """The work of the run: how many nodes its passes observed, and a fixed part for each."""
+        nodes = max((sample.nodes for sample in self.curve), default=0)
+        return self.passes * (max(nodes, len(self.fleet)) + _EACH_PASS)
+
+
+def report_of(stage: SimulationStage, outcome: SimulationOutcome, start: datetime) -> Report:
+    """Return the result of a simulation that began at ``start``."""
+    event_log = stage.event_log
+    return Report(
+        events=tuple(e for e in event_log.events if e.at >= start),
+        converged=outcome.converged,
+        at=outcome.at,
+        cost=_cost_report(stage, start, outcome.at),
+        fleet=_fleet(stage),
+        started_at=start,
+        passes=stage.passes,
+        stuck=_stuck_objects(outcome),
+        notes=tuple(e for e in event_log.notes if e.at >= start),
+        nodes=_node_lives(stage, start),
+        curve=tuple(s for s in stage.samples if s.at >= start),
+    )
+
+
+def _fleet(stage: SimulationStage) -> tuple[FleetClaim, ...]:
+    now = stage.clock.now()
+    pods = stage.cluster.pods_per_node()
+    rows = []
+    for claim in stage.world.store.node_claims():
+        machine = stage.compute.machines.get(claim.status.provider_id.rpartition("/")[2])
+        node = claim.status.node_name
+        pool = machine.pool if machine is not None else ("", "", "")
+        price = machine.price(now) if machine is not None else None
+        rows.append(
+            FleetClaim(
+                claim.name, claim.node_pool, node, *pool, _round_price(price), pods.get(node, 0)
+            )
+        )
+    return tuple(rows)
+
+
+def _round_price(price: float | None) -> float | None:
+    return None if price is None else round(price, 9)
+
+
+def _cost_report(stage: SimulationStage, start: datetime, end: datetime) -> Money:
+    by_pool: dict[str, list[SimulatedInstance]] = {}
+    for machine in stage.compute.machines.values():
+        by_pool.setdefault(machine.facts.tags.get(NODEPOOL, ""), []).append(machine)
+    rows = {}
+    for pool in sorted(by_pool):
+        machines = by_pool[pool]
+        before = [m for m in machines if _is_billed(m, start) and m.facts.launched_at < start]
+        after = [m for m in machines if _is_billed(m, end)]
+        rows[pool] = PoolMoney(
+            len(before),
+            len(after),
+            _sum_prices(m.price(start) for m in before),
+            _sum_prices(m.price(end) for m in after),
+            round(fsum(m.cost(start, end) for m in machines), 6),
+        )
+    samples = [s.per_hour for s in stage.samples if s.at >= start]
+    before_all = round(fsum(row.before for row in rows.values()), 9)
+    after_all = round(fsum(row.after for row in rows.values()), 9)
+    return Money(
+        before_all,
+        after_all,
+        max([*samples, before_all, after_all]),
+        round(fsum(row.spent for row in rows.values()), 6),
+        by_node_pool=rows,
+        unpriced=sum(not m.prices for m in stage.compute.machines.values()),
+    )
+
+
+def _is_billed(machine: SimulatedInstance, at: datetime) -> bool:
+    return machine.facts.launched_at <= at and (machine.going_at is None or machine.going_at > at)
+
+
+def _sum_prices(prices: Iterable[float | None]) -> float:
+    return round(fsum(price for price in prices if price is not None), 9)
+
+
+def _node_lives(stage: SimulationStage, start: datetime) -> tuple[Life, ...]:
+    """Return every node that lived after ``start``, in the order of their launches."""
+    ready: dict[str, datetime] = {}
+    going: dict[str, Event] = {}
+    for event in stage.event_log.events:
+        if event.kind == EventKind.INITIALIZED:
+            ready.setdefault(event.node_claim, event.at)
+        elif event.kind in (EventKind.TAINTED, EventKind.INTERRUPTED):
+            going.setdefault(event.node_claim, event)
+    lives = []
+    for machine in stage.compute.machines.values():
+        if machine.gone_at is not None and machine.gone_at < start:
+            continue
+        claim = machine.facts.tags.get(CLAIM_TAG, "")
+        command = stage.event_log.command_of(claim)
+        taint = going.get(claim)
+        is_removed = command is not None and claim in command.node_claims
+        launched = machine.facts.launched_at
+        lives.append(
+            Life(
+                claim,
+                machine.facts.tags.get(NODEPOOL, ""),
+                *machine.pool,
+                _round_price(machine.prices[-1][1]) if machine.prices else None,
+                launched if launched >= start else None,
+                ready.get(claim),
+                taint.at if taint is not None and machine.going_at is not None else None,
+                machine.going_at,
+                command.reason if is_removed and command is not None else "",
+                command.id if is_removed and command is not None else "",
+            )
+        )
+    return tuple(sorted(lives, key=lambda x: (x.launched_at or start, x.node_pool, x.node_claim)))
+
+
+def _stuck_objects(outcome: SimulationOutcome) -> tuple[Stuck, ...]:
+    """Return what is stuck: unschedulable pods, stalled drains, blocked nodes.
+
+    A node of a NodePool that was removed from git is stuck until its removal is allowed.
+    """
+    if outcome.last is None:
+        return ()
+    plan, seen = outcome.last.plan, outcome.last.seen
+    found = [
+        Stuck("Pod", p.pod, "", p.reasons[0].code if p.reasons else "", _first_reason(p))
+        for p in plan.unschedulable
+    ]
+    waits = {d.node_claim: d.message for d in plan.deferred}
+    refuses = {b.node: b.message for b in plan.blocked if b.reason == DisruptionReason.DRIFTED}
+    refuses |= {b.node: b.message for b in plan.blocked if b.node not in refuses}
+    going = {name for command in plan.commands for name in command.node_claims}
+    going |= {c.name for c in seen.claims if c.metadata.deletion_timestamp is not None}
+    found += [
+        Stuck(
+            "NodeClaim",
+            d.node_claim,
+            d.node_pool,
+            d.reason,
+            waits.get(d.node_claim) or refuses.get(d.node or "") or "drifted",
+        )
+        for d in plan.drift
+        if d.node_claim not in going
+    ]
+    removed = str(ForcefulReason.NODE_POOL_DELETED)
+    kept = {b.node: b.message for b in plan.blocked if b.reason == removed}
+    kept |= {d.node or "": d.message for d in plan.deferred if d.reason == removed}
+    found += [
+        Stuck("NodeClaim", c.name, c.node_pool, removed, kept[c.status.node_name])
+        for c in seen.claims
+        if c.status.node_name in kept and c.name not in going
+    ]
+    found += [
+        Stuck("NodeClaim", c.name, c.node_pool, NOT_JOINED, _waiting_message(c, seen))
+        for c in seen.claims
+        if c.is_true("Launched") and not c.is_true("Registered") and c.name not in going
+    ]
+    found += [
+        Stuck("NodeClaim", c.name, c.node_pool, DRAINING, _drain_message(c))
+        for c in seen.claims
+        if c.metadata.deletion_timestamp is not None
+    ]
+    return tuple(found)
+
+
+def _first_reason(pod: UnschedulablePod) -> str:
+    return pod.reasons[0].message if pod.reasons else ""
+
+
+def _waiting_message(claim: NodeClaim, seen: Observation) -> str:
+    """Return how long a node has been expected, and the pods that may wait for it."""
+    pods = sorted(p.key for p in seen.snapshot.pods if p.is_active and not p.spec.node_name)
+    named = ", ".join(pods[:_PODS_NAMED]) + (" and more" if len(pods) > _PODS_NAMED else "")
+    since = claim.metadata.creation_timestamp
+    age = f" {format_duration(seen.at - since)} after its launch" if since is not None else ""
+    waits = f"; waiting for a node: {named}" if pods else ""
+    return f"its node has not joined the cluster{age}{waits}"
+
+
+def _drain_message(claim: NodeClaim) -> str:
+    known = claim.condition("Drained")
+    return known.message if known is not None else "its instance is terminating"
+
+
+def merge_outcome(
+    report: Report,
+    stage: SimulationStage,
+    base_claims: Iterable[NodeClaim],
+    base: str,
+    head: str,
+    before: SimulationOutcome,
+) -> Merge:
+    """Return the outcome for the nodes that the base ``base_claims``."""
+    begin, cost = report.started_at, report.cost
+    gone = {e.node_claim: e.at for e in report.events if e.kind == EventKind.TERMINATED}
+    replaced, kept = [], 0
+    for claim in base_claims:
+        command = stage.event_log.command_of(claim.name)
+        is_removed = command is not None and claim.name in command.node_claims
+        if (
+            command is None
+            or not is_removed
+            or (claim.name not in gone and not _is_terminating(stage, claim))
+        ):
+            kept += claim.name not in gone
+            continue
+        replaced.append(
+            Replaced(
+                claim.name,
+                claim.node_pool,
+                claim.status.node_name,
+                command.reason,
+                command.id,
+                command.started_at,
+                gone.get(claim.name),
+                command.replacements,
+            )
+        )
+    hours = (report.at - begin).total_seconds() / 3600
+    return Merge(
+        base,
+        head,
+        before.converged,
+        cost.before,
+        cost.after,
+        round(cost.spent - cost.before * hours, 6),
+        kept,
+        tuple(sorted(replaced, key=lambda r: (r.started_at, r.node_claim))),
+        tuple(sorted(s.name for s in _stuck_objects(before) if s.kind == "Pod")),
+    )
+
+
+def _is_terminating(stage: SimulationStage, claim: NodeClaim) -> bool:
+    now = {c.name: c for c in stage.world.store.node_claims()}
+    return claim.name in now and now[claim.name].metadata.deletion_timestamp is not None

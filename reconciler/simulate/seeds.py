@@ -1,0 +1,86 @@
+"""Runs of one simulation with several seeds: the same fleet, another course of chance.
+
+The seed decides what is undetermined in a cluster: which of several nodes with the same score a pod
+gets, in which order pods are created, how long a node takes to join. Inputs are read once, and
+plans are shared while a run is still in the same state as the first one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from reconciler.plan.plancache import SharedPlans
+from reconciler.plan.value.costs import (
+    SEEDS_MAX,
+    SEEDS_MIN,
+    FleetAtRest,
+    cost_difference,
+    fleet_range,
+)
+from reconciler.simulate.building import SimulationInputs, build_simulation
+from reconciler.simulate.change import run_simulation
+from reconciler.simulate.report import Report
+from reconciler.simulate.scheduled import ScheduledWorkloads
+from reconciler.simulate.script import Script
+from reconciler.simulate.timeline import StreamedTimeline
+
+
+@dataclass(frozen=True)
+class SeededRuns:
+    """Runs a simulation with any seed.
+
+    ``until`` ends each run, see ``run_simulation``. If the change ``has_effect`` is false, the base
+    is simulated in place of the head as well. ``scheduled`` are the workloads of CronJobs at the
+    start, None without any.
+    """
+
+    inputs: SimulationInputs
+    script: Script = field(default_factory=Script)
+    until: datetime | timedelta | None = None
+    passes_max: int | None = None
+    has_effect: bool = True
+    scheduled: ScheduledWorkloads | None = None
+    _shared: SharedPlans = field(default_factory=SharedPlans)
+
+    def run(self, seed: int, timeline: StreamedTimeline | None = None) -> Report:
+        """Return the report of one run.
+
+        Raises:
+            EndlessError: the maximum number of passes is reached.
+        """
+        present = None if self.scheduled is None else replace(self.scheduled)
+        setup = build_simulation(self.inputs, self.script, seed, present)
+        if present is not None:
+            setup.stage.event_log.add_listener(present.record_event)
+            setup.stage.next_workload_change = present.next_moment
+        if not self.has_effect:
+            setup = replace(setup, head=setup.base or setup.head)
+        return run_simulation(setup, self.until, timeline, self.passes_max, self._shared)
+
+
+_NODE_PASSES: Final = 60_000
+"""How many nodes the passes of all runs may observe together: that takes about 12 seconds."""
+
+
+def affordable_seeds(report: Report) -> int:
+    """Return how many runs a simulation has if nobody chose a number.
+
+    As many as are quick, up to ``SEEDS_MAX``, but only one if even the fewest would take long.
+    """
+    count = min(_NODE_PASSES // max(report.work, 1), SEEDS_MAX)
+    return count if count >= SEEDS_MIN else 1
+
+
+def with_range(reports: list[Report]) -> Report:
+    """Return the report of the first run with the range of all of them."""
+    first = reports[0]
+    found = fleet_range([FleetAtRest(nodes=len(r.fleet), per_hour=r.cost.after) for r in reports])
+    merge = first.merge
+    if merge is not None:
+        costs = [r.merge.change for r in reports if r.merge is not None]
+        merge = msgspec.structs.replace(merge, difference=cost_difference(costs))
+    return msgspec.structs.replace(first, range=found, merge=merge)

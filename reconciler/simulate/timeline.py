@@ -1,0 +1,309 @@
+"""A simulation as text: events in order, similar events on one line, costs at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from reconciler.model.duration import format_duration
+from reconciler.model.text.counting import format_count
+from reconciler.model.text.times import format_time
+from reconciler.plan.render.spans import difference_phrase, range_phrase
+from reconciler.plan.render.wording import (
+    MessageGroup,
+    format_dollars,
+    format_list,
+    format_pods,
+    group_messages,
+)
+from reconciler.plan.render.wording import format_monthly as month_of
+from reconciler.ports.progress import EventKind
+from reconciler.simulate.eventlog import Event
+from reconciler.simulate.report import Merge, Money, Report
+
+_NAMES_MAX: Final = 3
+_LINES_MAX: Final = 400
+_REPLACED_MAX: Final = 40
+_STUCK_MAX: Final = 10
+_VERBS: Final = {
+    "NodeClaimCreated": "created",
+    "Launched": "launched",
+    "Registered": "registered",
+    "Initialized": "ready",
+    "LaunchFailed": "launch failed",
+    "CommandStarted": "command",
+    "CommandValidated": "validated",
+    "CommandRolledBack": "rolled back",
+    "Tainted": "tainted",
+    "Drained": "drained",
+    "Terminated": "terminated",
+    "PodBound": "pods bound",
+    "PodEvicted": "pods evicted",
+    "Interrupted": "interrupted",
+    "Expired": "expired",
+    "Stalled": "stalled",
+    "Unavailable": "no capacity",
+    "Retrying": "call failed",
+    "Failed": "failed",
+    "Killed": "daemon killed",
+    "Vanished": "vanished",
+}
+_QUIET: Final = frozenset({"NodeClaimCreated", "Registered", "Tainted", "CommandValidated"})
+"""Steps that follow from others and would only lengthen the timeline."""
+
+
+class StreamedTimeline:
+    """Prints the timeline while a simulation runs: the lines of a time after it has passed.
+
+    ``write`` receives complete lines. Events before ``begin`` are not printed.
+    """
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._start: datetime | None = None
+        self._moment: list[Event] = []
+        self._claims: dict[str, str] = {}
+        self._lines = 0
+
+    def begin(self, at: datetime) -> None:
+        """Start the timeline at the start of the planned revision."""
+        self._start = at
+        self._write(f"Simulation from {format_time(at)}\n\n")
+
+    def add_event(self, event: Event) -> None:
+        """Receive the next event."""
+        if event.node and event.node_claim:
+            self._claims[event.node] = event.node_claim
+        if self._start is None:
+            return
+        if self._moment and event.at > self._moment[0].at:
+            self._flush(self._start)
+        self._moment.append(event)
+
+    def end(self, report: Report) -> None:
+        """Print the remaining events, and the outcome."""
+        self._flush(report.started_at)
+        lines = []
+        if self._lines > _LINES_MAX:
+            lines.append(f"  ... and {self._lines - _LINES_MAX} more lines (-o json lists all)")
+        if not self._lines:
+            lines.append("  No events.")
+        lines += ["", outcome_of(report), *range_lines(report)]
+        lines += [*_merge_lines(report), *_stuck_lines(report)]
+        lines += ["", *_cost_lines(report.cost), ""]
+        self._write("\n".join(lines))
+
+    def _flush(self, start: datetime) -> None:
+        lines = _format_events(self._moment, self._claims, start)
+        shown = lines[: max(_LINES_MAX - self._lines, 0)]
+        if shown:
+            self._write("".join(f"{line}\n" for line in shown))
+        self._lines += len(lines)
+        self._moment = []
+
+
+def timeline_lines(report: Report, *, wall_clock: bool = False) -> list[str]:
+    """Return a line for each time, kind and NodePool, in the order of the first event.
+
+    Nodes are named by their NodeClaims, as everywhere in a report. Times are spans since the start,
+    or times of the wall clock.
+    """
+    claims = {e.node: e.node_claim for e in report.events if e.node and e.node_claim}
+    events = (*report.events, *report.notes)
+    return _format_events(events, claims, report.started_at, wall_clock=wall_clock)
+
+
+def _format_events(
+    events: Iterable[Event],
+    claims: Mapping[str, str],
+    start: datetime,
+    *,
+    wall_clock: bool = False,
+) -> list[str]:
+    lines = []
+    happened = [
+        replace(e, node=claims.get(e.node, e.node), message=_with_claim_names(e.message, claims))
+        for e in events
+        if e.kind not in _QUIET
+    ]
+    groups: dict[tuple[datetime, str, str, str], list[Event]] = {}
+    for event in sorted(happened, key=lambda e: e.at):
+        if event.kind not in _VERBS:
+            continue
+        reason = event.reason if event.kind.startswith("Command") else ""
+        groups.setdefault((event.at, event.kind, event.node_pool, reason), []).append(event)
+    for (at, kind, pool, reason), similar in groups.items():
+        when = f"{at:%m-%d %H:%M:%S}" if wall_clock else format_span(at - start)
+        lines.append(
+            f"  {when:>10}  {_VERBS[kind]:<13}  {_describe_events(kind, pool, reason, similar)}"
+        )
+    return lines
+
+
+def _with_claim_names(message: str, claims: Mapping[str, str]) -> str:
+    """Return a message that names nodes by their NodeClaims."""
+    words = (word.rstrip(",:") for word in message.split(" "))
+    named = ((word, claims[word]) for word in words if word in claims)
+    for node, claim in dict(named).items():
+        message = message.replace(node, claim)
+    return message
+
+
+def _describe_events(kind: str, pool: str, reason: str, events: list[Event]) -> str:
+    count, where = len(events), f"{pool}: " if pool else ""
+    if kind in (EventKind.POD_BOUND, EventKind.POD_EVICTED):
+        places = sorted({e.node for e in events if e.node})
+        return f"{where}{count} on {format_list(places, _NAMES_MAX)}"
+    if kind == EventKind.COMMAND_STARTED:
+        if count == 1:
+            return f"{where}{events[0].message}"
+        return f"{where}{count} commands ({reason})"
+    if kind in ("Launched", "LaunchFailed", "Stalled", "Unavailable", "Retrying", "Failed"):
+        shown = (
+            format_list((e.message for e in events), _NAMES_MAX)
+            if count <= 2
+            else _count_messages(events)
+        )
+        return f"{where}{shown}"
+    names = [e.node or e.node_claim or e.message for e in events]
+    return f"{where}{format_list(names, _NAMES_MAX) if any(names) else events[0].message}"
+
+
+def _count_messages(events: list[Event]) -> str:
+    """Return messages of the form ``name: what``, counted by ``what``."""
+    counts: dict[str, int] = {}
+    for event in events:
+        what = event.message.partition(": ")[2] or event.message
+        counts[what] = counts.get(what, 0) + 1
+    ranked = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
+    shown = [f"{count} × {what}" for what, count in ranked[:_NAMES_MAX]]
+    rest = sum(count for _, count in ranked[_NAMES_MAX:])
+    return ", ".join([*shown, f"{rest} others"] if rest else shown)
+
+
+def outcome_of(report: Report) -> str:
+    """Return the outcome in one sentence."""
+    after = format_duration(report.at - report.started_at)
+    how = f"Settled after {after}" if report.converged else f"Not settled after {after}"
+    launched = sum(e.kind == EventKind.LAUNCHED for e in report.events)
+    gone = sum(e.kind == EventKind.TERMINATED for e in report.events)
+    moved = sum(e.kind == EventKind.POD_EVICTED for e in report.events)
+    at_end = format_count(len(report.fleet), "node")
+    return (
+        f"{how}: {format_count(launched, 'node')} launched, {gone} terminated, "
+        f"{format_count(moved, 'pod')} evicted, {at_end} at the end."
+    )
+
+
+def range_lines(report: Report) -> list[str]:
+    """Return the range over several seeds in one sentence, nothing for a single run."""
+    found = report.range
+    if isinstance(found, msgspec.UnsetType):
+        return []
+    return [f"Range: {range_phrase(found)}. The timeline is that of the first run."]
+
+
+def _merge_lines(report: Report) -> list[str]:
+    """Return the effect of the change from base to head on the nodes of the base."""
+    merge = report.merge
+    if merge is None:
+        return []
+    lines = ["", f"Merging {merge.head} into {merge.base}: {merge_sentence(merge)}"]
+    for node in merge.replaced[:_REPLACED_MAX]:
+        gone_at = node.gone_at
+        done = (
+            f"terminated {format_span(gone_at - report.started_at)}"
+            if gone_at
+            else "not terminated yet"
+        )
+        by = (
+            f", replaced by {format_list(node.replacements, _NAMES_MAX)}"
+            if node.replacements
+            else ""
+        )
+        start = format_span(node.started_at - report.started_at)
+        lines.append(f"  {node.node_claim}: {node.reason} {start}, {done}{by}")
+    if len(merge.replaced) > _REPLACED_MAX:
+        lines.append(f"  ... and {len(merge.replaced) - _REPLACED_MAX} more")
+    return lines
+
+
+def merge_sentence(merge: Merge) -> str:
+    """Return in one sentence the effect of a merge on the nodes of the base and on the cost."""
+    change = merge.change
+    return (
+        f"{len(merge.replaced)} of {len(merge.replaced) + merge.kept} nodes are replaced; "
+        f"{hourly_price(change, signed=True)} ({monthly_price(change, signed=True)}) "
+        f"after the rollout, {format_dollars(merge.extra, signed=True)} during it."
+        f"{_difference_sentence(merge)}"
+    )
+
+
+def _difference_sentence(merge: Merge) -> str:
+    """Return the change of the cost over several seeds, empty for a single run."""
+    found = merge.difference
+    if isinstance(found, msgspec.UnsetType):
+        return ""
+    return f" Over all runs: {difference_phrase(found)}."
+
+
+def _stuck_lines(report: Report) -> list[str]:
+    if not report.stuck:
+        return []
+    shown = stuck_groups(report)[:_STUCK_MAX]
+    lines = ["", "Stuck:"]
+    for (kind, reason), message, names in shown:
+        what = kind if len(names) == 1 else f"{kind}s"
+        some = format_pods(names) if kind == "Pod" else format_list(names, _NAMES_MAX)
+        lines.append(f"  {what} {some} ({reason}): {message}")
+    more = len(report.stuck) - sum(len(group.names) for group in shown)
+    if more:
+        lines.append(f"  ... and {more} more (-o json lists all)")
+    return lines
+
+
+def stuck_groups(report: Report) -> list[MessageGroup]:
+    """Return what is stuck, by kind, reason and message."""
+    return group_messages(((s.kind, s.reason), s.message, s.name) for s in report.stuck)
+
+
+def _cost_lines(cost: Money) -> list[str]:
+    change = cost.after - cost.before
+    total = (
+        f"Cost: {hourly_price(cost.before)} → {hourly_price(cost.after)} "
+        f"({hourly_price(change, signed=True)}, {monthly_price(change, signed=True)}); "
+        f"peak {hourly_price(cost.peak)}; spent {format_dollars(cost.spent)}."
+    )
+    lines = [total]
+    for name, pool in cost.by_node_pool.items():
+        lines.append(
+            f"  {name}: {pool.nodes_before} → {pool.nodes_after} nodes, "
+            f"{hourly_price(pool.before)} → {hourly_price(pool.after)}, "
+            f"spent {format_dollars(pool.spent)}"
+        )
+    if cost.unpriced:
+        lines.append(f"  {cost.unpriced} instances have no known price and are not included.")
+    return lines
+
+
+def hourly_price(price: float, *, signed: bool = False) -> str:
+    """Return a price with its unit: ``$0.8160/hour``."""
+    sign = "" if not round(abs(price), 4) else "-" if price < 0 else "+" if signed else ""
+    return f"{sign}${abs(price):,.4f}/hour"
+
+
+def monthly_price(price: float, *, signed: bool = False) -> str:
+    """Return an hourly price for a month of 730 hours: ``$596/month``."""
+    return f"{month_of(price, signed=signed)}/month"
+
+
+def format_span(length: timedelta) -> str:
+    """Return a duration for people: ``+1d 02:03:04``, to the second."""
+    seconds = int(length.total_seconds())
+    days, rest = divmod(seconds, 86400)
+    clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return f"+{days}d {clock}" if days else f"+{clock}"
