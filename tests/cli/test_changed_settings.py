@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from datetime import timedelta
 from enum import Enum
@@ -88,9 +88,9 @@ def a_source(shop: Shop, *, acts: bool) -> FleetSource:
     return FleetSource(request, compute, context.catalog, context.settings, acts=acts)
 
 
-def settings_read_in(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the attributes of settings that the modules of a folder read, with the module."""
-    for path in sorted(folder.rglob("*.py")):
+def settings_read_in(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
+    """Yield the attributes of settings that modules read, with the module."""
+    for path in sorted(paths):
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Attribute) or node.attr not in {*ATTRIBUTES, "gate"}:
                 continue
@@ -102,9 +102,11 @@ def settings_read_in(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def test_what_adapters_and_their_assembly_read_is_among_the_settings_of_a_process() -> None:
-    read = [*settings_read_in(CODE / "adapters"), *settings_read_in(CODE / "assembly")]
+    adapters, assembly = (CODE / "adapters").rglob("*.py"), (CODE / "assembly").glob("*.py")
+    read = [*settings_read_in(adapters), *settings_read_in(assembly)]
     assert len(read) > 50, "the code is read as it is written"
-    known = PROCESS_SETTINGS | {*IDENTITY}
+    with_each_plan = {"decide"}
+    known = PROCESS_SETTINGS | {*IDENTITY} | with_each_plan
     assert [row for row in read if row[0] not in known] == []
 
 
