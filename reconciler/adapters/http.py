@@ -7,25 +7,32 @@ or what was sent, because either may be a secret.
 
 from __future__ import annotations
 
+import io
+import socket
 import ssl
 import time
 import zlib
 from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from enum import Enum, auto
-from http.client import responses
-from typing import Final
+from http.client import HTTPResponse, responses
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.util import parse_url
 
 from reconciler.model.text.urls import is_unencrypted
 from reconciler.model.text.visible import one_line
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 PAUSE_MAX_S: Final = 60.0
 """The longest pause between two attempts."""
@@ -35,6 +42,7 @@ _FORBIDDEN: Final = 403
 _TOO_MANY: Final = 429
 _GZIP: Final = ("gzip", "x-gzip")
 _MESSAGE_MAX: Final = 300
+_DIGITS_MAX: Final = 12
 _SECRET_HEADERS: Final = ("Authorization", "PRIVATE-TOKEN")
 
 
@@ -107,7 +115,7 @@ class Reply:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +252,8 @@ class HttpClient:
         if self._is_pinned:
             parts = urlsplit(url)
             url = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        ends_at = time.monotonic() + self._limits.total_s
+        _ENDS_AT.set(ends_at)
         try:
             response = self._pool.request(
                 method,
@@ -256,7 +266,7 @@ class HttpClient:
                 preload_content=False,
             )
             try:
-                content = _read_content(response, self._limits)
+                content = _read_content(response, self._limits.bytes_max)
                 return Reply(response.status, response.headers, content)
             finally:
                 response.close()
@@ -265,6 +275,9 @@ class HttpClient:
                 "its certificate cannot be verified, or it does not use TLS", HttpFault.UNTRUSTED
             ) from None
         except urllib3.exceptions.HTTPError as error:  # its text has the URL
+            if time.monotonic() >= ends_at:
+                what = f"the answer takes longer than {self._limits.total_s:g} s"
+                raise HttpError(what, HttpFault.TOO_SLOW) from None
             raise HttpError(f"no answer ({type(error).__name__})", HttpFault.UNANSWERED) from None
         except ValueError:  # its text has the header
             raise HttpError("a header has invalid characters", HttpFault.UNREADABLE) from None
@@ -287,13 +300,16 @@ def _pool(url: str) -> urllib3.PoolManager:
     parts = urlsplit(url)
     proxy = getproxies().get(parts.scheme)
     if not proxy or proxy_bypass(parts.hostname or ""):
-        return urllib3.PoolManager()
-    return urllib3.ProxyManager(proxy if "://" in proxy else f"http://{proxy}")
+        pool = urllib3.PoolManager()
+    else:
+        pool = urllib3.ProxyManager(proxy if "://" in proxy else f"http://{proxy}")
+    pool.pool_classes_by_scheme = {"http": _HttpPool, "https": _HttpsPool}
+    return pool
 
 
 def _pinned_pool(url: str, address: str, trust: str | None) -> urllib3.HTTPSConnectionPool:
     parts = urlsplit(url)
-    return urllib3.HTTPSConnectionPool(
+    return _HttpsPool(
         address,
         parts.port or 443,
         ssl_context=ssl.create_default_context(cafile=trust),
@@ -302,7 +318,71 @@ def _pinned_pool(url: str, address: str, trust: str | None) -> urllib3.HTTPSConn
     )
 
 
-def _read_content(response: urllib3.BaseHTTPResponse, limits: ReplyLimits) -> bytes:
+_ENDS_AT: Final = ContextVar("_ENDS_AT", default=float("inf"))
+"""When the request that is being sent must be answered, by the monotonic clock."""
+
+
+class _TimedReader(io.RawIOBase):
+    """What a server sends, until the time of the request is over.
+
+    The timeout of a socket starts again with each byte. The parser of the standard library reads
+    headers, interim answers (``100 Continue``) and trailers for as long as there are any.
+    """
+
+    def __init__(self, source: socket.SocketIO, connection: socket.socket) -> None:
+        self._source, self._connection = source, connection
+        self._ends_at = _ENDS_AT.get()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int | None:
+        left = self._ends_at - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the time of the request is over")
+        usual = self._connection.gettimeout()
+        self._connection.settimeout(left if usual is None else min(usual, left))
+        try:
+            return self._source.readinto(buffer)
+        finally:
+            self._connection.settimeout(usual)
+
+    def close(self) -> None:
+        self._source.close()
+        super().close()
+
+
+class _TimedResponse(HTTPResponse):
+    """An answer that ends with the time of its request, headers included."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        debuglevel: int = 0,
+        method: str | None = None,
+        url: str | None = None,
+    ) -> None:
+        super().__init__(sock, debuglevel, method, url)
+        self.fp = io.BufferedReader(_TimedReader(sock.makefile("rb", buffering=0), sock))
+
+
+class _TimedHttp(HTTPConnection):
+    response_class = _TimedResponse
+
+
+class _TimedHttps(HTTPSConnection):
+    response_class = _TimedResponse
+
+
+class _HttpPool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _TimedHttp
+
+
+class _HttpsPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _TimedHttps
+
+
+def _read_content(response: urllib3.BaseHTTPResponse, bytes_max: int) -> bytes:
     """Return the body of an answer. Only gzip is unpacked, because a proxy may add it.
 
     Raises:
@@ -312,18 +392,14 @@ def _read_content(response: urllib3.BaseHTTPResponse, limits: ReplyLimits) -> by
     if coding not in ("identity", "", *_GZIP):
         raise HttpError(f"the answer is packed ({coding[:40]!a})", HttpFault.UNREADABLE)
     unpack = zlib.decompressobj(16 + zlib.MAX_WBITS) if coding in _GZIP else None
-    deadline = time.monotonic() + limits.total_s
     content = bytearray()
     try:
         while chunk := response.read1(_CHUNK, decode_content=False):
-            room = limits.bytes_max + 1 - len(content)
+            room = bytes_max + 1 - len(content)
             content += unpack.decompress(chunk, room) if unpack else chunk
-            if len(content) > limits.bytes_max:
-                what = f"the answer has more than {limits.bytes_max:,} bytes"
+            if len(content) > bytes_max:
+                what = f"the answer has more than {bytes_max:,} bytes"
                 raise HttpError(what, HttpFault.TOO_LARGE)
-            if time.monotonic() > deadline:
-                what = f"the answer takes longer than {limits.total_s:g} s"
-                raise HttpError(what, HttpFault.TOO_SLOW)
             if unpack is not None and unpack.unused_data:
                 break
         is_damaged = unpack is not None and bool(content) and not unpack.eof

@@ -15,7 +15,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 CONNECTIONS_MAX: Final = 100
-"""How many connections are open at a time; one more closes the oldest that waits for a request."""
+"""How many connections are open at a time.
+
+One more closes the oldest that waits for a request. If none waits, it closes the one whose answer
+has taken longest: a stream of events, which a browser opens again, or an answer that is not read.
+"""
 
 REQUEST_S: Final = 10.0
 """How long a client may take for a complete request, also after an earlier one."""
@@ -40,6 +44,7 @@ class TimedConnection(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._deadline: TimerHandle | None = None
+        self._answered_from = 0.0
         self._unread: TimerHandle | None = None
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
@@ -47,8 +52,8 @@ class TimedConnection(H11Protocol):
         super().connection_made(transport)
         self._expect_request(self.request_s)
         if len(self.connections) > self.connections_max:
-            waiting = (c for c in self._oldest_first() if c.is_waiting)
-            next(waiting, self).abort()
+            others = (c for c in self.connections if isinstance(c, TimedConnection))
+            min((c for c in others if c is not self), key=_expendability).abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the time."""
@@ -57,9 +62,10 @@ class TimedConnection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read a part of a request; only a complete one stops the time."""
+        was_waiting = self.is_waiting
         super().data_received(data)
-        if not self.is_waiting:
-            self._cancel_deadline()
+        if was_waiting and not self.is_waiting:
+            self._begin_answer()
 
     def on_response_complete(self) -> None:
         """Start the time of reading the rest of the answer, or of the next request."""
@@ -67,7 +73,7 @@ class TimedConnection(H11Protocol):
         self._expect_request(self.unread_s if has_unread else self.request_s)
         super().on_response_complete()
         if not self.is_waiting:
-            self._cancel_deadline()
+            self._begin_answer()
 
     def pause_writing(self) -> None:
         """Start the time for reading: more is unread than is kept for a client."""
@@ -93,14 +99,19 @@ class TimedConnection(H11Protocol):
         if self.transport is not None:
             self.transport.abort()
 
-    def _oldest_first(self) -> list[TimedConnection]:
-        found = [c for c in self.connections if isinstance(c, TimedConnection)]
-        return sorted(found, key=lambda c: c.ends_at)
-
     @property
     def ends_at(self) -> float:
         """When the time of the client ends, on the clock of the loop."""
         return self._deadline.when() if self._deadline is not None else 0.0
+
+    @property
+    def answered_from(self) -> float:
+        """When the request was complete that is being answered, on the clock of the loop."""
+        return self._answered_from
+
+    def _begin_answer(self) -> None:
+        self._cancel_deadline()
+        self._answered_from = self.loop.time()
 
     def _expect_request(self, seconds: float) -> None:
         self._cancel_deadline()
@@ -116,3 +127,10 @@ class TimedConnection(H11Protocol):
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None
+
+
+def _expendability(connection: TimedConnection) -> tuple[bool, float]:
+    """Return a key by which the connection comes first that is closed if there are too many."""
+    if connection.is_waiting:
+        return False, connection.ends_at
+    return True, connection.answered_from

@@ -142,6 +142,7 @@ def serve_in_thread(address: str, app: ASGIApp, *, option: str = "--listen") -> 
         config = uvicorn.Config(
             app,
             log_config=None,
+            log_level="error",  # whatever a client sends adds nothing to the log
             access_log=False,
             lifespan="off",
             server_header=False,

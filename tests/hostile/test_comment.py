@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from reconciler.cli.main import main
 from reconciler.cli.pullrequest.draft import marker_of
+from reconciler.plan.approval import encode_saved_plan
 from tests.cli.forgeapi import ForgeImitation, serving
+from tests.hostile.test_output import assert_inert_markdown, hostile, payloads
+from tests.hostile.test_saved_plans import sealed
 from tests.hostile.threats import Threat, attack
+from tests.plan.builders import PLANS
 
 ROOT = Path(__file__).resolve().parents[2]
 BOT = "github-actions[bot]"
@@ -70,20 +76,49 @@ def test_markdown_of_an_untrusted_job_is_not_posted(
 
 
 @attack(Threat.OUTPUT, "a plan whose names mention people and close the comment's markup")
+@payloads
 def test_names_in_a_plan_are_rendered_as_text(
-    url: str, forge: ForgeImitation, plan: str, tmp_path: Path
+    payload: str, url: str, forge: ForgeImitation, tmp_path: Path
 ) -> None:
-    data = json.loads(Path(plan).read_text())
-    text = json.dumps(data).replace('"general"', '"--> <img src=x> @everyone"')
-    hostile = tmp_path / "hostile.json"
-    hostile.write_text(text.replace('"fleet": "web"', '"fleet": "web --> @everyone"'))
-    if github(str(hostile)) == 0:
-        (body,) = forge.bodies(BOT)
-        assert "<img" not in body
-        assert "@everyone" not in body
-        assert body.split("\n")[0].count("-->") == 1
-    else:
-        assert forge.written() == []
+    """Whoever writes the artifact of a job also writes its digest."""
+    text = f"--> @everyone <img src=x> {payload}"
+    file = tmp_path / "hostile.json"
+    plan = PLANS["pull_request"]()
+    kind = {"api_version": plan.api_version, "kind": plan.kind}
+    file.write_bytes(encode_saved_plan(msgspec.structs.replace(hostile(plan, text), **kind)))
+    assert github(str(file)) == 0
+    (body,) = forge.bodies(BOT)
+    marker, rest = body.split("\n", 1)
+    assert re.fullmatch("<!-- reconciler [A-Za-z0-9._-]+ [0-9a-f]{16} -->", marker)
+    assert_inert_markdown(rest)
+
+
+@attack(Threat.OUTPUT, "a commit in a plan that ends the hidden line of a comment")
+@pytest.mark.parametrize("head", ["ab --> @everyone", "abcd\n@everyone", "abcd -->", "ABCD", ""])
+def test_only_a_commit_is_part_of_a_hidden_line(
+    head: str, url: str, forge: ForgeImitation, tmp_path: Path
+) -> None:
+    plan = PLANS["pull_request"]()
+    revision = msgspec.structs.replace(plan.revision, head=head)
+    file = tmp_path / "hostile.json"
+    file.write_bytes(encode_saved_plan(msgspec.structs.replace(plan, revision=revision)))
+    assert github(str(file)) == 0
+    (body,) = forge.bodies(BOT)
+    assert "reconciler-cost" not in body
+
+
+@attack(Threat.EXHAUSTION, "a plan with values that no planner writes, to be a comment")
+def test_an_odd_plan_is_refused_or_posted(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = json.loads(encode_saved_plan(PLANS["pull_request"]()))
+    data["changes"][0]["fields"][0]["from"] = {"key": "a", "operator": "In", "values": 7}
+    (tmp_path / "values.json").write_bytes(sealed({**data}))
+    assert github(str(tmp_path / "values.json")) == 0
+    data["diagnostics"][0]["severity"] = "deadly"
+    (tmp_path / "severity.json").write_text(json.dumps(data))
+    assert github(str(tmp_path / "severity.json")) == 1
+    assert "not a plan: Invalid enum value" in capsys.readouterr().err
 
 
 @attack(

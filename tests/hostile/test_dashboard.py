@@ -144,6 +144,20 @@ def test_connections_without_a_request_keep_no_probe_out(start: bytes) -> None:
             assert ask(port, path)[0] == 200
 
 
+@attack(Threat.EXHAUSTION, "more streams and unread answers of the dashboard than it can have")
+def test_connections_that_are_answered_keep_no_probe_out(capfd: pytest.CaptureFixture[str]) -> None:
+    requests = (b"GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n", b"nonsense\r\n\r\n")
+    with served() as port, ExitStack() as stack:
+        for number in range(2 * CONNECTIONS_MAX):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            client.sendall(requests[number % 10 == 0])
+            if number % 10:
+                assert client.recv(15) == b"HTTP/1.1 200 OK"
+        for path in ("/healthz", "/metrics", "/"):
+            assert ask(port, path)[0] == 200
+    assert capfd.readouterr().err == "", "a client writes nothing into the log"
+
+
 @attack(Threat.EXHAUSTION, "a request that arrives at the dashboard a byte at a time")
 @pytest.mark.parametrize("start", BEGINNINGS.values(), ids=BEGINNINGS)
 def test_a_request_that_never_ends_is_closed(start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from reconciler.adapters.forge import ForgeApi, ForgeError, github_remedy
+from reconciler.adapters.http import HttpClient, HttpError, HttpFault, ReplyLimits
+from tests.hostile.threats import Threat, attack
 from tests.httpserver import QuietHandler, serving_with
 
 
@@ -37,6 +40,7 @@ def zeros(compress: Callable[[bytes], bytes]) -> bytes:
     return compress(b"0" * 64 * 2**20)
 
 
+@attack(Threat.EXHAUSTION, "an answer of a forge that unpacks without end, or is not JSON")
 @pytest.mark.parametrize(
     ("content", "coding", "message"),
     [
@@ -58,3 +62,37 @@ def test_an_answer_that_unpacks_without_end_is_refused(
 def test_an_answer_that_a_proxy_has_packed_is_read() -> None:
     with answering(gzip.compress(b'{"login": "bot"}'), "gzip") as url:
         assert get(url) == {"login": "bot"}
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+ENDLESS = {
+    "a header": (HEAD + b"X: ", b"a"),
+    "headers": (HEAD, b"A: b\r\n"),
+    "interim answers": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "trailers": (CHUNKED + b"2\r\n[]\r\n0\r\n", b"A: b\r\n"),
+    "chunks": (CHUNKED, b"1\r\n0\r\n"),
+    "the length of a chunk": (CHUNKED, b"0"),
+    "a body": (HEAD + b"\r\n", b"0"),
+}
+
+
+@attack(Threat.EXHAUSTION, "an answer of a server that goes on and on, a few bytes at a time")
+@pytest.mark.parametrize(("start", "rest"), ENDLESS.values(), ids=ENDLESS.keys())
+def test_an_answer_ends_with_the_time_of_its_request(start: bytes, rest: bytes) -> None:
+    class Handler(QuietHandler):
+        def answer(self) -> None:
+            self.wfile.write(start)
+            for _ in range(200):
+                self.wfile.write(rest)
+                time.sleep(0.02)  # each byte starts the timeout of a socket again
+
+    limits = ReplyLimits(10**6, connect_s=2, read_s=2, total_s=0.4)
+    with serving_with(Handler) as url:
+        client = HttpClient(url, limits)
+        begun = time.monotonic()
+        with pytest.raises(HttpError) as refused:
+            client.send("GET", "/")
+        client.close()
+        assert time.monotonic() - begun < 2
+    assert refused.value.fault in (HttpFault.TOO_SLOW, HttpFault.UNANSWERED)

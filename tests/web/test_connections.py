@@ -50,6 +50,7 @@ def ask(port: int, path: str = "/", host: str | None = "localhost", *more: str) 
 FOREIGN = (
     *("evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example"),
     *("", "[::1].evil.example", "10.0.0.1", "localhost:80:80", "127.0.0.1@evil.example"),
+    *("127.0.0.999", "127.1", "[::ffff:127.0.0.1]", "a.localhost", "localhost, evil.example"),
 )
 OWN = ("localhost", "LOCALHOST:8080", "127.0.0.1", "127.0.0.1:1", "[::1]:80", "localhost.", None)
 

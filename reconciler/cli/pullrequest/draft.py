@@ -77,8 +77,9 @@ class Draft(NamedTuple):
         return None if amount == "-" else float(amount)
 
 
+_COMMIT: Final = re.compile("[0-9a-f]{4,64}")
 _FIGURES: Final = re.compile(
-    r"<!-- reconciler-cost (?P<head>[0-9a-f]{4,64}) "
+    rf"<!-- reconciler-cost (?P<head>{_COMMIT.pattern}) "
     r"(?P<now>-|-?[0-9]{1,12}\.[0-9]{2}) (?P<was>-|-?[0-9]{1,12}\.[0-9]{2}) -->"
 )
 _ADDRESS: Final = re.compile(r"https?://[^\s()<>\[\]\"']{1,2000}")
@@ -120,9 +121,9 @@ def with_notes(text: str, notes: Sequence[str]) -> str:
         return text
     from reconciler.model.text.visible import markdown_text
 
-    title, headline, *rest = text.split("\n\n", 2)
+    paragraphs = text.split("\n\n", 2)
     sentences = " ".join(map(markdown_text, notes))
-    return "\n\n".join([title, headline, sentences, *rest])
+    return "\n\n".join([*paragraphs[:2], sentences, *paragraphs[2:]])
 
 
 def marker_of(fleet: str, folder: str = "") -> str:
@@ -143,11 +144,12 @@ def draft_of_plan(plan: Plan) -> Draft:
     from reconciler.plan.render.wording import without_backticks
 
     folder = plan.revision.path or ""
+    head = plan.revision.head or ""
     summary = summary_of(plan)
     return Draft(
         marker_of(plan.fleet, "" if folder == "." else folder),
         render_markdown(plan),
-        head=plan.revision.head or "",
+        head=head if _COMMIT.fullmatch(head) else "",  # anything else could end the hidden line
         per_month=summary.per_month,
         fleet=plan.fleet,
         title=one_line(without_backticks(summary.text[0])),

@@ -22,7 +22,8 @@ _AT: Final = re.compile(r"@(?=[\w\[])")
 _KEYWORD: Final = re.compile(
     r"\b((?:ssl)?password|passwd|pgpassword)(\s*=\s*)('[^'\n]*'|\"[^\"\n]*\"|\S+)", re.IGNORECASE
 )
-_LOOPBACK: Final = re.compile(r"localhost|127(?:\.[0-9]{1,3}){3}|::1", re.IGNORECASE)
+_BYTE: Final = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_LOOPBACK: Final = re.compile(rf"localhost|127(?:\.{_BYTE}){{3}}|::1", re.IGNORECASE)
 _MASK: Final = "***"
 
 

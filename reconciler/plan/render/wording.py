@@ -344,9 +344,9 @@ def _format_value(value: object) -> str:
 
 
 def _format_requirement(entry: JsonDict) -> str:
-    values = entry.get("values") or ()
+    values = entry.get("values")
     text = f"{entry['key']} {entry['operator']}"
-    if values:
+    if values and isinstance(values, (list, tuple)):
         text += f" [{', '.join(map(str, values))}]"
     if entry.get("minValues") is not None:
         text += f" minValues {entry['minValues']}"

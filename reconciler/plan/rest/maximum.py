@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from reconciler.model.diagnostics import Severity
 from reconciler.placement.nodes.static import static_claims
 from reconciler.placement.pods.pending import pods_to_place
 from reconciler.placement.question import Question
@@ -85,7 +84,7 @@ def _limit_findings(unplaced: Iterable[UnschedulablePod]) -> Iterator[PlanFindin
 
     count = format_count(len(stopped), "pod")
     yield PlanFinding(
-        severity=Severity.WARNING,
+        severity="warning",
         code="maximum-limited",
         message=f"limits of NodePools stop autoscalers before their maximum: {count} cannot be "
         f"scheduled ({format_pods(stopped)})",

@@ -153,7 +153,7 @@ class PlannedLock(Part, frozen=True, kw_only=True):
 class PlanFinding(Part, frozen=True, kw_only=True):
     """A diagnostic in the flat format of the schema."""
 
-    severity: str
+    severity: Literal["error", "warning", "info"]
     code: str
     message: str
     path: str | None = None
