@@ -137,7 +137,8 @@ def test_a_check_has_the_commit_and_the_outcome_of_the_run_and_not_of_the_plan(
     event.write_text(json.dumps({"workflow_run": run}))
     monkeypatch.setenv("GITHUB_EVENT_NAME", "workflow_run")
     monkeypatch.setenv("GITHUB_EVENT_PATH", str(event))
-    assert main(["comment", "github", plan, "--repository", "acme/fleet", "--check"]) == 0
+    monkeypatch.setenv("GITHUB_REPOSITORY", "acme/fleet")
+    assert main(["comment", "github", plan, "--check"]) == 0
     (check,) = forge.checks
     assert (check["head_sha"], check["conclusion"]) == (head, "failure")
 
