@@ -332,7 +332,7 @@ class Judge:
                       *file_objects(self.inputs.fleet)),
             )  # fmt: skip
             facts = replace(facts_of(question), base_cost=BaseCost(change, self.rested.first))
-            plan = policies.judge(make_plan(facts), self.rules)
+            plan = policies.judge(make_plan(facts), self.rules, self.inputs.now)
             forbidding = policies.blocking_policies(plan, ())
             if forbidding:
                 one = forbidding[0]

@@ -208,15 +208,20 @@ class ObservedCluster(NamedTuple):
     captured: Snapshot | None = None
 
 
-def read_cluster(request: FleetRequest, fleet: Fleet, now: datetime) -> ObservedCluster:
-    """Return the cluster of ``--snapshot``.
+def read_captured(request: FleetRequest) -> Snapshot | None:
+    """Return the cluster of ``--snapshot``, None without one."""
+    return None if request.snapshot is None else read_snapshot_at(request.snapshot, request)
 
-    Without it, it is an empty cluster that is to run the fleet's own workloads.
+
+def read_cluster(
+    request: FleetRequest, fleet: Fleet, now: datetime, captured: Snapshot | None = None
+) -> ObservedCluster:
+    """Return the captured cluster.
+
+    Without one, it is an empty cluster that is to run the fleet's own workloads.
     """
-    if request.snapshot is not None:
-        from reconciler.assembly.snapshots import read_snapshot_at
-
-        return scaled_cluster(read_snapshot_at(request.snapshot, request), request, fleet, now)
+    if captured is not None:
+        return scaled_cluster(captured, request, fleet, now)
     from reconciler.desired.workloads.pods import workloads_of
     from reconciler.desired.workloads.podsets import MAXIMUM, ReplicaChoice
     from reconciler.desired.workloads.remarks import maximum_findings

@@ -13,8 +13,8 @@ from reconciler.assembly.comparison import (
 )
 from reconciler.assembly.inputs import sources
 from reconciler.assembly.inputs.records import is_live
-from reconciler.assembly.inputs.timings import current_time
-from reconciler.assembly.snapshots import read_cluster, scaled_cluster
+from reconciler.assembly.inputs.timings import YEARS, current_time
+from reconciler.assembly.snapshots import read_captured, read_cluster, scaled_cluster
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -65,12 +65,14 @@ def read_inputs(request: FleetRequest, phase: Timings, what_if: WhatIf | None = 
             if beside is None or beside.objects is None:
                 return _own_inputs(request, head, beside)
             live = _snapshot_of(beside.objects)
-        now = current_time(request.now)
         base = sources.read_base(request)
         if live is not None:
+            now = current_time(request.now)
             cluster = scaled_cluster(live, request, fleet, now)
         else:
-            cluster = read_cluster(request, fleet, now)
+            captured = read_captured(request)
+            now = _time_of_plan(request, head.committed_at, captured)
+            cluster = read_cluster(request, fleet, now, captured)
         if what_if:
             cluster = _supposed(cluster, what_if, now)
     with phase("catalog"):
@@ -244,6 +246,31 @@ def _snapshot_of(objects: Sequence[object]) -> Snapshot:
     return read_snapshot(content, "the cluster")
 
 
+def _time_of_plan(
+    request: FleetRequest, committed_at: datetime | None, captured: Snapshot | None
+) -> datetime:
+    """Return the time that a plan of files is made for.
+
+    It is that of the commit, if the request says so, but not before the newest object of the
+    snapshot existed, and not in the future.
+    """
+    clock = current_time(request.now)
+    if committed_at is None or committed_at.year not in YEARS:
+        return clock
+    return min(clock, max([committed_at, *_times_of(captured)]))
+
+
+def _times_of(captured: Snapshot | None) -> Iterator[datetime]:
+    """Yield when a snapshot was captured, and when its objects were created."""
+    if captured is None:
+        return
+    if captured.captured_at is not None:
+        yield captured.captured_at
+    for kind in (captured.nodes, captured.node_claims, captured.pods):
+        created = (found.metadata.creation_timestamp for found in kind)
+        yield from filter(None, created)
+
+
 def _cluster_of_base(
     base: sources.Base, request: FleetRequest, cluster: ObservedCluster, now: datetime
 ) -> ClusterState | None:
@@ -324,7 +351,7 @@ class _PlanQuestion(NamedTuple):
                 *self.findings,
                 *known.findings,
                 *_karpenter_findings(snapshot, settings),
-                *_old_snapshot_warning(snapshot.captured_at, now, request),
+                *_old_snapshot_warning(snapshot.captured_at, request),
             ),
             any_class=request.catalog is not None or has_other_provider(self.fleet, settings),
             allow_removal=request.allow_removal,
@@ -388,13 +415,14 @@ class _PlanQuestion(NamedTuple):
             digests=digests,
             discovery=Discovery(found.records.memory),
         )
-        inputs = found.inputs(desired, now)
+        at = max(now, found.records.at) if request.is_at_commit_time else now
+        inputs = found.inputs(desired, at)
         return replace(
             inputs,
             observed_at=found.records.at,
             diagnostics=(
                 *inputs.diagnostics,
-                *_old_snapshot_warning(found.records.at, now, request),
+                *_old_snapshot_warning(found.records.at, request),
             ),
             any_class=request.catalog is not None,
             unready_classes=snapshot.unready_classes,
@@ -416,10 +444,9 @@ def _karpenter_findings(snapshot: Snapshot, settings: Settings) -> tuple[Diagnos
     return karpenter_findings(running_karpenters(snapshot.pods))
 
 
-def _old_snapshot_warning(
-    at: datetime | None, now: datetime, request: FleetRequest
-) -> Iterator[Diagnostic]:
+def _old_snapshot_warning(at: datetime | None, request: FleetRequest) -> Iterator[Diagnostic]:
     """Yield a warning about a snapshot that is too old to rely on."""
+    now = current_time(request.now)
     if at is None or now - at <= request.snapshot_max_age:
         return
     from reconciler.model.diagnostics import Diagnostic, Severity

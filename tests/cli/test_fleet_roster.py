@@ -125,7 +125,10 @@ def test_a_folder_that_does_not_exist_is_refused_before_anything_starts(
     assert f'folder "{tmp_path / "shpo"}" does not exist' in output
 
 
-OF_COMMANDS = ("reconciler.cli.", "reconciler.adapters.prometheus")
+OF_COMMANDS = (
+    *("reconciler.cli.", "reconciler.advise.", "reconciler.backtest.", "reconciler.simulate."),
+    "reconciler.adapters.prometheus",
+)
 """What only commands decode, which have one thread."""
 
 

@@ -67,18 +67,18 @@ def commit_of(view: RepositoryView, ref: str) -> str:
 
 def read_commit(
     view: RepositoryView, commit: str, folder: str, where: str
-) -> tuple[list[SourceFile], list[Diagnostic], str]:
-    """Return the fleet files below ``folder`` at ``commit``, diagnostics, and the commit's subject.
+) -> tuple[list[SourceFile], list[Diagnostic], Commit]:
+    """Return the fleet files below ``folder`` at ``commit``, diagnostics, and the commit itself.
 
     Raises:
         UnreadableError: the folder does not exist, or the repository cannot be read.
     """
     with closing(open_objects(view, where)) as objects:
-        subject = objects.commit(commit).subject
+        found = objects.commit(commit)
         root = find_folder(objects.root(commit), folder, where)
         reading = _TreeReader(root)
         reading.walk()
-        return reading.files, reading.findings, subject
+        return reading.files, reading.findings, found
 
 
 def open_objects(view: RepositoryView, where: str, *, unpacked_max: int = UNPACKED_MAX) -> Objects:
@@ -91,12 +91,16 @@ def open_objects(view: RepositoryView, where: str, *, unpacked_max: int = UNPACK
 
 
 class Commit(NamedTuple):
-    """A commit: the id of its tree, those of its parents, its date (Unix time), its subject."""
+    """A commit: the id of its tree, those of its parents, its date (Unix time), its subject.
+
+    ``author`` is the name of its author. Whoever made the commit has chosen its date and author.
+    """
 
     tree: str
     parents: tuple[str, ...]
     committed_at: int
     subject: str
+    author: str = ""
 
 
 class Objects:
@@ -188,11 +192,13 @@ class Objects:
         fields = [line.partition(" ") for line in head.decode("utf-8", "replace").split("\n")]
         subject = message.decode("utf-8", "replace").strip().partition("\n")[0]
         times = [value.rsplit(" ", 2)[-2:][0] for name, _, value in fields if name == "committer"]
+        authors = [value.partition(" <")[0] for name, _, value in fields if name == "author"]
         return Commit(
             tree=fields[0][2],
             parents=tuple(value for name, _, value in fields if name == "parent"),
             committed_at=int(times[0]) if times and _TIME.fullmatch(times[0]) else 0,
             subject=subject[:_SUBJECT_MAX],
+            author=authors[0][:_SUBJECT_MAX] if authors else "",
         )
 
     def root(self, commit: str) -> TreeObject:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
@@ -35,7 +36,8 @@ class GitRevision:
     ``head`` is a full commit id, None outside any repository and before the first commit.
     ``dirty`` says that fleet files differ from it. ``repo`` is the address, or for a repository
     on this machine the name of its folder; ``path`` the fleet's folder in it (``.`` at its top).
-    ``subject`` is the first line of the commit's message, where it was read.
+    ``subject`` is the first line of the commit's message, ``author`` the name of its author and
+    ``committed_at`` its time, where the commit was read.
     """
 
     head: str | None = None
@@ -43,6 +45,36 @@ class GitRevision:
     repo: str | None = None
     path: str | None = None
     subject: str | None = None
+    author: str | None = None
+    committed_at: datetime | None = None
+
+
+def revision_of(oid: str, commit: Commit, repo: str, path: str) -> GitRevision:
+    """Return the revision of files that were read from a commit."""
+    return GitRevision(
+        oid, False, repo, path, commit.subject, commit.author or None, _time_of(commit)
+    )
+
+
+def commit_time(path: str, oid: str) -> datetime | None:
+    """Return the time of a commit in the repository of a folder, None if git cannot tell it.
+
+    Raises:
+        UnreadableError: the commit cannot be read.
+    """
+    repository = find_repository(path)
+    if repository is None:
+        return None
+    with repository_view(repository, path) as view, closing(open_objects(view, path)) as objects:
+        return _time_of(objects.commit(oid))
+
+
+def _time_of(commit: Commit) -> datetime | None:
+    """Return the time that a commit states, None if it states none that exists."""
+    try:
+        return datetime.fromtimestamp(commit.committed_at, UTC) if commit.committed_at else None
+    except (OverflowError, ValueError, OSError):
+        return None
 
 
 def working_revision(path: str, files: Sequence[SourceFile] | None = None) -> GitRevision:

@@ -16,7 +16,7 @@ from reconciler.adapters.git.repository import (
     find_repository,
     repository_view,
 )
-from reconciler.adapters.git.revision import GitRevision, working_revision
+from reconciler.adapters.git.revision import GitRevision, revision_of, working_revision
 from reconciler.adapters.git.trees import CommitTree, FolderTree, trees_around
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.sources.tree import Tree
@@ -139,10 +139,8 @@ def _read_ref(path: str, ref: str, expand: Expand | None) -> SourceContent:
     below = os.path.relpath(os.path.realpath(path), repository.top).replace(os.sep, "/")
     with repository_view(repository, path) as view:
         commit = commit_of(view, ref)
-        files, findings, subject = read_commit(view, commit, below, where)
-        revision = GitRevision(
-            commit, dirty=False, repo=repository.name, path=below, subject=subject
-        )
+        files, findings, found = read_commit(view, commit, below, where)
+        revision = revision_of(commit, found, repository.name, below)
         content = _source_content(files, findings, revision, where)
         return _expand_commit(content, view, commit, where, expand)
 
@@ -171,8 +169,8 @@ def _read_remote(source: Remote, expand: Expand | None) -> SourceContent:
     where = f"{repo} at {source.ref}"
 
     def read_clone(clone: RepositoryView, commit: str) -> SourceContent:
-        files, findings, subject = read_commit(clone, commit, folder, where)
-        revision = GitRevision(commit, dirty=False, repo=repo, path=folder, subject=subject)
+        files, findings, found = read_commit(clone, commit, folder, where)
+        revision = revision_of(commit, found, repo, folder)
         content = _source_content(files, findings, revision, where)
         return _expand_commit(content, clone, commit, where, expand)
 

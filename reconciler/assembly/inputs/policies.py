@@ -9,6 +9,8 @@ from reconciler.assembly.inputs import operatorfile
 from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from reconciler.adapters.cel.paths import UnknownStep
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.model.diagnostics import Diagnostic, Place
@@ -54,8 +56,11 @@ def _expect_distinct(policies: Sequence[Policy]) -> None:
             raise UsageError(message, where=str(policy.place), remedy="rename or remove one")
 
 
-def judge(plan: Plan, policies: Sequence[Policy]) -> Plan:
+def judge(plan: Plan, policies: Sequence[Policy], now: datetime) -> Plan:
     """Return the plan with the verdict of each policy.
+
+    ``now`` decides which exemptions have expired. It is not the time of the plan, which the author
+    of a commit chooses.
 
     Raises:
         UsageError: an expression does not compile, or has no value for this plan.
@@ -73,8 +78,8 @@ def judge(plan: Plan, policies: Sequence[Policy]) -> Plan:
 
     if is_cost_unknown(plan):
         policies = [_failing(one) if reads_cost(one.expression) else one for one in policies]
-    answers = evaluate(policies, encode_saved_plan(plan), plan.at)
-    return replace(plan, policies=judge_policies(policies, answers, plan.at))
+    answers = evaluate(policies, encode_saved_plan(plan), now)
+    return replace(plan, policies=judge_policies(policies, answers, now))
 
 
 def _failing(policy: Policy) -> Policy:

@@ -48,6 +48,7 @@ class FleetRequest(StateRequest):
     how long the pods of CronJobs run, by ``namespace/name`` or by name.
     ``is_of_cluster`` is whether the NodePools and settings are those of the cluster itself, without
     any file, and ``overrides`` are files with objects in place of those of the same name.
+    ``is_in_ci`` is whether a job of a CI service plans a commit.
     """
 
     repo: str | None = None
@@ -68,6 +69,15 @@ class FleetRequest(StateRequest):
     is_of_cluster: bool = False
     overrides: tuple[str, ...] = ()
     durations: tuple[tuple[str, timedelta], ...] = ()
+    is_in_ci: bool = False
+
+    @property
+    def is_at_commit_time(self) -> bool:
+        """Whether a plan of files is made for the time of its commit.
+
+        So the same change has the same figures whenever it is planned.
+        """
+        return self.now is None and (self.base is not None or self.is_in_ci)
 
     @property
     def may_be_empty(self) -> bool:

@@ -13,8 +13,9 @@ from reconciler.assembly.inputs import operatorfile
 from reconciler.assembly.inputs.files import clones_folder
 
 if TYPE_CHECKING:
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
+    from reconciler.adapters.git.revision import GitRevision
     from reconciler.adapters.git.source import Source, SourceContent
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.catalog.catalog import Catalog
@@ -30,7 +31,8 @@ class SourceFiles(NamedTuple):
     """The files of a revision, what was refused among them, and which revision it is.
 
     ``karpenter`` is the release of Karpenter that the user states in place of the files.
-    ``known`` are the values of placeholders that the operator's settings give.
+    ``known`` are the values of placeholders that the operator's settings give. ``committed_at`` is
+    the time of the commit, None unless the request takes its time from there.
     """
 
     files: Sequence[SourceFile]
@@ -38,6 +40,7 @@ class SourceFiles(NamedTuple):
     revision: Revision
     karpenter: KarpenterVersion | None = None
     known: Mapping[str, str] | None = None
+    committed_at: datetime | None = None
 
 
 def read_source(request: FleetRequest) -> SourceFiles:
@@ -80,7 +83,20 @@ def read_source(request: FleetRequest) -> SourceFiles:
     revision = Revision(head=at.head, repo=at.repo, path=at.path, dirty=at.dirty)
     known = known_values(layers_of(request))
     karpenter = stated_karpenter(request.settings)
-    return SourceFiles(inputs[0], tuple(inputs[1]), revision, karpenter, known)
+    return SourceFiles(
+        inputs[0], tuple(inputs[1]), revision, karpenter, known, _commit_time(request, at)
+    )
+
+
+def _commit_time(request: FleetRequest, at: GitRevision) -> datetime | None:
+    """Return the time of the planned commit, if the plan takes its time from there."""
+    if not request.is_at_commit_time or at.head is None:
+        return None
+    if at.committed_at is not None:
+        return at.committed_at
+    from reconciler.adapters.git.revision import commit_time
+
+    return commit_time(request.path or ".", at.head)
 
 
 def stated_karpenter(flags: Sequence[str]) -> KarpenterVersion | None:

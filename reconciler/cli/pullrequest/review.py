@@ -99,7 +99,7 @@ def _plan_fleet(change: FleetChange, stem: str, options: ReviewOptions, findings
 
     from reconciler.assembly.inputs import planfile, policies
     from reconciler.assembly.inputs.request import FleetRequest
-    from reconciler.assembly.inputs.timings import Timings
+    from reconciler.assembly.inputs.timings import Timings, current_time
     from reconciler.backtest.change import with_backtest
     from reconciler.cli.output.findings import render_github
     from reconciler.plan.planning import plan_of
@@ -118,6 +118,7 @@ def _plan_fleet(change: FleetChange, stem: str, options: ReviewOptions, findings
         snapshot=options.snapshot,
         snapshot_max_age=options.snapshot_max_age,
         settings=options.settings,
+        is_in_ci=True,
     )
     timings = Timings(lambda _: None)
     operator = policies.operator_policies(request, options.policies)
@@ -128,7 +129,7 @@ def _plan_fleet(change: FleetChange, stem: str, options: ReviewOptions, findings
     plan = plan_of(replace(inputs, finds_steady_state=True), timings)
     if options.trace is not None and change.base is not None:
         plan = with_backtest(plan, request, options.trace, timings)
-    plan = policies.judge(plan, rules)
+    plan = policies.judge(plan, rules, current_time(request.now))
     refused = policies.blocking_policies(plan, options.fail_on)
     pods = pods_at_fault(plan)
     is_refused = bool(refused) or bool(pods and policies.UNSCHEDULABLE in options.fail_on)

@@ -1,5 +1,6 @@
 """A commit read from git's objects."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,10 @@ def test_a_ref_is_read_whatever_the_working_tree_holds(repository: Repository) -
         ("a.yaml", POOL.encode()),
         ("sub/b.json", b"{}"),
     ]
-    assert found.revision == GitRevision(first, repo="shop", path="fleet", subject="one")
+    at = datetime.fromtimestamp(int(repository.git("show", "-s", "--format=%ct", "v1")), UTC)
+    assert found.revision == GitRevision(
+        first, repo="shop", path="fleet", subject="one", author="a@example.com", committed_at=at
+    )
     assert [read(AtRef(folder, ref)).revision.head for ref in ("HEAD~1", first[:10])] == [first] * 2
     assert head_of(AtRef(folder, "main")) == second
 

@@ -221,7 +221,7 @@ def run(request: PlanRequest) -> int:
     gc.set_threshold(200_000, 20, 20)
     from reconciler.assembly.inputs import policies
     from reconciler.assembly.inputs.sources import stated_durations
-    from reconciler.assembly.inputs.timings import Timings
+    from reconciler.assembly.inputs.timings import Timings, current_time
     from reconciler.backtest.change import expect_base, with_backtest
     from reconciler.cli.output.progressline import show_progress
     from reconciler.simulate.planinputs import read_inputs
@@ -243,7 +243,7 @@ def run(request: PlanRequest) -> int:
         if request.trace is not None:
             plan = with_backtest(plan, request.fleet, request.trace, timings)
         with timings("render"):
-            plan = policies.judge(plan, rules)
+            plan = policies.judge(plan, rules, current_time(request.fleet.now))
             refused = policies.blocking_policies(plan, request.fail_on)
             text = render(plan, request, inputs)
             if request.file and not refused:
