@@ -9,7 +9,7 @@ from reconciler.advise.result import Advice, AdviceReport, SavingRange
 from reconciler.model.text.counting import format_count
 from reconciler.plan.render.layout import table
 from reconciler.plan.render.spans import range_phrase
-from reconciler.plan.render.wording import format_dollars
+from reconciler.plan.render.wording import format_dollars, format_percent_change
 
 NOT_TRIED_MAX: Final = 12
 
@@ -41,7 +41,7 @@ def _lines(report: AdviceReport, most: int) -> Iterator[str]:
         yield ""
         yield f"Together: {', '.join(one.parts)}"
         yield (
-            f"  {_format_monthly(one.per_month)} ({_percent(one.percent)}), "
+            f"  {_format_monthly(one.per_month)} ({format_percent_change(one.percent, 1)}), "
             f"risk {one.risk}, confidence {one.confidence}"
         )
     for one in (*((report.together,) if report.together is not None else ()), *shown):
@@ -54,17 +54,13 @@ def _lines(report: AdviceReport, most: int) -> Iterator[str]:
 def _row(advice: Advice) -> list[str]:
     money = format_dollars(advice.per_month, signed=True)
     return [
-        str(advice.rank), money, _percent(advice.percent), advice.risk, advice.confidence,
-        f"{advice.title} ({advice.id})",
+        str(advice.rank), money, format_percent_change(advice.percent, 1), advice.risk,
+        advice.confidence, f"{advice.title} ({advice.id})",
     ]  # fmt: skip
 
 
 def _format_monthly(amount: float) -> str:
     return f"{format_dollars(amount, signed=True)} a month"
-
-
-def _percent(share: float) -> str:
-    return f"{share:+.1f}%".replace("-", "−")
 
 
 def _limits(report: AdviceReport) -> str:
@@ -134,7 +130,8 @@ def _workload_section(report: AdviceReport, most: int) -> Iterator[str]:
             ["  $/month", "change", "pods", "constraint"],
             *(
                 [
-                    f"  {format_dollars(one.per_month, signed=True)}", _percent(one.percent),
+                    f"  {format_dollars(one.per_month, signed=True)}",
+                    format_percent_change(one.percent, 1),
                     f"{one.pods:,}", f"{one.title} ({one.risk})",
                 ]
                 for one in shown

@@ -15,7 +15,7 @@ from reconciler.plan.render.html import render_html
 from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown, render_mermaid
 from reconciler.plan.render.page import SCRIPT
 from reconciler.plan.render.text import render_text
-from reconciler.plan.render.wording import code_spans
+from reconciler.plan.render.wording import code_spans, format_percent_change
 from reconciler.plan.value.actions import PlannedChange, PlannedFieldChange
 from reconciler.plan.value.costs import Cost, PoolCost
 from reconciler.plan.value.nodes import Reason, UnschedulablePod
@@ -205,3 +205,19 @@ def test_a_name_in_the_headline_is_never_code(name: str) -> None:
     plan = a_plan(unschedulable=(UnschedulablePod(pod=name, reasons=()),))
     shown = name.replace("`", "&#x27;")
     assert f"<p>1 pod cannot be scheduled: {shown}.</p>" in render_html(plan)
+
+
+@pytest.mark.parametrize(
+    ("percent", "digits", "text"),
+    [
+        (12.4, 0, "+12%"),
+        (-12.46, 1, "−12.5%"),
+        (0.04, 1, "0.0%"),
+        (-0.4, 0, "0%"),
+        (0.0, 0, "0%"),
+    ],
+)
+def test_a_change_in_percent_has_a_minus_and_none_that_rounds_to_zero(
+    percent: float, digits: int, text: str
+) -> None:
+    assert format_percent_change(percent, digits) == text

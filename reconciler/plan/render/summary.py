@@ -32,6 +32,7 @@ from reconciler.plan.render.wording import (
     format_duration,
     format_hourly,
     format_monthly,
+    format_percent_change,
     format_pods,
     format_words,
     rough_duration,
@@ -49,7 +50,7 @@ def backtest_sentence(backtest: Backtest) -> str:
     if not change.dollars:
         cost = "the same"
     else:
-        share = "" if change.percent is None else f" ({change.percent:+.0f}%)".replace("-", "−")
+        share = "" if change.percent is None else f" ({format_percent_change(change.percent)})"
         direction = "less" if change.dollars < 0 else "more"
         cost = f"{format_dollars(abs(change.dollars))} {direction}{share}"
     what = "this change" if change.against == BASE else "this fleet"

@@ -93,6 +93,11 @@ def _sign(amount: float, digits: int, *, signed: bool) -> str:
     return "−" if amount < 0 else "+" if signed else ""
 
 
+def format_percent_change(percent: float, digits: int = 0) -> str:
+    """Return a change in percent with its sign; one that rounds to zero has none."""
+    return f"{_sign(percent, digits, signed=True)}{abs(percent):.{digits}f}%"
+
+
 def format_list(names: Iterable[str], most: int = 5) -> str:
     """Return the first names, and the number of others."""
     every = list(names)

@@ -30,6 +30,7 @@ from reconciler.plan.render.wording import (
     format_hourly,
     format_list,
     format_monthly,
+    format_percent_change,
     note_texts,
 )
 from reconciler.plan.value.costs import (
@@ -174,7 +175,7 @@ def _percent(before: float, after: float) -> str:
     """Return a change of the cost in percent of what it was, empty without one."""
     if not before or format_monthly(before) == format_monthly(after):
         return ""
-    return f"{(after - before) / before:+.0%}".replace("-", "−")
+    return format_percent_change(100 * (after - before) / before)
 
 
 def _type_lines(change: PoolChange) -> tuple[Line, ...]:
