@@ -20,7 +20,7 @@ from reconciler.model.json import JsonDict
 from reconciler.model.text.quoting import quote_value
 from reconciler.observed.fingerprint import describe_changes
 from reconciler.plan.render.summary import summary_of
-from reconciler.plan.render.wording import format_list
+from reconciler.plan.render.wording import commit_problem, format_list
 from reconciler.plan.value.actions import Action, PlannedCommand
 from reconciler.plan.value.nodes import PlannedNodeClaim, PlannedNodeClass
 from reconciler.plan.value.plan import (
@@ -183,7 +183,7 @@ def _format_input_change(
 
 def _format_commit(revision: Revision) -> str:
     if revision.head is None:
-        return "a folder outside git"
+        return f"files without a commit ({commit_problem(revision)})"
     changed = " with uncommitted changes" if revision.dirty else ""
     return f"{_sanitize(revision.head[:DIGEST_LENGTH])}{changed}"
 

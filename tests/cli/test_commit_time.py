@@ -142,3 +142,18 @@ def test_the_author_of_a_commit_cannot_revive_an_expired_exemption(
     words = ("--base", "base", "--policy", str(policy), "--now", COMMITTED)
     (judged,) = plan(capsys, *words)["policies"]
     assert judged["exemption"]["expired"] is False
+
+
+@pytest.mark.parametrize(
+    ("is_repository", "note"), [(True, "(no commits yet)"), (False, "(not in a git repository)")]
+)
+def test_a_folder_without_a_commit_is_named_as_such(
+    fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], is_repository: bool, note: str
+) -> None:
+    new = tmp_path / "new"
+    shutil.copytree(fleet, new, ignore=shutil.ignore_patterns(".git"))
+    if is_repository:
+        init(new)
+    for form in ("text", "markdown", "html"):
+        assert main(["plan", str(new), "--set", "cluster=none", "-o", form]) == 0
+        assert note in capsys.readouterr().out

@@ -179,7 +179,7 @@ def _suffixes(found: dict) -> set[str]:
 
 def test_the_default_output_is_text(plan) -> None:
     answer = plan()
-    assert "fleet at a folder outside git" in answer.out
+    assert "fleet (not in a git repository)" in answer.out
     assert "+ launch" in answer.out
     assert "3 pending pods: web/api-* (3)" in answer.out
     assert "\x1b[" not in answer.out

@@ -60,10 +60,11 @@ def _header(document: PlanDocument) -> Markup:
         document.place,
         document.observation,
     )
+    revision = f" at {document.revision}" if document.revision else f" ({document.commit_problem})"
     has_pods = any(section.tone == "bad" for section in document.sections)
     return el(
         "header",
-        el("h1", document.fleet, el("small", f" at {document.revision}")),
+        el("h1", document.fleet, el("small", revision)),
         el("p", " · ".join(filter(None, facts)), cls="soft"),
         el("div", *map(_sentence, document.headline), cls=f"sum{' alarm' * has_pods}"),
         filter_field(),

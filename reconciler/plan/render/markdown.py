@@ -136,11 +136,11 @@ class _Comment:
 
     def _footer(self) -> str:
         document = self._document
-        revision = markdown_code(truncate(document.revision, _SUMMARY_MAX))
+        revision = f" ({document.commit_problem})"
+        if document.revision:
+            revision = f" of {markdown_code(truncate(document.revision, _SUMMARY_MAX))}"
         seen = f"; {document.observation}" if document.observation else ""
-        plan = (
-            f"Plan {markdown_code(document.digest)} of {revision}, {format_time(document.at)}{seen}"
-        )
+        plan = f"Plan {markdown_code(document.digest)}{revision}, {format_time(document.at)}{seen}"
         again = document.command
         repeat = f"<br>Repeat it: {markdown_code(truncate(again, _SUMMARY_MAX))}" if again else ""
         return f"<sub>{plan}{repeat}</sub>"

@@ -65,11 +65,13 @@ def _write_header(canvas: Canvas, document: PlanDocument) -> None:
     fleet, revision, place = map(
         escape_invisible, (document.fleet, document.revision, document.place)
     )
-    commit, _, note = revision.partition(" ") if document.dirty else (revision, "", "")
+    commit, _, note = revision.partition(" ")
     changed = f" {canvas.paint(note, 'yellow')}" if note else ""
-    fits_beside = place and len(f"{fleet} at {revision}  {place}") <= canvas.width
+    at = f" at {revision}" if revision else f" ({document.commit_problem})"
+    fits_beside = place and len(f"{fleet}{at}  {place}") <= canvas.width
     source = f"  {canvas.paint(place, 'dim')}" if fits_beside else ""
-    title = f"{canvas.paint(fleet, 'bold')} at {canvas.paint(commit, 'bold')}{changed}"
+    painted = f" at {canvas.paint(commit, 'bold')}{changed}" if revision else at
+    title = f"{canvas.paint(fleet, 'bold')}{painted}"
     canvas.line(f"{title}{source}")
     if place and not fits_beside:
         canvas.paragraph(place, 0, "dim")

@@ -14,7 +14,7 @@ from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_date, format_time
 from reconciler.plan.value.actions import DeferredClaim, PlannedChange
 from reconciler.plan.value.nodes import PlannedImage, PriceSource
-from reconciler.plan.value.plan import Plan, PlanFinding
+from reconciler.plan.value.plan import Plan, PlanFinding, Revision
 
 _REASONS = {
     "Unschedulable": "pending pods",
@@ -276,12 +276,24 @@ def format_near_time(at: datetime, now: datetime) -> str:
 
 
 def format_revision(plan: Plan) -> str:
-    """Return the commit that was planned, and whether there are uncommitted changes."""
+    """Return the commit that was planned, and whether there are uncommitted changes.
+
+    Empty without a commit; ``commit_problem`` is why.
+    """
     revision = plan.revision
     if revision.head is None:
-        return "a folder outside git"
+        return ""
     text = short_commit(revision.head)
     return f"{text} with uncommitted changes" if revision.dirty else text
+
+
+def commit_problem(revision: Revision) -> str:
+    """Return why the commit of a revision is not known, empty if it is."""
+    if revision.head is not None:
+        return ""
+    if revision.repo is None:
+        return "not in a git repository"
+    return "no commits yet" if revision.dirty else "unknown commit"
 
 
 _OBSERVED = {

@@ -232,12 +232,12 @@ def columns_to_show(
 class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A plan for people: its subject, the headline, and the sections in order.
 
-    ``command`` repeats the comparison with a base, empty without one.
+    ``revision`` is empty without a commit; ``commit_problem`` is why. ``command`` repeats the
+    comparison with a base, empty without one.
     """
 
     fleet: str
     revision: str
-    dirty: bool
     place: str
     digest: str
     at: datetime
@@ -245,6 +245,7 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     headline: tuple[str, ...]
     sections: tuple[Section, ...]
     command: str = ""
+    commit_problem: str = ""
 
 
 def text_of(cell: Cell) -> str:

@@ -9,7 +9,12 @@ from reconciler.model.text.times import timestamp
 from reconciler.plan.render.sections import actions, changes, disruption, fleet, pods, policies
 from reconciler.plan.render.sections.cells import PlanDocument, Section
 from reconciler.plan.render.summary import summary_lines
-from reconciler.plan.render.wording import format_observation, format_revision, short_commit
+from reconciler.plan.render.wording import (
+    commit_problem,
+    format_observation,
+    format_revision,
+    short_commit,
+)
 from reconciler.plan.value.plan import Plan
 
 SECTIONS: Final = (
@@ -54,7 +59,6 @@ def document_of(plan: Plan, *, for_page: bool = True) -> PlanDocument:
     return PlanDocument(
         fleet=plan.fleet,
         revision=format_revision(plan),
-        dirty=at.dirty,
         place=", ".join(part for part in (at.repo, at.path) if part and part != "."),
         digest=plan.digest,
         at=plan.at,
@@ -62,6 +66,7 @@ def document_of(plan: Plan, *, for_page: bool = True) -> PlanDocument:
         headline=tuple(summary_lines(plan)),
         sections=sections_of(plan, for_page=for_page),
         command=_command_of(plan),
+        commit_problem=commit_problem(at),
     )
 
 
