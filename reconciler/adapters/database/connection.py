@@ -345,8 +345,8 @@ def connect_server(
     if url.drivername != "postgresql+psycopg":
         raise StateError(f"unsupported database {url.drivername}", where=safe_url, remedy=remedy)
     name = f"{application} {os.getpid()}@{socket.gethostname()}"[:63]
-    arguments = {"application_name": name, **_LIVENESS, **required_encryption(url)}
     try:
+        arguments = {"application_name": name, **_LIVENESS, **required_encryption(url)}
         engine = create_engine(
             url,
             pool_pre_ping=True,
@@ -375,18 +375,40 @@ def required_encryption(url: URL) -> dict[str, str]:
 
     By default libpq sends password and data in clear text to a server that declines TLS
     (``sslmode=prefer``). A mode in the URL or in PGSSLMODE is the operator's choice, whatever it
-    is. Connections within this machine need no encryption. ``hostaddr`` is where libpq connects to,
-    whatever the name of the host is.
+    is, and so is a stricter one of a service: a parameter would replace ``verify-full`` of its
+    file. Connections within this machine need no encryption. ``hostaddr`` is where libpq connects
+    to, whatever the name of the host is.
+
+    Raises:
+        ImportError: psycopg is not installed, which reads the file of services.
     """
     if url.query.get("sslmode") or os.environ.get("PGSSLMODE"):
         return {}
-    if url.query.get("service") or os.environ.get("PGSERVICE"):
-        return {"sslmode": "require"}  # the server is named in a file
+    service = _listed(url, "service") or os.environ.get("PGSERVICE", "")
+    if service:  # the server is named in a file
+        chosen = _mode_of_service(service)
+        return {} if chosen.startswith("verify-") else {"sslmode": "require"}
     names = ",".join(filter(None, (url.host, _listed(url, "host")))) or os.environ.get("PGHOST", "")
     addresses = _listed(url, "hostaddr") or os.environ.get("PGHOSTADDR", "")
     hosts = [host for host in f"{names},{addresses}".split(",") if host]
     is_local = all(host.startswith(("/", "@")) or is_loopback(host) for host in hosts)
     return {} if is_local else {"sslmode": "require"}
+
+
+def _mode_of_service(name: str) -> str:
+    """Return the ``sslmode`` that libpq finds in its files for a service, by default ``prefer``."""
+    from psycopg.pq import Conninfo
+
+    before = os.environ.get("PGSERVICE")
+    os.environ["PGSERVICE"] = name  # libpq has no other way to ask
+    try:
+        options = Conninfo.get_defaults()
+    finally:
+        del os.environ["PGSERVICE"]
+        if before is not None:
+            os.environ["PGSERVICE"] = before
+    found = {option.keyword: option.val for option in options}
+    return (found.get(b"sslmode") or b"").decode("ascii", "replace")
 
 
 def _listed(url: URL, key: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from sqlalchemy.engine import make_url
 
@@ -58,3 +60,34 @@ def test_the_environment_of_libpq_counts(
     monkeypatch.setenv(variable, value)
 
     assert required_encryption(make_url(location)) == expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("", REQUIRED),
+        ("disable", REQUIRED),
+        ("prefer", REQUIRED),
+        ("require", REQUIRED),
+        ("verify-ca", {}),
+        ("verify-full", {}),
+    ],
+)
+@pytest.mark.parametrize("place", ["the URL", "the environment"])
+def test_a_service_that_verifies_the_server_keeps_its_mode(
+    place: str,
+    mode: str,
+    expected: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "services").write_text(
+        f"[production]\nhost=db.example.com\n{f'sslmode={mode}' if mode else ''}\n"
+    )
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+    if place == "the environment":
+        monkeypatch.setenv("PGSERVICE", "production")
+        url = make_url("postgresql:///state")
+    else:
+        url = make_url("postgresql:///state?service=production")
+    assert required_encryption(url) == expected
