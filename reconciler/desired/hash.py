@@ -25,7 +25,7 @@ from reconciler.model.json import JsonObject
 from reconciler.model.text.quoting import quote_value
 
 _QUANTITY: Final = (
-    r"(?P<sign>[+-]?)0*(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?"
+    r"(?P<sign>[+-]?)0*+(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?"
     r"(?P<suffix>[numkMGTPE]?|[KMGTPE]i|[eE][+-]?[0-9]{1,3})"
 )
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12} | {
@@ -46,8 +46,9 @@ def format_quantity(value: str | float) -> str:
         ValueError: ``value`` is not a quantity.
     """
     text = str(value).strip()
-    match = re.fullmatch(_QUANTITY, text, re.ASCII)
-    if match is None or not text or len(text) > _LENGTH_MAX:
+    is_short = 0 < len(text) <= _LENGTH_MAX
+    match = re.fullmatch(_QUANTITY, text, re.ASCII) if is_short else None
+    if match is None:
         raise ValueError(f"not a quantity: {quote_value(text)} (examples: 2, 500m, 1.5Gi)")
     whole, fraction, suffix = match["whole"] or "0", match["fraction"] or "", match["suffix"]
     if suffix.endswith("i"):

@@ -231,7 +231,7 @@ _AWS_VARIABLES: Final = (
     ("AWS_REGION", "aws.region"),
     ("AWS_ENDPOINT_URL", "aws.endpointUrl"),
 )
-_SERVICE_VARIABLE: Final = r"RECONCILER(?:_\w+)?_(?:SERVICE_(?:HOST|PORT\w*)|PORT(?:_\w+)?)"
+_SERVICE_VARIABLE: Final = r"RECONCILER(?:_\w{1,63})?_(?:SERVICE_(?:HOST|PORT\w*)|PORT(?:_\w+)?)"
 """What Kubernetes sets in every pod for a Service named ``reconciler``: not for us."""
 
 

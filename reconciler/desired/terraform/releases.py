@@ -26,10 +26,10 @@ _CHART: Final = "Chart.yaml"
 _NODES: Final = ("nodepool", "nodeclass", "provisioner", "nodetemplate")
 _CONTROLLER: Final = ("karpenter", "karpenter-crd")
 """Karpenter's own charts, which make no nodes."""
-_NAME: Final = re.compile(r"[a-z_][\w-]*(?:\.[\w-]+|\[\d+\])+|\b[a-z_]\w*\b(?!\()")
+_NAME: Final = re.compile(r"(?<![\w-])[a-z_][\w-]*(?:\.[\w-]+|\[\d+\])+|\b[a-z_]\w*\b(?!\()")
 """A reference, or the argument of a template; the name of a function is neither."""
 _NAME_MAX: Final = 1000
-_TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+_TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)
 _NONE: Final = Attribute("", 0)
 
 
