@@ -133,7 +133,7 @@ def descendants(process: int) -> list[int]:
 def plays(process: int) -> bool:
     """Return whether a process is one that replays."""
     try:
-        return b"sweeps.processes" in Path(f"/proc/{process}/cmdline").read_bytes()
+        return b"sweep.processes" in Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:
         return False
 
