@@ -41,7 +41,7 @@ _PRECEDENCE: Final = {
 }  # fmt: skip
 _DECIDING: Final = {"&&": False, "||": True}
 """The value of one side that decides the operation."""
-_OPERATOR: Final = re.compile(r"\s*(\|\||&&|==|!=|<=|>=|<|>|\+|(?<=\s)-(?=\s)|\*|/(?![/*])|%)\s*")
+_OPERATOR: Final = re.compile(r"\|\||&&|==|!=|<=|>=|<|>|\+|(?<=\s)-(?=\s)|\*|/(?![/*])|%")
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 _WORDS: Final[Mapping[str, object]] = {"true": True, "false": False, "null": None}
 _TEXT_MAX: Final = 4 * 2**20
@@ -164,19 +164,19 @@ def split_operation(text: str) -> tuple[str, str, str] | None:
     It is split at the last of the operators that bind the least, since they bind to the left.
     """
     best: tuple[int, int, str] | None = None
-    after = 0
+    after, begin = 0, len(text) - len(text.lstrip())
     for at in offsets_outside(text):
         match = _OPERATOR.match(text, at) if at >= after else None
         if match is None:
             continue
         after = match.end()
-        rank = _PRECEDENCE[match[1]]
-        if text[:at].strip() and (best is None or rank <= best[0]):
+        rank = _PRECEDENCE[match[0]]
+        if at > begin and (best is None or rank <= best[0]):
             best = (rank, at, match[0])
     if best is None:
         return None
-    _, at, written = best
-    return text[:at].strip(), written.strip(), text[at + len(written) :].strip()
+    _, at, operator = best
+    return text[:at].strip(), operator, text[at + len(operator) :].strip()
 
 
 def find_outside(text: str, operator: str | tuple[str, ...], start: int = 0) -> int:

@@ -176,13 +176,13 @@ def split_items(text: str) -> list[str]:
 
     They are between commas and, outside brackets, new lines.
     """
-    items = [""]
+    items: list[list[str]] = [[]]
     for at, end in _pieces(text):
         if end == at and text[at] in ",\n":
-            items.append("")
+            items.append([])
         elif not text.startswith(_COMMENTS, at):
-            items[-1] += text[at : max(end, at + 1)]
-    return [item.strip() for item in items if item.strip()]
+            items[-1].append(text[at : max(end, at + 1)])
+    return [item for item in ("".join(parts).strip() for parts in items) if item]
 
 
 def space_end(text: str, at: int) -> int:
