@@ -8,7 +8,6 @@ to one host only, and waiting is bounded.
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,8 @@ from urllib.parse import quote
 from reconciler.adapters.http import HttpClient, HttpError, Reply, ReplyLimits, Retries, url_problem
 from reconciler.model.errors import ReconcilerError, UsageError
 from reconciler.model.json import JsonDict
+from reconciler.model.text.identifiers import commit_or_empty, number_or_empty
+from reconciler.source.schema import value_at
 
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
@@ -156,8 +157,6 @@ ACTIONS_BOT: Final = "github-actions[bot]"
 TITLE_MAX: Final = 255
 """How many characters the title of a check may have, on GitHub and on GitLab."""
 
-COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-
 
 class PostOutcome(StrEnum):
     """The outcome of a comment."""
@@ -274,14 +273,6 @@ def _text_or_empty(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _commit_or_empty(value: object) -> str:
-    return value if isinstance(value, str) and COMMIT.fullmatch(value) else ""
-
-
-def _number_or_empty(value: object) -> str:
-    return str(value) if type(value) is int and value > 0 else ""
-
-
 @dataclass
 class GitHub:
     """The comments of a pull request on GitHub. ``repository`` is ``OWNER/NAME``.
@@ -324,8 +315,7 @@ class GitHub:
 
     def head(self) -> str:
         found = self.api.get(f"/repos/{quote(self.repository)}/pulls/{self.number}")
-        at = found.get("head") if isinstance(found, dict) else None
-        return _commit_or_empty(at.get("sha")) if isinstance(at, dict) else ""
+        return commit_or_empty(value_at(found, ("head", "sha")))
 
     def report(self, check: CommitCheck, commit: str) -> None:
         run: dict[str, object] = {
@@ -345,7 +335,7 @@ class GitHub:
         user = found.get("user")
         login = user.get("login") if isinstance(user, dict) else ""
         return Comment(
-            _number_or_empty(found.get("id")), _text_or_empty(login),
+            number_or_empty(found.get("id")), _text_or_empty(login),
             _text_or_empty(found.get("body")), _text_or_empty(found.get("html_url")),
         )  # fmt: skip
 
@@ -392,7 +382,7 @@ class GitLab:
 
     def head(self) -> str:
         found = self.api.get(f"{self._project}/merge_requests/{self.number}")
-        return _commit_or_empty(found.get("sha")) if isinstance(found, dict) else ""
+        return commit_or_empty(value_at(found, ("sha",)))
 
     def report(self, check: CommitCheck, commit: str) -> None:
         """Attach a commit status; GitLab has none that is neutral."""
@@ -414,7 +404,7 @@ class GitLab:
         author = found.get("author")
         name = author.get("username") if isinstance(author, dict) else ""
         return Comment(
-            _number_or_empty(found.get("id")),
+            number_or_empty(found.get("id")),
             _text_or_empty(name),
             _text_or_empty(found.get("body")),
             "",
@@ -437,7 +427,7 @@ def find_pull_request(api: ForgeApi, repository: str, head: JsonDict) -> int | N
     for found in api.pages(f"/repos/{quote(repository)}/pulls", query):
         at = found.get("head")
         if isinstance(at, dict) and at.get("sha") == sha:
-            number = _number_or_empty(found.get("number"))
+            number = number_or_empty(found.get("number"))
             return int(number) if number else None
     return None
 

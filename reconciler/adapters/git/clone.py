@@ -47,6 +47,7 @@ from reconciler.adapters.nofollow import open_file, refuse_link
 from reconciler.adapters.processes import private_folder
 from reconciler.model.errors import LockedError, UnreadableError, UsageError
 from reconciler.model.json import JsonDict
+from reconciler.model.text.identifiers import COMMIT
 from reconciler.model.text.urls import is_loopback, split_credentials, without_secrets
 from reconciler.model.text.visible import one_line
 
@@ -62,7 +63,6 @@ _UNENCRYPTED: Final = ("http", "git")
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SSH_ADDRESS: Final = re.compile(r"[\w.-]+@[\w.-]+:(?!:)\S+|[\w.-]+:(?!:)[^\s@]+", re.ASCII)
 _HEAD: Final = re.compile(r"HEAD(?:[~^][0-9]*)*", re.ASCII)
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _LOCK_WAIT_S: Final = 300.0
 _LOCK_POLL_S: Final = 0.1
 _FETCHING: Final = "reconciler.adapters.git.fetching"
@@ -263,7 +263,7 @@ def remote_head(url: str, ref: str) -> str | None:
     Raises:
         UnreadableError: the remote does not answer.
     """
-    if _COMMIT.fullmatch(ref):
+    if COMMIT.fullmatch(ref):
         return ref
     names = ("HEAD",) if ref == "HEAD" else (ref, f"{ref}^{{}}")
     with remote_access(url) as remote:
@@ -320,7 +320,7 @@ def _fetch_and_use(
         _fetch(remote, place, refspecs, "" if name.startswith("-") else name)
     else:
         _create_clone(remote, place, refspecs)
-    if _COMMIT.fullmatch(ref):
+    if COMMIT.fullmatch(ref):
         _fetch_commit(remote, ref, place)
     clone = bare_repository(str(place))
     if clone is None:

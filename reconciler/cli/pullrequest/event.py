@@ -13,10 +13,11 @@ from typing import Final, NamedTuple
 
 from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict
+from reconciler.model.text.identifiers import commit_or_empty, number_or_empty
+from reconciler.source.schema import value_at
 
 _REF: Final = re.compile(r"refs/pull/([0-9]{1,18})/", re.ASCII)
 _IID: Final = re.compile("[1-9][0-9]{0,17}")
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _EVENT_BYTES_MAX: Final = 16 * 1024 * 1024
 TRUSTED_RUN: Final = "workflow_run"
 """The event of GitHub whose job has secrets, and comments on what an untrusted job planned."""
@@ -54,7 +55,7 @@ def github_event(environment: Mapping[str, str]) -> CiEvent:
     server = environment.get("GITHUB_SERVER_URL", "")
     run = environment.get("GITHUB_RUN_ID", "")
     if head is not None:
-        run = _positive_number(head.get("id")) or ""
+        run = number_or_empty(head.get("id"))
     url = f"{server}/{repository}/actions/runs/{run}" if server and repository and run else ""
     return CiEvent(
         repository,
@@ -62,7 +63,11 @@ def github_event(environment: Mapping[str, str]) -> CiEvent:
         environment.get("GITHUB_API_URL", ""),
         url,
         head,
-        _commit_or_empty(head.get("head_sha") if head is not None else _pull_request_head(data)),
+        commit_or_empty(
+            value_at(data, ("pull_request", "head", "sha"))
+            if head is None
+            else head.get("head_sha")
+        ),
     )
 
 
@@ -75,7 +80,7 @@ def gitlab_event(environment: Mapping[str, str]) -> CiEvent:
         int(number) if _IID.fullmatch(number) else None,
         environment.get("CI_API_V4_URL", ""),
         environment.get("CI_JOB_URL", ""),
-        commit=_commit_or_empty(
+        commit=commit_or_empty(
             # A pipeline of a merged result runs for a commit of its own.
             environment.get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA")
             or environment.get("CI_COMMIT_SHA")
@@ -104,25 +109,10 @@ def _pull_request_number(data: JsonDict, ref: str) -> int | None:
     for name in ("pull_request", "issue"):
         found = data.get(name)
         number = found.get("number") if isinstance(found, dict) else None
-        if _positive_number(number):
+        if number_or_empty(number):
             return number
     match = _REF.match(ref)
     return int(match[1]) if match else None
-
-
-def _pull_request_head(data: JsonDict) -> object:
-    found = data.get("pull_request")
-    head = found.get("head") if isinstance(found, dict) else None
-    return head.get("sha") if isinstance(head, dict) else None
-
-
-def _commit_or_empty(value: object) -> str:
-    return value if isinstance(value, str) and _COMMIT.fullmatch(value) else ""
-
-
-def _positive_number(value: object) -> str:
-    """Return a number as text, empty for anything else."""
-    return str(value) if type(value) is int and value > 0 else ""
 
 
 def append_to_file(variable: str, text: str) -> None:
