@@ -25,7 +25,6 @@ from urllib.parse import unquote, urlsplit
 from reconciler.adapters import processes
 from reconciler.adapters.git.command import (
     NETWORK_TIMEOUT_S,
-    SETTINGS,
     TIMEOUT_S,
     GitFailedError,
     git_program,
@@ -35,6 +34,7 @@ from reconciler.adapters.git.command import (
     users_environment,
 )
 from reconciler.adapters.git.directory import read_small_file
+from reconciler.adapters.git.fetchmessages import FetchReport, FetchRequest
 from reconciler.adapters.git.objects import commit_of
 from reconciler.adapters.git.repository import (
     Repository,
@@ -46,7 +46,6 @@ from reconciler.adapters.git.repository import (
 from reconciler.adapters.nofollow import open_file, refuse_link
 from reconciler.adapters.processes import private_folder
 from reconciler.model.errors import LockedError, UnreadableError, UsageError
-from reconciler.model.json import JsonDict
 from reconciler.model.text.identifiers import COMMIT
 from reconciler.model.text.urls import is_loopback, split_credentials, without_secrets
 from reconciler.model.text.visible import one_line
@@ -99,14 +98,8 @@ class RemoteAccess(NamedTuple):
         GitPython does so in a process of its own. The log says how far it is, if it takes longer
         than ten seconds, and which commits of ``ref`` are new.
         """
-        request = {
-            "place": str(place),
-            "target": self.target,
-            "refspecs": refspecs,
-            "settings": SETTINGS,
-            "ref": ref,
-        }
-        command = processes.python_function(_FETCHING, "main", json.dumps(request))
+        request = FetchRequest(str(place), self.target, refspecs, ref)
+        command = processes.python_function(_FETCHING, "main", json.dumps(request._asdict()))
         lines = stream_output(
             command,
             cwd=self.home,
@@ -116,7 +109,7 @@ class RemoteAccess(NamedTuple):
             secrets=self.secrets,
         )
         for line in _split_lines(lines):
-            _log_report(json.loads(line), self.where)
+            _log_report(FetchReport(**json.loads(line)), self.where)
 
 
 def _split_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
@@ -127,14 +120,13 @@ def _split_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
         yield from complete
 
 
-def _log_report(report: JsonDict, where: str) -> None:
+def _log_report(report: FetchReport, where: str) -> None:
     """Log a report of ``fetching``."""
-    if report["commits"]:
-        subjects = "; ".join(report["subjects"])
-        _LOG.info("%s: %d new: %s", where, report["commits"], one_line(subjects))
+    if report.commits:
+        _LOG.info("%s: %d new: %s", where, report.commits, one_line("; ".join(report.subjects)))
         return
-    of_total = f" of {report['total']}" if report["total"] else ""
-    _LOG.info("fetching %s: %s, %d%s", where, report["stage"], report["done"], of_total)
+    of_total = f" of {report.total}" if report.total else ""
+    _LOG.info("fetching %s: %s, %d%s", where, report.stage, report.done, of_total)
 
 
 def split_address(url: str) -> tuple[str, str]:

@@ -12,15 +12,18 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from git import Git, Repo
 from git.cmd import handle_process_output
 from git.exc import GitCommandError, GitError
 from git.util import RemoteProgress
+
+from reconciler.adapters.git.command import SETTINGS
+from reconciler.adapters.git.fetchmessages import FetchReport, FetchRequest
 
 REPORTED_AFTER: Final = timedelta(seconds=10)
 """How long a fetch runs before its progress is reported, and between two reports."""
@@ -35,30 +38,6 @@ _STAGES: Final = {
     RemoteProgress.FINDING_SOURCES: "finding sources",
     RemoteProgress.CHECKING_OUT: "checking out files",
 }
-
-
-class FetchRequest(NamedTuple):
-    """What to fetch into the bare clone at ``place``, which is created if it does not exist.
-
-    ``settings`` are those of every run of git. ``ref`` is the name of the wanted commit, as the
-    clone has it; empty leaves out the list of new commits.
-    """
-
-    place: str
-    target: str
-    refspecs: Sequence[str]
-    settings: Sequence[str]
-    ref: str = ""
-
-
-class FetchReport(NamedTuple):
-    """A line of the process: how far a fetch is, or which commits are new after it."""
-
-    stage: str = ""
-    done: int = 0
-    total: int = 0
-    commits: int = 0
-    subjects: Sequence[str] = ()
 
 
 def main() -> int:
@@ -102,7 +81,7 @@ def _fetch_or_create(request: FetchRequest) -> None:
 
 def _git(request: FetchRequest) -> Git:
     git = Git()
-    git.set_persistent_git_options(git_dir=request.place, c=list(request.settings))
+    git.set_persistent_git_options(git_dir=request.place, c=list(SETTINGS))
     return git
 
 

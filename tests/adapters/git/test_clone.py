@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from reconciler.adapters.git.clone import split_address
-from reconciler.adapters.git.fetching import FetchProgress, FetchReport
+from reconciler.adapters.git.fetching import FetchProgress
+from reconciler.adapters.git.fetchmessages import FetchReport
 from reconciler.adapters.git.source import Remote, head_of, read
 from reconciler.model.errors import ReconcilerError, UnreadableError, UsageError
 
