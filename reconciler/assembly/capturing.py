@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from reconciler.adapters.kubernetes.api import Api
-    from reconciler.adapters.kubernetes.kinds import Kind
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.desired.settings.layers import Resolved
     from reconciler.engine.planning import PlannedFleet
@@ -279,7 +278,7 @@ def objects_of_cluster(request: FleetRequest) -> list[Any]:
 def _objects_behind(api: Api, request: FleetRequest) -> list[Any]:
     """Return the objects of a cluster, the node classes of every provider among them."""
     from reconciler.adapters.clock import SystemClock
-    from reconciler.adapters.kubernetes.api import list_items
+    from reconciler.adapters.kubernetes.api import read_objects
     from reconciler.adapters.kubernetes.kinds import NODE_POOL, OBSERVED, OF_KARPENTER
     from reconciler.adapters.kubernetes.nodeclasses import other_node_classes
     from reconciler.engine.records import API_VERSION
@@ -287,11 +286,7 @@ def _objects_behind(api: Api, request: FleetRequest) -> list[Any]:
 
     at = (request.now or SystemClock().now()).astimezone(UTC)
     capture = {"apiVersion": API_VERSION, "kind": CAPTURE_KIND, "at": at}
-    objects = [
-        _with_kind(item, kind.kind, kind.api_version)
-        for kind in (*OBSERVED, *OF_KARPENTER)
-        for item in list_items(api, kind)
-    ]
+    objects = [item for kind in (*OBSERVED, *OF_KARPENTER) for item in read_objects(api, kind)]
     pools = [item for item in objects if item["kind"] == NODE_POOL.kind]
     return [*objects, *other_node_classes(api, pools), capture]
 
@@ -321,7 +316,7 @@ def beside_karpenter(request: FleetRequest, resolved: Resolved) -> BesideKarpent
         ClusterError: the cluster could not be read.
     """
     from reconciler.adapters.clock import SystemClock
-    from reconciler.adapters.kubernetes.api import FORBIDDEN, ApiError
+    from reconciler.adapters.kubernetes.api import FORBIDDEN, ApiError, read_objects
     from reconciler.adapters.kubernetes.kinds import NODE_CLAIM, NODE_POOL
     from reconciler.assembly.cluster import api_of
     from reconciler.engine.ownership import foreign_findings, unread_claims_finding
@@ -335,7 +330,7 @@ def beside_karpenter(request: FleetRequest, resolved: Resolved) -> BesideKarpent
         return BesideKarpenter(_objects_behind(api, request))
     recorded = _recorded_provider_ids(request, resolved)
     try:
-        foreign = tuple(c for c in _listed(api, NODE_CLAIM) if _is_foreign(c, recorded))
+        foreign = tuple(c for c in read_objects(api, NODE_CLAIM) if _is_foreign(c, recorded))
     except ApiError as error:
         if error.status != FORBIDDEN:
             raise
@@ -344,15 +339,8 @@ def beside_karpenter(request: FleetRequest, resolved: Resolved) -> BesideKarpent
         return None
     if not recorded:
         return BesideKarpenter(_objects_behind(api, request))
-    pools = tuple(_listed(api, NODE_POOL))
+    pools = tuple(read_objects(api, NODE_POOL))
     return BesideKarpenter(None, foreign, pools, foreign_findings(foreign))
-
-
-def _listed(api: Api, kind: Kind) -> Iterator[JsonDict]:
-    from reconciler.adapters.kubernetes.api import list_items
-
-    for item in list_items(api, kind):
-        yield _with_kind(item, kind.kind, kind.api_version)
 
 
 def _is_foreign(claim: JsonDict, recorded: frozenset[str]) -> bool:
@@ -374,14 +362,6 @@ def _recorded_provider_ids(request: FleetRequest, resolved: Resolved) -> frozens
         return frozenset()
     with open_state(location, resolved.settings.fleet, create=False) as state:
         return frozenset(c.status.provider_id for c in state.store.node_claims())
-
-
-def _with_kind(item: Any, kind: str, version: str) -> dict[str, Any]:
-    """Return an object with its kind, which a list of the API does not repeat."""
-    import msgspec
-
-    data = msgspec.json.decode(item)
-    return {"apiVersion": version, "kind": kind, **data}
 
 
 @dataclass(frozen=True)

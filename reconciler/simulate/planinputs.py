@@ -66,13 +66,9 @@ def read_inputs(request: FleetRequest, phase: Timings, what_if: WhatIf | None = 
                 return _own_inputs(request, head, beside)
             live = _snapshot_of(beside.objects)
         base = sources.read_base(request)
-        if live is not None:
-            now = current_time(request.now)
-            cluster = scaled_cluster(live, request, fleet, now)
-        else:
-            captured = read_captured(request)
-            now = _time_of_plan(request, head.committed_at, captured)
-            cluster = read_cluster(request, fleet, now, captured)
+        captured = read_captured(request) if live is None else live
+        now = _time_of_plan(request, head.committed_at if live is None else None, captured)
+        cluster = read_cluster(request, fleet, now, captured)
         if what_if:
             cluster = _supposed(cluster, what_if, now)
     with phase("catalog"):

@@ -21,6 +21,7 @@ from reconciler.adapters.kubernetes.kinds import PERMISSIONS, Kind, Permission, 
 from reconciler.model.decode import decode
 from reconciler.model.diagnostics import Check, Verdict, failed_check, passed_check, unknown_check
 from reconciler.model.errors import ClusterError, ReconcilerError
+from reconciler.model.json import JsonDict
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import Settings
 from reconciler.ports.calls import Calls
@@ -147,6 +148,13 @@ def list_objects(api: Api, kind: Kind, selector: str = "") -> ObjectList:
 def list_items(api: Api, kind: Kind, selector: str = "") -> Sequence[bytes | msgspec.Raw]:
     """Return the JSON of every object of a kind, as ``list_objects`` does."""
     return list_objects(api, kind, selector).items
+
+
+def read_objects(api: Api, kind: Kind) -> Iterator[JsonDict]:
+    """Yield the objects of a kind with their kind, which a list of the API does not repeat."""
+    stated = {"apiVersion": kind.api_version, "kind": kind.kind}
+    for item in list_items(api, kind):
+        yield stated | msgspec.json.decode(item, type=JsonDict)
 
 
 def _list_pages(api: Api, kind: Kind, selector: str) -> Iterator[Page]:

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from reconciler.adapters.kubernetes.api import FORBIDDEN, NOT_FOUND, Api, ApiError, list_items
+from reconciler.adapters.kubernetes.api import FORBIDDEN, NOT_FOUND, Api, ApiError, read_objects
 from reconciler.adapters.kubernetes.kinds import EC2_NODE_CLASS, Kind
 from reconciler.model.errors import ClusterError
 from reconciler.model.json import JsonDict
@@ -48,17 +48,12 @@ def other_node_classes(api: Api, pools: Iterable[JsonDict]) -> Iterator[JsonDict
             continue
         try:
             kind = _find_kind(api, group, kind_name)
-            items = list_items(api, kind) if kind is not None else ()
+            items = [] if kind is None else list(read_objects(api, kind))
         except ApiError as error:
             if error.status not in (FORBIDDEN, NOT_FOUND):
                 raise
             continue
-        for item in items:
-            yield {
-                "apiVersion": kind.api_version if kind is not None else "",
-                "kind": kind_name,
-                **msgspec.json.decode(item, type=JsonDict),
-            }
+        yield from items
 
 
 def _reference(pool: JsonDict) -> tuple[str, str]:

@@ -135,14 +135,10 @@ def _list_cluster(api: Api) -> bytes:
     """Return the nodes and the NodePools of a cluster as a List."""
     import msgspec
 
-    from reconciler.adapters.kubernetes.api import list_items
+    from reconciler.adapters.kubernetes.api import read_objects
     from reconciler.adapters.kubernetes.kinds import NODE, NODE_POOL
 
-    items = [
-        {"apiVersion": kind.api_version, "kind": kind.kind, **msgspec.json.decode(item)}
-        for kind in (NODE, NODE_POOL)
-        for item in list_items(api, kind)
-    ]
+    items = [item for kind in (NODE, NODE_POOL) for item in read_objects(api, kind)]
     return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": items})
 
 
