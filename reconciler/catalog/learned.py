@@ -2,7 +2,7 @@
 
 Karpenter's providers other than AWS have their own types. A type counts with the capacity and the
 labels that its nodes show, in the zones and capacity types where one runs. Types that never ran
-here are unknown. Prices are unknown as well, except where NodeClaims state one: then they are
+here are unknown. A price is the one in the label of a Node or NodeClaim; without it, the price is
 estimated from CPU and memory, so that larger nodes cost more.
 """
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from reconciler.model.json import JsonDict, JsonObject
+from reconciler.model.karpenter.labels import LAST_APPLIED
 from reconciler.source.schema import value_at
 
 _DISRUPTION: Final[Mapping[str, object]] = {
@@ -28,8 +29,6 @@ _METADATA_OPTIONS: Final[Mapping[str, object]] = {
     "httpTokens": "required",
 }
 """The defaults in the definitions of Karpenter's kinds (``pkg/apis/crds`` of both projects)."""
-
-_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def with_defaults(item: JsonObject) -> JsonDict:
@@ -82,7 +81,7 @@ def as_managed(live: JsonObject, wanted: JsonObject | None) -> JsonDict:
 
 def _last_applied(metadata: Mapping[str, Any]) -> JsonDict:
     """Return the metadata that ``kubectl apply`` last sent, empty if it was not used."""
-    text = (metadata.get("annotations") or {}).get(_LAST_APPLIED)
+    text = (metadata.get("annotations") or {}).get(LAST_APPLIED)
     if not isinstance(text, str):
         return {}
     try:

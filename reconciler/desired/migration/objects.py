@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from reconciler.model.diagnostics import Severity
 from reconciler.model.json import JsonDict
+from reconciler.model.karpenter.labels import LAST_APPLIED
 from reconciler.source.document import Pointer
 
 
@@ -46,7 +47,7 @@ _METADATA: Final = (
     *("deletionGracePeriodSeconds", "managedFields", "selfLink", "ownerReferences", "finalizers"),
 )
 _ANNOTATIONS: Final = (
-    "kubectl.kubernetes.io/last-applied-configuration",
+    LAST_APPLIED,
     "karpenter.sh/nodepool-hash",
     "karpenter.sh/nodepool-hash-version",
     "karpenter.sh/provisioner-hash",

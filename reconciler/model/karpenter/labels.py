@@ -42,6 +42,8 @@ DISRUPTION_COST: Final = "karpenter.sh/disruption-cost"
 """The cost of evicting a pod, as an int32; read before the pod deletion cost."""
 DISRUPTION_ANNOTATIONS: Final = (DO_NOT_DISRUPT, DISRUPTION_COST, POD_DELETION_COST)
 """The annotations of a pod that say whether and in which order its node is disrupted."""
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+"""The object as ``kubectl apply`` last sent it, secrets included."""
 FAKE_POD: Final = "karpenter.sh/capacity-buffer-fake-pod"
 """Marks with ``true`` a virtual pod, which only represents the capacity of a CapacityBuffer."""
 BUFFER_NAME: Final = "karpenter.sh/capacity-buffer-name"

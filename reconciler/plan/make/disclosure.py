@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from reconciler.model.karpenter.labels import LAST_APPLIED
 from reconciler.model.text.counting import format_count
 from reconciler.plan.value.actions import PlannedFieldChange
 
@@ -41,7 +42,6 @@ _OPEN_DOMAINS: Final = ("karpenter.sh", "karpenter.k8s.aws", "kubernetes.io", "k
 """Annotations of these domains control nodes and pods; their values are shown."""
 
 _STEP: Final = re.compile(r'\["([^"]*)"\]|([^.\["]+)')
-_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def hash_user_data(text: str) -> str:
@@ -108,7 +108,7 @@ def disclose(value: object, path: Sequence[str] = ()) -> Any:
 def _is_disclosed(annotation: str) -> bool:
     domain = annotation.partition("/")[0]
     known = any(domain == name or domain.endswith(f".{name}") for name in _OPEN_DOMAINS)
-    return known and annotation != _LAST_APPLIED
+    return known and annotation != LAST_APPLIED
 
 
 def _disclose_entry(item: object) -> object:
