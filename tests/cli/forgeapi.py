@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
+
 from tests.httpserver import QuietHandler, serving_with
 
 Object = dict[str, Any]
@@ -92,6 +94,23 @@ class ForgeImitation:
 
     def written(self) -> list[str]:
         return [f"{method} {path}" for method, path, _ in self.calls if method != "GET"]
+
+
+@contextmanager
+def job_with(forge: ForgeImitation, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Serve a forge to a job without an event while the block runs, and yield the URL."""
+    for name in (
+        *("GITHUB_EVENT_PATH", "GITHUB_EVENT_NAME", "GITHUB_REF", "GITHUB_OUTPUT", "GH_TOKEN"),
+        *("GITHUB_STEP_SUMMARY", "GITHUB_REPOSITORY", "CI_PROJECT_ID", "CI_COMMIT_SHA"),
+        *("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA", "CI_PIPELINE_ID", "CI_MERGE_REQUEST_IID"),
+    ):
+        monkeypatch.delenv(name, raising=False)
+    with serving(forge) as served:
+        monkeypatch.setenv("GITHUB_API_URL", served)
+        monkeypatch.setenv("CI_API_V4_URL", served)
+        monkeypatch.setenv("GITHUB_TOKEN", forge.token)
+        monkeypatch.setenv("GITLAB_TOKEN", forge.token)
+        yield served
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import pytest
 from reconciler.adapters.forge import ForgeApi, ForgeError, github_remedy
 from reconciler.cli.main import main
 from reconciler.cli.pullrequest.draft import Draft, marker_of, shorten, total_sentence
-from tests.cli.forgeapi import Answer, ForgeImitation, serving
+from tests.cli.forgeapi import Answer, ForgeImitation, job_with, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 BOT = "github-actions[bot]"
@@ -38,16 +38,7 @@ def forge() -> ForgeImitation:
 
 @pytest.fixture
 def url(forge: ForgeImitation, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    for name in (
-        *("GITHUB_EVENT_PATH", "GITHUB_EVENT_NAME", "GITHUB_REF", "GITHUB_OUTPUT", "GH_TOKEN"),
-        *("GITHUB_STEP_SUMMARY", "GITHUB_REPOSITORY", "CI_PROJECT_ID"),
-    ):
-        monkeypatch.delenv(name, raising=False)
-    with serving(forge) as served:
-        monkeypatch.setenv("GITHUB_API_URL", served)
-        monkeypatch.setenv("CI_API_V4_URL", served)
-        monkeypatch.setenv("GITHUB_TOKEN", forge.token)
-        monkeypatch.setenv("GITLAB_TOKEN", forge.token)
+    with job_with(forge, monkeypatch) as served:
         yield served
 
 

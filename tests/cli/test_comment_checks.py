@@ -17,7 +17,7 @@ from msgspec import structs
 from reconciler.adapters.forge import TITLE_MAX
 from reconciler.cli.main import main
 from reconciler.plan.approval import encode_saved_plan, read_saved_plan
-from tests.cli.forgeapi import ForgeImitation, serving
+from tests.cli.forgeapi import ForgeImitation, job_with
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = "2026-01-05T10:00:00Z"
@@ -61,17 +61,7 @@ def forge() -> ForgeImitation:
 
 @pytest.fixture(autouse=True)
 def url(forge: ForgeImitation, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    for name in (
-        *("GITHUB_EVENT_PATH", "GITHUB_EVENT_NAME", "GITHUB_REF", "GITHUB_OUTPUT", "GH_TOKEN"),
-        *("GITHUB_STEP_SUMMARY", "GITHUB_REPOSITORY", "CI_PROJECT_ID", "CI_COMMIT_SHA"),
-        *("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA", "CI_PIPELINE_ID", "CI_MERGE_REQUEST_IID"),
-    ):
-        monkeypatch.delenv(name, raising=False)
-    with serving(forge) as served:
-        monkeypatch.setenv("GITHUB_API_URL", served)
-        monkeypatch.setenv("CI_API_V4_URL", served)
-        monkeypatch.setenv("GITHUB_TOKEN", forge.token)
-        monkeypatch.setenv("GITLAB_TOKEN", forge.token)
+    with job_with(forge, monkeypatch) as served:
         yield served
 
 

@@ -13,7 +13,7 @@ import pytest
 from reconciler.cli.main import main
 from reconciler.cli.pullrequest.draft import marker_of
 from reconciler.plan.approval import encode_saved_plan
-from tests.cli.forgeapi import ForgeImitation, serving
+from tests.cli.forgeapi import ForgeImitation, job_with, serving
 from tests.hostile.test_output import assert_inert_markdown, hostile, payloads
 from tests.hostile.test_saved_plans import sealed
 from tests.hostile.threats import Threat, attack
@@ -30,11 +30,7 @@ def forge() -> ForgeImitation:
 
 @pytest.fixture
 def url(forge: ForgeImitation, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    for name in ("GITHUB_EVENT_PATH", "GITHUB_EVENT_NAME", "GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"):
-        monkeypatch.delenv(name, raising=False)
-    with serving(forge) as served:
-        monkeypatch.setenv("GITHUB_API_URL", served)
-        monkeypatch.setenv("GITHUB_TOKEN", forge.token)
+    with job_with(forge, monkeypatch) as served:
         yield served
 
 
