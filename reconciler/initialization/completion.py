@@ -6,6 +6,7 @@ that are placeholders are assumed: a plan's nodes and their cost do not depend o
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -21,8 +22,9 @@ from reconciler.model.json import JsonDict
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
 from reconciler.source.objects import Entry
+from reconciler.source.resource import VALIDATED_KINDS, schema_name
 from reconciler.source.scalars import resolve_scalar
-from reconciler.source.schema import value_at
+from reconciler.source.schema import check_schema, value_at
 
 _ALPHA: Final = ("/v1alpha1", "/v1alpha5")
 """The versions whose classes could leave the role and the selectors to settings of Karpenter."""
@@ -35,9 +37,50 @@ _NAME_MAX: Final = 40
 
 def complete(found: Collection, known: dict[str, str], name: str) -> None:
     """Complete the objects, with the ``known`` values of placeholders and the cluster's name."""
+    _leave_out_unknown_fields(found)
     named = _fill_placeholders(found, known)
     _assume_classes(found, name, named)
     _complete_classes(found, name)
+
+
+def _leave_out_unknown_fields(found: Collection) -> None:
+    """Leave out the fields that no object of the kind has, with a note on each.
+
+    The API server drops them, or refuses the object, so no cluster has them. One with nearly the
+    name of a field is more likely misspelled, and is left to the user.
+    """
+    for item in found.items:
+        if item.kind not in VALIDATED_KINDS:
+            continue
+        for finding in _findings_on(item.kind, item.data):
+            if finding.code != "unknown-field" or _is_misspelled(item, finding):
+                continue
+            item.change(partial(_remove_field, pointer=finding.pointer))
+            message = f"no {item.kind} has this field; it is left out"
+            hint = "the API server drops it or refuses the object"
+            found.note(item, Note(Severity.WARNING, finding.pointer, message, hint))
+
+
+def _is_misspelled(item: SourceObject, finding: Finding) -> bool:
+    """Return whether an unknown field has nearly the name of one that its value fits."""
+    for meant in finding.replaces:
+        data = copy.deepcopy(item.data)
+        above = value_at(data, meant[:-1])
+        if isinstance(above, dict):
+            above[str(meant[-1])] = value_at(data, finding.pointer)
+            if all(f.pointer[: len(meant)] != meant for f in _findings_on(item.kind, data)):
+                return True
+    return False
+
+
+def _findings_on(kind: str, data: JsonDict) -> list[Finding]:
+    return check_schema(schema_name(kind), data)
+
+
+def _remove_field(data: JsonDict, pointer: Pointer) -> None:
+    above = value_at(data, pointer[:-1])
+    if isinstance(above, dict):
+        above.pop(str(pointer[-1]), None)
 
 
 def _fill_placeholders(found: Collection, known: dict[str, str]) -> set[str]:

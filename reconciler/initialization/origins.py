@@ -55,10 +55,11 @@ class FleetOrigin(NamedTuple):
     region: str = ""
 
 
-def from_folder(path: str, prefer: Sequence[str] = ()) -> FleetOrigin:
+def from_folder(path: str, prefer: Sequence[str] = (), region: str | None = None) -> FleetOrigin:
     """Return the objects of a folder of YAML and JSON files, of one file, or of stdin (``-``).
 
-    Kustomizations, charts, and what Flux and Argo CD point at are rendered.
+    Kustomizations, charts, and what Flux and Argo CD point at are rendered. ``region`` is the
+    fleet's if it is not the one that the files state.
 
     Raises:
         UnreadableError: it cannot be read.
@@ -71,7 +72,7 @@ def from_folder(path: str, prefer: Sequence[str] = ()) -> FleetOrigin:
     if path != "-" and os.path.isdir(path):
         from reconciler.assembly.inputs.rendering import expanded_folder
 
-        templates = read_templates(path, prefer)
+        templates = read_templates(path, prefer, region)
         renderings = [_rendering_of(release) for release in templates.releases]
         files, refused = expanded_folder(path, files, refused, renderings)
         _expect_one_overlay(path, refused)

@@ -88,10 +88,13 @@ class TemplateObjects:
     findings: list[Diagnostic] = field(default_factory=list)
 
 
-def read_templates(root: str, prefer: Sequence[str] = ()) -> TemplateObjects:
+def read_templates(
+    root: str, prefer: Sequence[str] = (), region: str | None = None
+) -> TemplateObjects:
     """Return the objects in Terraform's files, in scripts and in templates below a folder.
 
     Of several files with values for one module, that below one of the paths ``prefer`` counts.
+    ``region`` is the one whose zones count; by default it is that of the files.
     """
     texts = dict(_texts(root))
     found = TemplateObjects()
@@ -102,7 +105,9 @@ def read_templates(root: str, prefer: Sequence[str] = ()) -> TemplateObjects:
         return _read_text(top, path)
 
     values = [path for path in texts if path.endswith(VALUES)]
-    terraform = find_objects(modules, read, values, prefer)
+    terraform = find_objects(
+        modules, read, values, prefer, lambda stated: _availability_zones(region or stated)
+    )
     makes_nodes = any(_KIND.search(found.text) for found in terraform.texts)
     found.findings += [
         f
@@ -126,6 +131,19 @@ def read_templates(root: str, prefer: Sequence[str] = ()) -> TemplateObjects:
                  for t in script_objects(path, text)]  # fmt: skip
         found.files += _text_files(pages)
     return found
+
+
+def _availability_zones(region: str) -> list[str]:
+    """Return the availability zones of a region in order, without its local zones.
+
+    They are the bundled ones; none are returned for a region that is not known.
+    """
+    from reconciler.catalog.names import bundled_names
+
+    if not region:
+        return []
+    zones = bundled_names().zones.get(region, ())
+    return sorted(zone for zone in zones if re.fullmatch(f"{re.escape(region)}[a-z]", zone))
 
 
 def _text_files(texts: Sequence[FoundText]) -> list[TemplateText]:

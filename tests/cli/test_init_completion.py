@@ -148,6 +148,32 @@ def test_a_class_of_the_current_version_is_never_completed(work: Path) -> None:
     assert "role" not in taken()["EC2NodeClass default"]["spec"]
 
 
+def test_a_field_that_no_object_has_is_left_out_and_named(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = POOL.replace("spec:\n", "spec:\n  # of the nodes\n  expireAfter: 48h\n", 1)
+    pool = pool.replace("1m}", "1m, consolidation: {enabled: true}}")
+    write(work, {"given/nodes.yaml": f"{pool}---\n{CLASS}  fips: yes\n", "given/web.yaml": WEB})
+    assert init() == 0
+    listed = capsys.readouterr().out
+    for field in ("expireAfter", "disruption.consolidation", "fips"):
+        assert f"spec.{field}: " in listed
+    assert "no NodePool has this field; it is left out" in listed
+    spec = taken()["NodePool general"]["spec"]
+    assert "expireAfter" not in spec
+    assert spec["disruption"] == {"consolidateAfter": "1m"}
+    assert launched(capsys) == {"general"}
+
+
+def test_a_misspelled_field_is_left_to_the_user(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = POOL.replace("consolidateAfter", "consolidateAftr")
+    write(work, {"given/nodes.yaml": f"{pool}---\n{CLASS}"})
+    assert init() == 3
+    assert "did you mean consolidateAfter?" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "reference",
     [

@@ -614,6 +614,38 @@ def test_releases_of_one_name_and_chart_in_several_namespaces_are_all_read(
     assert pods(plan(".", capsys)) == 3
 
 
+HPA = """\
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  minReplicas: 4
+  maxReplicas: 9
+"""
+
+
+@pytest.mark.parametrize(
+    "kind", ["files", "kustomization", pytest.param("chart", marks=needs_helm)]
+)
+def test_objects_of_an_application_are_in_the_namespace_of_its_destination(
+    kind: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    web = WEB.replace("namespace: shop", "namespace: kube-system")  # the other names none
+    application = ARGO.partition("    helm:")[0]
+    files = {"charts/nodes/nodes.yaml": POOL + "---\n" + CLASS + "---\n" + web + "---\n" + HPA}
+    if kind == "chart":
+        files = below("charts/nodes", CHART | {"templates/web.yaml": f"{web}---\n{HPA}"})
+    elif kind == "kustomization":
+        files["charts/nodes/kustomization.yaml"] = "resources: [nodes.yaml]\n"
+    write(work, below("given", files | {"apps/nodes.yaml": application}))
+    assert init("given") == 0
+    assert taken()["HorizontalPodAutoscaler web"]["metadata"]["namespace"] == "kube-system"
+    assert "namespace" not in taken()["NodePool general"]["metadata"]
+    assert pods(plan("fleet", capsys)) == 4
+    assert not [f for f in findings("fleet", capsys) if "not in this folder" in f["message"]]
+
+
 RAW_VALUES = {
     "helm": "  chart: {spec: {chart: raw, sourceRef: {kind: HelmRepository, name: bedag}}}\n"
     "  values: {resources: [POOL, CLASS]}\n",

@@ -318,6 +318,116 @@ def test_arguments_reach_the_module_that_they_are_passed_to(work: Path) -> None:
     assert requirements[1]["values"] == ["c7i"]
 
 
+ZONES = """\
+data "aws_availability_zones" "available" {}
+locals {
+  azs = slice(data.aws_availability_zones.available.names, 0, min(3, 9))
+}
+module "vpc" {
+  source = "terraform-aws-modules/vpc/aws"
+  azs    = local.azs
+}
+provider "aws" {
+  region = "us-west-2"
+}
+"""
+OF_ZONE = (
+    POOL + "        - {key: topology.kubernetes.io/zone, operator: In, values: ${jsonencode(%s)}}\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["local.azs", "module.vpc.azs", "module.nodes.zones", "[for az in module.vpc.azs : az]"],
+)
+@pytest.mark.parametrize("region", ["us-west-2", "eu-west-1"])
+def test_the_zones_of_the_region_are_known(text: str, region: str, work: Path) -> None:
+    child = 'variable "zones" {}\noutput "zones" {\n  value = var.zones\n}\n'
+    call = 'module "nodes" {\n  source = "./nodes"\n  zones = module.vpc.azs\n}\n'
+    root = ZONES + call + heredoc(OF_ZONE % text) + heredoc(CLASS, "c")
+    write(work, {"given/main.tf": root, "given/nodes/main.tf": child})
+    assert init("given", *(("--region", region) if region != "us-west-2" else ())) == 0
+    zones = taken()["NodePool general"]["template"]["spec"]["requirements"][2]["values"]
+    assert zones == [f"{region}{letter}" for letter in "abc"]
+
+
+ROLE = """module "karpenter" {
+  count  = 1
+  source = "terraform-aws-modules/eks/aws//modules/karpenter"
+  node_iam_role_name = "${module.eks.cluster_name}-node"
+  %s
+}
+module "eks" {
+  source = "terraform-aws-modules/eks/aws"
+  name   = "blue"
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("argument", "role"),
+    [
+        ("node_iam_role_use_name_prefix = false", "blue-node"),
+        ("node_iam_role_use_name_prefix = true", "${module.karpenter[0].node_iam_role_name}"),
+        ("", "${module.karpenter[0].node_iam_role_name}"),
+    ],
+)
+def test_the_role_of_nodes_is_that_of_its_module_unless_it_gets_a_suffix(
+    argument: str, role: str, work: Path
+) -> None:
+    named = CLASS.replace("role: nodes", "role: ${module.karpenter[0].node_iam_role_name}")
+    text = ROLE % argument + heredoc(POOL) + heredoc(named, "c")
+    write(work, {"given/main.tf": text})
+    assert init() == 0
+    assert taken()["EC2NodeClass default"]["role"] == role
+
+
+def test_an_output_of_a_module_that_is_called_twice_is_not_known(work: Path) -> None:
+    child = 'variable "role" { default = "a" }\noutput "role" { value = var.role }\n'
+    calls = "".join(
+        f'module "{name}" {{\n  source = "./child"\n  role = "{name}"\n}}\n' for name in "xy"
+    )
+    named = CLASS.replace("role: nodes", "role: ${module.x.role}")
+    write(
+        work,
+        {
+            "given/main.tf": calls + heredoc(POOL) + heredoc(named, "c"),
+            "given/child/main.tf": child,
+        },
+    )
+    assert init() == 0
+    assert taken()["EC2NodeClass default"]["role"] == "${module.x.role}"
+
+
+def test_outputs_that_refer_to_each_other_end(work: Path) -> None:
+    modules = {
+        f"given/{name}/main.tf": 'variable "v" {}\noutput "o" { value = "${var.v}!" }\n'
+        for name in "xy"
+    }
+    calls = 'module "x" {\n  source = "./x"\n  v = module.y.o\n}\n'
+    calls += 'module "y" {\n  source = "./y"\n  v = module.x.o\n}\n'
+    named = CLASS.replace("role: nodes", "role: ${module.x.o}")
+    write(work, modules | {"given/main.tf": calls + heredoc(POOL) + heredoc(named, "c")})
+    assert init() == 0
+    assert taken()["EC2NodeClass default"]["role"].startswith("${module.")
+
+
+def test_objects_in_a_script_that_terraform_runs_are_taken_over(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = f"cat <<EOF | kubectl apply -f -\n{POOL}---\n{CLASS}EOF\n"
+    text = (
+        'resource "null_resource" "nodes" {\n  provisioner "local-exec" {\n'
+        f"    command = <<EOT\n{script}EOT\n  }}\n}}\n"
+    )
+    write(work, {"given/main.tf": text})
+    assert init() == 0
+    assert set(taken()) == {"EC2NodeClass default", "NodePool general"}
+    assert "NodePool general, from given/main.tf:5:1" in capsys.readouterr().out.replace(
+        "from main.tf", "from given/main.tf"
+    )
+
+
 def test_a_class_that_is_in_no_file_is_assumed_and_stated(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

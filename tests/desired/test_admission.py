@@ -222,6 +222,7 @@ def a_vpa(update_mode: str, **policy: Any) -> Data:
         (a_vpa("Off"), {"cpu": "1", "memory": "1Gi"}),
         (a_vpa("Auto"), {"cpu": "1500m", "memory": "3Gi"}),
         (a_vpa("Initial"), {"cpu": "1500m", "memory": "3Gi"}),
+        (a_vpa("InPlace"), {"cpu": "1500m", "memory": "3Gi"}),
         (a_vpa("Recreate", mode="Off"), {"cpu": "1", "memory": "1Gi"}),
         (a_vpa("Auto", maxAllowed={"memory": "2Gi"}), {"cpu": "1500m", "memory": "2Gi"}),
         (a_vpa("Auto", controlledResources=["cpu"]), {"cpu": "1500m", "memory": "1Gi"}),

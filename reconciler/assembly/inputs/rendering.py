@@ -30,6 +30,7 @@ from reconciler.desired.sources.rendered import (
     RenderedFile,
     SourceIndex,
     embedded_file,
+    namespaced_file,
     rendered_file,
 )
 from reconciler.desired.sources.substitution import substitute
@@ -244,7 +245,7 @@ class _Expansion:
             if isinstance(item, Diagnostic):
                 self.findings.append(item)
             elif isinstance(item, Embedded):
-                self.files.append(embedded_file(item.objects, item.place))
+                self.files.append(embedded_file(item.objects, item.place, item.namespace))
             elif isinstance(item, UsedFiles):
                 self.used.update(item.paths)
             else:
@@ -327,7 +328,7 @@ class _Expansion:
                 text = substitute(decoded, rendering.substitutions).encode(
                     "utf-8", "surrogateescape"
                 )
-            found.append((path, SourceFile(self._shown(path), text)))
+            found.append((path, namespaced_file(self._shown(path), text, rendering.namespace)))
         for folder in sorted(inner):
             if not any(folder.startswith(f"{other}/") for other in inner):
                 self._render_all([replace(rendering, folder=folder, by=rendering.by or "nested")])
@@ -452,7 +453,9 @@ class _Expansion:
             text = output.decode("utf-8", "surrogateescape")
             output = substitute(text, rendering.substitutions).encode("utf-8", "surrogateescape")
         index = SourceIndex(files, patches, self.below, place, self.parsed)
-        made, findings = rendered_file(self._shown(rendering.folder), output, index, root)
+        made, findings = rendered_file(
+            self._shown(rendering.folder), output, index, root, rendering.namespace
+        )
         self.findings += findings
         return made
 

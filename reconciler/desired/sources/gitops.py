@@ -71,10 +71,14 @@ class Rendering:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Objects in the values of a chart from elsewhere, which ``place`` gives it."""
+    """Objects in the values of a chart from elsewhere, which ``place`` gives it.
+
+    ``namespace`` is that of its release.
+    """
 
     objects: tuple[JsonDict, ...]
     place: Place
+    namespace: str
 
 
 class UsedFiles(NamedTuple):
@@ -182,10 +186,11 @@ def _flux_release(entry: Entry, tree: Tree, folder: str, others: OtherObjects) -
     name = text(chart.get("chart"))
     kind = value_at(chart, ("sourceRef", "kind"))
     values, unknown = _release_values(entry, spec, others)
+    namespace = text(spec.get("targetNamespace")) or entry.namespace
     if kind not in ("GitRepository", None) or not name:
         shown = name or text(value_at(spec, ("chartRef", "name"))) or "its chart"
         where = "the Helm repository of its sourceRef"
-        yield from _remote_chart(entry, at, shown, where, values, ("spec", "values"))
+        yield from _remote_chart(entry, at, shown, where, values, ("spec", "values"), namespace)
         return
     try:
         target = join_path(folder, name)
@@ -194,13 +199,13 @@ def _flux_release(entry: Entry, tree: Tree, folder: str, others: OtherObjects) -
                     Severity.ERROR)  # fmt: skip
         return
     if tree.entries(target) is None:
-        yield from _remote_chart(entry, at, name, "another repository", values, ("spec", "values"))
+        where = "another repository"
+        yield from _remote_chart(entry, at, name, where, values, ("spec", "values"), namespace)
         return
     yield from unknown
     files = tuple(posixpath.normpath(posixpath.join(folder, f))
                   for f in strings(chart.get("valuesFiles")))  # fmt: skip
     yield UsedFiles(files)
-    namespace = text(spec.get("targetNamespace")) or entry.namespace
     yield Rendering(
         target, Tool.HELM, entry.place(()), f"Flux HelmRelease {entry.name}",
         release=text(spec.get("releaseName")) or entry.name, namespace=namespace,
@@ -228,14 +233,18 @@ def _release_values(
 
 
 def _remote_chart(
-    entry: Entry, at: Pointer, name: str, where: str, values: JsonDict, values_at: Pointer
-) -> Iterator[Found]:
-    """Yield the objects in the values of a chart from elsewhere, and that it is not read."""
+    entry: Entry, at: Pointer, name: str, where: str, values: JsonDict, values_at: Pointer,
+    namespace: str,
+) -> Iterator[Found]:  # fmt: skip
+    """Yield the objects in the values of a chart from elsewhere, and that it is not read.
+
+    ``namespace`` is that of its release.
+    """
     message = f"chart {quote_value(name)} is in {where} and is not read"
     hint = "vendor it: `helm pull --untar`, or pass the output of `helm template` with -f"
     objects = tuple(embedded_objects(values))
     if objects:
-        yield Embedded(objects, entry.place(values_at))
+        yield Embedded(objects, entry.place(values_at), namespace)
         names = ", ".join(
             f"{one.get('kind')} {text(value_at(one, ('metadata', 'name')))}" for one in objects[:3]
         )
@@ -277,7 +286,9 @@ def _application_source(
     if chart:
         yield UsedFiles(tuple(_values_paths(helm, ".", folder, references)))
         where = text(source.get("repoURL"))
-        yield from _remote_chart(entry, (*at, "chart"), chart, where, values, (*at, "helm"))
+        yield from _remote_chart(
+            entry, (*at, "chart"), chart, where, values, (*at, "helm"), namespace
+        )
         return
     try:
         target = join_path(folder, path)

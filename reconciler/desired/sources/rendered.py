@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from reconciler.desired.fleet import SourceFile
+from reconciler.desired.workloads.kinds import BUILT_IN
 from reconciler.model.diagnostics import Diagnostic, Place
 from reconciler.model.json import JsonDict
 from reconciler.source.document import Document, Pointer, parse_documents
@@ -145,18 +146,58 @@ class RenderedFile(SourceFile):
         return list(self.rendered), []
 
 
+class NamespacedFile(SourceFile):
+    """A file whose objects are in ``namespace`` where they name none."""
+
+    namespace: str = ""
+
+    def documents(self) -> tuple[list[Document], list[Diagnostic]]:
+        """Return the documents with their namespaces."""
+        documents, findings = super().documents()
+        return [d._replace(data=in_namespace(d.data, self.namespace)) for d in documents], findings
+
+
+def namespaced_file(path: str, content: bytes, namespace: str) -> SourceFile:
+    """Return a file whose objects are in a namespace where they name none; "" changes nothing."""
+    if not namespace:
+        return SourceFile(path, content)
+    made = NamespacedFile(path, content)
+    made.namespace = namespace
+    return made
+
+
+def in_namespace(data: object, namespace: str) -> object:
+    """Return an object, or a list of them, in a namespace unless it names one or is in none.
+
+    Helm does so with the namespace of a release, Argo CD with that of an Application's destination.
+    """
+    if not isinstance(data, dict) or not namespace:
+        return data
+    kind, version = data.get("kind"), data.get("apiVersion")
+    if not isinstance(kind, str) or not isinstance(version, str):
+        return data
+    if kind.endswith("List") and isinstance(data.get("items"), list):
+        return {**data, "items": [in_namespace(item, namespace) for item in data["items"]]}
+    metadata = data.get("metadata")
+    is_open = isinstance(metadata, dict) and not metadata.get("namespace")
+    if not is_open or not BUILT_IN.is_namespaced(version, kind):
+        return data
+    return {**data, "metadata": {**metadata, "namespace": namespace}}  # type: ignore[dict-item] # a dict, as seen above
+
+
 def rendered_file(
-    path: str, output: bytes, index: SourceIndex, root: str
+    path: str, output: bytes, index: SourceIndex, root: str, namespace: str = ""
 ) -> tuple[RenderedFile, list[Diagnostic]]:
     """Return the output of a renderer as a file, and what cannot be read of it.
 
-    ``root`` is the folder that was rendered, which kustomize's origins are relative to.
+    ``root`` is the folder that was rendered, which kustomize's origins are relative to. Objects
+    that name no namespace are in ``namespace``.
     """
     documents, findings = parse_documents(path, output)
     lines, templates = _templates_by_line(output, root)
     found: list[Document] = []
     for document in documents:
-        data = document.data
+        data = in_namespace(document.data, namespace)
         if not isinstance(data, dict) or _is_transient(data):
             continue
         number = bisect_right(lines, document.mark[0]) - 1
@@ -172,14 +213,18 @@ def rendered_file(
     return file, findings
 
 
-def embedded_file(objects: Sequence[JsonDict], place: Place) -> RenderedFile:
-    """Return objects in the values of a chart as a file; ``place`` is where the values start."""
+def embedded_file(objects: Sequence[JsonDict], place: Place, namespace: str) -> RenderedFile:
+    """Return objects in the values of a chart as a file; ``place`` is where the values start.
+
+    Objects that name no namespace are in ``namespace``.
+    """
     from reconciler.source.plainyaml import dump
 
     index = SourceIndex({}, (), ".", place, {})
     found: list[Document] = []
     for data in objects:
-        made = RenderedDocument(place.file, data, (place.line - 1, place.column - 1, None), "")
+        placed = in_namespace(data, namespace)
+        made = RenderedDocument(place.file, placed, (place.line - 1, place.column - 1, None), "")
         made.sources, made.origin = index, ""
         found.append(made)
     content = "---\n".join(dump(data, sort_keys=False) for data in objects)

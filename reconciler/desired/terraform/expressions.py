@@ -52,13 +52,28 @@ ReadFile = Callable[[str], str | None]
 """Returns the text of a file, whose path is relative to the top of the tree; None if it is none."""
 
 
+@dataclass(frozen=True, slots=True)
+class ModuleCall:
+    """A call of a module: the text of its arguments, and what they mean.
+
+    ``target`` is the module if it is in the repository and is called only once. ``is_common`` is
+    true of the modules of terraform-aws-modules, whose outputs are known.
+    """
+
+    arguments: Mapping[str, str]
+    target: ModuleScope | None = None
+    is_common: bool = False
+
+
 @dataclass
 class ModuleScope:
     """What names mean in one module: its folder, variables, locals, and the files it reads.
 
     ``types`` are the types of variables as they are written, ``manifests`` the text of the objects
     of each resource by its type and name, ``templates`` the template and the arguments of each data
-    source ``template_file``. ``unset`` are variables whose default is empty or null: it counts in
+    source ``template_file``. ``outputs`` are the texts of its outputs, ``calls`` those of other
+    modules by name, and ``zones`` the availability zones of its region, empty if it is not known.
+    ``unset`` are variables whose default is empty or null: it counts in
     comparisons, and elsewhere they are unknown, because they are there to be set. ``left_out`` are
     the conditions in templates that are not known, whose parts are left out.
     """
@@ -71,6 +86,9 @@ class ModuleScope:
     locals: dict[str, str] = field(default_factory=dict)
     manifests: dict[tuple[str, str], str] = field(default_factory=dict)
     templates: dict[str, tuple[str, str]] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
+    calls: dict[str, ModuleCall] = field(default_factory=dict)
+    zones: Sequence[str] = ()
     names: Mapping[str, Value] = field(default_factory=dict)
     used_files: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -284,6 +302,10 @@ def _named(
         return evaluate(scope.locals[second], inner, depth + 1), steps[2:]
     if (head, second) in scope.manifests and text not in scope.resolving:
         return _of_manifest(text, steps, replace(scope, resolving=(*scope.resolving, text)), depth)
+    if head == "module" and second in scope.calls:
+        return _of_call(text, steps, scope, depth)
+    if steps[:2] == ["data", "aws_availability_zones"] and steps[3:4] == ["names"] and scope.zones:
+        return list(scope.zones), steps[4:]
     if steps[:2] == ["data", "template_file"] and steps[3:] == ["rendered"]:
         return _rendered_template(text, steps[2], scope, depth), ()
     return Unknown(text), ()
@@ -300,6 +322,51 @@ def _of_manifest(
     if isinstance(value, str) and rest[:1] != ["yaml_body"]:
         value = _decode(value, text)
     return value, rest[1:]
+
+
+_COMMON_OUTPUTS: Final[Mapping[str, Sequence[str]]] = {
+    "azs": ("azs",),
+    "name": ("name",),
+    "cluster_name": ("cluster_name", "name"),
+    "cluster_version": ("cluster_version", "kubernetes_version"),
+    "node_iam_role_name": ("node_iam_role_name",),
+}
+"""The outputs of terraform-aws-modules that repeat an argument: vpc, eks, and eks//karpenter."""
+_PREFIXED: Final = {"node_iam_role_name": "node_iam_role_use_name_prefix"}
+"""Outputs that get a random suffix unless the argument says otherwise."""
+
+
+def _of_call(
+    text: str, steps: Sequence[str], scope: ModuleScope, depth: int
+) -> tuple[Value, Sequence[str]]:
+    """Return what an output of a module is, and the steps after it."""
+    call = scope.calls[steps[1]]
+    rest = steps[3:] if steps[2:3] and steps[2].startswith("[") else steps[2:]
+    name = rest[0] if rest else ""
+    key = f"{scope.folder}:module.{steps[1]}.{name}"
+    if key in scope.resolving:
+        return Unknown(text), ()
+    resolving = (*scope.resolving, key)
+    if call.target is not None and name in call.target.outputs:
+        inner = replace(call.target, resolving=resolving, steps=scope.steps)
+        value = evaluate(call.target.outputs[name], inner, depth + 1)
+        return (Unknown(text), ()) if _is_open(value) else (value, rest[1:])
+    if not call.is_common:
+        return Unknown(text), ()
+    here = replace(scope, resolving=resolving)
+    condition = _PREFIXED.get(name)
+    if condition and evaluate(call.arguments.get(condition, ""), here, depth + 1) is not False:
+        return Unknown(text), ()
+    argument = next((a for a in _COMMON_OUTPUTS.get(name, ()) if a in call.arguments), None)
+    if argument is None:
+        return Unknown(text), ()
+    value = evaluate(call.arguments[argument], here, depth + 1)
+    return (Unknown(text), ()) if _is_open(value) else (value, rest[1:])
+
+
+def _is_open(value: Value) -> bool:
+    """Return whether a value depends on names of another module that are not known."""
+    return isinstance(value, Unknown) or (isinstance(value, str) and "${" in value)
 
 
 def _rendered_template(text: str, name: str, scope: ModuleScope, depth: int) -> Value:

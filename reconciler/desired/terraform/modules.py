@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from reconciler.desired.terraform.expressions import (
+    ModuleCall,
     ModuleScope,
     ReadFile,
     evaluate,
@@ -39,6 +40,8 @@ _DOCUMENTS: Final = ("kubectl_path_documents", "kubectl_file_documents", "kubect
 _HEREDOC: Final = re.compile(r"<<-?[\"']?\\?([A-Za-z_][A-Za-z0-9_]{0,63}+)[\"']?[^\n]{0,200}+\n")
 _OBJECT: Final = re.compile(r"^\s*kind:\s*[\"']?[A-Z]\w+", re.MULTILINE)
 _MANY: Final = 200
+_DEPTH: Final = 4
+"""How many calls deep values are passed on."""
 CONDITION: Final = "unknown-condition"
 """The code of a finding on a part of a template that is left out."""
 _NONE: Final = Attribute("", 0)
@@ -69,14 +72,18 @@ class FoundObjects:
     findings: list[Diagnostic] = field(default_factory=list)
 
 
+ZonesOf = Callable[[str], Sequence[str]]
+
+
 def find_objects(
     files: Mapping[str, str], read: ReadFile, values: Collection[str] = (),
-    prefer: Sequence[str] = (),
+    prefer: Sequence[str] = (), zones_of: ZonesOf = lambda _: (),
 ) -> FoundObjects:  # fmt: skip
     """Return the objects in the ``.tf`` files of a repository.
 
     ``files`` are their texts by path, ``read`` returns another file. ``values`` are the paths of
     files with values of variables; of several for one module, one of ``prefer`` counts.
+    ``zones_of`` returns the availability zones of a region, "" where the files state none.
     """
     found = FoundObjects()
     modules: dict[str, dict[str, HclBlock]] = {}
@@ -94,12 +101,15 @@ def find_objects(
     for folder, paths in chosen.by_module.items():
         for path in paths:
             _read_values(path, scopes[folder])
+    zones = zones_of(_settings(modules, scopes).get("aws.region", ""))
+    for scope in scopes.values():
+        scope.zones = zones
     _pass_arguments(modules, scopes)
+    found.settings = _settings(modules, scopes)
     for folder, blocks in modules.items():
         scope = scopes[folder]
         for path, file in blocks.items():
             _read_file(path, files[path], file, scope, found)
-            _read_facts(file, scope, found)
         found.used_files |= set(scope.used_files)
     return found
 
@@ -140,6 +150,8 @@ def _add_definition(block: HclBlock, scope: ModuleScope) -> None:
             _set_variable(scope, name, value)
         elif "default" in named:
             scope.unset[name] = value
+    elif block.type == "output" and block.labels and "value" in named:
+        scope.outputs[block.labels[0]] = named["value"].text
     elif block.type == "locals":
         scope.locals |= {key: attribute.text for key, attribute in named.items()}
     elif block.type == "resource" and len(block.labels) == 2:
@@ -154,19 +166,29 @@ def _add_definition(block: HclBlock, scope: ModuleScope) -> None:
 def _pass_arguments(
     modules: Mapping[str, Mapping[str, HclBlock]], scopes: dict[str, ModuleScope]
 ) -> None:
-    """Give the arguments of calls to the modules in the repository that are called only once."""
+    """Give the arguments of calls to the modules in the repository that are called only once.
+
+    Every module learns what its calls are, for their outputs.
+    """
     calls: dict[str, list[tuple[ModuleScope, HclBlock]]] = {}
     for folder, blocks in modules.items():
-        for file in blocks.values():
-            for block in file.inner("module"):
-                source = block.attributes.get("source")
-                named = evaluate(source.text, scopes[folder]) if source is not None else None
-                if isinstance(named, str) and named.startswith("."):
-                    target = posixpath.normpath(posixpath.join(folder, named))
-                    calls.setdefault(target, []).append((scopes[folder], block))
-    for target, callers in calls.items():
-        if target in scopes and len(callers) == 1:
-            scope, block = callers[0]
+        for block in (b for file in blocks.values() for b in file.inner("module")):
+            source = block.attributes.get("source")
+            named = evaluate(source.text, scopes[folder]) if source is not None else None
+            if not isinstance(named, str) or not block.labels:
+                continue
+            arguments = {name: a.text for name, a in block.attributes.items()}
+            is_common = "terraform-aws-modules/" in named
+            scopes[folder].calls[block.labels[0]] = ModuleCall(arguments, is_common=is_common)
+            if named.startswith("."):
+                target = posixpath.normpath(posixpath.join(folder, named))
+                calls.setdefault(target, []).append((scopes[folder], block))
+    single = {t: callers[0] for t, callers in calls.items() if t in scopes and len(callers) == 1}
+    for target, (scope, block) in single.items():
+        call = scope.calls[block.labels[0]]
+        scope.calls[block.labels[0]] = replace(call, target=scopes[target])
+    for _ in range(_DEPTH):  # an argument may be the output of a module that is passed later
+        for target, (scope, block) in single.items():
             for name, attribute in block.attributes.items():
                 value = evaluate(attribute.text, scope)
                 if not isinstance(value, Unknown) or name not in scopes[target].variables:
@@ -217,8 +239,19 @@ def _read_release(
     return covered
 
 
-def _read_facts(file: HclBlock, scope: ModuleScope, found: FoundObjects) -> None:
-    """Take the name of the EKS cluster and the region of the provider, if one is stated."""
+def _settings(
+    modules: Mapping[str, Mapping[str, HclBlock]], scopes: Mapping[str, ModuleScope]
+) -> dict[str, str]:
+    """Return the name of the EKS cluster and the region of the provider, where they are stated."""
+    settings: dict[str, str] = {}
+    for folder, blocks in modules.items():
+        for file in blocks.values():
+            for key, value in _facts(file, scopes[folder]):
+                settings.setdefault(key, value)
+    return settings
+
+
+def _facts(file: HclBlock, scope: ModuleScope) -> Iterator[tuple[str, str]]:
     stated: list[tuple[str, Attribute | None]] = []
     for block in file.blocks:
         if block.type == "provider" and block.labels == ("aws",):
@@ -233,7 +266,7 @@ def _read_facts(file: HclBlock, scope: ModuleScope, found: FoundObjects) -> None
     for key, attribute in stated:
         value = evaluate(attribute.text, scope) if attribute is not None else None
         if isinstance(value, str) and value and "${" not in value:
-            found.settings.setdefault(key, value)
+            yield key, value
 
 
 def _read_manifest(
@@ -341,11 +374,13 @@ def _read_heredocs(
         if heredoc is None or not _OBJECT.search(heredoc.text):
             continue
         position = heredoc.end
-        value = render(heredoc.text, scope)
         line = text.count("\n", 0, heredoc.start) + 1
-        _note_left_out("an object in a heredoc", scope, Place(path, line, 1), found)
-        if isinstance(value, str):
-            found.texts.append(FoundText(path, line, value))
+        whole = FoundText(path, line, heredoc.text)
+        for one in list(script_objects(path, heredoc.text, line)) or [whole]:
+            value = render(one.text, scope)
+            _note_left_out("an object in a heredoc", scope, Place(path, one.line, 1), found)
+            if isinstance(value, str):
+                found.texts.append(FoundText(path, one.line, value))
 
 
 def _read_documents(file: HclBlock, scope: ModuleScope, found: FoundObjects) -> None:
@@ -378,8 +413,8 @@ def _templates(
         yield FoundText(path, 1, value)
 
 
-def script_objects(path: str, text: str) -> Iterator[FoundText]:
-    """Yield the objects in the heredocs of a shell script."""
+def script_objects(path: str, text: str, first_line: int = 1) -> Iterator[FoundText]:
+    """Yield the objects in the heredocs of a shell script that starts at ``first_line``."""
     position = 0
     while (match := _HEREDOC.search(text, position)) is not None:
         position = match.end()
@@ -390,4 +425,4 @@ def script_objects(path: str, text: str) -> Iterator[FoundText]:
         body = text[match.end() : end.start()]
         position = end.end()
         if _OBJECT.search(body):
-            yield FoundText(path, text.count("\n", 0, match.end()) + 1, body)
+            yield FoundText(path, text.count("\n", 0, match.end()) + first_line, body)

@@ -209,7 +209,7 @@ def _read_origin(request: InitRequest) -> FleetOrigin | None:
     from reconciler.initialization import origins
 
     if request.source is not None:
-        return origins.from_folder(request.source, request.prefer)
+        return origins.from_folder(request.source, request.prefer, request.region)
     if request.from_cluster:
         with show_progress("Reading Karpenter's objects from the cluster"):
             return origins.from_cluster(request.context)
