@@ -8,13 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from reconciler.desired.terraform.expressions import (
-    ModuleCall,
-    ModuleScope,
-    ReadFile,
-    evaluate,
-    render,
-)
+from reconciler.desired.terraform.expressions import evaluate, render
 from reconciler.desired.terraform.functions import Unknown, Value, plain
 from reconciler.desired.terraform.hcl import (
     Attribute,
@@ -24,6 +18,7 @@ from reconciler.desired.terraform.hcl import (
     parse_hcl,
 )
 from reconciler.desired.terraform.releases import FoundRelease, read_release
+from reconciler.desired.terraform.scope import ModuleCall, ModuleScope, ReadFile
 from reconciler.desired.terraform.types import with_defaults
 from reconciler.desired.terraform.variables import values_files
 from reconciler.model.diagnostics import Diagnostic, Place, Severity

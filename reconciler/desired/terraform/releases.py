@@ -15,9 +15,10 @@ from typing import Final
 from reconciler.desired.sources.embedded import embedded_objects
 from reconciler.desired.sources.gitops import merge_values, values_of
 from reconciler.desired.sources.protection import protect, restore
-from reconciler.desired.terraform.expressions import ModuleScope, evaluate, path_in
+from reconciler.desired.terraform.expressions import evaluate, path_in
 from reconciler.desired.terraform.functions import Unknown, Value, plain, to_text
 from reconciler.desired.terraform.hcl import Attribute, HclBlock, HclError, closing_end
+from reconciler.desired.terraform.scope import ModuleScope
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.text.quoting import quote_value
