@@ -11,7 +11,7 @@ from reconciler.assembly.inputs.manifests import shown_states
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.migration import controller
 from reconciler.desired.sources.gitops import Rendering, Tool
-from reconciler.desired.terraform.modules import CONDITION
+from reconciler.desired.terraform.modules import CONDITION, DISABLED
 from reconciler.desired.terraform.releases import FoundRelease
 from reconciler.desired.terraform.variables import SEVERAL
 from reconciler.initialization.collection import Collection, collect
@@ -59,12 +59,24 @@ def from_folder(path: str, prefer: Sequence[str] = (), region: str | None = None
     """Return the objects of a folder of YAML and JSON files, of one file, or of stdin (``-``).
 
     Kustomizations, charts, and what Flux and Argo CD point at are rendered. ``region`` is the
-    fleet's if it is not the one that the files state.
+    fleet's if it is not the one that the files state. Resources of Terraform that are switched off
+    by default are taken over only if nothing else makes nodes.
 
     Raises:
         UnreadableError: it cannot be read.
         UsageError: one of several overlays, or of several objects of one name, has to be named.
     """
+    origin = _read_folder(path, prefer, region)
+    if path != "-" and os.path.isdir(path) and not origin.found.of_kind("NodePool"):
+        disabled = _read_folder(path, prefer, region, takes_disabled=True)
+        if disabled.found.of_kind("NodePool"):
+            return disabled
+    return origin
+
+
+def _read_folder(
+    path: str, prefer: Sequence[str], region: str | None, *, takes_disabled: bool = False
+) -> FleetOrigin:
     files, refused = _read_files(path)
     files, shown = shown_states(files)
     stated: dict[str, str] = dict(shown)
@@ -72,7 +84,7 @@ def from_folder(path: str, prefer: Sequence[str] = (), region: str | None = None
     if path != "-" and os.path.isdir(path):
         from reconciler.assembly.inputs.rendering import expanded_folder
 
-        templates = read_templates(path, prefer, region)
+        templates = read_templates(path, prefer, region, takes_disabled=takes_disabled)
         renderings = [_rendering_of(release) for release in templates.releases]
         files, refused = expanded_folder(path, files, refused, renderings)
         _expect_one_overlay(path, refused)
@@ -128,7 +140,7 @@ def _rendering_of(release: FoundRelease) -> Rendering:
     )  # fmt: skip
 
 
-_TO_COMPLETE: Final = ("name-reference", CONDITION, SEVERAL)
+_TO_COMPLETE: Final = ("name-reference", CONDITION, DISABLED, SEVERAL)
 _RELEVANT: Final = (
     b"NodePool", b"EC2NodeClass", b"NodeClass", b"Provisioner", b"AWSNodeTemplate", b"NodeOverlay",
 )  # fmt: skip

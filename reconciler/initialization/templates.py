@@ -89,12 +89,14 @@ class TemplateObjects:
 
 
 def read_templates(
-    root: str, prefer: Sequence[str] = (), region: str | None = None
-) -> TemplateObjects:
+    root: str, prefer: Sequence[str] = (), region: str | None = None, *,
+    takes_disabled: bool = False,
+) -> TemplateObjects:  # fmt: skip
     """Return the objects in Terraform's files, in scripts and in templates below a folder.
 
     Of several files with values for one module, that below one of the paths ``prefer`` counts.
-    ``region`` is the one whose zones count; by default it is that of the files.
+    ``region`` is the one whose zones count; by default it is that of the files. With
+    ``takes_disabled``, resources of Terraform without instances are read as well.
     """
     texts = dict(_texts(root))
     found = TemplateObjects()
@@ -106,8 +108,9 @@ def read_templates(
 
     values = [path for path in texts if path.endswith(VALUES)]
     terraform = find_objects(
-        modules, read, values, prefer, lambda stated: _availability_zones(region or stated)
-    )
+        modules, read, values, prefer, lambda stated: _availability_zones(region or stated),
+        takes_disabled=takes_disabled,
+    )  # fmt: skip
     makes_nodes = any(_KIND.search(found.text) for found in terraform.texts)
     found.findings += [
         f

@@ -165,6 +165,20 @@ def test_a_field_that_no_object_has_is_left_out_and_named(
     assert launched(capsys) == {"general"}
 
 
+def test_spellings_of_older_versions_in_a_current_pool_are_migrated(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = POOL.replace("spec:\n", "spec:\n  limits: {resources: {cpu: 8}}\n", 1).replace(
+        "  template:\n", "  template:\n    metadata: {labels: {karpenter.sh/nodepool: general}}\n"
+    )
+    write(work, {"given/nodes.yaml": f"{pool}---\n{CLASS}", "given/web.yaml": WEB})
+    assert init() == 0
+    spec = taken()["NodePool general"]["spec"]
+    assert spec["limits"] == {"cpu": 8}
+    assert spec["template"]["metadata"]["labels"] == {}
+    assert launched(capsys) == {"general"}
+
+
 def test_a_misspelled_field_is_left_to_the_user(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -625,6 +625,60 @@ def test_an_attribute_that_is_left_out_has_the_default_of_its_type(work: Path) -
     assert "weight" not in general
 
 
+OFF = 'variable "on" { default = false }\nvariable "pools" { default = { a = "m7i", b = "c7i" } }\n'
+
+
+@pytest.mark.parametrize(
+    ("argument", "names"),
+    [
+        ("count = var.on ? 1 : 0", {"general"}),
+        ("for_each = var.on ? var.pools : {}", {"a", "b"}),
+        ("for_each = { for k, v in var.pools : k => v if var.on }", {"key"}),
+    ],
+)
+def test_what_is_switched_off_is_taken_over_where_nothing_else_makes_nodes(
+    argument: str, names: set[str], work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = POOL if "count" in argument else POOL.replace("name: general", "name: ${each.key}")
+    text = OFF + heredoc(named, "pool", f"  {argument}\n") + heredoc(CLASS, "c")
+    write(work, {"given/main.tf": text})
+    assert init() == 0
+    assert {name for name in taken() if "Pool" in name} == {f"NodePool {n}" for n in names}
+    assert "it is taken over all the same" in capsys.readouterr().out
+
+
+def test_what_is_switched_off_stays_so_beside_another_pool(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = OFF + heredoc(POOL, "pool", "  count = var.on ? 1 : 0\n")
+    other = POOL.replace("general", "other")
+    write(work, {"given/main.tf": text, "given/nodes.yaml": f"{other}---\n{CLASS}"})
+    assert init() == 0
+    assert {name for name in taken() if "Pool" in name} == {"NodePool other"}
+    assert "has no instances: count is" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["local_file", "local_sensitive_file"])
+def test_objects_in_a_file_that_terraform_writes_are_taken_over(kind: str, work: Path) -> None:
+    pool = POOL.replace("[m7i]", '["${family}"]')
+    text = (
+        f'resource "{kind}" "nodes" {{\n  filename = "out/nodes.yaml"\n'
+        '  content = templatefile("${path.module}/nodes.tftpl", { family = "c7i" })\n}\n'
+        'resource "local_file" "script" {\n  filename = "x.sh"\n  content = "echo ok"\n}\n'
+    )
+    write(work, {"given/main.tf": text, "given/nodes.tftpl": f"{pool}---\n{CLASS}"})
+    assert init() == 0
+    spec = taken()["NodePool general"]["template"]["spec"]
+    assert spec["requirements"][1]["values"] == ["c7i"]
+
+
+def test_objects_in_a_heredoc_of_a_printed_script_are_taken_over(work: Path) -> None:
+    inner = f"cat <<EOF | kubectl apply -f -\n{POOL}---\n{CLASS}EOF\n"
+    write(work, {"given/steps.sh": f"cat <<__EOF__\n# Step 5:\n{inner}__EOF__\n"})
+    assert init("given", "--name", "blue") == 0
+    assert set(taken()) == {"EC2NodeClass default", "NodePool general"}
+
+
 @pytest.mark.parametrize(
     ("more", "reason"),
     [

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from reconciler.desired.migration.objects import Note, change_note, incomplete_note, removal_note
 from reconciler.model.json import JsonDict
 from reconciler.source.document import Pointer
+from reconciler.source.schema import value_at
 
 VERSION: Final = "karpenter.sh/v1"
 CLASS_GROUP: Final = "karpenter.k8s.aws"
@@ -48,6 +49,10 @@ def ensure_mapping(parent: JsonDict, key: str) -> JsonDict:
     return value
 
 
+_LABELS: Final[Pointer] = ("spec", "template", "metadata", "labels")
+_OWN: Final = "karpenter.sh/nodepool"
+
+
 def migrate_node_pool(data: JsonDict) -> MigrationResult:
     """Turn a NodePool of ``v1beta1``, or one with spellings of it, into one of ``v1``."""
     notes: list[Note] = []
@@ -62,9 +67,32 @@ def migrate_node_pool(data: JsonDict) -> MigrationResult:
     at: Pointer = ("spec", "template", "spec")
     notes += _migrate_class_reference(claim, at)
     notes += _migrate_disruption(spec, claim, is_beta=is_beta)
+    notes += _migrate_limits(spec)
     notes += _migrate_labels(spec, at)
+    notes += _remove_own_label(data)
     kubelet = _pop_kubelet(claim, "kubelet", (*at, "kubelet"), notes)
     return MigrationResult(notes, kubelet)
+
+
+def _migrate_limits(spec: JsonDict) -> list[Note]:
+    """Lift the limits out of ``resources``, where ``v1alpha5`` had them."""
+    limits = spec.get("limits")
+    if isinstance(limits, dict) and isinstance(limits.get("resources"), dict):
+        spec["limits"] = limits["resources"]
+        return [change_note(("spec", "limits", "resources"), "moved to spec.limits")]
+    if limits is None:
+        spec.pop("limits", None)
+    return []
+
+
+def _remove_own_label(data: JsonDict) -> list[Note]:
+    """Remove the label with the name of the NodePool from the template: Karpenter sets it."""
+    labels = value_at(data, _LABELS)
+    name = value_at(data, ("metadata", "name"))
+    if isinstance(labels, dict) and name and labels.get(_OWN) == name:
+        del labels[_OWN]
+        return [change_note((*_LABELS, _OWN), "is removed, since every node has it")]
+    return []
 
 
 def migrate_provisioner(data: JsonDict) -> MigrationResult:
@@ -87,10 +115,8 @@ def migrate_provisioner(data: JsonDict) -> MigrationResult:
     kubelet = _pop_kubelet(old, "kubeletConfiguration", ("spec", "kubeletConfiguration"), notes)
     claim["expireAfter"] = _format_seconds(old.pop("ttlSecondsUntilExpired", None))
     spec["disruption"] = _migrate_consolidation(old, notes)
-    limits = old.pop("limits", None)
-    if isinstance(limits, dict) and isinstance(limits.get("resources"), dict):
-        spec["limits"] = limits["resources"]
-        notes.append(change_note(("spec", "limits", "resources"), "moved to spec.limits"))
+    spec["limits"] = old.pop("limits", None)
+    notes += _migrate_limits(spec)
     if old.get("weight"):
         spec["weight"] = old.pop("weight")
     unread = sorted(k for k, v in old.items() if v not in (None, {}, []))

@@ -17,6 +17,12 @@ from reconciler.desired.terraform.hcl import (
     heredoc_at,
     parse_hcl,
 )
+from reconciler.desired.terraform.instances import (
+    Names,
+    disabled_instances,
+    instances_of,
+    multiplier,
+)
 from reconciler.desired.terraform.releases import FoundRelease, read_release
 from reconciler.desired.terraform.scope import ModuleCall, ModuleScope, ReadFile
 from reconciler.desired.terraform.types import with_defaults
@@ -31,12 +37,15 @@ _MANIFESTS: Final = {
     "k8s_manifest": ("content",),
     "kubernetes_yaml": ("content",),
 }
+_FILES: Final = ("local_file", "local_sensitive_file")
+"""Resources that write a file, which may contain objects."""
 _DOCUMENTS: Final = ("kubectl_path_documents", "kubectl_file_documents", "kubectl_filename_list")
 _HEREDOC: Final = re.compile(r"<<-?[\"']?\\?([A-Za-z_][A-Za-z0-9_]{0,63}+)[\"']?[^\n]{0,200}+\n")
 _OBJECT: Final = re.compile(r"^\s*kind:\s*[\"']?[A-Z]\w+", re.MULTILINE)
-_MANY: Final = 200
 _DEPTH: Final = 4
-"""How many calls deep values are passed on."""
+"""How many calls deep values are passed on, and how deep a heredoc in others is read."""
+DISABLED: Final = "disabled-resource"
+"""The code of a finding on a resource without instances that is taken over all the same."""
 CONDITION: Final = "unknown-condition"
 """The code of a finding on a part of a template that is left out."""
 _NONE: Final = Attribute("", 0)
@@ -72,13 +81,14 @@ ZonesOf = Callable[[str], Sequence[str]]
 
 def find_objects(
     files: Mapping[str, str], read: ReadFile, values: Collection[str] = (),
-    prefer: Sequence[str] = (), zones_of: ZonesOf = lambda _: (),
+    prefer: Sequence[str] = (), zones_of: ZonesOf = lambda _: (), *, takes_disabled: bool = False,
 ) -> FoundObjects:  # fmt: skip
     """Return the objects in the ``.tf`` files of a repository.
 
     ``files`` are their texts by path, ``read`` returns another file. ``values`` are the paths of
     files with values of variables; of several for one module, one of ``prefer`` counts.
-    ``zones_of`` returns the availability zones of a region, "" where the files state none.
+    ``zones_of`` returns the availability zones of a region, "" where the files state none. With
+    ``takes_disabled``, resources that have no instances with these values are read as well.
     """
     found = FoundObjects()
     modules: dict[str, dict[str, HclBlock]] = {}
@@ -99,6 +109,7 @@ def find_objects(
     zones = zones_of(_settings(modules, scopes).get("aws.region", ""))
     for scope in scopes.values():
         scope.zones = zones
+        scope.takes_disabled = takes_disabled
     _pass_arguments(modules, scopes)
     found.settings = _settings(modules, scopes)
     for folder, blocks in modules.items():
@@ -202,10 +213,24 @@ def _read_file(
             if attribute is not None:
                 covered.append((attribute.start, attribute.start + len(attribute.text)))
                 _read_manifest(path, text, block, attribute, scope, found)
+        if kind in _FILES and "content" in block.attributes:
+            covered += _read_written_file(path, text, block, scope, found)
         if kind == "helm_release":
             covered += _read_release(path, text, block, scope, found)
     _read_heredocs(path, text, scope, found, covered)
     _read_documents(file, scope, found)
+
+
+def _read_written_file(
+    path: str, text: str, block: HclBlock, scope: ModuleScope, found: FoundObjects
+) -> list[tuple[int, int]]:
+    """Read a file that Terraform writes; return the range of its text if it contains objects."""
+    content = block.attributes["content"]
+    value = evaluate(content.text, scope.with_names(next(iter(instances_of(block, scope)), {})))
+    if not isinstance(value, str) or not _OBJECT.search(value):
+        return []
+    _read_manifest(path, text, block, content, scope, found)
+    return [(content.start, content.start + len(content.text))]
 
 
 def _read_release(
@@ -214,9 +239,8 @@ def _read_release(
     """Read the instances of a release; return the range of its values if they contain objects."""
     place = Place(path, text.count("\n", 0, block.start) + 1, 1)
     covered: list[tuple[int, int]] = []
-    instances = list(_instances(block, scope))
-    if any(word in block.attributes.get("chart", _NONE).text for word in ("./", "path.")):
-        _note_none(block, instances, place, found)
+    is_local = any(w in block.attributes.get("chart", _NONE).text for w in ("./", "path."))
+    instances = _instances(block, scope, place, found) if is_local else instances_of(block, scope)
     for names in instances:
         here = scope.with_names(names)
         items = list(read_release(block, here, place))
@@ -276,9 +300,7 @@ def _read_manifest(
     heredoc = heredoc_at(attribute.text, 0)
     line += 0 if heredoc is None else 1
     place = Place(path, line, 1)
-    instances = list(_instances(block, scope))
-    _note_none(block, instances, place, found)
-    for names in instances:
+    for names in _instances(block, scope, place, found):
         before = len(scope.used_files)
         here = scope.with_names(names)
         value = evaluate(attribute.text, here)
@@ -297,17 +319,21 @@ def _read_manifest(
         found.texts.append(FoundText(*origin, _to_yaml(value)))
 
 
-def _note_none(
-    block: HclBlock, instances: Sequence[object], place: Place, found: FoundObjects
-) -> None:
-    """Note that a resource has no instances, which the values of variables decide."""
+def _instances(
+    block: HclBlock, scope: ModuleScope, place: Place, found: FoundObjects
+) -> list[Names]:
+    """Return the instances of a resource; one without any, which variables decide, is noted."""
+    instances = instances_of(block, scope)
     if instances:
-        return
-    of = next(name for name in ("for_each", "count") if name in block.attributes)
-    named = quote_value(block.attributes[of].text[:80])
-    message = f"{' '.join(block.labels)} has no instances: {of} is {named}"
+        return instances
+    message = f"{' '.join(block.labels)} has no instances: {multiplier(block)}"
+    if scope.takes_disabled:
+        hint = "it is taken over all the same; set its variables in terraform.tfvars, or remove it"
+        found.findings.append(Diagnostic(Severity.WARNING, DISABLED, message, place, hint=hint))
+        return disabled_instances(block, scope)
     hint = "set its variables in terraform.tfvars, or pass the output of `terraform show -json`"
     found.findings.append(Diagnostic(Severity.WARNING, "left-out", message, place, hint=hint))
+    return []
 
 
 def _note_left_out(what: str, scope: ModuleScope, place: Place, found: FoundObjects) -> None:
@@ -324,29 +350,6 @@ def _to_yaml(value: Value) -> str:
     from reconciler.source.plainyaml import dump
 
     return value if isinstance(value, str) else dump(plain(value), sort_keys=False)
-
-
-def _instances(block: HclBlock, scope: ModuleScope) -> Iterator[Mapping[str, Value]]:
-    """Yield the names of each instance of a resource: ``each`` or ``count``, where it has them."""
-    each, count = block.attributes.get("for_each"), block.attributes.get("count")
-    if each is not None:
-        items = evaluate(each.text, scope)
-        if isinstance(items, Mapping):
-            pairs = list(items.items())
-        elif isinstance(items, list):
-            pairs = [(item, item) for item in items]
-        else:
-            yield {}
-            return
-        for key, value in pairs[:_MANY]:
-            yield {"each": {"key": key, "value": value}}
-    elif count is not None:
-        number = evaluate(count.text, scope)
-        total = number if isinstance(number, int) and not isinstance(number, bool) else 1
-        for index in range(min(total, _MANY)):
-            yield {"count": {"index": index}}
-    else:
-        yield {}
 
 
 def _read_heredocs(
@@ -408,8 +411,13 @@ def _templates(
         yield FoundText(path, 1, value)
 
 
-def script_objects(path: str, text: str, first_line: int = 1) -> Iterator[FoundText]:
-    """Yield the objects in the heredocs of a shell script that starts at ``first_line``."""
+def script_objects(
+    path: str, text: str, first_line: int = 1, depth: int = 0
+) -> Iterator[FoundText]:
+    """Yield the objects in the heredocs of a shell script that starts at ``first_line``.
+
+    Of a heredoc with commands, the objects in its own heredocs are meant, to a small ``depth``.
+    """
     position = 0
     while (match := _HEREDOC.search(text, position)) is not None:
         position = match.end()
@@ -420,4 +428,7 @@ def script_objects(path: str, text: str, first_line: int = 1) -> Iterator[FoundT
         body = text[match.end() : end.start()]
         position = end.end()
         if _OBJECT.search(body):
-            yield FoundText(path, text.count("\n", 0, match.end()) + first_line, body)
+            whole = FoundText(path, text.count("\n", 0, match.end()) + first_line, body)
+            below = depth < _DEPTH
+            inner = list(script_objects(path, body, whole.line, depth + 1)) if below else []
+            yield from inner or [whole]

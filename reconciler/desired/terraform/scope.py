@@ -32,6 +32,7 @@ class ModuleScope:
     of each resource by its type and name, ``templates`` the template and the arguments of each data
     source ``template_file``. ``outputs`` are the texts of its outputs, ``calls`` those of other
     modules by name, and ``zones`` the availability zones of its region, empty if it is not known.
+    ``takes_disabled`` reads resources as well that have no instances with these values.
     ``unset`` are variables whose default is empty or null: it counts in
     comparisons, and elsewhere they are unknown, because they are there to be set. ``left_out`` are
     the conditions in templates that are not known, whose parts are left out.
@@ -48,6 +49,7 @@ class ModuleScope:
     outputs: dict[str, str] = field(default_factory=dict)
     calls: dict[str, ModuleCall] = field(default_factory=dict)
     zones: Sequence[str] = ()
+    takes_disabled: bool = False
     names: Mapping[str, Value] = field(default_factory=dict)
     used_files: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)

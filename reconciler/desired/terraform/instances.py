@@ -1,0 +1,60 @@
+"""The instances of a resource: one, or those that its ``count`` or ``for_each`` makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from reconciler.desired.terraform.expressions import evaluate, find_outside
+from reconciler.desired.terraform.functions import Value
+from reconciler.desired.terraform.hcl import HclBlock
+from reconciler.desired.terraform.scope import ModuleScope
+
+_MANY: Final = 200
+
+Names = Mapping[str, Value]
+"""What ``each`` and ``count`` are in one instance; without them, an instance has no names."""
+
+
+def instances_of(block: HclBlock, scope: ModuleScope) -> list[Names]:
+    """Return the names of each instance of a resource; where it is not known, there is one."""
+    each, count = block.attributes.get("for_each"), block.attributes.get("count")
+    if each is not None:
+        return list(_each(evaluate(each.text, scope)))
+    if count is None:
+        return [{}]
+    number = evaluate(count.text, scope)
+    total = number if isinstance(number, int) and not isinstance(number, bool) else 1
+    return [{"count": {"index": index}} for index in range(min(total, _MANY))]
+
+
+def disabled_instances(block: HclBlock, scope: ModuleScope) -> list[Names]:
+    """Return the instances that a resource without any would have if its condition held."""
+    each = block.attributes.get("for_each")
+    if each is None:
+        return [{"count": {"index": 0}}]
+    question = find_outside(each.text, "?")
+    colon = find_outside(each.text, ":", question + 1) if question >= 0 else -1
+    for branch in (each.text[question + 1 : colon], each.text[colon + 1 :]) if colon > 0 else ():
+        made = list(_each(evaluate(branch, scope)))
+        if made:
+            return made
+    return [{}]
+
+
+def multiplier(block: HclBlock) -> str:
+    """Return the argument that decides how many instances there are, and its text."""
+    of = next(name for name in ("for_each", "count") if name in block.attributes)
+    return f'{of} is "{block.attributes[of].text.strip()[:80]}"'
+
+
+def _each(items: Value) -> Iterator[Names]:
+    if isinstance(items, Mapping):
+        pairs = list(items.items())
+    elif isinstance(items, list):
+        pairs = [(item, item) for item in items]
+    else:
+        yield {}
+        return
+    for key, value in pairs[:_MANY]:
+        yield {"each": {"key": key, "value": value}}
