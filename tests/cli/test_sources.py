@@ -147,6 +147,24 @@ def test_init_asks_which_overlay_and_takes_over_the_named_one(
 
 
 @needs_kustomize
+def test_a_base_above_is_read_although_it_names_a_chart_from_elsewhere(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    release = (
+        "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: karpenter}\n"
+        "spec: {chart: {spec: {chart: karpenter, sourceRef: {kind: HelmRepository, name: x}}}}\n"
+    )
+    base = BASE | {
+        "base/release.yaml": release,
+        "base/kustomization.yaml": "resources: [pool.yaml, class.yaml, web.yaml, release.yaml]\n",
+    }
+    write(work, below("given", base | {"overlays/prod/kustomization.yaml": overlay()}))
+    assert init("given/overlays/prod") == 0
+    assert "NodePool general" in taken()
+    assert 'chart "karpenter" is in the Helm repository' in capsys.readouterr().out
+
+
+@needs_kustomize
 def test_a_patch_is_never_an_object(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     patch = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\n"
     files = {

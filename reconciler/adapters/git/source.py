@@ -57,20 +57,20 @@ Source = WorkingTree | AtRef | Remote
 class SourceContent:
     """The fleet files of a source in order of their paths, diagnostics, and the revision.
 
-    ``leaves_tree`` is whether a source refers to what is outside the tree, ``commands`` are those
-    that rendered the files.
+    ``leaving`` counts the references of sources that lead out of the tree, and those to what is not
+    in it; ``commands`` are those that rendered the files.
     """
 
     files: tuple[SourceFile, ...]
     diagnostics: tuple[Diagnostic, ...]
     revision: GitRevision
-    leaves_tree: bool = False
+    leaving: tuple[int, int] = (0, 0)
     commands: tuple[str, ...] = ()
 
 
 Expand = Callable[["SourceContent", Tree, str], SourceContent]
 """Renders what was read: the content, the tree that its sources may refer to, and the folder in
-it. ``SourceContent.leaves_tree`` of the result is whether a reference led out of the tree."""
+it. ``SourceContent.leaving`` of the result counts the references that led out of the tree."""
 
 
 def read(source: Source, expand: Expand | None = None) -> SourceContent:
@@ -97,13 +97,16 @@ def read(source: Source, expand: Expand | None = None) -> SourceContent:
 
 
 def expand_folder(content: SourceContent, path: str, expand: Expand) -> SourceContent:
-    """Return the content of a folder on disk after rendering."""
+    """Return the content of a folder on disk after rendering.
+
+    Of the trees around it, that counts which leaves the fewest references open.
+    """
     found = content
     for top, below in trees_around(path):
         made = expand(content, FolderTree(top), below)
-        if found is content or not made.leaves_tree:
+        if found is content or made.leaving < found.leaving:
             found = made
-        if not made.leaves_tree:
+        if not any(found.leaving):
             break
     return found
 

@@ -67,8 +67,10 @@ class Expanded:
     commands: tuple[str, ...] = ()
 
 
-_LEAVING: Final = ("outside-source", "remote-source")
-"""The findings on sources that may be in a folder around the fleet, where that is allowed."""
+def _leaving(findings: Sequence[Diagnostic]) -> tuple[int, int]:
+    """Return how many references may be to a folder around the fleet, the certain ones first."""
+    codes = [finding.code for finding in findings]
+    return codes.count("outside-source"), codes.count("remote-source")
 
 
 def expansion(source: Source | None = None, renderings: Sequence[Rendering] = ()) -> Expand:
@@ -87,13 +89,12 @@ def expansion(source: Source | None = None, renderings: Sequence[Rendering] = ()
         if not renderings and not has_sources(content.files):
             return content
         found = expand(content.files, tree, below, _renderer(path), renderings)
+        diagnostics = (*content.diagnostics, *found.findings)
+        leaving = _leaving(found.findings)
         return replace(
-            content,
-            files=found.files,
-            diagnostics=(*content.diagnostics, *found.findings),
-            leaves_tree=any(f.code in _LEAVING for f in found.findings),
+            content, files=found.files, diagnostics=diagnostics, leaving=leaving,
             commands=found.commands,
-        )
+        )  # fmt: skip
 
     return expand_content
 
@@ -453,9 +454,8 @@ class _Expansion:
             text = output.decode("utf-8", "surrogateescape")
             output = substitute(text, rendering.substitutions).encode("utf-8", "surrogateescape")
         index = SourceIndex(files, patches, self.below, place, self.parsed)
-        made, findings = rendered_file(
-            self._shown(rendering.folder), output, index, root, rendering.namespace
-        )
+        shown = self._shown(rendering.folder)
+        made, findings = rendered_file(shown, output, index, root, rendering.namespace)
         self.findings += findings
         return made
 
