@@ -128,34 +128,56 @@ def isolate_invalid(item: Any, place: Callable[[], str]) -> IsolatedObject | Non
 
 T = TypeVar("T")
 
-_LIVE: Final[Mapping[str, type]] = {
-    "NodePool": NodePool,
-    "NodeOverlay": NodeOverlay,
-    "EC2NodeClass": EC2NodeClass,
-}
-
 
 class _ClassStatus(msgspec.Struct, frozen=True):
     conditions: tuple[Condition, ...] | None = None
 
 
-class _OtherClass(msgspec.Struct, frozen=True):
-    """A node class that is not EC2's: only its own provider knows what it selects."""
-
+class _Named(msgspec.Struct, frozen=True):
     metadata: Metadata
-    status: _ClassStatus | None = None
 
     @property
     def name(self) -> str:
         return self.metadata.name
 
 
+class _OtherClass(_Named, frozen=True):
+    """A node class that is not EC2's: only its own provider knows what it selects."""
+
+    status: _ClassStatus | None = None
+
+
+class _ScaleTarget(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    kind: str = ""
+    api_version: str = ""
+
+
+class _ScalerSpec(msgspec.Struct, frozen=True, rename="camel"):
+    scale_target_ref: _ScaleTarget | None = None
+
+
+class _Autoscaler(_Named, frozen=True):
+    """An autoscaler of pods; a number that cannot be read counts as absent."""
+
+    spec: _ScalerSpec | None = None
+
+
+_LIVE: Final[Mapping[str, type]] = {
+    "NodePool": NodePool,
+    "NodeOverlay": NodeOverlay,
+    "EC2NodeClass": EC2NodeClass,
+    "HorizontalPodAutoscaler": _Autoscaler,
+    "ScaledObject": _Autoscaler,
+}
+
+
 def isolate_invalid_live(
     data: object, kind: str, place: Callable[[], str]
 ) -> IsolatedObject | None:
-    """Return the finding that an object of one of our own kinds is invalid; None if it is valid.
+    """Return the finding that an object that is kept as data is invalid; None if it is valid.
 
-    It has no substitute: desired state comes from git.
+    It has no substitute: desired state comes from git, and pods exist without their autoscaler.
     """
     try:
         item: Any = decode(data, _LIVE.get(kind, _OtherClass))

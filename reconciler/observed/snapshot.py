@@ -285,15 +285,14 @@ def _decode_by_kind(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> object:
         return RawRecords(bytes(raw), place.locate(raw))
     if name == CAPTURE_KIND:
         return _decode_struct(raw, Capture, name, place)
-    if name in _AUTOSCALERS:
-        return RawAutoscaler(msgspec.json.decode(raw))
-    if name not in _LIVE and not name.endswith(_ANY_CLASS):
+    if name not in (*_LIVE, *_AUTOSCALERS) and not name.endswith(_ANY_CLASS):
         return SkippedKind(name)
     try:
         data = msgspec.json.decode(raw)
     except msgspec.MsgspecError as error:
         raise _no_object_error(raw, place, error) from error
-    return isolate_invalid_live(data, name, lambda: place.locate(raw)) or data
+    isolated = isolate_invalid_live(data, name, lambda: place.locate(raw))
+    return isolated or (RawAutoscaler(data) if name in _AUTOSCALERS else data)
 
 
 def decode_as_kind(raw: bytes | msgspec.Raw, kind: str, place: SnapshotPlace) -> Any:

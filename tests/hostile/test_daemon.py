@@ -316,3 +316,48 @@ def test_a_plan_of_a_snapshot_ignores_unreadable_objects(
     found = [d["message"] for d in plan["diagnostics"] if d["code"] == "unreadable-object"]
     assert len(found) == 2
     assert all(message.startswith(f"{snapshot}:") for message in found)
+
+
+def an_autoscaler(**changed: object) -> dict[str, object]:
+    reference = {"kind": "Deployment", "name": "web"}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"scaleTargetRef": reference, "minReplicas": 1, "maxReplicas": 3},
+        **changed,
+    }
+
+
+@attack(Threat.EXHAUSTION, "an autoscaler in a snapshot that cannot be read")
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"metadata": 7},
+        {"metadata": {"name": "web", "ownerReferences": 7}},
+        {"metadata": {"name": "web", "annotations": [7]}},
+        {"spec": {"scaleTargetRef": "web"}},
+        {"spec": {"scaleTargetRef": {"name": 7, "kind": {}}}},
+        {"spec": [7]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["HorizontalPodAutoscaler", "ScaledObject"])
+def test_an_unreadable_autoscaler_is_left_out(
+    kind: str, changed: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet = tmp_path / "fleet"
+    fleet.mkdir()
+    (fleet / "pool.yaml").write_text(POOL)
+    (fleet / "class.yaml").write_text(CLASS)
+    (tmp_path / "catalog.json").write_text(json.dumps(CATALOG))
+    items = [an_autoscaler(kind=kind, **changed), a_pod("good")]
+    snapshot = tmp_path / "snapshot.json"
+    snapshot.write_text(json.dumps({"kind": "List", "items": items}, indent=1))
+    words = ["plan", str(fleet), "--snapshot", str(snapshot), "--now", NOW, "-o", "json"]
+    assert main([*words, "--catalog", str(tmp_path / "catalog.json")]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert [launch["pods"] for launch in plan["nodeClaims"]] == [["shop/good"]]
+    (found,) = [d for d in plan["diagnostics"] if d["code"] == "unreadable-object"]
+    assert kind in found["message"]
+    assert "it is left out" in found["hint"]
