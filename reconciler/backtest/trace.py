@@ -29,6 +29,7 @@ from reconciler.backtest.market import (
     TracedRefusal,
     market_of,
 )
+from reconciler.model.decode import describe_mismatch
 from reconciler.model.errors import UnreadableError
 from reconciler.model.kubernetes.cluster import DaemonSet, DaemonSetSpec, PodTemplate
 from reconciler.model.kubernetes.metadata import Metadata, OwnerReference
@@ -252,7 +253,7 @@ def _parse_own_format(text: str, where: str) -> Trace:
                 names.add(row.pod)
                 pods.append(_parse_pod(row, classes, where, number))
         except msgspec.MsgspecError as error:
-            raise _line_error(where, number, one_line(str(error))[:200]) from error
+            raise _line_error(where, number, one_line(describe_mismatch(error))[:200]) from error
         _expect_within_limit(pods, where, number)
     if header is None:
         raise _line_error(where, 1, "is empty")

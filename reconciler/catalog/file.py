@@ -15,6 +15,7 @@ import msgspec
 
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.columns import Columns, OfferingColumns, append_offerings
+from reconciler.model.decode import describe_mismatch
 from reconciler.model.errors import UnreadableError
 from reconciler.model.karpenter.instancetype import InstanceType, Offering
 from reconciler.model.karpenter.labels import (
@@ -88,7 +89,9 @@ def _decode(content: bytes, source: str) -> tuple[_Type, ...]:
     try:
         return _DECODER.decode(content)
     except msgspec.ValidationError as error:
-        raise UnreadableError(f"not a catalog: {error}", where=source, remedy=_REMEDY) from None
+        raise UnreadableError(
+            f"not a catalog: {describe_mismatch(error)}", where=source, remedy=_REMEDY
+        ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         place = f"{source}:{_position(content, str(error))}"
         raise UnreadableError(f"not JSON: {error}", where=place, remedy=_REMEDY) from None

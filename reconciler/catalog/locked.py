@@ -18,6 +18,7 @@ from reconciler.catalog.aws.prices import OnDemandQuotes, Pricing, SpotQuotes
 from reconciler.catalog.catalog import BundledCatalog
 from reconciler.catalog.table import indices, table_of
 from reconciler.desired.lock import FactSource, Lock, LockedCatalog, LockedType
+from reconciler.model.decode import describe_mismatch
 from reconciler.model.errors import UnreadableError
 from reconciler.model.karpenter.instancetype import InstanceType, PriceOrigin
 from reconciler.model.karpenter.labels import ON_DEMAND, SPOT
@@ -73,7 +74,7 @@ def _decode_machine(name: str, locked: LockedType) -> MachineType:
         return msgspec.convert(locked.machine, MachineType)
     except msgspec.ValidationError as error:
         raise UnreadableError(
-            f"types.{name}.machine: {error}",
+            f"types.{name}.machine: {describe_mismatch(error)}",
             where="reconciler.lock",
             remedy="it was written by another release: run `reconciler lock --update`",
         ) from error

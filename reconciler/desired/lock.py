@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from reconciler.model.decode import describe_mismatch
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.karpenter.nodeclass import (
@@ -211,7 +212,7 @@ def read_lock(content: bytes) -> Lock | Diagnostic:
     try:
         lock = msgspec.json.decode(content, type=Lock)
     except msgspec.ValidationError as error:
-        return _damaged_finding(f"not a lock file: {error}")
+        return _damaged_finding(f"not a lock file: {describe_mismatch(error)}")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         text = (
             "the file contains merge conflict markers" if b"\n<<<<<<< " in content else str(error)

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from reconciler.desired.fleet import Fleet
-from reconciler.model.decode import decode
+from reconciler.model.decode import decode, describe_mismatch
 from reconciler.model.errors import UnreadableError
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.capacitybuffer import (
@@ -95,7 +95,9 @@ def _decode_resource(resource: Resource, kind: type[T]) -> T:
         return decode(resource.data, kind)
     except msgspec.ValidationError as error:
         where = f"{resource.file}:{resource.line}"
-        raise UnreadableError(f"{resource.kind} {resource.name}: {error}", where=where) from error
+        raise UnreadableError(
+            f"{resource.kind} {resource.name}: {describe_mismatch(error)}", where=where
+        ) from error
 
 
 def file_objects(fleet: Fleet) -> tuple[JsonDict, ...]:

@@ -22,6 +22,7 @@ from reconciler.catalog.adjusted.discovered import (
 )
 from reconciler.engine.observation import Observation
 from reconciler.engine.ownership import launches_of
+from reconciler.model.decode import describe_mismatch
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import UnreadableError
 from reconciler.model.history import DAY, DisruptionRecord, History, Obstacle, Rollout
@@ -224,7 +225,7 @@ def read_records(raw: RawRecords) -> FleetRecords:
         records = msgspec.json.decode(raw.content, type=FleetRecords)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise UnreadableError(
-            f"invalid {RECORDS_KIND}: {error}", where=raw.place, remedy=remedy
+            f"invalid {RECORDS_KIND}: {describe_mismatch(error)}", where=raw.place, remedy=remedy
         ) from error
     if records.api_version != API_VERSION:
         raise UnreadableError(

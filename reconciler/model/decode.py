@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
 
-_AT: Final = r"(?: - at `\$\.?([^`]*)`)?"
-_MISMATCH: Final = re.compile(rf"Expected `([^`]{{1,200}})`, got `([^`]{{1,200}})`{_AT}")
-_MISSING: Final = re.compile(rf"Object missing required field `([^`]{{1,200}})`{_AT}")
+_PLACE: Final = re.compile(r" *- at (?:`key` in )?`\$?\.?([^`]*)`$")
+_MISMATCH: Final = re.compile(r"Expected `([^`]{1,200})`, got `([^`]{1,200})`")
+_WRONG: Final = re.compile(r"Expected `([^`]{1,200})` ?(.{0,200})")
+_MISSING: Final = re.compile(r"Object missing required field `([^`]{1,200})`")
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `([^`]{1,200})`")
+_CHOICE: Final = re.compile(r"Invalid (?:enum )?value (.{1,200})")
 _FIELD_MAX: Final = 200
 _WORDS: Final = {
     "object": "an object",
@@ -21,6 +24,21 @@ _WORDS: Final = {
     "float": "a number",
     "bool": "true or false",
     "null": "nothing",
+    "datetime": "a time",
+    "date": "a date",
+    "timedelta": "a duration",
+    "decimal": "a number",
+    "bytes": "text in base64",
+}
+_PROBLEMS: Final = {
+    "Invalid RFC3339 encoded datetime": "is not a time",
+    "Invalid RFC3339 encoded date": "is not a date",
+    "Invalid ISO8601 duration": "is not a duration",
+    "Invalid base64 encoded string": "is not base64",
+    "Invalid decimal string": "is not a number",
+    "Timestamp is out of range": "is not a time in the calendar",
+    "Integer value out of range": "is a number that is too large",
+    "Number out of range": "is a number that is too large",
 }
 
 
@@ -46,18 +64,47 @@ def _without_nulls(data: object) -> object:
     return data
 
 
-def describe_mismatch(error: msgspec.MsgspecError) -> str:
+class Mismatch(NamedTuple):
+    """The field of data that has another shape, empty for all of it, and what is wrong with it."""
+
+    field: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.field or 'it'} {self.problem}"
+
+
+def describe_mismatch(error: Exception) -> str:
     """Return what is wrong with data, in the terms of its author: ``spec.x is text, not a list``.
 
     An error of another kind is described in the words of its own message.
     """
+    found = mismatch_of(error)
+    return str(found) if found is not None else str(error)
+
+
+def mismatch_of(error: Exception) -> Mismatch | None:
+    """Return what a decoder found, None if the error is of another kind."""
     message = str(error)
-    found = _MISMATCH.fullmatch(message)
-    if found is not None:
-        wanted = " or ".join(_WORDS.get(part, part) for part in found[1].split(" | "))
-        field = (found[3] or "it")[:_FIELD_MAX]
-        return f"{field} is {_WORDS.get(found[2], found[2])}, not {wanted}"
-    found = _MISSING.fullmatch(message)
-    if found is not None:
-        return f"{'.'.join(filter(None, (found[2], found[1])))[:_FIELD_MAX]} is missing"
-    return message
+    place = _PLACE.search(message)
+    field = place[1][:_FIELD_MAX] if place is not None else ""
+    if place is not None:
+        message = message[: place.start()]
+    message = message.strip()
+    if found := _MISMATCH.fullmatch(message):
+        return Mismatch(field, f"is {_words(found[2])}, not {_words(found[1])}")
+    if found := _MISSING.fullmatch(message):
+        return Mismatch(".".join(filter(None, (field, found[1])))[:_FIELD_MAX], "is missing")
+    if found := _UNKNOWN.fullmatch(message):
+        return Mismatch(".".join(filter(None, (field, found[1])))[:_FIELD_MAX], "is not known")
+    if found := _CHOICE.fullmatch(message):
+        return Mismatch(field, f"cannot be {found[1]}")
+    if found := _WRONG.fullmatch(message):
+        return Mismatch(field, f"must be {_words(found[1])} {found[2]}".rstrip())
+    if message in _PROBLEMS:
+        return Mismatch(field, _PROBLEMS[message])
+    return Mismatch(field, f"is invalid: {message}") if place is not None else None
+
+
+def _words(kinds: str) -> str:
+    return " or ".join(_WORDS.get(part, part) for part in kinds.split(" | "))

@@ -33,12 +33,13 @@ from reconciler.model.karpenter.nodeoverlay import NodeOverlay
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.karpenter.requirements import requirement
 from reconciler.model.kubernetes.cluster import (
+    EBS_DRIVER,
     DaemonSet,
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
 )
 from reconciler.model.kubernetes.metadata import Condition, HasMetadata, LabelSelector, Metadata
-from reconciler.model.kubernetes.node import Node, NodeStatus
+from reconciler.model.kubernetes.node import CSINode, Node, NodeStatus, csi_node
 from reconciler.model.kubernetes.pod import NodeSelectorExpression, Pod, PodSpec, PodStatus
 from reconciler.model.resources import parse_quantity
 from reconciler.model.text.quoting import quote_value
@@ -87,7 +88,7 @@ def json_error_position(source: str, content: bytes, error: Exception) -> tuple[
         return format_position(source, content, offset + int(found[1])), _BYTE.sub("", message)
     if "truncated" in message:
         return format_position(source, content, len(content.rstrip())), message
-    return source, message
+    return source, describe_mismatch(error)
 
 
 def yaml_error_position(source: str, error: Exception) -> tuple[str, str]:
@@ -112,17 +113,17 @@ class IsolatedObject:
     finding: Diagnostic
 
 
-def isolate_invalid(item: Any, place: Callable[[], str]) -> IsolatedObject | None:
+def isolate_invalid(item: Any, kind: str, place: Callable[[], str]) -> IsolatedObject | None:
     """Return the substitute of a decoded object that no decision can use; None if it is valid.
 
     ``place`` returns the position of the object, and is called only if something is wrong.
     """
+    if not item.metadata.name:
+        return _isolate(item, f"{kind}: it has no name", place())
     try:
         _check(item)
     except ValueError as error:
-        metadata = item.metadata
-        name = "/".join(filter(None, (metadata.namespace, metadata.name)))
-        return _isolate(item, f"{type(item).__name__} {name}: {error}", place())
+        return _isolate(item, f"{kind} {_full_name(item.metadata)}: {error}", place())
     return None
 
 
@@ -191,7 +192,7 @@ def isolate_invalid_live(
 
 def _called(data: object) -> str:
     """Return the name of an object behind a space, empty if it has none that can be read."""
-    name = _decode_part(data, "metadata", _Name()).name
+    name = _full_name(_decode_part(data, "metadata", _Name()))
     return f" {name}" if name else ""
 
 
@@ -202,6 +203,22 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 class _Name(msgspec.Struct, frozen=True):
     name: str = ""
     namespace: str = ""
+
+
+class _Item(msgspec.Struct, frozen=True):
+    metadata: _Name = _Name()
+
+
+def name_in(raw: bytes | msgspec.Raw) -> str:
+    """Return ``namespace/name`` of an object in its JSON, empty if it cannot be read."""
+    try:
+        return _full_name(msgspec.json.decode(raw, type=_Item).metadata)
+    except (msgspec.MsgspecError, RecursionError):
+        return ""
+
+
+def _full_name(metadata: _Name | Metadata) -> str:
+    return "/".join(filter(None, (metadata.namespace, metadata.name)))
 
 
 def _decode_part(data: object, name: str, otherwise: T) -> T:
@@ -226,7 +243,7 @@ def isolate_undecoded(
     item: HasMetadata | None = None
     if kind is Pod:
         item = Pod(metadata, PodSpec(node_name=_decode_part(data, "spec", _Spec()).node_name))
-    elif kind in (Node, PodDisruptionBudget):
+    elif kind in (Node, PodDisruptionBudget, CSINode):
         item = kind(metadata)
     return _isolate(item, problem, where)
 
@@ -251,13 +268,15 @@ def _substitute(item: object) -> tuple[object, str]:
             return pod, "its node is not disrupted"
         case Pod():
             return None, "it is not scheduled"
-        case Node():
+        case Node() if item.name:
             node = Node(_protected_metadata(item.metadata), item.spec, NodeStatus())
             return node, "the node takes no pods and is not disrupted"
         case PodDisruptionBudget():
             spec = PodDisruptionBudgetSpec(selector=LabelSelector(), max_unavailable=0)
             metadata = Metadata(name=item.metadata.name, namespace=item.metadata.namespace)
             return PodDisruptionBudget(metadata, spec), "no pod of its namespace is evicted"
+        case CSINode() if item.metadata.name:
+            return csi_node(item.metadata.name, {EBS_DRIVER: 0}), "its node gets no more volumes"
     return None, "it is left out"
 
 

@@ -23,6 +23,7 @@ from typing import Final
 
 import msgspec
 
+from reconciler.model.decode import describe_mismatch
 from reconciler.model.errors import ClusterError
 from reconciler.model.text.quoting import quote_value
 
@@ -290,14 +291,16 @@ class Reflector:
             return msgspec.json.decode(line, type=_Event)
         except msgspec.MsgspecError as error:
             self._is_expired = True
-            raise ClusterError(f"invalid watch event: {error}", where=self._source) from error
+            what = f"invalid watch event: {describe_mismatch(error)}"
+            raise ClusterError(what, where=self._source) from error
 
     def _decode_object(self, raw: bytes | msgspec.Raw) -> CachedObject:
         try:
             found = msgspec.json.decode(raw, type=_ObjectWithMetadata).metadata
         except msgspec.MsgspecError as error:
             self._is_expired = True
-            raise ClusterError(f"invalid object: {error}", where=self._source) from error
+            what = f"invalid object: {describe_mismatch(error)}"
+            raise ClusterError(what, where=self._source) from error
         key = f"{found.namespace}/{found.name}" if found.namespace else found.name
         version = self._parse_version(found.resource_version)
         is_terminating = found.deletion_timestamp is not None

@@ -48,6 +48,7 @@ from reconciler.observed.isolation import (
     isolate_invalid_live,
     isolate_undecoded,
     json_error_position,
+    name_in,
     yaml_error_position,
 )
 
@@ -90,17 +91,8 @@ class Capture(msgspec.Struct, frozen=True):
     at: Annotated[datetime, msgspec.Meta(tz=True)]
 
 
-class _Name(msgspec.Struct, frozen=True):
-    name: str = ""
-    namespace: str = ""
-
-
 class _Kind(msgspec.Struct, frozen=True):
     kind: str = ""
-
-
-class _Item(msgspec.Struct, frozen=True):
-    metadata: _Name = _Name()
 
 
 class _Page(msgspec.Struct, frozen=True):
@@ -280,11 +272,14 @@ def _decode_by_kind(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> object:
             item = _decode_struct(raw, kind, name, place)
         except UnreadableError as error:
             return isolate_undecoded(raw, kind, error.message, error.where)
-        return isolate_invalid(item, lambda: place.locate(raw)) or item
+        return isolate_invalid(item, name, lambda: place.locate(raw)) or item
     if name == RECORDS_KIND:
         return RawRecords(bytes(raw), place.locate(raw))
     if name == CAPTURE_KIND:
-        return _decode_struct(raw, Capture, name, place)
+        try:
+            return _decode_struct(raw, Capture, name, place)
+        except UnreadableError as error:  # the age of the snapshot is then unknown
+            return isolate_undecoded(raw, Capture, error.message, error.where)
     if name not in (*_LIVE, *_AUTOSCALERS) and not name.endswith(_ANY_CLASS):
         return SkippedKind(name)
     try:
@@ -309,7 +304,7 @@ def decode_as_kind(raw: bytes | msgspec.Raw, kind: str, place: SnapshotPlace) ->
         return isolate_undecoded(
             b"{}", _KINDS[kind], "an object is nested too deeply", place.source
         )
-    return isolate_invalid(item, lambda: place.source) or item
+    return isolate_invalid(item, kind, lambda: place.source) or item
 
 
 def assemble_snapshot(objects: Iterable[object]) -> Snapshot:
@@ -457,7 +452,9 @@ def _yaml_to_json(document: object, name: str, source: str) -> bytes:
     try:
         msgspec.json.decode(content, type=_Page)
     except msgspec.DecodeError as error:
-        raise UnreadableError(f"not a snapshot: {name}: {error}", where=source) from error
+        raise UnreadableError(
+            f"not a snapshot: {name}: {describe_mismatch(error)}", where=source
+        ) from error
     return content
 
 
@@ -471,7 +468,7 @@ def _object_kind(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> str:
 def _no_object_error(
     raw: bytes | msgspec.Raw, place: SnapshotPlace, error: Exception
 ) -> UnreadableError:
-    text = f"item {place.number} is not a Kubernetes object: {error}"
+    text = f"item {place.number} is not a Kubernetes object: {describe_mismatch(error)}"
     return UnreadableError(text, where=place.locate(raw))
 
 
@@ -485,15 +482,6 @@ def _decode_struct(
         try:
             return decode(msgspec.json.decode(raw), kind)
         except msgspec.MsgspecError as error:
-            called = f"{kind_name} {_object_name(raw)}".rstrip()
+            called = f"{kind_name} {name_in(raw)}".rstrip()
             text = f"item {place.number}, {called}: {describe_mismatch(error)}"
             raise UnreadableError(text, where=place.locate(raw)) from error
-
-
-def _object_name(raw: bytes | msgspec.Raw) -> str:
-    """Return the name of an object, empty if it cannot be read."""
-    try:
-        metadata = msgspec.json.decode(raw, type=_Item).metadata
-    except msgspec.MsgspecError:
-        return ""
-    return "/".join(filter(None, (metadata.namespace, metadata.name)))

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from reconciler.model.decode import describe_mismatch
 from reconciler.model.errors import UnreadableError
 from reconciler.model.json import JsonDict
 from reconciler.model.text.quoting import quote_value
@@ -76,7 +77,9 @@ def read_saved_plan(content: bytes, source: str) -> Plan:
     try:
         stated: dict[str, object] = msgspec.json.decode(content)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
-        raise UnreadableError(f"not a plan: {error}", where=source, remedy=_SAVE) from error
+        raise UnreadableError(
+            f"not a plan: {describe_mismatch(error)}", where=source, remedy=_SAVE
+        ) from error
     digest = stated.pop("digest", None)
     if digest is None:
         raise UnreadableError("the plan has no digest", where=source, remedy=_SAVE)

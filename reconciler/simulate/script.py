@@ -28,6 +28,7 @@ from reconciler.adapters.simulated.conditions import (
 )
 from reconciler.adapters.simulated.market import ANY, NO_CAPACITY
 from reconciler.engine.world import World
+from reconciler.model.decode import describe_mismatch
 from reconciler.model.duration import parse_duration
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.karpenter.labels import KWOK_GROUP
@@ -182,7 +183,7 @@ def read_script(content: bytes, source: str) -> Script:
         data: Any = documents[0] if documents else {}
         return msgspec.convert(data, Script)
     except (YAMLError, msgspec.ValidationError) as error:
-        text = " ".join(str(error).split())
+        text = " ".join(describe_mismatch(error).split())
         raise UnreadableError(
             f"not a fault scenario: {text}", where=source, remedy="see docs/operations.md"
         ) from error

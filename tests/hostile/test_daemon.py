@@ -15,9 +15,10 @@ from reconciler.engine.loop import PassIntervals, run
 from reconciler.engine.reconcile import Mandate
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.observed.reader import SnapshotReader
-from reconciler.observed.snapshot import Snapshot
+from reconciler.observed.snapshot import Snapshot, read_snapshot
 from reconciler.observed.state import cluster_state
 from tests.cli.test_plan import CATALOG, CLASS, NOW, POOL
+from tests.completeobjects import KINDS, complete_object, paths, replaced
 from tests.engine.faults import commit_drift, ever_launched, three_nodes
 from tests.engine.world import TAGS, World
 from tests.hostile.threats import Threat, attack
@@ -318,46 +319,109 @@ def test_a_plan_of_a_snapshot_ignores_unreadable_objects(
     assert all(message.startswith(f"{snapshot}:") for message in found)
 
 
-def an_autoscaler(**changed: object) -> dict[str, object]:
-    reference = {"kind": "Deployment", "name": "web"}
-    return {
+OF_OTHERS: dict[str, dict[str, Any]] = {
+    "HorizontalPodAutoscaler": {
         "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": "web", "namespace": "shop"},
-        "spec": {"scaleTargetRef": reference, "minReplicas": 1, "maxReplicas": 3},
-        **changed,
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": 1,
+            "maxReplicas": 3,
+        },
+    },
+    "ScaledObject": {
+        "apiVersion": "keda.sh/v1alpha1",
+        "spec": {
+            "scaleTargetRef": {"kind": "Deployment", "name": "web"},
+            "minReplicaCount": 1,
+            "maxReplicaCount": 3,
+        },
+    },
+    "NodePool": {"apiVersion": "karpenter.sh/v1", "spec": {"limits": {"cpu": "4"}, "weight": 1}},
+    "NodeOverlay": {
+        "apiVersion": "karpenter.sh/v1alpha1",
+        "spec": {"requirements": [], "price": "1"},
+    },
+    "EC2NodeClass": {
+        "apiVersion": "karpenter.k8s.aws/v1",
+        "spec": {"role": "nodes"},
+        "status": {"amis": [{"id": "ami-1"}], "conditions": [{"type": "Ready", "status": "True"}]},
+    },
+    "GCENodeClass": {
+        "apiVersion": "karpenter.k8s.gcp/v1",
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    },
+    "VerticalPodAutoscaler": {"apiVersion": "autoscaling.k8s.io/v1", "spec": {}},
+    "Event": {"apiVersion": "events.k8s.io/v1", "reason": "Scheduled"},
+}
+"""Kinds that are read as plain data, or not at all."""
+
+
+def an_object_of(kind: str) -> dict[str, Any]:
+    """Return an object with a value in every field that is read of its kind."""
+    if kind in KINDS:
+        return complete_object(kind)
+    metadata = {
+        "name": "the-object",
+        "namespace": "shop",
+        "annotations": {"a": "b"},
+        "labels": {"a": "b"},
+        "ownerReferences": [{"kind": "Deployment", "name": "web"}],
     }
+    return {"kind": kind, "metadata": metadata, **OF_OTHERS[kind]}
 
 
-@attack(Threat.EXHAUSTION, "an autoscaler in a snapshot that cannot be read")
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"metadata": 7},
-        {"metadata": {"name": "web", "ownerReferences": 7}},
-        {"metadata": {"name": "web", "annotations": [7]}},
-        {"spec": {"scaleTargetRef": "web"}},
-        {"spec": {"scaleTargetRef": {"name": 7, "kind": {}}}},
-        {"spec": [7]},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("kind", ["HorizontalPodAutoscaler", "ScaledObject"])
-def test_an_unreadable_autoscaler_is_left_out(
-    kind: str, changed: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+ODD = [7, "x", True, [], {}, [None], {"a": 1}, 10**30, "9" * 400, [[7]], "1e400", -1, "\u202e"]
+
+
+@attack(Threat.EXHAUSTION, "an object of any kind in a snapshot that cannot be read")
+@pytest.mark.parametrize("kind", [*KINDS, *OF_OTHERS])
+def test_an_unreadable_object_of_any_kind_is_left_out(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Every field of the kind has an odd value in one of the objects, and one has no name."""
     fleet = tmp_path / "fleet"
     fleet.mkdir()
     (fleet / "pool.yaml").write_text(POOL)
     (fleet / "class.yaml").write_text(CLASS)
     (tmp_path / "catalog.json").write_text(json.dumps(CATALOG))
-    items = [an_autoscaler(kind=kind, **changed), a_pod("good")]
+    whole = an_object_of(kind)
+    odd = [
+        replaced(whole, path, ODD[(number + shift) % len(ODD)])
+        for shift in (0, 5)
+        for number, path in enumerate(paths(whole))
+        if path != ("kind",)
+    ]
     snapshot = tmp_path / "snapshot.json"
+    items = [*odd, {"kind": kind, "metadata": {}}, a_pod("good")]
     snapshot.write_text(json.dumps({"kind": "List", "items": items}, indent=1))
-    words = ["plan", str(fleet), "--snapshot", str(snapshot), "--now", NOW, "-o", "json"]
-    assert main([*words, "--catalog", str(tmp_path / "catalog.json")]) == 0
+    words = ["--snapshot", str(snapshot), "--now", NOW, "--replicas", "max"]
+    words += ["--catalog", str(tmp_path / "catalog.json"), "-o", "json"]
+    assert main(["plan", str(fleet), *words]) == 0
     plan = json.loads(capsys.readouterr().out)
-    assert [launch["pods"] for launch in plan["nodeClaims"]] == [["shop/good"]]
-    (found,) = [d for d in plan["diagnostics"] if d["code"] == "unreadable-object"]
-    assert kind in found["message"]
-    assert "it is left out" in found["hint"]
+    launched = {pod for launch in plan["nodeClaims"] for pod in launch["pods"]}
+    assert "shop/good" in launched | {row["pod"] for row in plan["placements"]}
+    found = [d for d in plan["diagnostics"] if d["code"] == "unreadable-object"]
+    assert bool(found) is (kind not in ("VerticalPodAutoscaler", "Event"))
+    assert all(f"{kind}" in d["message"] and d["hint"] for d in found)
+    assert not any(word in d["message"] for d in found for word in ("Expected `", "`int`", "`str`"))
+    assert any("it has no name" in d["message"] for d in found) is bool(found)
+
+
+@attack(Threat.EXHAUSTION, "a time of capture that cannot be read")
+@pytest.mark.parametrize("at", ["soon", None, {}, "2026-01-01T00:00:00", 1e308])
+def test_an_unreadable_time_of_capture_stops_no_plan(at: object) -> None:
+    capture = {"apiVersion": "reconciler/v1", "kind": "SnapshotCapture", "at": at}
+    items = [a_pod("good"), capture]
+    seen = read_snapshot(json.dumps({"kind": "List", "items": items}).encode(), "s")
+    assert [pod.metadata.name for pod in seen.pods] == ["good"]
+    assert seen.captured_at is None
+    (found,) = seen.findings
+    assert "SnapshotCapture: at " in found.message
+    assert "datetime" not in found.message
+
+
+@attack(Threat.EXHAUSTION, "the limit of volumes of a node that cannot be read")
+def test_a_node_whose_limits_cannot_be_read_gets_no_volumes() -> None:
+    bad = {"kind": "CSINode", "metadata": {"name": "n1"}, "spec": {"drivers": [{"name": 7}]}}
+    (limits,) = [node.limits() for node in snapshot_of(bad).csi_nodes]
+    assert limits == {"ebs.csi.aws.com": 0}

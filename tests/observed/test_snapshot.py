@@ -76,7 +76,7 @@ spec: {containers: none}
         (b"   \n", "", "the snapshot is empty"),
         (b'{"kind": "List", "items": [', ":1:28", "not a snapshot: Input data was truncated"),
         (b'\n{"kind": "List",\n "items": [}]}', ":3:12", "not a snapshot: JSON is malformed: "),
-        (b'{"kind": "List", "items": 5}', "", "Expected `array | null`, got `int` - at `$.items`"),
+        (b'{"kind": "List", "items": 5}', "", "items is a whole number, not a list or nothing"),
         (b"- just\n- a list\n", "", "not a snapshot: document 1 is not an object"),
         (b"kind: Pod\n---\n5\n", "", "not a snapshot: document 2 is not an object"),
         (b"\x1f\x8b\x08\x00", "", "the snapshot is compressed with gzip"),
@@ -88,7 +88,7 @@ spec: {containers: none}
         (
             a_list({"kind": 5}),
             ":1:48",
-            "item 1 is not a Kubernetes object: Expected `str`, got `int` - at `$.kind`",
+            "item 1 is not a Kubernetes object: kind is a whole number, not text",
         ),
     ],
 )

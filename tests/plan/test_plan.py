@@ -124,8 +124,8 @@ def test_changed_inputs_are_named() -> None:
     ("content", "document"),
     [
         (b"", "truncated"),
-        (b"{}", "required field"),
-        (b"[]", "Expected `object`"),
+        (b"{}", "is missing"),
+        (b"[]", "it is a list, not an object"),
         (b"\xff", "not a plan"),
         (to_json(a_plan()).replace(b"reconciler/v1", b"reconciler/v9"), "reconciler/v9"),
         (to_json(a_plan()).replace(b'"Plan"', b'"Plot"'), "Plot"),

@@ -127,7 +127,7 @@ def test_the_lines_are_valid_and_survive_a_copy(
         (prices(0, -1, 0.1), "is not between 0 and 10,000"),
         (prices(-1, 0.1, 0.1), "at: -1"),
         (refusal(9, 5)[0], "not in their order"),
-        ({**refusal(0, 9)[0], "more": 1}, "unknown field"),
+        ({**refusal(0, 9)[0], "more": 1}, "more is not known"),
     ],
 )
 def test_a_wrong_line_is_refused(

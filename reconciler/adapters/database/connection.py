@@ -31,6 +31,7 @@ from reconciler.adapters.database import tables
 from reconciler.adapters.database.leases.fence import Fence
 from reconciler.adapters.database.location import FILE
 from reconciler.adapters.nofollow import refuse_link
+from reconciler.model.decode import describe_mismatch
 from reconciler.model.errors import StateError
 from reconciler.model.text.urls import is_loopback, split_credentials, without_secrets
 
@@ -153,7 +154,7 @@ def decode_body(body: str, kind: type[T], *, name: str, place: str) -> T:
         return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError as error:
         raise StateError(
-            f"the record of {name} is not a {kind.__name__}: {error}",
+            f"the record of {name} is not a {kind.__name__}: {describe_mismatch(error)}",
             where=place,
             remedy="run `reconciler state check`",
         ) from error

@@ -31,6 +31,7 @@ from reconciler.adapters.database.tables import (
     replica,
     rollout,
 )
+from reconciler.model.decode import describe_mismatch
 from reconciler.model.errors import StateError, UnreadableError
 from reconciler.model.history import Obstacle, Rollout
 from reconciler.model.json import JsonDict
@@ -137,7 +138,9 @@ def _undecodable_bodies(connection: Connection, fleet: str) -> list[Inconsistenc
             try:
                 decoder.decode(row.body)
             except msgspec.MsgspecError as error:
-                what = f"{table.name} {row.name} is not a {kind.__name__}: {error}"
+                what = (
+                    f"{table.name} {row.name} is not a {kind.__name__}: {describe_mismatch(error)}"
+                )
                 faults.append(Inconsistency(ProblemSeverity.ERROR, "body", what))
     return faults
 

@@ -17,8 +17,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from reconciler.adapters.kubernetes.access import Access, expect_one_cluster
-from reconciler.adapters.kubernetes.kinds import PERMISSIONS, Kind, Permission, permissions_of
-from reconciler.model.decode import decode
+from reconciler.adapters.kubernetes.kinds import PERMISSIONS, POD, Kind, Permission, permissions_of
+from reconciler.model.decode import decode, describe_mismatch
 from reconciler.model.diagnostics import Check, Verdict, failed_check, passed_check, unknown_check
 from reconciler.model.errors import ClusterError, ReconcilerError
 from reconciler.model.json import JsonDict
@@ -176,7 +176,8 @@ def _decode_page(content: bytes, kind: Kind) -> Page:
     try:
         page = msgspec.json.decode(content, type=Page)
     except msgspec.MsgspecError as error:
-        raise ClusterError(f"invalid list: {error}", where=f"GET {kind.path}") from error
+        what = f"invalid list: {describe_mismatch(error)}"
+        raise ClusterError(what, where=f"GET {kind.path}") from error
     if page.kind not in (f"{kind.kind}List", "List"):
         raise ClusterError(f"expected a list, got a {page.kind[:80]}", where=f"GET {kind.path}")
     return page
@@ -416,14 +417,17 @@ def cluster_checks(api: Api, settings: Settings, *, writes: bool) -> Iterator[Ch
 
 
 def find_pods(api: Api, selector: str) -> tuple[Pod, ...]:
-    """Return the first pods of any namespace that match a label selector.
+    """Return the first pods of any namespace that match a label selector and can be read.
 
     Raises:
         ReconcilerError: the API server did not list them.
     """
     target = f"/api/v1/pods?labelSelector={quote(selector, safe='')}&limit=100"
-    listed = msgspec.json.decode(api.call("GET", target), type=dict[str, object])
-    return decode(listed.get("items") or [], tuple[Pod, ...])
+    found = []
+    for raw in _decode_page(api.call("GET", target), POD).items or ():
+        with suppress(msgspec.MsgspecError):
+            found.append(decode(msgspec.json.decode(raw), Pod))
+    return tuple(found)
 
 
 def missing_permissions(api: Api, calls: Calls) -> list[str]:

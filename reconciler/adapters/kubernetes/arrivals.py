@@ -19,7 +19,7 @@ import msgspec
 from reconciler.adapters.kubernetes.api import Api
 from reconciler.adapters.kubernetes.kinds import POD
 from reconciler.adapters.threads import background_thread
-from reconciler.model.decode import decode
+from reconciler.model.decode import decode, describe_mismatch
 from reconciler.model.errors import ClusterError
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.reflector import CachedObject
@@ -140,9 +140,13 @@ class PendingPods:
                         bytes(event.object).decode(errors="replace")[:300], where=f"GET {POD.path}"
                     )
                 return
-            pod = decode(msgspec.json.decode(event.object), Pod)
         except msgspec.MsgspecError as error:
-            raise ClusterError(f"invalid watch event: {error}", where=f"GET {POD.path}") from error
+            what = f"invalid watch event: {describe_mismatch(error)}"
+            raise ClusterError(what, where=f"GET {POD.path}") from error
+        try:
+            pod = decode(msgspec.json.decode(event.object), Pod)
+        except msgspec.MsgspecError:  # the pass reports it
+            return
         if pod.is_provisionable:
             self._record_pending(pod.metadata.uid)
 

@@ -26,7 +26,7 @@ from reconciler.adapters.kubernetes.api import (
 )
 from reconciler.adapters.kubernetes.kinds import NODE_CLAIM, NODE_OVERLAY, NODE_POOL, Kind
 from reconciler.catalog.commitments.overlays import OverlayAction, OverlayRow, document
-from reconciler.model.decode import decode
+from reconciler.model.decode import decode, describe_mismatch
 from reconciler.model.errors import ClusterError
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import NODECLASS_HASH, NODEPOOL_HASH
@@ -34,6 +34,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay
 from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.ownership import FLEET_TAG, NODE_FINALIZER
+from reconciler.observed.isolation import name_in
 
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 """JSON is YAML, so the body is JSON."""
@@ -69,12 +70,12 @@ def read_overlays(api: Api) -> dict[str, PresentOverlay]:
 
 def _decode_overlay(raw: bytes | msgspec.Raw) -> PresentOverlay:
     try:
-        data = msgspec.json.decode(raw, type=JsonDict)
-        version = str(data["metadata"].get("resourceVersion") or "")
-        return PresentOverlay(decode(data, NodeOverlay), version)
-    except (msgspec.MsgspecError, KeyError, AttributeError) as error:
-        what = f"a NodeOverlay cannot be read: {error}"
+        overlay = decode(msgspec.json.decode(raw), NodeOverlay)
+        version = msgspec.json.decode(raw, type=_Versioned).metadata.resource_version
+    except msgspec.MsgspecError as error:
+        what = f"NodeOverlay {name_in(raw)} cannot be read: {describe_mismatch(error)}"
         raise ClusterError(what, where=f"GET {NODE_OVERLAY.path}") from error
+    return PresentOverlay(overlay, version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,10 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     deletion_timestamp: str | None = None
 
 
+class _Versioned(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+
+
 class _ClassRef(msgspec.Struct, frozen=True):
     group: str = ""
 
@@ -184,7 +189,7 @@ class ClusterMirror:
 
     def node_pools(self) -> frozenset[str]:
         """Return the names of the NodePools in the cluster."""
-        return frozenset(_decode_copy(raw).metadata.name for raw in self._read(NODE_POOL).items)
+        return frozenset(_copy_or_name(raw).metadata.name for raw in self._read(NODE_POOL).items)
 
     def update(self, claims: Sequence[NodeClaim], drifted: Mapping[str, str]) -> None:
         """Make the copies equal to the claims; ``drifted`` has the reasons of those that are.
@@ -212,7 +217,7 @@ class ClusterMirror:
 
     def _our_copies(self, listed_claims: ObjectList) -> dict[str, _Copy]:
         """Return our copies among the NodeClaims, by name."""
-        found = [_decode_copy(raw) for raw in listed_claims.items]
+        found = [_copy_or_name(raw) for raw in listed_claims.items]
         self._foreign_names = frozenset(c.metadata.name for c in found if not self._is_ours(c))
         return {c.metadata.name: c for c in found if self._is_ours(c)}
 
@@ -316,7 +321,7 @@ def release_claims(api: Api) -> list[str]:
     """
     released = []
     for raw in list_items(api, NODE_CLAIM):
-        copy = _decode_copy(raw)
+        copy = _copy_or_name(raw)
         if copy.spec.node_class_ref.group == CLASS_GROUP:
             ClusterMirror(api, "")._remove(copy)  # noqa: SLF001 - of this module
             released.append(copy.metadata.name)
@@ -400,4 +405,12 @@ def _decode_copy(raw: bytes | msgspec.Raw) -> _Copy:
         return msgspec.json.decode(raw, type=_Copy)
     except msgspec.MsgspecError as error:
         where = f"GET {NODE_CLAIM.path}"
-        raise ClusterError(f"invalid NodeClaim: {error}", where=where) from error
+        raise ClusterError(f"invalid NodeClaim: {describe_mismatch(error)}", where=where) from error
+
+
+def _copy_or_name(raw: bytes | msgspec.Raw) -> _Copy:
+    """Return an object of a list; of one that cannot be read, the name: it is not one of ours."""
+    try:
+        return msgspec.json.decode(raw, type=_Copy)
+    except msgspec.MsgspecError:
+        return _Copy(_Metadata(name=name_in(raw)))

@@ -10,6 +10,7 @@ import msgspec
 
 from reconciler.adapters.kubernetes.api import FORBIDDEN, NOT_FOUND, Api, ApiError, read_objects
 from reconciler.adapters.kubernetes.kinds import EC2_NODE_CLASS, Kind
+from reconciler.model.decode import describe_mismatch
 from reconciler.model.errors import ClusterError
 from reconciler.model.json import JsonDict
 from reconciler.source.schema import value_at
@@ -72,6 +73,7 @@ def _find_kind(api: Api, group: str, name: str) -> Kind | None:
         version = served.preferred_version.version
         found = msgspec.json.decode(api.call("GET", f"/apis/{group}/{version}"), type=_ResourceList)
     except msgspec.MsgspecError as error:
-        raise ClusterError(f"invalid discovery: {error}", where=f"GET /apis/{group}") from error
+        what = f"invalid discovery: {describe_mismatch(error)}"
+        raise ClusterError(what, where=f"GET /apis/{group}") from error
     plural = next((r.name for r in found.resources if r.kind == name and "/" not in r.name), None)
     return None if plural is None else Kind(name, plural, group, version, optional=True)

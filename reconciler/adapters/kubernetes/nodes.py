@@ -211,6 +211,30 @@ class _Attachment(msgspec.Struct, frozen=True):
     spec: _Attached = _Attached()
 
 
+class _Place(msgspec.Struct, frozen=True):
+    node: str = msgspec.field(default="", name="nodeName")
+
+
+class _PlacedAttachment(msgspec.Struct, frozen=True):
+    spec: _Place = _Place()
+
+
+def _decode_attachment(raw: bytes | msgspec.Raw) -> _Attached:
+    """Return what is attached where.
+
+    One that cannot be read counts as an unknown volume of its node, which then waits until the
+    deadline. If its node cannot be read either, no node waits for it.
+    """
+    try:
+        return msgspec.json.decode(raw, type=_Attachment).spec
+    except msgspec.MsgspecError:
+        try:
+            node = msgspec.json.decode(raw, type=_PlacedAttachment).spec.node
+        except msgspec.MsgspecError:
+            node = ""
+        return _Attached(node, _Source("an attachment that cannot be read"))
+
+
 @dataclass
 class Drain:
     """The drains of one pass; ``snapshot`` is the observation of that pass."""
@@ -331,11 +355,7 @@ class Drain:
         """Return all attachments, listed once in a pass."""
         if self._attachments is None:
             found = list_items(self.api, VOLUME_ATTACHMENT)
-            try:
-                self._attachments = [msgspec.json.decode(r, type=_Attachment).spec for r in found]
-            except msgspec.MsgspecError as error:
-                where = f"GET {VOLUME_ATTACHMENT.path}"
-                raise ClusterError(f"no VolumeAttachment: {error}", where=where) from error
+            self._attachments = [_decode_attachment(raw) for raw in found]
         return self._attachments
 
 

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from reconciler.catalog.aws.machine import MachineType
+from reconciler.model.decode import describe_mismatch
 from reconciler.model.errors import UnreadableError
 
 FORMAT: Final = "1"
@@ -99,7 +100,7 @@ def decode(content: bytes, source: str = _NAME_OF_FILE) -> tuple[Header, Bundle]
         bundle = _DECODER.decode(zlib.decompress(packed))
     except (zlib.error, msgspec.MsgspecError) as error:
         raise UnreadableError(
-            f"damaged catalog: {error}", where=source, remedy=_REINSTALL
+            f"damaged catalog: {describe_mismatch(error)}", where=source, remedy=_REINSTALL
         ) from error
     return Header(version=words[2], digest=words[3]), bundle
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from reconciler.model.decode import describe_mismatch
 from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict
 from reconciler.model.text.identifiers import commit_or_empty, number_or_empty
@@ -101,7 +102,9 @@ def _read_event(path: str) -> JsonDict:
         return {}
     except (OSError, msgspec.MsgspecError) as error:
         raise UsageError(
-            f"cannot be read: {error}", where=path, remedy="unset GITHUB_EVENT_PATH"
+            f"cannot be read: {describe_mismatch(error)}",
+            where=path,
+            remedy="unset GITHUB_EVENT_PATH",
         ) from error
 
 

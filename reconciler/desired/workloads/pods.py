@@ -40,7 +40,7 @@ from reconciler.desired.workloads.podsets import (
 from reconciler.desired.workloads.scaled import ScaledWorkload, scaled_workloads
 from reconciler.desired.workloads.shape import PODS_MAX
 from reconciler.desired.workloads.volumes import bind_claims
-from reconciler.model.decode import decode
+from reconciler.model.decode import Mismatch, decode, mismatch_of
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.capacitybuffer import ReplicaSet, StatefulSet
@@ -453,12 +453,12 @@ def _decode_finding(
     resource: Resource, error: msgspec.ValidationError, template: Pointer = ()
 ) -> Diagnostic:
     """Return the decoder's error as a finding; ``template`` is where the template is."""
-    message, _, at = str(error).partition(" - at `$")
-    path = at.rstrip("`").lstrip(".")
+    found = mismatch_of(error) or Mismatch("", str(error))
+    path = found.field
     if template:
         path = field_path(template) + path.removeprefix("template")
     place = Place(resource.file, resource.line, 1)
-    text = f"{resource.kind} {resource.name}: {message}"
+    text = f"{resource.kind} {resource.name}: {path or 'it'} {found.problem}"
     return Diagnostic(Severity.ERROR, "wrong-type", text, place, path)
 
 

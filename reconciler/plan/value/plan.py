@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
+from reconciler.model.decode import describe_mismatch
 from reconciler.model.errors import UnreadableError
 from reconciler.plan.value.actions import (
     Action,
@@ -306,7 +307,7 @@ def from_json(content: bytes, source: str = "the plan") -> Plan:
         plan = msgspec.json.decode(content, type=Plan)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise UnreadableError(
-            f"not a plan: {error}",
+            f"not a plan: {describe_mismatch(error)}",
             where=source,
             remedy="save one with `reconciler plan --out FILE`",
         ) from error

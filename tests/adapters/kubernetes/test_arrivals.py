@@ -50,6 +50,18 @@ def test_a_pending_pod_wakes_until_the_next_observation(
     assert not pods.has_events()
 
 
+def test_a_pod_that_cannot_be_read_does_not_end_the_watch(
+    sandbox: Sandbox, pods: PendingPods, clock: SimulatedClock
+) -> None:
+    odd = waiting("odd")
+    odd["spec"]["tolerations"] = 7
+    sandbox.kube.add(odd)
+    sandbox.kube.add(waiting("web"))
+    assert pods.watch_once()
+    clock.advance(1)
+    assert pods.has_events()
+
+
 def test_only_pods_that_need_a_node_wake(
     sandbox: Sandbox, pods: PendingPods, clock: SimulatedClock
 ) -> None:
@@ -96,7 +108,7 @@ def test_a_stream_of_new_pods_is_batched_for_a_limited_time(
     [
         (b'{"type":"ERROR","object":{"status":"Failure","message":"too old"}}\n', "too old"),
         (b"so long\n", "invalid watch event"),
-        (b'{"type":"ADDED","object":{"metadata":[]}}\n', "invalid watch event"),
+        (b'{"type":7,"object":{}}\n', "invalid watch event: type is a whole number, not text"),
         (b"RESET", "no answer"),
     ],
 )

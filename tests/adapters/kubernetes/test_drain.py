@@ -182,6 +182,18 @@ def test_a_drain_waits_for_volumes_until_the_deadline(sandbox: Sandbox) -> None:
     assert sandbox.drain() == 0
 
 
+@pytest.mark.parametrize(
+    ("spec", "left"), [({"nodeName": "n0", "source": 7}, 1), ({"nodeName": "n1", "source": 7}, 0),
+                       ({"nodeName": 7}, 0), (7, 0)],
+)  # fmt: skip
+def test_an_attachment_that_cannot_be_read_delays_the_drain_of_its_node_alone(
+    sandbox: Sandbox, spec: object, left: int
+) -> None:
+    sandbox.kube.add({"kind": "VolumeAttachment", "metadata": {"name": "odd"}, "spec": spec})
+    assert sandbox.drain() == left
+    assert sandbox.drain(deadline_s=-10) == 0
+
+
 def test_a_drain_does_not_wait_for_volumes_of_pods_that_stay(sandbox: Sandbox) -> None:
     attached(sandbox, staying="agent")
     assert sandbox.drain() == 0

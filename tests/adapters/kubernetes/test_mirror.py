@@ -94,3 +94,14 @@ def test_a_claim_that_is_not_ready_says_what_it_lacks(sandbox: Sandbox) -> None:
             "Initialized=Unknown (the node is not ready), Registered=False (its labels are wrong)",
         ),
     ]
+
+
+def test_a_claim_of_others_that_cannot_be_read_stops_nothing(sandbox: Sandbox) -> None:
+    odd = {"kind": "NodeClaim", "metadata": {"name": "odd", "labels": {"a": 7}}, "spec": 7}
+    sandbox.kube.add(odd)
+    sandbox.observe()
+    mirror = sandbox.cluster.mirror("shop")
+    mirror.update([a_claim()], {})
+    mirror.update([], {})
+    assert list(sandbox.kube.of("nodeclaims")) == ["odd"]
+    assert mirror.deleted_claims() == frozenset()
