@@ -37,13 +37,8 @@ from reconciler.plan.rest.compare import SEEDS_WORK, RestedBase
 from reconciler.plan.rest.continuation import RestResult, SharedWork
 from reconciler.plan.rest.exposure import Exposure, exposure_of
 from reconciler.plan.rest.world import without_nodes
-from reconciler.plan.value.costs import (
-    AtRest,
-    FleetRange,
-    combine_seeds,
-    fleet_range,
-    seed_count,
-)
+from reconciler.plan.value.costs import AtRest, combine_seeds, seed_count
+from reconciler.plan.value.ranges import FleetRange, fleet_range
 from reconciler.source.rewrite import RewriteError
 
 LEAST_SAVING: Final = 1.0

@@ -11,7 +11,8 @@ import msgspec
 from reconciler.assembly.inputs.request import SweepRequest
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.plan.rest.exposure import Exposure
-from reconciler.plan.value.costs import AtRest, FleetRange, WaitingSeconds
+from reconciler.plan.value.costs import AtRest, WaitingSeconds
+from reconciler.plan.value.ranges import FleetRange
 
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.request import FleetRequest

@@ -51,6 +51,7 @@ def gather_facts(
     if inputs.against is None:
         return facts
     from reconciler.plan.rest.compare import compare_with_base
+    from reconciler.plan.rest.risks import risks_of
 
     with phase("disruption"):
         at_rest, base = compare_with_base(inputs, inputs.against)
@@ -58,4 +59,7 @@ def gather_facts(
     if facts.changes:
         before = launch_types(inputs.against).every
         offers = offer_changes(offers_of(before), offers_of(facts.types.every))
-    return replace(facts, base_cost=BaseCost(at_rest, base, offers))
+    risks = risks_of(inputs, inputs.against, facts.changes, at_rest)
+    return replace(
+        facts, base_cost=BaseCost(at_rest, base, offers), findings=(*risks, *facts.findings)
+    )

@@ -25,13 +25,18 @@ from reconciler.plan.rest.difference import cost_shares
 from reconciler.plan.value.costs import (
     DRAINING,
     AtRest,
-    FleetAtRest,
     PoolAtRest,
     PoolChange,
     StuckNode,
     combine_seeds,
     count_offerings,
     seed_count,
+)
+from reconciler.plan.value.ranges import (
+    NEW_NODES_SEEDS,
+    FleetAtRest,
+    NewFleet,
+    new_fleets,
 )
 from reconciler.ports.progress import EventKind
 from reconciler.simulate.building import SimulatedFleet, SimulationSetup
@@ -154,7 +159,8 @@ PASSES_MAX: Final = 2_000
 class SimulatedChange:
     """The change of a request with ``--base``, ready to be simulated.
 
-    It starts at ``now`` from the ``snapshot``, or without nodes if that is None.
+    It starts at ``now`` from the ``snapshot``, or without nodes if that is None. Then the head is
+    also simulated alone, which shows the nodes that it launches for all pods.
     """
 
     request: FleetRequest
@@ -187,7 +193,31 @@ class SimulatedChange:
             if not changes:
                 seeds = seed_count(report.work, _NODE_PASSES)
             changes.append(change)
-        return combine_seeds(changes)
+        found = combine_seeds(changes)
+        if not has_effect or self.snapshot is not None:
+            return found
+        alone = replace(runs, inputs=replace(inputs, base=None))
+        pairs = [
+            (_new_base(change), _new_head(alone.run(seed)))
+            for seed, change in enumerate(changes[:NEW_NODES_SEEDS])
+        ]
+        return msgspec.structs.replace(found, new_nodes=new_fleets(pairs))
+
+
+def _new_base(change: AtRest) -> NewFleet:
+    """Return the base of a change that began without nodes."""
+    return NewFleet(fleet=change.before, unschedulable=change.unschedulable_before)
+
+
+def _new_head(report: Report) -> NewFleet:
+    """Return the head as it ends without the nodes of the base."""
+    lost = [stuck for stuck in report.stuck if stuck.kind == "Pod"]
+    with_nodes = {claim.node_pool for claim in report.fleet}
+    return NewFleet(
+        fleet=FleetAtRest(nodes=len(report.fleet), per_hour=report.cost.after),
+        unschedulable=tuple(sorted(stuck.name for stuck in lost)),
+        limited=tuple(sorted(stuck.name for stuck in lost if stuck.node_pool in with_nodes)),
+    )
 
 
 _NODE_PASSES: Final = 20_000

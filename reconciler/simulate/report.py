@@ -16,14 +16,9 @@ from reconciler.model.duration import format_duration
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.plan.value.costs import (
-    DRAINING,
-    NOT_JOINED,
-    Backtest,
-    CostDifference,
-    FleetRange,
-)
-from reconciler.plan.value.nodes import UnschedulablePod
+from reconciler.plan.value.costs import DRAINING, NOT_JOINED, Backtest
+from reconciler.plan.value.nodes import UnschedulablePod, limiting_pool
+from reconciler.plan.value.ranges import CostDifference, FleetRange
 from reconciler.plan.value.shares import CostShares
 from reconciler.ports.progress import EventKind
 from reconciler.simulate.driver import Sample, SimulationOutcome, SimulationStage
@@ -93,7 +88,10 @@ class Life(_Part, frozen=True):
 
 
 class Stuck(_Part, frozen=True):
-    """What will not finish without intervention, and why."""
+    """What will not finish without intervention, and why.
+
+    ``node_pool`` is that of a node, and of a pod the one whose limits keep it out, if any do.
+    """
 
     kind: str
     name: str
@@ -297,7 +295,9 @@ def _stuck_objects(outcome: SimulationOutcome) -> tuple[Stuck, ...]:
         return ()
     plan, seen = outcome.last.plan, outcome.last.seen
     found = [
-        Stuck("Pod", p.pod, "", p.reasons[0].code if p.reasons else "", _first_reason(p))
+        Stuck(
+            "Pod", p.pod, limiting_pool(p), p.reasons[0].code if p.reasons else "", _first_reason(p)
+        )
         for p in plan.unschedulable
     ]
     waits = {d.node_claim: d.message for d in plan.deferred}

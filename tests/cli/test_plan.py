@@ -421,7 +421,7 @@ def test_replacements_that_nothing_was_looked_up_for_are_not_denied(
     (warning,) = [d for d in found["diagnostics"] if d["code"] == "selection-unknown"]
     assert (warning["severity"], warning["path"]) == ("warning", path)
     assert warning["file"] == "class.yaml"
-    assert any(line.startswith("Not included: nodes") for line in found["summary"]["text"])
+    assert any(line == f"Rollout: {warning['message']}." for line in found["summary"]["text"])
     same = json.loads(plan("-o", "json", "--base", "HEAD").out)
     assert [d for d in same["diagnostics"] if d["code"] == "selection-unknown"] == []
 

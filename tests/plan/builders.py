@@ -20,15 +20,7 @@ from reconciler.plan.value.actions import (
     PlannedFieldChange,
     PoolBudget,
 )
-from reconciler.plan.value.costs import (
-    AtRest,
-    Cost,
-    FleetAtRest,
-    PoolAtRest,
-    PoolChange,
-    PoolCost,
-    StuckNode,
-)
+from reconciler.plan.value.costs import AtRest, Cost, PoolAtRest, PoolChange, PoolCost, StuckNode
 from reconciler.plan.value.nodes import (
     LaunchOffering,
     OfferedTypes,
@@ -40,6 +32,7 @@ from reconciler.plan.value.nodes import (
     UnschedulablePod,
 )
 from reconciler.plan.value.plan import Plan, PlanFinding, Revision
+from reconciler.plan.value.ranges import FleetAtRest
 
 NOW = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)
 HEAD = "4f2c9e1ab0c3d4e5f60718293a4b5c6d7e8f9012"

@@ -11,20 +11,19 @@ import pytest
 from reconciler.plan.render.headline import headline
 from reconciler.plan.render.summary import summary_lines, summary_of
 from reconciler.plan.render.unplaced import pods_at_fault
-from reconciler.plan.value.costs import (
-    AtRest,
-    Cost,
+from reconciler.plan.value.costs import AtRest, Cost, PoolCost, StuckNode, combine_seeds
+from reconciler.plan.value.nodes import OfferedTypes, OffersChange, Reason, UnschedulablePod
+from reconciler.plan.value.plan import JudgedPolicy, PlanFinding
+from reconciler.plan.value.ranges import (
     CostDifference,
     CostSpan,
     FleetAtRest,
     FleetRange,
+    NewFleet,
+    NewFleets,
     NodeSpan,
-    PoolCost,
-    StuckNode,
-    combine_seeds,
+    new_fleets,
 )
-from reconciler.plan.value.nodes import OfferedTypes, OffersChange, Reason, UnschedulablePod
-from reconciler.plan.value.plan import JudgedPolicy, PlanFinding
 from tests.plan.builders import a_plan
 
 HOUR = 100 / 730
@@ -81,7 +80,10 @@ def waiting(code: str) -> tuple[UnschedulablePod, ...]:
 
 def test_pods_that_no_new_node_can_take_are_no_pods_of_a_later_pass() -> None:
     plan = a_plan(at_rest=change(1, 1), unschedulable=waiting("TaintNotTolerated"))
-    assert headline(plan).endswith("; 4 nodes; 1 pod cannot be scheduled again.")
+    assert headline(plan) == (
+        "This change has no effect on cost while its nodes last; 4 nodes; "
+        "1 pod becomes unschedulable once its node is gone."
+    )
     assert (
         "1 pod runs only as long as its present node, because no new node can take it: "
         "shop/web-0." in summary_lines(plan)
@@ -138,6 +140,88 @@ def test_the_run_closest_to_the_means_describes_the_change() -> None:
     )
     assert found.difference == CostDifference(low=0.0, mean=0.0, high=0.0, beyond_chance=False)
     assert (found.replaced, found.unschedulable) == (6, ("a/5",))
+
+
+def later(before: float, *after: float, **lost: Any) -> NewFleets:
+    """Return what new nodes cost on both sides, in hundreds of dollars a month."""
+    base = NewFleet(fleet=FleetAtRest(nodes=4, per_hour=before * HOUR))
+    return new_fleets(
+        [(base, NewFleet(fleet=FleetAtRest(nodes=4, per_hour=x * HOUR), **lost)) for x in after]
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        (change(1, 1, new_nodes=later(1, 1)), "This change has no effect on cost; 4 nodes."),
+        (change(1, 3, new_nodes=later(1, 3)), "This change: +$200/month in steady state; 4 nodes."),
+        (change(1, 1, new_nodes=later(1, 2, 4)), "This change has no effect on cost until nodes are replaced, then +$200/month (+$100 to +$300 in 2 runs); 4 nodes."),
+        (change(1, 3, new_nodes=later(1, 1)), "This change: +$200/month in steady state, and no effect once these nodes have been replaced again; 4 nodes."),
+        (change(1, 3, new_nodes=later(1, 5)), "This change: +$200/month in steady state, then +$400/month once these nodes have been replaced again; 4 nodes."),
+        (change(1, 2, new_nodes=later(1, 1.5, 2.5)), "This change: +$100/month in steady state; 4 nodes."),
+        (change(100, 100, new_nodes=later(100, 100.5)), "This change has no effect on cost; 4 nodes."),
+        (change(1, 1, new_nodes=later(1, 0, unschedulable=("a/b",))), "This change has no effect on cost while its nodes last; 4 nodes; 1 pod becomes unschedulable once its node is gone."),
+    ],
+)  # fmt: skip
+def test_what_later_nodes_cost_is_stated_where_it_is_another_amount(
+    found: AtRest, line: str
+) -> None:
+    assert headline(a_plan(at_rest=found)) == line
+
+
+def test_a_pod_that_a_limit_keeps_from_new_nodes_is_named_and_fails_no_job() -> None:
+    lost = later(1, 0, unschedulable=("a/b", "a/c"), limited=("a/c",))
+    plan = a_plan(at_rest=change(1, 1, new_nodes=lost))
+    lines = summary_lines(plan)
+    assert (
+        "1 pod runs only as long as its present node: the limits leave no room for new ones: a/c."
+        in lines
+    )
+    assert pods_at_fault(plan) == ["a/b"]
+
+
+def test_a_run_that_loses_fewer_pods_than_another_decides_what_is_lost() -> None:
+    base = NewFleet(fleet=FleetAtRest(nodes=1, per_hour=1.0), unschedulable=("a/x",))
+    heads = [
+        NewFleet(fleet=FleetAtRest(nodes=1, per_hour=1.0), unschedulable=names, limited=names)
+        for names in (("a/b", "a/c", "a/x"), ("a/c", "a/y"))
+    ]
+    found = new_fleets([(base, head) for head in heads])
+    assert found.unschedulable == ("a/c",)
+    assert found.limited == ("a/c",)
+
+
+RISKS = [
+    PlanFinding(severity="info", code="change-of-overlay", message="overlay"),
+    PlanFinding(severity="warning", code="change-never-disrupts", message="closed"),
+    PlanFinding(severity="warning", code="change-blocks-evictions", message="blocked"),
+]
+
+
+def test_what_a_change_brings_about_later_is_listed_below_the_first_line() -> None:
+    lines = summary_lines(a_plan(at_rest=change(1, 3), diagnostics=tuple(RISKS)))
+    assert lines[0] == (
+        "This change: +$200/month in steady state (at the prices of NodeOverlays); 4 nodes."
+    )
+    assert lines[2:5] == ["closed.", "blocked.", "overlay."]
+    more = (*RISKS, *(RISKS[2:] * 3))
+    assert "And 2 more (see the notes)." in summary_lines(
+        a_plan(at_rest=change(1, 3), diagnostics=more)
+    )
+
+
+def test_nodes_of_a_deleted_node_pool_are_kept_and_not_drifted() -> None:
+    kept = StuckNode(node_claim="c", reason="NodePoolDeleted", message="m")
+    assert headline(a_plan(at_rest=change(1, 1, stuck=(kept,)))).endswith(
+        "; 1 node cannot be removed."
+    )
+
+
+def test_replacements_are_unknown_where_images_were_not_looked_up() -> None:
+    unknown = PlanFinding(severity="warning", code="selection-unknown", message="not looked up")
+    lines = summary_lines(a_plan(at_rest=change(1, 1), diagnostics=(unknown,)))
+    assert lines[0].endswith("; 4 nodes; which nodes it replaces is unknown.")
+    assert lines[1] == "Rollout: not looked up."
 
 
 def test_a_job_fails_on_what_the_change_breaks() -> None:

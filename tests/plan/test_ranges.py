@@ -7,16 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.plan.render.spans import difference_phrase, range_phrase
-from reconciler.plan.value.costs import (
-    SEEDS_MAX,
-    SEEDS_MIN,
-    AtRest,
-    FleetAtRest,
-    combine_seeds,
-    cost_difference,
-    fleet_range,
-    seed_count,
-)
+from reconciler.plan.value.costs import SEEDS_MAX, SEEDS_MIN, AtRest, combine_seeds, seed_count
+from reconciler.plan.value.ranges import FleetAtRest, cost_difference, fleet_range
 from tests.examples import examples
 
 amounts = st.integers(-10_000, 10_000).map(lambda milli: milli / 1000)

@@ -5,7 +5,8 @@
 import pytest
 
 from reconciler.plan.render.summary import summary_lines
-from reconciler.plan.value.costs import AtRest, Cost, FleetAtRest, StuckNode
+from reconciler.plan.value.costs import AtRest, Cost, StuckNode
+from reconciler.plan.value.ranges import FleetAtRest
 from tests.plan.builders import a_plan
 
 
@@ -62,6 +63,17 @@ def test_reasons_that_differ_only_in_a_pod_of_a_workload_are_one() -> None:
 def test_the_pods_of_a_file_and_those_that_replace_them_are_one_workload() -> None:
     old, new = (f"not all pods would schedule, {pod} => no room" for pod in ("a/b-0", "a/b-x9z-q1"))
     assert stuck(old, new) == "2 drifted nodes cannot be replaced: a/b-*: no room."
+
+
+def test_replicas_of_one_workload_are_named_once_whatever_their_domains() -> None:
+    said = "not all pods would schedule, shop/{} => no zone satisfies the spread ({}) of NodePool a"
+    found = stuck(
+        said.format("web-00001", "us-east-1a: 4, us-east-1b: 3"),
+        said.format("web-kkj5zvm-00002", "us-east-1a: 3, us-east-1b: 3"),
+    )
+    assert found == (
+        "2 drifted nodes cannot be replaced: shop/web-*: no zone satisfies the spread of NodePool a."
+    )
 
 
 def test_a_cut_list_of_stuck_nodes_names_where_all_of_it_is() -> None:

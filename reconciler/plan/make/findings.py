@@ -85,12 +85,20 @@ _LOOKED_UP: Final = {
 
 
 def selector_findings(
-    changes: Iterable[PlannedChange], classes: Mapping[str, EC2NodeClass]
+    changes: Iterable[PlannedChange],
+    classes: Mapping[str, EC2NodeClass],
+    pools: Iterable[NodePool] = (),
+    nodes: Mapping[str, int] | None = None,
 ) -> Iterator[PlanFinding]:
     """Warn about changed selectors of node classes for which nothing was looked up.
 
-    Whether nodes drift is then unknown, and a plan must not read as if they did not.
+    Whether nodes drift is then unknown, and a plan must not read as if they did not. ``nodes`` are
+    how many nodes each of the ``pools`` has.
     """
+    counts: dict[str, int] = {}
+    for pool in pools:
+        name = pool.spec.template.spec.node_class_ref.name
+        counts[name] = counts.get(name, 0) + (nodes or {}).get(pool.name, 0)
     for change in changes:
         node_class = classes.get(change.name)
         if change.kind != "EC2NodeClass" or change.op != "update" or node_class is None:
@@ -103,13 +111,17 @@ def selector_findings(
                 severity="warning",
                 code="selection-unknown",
                 message=f"EC2NodeClass {change.name} selects other {what}, which were not looked "
-                "up: nodes that do not match them will be replaced, and this plan does not "
-                "include that",
+                f"up: {_nodes_at_most(counts.get(change.name, 0))} that do not match them will be "
+                "replaced, and this plan does not include that",
                 path=selector,
                 file=change.file,
                 line=change.line,
                 hint="plan with access to AWS, or run `reconciler lock` on both commits",
             )
+
+
+def _nodes_at_most(number: int) -> str:
+    return f"up to {format_count(number, 'node')}" if number > 1 else "nodes"
 
 
 def workload_findings(

@@ -6,6 +6,7 @@ that. Pure: every fact is in ``Facts``, and nothing is changed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -283,6 +284,14 @@ def _nodes_by_name(nodes: Sequence[OwnedNode], cluster: ClusterState) -> dict[st
     return by_name
 
 
+def _nodes_by_pool(facts: Facts) -> dict[str, int]:
+    """Return how many nodes each NodePool has: in the base of a change, otherwise now."""
+    if facts.base_cost is not None:
+        pools = facts.base_cost.at_rest.by_node_pool
+        return {name: pool.before.nodes for name, pool in pools.items()}
+    return dict(Counter(node.node_pool for node in facts.cluster.nodes if node.is_managed))
+
+
 def _findings(
     facts: Facts, decisions: Decisions | PlacementDecisions, claims: Sequence[PlannedNodeClaim]
 ) -> tuple[PlanFinding, ...]:
@@ -290,7 +299,9 @@ def _findings(
         *findings.workload_findings(facts.pools, facts.cluster, facts.observation),
         *facts.findings,
         *findings.region_findings(facts.left_region, facts.settings.region, facts.changes),
-        *findings.selector_findings(facts.changes, facts.classes),
+        *findings.selector_findings(
+            facts.changes, facts.classes, facts.pools, _nodes_by_pool(facts)
+        ),
         *findings.lookup_findings(facts.pools, facts.classes, facts.cluster),
         *findings.decision_findings(decisions),
         *findings.lock_findings(facts.lock),

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from reconciler.disruption.command import ForcefulReason
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.text.counting import format_count
 from reconciler.plan.render.unplaced import stranded_pods, unschedulable_pods
@@ -21,6 +22,7 @@ from reconciler.plan.value.actions import ActionKind
 from reconciler.plan.value.costs import AtRest, sum_pools
 from reconciler.plan.value.nodes import OfferedTypes, OffersChange
 from reconciler.plan.value.plan import Plan
+from reconciler.plan.value.ranges import CostDifference
 
 
 def headline(plan: Plan) -> str:
@@ -78,12 +80,27 @@ def _change_facts(plan: Plan) -> list[str]:
     if any(finding.code == "region-changed" for finding in plan.diagnostics):
         return _region_facts(change)
     return [
-        _cost_phrase(change, has_backtest=plan.backtest is not None),
+        _with_later_cost(
+            _cost_phrase(
+                change,
+                has_backtest=plan.backtest is not None,
+                ends=bool(stranded_pods(plan)) and not change.newly_unschedulable,
+            ),
+            change,
+        )
+        + _prices_phrase(plan),
         _nodes_change(change),
         _pods_phrase(change),
         _stranded_phrase(plan),
         _stuck_phrase(change),
+        _unknown_replacement(plan),
     ]
+
+
+def _prices_phrase(plan: Plan) -> str:
+    """Return that the prices are not those of AWS, if the change is one of NodeOverlays."""
+    changed = any(finding.code == "change-of-overlay" for finding in plan.diagnostics)
+    return " (at the prices of NodeOverlays)" if changed else ""
 
 
 def _region_facts(change: AtRest) -> list[str]:
@@ -96,8 +113,46 @@ _NO_EFFECT: Final = "This change has no effect on cost"
 _NO_EFFECT_NOW: Final = "This change has no effect on the cost of the fleet as it is now"
 
 
-def _cost_phrase(change: AtRest, *, has_backtest: bool = False) -> str:
-    """Return what the change costs a month in steady state, with its interval."""
+_SHARE_MIN: Final = 0.01
+"""The minimum share of the cost of the base from which the cost of later nodes is a fact."""
+
+
+def _with_later_cost(phrase: str, change: AtRest) -> str:
+    """Return the cost of a change with that of the nodes that are launched after its rollout.
+
+    It is only shown if no run of the one is within the range of the other, and if every pod has a
+    node.
+    """
+    new, found = change.new_nodes, change.difference
+    if new is None or new.unschedulable or change.unschedulable or change.bounds is not None:
+        return phrase
+    low, high = (found.low, found.high) if found is not None else (change.per_hour,) * 2
+    later = new.difference
+    distance = abs(later.mean - change.per_hour)
+    if low <= later.high and later.low <= high:
+        return phrase
+    if distance < max(_SHARE_MIN * change.before.per_hour, 0.5 / HOURS_A_MONTH):
+        return phrase
+    if format_hourly(later.low) == format_hourly(later.high) == format_hourly(0):
+        return f"{phrase}, and no effect once these nodes have been replaced again"
+    between = _interval(later, new.seeds)
+    amount = f"{format_monthly(later.mean, signed=True)}/month{between}"
+    if phrase.startswith(_NO_EFFECT):
+        return f"{phrase} until nodes are replaced, then {amount}"
+    return f"{phrase}, then {amount} once these nodes have been replaced again"
+
+
+def _interval(found: CostDifference, runs: int) -> str:
+    """Return the range of a difference over several runs, empty if all are equal."""
+    low, high = (format_monthly(end, signed=True) for end in (found.low, found.high))
+    return "" if low == high else f" ({low} to {high} in {format_count(runs, 'run')})"
+
+
+def _cost_phrase(change: AtRest, *, has_backtest: bool = False, ends: bool = False) -> str:
+    """Return what the change costs a month in steady state, with its interval.
+
+    ``ends`` is whether pods lose their place with their present nodes.
+    """
     amount = f"{format_monthly(change.per_hour, signed=True)}/month"
     if change.bounds is not None:
         low, high = (format_monthly(bound, signed=True) for bound in change.bounds)
@@ -105,17 +160,18 @@ def _cost_phrase(change: AtRest, *, has_backtest: bool = False) -> str:
         return f"This change: about {amount}, between {low} and {high} ({limit})"
     mean = f"This change: {amount}"
     none = _NO_EFFECT_NOW if has_backtest else _NO_EFFECT
+    lasts = " while its nodes last" if ends else ""
     found = change.difference
     if found is None or change.range is None:
         same = format_hourly(change.before.per_hour) == format_hourly(change.after.per_hour)
-        return none if same else f"{mean} in steady state"
+        return f"{none}{lasts}" if same else f"{mean} in steady state"
     if format_hourly(found.low) == format_hourly(found.high):
+        none = f"{none}{lasts}"
         return none if format_hourly(found.mean) == format_hourly(0) else f"{mean} in steady state"
-    low, high = (format_monthly(end, signed=True) for end in (found.low, found.high))
-    between = f"{low} to {high} in {format_count(change.range.seeds, 'run')}"
+    between = _interval(found, change.range.seeds)
     if not found.beyond_chance:
-        return f"{none} beyond chance ({between})"
-    return f"{mean} in steady state ({between})"
+        return f"{none} beyond chance{between}{lasts}"
+    return f"{mean} in steady state{between}"
 
 
 def _nodes_change(change: AtRest) -> str:
@@ -125,12 +181,26 @@ def _nodes_change(change: AtRest) -> str:
 
 def _stranded_phrase(plan: Plan) -> str:
     pods = len(stranded_pods(plan))
-    return f"{format_count(pods, 'pod')} cannot be scheduled again" if pods else ""
+    if not pods:
+        return ""
+    verb, whose = ("becomes", "its node is") if pods == 1 else ("become", "their nodes are")
+    return f"{format_count(pods, 'pod')} {verb} unschedulable once {whose} gone"
+
+
+def _unknown_replacement(plan: Plan) -> str:
+    """Return that nodes may be replaced, because a changed selector was not looked up."""
+    unknown = any(finding.code == "selection-unknown" for finding in plan.diagnostics)
+    return "which nodes it replaces is unknown" if unknown else ""
 
 
 def _stuck_phrase(change: AtRest) -> str:
-    stuck = len(change.stuck)
-    return f"{format_count(stuck, 'node')} cannot be replaced" if stuck else ""
+    kept = sum(1 for node in change.stuck if node.reason == ForcefulReason.NODE_POOL_DELETED)
+    stuck = len(change.stuck) - kept
+    phrases = [
+        f"{format_count(stuck, 'node')} cannot be replaced" if stuck else "",
+        f"{format_count(kept, 'node')} cannot be removed" if kept else "",
+    ]
+    return "; ".join(filter(None, phrases))
 
 
 def _pods_phrase(change: AtRest) -> str:

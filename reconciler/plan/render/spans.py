@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reconciler.model.text.counting import format_count
 from reconciler.plan.render.wording import format_dollars, format_hourly, format_monthly
-from reconciler.plan.value.costs import CostDifference, CostSpan, FleetRange, NodeSpan
+from reconciler.plan.value.ranges import CostDifference, CostSpan, FleetRange, NodeSpan
 
 
 def range_phrase(found: FleetRange) -> str:

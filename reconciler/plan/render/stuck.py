@@ -52,7 +52,8 @@ def _stuck_line(stuck: Sequence[StuckNode], noun: str, what: str) -> str:
     ]
     more = len(others) - sum(len(nodes) for _, nodes in shown)
     rest = f"; and {more:,} more" if more else ""
-    line = f"{format_count(len(stuck), noun)} {what}: {'; '.join(reasons)}{rest}."
+    line = f"{format_count(len(stuck), noun)} {what}: {'; '.join(reasons)}{rest}"
+    line = line if line.endswith("…") else f"{line}."
     is_cut = more or any(len(nodes) > _STUCK_NAMED + 1 for _, nodes in shown)
     is_cut = is_cut or any(len(message) > _STUCK_WIDTH for message, _ in shown)
     return f"{line} `-o json` lists everything." if is_cut else line
@@ -64,7 +65,7 @@ def _pods_without_place(stuck: Sequence[StuckNode]) -> list[str]:
     for node in stuck:
         reasons = _PLACELESS.split(node.message.removeprefix(PODS_WITHOUT_PLACE))[1:]
         for pod, why in zip(reasons[::2], reasons[1::2], strict=True):
-            pods.setdefault(_OTHERS.sub("", why), {})[pod] = None
+            pods.setdefault(_COUNTS.sub("", _OTHERS.sub("", why)), {})[pod] = None
     found = []
     for why, names in list(pods.items())[:_STUCK_NAMED]:
         which = format_list(map(without_backticks, _workloads_of(names)), _STUCK_NAMED)
@@ -76,6 +77,9 @@ _PLACELESS: Final = re.compile(r"(?:^|, )([a-z0-9.-]+/[a-z0-9.-]+) => ")
 """The beginning of the reason of one pod in Karpenter's message."""
 
 
+_COUNTS: Final = re.compile(r" \((?:[^\s():,]+: \d+(?:, )?)+\)(?= |;|,|$)")
+"""How many pods of a spread each domain has, which differs from pod to pod."""
+
 _OTHERS: Final = re.compile(r" and \d+ other\(s\)$")
 """The end of Karpenter's message if it does not name all pods."""
 
@@ -85,7 +89,11 @@ def _workloads_of(pods: Iterable[str]) -> list[str]:
 
     Pods of a file have the name of the Deployment, those that replace them that of the ReplicaSet.
     """
-    stems = dict.fromkeys(pod.rpartition("-")[0] or pod for pod in pods)
+    stems = dict.fromkeys(_HASHED.sub("", pod.rpartition("-")[0]) or pod for pod in pods)
     return [
         f"{stem}-*" for stem in stems if (head := stem.rpartition("-")[0]) not in stems or not head
     ]
+
+
+_HASHED: Final = re.compile(r"(?<=.)-(?=[a-z0-9]*\d)[bcdfghjklmnpqrstvwxz2456789]{6,10}$")
+"""The hash of a ReplicaSet at the end of a name, in the alphabet of Kubernetes."""

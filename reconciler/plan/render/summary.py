@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -195,10 +195,20 @@ def _unschedulable_lines(plan: Plan) -> list[str]:
         lines.append(_pods_line(pods_placed_later(plan), "placed in a later pass"))
     else:
         stranded = stranded_pods(plan)
+        limited = set(change.new_nodes.limited) if change.new_nodes is not None else set()
+        lost = [pod for pod in stranded if pod not in limited]
         what = "run only as long as their present nodes, because no new node can take them"
-        if len(stranded) == 1:
+        if len(lost) == 1:
             what = "runs only as long as its present node, because no new node can take it"
-        lines.append(_pods_line(stranded, what))
+        lines.append(_pods_line(lost, what))
+        late = [pod for pod in stranded if pod in limited]
+        verb, whose = ("runs", "its") if len(late) == 1 else ("run", "their")
+        what = (
+            f"{verb} only as long as {whose} present nodes: the limits leave no room for new ones"
+        )
+        lines.append(
+            _pods_line(late, what.replace("nodes: ", "node: ") if whose == "its" else what)
+        )
     return list(filter(None, lines))
 
 
@@ -267,19 +277,41 @@ def _change_lines(plan: Plan) -> list[str]:
         return [_LEFT_REGION, *replayed, _NO_MOVE]
     return [
         *replayed,
-        _rollout_sentence(change),
+        *_rollout_lines(plan, change),
         *_shares_line(change),
-        *_exclusion_lines(codes),
         *stuck_lines(change.stuck),
+        *_risk_lines(plan),
     ]
 
 
-def _exclusion_lines(codes: Collection[str]) -> list[str]:
-    """Return what the comparison cannot know, because selectors were not looked up."""
-    if "selection-unknown" not in codes:
-        return []
-    what = "nodes to be replaced because they no longer match a changed selector"
-    return [f"Not included: {what} of their EC2NodeClass (see the warning)."]
+_RISKS: Final = (
+    "change-never-disrupts",
+    "change-blocks-evictions",
+    "change-follows-images",
+    "change-of-overlay",
+)
+"""The findings that a reviewer must see at once, in this order."""
+
+
+def _risk_lines(plan: Plan) -> list[str]:
+    """Return what the change brings about later (``plan.rest.risks``)."""
+    found = [f for f in plan.diagnostics if f.code in _RISKS]
+    found.sort(key=lambda finding: _RISKS.index(finding.code))
+    lines = [f"{without_backticks(finding.message)}." for finding in found[:_RISKS_SHOWN]]
+    more = len(found) - _RISKS_SHOWN
+    return [*lines, f"And {more} more (see the notes)."] if more > 0 else lines
+
+
+_RISKS_SHOWN: Final = 4
+
+
+def _rollout_lines(plan: Plan, change: AtRest) -> list[str]:
+    """Return what the rollout does, as far as it is known."""
+    unknown = [f.message for f in plan.diagnostics if f.code == "selection-unknown"]
+    if not unknown:
+        return [_rollout_sentence(change)]
+    known = _rollout_sentence(change) if change.replaced or change.launched else ""
+    return [*filter(None, [known]), *(f"Rollout: {without_backticks(m)}." for m in unknown)]
 
 
 def _rollout_sentence(change: AtRest) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from reconciler.plan.value.nodes import UnschedulablePod
 from reconciler.plan.value.plan import Plan
 
 
@@ -24,14 +25,14 @@ def stranded_pods(plan: Plan) -> list[str]:
     Without a cluster the first pass is from no node at all, so it shows what new nodes can take.
     """
     change = plan.at_rest
-    if change is None or has_nodes(plan):
+    if change is None:
         return []
     waiting = set(change.unschedulable)
-    return [
-        pod.pod
-        for pod in plan.unschedulable
-        if pod.pod not in waiting and pod.reasons and all(r.code in LASTING for r in pod.reasons)
-    ]
+    if change.new_nodes is not None:
+        return [pod for pod in change.new_nodes.unschedulable if pod not in waiting]
+    if has_nodes(plan):
+        return []
+    return [pod.pod for pod in plan.unschedulable if pod.pod not in waiting and _is_lasting(pod)]
 
 
 LASTING: Final = (
@@ -46,17 +47,35 @@ LASTING: Final = (
 
 
 def pods_at_fault(plan: Plan) -> list[str]:
-    """Return the pods for which a plan fails: with a base, only those that the change breaks."""
+    """Return the pods for which a plan fails: with a base, only those that the change breaks.
+
+    A pod that runs until its node is gone, and then only waits for a limit, is not one of them.
+    """
     change = plan.at_rest
     if change is None or change.bounds is not None:
         return unschedulable_pods(plan)
-    return sorted({*change.newly_unschedulable, *stranded_pods(plan)})
+    limited = set(change.new_nodes.limited) if change.new_nodes is not None else set()
+    stranded = (pod for pod in stranded_pods(plan) if pod not in limited)
+    return sorted({*change.newly_unschedulable, *stranded})
 
 
 def pods_placed_later(plan: Plan) -> list[str]:
-    """Return the pods that this plan does not place, and a later one does."""
-    final = {*unschedulable_pods(plan), *stranded_pods(plan)}
-    return [pod.pod for pod in plan.unschedulable if pod.pod not in final]
+    """Return the pods that this plan does not place, and a later one does.
+
+    Pods that only lose their place with their nodes may have other names than those of this plan:
+    they are counted.
+    """
+    known = set(unschedulable_pods(plan))
+    waiting = [pod for pod in plan.unschedulable if pod.pod not in known]
+    stranded = len(stranded_pods(plan))
+    if stranded:
+        waiting.sort(key=_is_lasting)  # stable: the order of names is kept
+        waiting = waiting[: max(0, len(waiting) - stranded)]
+    return [pod.pod for pod in waiting]
+
+
+def _is_lasting(pod: UnschedulablePod) -> bool:
+    return bool(pod.reasons) and all(reason.code in LASTING for reason in pod.reasons)
 
 
 def has_nodes(plan: Plan) -> bool:

@@ -24,6 +24,7 @@ from reconciler.observed.state import ClusterState
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.continuation import RestResult, SharedWork, Work, continue_fleet
 from reconciler.plan.rest.difference import difference_of
+from reconciler.plan.rest.newnodes import compare_new_nodes
 from reconciler.plan.rest.world import (
     RestingFleet,
     with_workloads,
@@ -53,7 +54,7 @@ def compare_with_base(
     """Return the cost of the change from ``base`` to ``inputs``, and that after the base's plan.
 
     The change of a small fleet is simulated if possible; otherwise ``work_max`` is the work limit.
-    In two regions, new nodes for all pods are compared.
+    In two regions, new nodes for all pods are compared; otherwise these are compared as well.
     """
     if base.settings.region != inputs.settings.region:
         return _compare_new_fleets(inputs, base, work_max), _cost_of_first_plan(base)
@@ -61,8 +62,16 @@ def compare_with_base(
     if simulation is not None and _is_small(base) and _is_small(inputs):
         found = simulation(has_effect=not _has_same_plans(base, inputs))
         if found is not None:
-            return found, _cost_of_first_plan(base)
-    return _continue_both(inputs, base, work_max)
+            return _with_new_nodes(found, inputs, base), _cost_of_first_plan(base)
+    change, first = _continue_both(inputs, base, work_max)
+    return _with_new_nodes(change, inputs, base), first
+
+
+def _with_new_nodes(change: AtRest, inputs: Inputs, base: Inputs) -> AtRest:
+    """Return the change with new nodes for all pods as well, unless that is known or equal."""
+    if change.new_nodes is not None or _has_same_plans(base, inputs):
+        return change
+    return replace(change, new_nodes=compare_new_nodes(inputs, base))
 
 
 def _compare_new_fleets(inputs: Inputs, base: Inputs, work_max: int | None) -> AtRest:

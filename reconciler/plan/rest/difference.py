@@ -38,12 +38,12 @@ from reconciler.plan.rest.world import (
 from reconciler.plan.value.costs import (
     DRAINING,
     AtRest,
-    FleetAtRest,
     PoolAtRest,
     PoolChange,
     StuckNode,
     count_offerings,
 )
+from reconciler.plan.value.ranges import FleetAtRest
 from reconciler.plan.value.shares import CostShares, ShareChange
 
 

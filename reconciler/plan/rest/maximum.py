@@ -20,10 +20,8 @@ from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import outcome_of
 from reconciler.plan.value.costs import FleetAtMaximum, PlannedWorkload
-from reconciler.plan.value.nodes import UnschedulablePod
+from reconciler.plan.value.nodes import LIMIT_CODES, UnschedulablePod
 from reconciler.plan.value.plan import Plan, PlanFinding
-
-_LIMITS = frozenset({"LimitReached", "NodeLimitReached"})
 
 
 def with_maximum(plan: Plan, inputs: Inputs) -> Plan:
@@ -76,7 +74,7 @@ def place_all(facts: Facts, occasion: str) -> tuple[FleetAtMaximum, tuple[Unsche
 
 def _limit_findings(unplaced: Iterable[UnschedulablePod]) -> Iterator[PlanFinding]:
     """Yield one warning about the pods that the limits of NodePools keep from their maximum."""
-    stopped = [pod.pod for pod in unplaced if any(r.code in _LIMITS for r in pod.reasons)]
+    stopped = [pod.pod for pod in unplaced if any(r.code in LIMIT_CODES for r in pod.reasons)]
     if not stopped:
         return
     from reconciler.model.text.counting import format_count

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from math import fsum
 from typing import Annotated, ClassVar, Final
 
 import msgspec
 
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.plan.value.part import Part
+from reconciler.plan.value.ranges import (
+    CostDifference,
+    FleetAtRest,
+    FleetRange,
+    NewFleets,
+    cost_difference,
+    fleet_range,
+    mean_fleet,
+    mean_of,
+)
 from reconciler.plan.value.shares import CostShares, mean_shares
 
 
@@ -63,13 +72,6 @@ class Cost(Part, frozen=True, kw_only=True):
     left_out: ClassVar = ("bound_gap", "bound_held_by")
 
 
-class FleetAtRest(Part, frozen=True, kw_only=True):
-    """A fleet with nothing left to do: its nodes, and their cost in USD an hour."""
-
-    nodes: int
-    per_hour: float
-
-
 class PoolAtRest(Part, frozen=True, kw_only=True):
     """The nodes of a NodePool in a fleet at rest, their cost in USD an hour, and their offerings.
 
@@ -92,75 +94,6 @@ class PoolChange(Part, frozen=True, kw_only=True):
 
     before: PoolAtRest = PoolAtRest()
     after: PoolAtRest = PoolAtRest()
-
-
-class CostSpan(Part, frozen=True, kw_only=True):
-    """The lowest and the highest value over several runs, and their mean."""
-
-    low: float
-    mean: float
-    high: float
-
-
-def span_of(values: Sequence[float]) -> CostSpan:
-    """Return the span of the values of at least one run; equal values have exactly their mean."""
-    return CostSpan(low=min(values), mean=_mean(values), high=max(values))
-
-
-class NodeSpan(Part, frozen=True, kw_only=True):
-    """The lowest and the highest number of nodes over several runs, and their mean."""
-
-    low: int
-    mean: float
-    high: int
-
-
-def _mean(values: Sequence[float]) -> float:
-    first = values[0]
-    if all(value == first for value in values):
-        return float(first)
-    return round(fsum(values) / len(values), 9)
-
-
-class FleetRange(Part, frozen=True, kw_only=True):
-    """The fleets that ``seeds`` runs end with: how many nodes, and their cost in USD an hour."""
-
-    seeds: int
-    nodes: NodeSpan
-    per_hour: CostSpan
-
-
-def fleet_range(fleets: Sequence[FleetAtRest]) -> FleetRange:
-    """Return the range of the fleets of several runs, one for each seed."""
-    nodes = [fleet.nodes for fleet in fleets]
-    return FleetRange(
-        seeds=len(fleets),
-        nodes=NodeSpan(low=min(nodes), mean=_mean(nodes), high=max(nodes)),
-        per_hour=span_of([fleet.per_hour for fleet in fleets]),
-    )
-
-
-class CostDifference(Part, frozen=True, kw_only=True):
-    """The cost of a change in USD an hour, over runs in pairs: both fleets with the same seed.
-
-    ``beyond_chance`` is whether zero is outside of the interval: all runs agree on the sign.
-    """
-
-    low: float
-    mean: float
-    high: float
-    beyond_chance: bool
-
-
-def cost_difference(differences: Sequence[float]) -> CostDifference:
-    """Return the difference over at least one pair of runs."""
-    span = span_of(differences)
-    return CostDifference(
-        low=span.low,
-        mean=span.mean,
-        high=span.high,
-        beyond_chance=span.low > 0 or span.high < 0,
-    )
 
 
 class FleetAtMaximum(Part, frozen=True, kw_only=True):
@@ -233,7 +166,8 @@ class AtRest(Part, frozen=True, kw_only=True):
     ``by_node_pool`` has both fleets by NodePool. ``unschedulable_before`` are the pods that
     cannot be scheduled in ``before``. ``evictions`` counts the pods that the rollout evicts, None
     if unknown. ``shares`` divides both costs among workloads; there are none if the work limit
-    ended the search.
+    ended the search. ``new_nodes`` is what the change leads to once no present node is left, None
+    if it is not computed.
 
     Over several seeds, costs are means and numbers of nodes are rounded means; ``range`` is that of
     ``after``, and ``difference`` that of ``per_hour``. The other fields are of the seed whose
@@ -255,6 +189,7 @@ class AtRest(Part, frozen=True, kw_only=True):
     unschedulable_before: tuple[str, ...] = ()
     evictions: int | None = None
     shares: CostShares | None = None
+    new_nodes: NewFleets | None = None
 
     left_out: ClassVar = (
         "range",
@@ -263,7 +198,9 @@ class AtRest(Part, frozen=True, kw_only=True):
         "unschedulable_before",
         "evictions",
         "shares",
+        "new_nodes",
     )
+    parts: ClassVar = ("new_nodes",)
 
     @property
     def newly_unschedulable(self) -> tuple[str, ...]:
@@ -324,13 +261,13 @@ def combine_seeds(changes: Sequence[AtRest]) -> AtRest:
 
     return msgspec.structs.replace(
         min(changes, key=distance),
-        before=_mean_fleet(before),
-        after=_mean_fleet(after),
+        before=mean_fleet(before),
+        after=mean_fleet(after),
         per_hour=difference.mean,
         per_month=round(difference.mean * HOURS_A_MONTH, 9),
         range=after,
         difference=difference,
-        replaced=round(_mean([change.replaced for change in changes])),
+        replaced=round(mean_of([change.replaced for change in changes])),
         by_node_pool=_mean_pools([change.by_node_pool for change in changes]),
         shares=mean_shares([change.shares for change in changes]),
     )
@@ -348,16 +285,12 @@ def _mean_pools(runs: Sequence[dict[str, PoolChange]]) -> dict[str, PoolChange]:
 
 
 def _mean_pool(runs: Sequence[PoolAtRest]) -> PoolAtRest:
-    nodes = _mean([run.nodes for run in runs])
+    nodes = mean_of([run.nodes for run in runs])
     return PoolAtRest(
         nodes=round(nodes),
-        per_hour=_mean([run.per_hour for run in runs]),
+        per_hour=mean_of([run.per_hour for run in runs]),
         types=min(runs, key=lambda run: abs(run.nodes - nodes)).types,
     )
-
-
-def _mean_fleet(found: FleetRange) -> FleetAtRest:
-    return FleetAtRest(nodes=round(found.nodes.mean), per_hour=found.per_hour.mean)
 
 
 HEAD: Final = "head"

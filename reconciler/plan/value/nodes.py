@@ -127,6 +127,16 @@ class UnschedulablePod(Part, frozen=True, kw_only=True):
     reasons: tuple[Reason, ...]
 
 
+LIMIT_CODES: Final = frozenset({"LimitReached", "NodeLimitReached"})
+"""The codes of the reasons that a NodePool has reached its limits."""
+
+
+def limiting_pool(pod: UnschedulablePod) -> str:
+    """Return a NodePool whose limits keep the pod out, empty without one."""
+    pools = (r.node_pool for r in pod.reasons if r.code in LIMIT_CODES and r.node_pool)
+    return next(pools, "")
+
+
 class PlannedHeadroom(Part, frozen=True, kw_only=True):
     """The capacity that a CapacityBuffer (``namespace/name``) reserves for ``replicas`` pods.
 

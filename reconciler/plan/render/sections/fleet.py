@@ -33,14 +33,10 @@ from reconciler.plan.render.wording import (
     format_percent_change,
     note_texts,
 )
-from reconciler.plan.value.costs import (
-    FleetAtRest,
-    PoolChange,
-    PoolCost,
-    sum_pools,
-)
+from reconciler.plan.value.costs import PoolChange, PoolCost, sum_pools
 from reconciler.plan.value.nodes import OfferedTypes, OffersChange
 from reconciler.plan.value.plan import Plan
+from reconciler.plan.value.ranges import FleetAtRest
 from reconciler.plan.value.shares import ShareChange
 
 MONTH: Final = Column("$/month", numeric=True, page_only=True)

@@ -23,7 +23,12 @@ from reconciler.plan.render.sections.cells import (
     summarize_texts,
     without_pool,
 )
-from reconciler.plan.render.unplaced import LASTING, pods_placed_later, stranded_pods
+from reconciler.plan.render.unplaced import (
+    LASTING,
+    has_nodes,
+    pods_placed_later,
+    stranded_pods,
+)
 from reconciler.plan.render.wording import format_pods
 from reconciler.plan.value.nodes import PlannedHeadroom, Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan
@@ -44,14 +49,17 @@ def unschedulable_pods(plan: Plan) -> Section | None:
         return tuple(sorted({reason.code for reason in pod.reasons}))
 
     clusters = group_similar(plan.unschedulable, lambda pod: pod.reasons, codes)
+    from_nothing = plan.at_rest is not None and not has_nodes(plan)
+    delayed = from_nothing and bool(pods_placed_later(plan))
     return Section(
         key="unschedulable",
-        title="Unschedulable:",
+        title="First pass from an empty cluster:" if delayed else "Unschedulable:",
         note=_unschedulable_note(plan),
         columns=(Column("pods"),),
         rows=rows_of(clusters, _pods_row, "pod"),
         lines_title="reasons",
-        tone="bad",
+        tone="" if delayed else "bad",
+        folded=delayed,
     )
 
 
@@ -59,8 +67,14 @@ def _unschedulable_note(plan: Plan) -> str:
     """Return how many pods this plan leaves, and how many of them later plans place."""
     count, later = len(plan.unschedulable), len(pods_placed_later(plan))
     stranded = len(stranded_pods(plan))
-    if stranded == count:
-        return f"{format_count(count, 'pod')} cannot be scheduled again"
+    if stranded and not later:
+        whose = "its node is" if count == 1 else "their nodes are"
+        return f"{format_count(count, 'pod')} once {whose} gone"
+    if stranded:
+        return (
+            f"{format_count(count, 'pod')} not yet; later passes place {later:,} of them, and "
+            f"{format_count(stranded, 'pod')} only while present nodes last"
+        )
     if not later:
         return f"{format_count(count, 'pod')} cannot be scheduled"
     if later == count:

@@ -1,0 +1,167 @@
+"""What a change brings about later, which its cost and its rollout do not show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import fsum
+from typing import Final
+
+from reconciler.catalog.catalog import Catalog
+from reconciler.desired.objects import node_classes, node_pools
+from reconciler.disruption.gates.budgets import budget_reasons
+from reconciler.model.karpenter.budget import allowance
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.kubernetes.cluster import PodDisruptionBudget
+from reconciler.model.kubernetes.eviction import desired_healthy
+from reconciler.model.text.counting import format_count
+from reconciler.observed.state import ClusterState
+from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.render.wording import format_monthly, format_words
+from reconciler.plan.value.actions import PlannedChange
+from reconciler.plan.value.costs import AtRest, PoolAtRest
+from reconciler.plan.value.plan import PlanFinding
+
+_MANY: Final = 100
+"""A budget that allows none of this many nodes allows none at all."""
+
+
+def risks_of(
+    inputs: Inputs, base: Inputs, changes: Iterable[PlannedChange], change: AtRest
+) -> tuple[PlanFinding, ...]:
+    """Return what the change from ``base`` brings about later."""
+    return (
+        *_closed_pools(inputs, base, changes),
+        *_blocked_evictions(inputs.cluster, base.cluster),
+        *_moving_aliases(inputs, base),
+        *_overlay_prices(inputs.catalog, base.catalog, changes, change),
+    )
+
+
+def _closed_pools(
+    inputs: Inputs, base: Inputs, changes: Iterable[PlannedChange]
+) -> Iterator[PlanFinding]:
+    """Yield the NodePools whose budgets allow no disruption any more."""
+    before = {pool.name: pool for pool in node_pools(base.fleet)}
+    places = {row.name: row for row in changes if row.kind == "NodePool"}
+    for pool in node_pools(inputs.fleet):
+        known = before.get(pool.name)
+        if known is None or _is_closed(known, base) or not _is_closed(pool, inputs):
+            continue
+        place = places.get(pool.name)
+        yield PlanFinding(
+            severity="warning",
+            code="change-never-disrupts",
+            message=f"NodePool {pool.name}: its budgets allow no disruption any more, so its nodes "
+            "are neither consolidated nor replaced after drift",
+            path="spec.disruption.budgets",
+            file=place.file if place is not None else None,
+            line=place.line if place is not None else None,
+        )
+
+
+def _is_closed(pool: NodePool, inputs: Inputs) -> bool:
+    """Return whether budgets without a schedule forbid every voluntary disruption of the pool."""
+    always = [b for b in pool.spec.disruption.budgets if b.schedule is None]
+    reasons = budget_reasons(inputs.settings)
+    return all(not allowance(always, reason, _MANY, inputs.now).nodes for reason in reasons)
+
+
+def _blocked_evictions(head: ClusterState, base: ClusterState) -> Iterator[PlanFinding]:
+    """Yield the PodDisruptionBudgets that allow no eviction any more, even of healthy pods."""
+    if head is base:
+        return
+    before = {budget.key: budget for budget in base.pod_disruption_budgets}
+    for budget in head.pod_disruption_budgets:
+        pods, allowed = _allowed_evictions(budget, head)
+        known = before.get(budget.key)
+        if not pods or allowed or (known is not None and not _allowed_evictions(known, base)[1]):
+            continue
+        yield PlanFinding(
+            severity="warning",
+            code="change-blocks-evictions",
+            message=f"PodDisruptionBudget {budget.key} allows no eviction any more: all of its "
+            f"{format_count(pods, 'pod')} must stay, so their nodes are not consolidated, and a "
+            "drain waits for terminationGracePeriod",
+            hint="allow one eviction, or add a replica",
+        )
+
+
+def _allowed_evictions(budget: PodDisruptionBudget, cluster: ClusterState) -> tuple[int, int]:
+    """Return how many pods a budget covers, and how many may be evicted if all are healthy."""
+    pods = sum(1 for pod in cluster.pods if budget.selects(pod) and not pod.is_terminal)
+    return pods, max(0, pods - desired_healthy(budget, pods))
+
+
+def _moving_aliases(inputs: Inputs, base: Inputs) -> Iterator[PlanFinding]:
+    """Yield the EC2NodeClasses that follow the newest image from now on."""
+    before = {found.name: _latest_aliases(found.spec.ami_selector_terms)
+              for found in node_classes(base.fleet)}  # fmt: skip
+    for node_class in node_classes(inputs.fleet):
+        new = _latest_aliases(node_class.spec.ami_selector_terms)
+        for alias in sorted(new - before.get(node_class.name, frozenset())):
+            yield PlanFinding(
+                severity="warning",
+                code="change-follows-images",
+                message=f"EC2NodeClass {node_class.name}: {alias} moves without a commit; each "
+                "new release of the image replaces the nodes of this class",
+                path="spec.amiSelectorTerms",
+                hint="pin a version, such as al2023@v20250620",
+            )
+
+
+def _latest_aliases(terms: Iterable[object]) -> frozenset[str]:
+    found = (getattr(term, "alias", None) for term in terms)
+    return frozenset(a for a in found if a and str(a).endswith("@latest"))
+
+
+def _overlay_prices(
+    head: Catalog, base: Catalog, changes: Iterable[PlannedChange], change: AtRest
+) -> Iterator[PlanFinding]:
+    """Yield what a change of NodeOverlays costs at the prices of AWS."""
+    names = [row.name for row in changes if row.kind == "NodeOverlay"]
+    if not names:
+        return
+    pools = change.by_node_pool.values()
+    before = _list_cost(base, (pool.before for pool in pools))
+    after = _list_cost(head, (pool.after for pool in pools))
+    at_list = ""
+    if before is not None and after is not None:
+        at_list = (
+            f"; at list prices, these nodes cost about {format_monthly(before)} → "
+            f"{format_monthly(after)} a month ({format_monthly(after - before, signed=True)})"
+        )
+    verb = "changes" if len(names) == 1 else "change"
+    noun = "NodeOverlay" if len(names) == 1 else "NodeOverlays"
+    yield PlanFinding(
+        severity="info",
+        code="change-of-overlay",
+        message=f"{noun} {format_words(names)} {verb} how nodes are valued, not what AWS bills: "
+        f"amounts here have the prices of NodeOverlays{at_list}",
+    )
+
+
+def _list_cost(catalog: Catalog, pools: Iterable[PoolAtRest]) -> float | None:
+    """Return the list prices of nodes in USD an hour, None if one is unknown.
+
+    A spot node counts at the price of its cheapest zone.
+    """
+    counts: dict[str, int] = {}
+    for pool in pools:
+        for name, number in pool.types.items():
+            counts[name] = counts.get(name, 0) + number
+    prices = _list_prices(catalog, counts)
+    if len(prices) < len(counts):
+        return None
+    return fsum(prices[name] * number for name, number in counts.items())
+
+
+def _list_prices(catalog: Catalog, names: Mapping[str, int]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name in names:
+        type_name, _, capacity_type = name.partition(" ")
+        kind = catalog.get(type_name)
+        offerings = kind.offerings if kind is not None else ()
+        prices = [o.price for o in offerings if o.capacity_type == capacity_type and o.price > 0]
+        if prices:
+            found[name] = min(prices)
+    return found

@@ -1,0 +1,126 @@
+"""What a change brings about later: closed budgets, blocked evictions, moving images, overlays."""
+
+# ruff: noqa: E501 - a case reads best on one line
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from reconciler.model.settings import FeatureGate, Settings
+from reconciler.plan.planning import plan_of
+from reconciler.plan.rest.newnodes import compare_new_nodes
+from tests.engine.world import a_deployment, a_pool
+from tests.plan.test_rest import FREE, OTHER, SMALL, a_budget, inputs_of
+
+Objects = list[dict[str, Any]]
+WEB = a_deployment("web", "web", 4)
+OVERLAID = Settings(fleet="test", feature_gates={FeatureGate.NODE_OVERLAY: True})
+
+
+def risks(base: Objects, head: Objects, **given: Any) -> dict[str, str]:
+    """Return the messages about what a change brings about later, by code."""
+    from msgspec.structs import replace
+
+    before = inputs_of(base, **given)
+    objects = tuple(r.data for r in before.fleet.resources)
+    inputs = replace(inputs_of(head, **given), against=before, base=objects, compared_with="base")
+    plan = plan_of(inputs)
+    return {f.code: f.message for f in plan.diagnostics if f.code.startswith("change-")}
+
+
+def overlay(**spec: Any) -> dict[str, Any]:
+    requirement = {
+        "key": "node.kubernetes.io/instance-type",
+        "operator": "In",
+        "values": ["m7i.large"],
+    }
+    return {
+        "apiVersion": "karpenter.sh/v1alpha1",
+        "kind": "NodeOverlay",
+        "metadata": {"name": "plan"},
+        "spec": {"requirements": [requirement], **spec},
+    }
+
+
+def pool(**more: Any) -> dict[str, Any]:
+    return a_pool("web", template=SMALL, **{"budgets": FREE, **more})
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "expected"),
+    [
+        ({"budgets": FREE}, {"budgets": [{"nodes": "0"}]}, True),
+        ({"budgets": FREE}, {"budgets": [{"nodes": "0%"}, {"nodes": "10%"}]}, True),
+        ({"budgets": [{"nodes": "0"}]}, {"budgets": [{"nodes": "0"}]}, False),
+        ({"budgets": FREE}, {"budgets": [{"nodes": "0", "reasons": ["Drifted"]}]}, False),
+        ({"budgets": FREE}, {"budgets": [{"nodes": "0", "schedule": "0 9 * * *", "duration": "8h"}]}, False),
+    ],
+)  # fmt: skip
+def test_budgets_that_a_change_closes_are_named(
+    base: Mapping[str, Any], head: Mapping[str, Any], expected: bool
+) -> None:
+    found = risks([pool(**base), WEB], [pool(**head), WEB])
+    assert ("change-never-disrupts" in found) is expected
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "replicas", "expected"),
+    [
+        (1, 0, (4, 4), True),
+        (None, 0, (4, 4), True),
+        (0, 0, (4, 4), False),
+        (1, 1, (4, 4), False),
+        (0, 1, (4, 4), False),
+    ],
+)
+def test_a_disruption_budget_that_a_change_closes_is_named(
+    base: int | None, head: int, replicas: tuple[int, int], expected: bool
+) -> None:
+    before = [pool(), a_deployment("web", "web", replicas[0])]
+    before += [a_budget(base)] if base is not None else []
+    found = risks(before, [pool(), a_deployment("web", "web", replicas[1]), a_budget(head)])
+    assert ("change-blocks-evictions" in found) is expected
+
+
+def test_fewer_replicas_may_close_a_disruption_budget() -> None:
+    budget = {
+        **a_budget(1),
+        "spec": {"minAvailable": 3, "selector": a_budget(1)["spec"]["selector"]},
+    }
+    found = risks([pool(), WEB, budget], [pool(), a_deployment("web", "web", 3), budget])
+    assert found["change-blocks-evictions"].startswith(
+        "PodDisruptionBudget default/web allows no eviction any more: all of its 3 pods must stay"
+    )
+
+
+def test_an_overlay_changes_how_nodes_are_valued_and_not_what_they_cost_at_list_prices() -> None:
+    found = risks([pool(), WEB], [pool(), WEB, overlay(priceAdjustment="+50%")], settings=OVERLAID)
+    assert found["change-of-overlay"] == (
+        "NodeOverlay plan changes how nodes are valued, not what AWS bills: amounts here have the "
+        "prices of NodeOverlays; at list prices, these nodes cost about $292 → $292 a month ($0)"
+    )
+
+
+def test_a_change_without_risks_has_none() -> None:
+    assert risks([pool(), WEB], [a_pool("web", template=OTHER, budgets=FREE), WEB]) == {}
+
+
+def test_new_nodes_for_all_pods_show_what_a_change_costs_once_no_present_node_is_left() -> None:
+    base, head = ([a_pool("web", template=t, budgets=FREE), WEB] for t in (SMALL, OTHER))
+    found = compare_new_nodes(inputs_of(head), inputs_of(base))
+    assert found is not None
+    assert (found.before.nodes, found.after.nodes, found.unschedulable) == (4, 4, ())
+    assert found.difference.mean == pytest.approx(0.04)
+
+
+def test_new_nodes_show_the_pods_that_a_limit_keeps_out() -> None:
+    base = [pool(), WEB]
+    found = compare_new_nodes(inputs_of([pool(limits={"cpu": "4"}), WEB]), inputs_of(base))
+    assert found is not None
+    assert (len(found.unschedulable), len(found.limited)) == (2, 2)
+    none = compare_new_nodes(inputs_of([pool(limits={"cpu": "1"}), WEB]), inputs_of(base))
+    assert none is not None
+    assert (len(none.unschedulable), none.limited) == (4, ())
