@@ -17,7 +17,7 @@ COMPLETE = "requirements.lock"
 PROFILES = {
     COMPLETE: ("aws", "cel", "comment", "dev", "embedded", "kubernetes", "otel", "postgres", "web"),
     "requirements/action.lock": ("cel", "comment"),
-    "requirements/embedded.lock": ("embedded",),
+    "requirements/embedded.lock": ("embedded", "web"),
     "requirements/production.lock": (
         *("aws", "cel", "comment", "kubernetes", "otel", "postgres", "web"),
     ),

@@ -1,4 +1,4 @@
-"""An AWS account and a cluster in this process only, for the demo and ``apply --simulated``."""
+"""An AWS account and a cluster in this process only, for the demo and for ``--simulated``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from reconciler.assembly.inputs.request import FleetRequest
 
 STATE_FOLDER: Final = "simulated"
-"""The folder within ``.reconciler`` that keeps the state of the last simulated ``apply``."""
+"""The folder within ``.reconciler`` that keeps the state of the last simulation."""
 
 _FOREIGN: Final = ("AWS_", "BOTO_", "MOTO_", "RECONCILER_")
 _PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")

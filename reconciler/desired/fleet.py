@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from reconciler.desired import automode, placeholders, policies, sizes, spellings
+from reconciler.desired import automode, placeholders, policies, sizes, snapshots, spellings
 from reconciler.desired.lines import lines_of_document
 from reconciler.desired.rules.versions import check_settings_version, check_version
 from reconciler.desired.settings.checks import misplaced_settings, unusable_settings
@@ -137,7 +137,8 @@ def read_fleet(
     folder ``is_complete``, a NodePool without its node class is an error.
     """
     reader = _FleetReader(karpenter, any_class=any_class)
-    reader.diagnostics += unread
+    files, observed = snapshots.without_snapshots(files)
+    reader.diagnostics += (*unread, *observed)
     reader.broken = reader.has_errors()
     reader.operators = known or {}
     reader.known = placeholders.known_values({}, reader.operators)

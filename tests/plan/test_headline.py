@@ -85,7 +85,7 @@ def test_pods_that_no_new_node_can_take_are_no_pods_of_a_later_pass() -> None:
         "1 pod becomes unschedulable once its node is gone."
     )
     assert (
-        "1 pod runs only as long as its present node, because no new node can take it: "
+        "1 pod runs only until its present node is gone, because no new node can take it: "
         "shop/web-0." in summary_lines(plan)
     )
 
@@ -174,7 +174,7 @@ def test_a_pod_that_a_limit_keeps_from_new_nodes_is_named_and_fails_no_job() -> 
     plan = a_plan(at_rest=change(1, 1, new_nodes=lost))
     lines = summary_lines(plan)
     assert (
-        "1 pod runs only as long as its present node: the limits leave no room for new ones: a/c."
+        "1 pod runs only until its present node is gone, because of the limits of NodePools: a/c."
         in lines
     )
     assert pods_at_fault(plan) == ["a/b"]

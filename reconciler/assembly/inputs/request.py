@@ -116,7 +116,8 @@ class RunRequest:
     uncommitted changes count. ``heartbeat`` is a file, None for none. ``listen`` is the address
     for metrics, health checks and the dashboard, empty for none; ``token`` and ``header`` let
     users see the dashboard from other machines, and ``hosts`` are the names under which they reach
-    it. ``probes`` is an address for health checks alone, empty for none.
+    it. ``probes`` is an address for health checks alone, empty for none. ``is_simulated`` is
+    whether EC2 and the cluster are simulated.
     """
 
     fleet: FleetRequest
@@ -131,3 +132,4 @@ class RunRequest:
     hosts: tuple[str, ...] = ()
     probes: str = ""
     others: tuple[FleetRequest, ...] = ()
+    is_simulated: bool = False

@@ -74,6 +74,45 @@ class Crash:
     launched: int
 
 
+def run_git(folder: Path, at: datetime, *words: str) -> None:
+    """Run git in a folder, with a neutral identity, at a time.
+
+    Raises:
+        UnreadableError: git is not installed, or failed.
+    """
+    from reconciler.adapters.git.command import run, users_environment
+    from reconciler.adapters.processes import private_folder
+
+    when = timestamp(at)
+    who = {
+        f"GIT_{role}_{key}": value
+        for role in ("AUTHOR", "COMMITTER")
+        for key, value in (("NAME", "Demo"), ("EMAIL", "demo@example.com"), ("DATE", when))
+    }
+    with private_folder() as home:
+        run(
+            ("-c", "core.autocrlf=false", *words),
+            git_dir=str(folder / ".git"),
+            work_tree=str(folder),
+            cwd=home,
+            environment=users_environment(
+                GIT_CONFIG_GLOBAL=os.devnull, GIT_CONFIG_SYSTEM=os.devnull, **who
+            ),
+            where=str(folder),
+        )
+
+
+def create_repository(folder: Path, at: datetime) -> None:
+    """Commit the fleet of the demo to a new repository in its folder.
+
+    Raises:
+        UnreadableError: git is not installed, or failed.
+    """
+    run_git(folder, at, "init", "--quiet", "--initial-branch=main", "--template=")
+    run_git(folder, at, "add", ".")
+    run_git(folder, at, "commit", "--quiet", "-m", "A web shop and its nightly reports")
+
+
 class DemoStage:
     """The operations of the users in the story; the engine's actions are printed."""
 
@@ -110,26 +149,7 @@ class DemoStage:
         Raises:
             UnreadableError: git is not installed, or failed.
         """
-        from reconciler.adapters.git.command import run, users_environment
-        from reconciler.adapters.processes import private_folder
-
-        when = timestamp(self.clock.now())
-        who = {
-            f"GIT_{role}_{key}": value
-            for role in ("AUTHOR", "COMMITTER")
-            for key, value in (("NAME", "Demo"), ("EMAIL", "demo@example.com"), ("DATE", when))
-        }
-        with private_folder() as home:
-            run(
-                ("-c", "core.autocrlf=false", *words),
-                git_dir=str(self.folder / ".git"),
-                work_tree=str(self.folder),
-                cwd=home,
-                environment=users_environment(
-                    GIT_CONFIG_GLOBAL=os.devnull, GIT_CONFIG_SYSTEM=os.devnull, **who
-                ),
-                where=str(self.folder),
-            )
+        run_git(self.folder, self.clock.now(), *words)
 
     def edit(self, file: str, old: str, new: str) -> None:
         """Change a file of the fleet."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -194,22 +194,23 @@ def _unschedulable_lines(plan: Plan) -> list[str]:
     if change is None:
         lines.append(_pods_line(pods_placed_later(plan), "placed in a later pass"))
     else:
-        stranded = stranded_pods(plan)
-        limited = set(change.new_nodes.limited) if change.new_nodes is not None else set()
-        lost = [pod for pod in stranded if pod not in limited]
-        what = "run only as long as their present nodes, because no new node can take them"
-        if len(lost) == 1:
-            what = "runs only as long as its present node, because no new node can take it"
-        lines.append(_pods_line(lost, what))
-        late = [pod for pod in stranded if pod in limited]
-        verb, whose = ("runs", "its") if len(late) == 1 else ("run", "their")
-        what = (
-            f"{verb} only as long as {whose} present nodes: the limits leave no room for new ones"
-        )
-        lines.append(
-            _pods_line(late, what.replace("nodes: ", "node: ") if whose == "its" else what)
-        )
+        lines += _stranded_lines(plan, change)
     return list(filter(None, lines))
+
+
+def _stranded_lines(plan: Plan, change: AtRest) -> Iterator[str]:
+    """Yield the pods that run only until their present nodes are gone, with the reason."""
+    limited = set(change.new_nodes.limited) if change.new_nodes is not None else set()
+    pods = stranded_pods(plan)
+    for late, one, several in (
+        (False, "because no new node can take it", "because no new node can take them"),
+        (True, "because of the limits of NodePools", "because of the limits of NodePools"),
+    ):
+        found = [pod for pod in pods if (pod in limited) is late]
+        until = "runs only until its present node is gone"
+        if len(found) != 1:
+            until = "run only until their present nodes are gone"
+        yield _pods_line(found, f"{until}, {one if len(found) == 1 else several}")
 
 
 def _pods_line(pods: Sequence[str], what: str) -> str:
@@ -306,7 +307,7 @@ _RISKS_SHOWN: Final = 4
 
 
 def _rollout_lines(plan: Plan, change: AtRest) -> list[str]:
-    """Return what the rollout does, as far as it is known."""
+    """Return what the rollout does, and that part of it is unknown."""
     unknown = [f.message for f in plan.diagnostics if f.code == "selection-unknown"]
     if not unknown:
         return [_rollout_sentence(change)]

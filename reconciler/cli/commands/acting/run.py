@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.assembly.inputs.request import RunRequest
@@ -21,6 +22,8 @@ _HOST_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63}){0,12
 LISTEN_VARIABLE: Final = "RECONCILER_LISTEN"
 PROBES_VARIABLE: Final = "RECONCILER_LISTEN_PROBES"
 HOSTS_VARIABLE: Final = "RECONCILER_ALLOWED_HOSTS"
+DASHBOARD: Final = "127.0.0.1:8080"
+"""Where the dashboard of a simulated fleet is by default."""
 TOKEN_VARIABLE: Final = "RECONCILER_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
 
 
@@ -41,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dirty", action="store_true",
         help="act on uncommitted changes of the working tree (default: on its commits only)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--simulated", action="store_true",
+        help="act on a simulated EC2 and cluster in this process; nothing is launched in AWS, and "
+        f"the dashboard is at http://{DASHBOARD} unless --listen names another address",
     )  # fmt: skip
     parser.add_argument(
         "--log-format", choices=("text", "json"), default="text",
@@ -72,6 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def request_of(args: argparse.Namespace) -> RunRequest:
     """Return the request in the arguments."""
     first, *others = args.paths or [None]
+    if args.simulated and not args.listen:
+        args.listen = DASHBOARD
     return RunRequest(
         inputs.fleet_request(args, first),
         inputs.read_duration(args.interval, "--interval"),
@@ -85,6 +95,7 @@ def request_of(args: argparse.Namespace) -> RunRequest:
         hosts=_host_names(args.allowed_host or os.environ.get(HOSTS_VARIABLE, "").split(",")),
         probes=args.listen_probes,
         others=tuple(inputs.fleet_request(args, path) for path in others),
+        is_simulated=args.simulated,
     )
 
 
@@ -107,7 +118,33 @@ def _host_names(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def run(request: RunRequest) -> int:
-    """Run until SIGTERM or SIGINT; the current pass is finished first."""
+    """Run until SIGTERM or SIGINT; the current pass is finished first.
+
+    Raises:
+        UsageError: several fleets are to be simulated, or a package for it is missing.
+    """
+    if not request.is_simulated:
+        return _run(request)
+    from reconciler.assembly.embedded import simulated_account
+    from reconciler.model.errors import UsageError
+
+    if fleet_roster_of(request) is not None:
+        raise UsageError(
+            "one fleet can be simulated at a time",
+            where="--simulated",
+            remedy="pass one fleet folder",
+        )
+    with simulated_account(request.fleet) as fleet:
+        if sys.stderr.isatty() or request.log_format == "text":
+            sys.stderr.write(
+                "Simulated: nothing is launched in AWS.\n"
+                f"Dashboard: http://{request.listen}/ (Ctrl-C ends the simulation)\n"
+            )
+            sys.stderr.flush()
+        return _run(replace(request, fleet=fleet))
+
+
+def _run(request: RunRequest) -> int:
     from reconciler.adapters.clock import SystemClock
     from reconciler.assembly.inputs import watching
     from reconciler.assembly.monitoring import serve_monitoring

@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from reconciler.cli.commands.acting.run import DASHBOARD
+
 if TYPE_CHECKING:
     import argparse
 
@@ -25,15 +27,20 @@ if TYPE_CHECKING:
 _LINE_S: Final = 0.05
 _CHAPTER_S: Final = 0.6
 _GLANCE_S: Final = 0.1
+_SERVED_INTERVAL_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class DemoRequest:
-    """The permanent folder, None for a temporary one, and the pace of the demo."""
+    """The permanent folder, None for a temporary one, and the pace of the demo.
+
+    ``listen`` is where the dashboard is served in place of the story, empty to play the story.
+    """
 
     folder: str | None
     is_fast: bool
     waits_for_enter: bool
+    listen: str = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,11 +50,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pace = parser.add_mutually_exclusive_group()
     pace.add_argument("--fast", action="store_true", help="do not pause for reading")
     pace.add_argument("--pause", action="store_true", help="wait for Enter after each chapter")
+    pace.add_argument(
+        "--serve", nargs="?", metavar="HOST:PORT", const=DASHBOARD, default="",
+        help="serve the dashboard of the demo's fleet in place of the story, until Ctrl-C "
+        f"(default: {DASHBOARD})",
+    )  # fmt: skip
 
 
 def request_of(args: argparse.Namespace) -> DemoRequest:
     """Return the request in the arguments."""
-    return DemoRequest(args.dir, args.fast, args.pause)
+    return DemoRequest(args.dir, args.fast, args.pause, args.serve)
 
 
 def run(request: DemoRequest) -> int:
@@ -59,10 +71,38 @@ def run(request: DemoRequest) -> int:
     from reconciler.notifications.stream import has_colour
 
     expect_installed("the demo")
+    if request.listen:
+        return _serve(request)
     colour = has_colour(sys.stdout)
     with stop_on_signal() as stop:
         play_demo(request.folder, Narrator(sys.stdout, _pace(request, stop), stop, colour=colour))
     return DONE
+
+
+def _serve(request: DemoRequest) -> int:
+    """Run the daemon for the fleet of the demo, until SIGTERM or SIGINT."""
+    from datetime import timedelta
+
+    from reconciler.adapters.clock import SystemClock
+    from reconciler.assembly.embedded import isolated_environment
+    from reconciler.assembly.inputs.request import FleetRequest, RunRequest
+    from reconciler.cli.commands.acting import run as daemon
+    from reconciler.cli.demo.stage import create_repository
+
+    with isolated_environment(), _fleet_folder(request.folder) as folder:
+        create_repository(folder, SystemClock().now())
+        sys.stderr.write(
+            f"Fleet: {folder}\nTo see a rollout, change nodes/web.yaml there and commit it.\n"
+        )
+        fleet = FleetRequest(path=str(folder))
+        return daemon.run(
+            RunRequest(
+                fleet,
+                timedelta(seconds=_SERVED_INTERVAL_S),
+                listen=request.listen,
+                is_simulated=True,
+            )
+        )
 
 
 def play_demo(folder: str | None, narrator: Narrator) -> None:
