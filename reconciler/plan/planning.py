@@ -35,6 +35,10 @@ def plan_of(inputs: Inputs, phase: Phase = ignore_phase, cache: FactsCache | Non
 
     with phase("placement"):
         plan = with_peak(plan, inputs)
+    from reconciler.plan.explain.gap import with_gap
+
+    with phase("placement"):
+        plan = with_gap(plan, facts)
     if inputs.against is not None:
         return plan
     from reconciler.plan.rest.steadystate import with_prospect

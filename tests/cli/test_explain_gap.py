@@ -43,6 +43,35 @@ SMALL = a_pool(
 _numbers = count()
 
 
+def test_a_plan_folds_the_same_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    example = str(Path(__file__).resolve().parents[2] / "examples" / "web")
+    words = [example, "--now", NOW]
+
+    def output(*command: str) -> str:
+        assert main([*command, *words]) == 0
+        return capsys.readouterr().out
+
+    explanation = json.loads(output("explain", "gap", "-o", "json"))
+    found = json.loads(output("plan", "-o", "json"))["gap"]
+    assert {**explanation, **found} == explanation
+    comment = output("plan", "-o", "markdown")
+    title = "<details><summary>What each constraint costs (&#36;596 → &#36;118 a month"
+    assert title in comment
+    assert "| &#36;299 | soft preferences | Deployment shop/api |" in comment
+    text = output("plan")
+    assert "What each constraint costs" not in text
+    assert "soft preferences of Deployment shop/api, $299/month" in " ".join(text.split())
+
+
+def test_a_plan_of_many_pods_leaves_the_parts_to_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gap, "PLAN_PODS_MAX", 17)
+    example = str(Path(__file__).resolve().parents[2] / "examples" / "web")
+    assert main(["plan", example, "-o", "json", "--now", NOW]) == 0
+    assert "gap" not in json.loads(capsys.readouterr().out)
+
+
 def owned(items: Iterable[Object]) -> list[Object]:
     """Return pods whose owner is their controller, as in a cluster."""
     for pod in items:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from reconciler.cli.output.listing import columns
 from reconciler.model.text.counting import format_count
 from reconciler.observed.allocation import NANODOLLARS
@@ -16,26 +18,10 @@ if TYPE_CHECKING:
 
 def gap_document(fleet: str, gap: GapExplanation) -> JsonDict:
     """Return the parts as an object; money is USD an hour."""
-    return {
-        "apiVersion": "reconciler/v1",
-        "kind": "GapExplanation",
-        "fleet": fleet,
-        "pods": gap.pods,
-        "unschedulable": gap.unplaced,
-        "pricePerHour": gap.fleet / NANODOLLARS,
-        "lowerBound": gap.bound / NANODOLLARS,
-        "minimum": gap.minimum / NANODOLLARS,
-        "limited": gap.is_limited,
-        "parts": [
-            {
-                "constraint": part.what,
-                "owner": part.owner,
-                "pricePerHour": part.per_hour,
-                "change": part.change,
-            }
-            for part in gap.parts
-        ],
-    }
+    from reconciler.plan.explain.gap import planned_gap
+
+    parts: JsonDict = msgspec.to_builtins(planned_gap(gap))
+    return {"apiVersion": "reconciler/v1", "kind": "GapExplanation", "fleet": fleet, **parts}
 
 
 def render_gap(fleet: str, gap: GapExplanation) -> str:

@@ -35,6 +35,7 @@ from reconciler.placement.question import LaunchPool, PlannedClaim, Question
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.rest.world import without_nodes
+from reconciler.plan.value.gap import ConstraintCost, PlannedGap
 from reconciler.plan.value.plan import Plan
 
 STEPS_MAX: Final = 40
@@ -103,6 +104,40 @@ class GapExplanation:
     pods: int
     unplaced: int = 0
     is_limited: bool = False
+
+
+PLAN_PODS_MAX: Final = 500
+"""Up to this many pods, a plan has the parts of the gap: they take about a CPU second then."""
+
+
+def with_gap(plan: Plan, facts: Facts) -> Plan:
+    """Return the plan with what each constraint costs, unless it has too many pods."""
+    pods = sum(1 for pod in facts.cluster.pods if pod.is_reschedulable or not pod.spec.node_name)
+    if not 0 < pods <= PLAN_PODS_MAX or facts.covers or facts.headroom:
+        return plan
+    gap = explain_gap(facts, plan)
+    return with_fields(plan, gap=planned_gap(gap)) if gap.parts else plan
+
+
+def planned_gap(gap: GapExplanation) -> PlannedGap:
+    """Return the parts with money in USD an hour."""
+    return PlannedGap(
+        pods=gap.pods,
+        unschedulable=gap.unplaced,
+        price_per_hour=gap.fleet / NANODOLLARS,
+        lower_bound=gap.bound / NANODOLLARS,
+        minimum=gap.minimum / NANODOLLARS,
+        limited=gap.is_limited,
+        costs=tuple(
+            ConstraintCost(
+                constraint=part.what,
+                owner=part.owner,
+                price_per_hour=part.per_hour,
+                change=part.change,
+            )
+            for part in gap.parts
+        ),
+    )
 
 
 def explain_gap(facts: Facts, plan: Plan) -> GapExplanation:

@@ -39,6 +39,7 @@ from reconciler.plan.render.wording import (
     without_backticks,
 )
 from reconciler.plan.value.costs import BASE, HEAD, AtRest, Backtest, sum_pools
+from reconciler.plan.value.gap import PlannedGap
 from reconciler.plan.value.plan import Plan
 
 
@@ -362,4 +363,27 @@ def _bound_line(plan: Plan) -> list[str]:
     if cause in _GAP_REASONS:
         return [f"{least} {much}{_GAP_REASONS[cause]}."]
     advice = " `reconciler advise` finds what would lower it." if cause == "Packing" else ""
+    if plan.at_rest is None and plan.gap is not None:
+        advice = f"{_largest_part(plan.gap)}{advice}"
     return [f"{least} {much}.{advice}"]
+
+
+def _largest_part(gap: PlannedGap) -> str:
+    """Return the constraint above the lower bound that costs most, if a change would save it."""
+    found = [
+        part
+        for part in gap.costs
+        if part.constraint not in _BELOW_BOUND and not part.change.startswith(_NO_CHANGE)
+    ]
+    if not found:
+        return ""
+    part = max(found, key=lambda part: part.price_per_hour)
+    owner = f" of {without_backticks(part.owner)}" if part.owner else ""
+    cost = format_monthly(part.price_per_hour)
+    return f" Most expensive: {part.constraint}{owner}, {cost}/month (`reconciler explain gap`)."
+
+
+_BELOW_BOUND: Final = ("capacity type",)
+"""The lower bound is for the present capacity types."""
+_NO_CHANGE: Final = ("none", "nothing")
+"""How the change of a part begins that nothing saves."""

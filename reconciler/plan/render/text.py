@@ -40,7 +40,10 @@ def render_text(
 ) -> str:
     """Return the plan for a terminal of ``width`` columns."""
     return render_document(
-        document_of(plan, for_page=False), width=width, colour=colour, next_command=next_command
+        document_of(plan, for_page=False, can_fold=False),
+        width=width,
+        colour=colour,
+        next_command=next_command,
     )
 
 

@@ -28,6 +28,7 @@ from reconciler.plan.value.costs import (
     PlannedWorkload,
     SteadyState,
 )
+from reconciler.plan.value.gap import PlannedGap
 from reconciler.plan.value.nodes import (
     OffersChange,
     PlacedPod,
@@ -221,6 +222,7 @@ class Plan(Part, frozen=True, kw_only=True):
     at_maximum: FleetAtMaximum | None = None
     at_peak: FleetAtPeak | None = None
     offers: dict[str, OffersChange] = msgspec.field(default_factory=dict)
+    gap: PlannedGap | None = None
 
     left_out: ClassVar = (
         "actor",
@@ -240,6 +242,7 @@ class Plan(Part, frozen=True, kw_only=True):
         "at_maximum",
         "at_peak",
         "offers",
+        "gap",
     )
     parts: ClassVar = (
         "node_claims",

@@ -6,7 +6,15 @@ import shlex
 from typing import Final
 
 from reconciler.model.text.times import timestamp
-from reconciler.plan.render.sections import actions, changes, disruption, fleet, pods, policies
+from reconciler.plan.render.sections import (
+    actions,
+    changes,
+    disruption,
+    fleet,
+    gap,
+    pods,
+    policies,
+)
 from reconciler.plan.render.sections.cells import PlanDocument, Section
 from reconciler.plan.render.summary import summary_lines
 from reconciler.plan.render.wording import (
@@ -33,6 +41,7 @@ SECTIONS: Final = (
     disruption.blockers,
     pods.headroom,
     policies.other_policies,
+    gap.constraint_costs,
     fleet.notes,
     disruption.budgets,
     pods.placements,
@@ -47,14 +56,22 @@ PAGE_ONLY: Final = frozenset({disruption.rollout, disruption.budgets, pods.place
 """Sections that are too long or too wide for anything but a page."""
 
 
-def sections_of(plan: Plan, *, for_page: bool = True) -> tuple[Section, ...]:
+FOLDED_ONLY: Final = frozenset({gap.constraint_costs})
+"""Sections that are shown only where they can be folded; a terminal has a command for each."""
+
+
+def sections_of(plan: Plan, *, for_page: bool = True, can_fold: bool = True) -> tuple[Section, ...]:
     """Return the sections that the plan has, in reading order."""
-    makers = (make for make in SECTIONS if for_page or make not in PAGE_ONLY)
+    hidden = {*(() if for_page else PAGE_ONLY), *(() if can_fold else FOLDED_ONLY)}
+    makers = (make for make in SECTIONS if make not in hidden)
     return tuple(section for make in makers if (section := make(plan)) is not None)
 
 
-def document_of(plan: Plan, *, for_page: bool = True) -> PlanDocument:
-    """Return the plan as a document, for a page with what only a page can show."""
+def document_of(plan: Plan, *, for_page: bool = True, can_fold: bool = True) -> PlanDocument:
+    """Return the plan as a document, for a page with what only a page can show.
+
+    ``can_fold`` is whether the reader can unfold sections.
+    """
     at = plan.revision
     return PlanDocument(
         fleet=plan.fleet,
@@ -64,7 +81,7 @@ def document_of(plan: Plan, *, for_page: bool = True) -> PlanDocument:
         at=plan.at,
         observation=format_observation(plan),
         headline=tuple(summary_lines(plan)),
-        sections=sections_of(plan, for_page=for_page),
+        sections=sections_of(plan, for_page=for_page, can_fold=can_fold),
         command=_command_of(plan),
         commit_problem=commit_problem(at),
     )

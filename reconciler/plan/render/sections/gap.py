@@ -1,0 +1,48 @@
+"""What each constraint costs, from the first pass down to the minimum."""
+
+from __future__ import annotations
+
+from reconciler.model.text.counting import format_count
+from reconciler.plan.render.sections.cells import Column, Section, SectionRow, Text
+from reconciler.plan.render.wording import format_monthly
+from reconciler.plan.value.plan import Plan
+
+
+def constraint_costs(plan: Plan) -> Section | None:
+    """Return the parts of the gap between the fleet after the plan and its minimum.
+
+    Each part is what its constraint saves if those above it are dropped as well.
+    """
+    gap = plan.gap
+    if gap is None or not gap.costs:
+        return None
+    total = gap.price_per_hour - gap.minimum
+    rows = [
+        SectionRow(
+            cells=(
+                Text(format_monthly(part.price_per_hour)),
+                Text(part.constraint),
+                Text(part.owner),
+                Text(part.change),
+            )
+        )
+        for part in gap.costs
+    ]
+    rows.append(
+        SectionRow(cells=(Text(format_monthly(total)), Text("all of these"), Text(""), Text("")))
+    )
+    cost = f"{format_monthly(gap.price_per_hour)} → {format_monthly(gap.minimum)} a month"
+    return Section(
+        key="gap",
+        title="What each constraint costs",
+        note=f"({cost} for {format_count(gap.pods, 'pod')} on new nodes)",
+        columns=(
+            Column("$/month", numeric=True),
+            Column("constraint"),
+            Column("owner"),
+            Column("smallest change"),
+        ),
+        rows=tuple(rows),
+        folded=True,
+        table=True,
+    )
