@@ -35,7 +35,7 @@ def plan_of(inputs: Inputs, phase: Phase = ignore_phase, cache: FactsCache | Non
 
     with phase("placement"):
         plan = with_peak(plan, inputs)
-    from reconciler.plan.explain.gap import with_gap
+    from reconciler.plan.rest.gap import with_gap
 
     with phase("placement"):
         plan = with_gap(plan, facts)

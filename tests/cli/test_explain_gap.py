@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator
 from reconciler._resources import resource_path
 from reconciler.cli.main import main
 from reconciler.model.errors import UsageError
-from reconciler.plan.explain import gap
+from reconciler.plan.rest import gap
 from tests.cli.commandlines import request_of
 from tests.examples import examples
 from tests.placement.builders import (

@@ -13,12 +13,12 @@ from reconciler.plan.render.wording import format_monthly
 
 if TYPE_CHECKING:
     from reconciler.model.json import JsonDict
-    from reconciler.plan.explain.gap import GapExplanation, GapPart
+    from reconciler.plan.rest.gap import GapExplanation, GapPart
 
 
 def gap_document(fleet: str, gap: GapExplanation) -> JsonDict:
     """Return the parts as an object; money is USD an hour."""
-    from reconciler.plan.explain.gap import planned_gap
+    from reconciler.plan.rest.gap import planned_gap
 
     parts: JsonDict = msgspec.to_builtins(planned_gap(gap))
     return {"apiVersion": "reconciler/v1", "kind": "GapExplanation", "fleet": fleet, **parts}

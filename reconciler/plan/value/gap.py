@@ -7,7 +7,7 @@ import msgspec
 from reconciler.plan.value.part import Part
 
 
-class ConstraintCost(Part, frozen=True, kw_only=True):
+class GapCost(Part, frozen=True, kw_only=True):
     """What one constraint costs in USD an hour, and the smallest change that saves it.
 
     ``owner`` is the workload or NodePool that has it, empty for the fleet.
@@ -31,4 +31,4 @@ class PlannedGap(Part, frozen=True, kw_only=True):
     lower_bound: float
     minimum: float
     limited: bool
-    costs: tuple[ConstraintCost, ...] = msgspec.field(name="parts")
+    costs: tuple[GapCost, ...] = msgspec.field(name="parts")

@@ -204,9 +204,9 @@ def _explain_code(request: ExplainRequest) -> int:
 def _explain_gap(request: ExplainRequest) -> int:
     from reconciler.assembly.inputs.timings import Timings
     from reconciler.cli.output.gap import gap_document, render_gap
-    from reconciler.plan.explain.gap import explain_gap
     from reconciler.plan.make.planner import make_plan
     from reconciler.plan.planning import gather_facts
+    from reconciler.plan.rest.gap import explain_gap
     from reconciler.simulate.planinputs import read_inputs
 
     facts = gather_facts(read_inputs(request.fleet, Timings()))

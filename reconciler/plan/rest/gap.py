@@ -35,7 +35,7 @@ from reconciler.placement.question import LaunchPool, PlannedClaim, Question
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.rest.world import without_nodes
-from reconciler.plan.value.gap import ConstraintCost, PlannedGap
+from reconciler.plan.value.gap import GapCost, PlannedGap
 from reconciler.plan.value.plan import Plan
 
 STEPS_MAX: Final = 40
@@ -129,7 +129,7 @@ def planned_gap(gap: GapExplanation) -> PlannedGap:
         minimum=gap.minimum / NANODOLLARS,
         limited=gap.is_limited,
         costs=tuple(
-            ConstraintCost(
+            GapCost(
                 constraint=part.what,
                 owner=part.owner,
                 price_per_hour=part.per_hour,
