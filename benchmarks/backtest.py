@@ -7,6 +7,9 @@ pods with and without GPUs. The sides are Karpenter's packing and search, our de
 NodePools for the pods that run at each moment. ``--days FROM-TO`` replays only the pods that were
 created in these days.
 
+``python -m benchmarks.backtest --frontier`` replays it with several prices of an eviction, to show
+how many dollars fewer evictions cost.
+
 ``python -m benchmarks.backtest --advice`` finds advice on the first half of the trace, by default
 of days 116 and 117, and backtests it on the second half. The pods of the moment with the most pods
 in the first half are the fleet that ``advise`` simulates until it is stable. The savings are
@@ -41,6 +44,7 @@ BENCH = Path(os.environ.get("CONFORMANCE") or ROOT.parent / "shared" / "conforma
 NOW = "2026-01-01T00:00:00Z"
 DAY_S = 86_400
 KARPENTERS = ("--set", "consolidation.search=karpenter")
+EVICTION_COSTS = ("0", "0.1", "0.3", "1")
 CHEAPEST = ("--set", "packing=cheapest", "--set", "consolidation.search=thorough")
 FLEET = """\
 apiVersion: karpenter.k8s.aws/v1
@@ -95,6 +99,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("trace", nargs="?", default=str(TRACE / "openb-default.csv.gz"))
     parser.add_argument("--days", metavar="FROM-TO", help="only pods created in these days")
+    parser.add_argument(
+        "--frontier", action="store_true", help="compare prices of an eviction instead"
+    )
     parser.add_argument("--sweep", action="store_true", help="measure processes instead")
     parser.add_argument(
         "--advice", action="store_true", help="measure the savings of advice on unseen data instead"
@@ -121,7 +128,7 @@ def main() -> None:
         elif arguments.advice:
             print_kept_savings(fleet, trace, arguments.candidates, arguments.seeds)
         else:
-            print_comparison(fleet, trace)
+            print_comparison(fleet, trace, FRONTIER if arguments.frontier else SIDES)
 
 
 TIMES = ("creation_time", "scheduled_time", "deletion_time")
@@ -156,13 +163,21 @@ def write_rows(path: Path, rows: list[dict[str, str]], begin: float) -> None:
             writer.writerow(row | {t: float(row[t]) - begin for t in TIMES if row[t]})
 
 
-def print_comparison(fleet: Path, trace: Path) -> None:
+SIDES = {
+    "Karpenter's defaults": KARPENTERS,
+    "our defaults": (),
+    "cheapest, thorough": CHEAPEST,
+}
+FRONTIER = {
+    "Karpenter's defaults": KARPENTERS,
+    **{f"evictions ${c}": ("--set", f"evictionCost={c}") for c in EVICTION_COSTS},
+    **{f"  cheapest, ${c}": (*CHEAPEST, "--set", f"evictionCost={c}") for c in EVICTION_COSTS},
+}
+
+
+def print_comparison(fleet: Path, trace: Path, sides: dict[str, tuple[str, ...]]) -> None:
     """Print the results of each configuration."""
-    found = {
-        "Karpenter's defaults": run_side(fleet, trace, *KARPENTERS),
-        "our defaults": run_side(fleet, trace),
-        "cheapest, thorough": run_side(fleet, trace, *CHEAPEST),
-    }
+    found = {name: run_side(fleet, trace, *options) for name, options in sides.items()}
     base = found["Karpenter's defaults"][0]
     row = "{:22} {:>12} {:>8} {:>9} {:>8} {:>8} {:>10} {:>8} {:>8}"
     columns = ("side", "dollars", "ratio", "x bound", "p50 s", "p99 s", "evictions", "passes")

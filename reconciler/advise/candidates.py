@@ -140,6 +140,7 @@ def _setting_candidates(pools: Sequence[NodePool], settings: Settings) -> Iterat
     for key, value in (
         ("minimumSavings", settings.minimum_savings),
         ("minimumSavingsPercent", settings.minimum_savings_percent),
+        ("evictionCost", settings.eviction_cost),
     ):
         if value:
             yield AdviceCandidate(

@@ -58,6 +58,7 @@ class BlockCode(StrEnum):
     SPOT_TO_SPOT = "SpotToSpot"
     SCORE = "Score"
     MINIMUM_SAVINGS = "MinimumSavings"
+    EVICTION_COST = "EvictionCost"
     UNDOES = "Undoes"
     REPLICAS = "Replicas"
     NODE_LIMIT = "NodeLimit"

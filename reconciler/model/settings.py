@@ -230,6 +230,7 @@ class PoolOption(StrEnum):
     CONSOLIDATION_SEARCH = "consolidation.search"
     MINIMUM_SAVINGS = "minimumSavings"
     MINIMUM_SAVINGS_PERCENT = "minimumSavingsPercent"
+    EVICTION_COST = "evictionCost"
     MINIMUM_AGE = "minimumAge"
     UNDO_PERIOD = "undoPeriod"
     MAXIMUM_PER_DAY = "maximumPerDay"
@@ -259,6 +260,7 @@ class PoolSettings:
     consolidation_search: ConsolidationSearch = ConsolidationSearch.DEFAULT
     minimum_savings: float = 0.0
     minimum_savings_percent: float = 0.0
+    eviction_cost: float = 0.0
     minimum_age: Duration = Duration("0s")
     undo_period: Duration = Duration("0s")
     maximum_per_day: NodeLimit = UNLIMITED
@@ -280,6 +282,7 @@ class PoolOptions:
     consolidation_search: ConsolidationSearch | None = None
     minimum_savings: float | None = None
     minimum_savings_percent: float | None = None
+    eviction_cost: float | None = None
     minimum_age: Duration | None = None
     undo_period: Duration | None = None
     maximum_per_day: NodeLimit | None = None

@@ -128,6 +128,7 @@ _DISRUPTION_OPTIONS: Final = (
     _option(PoolOption.CONSOLIDATION_SEARCH, choice_reader(ConsolidationSearch)),
     _option(PoolOption.MINIMUM_SAVINGS, read_amount),
     _option(PoolOption.MINIMUM_SAVINGS_PERCENT, read_percent),
+    _option(PoolOption.EVICTION_COST, read_amount),
     _option(PoolOption.MINIMUM_AGE, read_optional_duration),
     _option(PoolOption.UNDO_PERIOD, read_optional_duration),
     _option(PoolOption.MAXIMUM_PER_DAY, read_node_limit),

@@ -115,6 +115,7 @@ _LISTS: Final = {
 _IMPROVEMENTS: Final[Mapping[PoolOption, object]] = {
     PoolOption.PACKING: Packing.DEFAULT,
     PoolOption.CONSOLIDATION_SEARCH: ConsolidationSearch.KARPENTER,
+    PoolOption.EVICTION_COST: 0.0,
 }
 """What Karpenter does where a setting can choose something better."""
 

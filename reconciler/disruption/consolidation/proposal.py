@@ -26,6 +26,7 @@ from reconciler.disruption.consolidation.pricing import (
 from reconciler.disruption.consolidation.rejections import RefusedSet, set_question
 from reconciler.disruption.disruptionpass import DisruptionPass, with_claims
 from reconciler.disruption.gates.consolidatable import is_consolidatable
+from reconciler.disruption.gates.evictioncost import eviction_cost_refusal
 from reconciler.disruption.gates.guards import retry_delay
 from reconciler.disruption.gates.policy import minimum_age_hold, minimum_savings_refusal
 from reconciler.model.karpenter.budget import DisruptionReason
@@ -223,10 +224,12 @@ def restrict_to_cheaper_spot(
 def score_proposal(proposal: Proposal, work: DisruptionPass) -> Proposal | CandidateRefusal:
     """Return the proposal with its lowest score in a Balanced pool, or the rejection.
 
-    Before that, the minimum savings, flap damping, and the delay after recent failed attempts are
-    checked.
+    Before that, the minimum savings, the cost of evictions, flap damping, and the delay after
+    recent failed attempts are checked.
     """
-    refusal = minimum_savings_refusal(proposal.candidates, proposal.savings, work.settings)
+    nodes, savings, settings = proposal.candidates, proposal.savings, work.settings
+    refusal = minimum_savings_refusal(nodes, savings, settings)
+    refusal = refusal or eviction_cost_refusal(nodes, savings, settings, work.now)
     rest = retry_delay(proposal.candidates, work.now) if proposal.replacements else None
     if refusal is None and rest is not None:
         until, text = rest

@@ -53,6 +53,7 @@ _REMEDIES: Final = {
     " SpotToSpotConsolidation",
     BlockCode.SCORE: "it must save more per pod moved, or its NodePool must not be Balanced",
     BlockCode.MINIMUM_SAVINGS: "lower the setting, or save more",
+    BlockCode.EVICTION_COST: "lower the setting, or wait until the savings are larger",
     BlockCode.UNDOES: "wait until undoPeriod has passed, or shorten it",
     BlockCode.CONSOLIDATION_DISABLED: "set consolidateAfter of its NodePool to a duration",
     BlockCode.WHEN_EMPTY: "its pods must be gone, or its NodePool must set consolidationPolicy:"

@@ -1,0 +1,124 @@
+"""The price of an eviction: a consolidation has to save more than its moves cost.
+
+Karpenter moves pods for any savings. Here, what a command saves over the time that its nodes would
+have lived on has to be at least ``evictionCost`` for each pod that it moves.
+
+A node lives on as long as a pod needs it. A pod that runs to its end is expected to run as long
+again as it has run, as is typical of batch work, whose few long pods make up most of the time
+(Harchol-Balter and Downey, "Exploiting Process Lifetime Distributions for Dynamic Load Balancing",
+1997). Any other pod is expected to need a node for a day. A node that expires lives until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from reconciler.disruption.candidates import Candidate, CandidateRefusal
+from reconciler.disruption.command import BlockCode
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.pod import Pod, is_ready_false
+from reconciler.model.settings import PoolOption, Settings
+from reconciler.model.text.counting import format_count
+
+LIFE_MAX: Final = timedelta(days=1)
+"""How long savings count at most: by then, deployments and autoscalers have replaced most pods."""
+_ENDING: Final = frozenset({"Workflow", "TaskRun", "SparkApplication"})
+"""The kinds of owners, besides those of some kind of Job, whose pods run to their end."""
+_HOUR: Final = timedelta(hours=1)
+_NONE: Final = timedelta(0)
+
+
+def eviction_cost_refusal(
+    candidates: Sequence[Candidate], savings: float, settings: Settings, now: datetime
+) -> CandidateRefusal | None:
+    """Reject a consolidation whose moves cost more than it saves, in USD an hour.
+
+    It ends, if that is possible, when a pod has run until its node is expected to be needed for
+    long enough.
+    """
+    prices = {c.pool.name: settings.pool(c.pool.name).eviction_cost for c in candidates}
+    if not any(prices.values()):
+        return None
+    moves = sum(_moves(candidate) for candidate in candidates)
+    cost = sum(prices[c.pool.name] * _moves(c) for c in candidates)
+    life = remaining_life(candidates, now)
+    if savings * (life / _HOUR) >= cost:
+        return None
+    name, price = max(prices.items(), key=lambda row: (row[1], row[0]))
+    text = (
+        f"saves ${savings:.4f} an hour, ${savings * (life / _HOUR):.2f} in the "
+        f"{_format_hours(life)} that its nodes are expected to be needed, and moves "
+        f"{format_count(round(moves), 'pod')} at ${price:g} each "
+        f"({settings.key_of(name, PoolOption.EVICTION_COST)})"
+    )
+    return CandidateRefusal(
+        BlockCode.EVICTION_COST, text, _worthwhile_at(candidates, savings, cost, now)
+    )
+
+
+def remaining_life(candidates: Sequence[Candidate], now: datetime) -> timedelta:
+    """Return how long the nodes are expected to be needed, at most a day."""
+    return max((_life_of(candidate, now) for candidate in candidates), default=_NONE)
+
+
+def _life_of(candidate: Candidate, now: datetime) -> timedelta:
+    needed = max((_life_of_pod(pod, now) for pod in candidate.reschedulable), default=_NONE)
+    return min(needed, _until_expiry(candidate.claim, now))
+
+
+def _until_expiry(claim: NodeClaim, now: datetime) -> timedelta:
+    expires = claim.expires_at
+    return LIFE_MAX if expires is None else min(LIFE_MAX, max(_NONE, expires - now))
+
+
+def _life_of_pod(pod: Pod, now: datetime) -> timedelta:
+    created = pod.metadata.creation_timestamp
+    if created is None or not runs_to_its_end(pod):
+        return LIFE_MAX
+    return min(LIFE_MAX, max(_NONE, now - created))
+
+
+def runs_to_its_end(pod: Pod) -> bool:
+    """Return whether the pod belongs to a Job, or to something else that ends by itself."""
+    return any(
+        owner.kind.endswith("Job") or owner.kind in _ENDING
+        for owner in pod.metadata.owner_references
+    )
+
+
+def _moves(candidate: Candidate) -> float:
+    """Return the pods that a command moves, weighted by their eviction cost.
+
+    A pod that is not ready serves nobody, so moving it costs nothing.
+    """
+    return sum(
+        max(0.0, pod.eviction_cost()) for pod in candidate.reschedulable if not is_ready_false(pod)
+    )
+
+
+def _worthwhile_at(
+    candidates: Sequence[Candidate], savings: float, cost: float, now: datetime
+) -> datetime | None:
+    """Return when the oldest pod that runs to its end has run for long enough, None if never."""
+    if savings <= 0 or cost / savings > LIFE_MAX / _HOUR:
+        return None
+    needed = timedelta(hours=cost / savings)
+    moments = [
+        pod.metadata.creation_timestamp + needed
+        for candidate in candidates
+        for pod in candidate.reschedulable
+        if pod.metadata.creation_timestamp is not None and runs_to_its_end(pod)
+    ]
+    at = min((moment for moment in moments if moment > now), default=None)
+    lasts = at is not None and any(
+        candidate.claim.expires_at is None or candidate.claim.expires_at - at >= needed
+        for candidate in candidates
+    )
+    return at if lasts else None
+
+
+def _format_hours(life: timedelta) -> str:
+    minutes = round(life / timedelta(minutes=1))
+    return format_count(minutes, "minute") if minutes < 120 else f"{minutes / 60:.0f} hours"
