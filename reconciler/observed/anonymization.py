@@ -6,11 +6,11 @@ field or its value is known to be needed: a field that is unknown to this module
 shown. A name is replaced by its keyed hash, so equal names stay equal wherever they occur, in
 owners, selectors, volume claims and records, and with the same key in later snapshots as well.
 
-What is kept is the vocabulary of Kubernetes and AWS (instance types, zones, resources, conditions),
-the ids of AWS resources, and the keys and values of labels, taints and tags that the fleet's files
-refer to. A text of a NodePool, NodeOverlay or EC2NodeClass is kept only if the files contain it:
-the cluster may have others, of which the readers of the files know nothing. User data is hashed.
-The records keep it where it is that of the files; otherwise a plan would show it as changed. Only
+What is kept is the vocabulary of Kubernetes and AWS (``publicterms``), the ids of AWS resources,
+and the keys and values of labels, taints and tags that the fleet's files refer to. A text of a
+NodePool, NodeOverlay or EC2NodeClass is kept only if the files contain it: the cluster may have
+others, of which the readers of the files know nothing. User data is hashed. The
+records keep it where it is that of the files; otherwise a plan would show it as changed. Only
 somebody with the key can determine whether a hash represents a certain name.
 """
 
@@ -31,8 +31,16 @@ from reconciler.model.karpenter.labels import (
     NODECLASS,
     NODEPOOL,
     POD_DELETION_COST,
-    WELL_KNOWN_AWS,
-    normalize_label,
+)
+from reconciler.observed.publicterms import (
+    DURATION,
+    FIELDS,
+    FORMS,
+    KEYS,
+    TIME,
+    is_kind,
+    is_resource,
+    is_value,
 )
 from reconciler.observed.snapshot import RECORDS_KIND
 
@@ -44,40 +52,6 @@ _LABEL_MAPS: Final = frozenset({"labels", "matchLabels", "nodeSelector", "tags"}
 _AMOUNTS: Final = frozenset(
     {"requests", "limits", "capacity", "allocatable", "overhead", "allocatedResources"}
 )
-_TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,18}(Z|[+-][0-9]{2}:?[0-9]{2})"
-_DURATION: Final = r"([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h|d))+|Never"
-_COUNT: Final = r"[0-9]{1,20}%?"
-_CAMEL_CASE: Final = r"([A-Z][A-Za-z0-9]{1,62})?"
-_GROUP: Final = r"(|apps|batch|core|policy|v1)|([a-z0-9-]+\.)*(k8s\.io|k8s\.aws|karpenter\.sh)"
-_FORMS: Final[dict[str, re.Pattern[str]]] = {
-    name: re.compile(form)
-    for form, names in {
-        rf"({_GROUP})(/v[0-9]+((alpha|beta)[0-9]+)?)?|v1": "apiVersion apiGroup group",
-        "In|NotIn|Exists|DoesNotExist|Gt|Lt|Gte|Lte|Equal": "operator",
-        "|NoSchedule|PreferNoSchedule|NoExecute": "effect",
-        "Always|OnFailure|Never": "restartPolicy",
-        "DoNotSchedule|ScheduleAnyway": "whenUnsatisfiable",
-        "Honor|Ignore": "nodeAffinityPolicy nodeTaintsPolicy",
-        "AlwaysAllow|IfHealthyBudget": "unhealthyPodEvictionPolicy",
-        "Immediate|WaitForFirstConsumer": "volumeBindingMode",
-        "TCP|UDP|SCTP": "protocol",
-        "True|False|Unknown": "status",
-        _CAMEL_CASE: "kind phase type reason resize provisioningStrategy",
-        "default|dedicated|host": "tenancy",
-        "on-demand|spot|reserved": "capacityType",
-        r"[a-z0-9]{1,12}(-[a-z0-9]{1,12})?\.[a-z0-9-]{2,20}": "instanceType",
-        r"[a-z]{2}(-[a-z]+){1,3}-[0-9]{1,2}[a-z]?(-[a-z0-9]+){0,3}": "zone",
-        r"[a-z0-9]{3,6}-az[0-9]{1,2}": "zoneID",
-        r"[0-9a-f]{1,64}": "resourceVersion hash",
-        rf"{_COUNT}": "minAvailable maxUnavailable",
-        rf"{_DURATION}": "expireAfter terminationGracePeriod",
-        rf"{_TIME}": (
-            "creationTimestamp deletionTimestamp lastTransitionTime lastPodEventTime startTime at"
-        ),
-    }.items()
-    for name in names.split()
-}
-"""Fields whose texts contain no user-defined names if they have this form."""
 _PLAIN_IN_RECORDS: Final = frozenset(
     {
         *("kind", "apiVersion", "type", "status", "phase", "reason", "reasons", "decision", "verb"),
@@ -124,9 +98,6 @@ _VALUE_DOMAINS: Final = _LABEL_DOMAINS - {"kubernetes.io", "readiness.k8s.io"}
 _NAMED_BY_VALUE: Final = frozenset({_CLAIM_TAG, BUFFER_NAME, BUFFER_NAMESPACE})
 _OWNER_TAG: Final = "eks:eks-cluster-name"
 _CLUSTER_TAG: Final = "kubernetes.io/cluster/"
-_KEPT_KEYS: Final = frozenset(
-    {"CriticalAddonsOnly", "node-role.kubernetes.io/control-plane", "metadata.name", _OWNER_TAG}
-)
 _ANNOTATION_DOMAINS: Final = frozenset({"karpenter.sh", "karpenter.k8s.aws"})
 _KEPT_ANNOTATIONS: Final = frozenset(
     {
@@ -145,9 +116,10 @@ _PROVIDER_ID: Final = re.compile(r"aws:///[a-z0-9-]+/i-[0-9a-f]+")
 _AWS_ID: Final = re.compile(r"(i|ami|subnet|sg|lt|cr|vol|pg)-[0-9a-f]{8,17}")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ADDRESSES: Final = frozenset({"0.0.0.0", "::", "127.0.0.1", "::1"})  # noqa: S104 - compared, not bound
-_SETTING: Final = re.compile(rf"true|false|v?[0-9]{{1,20}}|{_DURATION}|{_TIME}")
+_SETTING: Final = re.compile(rf"true|false|v?[0-9]{{1,20}}|{DURATION}|{TIME}")
 _QUANTITY: Final = re.compile(r"[+-]?[0-9.]{1,40}([eE][+-]?[0-9]{1,3})?[A-Za-z]{0,2}")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
+_HEX: Final = re.compile(r"[0-9a-f-]{1,64}")
 _COMPARING: Final = frozenset({"Gt", "Lt", "Gte", "Lte"})
 
 
@@ -156,7 +128,9 @@ class Vocabulary:
     """The names in a fleet's own files: ``keys`` of labels, and ``values`` by key.
 
     ``compared`` are the keys whose values are compared as numbers. ``names`` are those of its
-    NodePools, node classes and overlays. ``texts`` are all texts of its configuration.
+    NodePools, node classes and overlays. ``texts`` are all texts of its configuration, and
+    ``terms`` those of a catalog of the user's own: names of types, zones and resources.
+    ``resources`` are those with a limit or an added capacity.
     """
 
     keys: frozenset[str] = frozenset()
@@ -164,6 +138,8 @@ class Vocabulary:
     compared: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
+    terms: frozenset[str] = frozenset()
+    resources: frozenset[str] = frozenset()
 
 
 def vocabulary_of_cluster(objects: Iterable[JsonDict], catalog: object = None) -> Vocabulary:
@@ -187,6 +163,7 @@ def vocabulary_of(objects: Iterable[JsonDict], catalog: object = None) -> Vocabu
     compared: set[str] = set()
     names: set[str] = set()
     texts: set[str] = set()
+    resources: set[str] = set()
     for item in objects:
         if item.get("kind") in _REFERRING:
             names.update(_object_names(item))
@@ -197,6 +174,7 @@ def vocabulary_of(objects: Iterable[JsonDict], catalog: object = None) -> Vocabu
         names.add(str((item.get("metadata") or {}).get("name", "")))
         spec = item.get("spec") or {}
         texts.update(_all_texts(spec))
+        resources.update(*(spec.get(part) or () for part in ("limits", "capacity")))
         for key, value, operator in _label_values(spec, ""):
             values[key].update(value)
             if operator in _COMPARING:
@@ -205,8 +183,9 @@ def vocabulary_of(objects: Iterable[JsonDict], catalog: object = None) -> Vocabu
         values[key].update(value)
     known = {key: frozenset(found) for key, found in values.items()}
     return Vocabulary(
-        frozenset(known), known, frozenset(compared), frozenset(names), frozenset(texts)
-    )
+        frozenset(known), known, frozenset(compared), frozenset(names), frozenset(texts),
+        frozenset(_all_texts(catalog)), frozenset(resources),
+    )  # fmt: skip
 
 
 def _object_names(data: object) -> Iterator[str]:
@@ -280,6 +259,7 @@ class Anonymizer:
         self._in_order = in_order
         self._hashes: dict[str, str] = {}
         self._in_records = False
+        self._is_plain_data = False
         self._ephemeral_claims: dict[str, tuple[str, str]] = {}
 
     def objects(self, items: Iterable[JsonDict]) -> list[JsonDict]:
@@ -306,6 +286,9 @@ class Anonymizer:
         kind = item.get("kind", "")
         plain = self._known.texts if kind in _CONFIGURED else frozenset()
         self._in_records = kind == RECORDS_KIND
+        self._is_plain_data = kind in _CONFIGURED or kind.endswith("NodeClass")
+        if kind.endswith("NodeClass") and kind not in _CONFIGURED:
+            item = _conditions_alone(item)
         data = self._mapping(item, "", plain)
         if "objects" in item and self._in_records:
             data["objects"] = self._walk(item["objects"], "objects", self._known.texts)
@@ -330,9 +313,17 @@ class Anonymizer:
         return known
 
     def _label_key(self, key: str) -> str:
-        if key in self._known.keys or key in WELL_KNOWN_AWS or key in _KEPT_KEYS:
+        """Return a key; of an unknown one in a domain of Kubernetes, the name is replaced."""
+        if key in self._known.keys or key in KEYS:
             return key
-        return key if key.partition("/")[0] in _LABEL_DOMAINS and "/" in key else self._hash(key)
+        if self._in_records and key.startswith(_CLUSTER_TAG):  # it says who owns an instance
+            return key
+        domain, slash, name = key.partition("/")
+        return (
+            f"{domain}/{self._hash(name)}"
+            if slash and domain in _LABEL_DOMAINS
+            else self._hash(key)
+        )
 
     def _label_value(self, key: str, value: str) -> str:
         if self._is_plain_value(key, value):
@@ -350,17 +341,22 @@ class Anonymizer:
             return value in ("owned", "shared")
         if key in (NODEPOOL, NODECLASS):
             return value in self._known.names
-        if normalize_label(key) in WELL_KNOWN_AWS or key == _OWNER_TAG:
+        if value in self._known.terms or is_value(key, value):
             return True
-        domain, slash, _ = key.partition("/")
-        return bool(slash) and domain in _VALUE_DOMAINS
+        if key == _OWNER_TAG:
+            return self._in_records
+        domain = key.partition("/")[0]
+        if key not in KEYS or domain not in _VALUE_DOMAINS:
+            return False
+        is_number = self._is_setting(value) or _HEX.fullmatch(value) is not None
+        return domain == "reconciler" or is_number
 
     def _labels(self, labels: JsonDict) -> JsonDict:
         return {self._label_key(k): self._label_value(k, str(v)) for k, v in labels.items()}
 
     def _annotations(self, annotations: JsonDict) -> JsonDict:
         kept = {
-            k: v if self._is_setting(v) else self.name(str(v))
+            self._annotation_key(k): v if self._is_setting(v) else self.name(str(v))
             for k, v in annotations.items()
             if k in _KEPT_ANNOTATIONS
             or (k.partition("/")[0] in _ANNOTATION_DOMAINS and k not in _NAMED_BY_VALUE)
@@ -369,6 +365,9 @@ class Anonymizer:
         if pods is not None:
             kept[_NOMINATED] = " ".join(map(self.name, str(pods).split()))
         return kept
+
+    def _annotation_key(self, key: str) -> str:
+        return key if key in _KEPT_ANNOTATIONS else self._label_key(key)
 
     def _is_setting(self, value: object) -> bool:
         """Return whether the value of an annotation is a number, a time or the like."""
@@ -393,7 +392,7 @@ class Anonymizer:
         if name == "annotations":
             return self._annotations(data)
         if name in _AMOUNTS:
-            return {key: self._amount(value) for key, value in data.items()}
+            return {self._resource(key): self._amount(value) for key, value in data.items()}
         if name == "memory" and self._in_records:
             return data
         if name == "workloads":
@@ -401,8 +400,20 @@ class Anonymizer:
         if isinstance(data.get("key"), str):
             return self._expression(data)
         return {
-            key: self._walk(value, key, plain) for key, value in data.items() if key not in _DROPPED
+            self._field(key): self._walk(value, key, plain)
+            for key, value in data.items()
+            if key not in _DROPPED
         }
+
+    def _field(self, key: str) -> str:
+        """Return the name of a field; of plain data, which may have any, one that is known."""
+        is_known = not self._is_plain_data or key in FIELDS or key in self._known.texts
+        return key if is_known else self._hash(key)
+
+    def _resource(self, name: str) -> str:
+        known = (self._known.resources, self._known.terms, self._known.texts)
+        is_known = is_resource(name) or any(name in names for names in known)
+        return name if is_known else self.name(name)
 
     def _amount(self, value: object) -> object:
         is_amount = not isinstance(value, str) or _QUANTITY.fullmatch(value)
@@ -417,14 +428,17 @@ class Anonymizer:
         if isinstance(data.get("value"), str):
             found["value"] = self._label_value(key, data["value"])
         return {
-            k: v if k in ("key", "value", "values") else self._walk(v, k, frozenset())
+            self._field(k): v if k in ("key", "value", "values") else self._walk(v, k, frozenset())
             for k, v in found.items()
         }
 
     def _text(self, text: str, name: str) -> str:
         if self._in_records and name in _PLAIN_IN_RECORDS:
             return text
-        form = _FORMS.get(name)
+        if name == "kind":
+            is_known = is_kind(text) or text in self._known.texts
+            return text if is_known else self._hash(text)
+        form = FORMS.get(name)
         if form is not None and form.fullmatch(text):
             return text
         if name == "topologyKey":
@@ -437,8 +451,8 @@ class Anonymizer:
             return text
         if name == "hostIP" and text in _ADDRESSES:
             return text
-        if name == "finalizers" and text.partition("/")[0] in _LABEL_DOMAINS:
-            return text
+        if name == "finalizers":
+            return self._label_key(text)
         return self._hash(text) if name in ("providerID", "path") else self.name(text)
 
 
@@ -448,6 +462,17 @@ def _ephemeral_volumes(item: JsonDict) -> Iterator[tuple[str, str]]:
         for volume in item.get("spec", {}).get("volumes", ()):
             if "ephemeral" in volume:
                 yield item["metadata"].get("name", ""), volume.get("name", "")
+
+
+def _conditions_alone(item: JsonDict) -> JsonDict:
+    """Return of a node class that is not EC2's what decisions read: its conditions."""
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    return {
+        "apiVersion": item.get("apiVersion", ""),
+        "kind": item["kind"],
+        "metadata": {"name": item["metadata"]["name"]},
+        "status": {"conditions": list(conditions)},
+    }
 
 
 def _is_label_map(data: JsonDict) -> bool:

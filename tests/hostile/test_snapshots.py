@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,6 +18,7 @@ from reconciler.assembly.capturing import anonymize_objects
 from reconciler.assembly.inputs.request import FleetRequest
 from reconciler.cli.main import main
 from reconciler.model.errors import ReconcilerError, UnreadableError, UsageError
+from tests.cli.test_snapshot_anonymized import EVERY_KIND, OF_CONTROLLERS, planted
 from tests.hostile.test_git import POOL
 from tests.hostile.threats import Threat, attack
 from tests.httpserver import QuietHandler, serving_with
@@ -246,3 +248,18 @@ def test_an_anonymized_snapshot_shows_no_node_class_of_others(
     }
     found = anonymize_objects([other], FleetRequest(path=str(tmp_path)), has_fleet=has_fleet)
     assert "canary" not in json.dumps(found)
+
+
+@attack(
+    Threat.SECRETS,
+    "a name in any text and as any key of an object of any kind, in an anonymized snapshot",
+)
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_an_anonymized_snapshot_shows_nothing_that_somebody_named(
+    kind: str, tmp_path: Path
+) -> None:
+    (tmp_path / "pool.yaml").write_text(POOL)
+    objects, places = planted(kind, EVERY_KIND[kind])
+    found = json.dumps(anonymize_objects(objects, FleetRequest(path=str(tmp_path)), has_fleet=True))
+    shown = {places[int(number)] for number in re.findall(r"[Cc]anary(?:Bird)?([0-9]+)", found)}
+    assert all(place.endswith(OF_CONTROLLERS) for place in shown)

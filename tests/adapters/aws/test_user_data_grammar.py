@@ -120,6 +120,30 @@ def test_the_text_of_the_author_of_the_class_is_left_alone() -> None:
     assert base64.b64encode(user_data("Custom", setup).encode())
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[settings.kubernetes]\nnode-labels = 5\n",
+        "[settings.kubernetes]\nnode-labels = ['a']\n",
+        "[settings]\nbootstrap-commands = 5\n",
+        "[settings]\nkubernetes = [1]\n",
+        "settings = [1]\n",
+        f"a = {'[' * 5000}{']' * 5000}\n",
+        f"{'.'.join('a' * 5000)} = 1\n",
+        f"a = {'9' * 5000}\n",
+    ],
+    ids=range(8),
+)
+def test_odd_settings_of_bottlerocket_are_refused(text: str) -> None:
+    with pytest.raises(CloudError, match="the user data of a Bottlerocket EC2NodeClass"):
+        user_data("Bottlerocket", replace(SETUP, custom=text, raid0=True))
+
+
+@pytest.mark.parametrize("version", ["1.²", "1..2", "9" * 5000, "٣.1.1", ""])
+def test_an_odd_version_of_bottlerocket_counts_as_an_old_one(version: str) -> None:
+    assert "--dirs" in user_data("Bottlerocket", replace(SETUP, image_version=version, raid0=True))
+
+
 @pytest.mark.parametrize("family", ["AL2", "AL2023", "Bottlerocket"])
 def test_an_expression_for_the_number_of_pods_is_not_written(family: str) -> None:
     expression = {"maxPods": "min(30, vcpus * 8)"}

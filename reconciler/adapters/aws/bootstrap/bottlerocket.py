@@ -87,7 +87,7 @@ def user_data(setup: Setup) -> str:
     """
     try:
         document = tomllib.loads(setup.custom)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # a number or a nesting without end, too
         raise CloudError(
             (f"the user data of a Bottlerocket EC2NodeClass must be TOML: {error}"),
             where="spec.userData",
@@ -100,7 +100,8 @@ def user_data(setup: Setup) -> str:
         **_kubernetes_settings(setup, own),
     }
     if setup.raid0:
-        settings.setdefault("bootstrap-commands", {})[_MOUNT] = _mount_command(setup.image_version)
+        commands = _table(settings.get("bootstrap-commands", {}))
+        settings["bootstrap-commands"] = {**commands, _MOUNT: _mount_command(setup.image_version)}
     return _to_toml({**document, "settings": settings})
 
 
@@ -110,20 +111,40 @@ def _lowercase_keys(table: object, known: Collection[str]) -> JsonDict:
     Raises:
         CloudError: it is not a table.
     """
+    found = _table(table)
+    return {key.lower() if key.lower() in known else key: found[key] for key in found}
+
+
+def _table(table: object) -> JsonDict:
+    """Return a part of the user data that has to be a table.
+
+    Raises:
+        CloudError: it is not.
+    """
     if not isinstance(table, dict):
         raise CloudError(
             f"the user data of a Bottlerocket EC2NodeClass has {quote_value(table)} where a table "
             "is required",
             where="spec.userData",
         )
-    return {key.lower() if key.lower() in known else key: table[key] for key in table}
+    return table
 
 
 def _to_toml(document: JsonDict) -> str:
-    """Return the settings as TOML, sorted by key, so that equal settings give equal bytes."""
+    """Return the settings as TOML, sorted by key, so that equal settings give equal bytes.
+
+    Raises:
+        CloudError: they are nested too deeply.
+    """
     import tomli_w
 
-    return tomli_w.dumps(_sort_keys(document))
+    try:
+        return tomli_w.dumps(_sort_keys(document))
+    except RecursionError as error:
+        raise CloudError(
+            "the user data of a Bottlerocket EC2NodeClass is nested too deeply",
+            where="spec.userData",
+        ) from error
 
 
 def _sort_keys(value: object) -> Any:
@@ -142,7 +163,7 @@ def _kubernetes_settings(setup: Setup, own: JsonDict) -> JsonDict:
         "cluster-certificate": cluster.ca_bundle,
         "cluster-name": cluster.name,
         "max-pods": setup.max_pods,
-        "node-labels": {**own.get("node-labels", {}), **setup.labels},
+        "node-labels": {**_table(own.get("node-labels", {})), **setup.labels},
         "node-taints": taints,
     }
     if setup.cluster_dns:
@@ -174,4 +195,5 @@ def _mount_command(version: str) -> JsonDict:
 
 def _version_number(version: str) -> tuple[int, ...]:
     parts = version.removeprefix("v").split(".")
-    return tuple(int(part) for part in parts) if all(p.isdigit() for p in parts) else (0,)
+    is_number = all(part.isascii() and part.isdigit() and len(part) <= 9 for part in parts)
+    return tuple(map(int, parts)) if is_number else (0,)
