@@ -185,6 +185,7 @@ class FleetSource:
         return PlannedFleet(
             fleet=fleet,
             head=source.revision,
+            title=source.title,
             tree=digests.git,
             node_pools=node_pools(fleet),
             classes=classes,

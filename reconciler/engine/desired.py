@@ -36,6 +36,11 @@ class Desired(Protocol):
         ...
 
     @property
+    def title(self) -> str:
+        """The subject of the commit with its author, empty if unknown."""
+        ...
+
+    @property
     def digests(self) -> InputDigests:
         """A digest of each input except the observed cluster, whose digest is left empty."""
         ...

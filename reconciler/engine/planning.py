@@ -147,7 +147,8 @@ class PlannedFleet:
     """Desired state at a revision (``engine.desired.Desired``).
 
     ``classes`` are the node classes with their resolved status. ``tree`` is a digest of the files,
-    which distinguishes a dirty working tree from its commit.
+    which distinguishes a dirty working tree from its commit. ``title`` is the subject of the commit
+    with its author, empty if unknown; they are what whoever made the commit has chosen.
     """
 
     fleet: Fleet
@@ -163,6 +164,7 @@ class PlannedFleet:
     discovery: Discovery = field(default_factory=lambda: Discovery({}))
     coverage: ObservedCoverage = field(default_factory=ObservedCoverage)
     phase: Phase = ignore_phase
+    title: str = ""
     _blueprints_by_memory: dict[object, Mapping[str, PoolBlueprint]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

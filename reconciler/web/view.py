@@ -365,6 +365,7 @@ class FleetView:
 
     at: datetime
     revision: str
+    title: str
     digest: str
     per_hour: float
     planned_per_hour: float
@@ -414,6 +415,7 @@ def fleet_view(desired: Desired, result: Pass) -> FleetView:
     return FleetView(
         at=seen.at,
         revision=desired.revision,
+        title=desired.title,
         digest=plan.digest,
         per_hour=cost.before,
         planned_per_hour=cost.after,
@@ -425,7 +427,7 @@ def fleet_view(desired: Desired, result: Pass) -> FleetView:
         nodes=nodes,
         actions=plan.actions,
         unschedulable=plan.unschedulable,
-        blockers=_blockers(plan.blockers),
+        blockers=tuple(sorted(plan.blockers, key=lambda b: (-(b.forgone or 0.0), b.kind, b.name))),
         in_progress=result.under_way,
         calendar=calendar_of(
             FleetLimits.from_nodes(desired.node_pools, desired.settings, state.nodes, seen.history),
@@ -436,11 +438,6 @@ def fleet_view(desired: Desired, result: Pass) -> FleetView:
         groups=group_costs(workload_costs(state, desired), BY_NAMESPACE),
         upcoming=upcoming_steps(plan, managed, desired.node_pools, seen.at),
     )
-
-
-def _blockers(blockers: Iterable[PlannedBlocker]) -> tuple[PlannedBlocker, ...]:
-    """Return the blockers, those that cost the most first."""
-    return tuple(sorted(blockers, key=lambda b: (-(b.forgone or 0.0), b.kind, b.name)))
 
 
 def _node_view(

@@ -99,6 +99,18 @@ def test_the_overview_shows_cost_nodes_plan_and_budgets(rolling: Site) -> None:
     assert "Drifted: replace" in text
 
 
+def test_the_subject_and_the_author_of_the_commit_are_shown_as_text() -> None:
+    world = three_nodes()
+    engine = world.engine()
+    done = engine.run_once()
+    site = Site(world)
+    desired = replace(engine.source.read(), title="Raise <b>limits</b> (Eve\u202e)")
+    site.dashboard.show_pass(desired, done, ())
+    page = site.page("/")
+    assert "Raise &lt;b&gt;limits&lt;/b&gt; (Eve" in page
+    assert "\u202e" not in page
+
+
 def test_the_cost_is_drawn_once_it_has_a_past() -> None:
     site = Site(three_nodes())
     site.passes(1)

@@ -47,6 +47,7 @@ def ends_cleanly(words: list[str], place: Path, signal_number: int) -> str:
 def test_the_fleet_of_the_demo_is_served_until_it_is_stopped(tmp_path: Path) -> None:
     page = ends_cleanly(["demo", "--serve"], tmp_path, signal.SIGTERM)
     assert "<title>shop" in page
+    assert "A web shop and its nightly reports (Demo)" in page
 
 
 @pytest.mark.exhaustive

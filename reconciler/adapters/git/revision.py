@@ -48,6 +48,13 @@ class GitRevision:
     author: str | None = None
     committed_at: datetime | None = None
 
+    @property
+    def title(self) -> str:
+        """The subject with the author, ``Raise the limit (Ada)``; empty if the subject is."""
+        if not self.subject:
+            return ""
+        return f"{self.subject} ({self.author})" if self.author else self.subject
+
 
 def revision_of(oid: str, commit: Commit, repo: str, path: str) -> GitRevision:
     """Return the revision of files that were read from a commit."""

@@ -32,7 +32,8 @@ class SourceFiles(NamedTuple):
 
     ``karpenter`` is the release of Karpenter that the user states in place of the files.
     ``known`` are the values of placeholders that the operator's settings give. ``committed_at`` is
-    the time of the commit, None unless the request takes its time from there.
+    the time of the commit, None unless the request takes its time from there. ``title`` is its
+    subject with its author, empty where the commit was not read.
     """
 
     files: Sequence[SourceFile]
@@ -41,6 +42,7 @@ class SourceFiles(NamedTuple):
     karpenter: KarpenterVersion | None = None
     known: Mapping[str, str] | None = None
     committed_at: datetime | None = None
+    title: str = ""
 
 
 def read_source(request: FleetRequest) -> SourceFiles:
@@ -84,7 +86,13 @@ def read_source(request: FleetRequest) -> SourceFiles:
     known = known_values(layers_of(request))
     karpenter = stated_karpenter(request.settings)
     return SourceFiles(
-        inputs[0], tuple(inputs[1]), revision, karpenter, known, _commit_time(request, at)
+        inputs[0],
+        tuple(inputs[1]),
+        revision,
+        karpenter,
+        known,
+        _commit_time(request, at),
+        at.title,
     )
 
 
