@@ -52,6 +52,8 @@ PAGE_SIZE: Final = 200
 _SAMPLES_MAX: Final = 1_000
 """How many changes of the cost are kept."""
 _STREAM_PAUSE_S: Final = 1.0
+CLOSING: Final = "reconciler.closing"
+"""The key in the scope of a request of a function that tells whether the server is closing."""
 _COMMENT_EVERY: Final = 15
 _MINUTE: Final = timedelta(minutes=1)
 _HEADERS: Final = {
@@ -318,11 +320,15 @@ def dashboard_routes(dashboard: Dashboard) -> list[BaseRoute]:
 
 
 async def _change_events(serial: Callable[[], int], request: Request) -> AsyncIterator[str]:
-    """Yield an event for each change, and a comment regularly in between."""
+    """Yield an event for each change, and a comment regularly in between.
+
+    The stream ends when the browser or the server closes it.
+    """
     seen = request.headers.get("Last-Event-ID") or request.query_params.get("since", "")
     known, quiet = seen or str(serial()), 0
     yield "retry: 3000\n\n"
-    while not await request.is_disconnected():
+    is_closing: Callable[[], bool] = request.scope.get(CLOSING, lambda: False)
+    while not (is_closing() or await request.is_disconnected()):
         await asyncio.sleep(_STREAM_PAUSE_S)
         quiet += 1
         if str(serial()) != known:

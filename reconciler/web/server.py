@@ -14,13 +14,14 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from reconciler.model.errors import UsageError
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.urls import is_loopback
 from reconciler.web.connections import TimedConnection
 from reconciler.web.dashboard import (
+    CLOSING,
     Dashboard,
     DashboardAccess,
     dashboard_routes,
@@ -33,6 +34,8 @@ from reconciler.web.metrics import FleetMetrics
 _PORT_MAX: Final = 65535
 _BACKLOG: Final = 64
 _CLOSE_S: Final = 5.0
+_GRACE_S: Final = 3
+"""How long requests may take to end when the server closes; a stream looks once a second."""
 _IDLE_S: Final = 5
 
 
@@ -140,13 +143,13 @@ def serve_in_thread(address: str, app: ASGIApp, *, option: str = "--listen") -> 
     """
     with _open_listener(address, option) as listener:
         config = uvicorn.Config(
-            app,
+            _with_closing(app, lambda: server.should_exit),
             log_config=None,
             log_level="error",  # whatever a client sends adds nothing to the log
             access_log=False,
             lifespan="off",
             server_header=False,
-            timeout_graceful_shutdown=1,
+            timeout_graceful_shutdown=_GRACE_S,
             timeout_keep_alive=_IDLE_S,
             http=TimedConnection,
             ws="none",
@@ -162,6 +165,15 @@ def serve_in_thread(address: str, app: ASGIApp, *, option: str = "--listen") -> 
         finally:
             server.should_exit = True
             thread.join(_CLOSE_S)
+
+
+def _with_closing(app: ASGIApp, is_closing: Callable[[], bool]) -> ASGIApp:
+    """Return an app whose requests know whether the server is closing, which ends streams."""
+
+    async def asgi(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, CLOSING: is_closing}, receive, send)
+
+    return asgi
 
 
 @contextmanager

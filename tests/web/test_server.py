@@ -137,3 +137,15 @@ def test_a_port_in_use_is_an_error_with_a_remedy(health: DaemonHealth) -> None:
             serve_in_thread(f"127.0.0.1:{port}", an_app(health)),
         ):
             pass
+
+
+def test_an_open_page_does_not_keep_the_server_from_closing(
+    health: DaemonHealth, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = make_app(FleetMetrics(), health, Dashboard("shop", health), OPEN)
+    with serve_in_thread("127.0.0.1:0", app) as url:
+        stream = urlopen(f"{url}/stream", timeout=10)
+        assert stream.readline() == b"retry: 3000\n"
+    with stream:
+        assert stream.read() == b"\n", "the server has ended the stream itself"
+    assert caplog.records == []
