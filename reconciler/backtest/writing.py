@@ -34,11 +34,11 @@ from reconciler.backtest.trace import (
 )
 from reconciler.model.duration import format_duration
 from reconciler.model.karpenter.labels import DISRUPTION_ANNOTATIONS
+from reconciler.model.kubernetes.claims import DeviceClaim, PodClaim
 from reconciler.model.kubernetes.cluster import DaemonSet, DaemonSetSpec, PodTemplate
 from reconciler.model.kubernetes.metadata import LabelSelector, Metadata
 from reconciler.model.kubernetes.pod import (
     Container,
-    DeviceClaim,
     PersistentVolumeClaimSource,
     Pod,
     PodSpec,
@@ -149,13 +149,15 @@ def _anonymize_spec(spec: PodSpec, names: _Names) -> PodSpec:
         containers=tuple(_anonymize_container(c, names) for c in spec.containers),
         init_containers=tuple(_anonymize_container(c, names) for c in spec.init_containers),
         volumes=tuple(_anonymize_volume(volume, names) for volume in spec.volumes),
-        resource_claims=_anonymize_claims(spec.resource_claims, names),
+        resource_claims=tuple(_anonymize_claim(claim, names) for claim in spec.resource_claims),
     )
     return msgspec.convert(_without_names(msgspec.to_builtins(bare), names), PodSpec)
 
 
 def _anonymize_container(container: Container, names: _Names) -> Container:
-    claims = _anonymize_claims(container.resources.claims, names)
+    claims = tuple(
+        DeviceClaim(names.replace("claim", claim.name)) for claim in container.resources.claims
+    )
     return msgspec.structs.replace(
         container,
         name=names.replace("container", container.name),
@@ -163,8 +165,13 @@ def _anonymize_container(container: Container, names: _Names) -> Container:
     )
 
 
-def _anonymize_claims(claims: Iterable[DeviceClaim], names: _Names) -> tuple[DeviceClaim, ...]:
-    return tuple(DeviceClaim(names.replace("claim", claim.name)) for claim in claims)
+def _anonymize_claim(claim: PodClaim, names: _Names) -> PodClaim:
+    own, template = claim.resource_claim_name, claim.resource_claim_template_name
+    return PodClaim(
+        names.replace("claim", claim.name),
+        names.replace("claim", own) if own is not None else None,
+        names.replace("claim", template) if template is not None else None,
+    )
 
 
 def _anonymize_volume(volume: Volume, names: _Names) -> Volume:

@@ -94,6 +94,13 @@ class Reservation(msgspec.Struct, frozen=True):
     remaining: int | None = None
 
 
+_DRIVERS: Final = {
+    FeatureGate.DRA_NVIDIA_GPU: "gpu.nvidia.com",
+    FeatureGate.DRA_EFA: "dra.net",
+}
+SHARING: Final = "karpenter.k8s.aws/nvidia-consumable-capacity"
+"""The annotation of an EC2NodeClass with the sharing mode of the NVIDIA driver."""
+
 Texts = tuple[tuple[str, str], ...]
 
 
@@ -106,7 +113,8 @@ class ClassFacts(msgspec.Struct, frozen=True):
     ``memory`` is the memory reported by registered nodes of the class, by instance type, in
     thousandths of a byte; it replaces the hypervisor estimate. ``problem`` is the reason why no
     type suits the class: its kubelet settings cannot be evaluated, and a node of unknown size must
-    not be launched.
+    not be launched. ``device_drivers`` are the DRA drivers whose devices can be claimed, and
+    ``gpu_sharing`` is the mode in which that of NVIDIA shares GPUs.
     """
 
     family: str = "AL2023"
@@ -130,6 +138,8 @@ class ClassFacts(msgspec.Struct, frozen=True):
     reserved_enis: int = 0
     problem: str | None = None
     memory: tuple[tuple[str, int], ...] = ()
+    device_drivers: tuple[str, ...] = ()
+    gpu_sharing: str = ""
 
     @property
     def flags(self) -> ImageFamily:
@@ -200,7 +210,15 @@ def class_facts(
         reserved_enis=settings.reserved_enis,
         problem=problem,
         memory=memory,
+        device_drivers=_device_drivers(settings),
+        gpu_sharing=node_class.metadata.annotations.get(SHARING, ""),
     )
+
+
+def _device_drivers(settings: Settings) -> tuple[str, ...]:
+    if settings.ignores_resource_claims:
+        return ()
+    return tuple(driver for gate, driver in _DRIVERS.items() if settings.gate(gate))
 
 
 def _kubelet_problem(kubelet: Mapping[str, object]) -> str | None:

@@ -26,6 +26,7 @@ from reconciler.model.karpenter.labels import (
     ZONE_ID,
 )
 from reconciler.model.karpenter.requirements import Operator, Requirement, Requirements, requirement
+from reconciler.model.kubernetes.devices import DeviceTemplate
 from reconciler.model.resources import HUGEPAGES, MEMORY, Resources, parse_quantity
 from reconciler.model.text.quoting import quote_value
 
@@ -57,6 +58,7 @@ class _Type(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     overhead: Quantities = {}
     requirements: tuple[_Requirement, ...] = ()
     offerings: tuple[_Offering, ...] = ()
+    devices: tuple[DeviceTemplate, ...] = ()
 
 
 _DECODER: Final = msgspec.json.Decoder(tuple[_Type, ...])
@@ -187,6 +189,7 @@ class FileRows:
             overhead=_resources(kind.overhead),
             requirements=Requirements(_requirements(kind)),
             offerings=tuple(map(_offering, kind.offerings)),
+            devices=kind.devices,
         )
 
     def columns(self) -> Columns:

@@ -182,7 +182,7 @@ class TypeTable:
 
     def __init__(self, source: TypeSource) -> None:
         columns: Columns | None = getattr(source, "columns", None)
-        self._types = source.types
+        self.types = source.types
         self._columns = columns if columns is not None else columns_of(list(source.types))
         self.names = self._columns.names
         self.well_known = source.well_known
@@ -203,7 +203,7 @@ class TypeTable:
 
     def select_types(self, order: Sequence[int]) -> ChosenTypes:
         """Return the types of these bits, in this order."""
-        return ChosenTypes(self._types, order)
+        return ChosenTypes(self.types, order)
 
     @cached_property
     def usable(self) -> int:
@@ -310,7 +310,7 @@ class TypeTable:
         amounts = self._capacity.get(resource)
         if amounts is None:
             column = self._columns.capacity.get(resource)
-            amounts = _Amounts(column if column is not None else [0] * len(self._types))
+            amounts = _Amounts(column if column is not None else [0] * len(self.types))
             self._capacity[resource] = amounts
         return amounts
 
@@ -324,7 +324,7 @@ class TypeTable:
 
     def largest_capacity(self, mask: int) -> Resources:
         """Return the largest capacity of each resource among the types in ``mask``."""
-        return maximum_resources(self._types[i].capacity for i in indices(mask))
+        return maximum_resources(self.types[i].capacity for i in indices(mask))
 
     def least_allocatable(self, mask: int) -> Resources:
         """Return the smallest allocatable amount of each resource among the types in ``mask``."""

@@ -23,7 +23,8 @@ from reconciler.model.karpenter.budget import Budget
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.settings import Settings, Suspension, Window
+from reconciler.model.settings import Settings
+from reconciler.model.windows import Suspension, Window
 from reconciler.observed.state import ClusterState, StateNode
 
 

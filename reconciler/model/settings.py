@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from reconciler.model.duration import Duration
 from reconciler.model.json import JsonDict
-from reconciler.model.schedule import next_change, parse_schedule, steady_until, time_zone
 
 if TYPE_CHECKING:
     from reconciler.model.billing import (
@@ -25,9 +23,10 @@ if TYPE_CHECKING:
         ReservedInstancesTerms,
         SavingsPlanTerms,
     )
-    from reconciler.model.karpenter.budget import Budget, DisruptionReason
+    from reconciler.model.karpenter.budget import Budget
     from reconciler.model.kubernetes.profile import Profile
     from reconciler.model.notification import Webhook
+    from reconciler.model.windows import Suspension, Window
 
 
 DEFAULT_REGION: Final = "us-east-1"
@@ -46,13 +45,20 @@ class FeatureGate(StrEnum):
     NODE_CLASS_CEL = "NodeClassCEL"
     TERMINATE_FIRST_DRIFT = "TerminateFirstDrift"
     TERMINATE_FIRST_REPAIR = "TerminateFirstRepair"
+    DRA_NVIDIA_GPU = "DRANVIDIAGPU"
+    DRA_EFA = "DRAEFA"
 
 
 DEFAULT_FEATURE_GATES: Final = {
     gate: gate in (FeatureGate.DRIFT, FeatureGate.RESERVED_CAPACITY) for gate in FeatureGate
 }
 
-NEW_IN_1_15: Final = (FeatureGate.TERMINATE_FIRST_DRIFT, FeatureGate.TERMINATE_FIRST_REPAIR)
+NEW_IN_1_15: Final = (
+    FeatureGate.TERMINATE_FIRST_DRIFT,
+    FeatureGate.TERMINATE_FIRST_REPAIR,
+    FeatureGate.DRA_NVIDIA_GPU,
+    FeatureGate.DRA_EFA,
+)
 """Gates that are off in a fleet of 1.14."""
 
 
@@ -352,6 +358,7 @@ class Settings(PoolSettings):
     min_values_policy: MinValuesPolicy = MinValuesPolicy.STRICT
     karpenter: KarpenterVersion = OLDEST
     legacy_node_repair: bool = False
+    ignore_dra_requests: bool | None = None
     decide: DecisionRules = DecisionRules.OWN
     vm_memory_overhead_percent: float = 0.075
     reserved_enis: int = 0
@@ -395,6 +402,13 @@ class Settings(PoolSettings):
         return self.feature_gates.get(gate, DEFAULT_FEATURE_GATES[gate])
 
     @property
+    def ignores_resource_claims(self) -> bool:
+        """Whether pods that claim devices get no node: by default only in a fleet of 1.14."""
+        if self.ignore_dra_requests is not None:
+            return self.ignore_dra_requests
+        return self.karpenter == KarpenterVersion.V1_14
+
+    @property
     def repairs_forcefully(self) -> bool:
         """Whether unhealthy nodes are removed regardless of budgets, as in Karpenter 1.14."""
         is_legacy = self.legacy_node_repair or self.karpenter == KarpenterVersion.V1_14
@@ -424,73 +438,3 @@ class Settings(PoolSettings):
         return Commitments(
             self.savings_plans, self.reserved_instances, self.commitment_threshold_percent
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Suspension:
-    """A suspension of disruption by its owner, until a moment or until it is removed."""
-
-    owner: str
-    until: datetime | None = None
-    node_pools: tuple[str, ...] = ()
-    reasons: tuple[DisruptionReason, ...] = ()
-    note: str = ""
-
-    def covers(self, node_pool: str, reason: DisruptionReason) -> bool:
-        """Return whether it is about the pool and the reason; none named means all."""
-        return _covers(self.node_pools, node_pool) and _covers(self.reasons, reason)
-
-    def is_active(self, now: datetime) -> bool:
-        """Return whether it still holds; the moment of its end counts as past."""
-        return self.until is None or now < self.until
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A time in which disruption is allowed; ``time_zone`` is an IANA name, UTC without one."""
-
-    schedule: str
-    duration: Duration
-    time_zone: str | None = None
-    node_pools: tuple[str, ...] = ()
-    reasons: tuple[DisruptionReason, ...] = ()
-    owner: str = ""
-
-    def covers(self, node_pool: str, reason: DisruptionReason) -> bool:
-        """Return whether it is about the pool and the reason; none named means all."""
-        return _covers(self.node_pools, node_pool) and _covers(self.reasons, reason)
-
-    def is_open(self, now: datetime) -> bool:
-        """Return whether it is open; it never is if its schedule never fires.
-
-        Raises:
-            ValueError: schedule or time zone cannot be read.
-        """
-        opened_at = parse_schedule(self.schedule).next_after(
-            (now - self.duration).replace(microsecond=0), time_zone(self.time_zone)
-        )
-        return opened_at is not None and opened_at <= now
-
-    def next_change(self, now: datetime) -> datetime | None:
-        """Return when it opens or closes next, None if never.
-
-        Raises:
-            ValueError: schedule or time zone cannot be read.
-        """
-        schedule, zone = parse_schedule(self.schedule), time_zone(self.time_zone)
-        if schedule.next_after(now - self.duration, zone) is None:
-            return None
-        return next_change(schedule, self.duration, now, zone)
-
-    def steady_until(self, now: datetime) -> datetime:
-        """Return when ``is_open`` may first differ from its result at ``now``.
-
-        Raises:
-            ValueError: schedule or time zone cannot be read.
-        """
-        schedule, zone = parse_schedule(self.schedule), time_zone(self.time_zone)
-        return steady_until(schedule, self.duration, now, zone)
-
-
-def _covers(named: tuple[str, ...], name: str) -> bool:
-    return not named or name in named

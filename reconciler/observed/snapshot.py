@@ -36,6 +36,12 @@ from reconciler.model.kubernetes.cluster import (
     Service,
     StorageClass,
 )
+from reconciler.model.kubernetes.devices import (
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from reconciler.model.kubernetes.metadata import HasMetadata
 from reconciler.model.kubernetes.node import CSINode, Node
 from reconciler.model.kubernetes.pod import Pod
@@ -52,26 +58,33 @@ from reconciler.observed.isolation import (
     yaml_error_position,
 )
 
-_KINDS: Final[JsonDict] = {
-    "Node": Node,
-    "NodeClaim": NodeClaim,
-    "Pod": Pod,
-    "DaemonSet": DaemonSet,
-    "PodDisruptionBudget": PodDisruptionBudget,
-    "PersistentVolumeClaim": PersistentVolumeClaim,
-    "PersistentVolume": PersistentVolume,
-    "StorageClass": StorageClass,
-    "CSINode": CSINode,
-    "Namespace": Namespace,
-    "PriorityClass": PriorityClass,
-    "CapacityBuffer": CapacityBuffer,
-    "PodTemplate": StoredTemplate,
-    "Deployment": Deployment,
-    "StatefulSet": StatefulSet,
-    "ReplicaSet": ReplicaSet,
-    "ReplicationController": ReplicationController,
-    "Service": Service,
+_STORED: Final[dict[str, tuple[Any, str]]] = {
+    "Node": (Node, "nodes"),
+    "NodeClaim": (NodeClaim, "node_claims"),
+    "Pod": (Pod, "pods"),
+    "DaemonSet": (DaemonSet, "daemon_sets"),
+    "PodDisruptionBudget": (PodDisruptionBudget, "pod_disruption_budgets"),
+    "PersistentVolumeClaim": (PersistentVolumeClaim, "volume_claims"),
+    "PersistentVolume": (PersistentVolume, "volumes"),
+    "StorageClass": (StorageClass, "storage_classes"),
+    "CSINode": (CSINode, "csi_nodes"),
+    "DeviceClass": (DeviceClass, "device_classes"),
+    "ResourceClaim": (ResourceClaim, "resource_claims"),
+    "ResourceClaimTemplate": (ResourceClaimTemplate, "claim_templates"),
+    "ResourceSlice": (ResourceSlice, "resource_slices"),
+    "Namespace": (Namespace, "namespaces"),
+    "PriorityClass": (PriorityClass, "priority_classes"),
+    "CapacityBuffer": (CapacityBuffer, "capacity_buffers"),
+    "PodTemplate": (StoredTemplate, "pod_templates"),
+    "Deployment": (Deployment, "deployments"),
+    "StatefulSet": (StatefulSet, "stateful_sets"),
+    "ReplicaSet": (ReplicaSet, "replica_sets"),
+    "ReplicationController": (ReplicationController, "replication_controllers"),
+    "Service": (Service, "services"),
 }
+"""The kinds that a snapshot holds: how each is decoded, and where."""
+_KINDS: Final[JsonDict] = {kind: stored for kind, (stored, _) in _STORED.items()}
+_FIELDS: Final = {kind: name for kind, (_, name) in _STORED.items()}
 _LIVE: Final = ("NodePool", "NodeOverlay", "EC2NodeClass")
 _AUTOSCALERS: Final = ("HorizontalPodAutoscaler", "ScaledObject")
 _ANY_CLASS: Final = "NodeClass"
@@ -138,6 +151,10 @@ class Snapshot:
     volumes: tuple[PersistentVolume, ...] = ()
     storage_classes: tuple[StorageClass, ...] = ()
     csi_nodes: tuple[CSINode, ...] = ()
+    device_classes: tuple[DeviceClass, ...] = ()
+    resource_claims: tuple[ResourceClaim, ...] = ()
+    claim_templates: tuple[ResourceClaimTemplate, ...] = ()
+    resource_slices: tuple[ResourceSlice, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
     capacity_buffers: tuple[CapacityBuffer, ...] = ()
@@ -192,28 +209,6 @@ def snapshot_of(objects: Iterable[object], live: Iterable[dict[str, object]] = (
         **rows,
         live=tuple(sorted(live, key=lambda o: (o["kind"], o.get("metadata", {}).get("name", "")))),
     )
-
-
-_FIELDS: Final = {
-    "Node": "nodes",
-    "NodeClaim": "node_claims",
-    "Pod": "pods",
-    "DaemonSet": "daemon_sets",
-    "PodDisruptionBudget": "pod_disruption_budgets",
-    "PersistentVolumeClaim": "volume_claims",
-    "PersistentVolume": "volumes",
-    "StorageClass": "storage_classes",
-    "CSINode": "csi_nodes",
-    "Namespace": "namespaces",
-    "PriorityClass": "priority_classes",
-    "CapacityBuffer": "capacity_buffers",
-    "PodTemplate": "pod_templates",
-    "Deployment": "deployments",
-    "StatefulSet": "stateful_sets",
-    "ReplicaSet": "replica_sets",
-    "ReplicationController": "replication_controllers",
-    "Service": "services",
-}
 
 
 def read_snapshot(content: bytes, source: str) -> Snapshot:

@@ -31,6 +31,12 @@ from reconciler.model.kubernetes.cluster import (
     Service,
     StorageClass,
 )
+from reconciler.model.kubernetes.devices import (
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.kubernetes.node import CSINode, Node
 from reconciler.model.kubernetes.pod import Pod
@@ -235,6 +241,10 @@ class ClusterState:
     volumes: Mapping[str, PersistentVolume] = field(default_factory=dict)
     storage_classes: Mapping[str, StorageClass] = field(default_factory=dict)
     csi_nodes: Mapping[str, CSINode] = field(default_factory=dict)
+    device_classes: Mapping[str, DeviceClass] = field(default_factory=dict)
+    resource_claims: Mapping[str, ResourceClaim] = field(default_factory=dict)
+    claim_templates: Mapping[str, ResourceClaimTemplate] = field(default_factory=dict)
+    resource_slices: tuple[ResourceSlice, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     capacity_buffers: tuple[CapacityBuffer, ...] = ()
     pod_templates: Mapping[str, PodTemplate] = field(default_factory=dict)
@@ -258,6 +268,10 @@ class ClusterState:
     def node_of(self, pod: Pod) -> StateNode | None:
         """Return the node that a pod is bound or nominated to, None if it is not known."""
         return self._by_node_name.get(pod.spec.node_name)
+
+    def node_named(self, name: str) -> StateNode | None:
+        """Return the node that pods and drivers call so, None if it is not known."""
+        return self._by_node_name.get(name)
 
     @cached_property
     def claim_users(self) -> Mapping[str, str]:
@@ -329,6 +343,10 @@ def cluster_state(snapshot: Snapshot, marked: Iterable[str] = ()) -> ClusterStat
         volumes={volume.metadata.name: volume for volume in snapshot.volumes},
         storage_classes={c.metadata.name: c for c in snapshot.storage_classes},
         csi_nodes={node.metadata.name: node for node in snapshot.csi_nodes},
+        device_classes={c.metadata.name: c for c in snapshot.device_classes},
+        resource_claims={claim.key: claim for claim in snapshot.resource_claims},
+        claim_templates={template.key: template for template in snapshot.claim_templates},
+        resource_slices=snapshot.resource_slices,
         namespaces={n.metadata.name: n.metadata.labels for n in snapshot.namespaces},
         capacity_buffers=snapshot.capacity_buffers,
         pod_templates={_object_key(t.metadata): t.template for t in snapshot.pod_templates},

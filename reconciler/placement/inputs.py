@@ -58,7 +58,7 @@ class PlacementInputs(msgspec.Struct, frozen=True):
 
 def is_plain(shape: Shape) -> bool:
     """Return whether other pods affect pods of a shape only through the room that they use."""
-    if shape.unreadable is not None or shape.ports or shape.repels:
+    if shape.unreadable is not None or shape.ports or shape.repels or shape.devices is not None:
         return False
     if shape.volume_demands or shape.volumes.attached or shape.exclusive:
         return False

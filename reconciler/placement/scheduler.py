@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from reconciler.catalog.table import table_of, union_of
 from reconciler.model.karpenter.labels import NODEPOOL, WELL_KNOWN_AWS
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.resources import Resources
 from reconciler.model.settings import (
     DecisionRules,
     FeatureGate,
@@ -22,7 +21,7 @@ from reconciler.model.settings import (
     PreferencePolicy,
     Settings,
 )
-from reconciler.observed.state import ClusterState, StateNode, last_pod_change
+from reconciler.observed.state import ClusterState, last_pod_change
 from reconciler.placement.answer import Attempt, Finisher, build_placement
 from reconciler.placement.approach import (
     ApproachScore,
@@ -31,6 +30,8 @@ from reconciler.placement.approach import (
     score,
     serve_in_turns,
 )
+from reconciler.placement.devices.hosts import NodeDevices, devices_of_node
+from reconciler.placement.devices.needs import ClaimReader
 from reconciler.placement.inputs import (
     Host,
     PlacementInputs,
@@ -41,7 +42,7 @@ from reconciler.placement.inputs import (
 )
 from reconciler.placement.nodes.claims import Order, unlaunched_targets
 from reconciler.placement.nodes.daemons import daemons
-from reconciler.placement.nodes.existing import Nodes, NodeUse, Target
+from reconciler.placement.nodes.existing import Nodes, NodeUse, Target, running_target
 from reconciler.placement.nodes.space import Demands, SpaceBook
 from reconciler.placement.nodes.template import (
     PoolTemplate,
@@ -95,6 +96,7 @@ class Scheduler:
         self._finisher = Finisher(salt)
         self._goal = Goal.from_settings(settings)
         self._demands = Demands()
+        self._claims = None if settings.ignores_resource_claims else ClaimReader(cluster)
         usable = [p for p in pools if not p.node_pool.is_static and not p.node_pool.is_deleting]
         self._pools = sorted(
             (p for p in usable if p.node_pool.is_ready), key=lambda p: p.node_pool.order
@@ -140,6 +142,7 @@ class Scheduler:
             respect=respect,
             tolerate_soft_taints=soft,
             one_pod_claims=self._settings.decide is not DecisionRules.KARPENTER,
+            claims=self._claims,
         )
 
     @cached_property
@@ -165,23 +168,18 @@ class Scheduler:
 
     @cached_property
     def _nodes(self) -> Nodes:
-        running = [self._target(n) for n in self._cluster.nodes if not n.is_deleting]
-        return Nodes([*running, *self._unlaunched_targets], self._daemons, self._cluster.csi_nodes)
+        limit = self._volume_limits.of_node
+        present = (n for n in self._cluster.nodes if not n.is_deleting)
+        running = [running_target(node, limit(node)) for node in present]
+        targets = [*running, *self._unlaunched_targets]
+        return Nodes(targets, self._daemons, self._cluster.csi_nodes, self._devices)
 
-    def _target(self, node: StateNode) -> Target:
-        return Target(
-            name=node.name,
-            labels=dict(node.labels),
-            taints=node.taints,
-            left=node.available,
-            is_initialized=node.is_initialized,
-            state=node,
-            volume_limit=self._volume_limits.of_node(node),
-        )
-
-    @property
-    def _free_resources(self) -> list[Resources]:
-        return [row.left for row in self._nodes.rows]
+    @cached_property
+    def _devices(self) -> NodeDevices | None:
+        if self._claims is None:
+            return None
+        kinds = {id(t.table): t.table for t in self._all_templates}
+        return NodeDevices(self._cluster, self._claims, partial(devices_of_node, kinds.values()))
 
     @cached_property
     def _guarded_nodes(self) -> int:
@@ -318,7 +316,7 @@ class Scheduler:
         shapes = self._shapes.count(every)
         if self._goal.packs_some(self._templates):
             shapes, preferred = self._bare_shapes.count(every), shapes
-        return lower_bound(shapes, self._templates, self._free_resources, preferred)
+        return lower_bound(shapes, self._templates, self._nodes.room, preferred)
 
     def pod_values(self, pods: Iterable[Pod]) -> dict[str, float]:
         """Return each pod's share in the minimum cost of new nodes, by its key."""
@@ -371,7 +369,7 @@ class Scheduler:
         with_preferences = [shape for shape in by_shape if shape in served and shape.preferences]
         with_preferences.sort(key=lambda shape: min(map(queue_position, by_shape[shape])))
         shapes = self._bare_shapes.count(full.placed_pods)
-        least = rough_lower_bound(shapes, self._templates, self._free_resources)
+        least = rough_lower_bound(shapes, self._templates, self._nodes.room)
         return PreferenceBudget(self._goal, attempt).apply(full, with_preferences, least)
 
     def _packs_for_cost(self, question: Question) -> bool:
@@ -435,6 +433,7 @@ class Scheduler:
             demands=self._demands,
             order=Order(to_front=to_front),
             work=self._work,
+            sites=self._devices.sites_without(question.without) if self._devices else {},
         )
 
     def _without_invalid(

@@ -45,7 +45,8 @@ class PlacementPass(msgspec.Struct, eq=False):
     """The state of one pass; none of it but ``work`` is shared with another pass.
 
     ``unserved`` are the cohorts with pods that were not served, because nothing was left of it.
-    ``users`` are the pods placed so far that use a claim for one pod, by that claim.
+    ``users`` are the pods placed so far that use a claim for one pod, by that claim. ``sites`` are
+    the nodes with the devices of claims that several pods name.
     """
 
     templates: Sequence[PoolTemplate]
@@ -60,6 +61,7 @@ class PlacementPass(msgspec.Struct, eq=False):
     deferred: set[Cohort] = set()
     unserved: set[Cohort] = set()
     users: dict[str, str] = {}
+    sites: dict[str, str] = {}
 
     def run(self, turns: Iterable[Turn]) -> None:
         """Place the pods of all cohorts where they fit, while the limit of work allows it."""
@@ -87,6 +89,16 @@ class PlacementPass(msgspec.Struct, eq=False):
         for claim in cohort.shape.exclusive:
             self.users[claim] = pods[0].key
         return pods
+
+    def site(self, shape: Shape) -> str | None:
+        """Return the node that has devices which the pods of a shape share with others."""
+        keys = shape.devices.shared if shape.devices is not None else ()
+        return next((self.sites[key] for key in keys if key in self.sites), None)
+
+    def settle(self, shape: Shape, host: str) -> None:
+        """Record where the claims that pods of a shape share are allocated."""
+        for key in shape.devices.shared if shape.devices is not None else ():
+            self.sites[key] = host
 
     def fill_existing_nodes(self, cohorts: Iterable[Cohort]) -> None:
         """Place as many pods on existing nodes as fit without dropping a preference."""
@@ -123,6 +135,7 @@ class PlacementPass(msgspec.Struct, eq=False):
         count, mask, requests = count_fitting_pods(shape, claim, found, most, self.reservations)
         pods = self.take(cohort, count)
         claim.add(shape, pods, found.space, mask, requests)
+        self.settle(shape, claim.host)
         if found.held is not None:
             self.reservations.hold(claim.held, found.held)
             claim.held = found.held
@@ -163,6 +176,7 @@ class _CohortPlacement:
         self._refused: set[Space] = set()
         self._must_wait = False
         self._checks = 0
+        self._site = placement_pass.site(cohort.shape)
 
     def serve(self) -> None:
         self.placement_pass.deferred.discard(self.cohort)
@@ -224,6 +238,9 @@ class _CohortPlacement:
         return False
 
     def _try(self, view: CohortView, most: int) -> list[Pod]:
+        devices = self.shape.devices
+        if devices is not None and devices.shared:
+            most, self._site = 1, self.placement_pass.site(self.shape)
         return (
             self._place_on_nodes(view, most)
             or self._place_on_claims(view, most)
@@ -247,7 +264,7 @@ class _CohortPlacement:
                     return []
                 seen.append(following)
             index = seen[position]
-            if not allowed >> index & 1:
+            if not allowed >> index & 1 or not self._is_at_site(index):
                 position += 1
                 continue
             most_here = self._count_fitting(index, most)
@@ -265,7 +282,8 @@ class _CohortPlacement:
         """Yield the existing nodes that take a pod now, in order."""
         allowed, rows = self._allowed_nodes(view), self.placement_pass.nodes.nodes.rows
         for index in self._candidates(view):
-            may = allowed >> index & 1 and self._count_fitting(index, 1)
+            may = allowed >> index & 1 and self._is_at_site(index)
+            may = may and self._count_fitting(index, 1) > 0
             if may and view.room_on(rows[index].host) > 0:
                 yield index
 
@@ -293,6 +311,9 @@ class _CohortPlacement:
             mask &= union_of(nodes.nodes_meeting(demand) for demand in self.shape.volume_demands)
         return mask
 
+    def _is_at_site(self, index: int) -> bool:
+        return self._site is None or self.placement_pass.nodes.nodes.rows[index].name == self._site
+
     def _count_fitting(self, index: int, most: int) -> int:
         """Return how many pods the node takes, ignoring topology rules; 0 if it never takes one."""
         use, shape = self.placement_pass.nodes, self.shape
@@ -304,12 +325,15 @@ class _CohortPlacement:
             if not use.can_attach(index, shape):
                 return 0
             most = 1
+        if shape.devices is not None:
+            most = use.count_devices(index, shape.devices, 1 if shape.devices.shared else most)
         return use.count_fitting(index, shape.requests, most)
 
     def _put_on_node(self, index: int, count: int) -> list[Pod]:
         use = self.placement_pass.nodes
         pods = self.placement_pass.take(self.cohort, count)
         use.add(index, self.shape, pods)
+        self.placement_pass.settle(self.shape, use.nodes.rows[index].name)
         taints = use.nodes.rows[index].taints
         for group in self.cohort.counted:
             node_filter = group.rule.node_filter
@@ -334,7 +358,7 @@ class _CohortPlacement:
         position, checks = 0, view.stage.host_checks
         while (claim := self._claim_at(queue, position)) is not None:
             self._checks += checks
-            if claim.space in view.closed:
+            if claim.space in view.closed or self._site not in (None, claim.host):
                 position += 1
                 continue
             room = view.room_on(claim.host)
@@ -406,7 +430,7 @@ class _CohortPlacement:
 
     def _place_on_new_node(self, view: CohortView, most: int) -> list[Pod]:
         placement_pass = self.placement_pass
-        for template in placement_pass.templates:
+        for template in placement_pass.templates if self._site is None else ():
             claim = OpenClaim(template, f"new node {len(placement_pass.claims) + 1}")
             self._checks += FIT_CHECKS
             room = view.room_on(claim.host)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from reconciler.model.errors import ClusterError
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.settings import Suspension
+from reconciler.model.windows import Suspension
 from reconciler.observed.snapshot import Snapshot
 from tests.engine.crashes import Points
 from tests.engine.faults import commit_drift, tainted, three_nodes

@@ -8,7 +8,8 @@ from reconciler.disruption.gates.limits import FleetLimits
 from reconciler.model.decode import decode
 from reconciler.model.duration import Duration
 from reconciler.model.karpenter.nodepool import NodePool
-from reconciler.model.settings import Settings, Window
+from reconciler.model.settings import Settings
+from reconciler.model.windows import Window
 from reconciler.ports.journal import Intent, JournalEntry, Outcome, Verb
 from reconciler.web.view import WIDTH, calendar_days, calendar_of, commit_views
 

@@ -110,6 +110,7 @@ class AwsRows:
             requirements=Requirements(self._row(index)),
             offerings=self._maker.offerings(index),
             volume_limit=self._rules.volume_limit(machine),
+            devices=self._rules.devices(machine),
         )
 
     def _row(self, index: int) -> Iterator[Requirement]:

@@ -14,6 +14,7 @@ from typing import Final
 from reconciler.catalog.aws.machine import Accelerator, MachineType, kebab_case
 from reconciler.catalog.classfacts import GIB, ClassFacts, Texts
 from reconciler.model.karpenter.labels import ARCH, INSTANCE_TYPE, OS, WINDOWS_BUILD
+from reconciler.model.kubernetes.devices import DeviceTemplate
 from reconciler.model.resources import (
     CPU,
     EPHEMERAL_STORAGE,
@@ -233,6 +234,14 @@ class NodeRules:
         most = machine.ebs_attachments
         own = len(self._facts.volumes) or self._family.own_volumes
         return None if most is None else max(most - own, 0)
+
+    def devices(self, machine: MachineType) -> tuple[DeviceTemplate, ...]:
+        """Return the devices that pods on a node can claim."""
+        if not self._facts.device_drivers:
+            return ()
+        from reconciler.catalog.aws.devices import devices_of_type
+
+        return devices_of_type(machine.name, self._facts.device_drivers, self._facts.gpu_sharing)
 
     def storage(self, machine: MachineType) -> int:
         """Return the size of the volume that pods write to, in thousandths of a byte."""

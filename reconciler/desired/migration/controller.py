@@ -40,6 +40,7 @@ _VARIABLES: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "CLUSTER_CA_BUNDLE": ("clusterCABundle", _parse_text),
     "CLUSTER_ENDPOINT": ("clusterEndpoint", _parse_text),
     "CLUSTER_NAME": ("clusterName", _parse_text),
+    "IGNORE_DRA_REQUESTS": ("ignoreDRARequests", _parse_flag),
     "INTERRUPTION_QUEUE": ("interruptionQueue", _parse_text),
     "ISOLATED_VPC": ("isolatedVPC", _parse_flag),
     "LEGACY_NODE_REPAIR": ("legacyNodeRepair", _parse_flag),

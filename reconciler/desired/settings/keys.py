@@ -188,6 +188,7 @@ KEYS: Final = {
         Key("decide", "decide", choice_reader(DecisionRules)),
         Key("karpenter", "karpenter", choice_reader(KarpenterVersion)),
         Key("legacyNodeRepair", "legacy_node_repair", read_flag),
+        Key("ignoreDRARequests", "ignore_dra_requests", read_flag),
         Key("minValuesPolicy", "min_values_policy", choice_reader(MinValuesPolicy)),
         _PACKING,
         _PER_NODE_COST,

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from reconciler.model.duration import Duration, parse_duration
 from reconciler.model.json import JsonObject
 from reconciler.model.schedule import parse_schedule, time_zone
-from reconciler.model.settings import UNLIMITED, NodeLimit, Suspension, Window
+from reconciler.model.settings import UNLIMITED, NodeLimit
 from reconciler.model.text.quoting import quote_value
+from reconciler.model.windows import Suspension, Window
 
 if TYPE_CHECKING:
     from reconciler.model.karpenter.budget import Budget, DisruptionReason

@@ -15,8 +15,9 @@ from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode, WaitsFor
 from reconciler.model.karpenter.budget import DisruptionReason, next_budget_change
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.model.settings import ExpirationPolicy, PoolOption, Settings, Suspension, Window
+from reconciler.model.settings import ExpirationPolicy, PoolOption, Settings
 from reconciler.model.text.times import format_time
+from reconciler.model.windows import Suspension, Window
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from reconciler.model.karpenter.requirements import (
     Requirements,
     equals,
 )
+from reconciler.model.kubernetes.devices import DeviceTemplate
 from reconciler.model.resources import HUGEPAGES, MEMORY, Resources, subtract_resources
 
 LAUNCH_PREFERENCE = (RESERVED, SPOT, ON_DEMAND)
@@ -110,7 +111,7 @@ class InstanceType:
 
     ``allocatable`` is what pods can use: ``capacity`` minus ``overhead``, and minus memory set
     aside as huge pages. It may be negative, and then nothing fits. ``volume_limit`` is how many EBS
-    volumes of pods can be attached, None if that is unknown.
+    volumes of pods can be attached, None if that is unknown. ``devices`` can be claimed.
     """
 
     name: str
@@ -119,6 +120,7 @@ class InstanceType:
     requirements: Requirements = NO_REQUIREMENTS
     offerings: tuple[Offering, ...] = ()
     volume_limit: int | None = None
+    devices: tuple[DeviceTemplate, ...] = ()
     allocatable: Resources = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

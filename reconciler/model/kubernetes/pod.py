@@ -22,6 +22,7 @@ from reconciler.model.karpenter.labels import (
     FAKE_POD,
     POD_DELETION_COST,
 )
+from reconciler.model.kubernetes.claims import DeviceClaim, PodClaim, PodClaimStatus
 from reconciler.model.kubernetes.metadata import Condition, LabelSelector, Metadata, condition
 from reconciler.model.kubernetes.taint import Taint, Toleration
 from reconciler.model.resources import (
@@ -88,12 +89,6 @@ _STUCK_AFTER: Final = timedelta(seconds=60)
 
 class _Struct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A part of a pod in the API's spelling."""
-
-
-class DeviceClaim(_Struct, frozen=True):
-    """A reference to a ResourceClaim, by a pod or one of its containers."""
-
-    name: str = ""
 
 
 class ResourceRequirements(_Struct, frozen=True):
@@ -244,7 +239,7 @@ class PodSpec(_Struct, frozen=True):
     volumes: tuple[Volume, ...] = ()
     overhead: Amounts = {}
     resources: ResourceRequirements | None = None
-    resource_claims: tuple[DeviceClaim, ...] = ()
+    resource_claims: tuple[PodClaim, ...] = ()
     priority: int | None = None
     priority_class_name: str = ""
     preemption_policy: str = ""
@@ -274,6 +269,7 @@ class PodStatus(_Struct, frozen=True):
     start_time: datetime | None = None
     resize: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()
+    resource_claim_statuses: tuple[PodClaimStatus, ...] = ()
 
 
 class Pod(_Struct, frozen=True):

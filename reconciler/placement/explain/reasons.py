@@ -14,6 +14,7 @@ from reconciler.catalog.table import indices
 from reconciler.model.karpenter.labels import NODEPOOL, ZONE
 from reconciler.model.kubernetes.taint import untolerated_taints
 from reconciler.model.resources import EPHEMERAL_STORAGE, HUGEPAGES, MEMORY, MILLI, NODES, Resources
+from reconciler.placement.explain.devices import device_shortage
 from reconciler.placement.explain.exclusion import NOT_AVAILABLE, no_types_rejection
 from reconciler.placement.nodes.claims import OpenClaim, fit
 from reconciler.placement.nodes.daemons import minimum_requests
@@ -109,6 +110,16 @@ class Funnel:
                 f"it has {len(shape.disks)} EBS volumes, but the instance types that it fits on"
                 f" attach at most {most}",
             )
+        devices = shape.devices
+        if devices is not None:
+            equipped = attaching & template.book.device_types(devices)
+            self._facts["after devices"] = equipped.bit_count()
+            if not equipped:
+                profiles = template.book.device_profiles
+                return self._make_rejection(
+                    "NoDevices", device_shortage(profiles, attaching, devices)
+                )
+            attaching = equipped
         within = attaching & self._allowed
         self._facts["after limits"] = within.bit_count()
         if not within:

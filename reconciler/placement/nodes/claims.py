@@ -18,6 +18,8 @@ from reconciler.model.karpenter.nodepool import requirements_of
 from reconciler.model.karpenter.requirements import equals
 from reconciler.model.kubernetes.pod import HostPort, Pod
 from reconciler.model.resources import CPU, MEMORY, Resources, parse_resources
+from reconciler.placement.devices.hosts import DeviceLoad
+from reconciler.placement.devices.needs import DeviceNeeds
 from reconciler.placement.nodes.existing import Target
 from reconciler.placement.nodes.space import Space
 from reconciler.placement.nodes.template import (
@@ -133,6 +135,10 @@ def fit(
     if not types:
         claim.update_room()
         return _NEVER
+    if shape.devices is not None:
+        types = claim.types_with_devices(shape.devices, types, 1)
+        if not types:
+            return _NOT_NOW if shape.devices.shared else _NEVER
     simple = not reservations.exist
     for tier in spaces:
         for space in _sort_by_price(template.table, tier, types):
@@ -184,6 +190,9 @@ def count_fitting_pods(
     assert fit_result.space is not None
     if limit <= 1 or shape.ports or shape.exclusive or reservations.exist:
         return 1, fit_result.mask, fit_result.requests
+    devices = shape.devices
+    if devices is not None:
+        limit = 1 if devices.shared else claim.count_devices(devices, fit_result.mask, limit)
     template, table = claim.template, claim.template.table
     for name, amount in shape.requests.items():
         if amount > 0:
@@ -192,6 +201,8 @@ def count_fitting_pods(
     low, mask_at_low, high, count = 1, fit_result.mask, limit, limit
     while low < high:
         mask = template.fitting_types(fit_result.mask, claim.with_more(shape, count), shape.ports)
+        if mask and devices is not None:
+            mask = claim.types_with_devices(devices, mask, count)
         if (
             mask
             and fit_result.space.has_min_values
@@ -249,8 +260,9 @@ class OpenClaim:
     """A planned node, with its requirements and types narrowed by the pods placed on it so far.
 
     ``mask`` are the types that still fit all of its pods and daemons. ``host`` is a placeholder for
-    the node's future name. ``cpu_room`` and ``memory_room`` are the most that any of the types has
-    left; a pod that requests more cannot fit. ``disks`` are its pods' claims for EBS volumes.
+    the node's future name. ``load`` has its devices in use. ``cpu_room`` and ``memory_room`` are
+    the most that any of the types has left; a pod that requests more cannot fit. ``disks`` are its
+    pods' claims for EBS volumes.
     """
 
     __slots__ = (
@@ -259,6 +271,7 @@ class OpenClaim:
         "disks",
         "held",
         "host",
+        "load",
         "mask",
         "members",
         "memory_room",
@@ -282,6 +295,7 @@ class OpenClaim:
         self.ports: tuple[HostPort, ...] = ()
         self.disks: frozenset[str] = frozenset()
         self.held: Held = NONE_HELD
+        self.load: DeviceLoad | None = None
         self.min_values_relaxed = False
         self.cpu_room = 0
         self.memory_room = 0
@@ -324,8 +338,22 @@ class OpenClaim:
             self.ports += shape.ports
         if shape.disks:
             self.disks |= shape.disks
+        if shape.devices is not None:
+            self.load = self.load or DeviceLoad()
+            profiles = self.template.book.device_profiles
+            self.load.add(profiles, mask, shape.devices.claims, len(pods))
         self.cpu_room -= shape.cpu * len(pods)
         self.memory_room -= shape.memory * len(pods)
+
+    def types_with_devices(self, needs: DeviceNeeds, types: int, count: int) -> int:
+        """Return the types that have devices for ``count`` more pods."""
+        load, profiles = self.load or DeviceLoad(), self.template.book.device_profiles
+        return load.fitting_types(profiles, types, needs.claims, count)
+
+    def count_devices(self, needs: DeviceNeeds, types: int, most: int) -> int:
+        """Return how many more pods, up to ``most``, one of the types has devices for."""
+        load, profiles = self.load or DeviceLoad(), self.template.book.device_profiles
+        return load.count_fitting(profiles, types, needs.claims, most)
 
     def update_room(self) -> None:
         """Recompute its remaining room after its types may have become fewer."""

@@ -20,6 +20,13 @@ from reconciler.model.kubernetes.pod import HostPort, Pod
 from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated_taints
 from reconciler.model.resources import CPU, MEMORY, Resources, add_resources
 from reconciler.observed.state import StateNode
+from reconciler.placement.devices.hosts import (
+    HostDevices,
+    NodeDevices,
+    count_allocations,
+    missing_claims,
+)
+from reconciler.placement.devices.needs import DeviceNeeds
 from reconciler.placement.nodes.daemons import Daemon
 from reconciler.placement.nodes.space import Demand
 from reconciler.placement.pods.shape import Shape
@@ -119,6 +126,7 @@ class NodeUse:
         self._left: dict[int, Resources] = {}
         self._ports: dict[int, list[HostPort]] = {}
         self._volumes: dict[int, dict[str, frozenset[str]]] = {}
+        self._devices: dict[int, HostDevices] = {}
 
     def resources_left(self, index: int) -> Resources:
         """Return the resources that pods can still use on the node."""
@@ -132,6 +140,16 @@ class NodeUse:
             if amount > 0:
                 limit = min(limit, left.get(name, 0) // amount)
         return max(limit, 0)
+
+    def count_devices(self, index: int, needs: DeviceNeeds, most: int) -> int:
+        """Return how many pods, up to ``most``, the node has free devices for."""
+        host = self._host_devices(index)
+        claims = missing_claims(needs.claims, host.keys)
+        return count_allocations(host.inventory, host.state, claims, most)
+
+    def _host_devices(self, index: int) -> HostDevices:
+        known = self._devices.get(index)
+        return self.nodes.host_devices(index) if known is None else known
 
     def ports(self, index: int) -> list[HostPort]:
         """Return the host ports in use on the node."""
@@ -175,6 +193,8 @@ class NodeUse:
         self.placed.setdefault(index, []).extend(pods)
         if shape.ports:
             self._ports[index] = [*self.ports(index), *shape.ports]
+        if shape.devices is not None:
+            self._devices[index] = self._host_devices(index).with_pods(shape.devices, len(pods))
         if shape.volumes.attached:
             attached = self._attached_volumes_on(index)
             for driver, names in shape.volumes.attached:
@@ -208,6 +228,19 @@ class Target:
         return self.labels.get(HOSTNAME) or self.name
 
 
+def running_target(node: StateNode, volume_limit: int | None) -> Target:
+    """Return a node that has an instance as a target."""
+    return Target(
+        name=node.name,
+        labels=dict(node.labels),
+        taints=node.taints,
+        left=node.available,
+        is_initialized=node.is_initialized,
+        state=node,
+        volume_limit=volume_limit,
+    )
+
+
 class Nodes:
     """The nodes of a cluster as targets, in the order in which pods try them.
 
@@ -219,8 +252,10 @@ class Nodes:
         targets: Iterable[Target],
         daemons: Iterable[Daemon],
         csi_nodes: Mapping[str, CSINode] = MappingProxyType({}),
+        devices: NodeDevices | None = None,
     ) -> None:
         self._csi_nodes = csi_nodes
+        self._devices = devices
         self._requirements: dict[int, Requirements] = {}
         rows = sorted(targets, key=lambda t: (not t.is_initialized, t.name))
         self._rows = rows
@@ -236,6 +271,11 @@ class Nodes:
         self.memory = [row.left.get(MEMORY, 0) for row in self.rows]
         self.initialized = mask_of_flags(row.is_initialized for row in rows)
         self.open = mask_of_flags(all(v >= 0 for v in row.left.values()) for row in self.rows)
+
+    @property
+    def room(self) -> list[Resources]:
+        """What pods can use on each node."""
+        return [row.left for row in self.rows]
 
     def _subtract_daemons(self, daemons: tuple[Daemon, ...]) -> list[Target]:
         """Return the targets minus the requests of daemons that do not run there yet."""
@@ -271,6 +311,11 @@ class Nodes:
         if known is not None:
             return known.limits()
         return {} if row.volume_limit is None else {EBS_DRIVER: row.volume_limit}
+
+    def host_devices(self, index: int) -> HostDevices:
+        """Return the devices of a node before any pod is placed."""
+        assert self._devices is not None, "pods that claim devices are placed with them"
+        return self._devices.of(self.rows[index].state)
 
     def suitable_nodes(self, demand: Demand, tolerations: tuple[Toleration, ...]) -> int:
         """Return the nodes whose labels and taints suit a pod."""

@@ -9,11 +9,15 @@ nodes and is checked separately.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Final
 
 from reconciler.catalog.table import OfferingClass, TypeTable
 from reconciler.model.karpenter.labels import HOSTNAME
 from reconciler.model.karpenter.requirements import Operator, Requirement, Requirements, requirement
+from reconciler.placement.devices.hosts import DeviceLoad, DeviceProfile, device_profiles
+from reconciler.placement.devices.inventory import InventoryBook
+from reconciler.placement.devices.needs import ClaimNeeds, DeviceNeeds
 
 NEW_HOST: Final = "new node"
 """Placeholder for the name of a planned host; no demand can name it."""
@@ -107,6 +111,10 @@ class Space:
         """Return the types of the catalog that offer ``requests``."""
         return self._book.table.fitting_types(requests)
 
+    def device_types(self, needs: DeviceNeeds) -> int:
+        """Return the types of the catalog whose empty nodes have the devices of a pod."""
+        return self._book.device_types(needs)
+
     def capacity_types(self, types: int) -> list[str]:
         """Return the capacity types in which one of ``types`` is available, sorted."""
         known = self._by_capacity_type
@@ -143,6 +151,20 @@ class SpaceBook:
         self.table = table
         self.well_known = table.well_known
         self._spaces: dict[Requirements, Space] = {}
+        self._device_types: dict[tuple[ClaimNeeds, ...], int] = {}
+
+    @cached_property
+    def device_profiles(self) -> tuple[DeviceProfile, ...]:
+        """The types by their devices; asked for only if a pod claims some."""
+        return device_profiles(self.table.types, InventoryBook())
+
+    def device_types(self, needs: DeviceNeeds) -> int:
+        """Return the types whose empty nodes have the devices of a pod."""
+        known = self._device_types.get(needs.claims)
+        if known is None:
+            known = DeviceLoad().fitting_types(self.device_profiles, self.table.all, needs.claims)
+            self._device_types[needs.claims] = known
+        return known
 
     def space_for(self, requirements: Requirements) -> Space:
         """Return the space for these requirements."""

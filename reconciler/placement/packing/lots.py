@@ -177,7 +177,7 @@ class LotSorter:
         cohorts = [self._cohorts[i] for i in members]
         stages = tuple(c.stages[0] for c in cohorts)
         if any(
-            s.by_domain or c.shape.ports or c.shape.disks
+            s.by_domain or c.shape.ports or c.shape.disks or c.shape.devices is not None
             for c, s in zip(cohorts, stages, strict=True)
         ):
             return
@@ -229,6 +229,8 @@ class LotSorter:
     def _sort_cohort(self, number: int) -> bool:
         """Put the pods of a cohort into lots where the rules allow; return whether all are in."""
         cohort = self._cohorts[number]
+        if cohort.shape.devices is not None:  # lots are packed by resources alone
+            return True
         done = sum(count for _, count in self._sequences.get(number, ()))
         while done < cohort.waiting:
             count = self._sort_next(number, cohort.waiting - done)

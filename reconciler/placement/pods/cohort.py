@@ -263,7 +263,10 @@ class CohortView:
         base = space.narrow(self.stage.step.demand)
         if base is None:
             return
-        fits = space.fitting_types(self.cohort.shape.requests)
+        shape = self.cohort.shape
+        fits = space.fitting_types(shape.requests)
+        if shape.devices is not None:
+            fits &= space.device_types(shape.devices)
         for demand in self.cohort.shape.volume_demands or (self._demands.none,):
             if not demand.allows_new_host:
                 continue

@@ -22,8 +22,8 @@ from reconciler.placement.topology.rules import expression_requirements
 
 CLAIMS_IGNORED: Final = Rejection(
     "ResourceClaimsIgnored",
-    "it requests devices with a ResourceClaim, which is not supported: request an extended "
-    "resource of a device plugin, or assign a node manually",
+    "it requests devices with a ResourceClaim, which the fleet ignores: set ignoreDRARequests: "
+    "false in reconciler.yaml, or request an extended resource of a device plugin",
 )
 """Karpenter also rejects these pods, unless it is started with ``--ignore-dra-requests=false``."""
 
@@ -88,7 +88,9 @@ def unplaceable_rejection(shape: Shape) -> Rejection | None:
     """Return why pods of a shape, running or pending, cannot be placed anywhere, or None."""
     if shape.unreadable is not None:
         return Rejection("Unreadable", f"invalid pod: {shape.unreadable}")
-    if shape.model.spec.claims_devices:
+    if shape.devices is not None and shape.devices.problem is not None:
+        return shape.devices.problem
+    if shape.devices is None and shape.model.spec.claims_devices:
         return CLAIMS_IGNORED
     return shape.volumes.missing
 

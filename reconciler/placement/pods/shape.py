@@ -21,9 +21,15 @@ from reconciler.model.kubernetes.taint import Toleration
 from reconciler.model.resources import CPU, MEMORY, Resources
 from reconciler.model.text.quoting import quote_value
 from reconciler.observed.state import ClusterState
+from reconciler.placement.devices.needs import ClaimReader, DeviceNeeds
 from reconciler.placement.nodes.space import Demand, Demands
 from reconciler.placement.pods.relaxation import RelaxedPod, relaxation_steps
-from reconciler.placement.pods.volumes import NO_VOLUMES, VolumeNeeds, volume_needs
+from reconciler.placement.pods.volumes import (
+    NO_VOLUMES,
+    VolumeNeeds,
+    combine_locations,
+    volume_needs,
+)
 from reconciler.placement.topology.rules import Rule, RuleKind, affinity_rule
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -48,14 +54,15 @@ class Shape:
     """The requests of pods that are alike; virtual pods never share a shape with real ones.
 
     ``labels`` are those that some rule reads. ``model`` is one of the pods, for everything they
-    share. ``disks`` are their claims for EBS volumes, ``exclusive`` those
-    that only one pod may use at a time. ``repels`` are its required anti-affinity
-    terms, as rules for other pods. ``unreadable`` is the parse error of an invalid spec; such a
-    shape has no steps.
+    share. ``disks`` are their claims for EBS volumes, ``exclusive`` those that only one pod may use
+    at a time. ``devices`` are what each pod claims by ResourceClaims. ``repels`` are its required
+    anti-affinity terms, as rules for other pods. ``unreadable`` is the parse error of an invalid
+    spec; such a shape has no steps.
     """
 
     __slots__ = (
         "cpu",
+        "devices",
         "disks",
         "exclusive",
         "labels",
@@ -84,6 +91,7 @@ class Shape:
         self.volumes = volumes
         self.disks = dict(volumes.attached).get(EBS_DRIVER, frozenset())
         self.exclusive: frozenset[str] = frozenset()
+        self.devices: DeviceNeeds | None = None
         self.volume_demands: tuple[Demand, ...] = ()
         self.steps: tuple[RelaxedShape, ...] = ()
         self.repels: tuple[Rule, ...] = ()
@@ -100,6 +108,7 @@ class Shapes:
 
     ``respect`` is whether preferences count; ``tolerate_soft_taints`` is whether some NodePool has
     a ``PreferNoSchedule`` taint; ``one_pod_claims`` whether claims for one pod are used by one.
+    ``claims`` reads what pods request by ResourceClaims, None if that is ignored.
     """
 
     def __init__(
@@ -110,12 +119,14 @@ class Shapes:
         respect: bool,
         tolerate_soft_taints: bool,
         one_pod_claims: bool = True,
+        claims: ClaimReader | None = None,
     ) -> None:
         self._cluster = cluster
         self._demands = demands
         self._respect = respect
         self._tolerate_soft_taints = tolerate_soft_taints
         self._one_pod_claims = one_pod_claims
+        self._claims = claims
         self._keys: tuple[str, ...] = ()
         self._spec_keys: dict[bytes, bytes] = {}
         self._known: dict[int, tuple[Pod, Shape]] = {}  # by identity; the entry keeps the id in use
@@ -151,10 +162,14 @@ class Shapes:
         for pod, spec in rows:
             metadata = pod.metadata
             labels = tuple(map(metadata.labels.get, keys))
-            key = (spec, metadata.namespace or "default", labels, len(keys), pod.is_virtual)
+            key: object = (spec, metadata.namespace or "default", labels, len(keys), pod.is_virtual)
+            devices = None
+            if pod.spec.resource_claims and self._claims is not None:
+                devices = self._claims.needs(pod)
+                key = (key, devices)
             shape = shapes.get(key)
             if shape is None:
-                shape = shapes[key] = self._make_shape(pod)
+                shape = shapes[key] = self._make_shape(pod, devices)
             known[id(pod)] = (pod, shape)
 
     def _spec_key(self, pod: Pod) -> bytes:
@@ -182,7 +197,7 @@ class Shapes:
             self._keys = tuple(sorted(keys.union(self._keys)))
             self._known.clear()
 
-    def _make_shape(self, pod: Pod) -> Shape:
+    def _make_shape(self, pod: Pod, devices: DeviceNeeds | None) -> Shape:
         labels = {k: v for k, v in pod.metadata.labels.items() if k in self._keys}
         try:
             _check_labels(pod.spec)
@@ -202,7 +217,13 @@ class Shapes:
             shape = Shape(pod, labels, NO_VOLUMES, {})
             shape.unreadable = str(error)
             return shape
-        shape.volume_demands = tuple(self._demands.demand_for(a) for a in volumes.alternatives)
+        places = volumes.alternatives
+        if devices is not None:
+            shape.devices = devices
+            if devices.places:
+                own = [[*places]] if places else []
+                places = combine_locations([*own, *map(list, devices.places)])
+        shape.volume_demands = tuple(self._demands.demand_for(place) for place in places)
         shape.repels = repelling_rules(pod, self._cluster.namespaces)
         if self._one_pod_claims:
             shape.exclusive = volumes.exclusive

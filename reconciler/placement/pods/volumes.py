@@ -74,7 +74,7 @@ def volume_needs(pod: Pod, cluster: ClusterState) -> VolumeNeeds:
     if not attached and not choices and not exclusive and missing is None:
         return NO_VOLUMES
     return VolumeNeeds(
-        _combine_locations(list(choices.values())),
+        combine_locations(list(choices.values())),
         tuple((driver, frozenset(names)) for driver, names in sorted(attached.items())),
         frozenset(exclusive),
         missing,
@@ -224,7 +224,7 @@ def _class_locations(storage_class: StorageClass) -> list[Requirements]:
     ]
 
 
-def _combine_locations(choices: list[list[Requirements]]) -> tuple[Requirements, ...]:
+def combine_locations(choices: list[list[Requirements]]) -> tuple[Requirements, ...]:
     """Return every consistent combination of one alternative for each volume.
 
     If none is consistent, all are returned: then no node is suitable, and the reason shows why.

@@ -68,6 +68,8 @@ class Universe:
                 types = types and template.fitting_types(
                     types, shape.requests, shape.ports, len(shape.disks)
                 )
+                if shape.devices is not None and types:
+                    types &= template.book.device_types(shape.devices)
                 if space is not None and types:
                     yield from space.values(rule.key, types)
 

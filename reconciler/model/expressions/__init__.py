@@ -1,0 +1,1 @@
+"""CEL expressions as Kubernetes evaluates them to select devices: pure and bounded."""

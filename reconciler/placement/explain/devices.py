@@ -1,0 +1,112 @@
+"""Why a pod gets no devices: the request that fails first, and what is missing for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from reconciler.catalog.table import indices
+from reconciler.model.text.counting import format_count
+from reconciler.placement.devices.hosts import DeviceProfile, missing_claims
+from reconciler.placement.devices.inventory import DeviceState, Inventory
+from reconciler.placement.devices.needs import Alternative, ClaimNeeds, DeviceNeeds
+from reconciler.placement.devices.search import Shortage, allocate
+
+NO_DEVICES_KNOWN = (
+    "claims devices, but none are known of its instance types: set featureGates.DRANVIDIAGPU or "
+    "DRAEFA in reconciler.yaml"
+)
+
+
+def device_shortage(profiles: Iterable[DeviceProfile], types: int, needs: DeviceNeeds) -> str:
+    """Return why none of ``types`` has the devices of a pod on a new node.
+
+    It is the reason of the profile in which the search for devices gets furthest.
+    """
+    best: tuple[tuple[int, int], str] | None = None
+    for profile in profiles:
+        if profile.mask & types and profile.inventory.devices:
+            found = describe_shortage(profile.inventory, profile.inventory.empty, needs.claims)
+            if found is not None and (best is None or found[0] > best[0]):
+                best = found
+    return NO_DEVICES_KNOWN if best is None else best[1]
+
+
+def node_shortage(
+    inventory: Inventory, state: DeviceState, needs: DeviceNeeds, keys: frozenset[str]
+) -> str | None:
+    """Return why a running node has no devices for a pod, None if it has."""
+    claims = missing_claims(needs.claims, keys)
+    found = describe_shortage(inventory, state, claims)
+    return None if found is None else found[1]
+
+
+def describe_shortage(
+    inventory: Inventory, state: DeviceState, claims: tuple[ClaimNeeds, ...]
+) -> tuple[tuple[int, int], str] | None:
+    """Return how far an allocation gets, and why it fails there; None if it does not fail."""
+    found = allocate(inventory, state, claims)
+    if not isinstance(found, Shortage):
+        return None
+    requests = [request for claim in claims for request in claim.requests]
+    first = found.request[0]
+    name = first.name.partition("/")[0]
+    reasons = dict.fromkeys(_missing(inventory, state, found, r) for r in found.request)
+    what = "; or ".join(reasons)
+    matching = max(inventory.matching(r.conditions).bit_count() for r in found.request)
+    progress = requests.index(found.request), matching
+    text = f"request {name} of ResourceClaim {found.claim.title} cannot be satisfied: {what}"
+    return progress, text
+
+
+def _missing(inventory: Inventory, state: DeviceState, found: Shortage, wanted: Alternative) -> str:
+    """Return what is missing for an alternative of a request."""
+    if found.is_limit:
+        return "the search took too many steps: use fewer constraints and alternatives"
+    matching = inventory.matching(wanted.conditions)
+    if not matching:
+        return f"no device meets DeviceClass {wanted.device_class}{_selected(wanted)}"
+    tolerated = matching & inventory.tolerated(wanted)
+    if not inventory.is_complete and wanted.takes_all:
+        return "the devices of a pool are not completely known"
+    if wanted.takes_all and matching != tolerated:
+        return "it requests all devices, and some have a taint that it does not tolerate"
+    if not tolerated:
+        return f"it does not tolerate the taint {_taint(inventory, matching)} of the devices"
+    for reason in _shortages(inventory, state, wanted, tolerated):
+        return reason
+    constraint = next((c for c in found.claim.constraints if c.applies_to(wanted.name)), None)
+    if constraint is not None:
+        kind = "distinct values" if constraint.is_distinct else "the same value"
+        number = format_count(max(wanted.count, 1), "device")
+        return f"no {number} with {kind} of {constraint.attribute}"
+    return "the devices that match are needed for other requests"
+
+
+def _selected(wanted: Alternative) -> str:
+    return " and its selectors" if len(wanted.conditions) > 1 else ""
+
+
+def _taint(inventory: Inventory, matching: int) -> str:
+    taints = (t for i in indices(matching) for t in inventory.devices[i].taints)
+    return str(next(taints, ""))
+
+
+def _shortages(
+    inventory: Inventory, state: DeviceState, wanted: Alternative, tolerated: int
+) -> Iterator[str]:
+    """Yield why too few of the tolerated devices are left."""
+    single = (ClaimNeeds("", ((wanted,),)),)
+    if not isinstance(allocate(inventory, state, single), Shortage):
+        return
+    if isinstance(allocate(inventory, inventory.empty, single), Shortage):
+        most = tolerated.bit_count()
+        if wanted.count > most:
+            yield f"it needs {wanted.count} devices that match, and a node has {most}"
+        elif wanted.capacity:
+            amounts = ", ".join(name for name, _ in wanted.capacity)
+            yield f"no device that matches has the requested capacity ({amounts})"
+        else:
+            yield "the devices that match share counters, which do not suffice"
+        return
+    free = sum(1 for i in indices(tolerated) if not state.used >> i & 1)
+    yield f"the devices that match are in use ({free} of {tolerated.bit_count()} are free)"
