@@ -256,6 +256,6 @@ def _snapshot_of(made: Workloads) -> Snapshot:
         [
             *made.pods, *made.daemon_sets, *made.pod_disruption_budgets, *made.volume_claims,
             *made.volumes, *made.storage_classes, *made.csi_nodes, *made.namespaces,
-            *made.priority_classes,
+            *made.priority_classes, *made.devices,
         ]
     )  # fmt: skip

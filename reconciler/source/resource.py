@@ -61,12 +61,22 @@ KUBERNETES_KINDS: Final = {
     "PersistentVolume": "v1",
     "StorageClass": "storage.k8s.io/v1",
     "CSINode": "storage.k8s.io/v1",
+    "DeviceClass": "resource.k8s.io/v1",
+    "ResourceClaim": "resource.k8s.io/v1",
+    "ResourceClaimTemplate": "resource.k8s.io/v1",
+    "ResourceSlice": "resource.k8s.io/v1",
     "Namespace": "v1",
     "LimitRange": "v1",
     "ResourceQuota": "v1",
     "RuntimeClass": "node.k8s.io/v1",
 }
 """Needed for a plan without a cluster: only the fields that are read are validated."""
+
+OLDER_VERSIONS: Final = {
+    "resource.k8s.io/v1beta1": "resource.k8s.io/v1",
+    "resource.k8s.io/v1beta2": "resource.k8s.io/v1",
+}
+"""Versions of the API that are read like a newer one."""
 
 NAMESPACED: Final = frozenset(
     {
@@ -82,6 +92,8 @@ NAMESPACED: Final = frozenset(
         "CapacityBuffer",
         "PodDisruptionBudget",
         "PersistentVolumeClaim",
+        "ResourceClaim",
+        "ResourceClaimTemplate",
         "LimitRange",
         "ResourceQuota",
     }

@@ -24,6 +24,10 @@ KINDS: Final = (
     "persistentvolumes",
     "storageclasses",
     "csinodes",
+    "deviceclasses.resource.k8s.io",
+    "resourceclaims.resource.k8s.io",
+    "resourceclaimtemplates.resource.k8s.io",
+    "resourceslices.resource.k8s.io",
     "daemonsets",
     "namespaces",
     "priorityclasses",
@@ -33,7 +37,7 @@ KINDS: Final = (
     "statefulsets.apps",
     "services",
 )
-_OPTIONAL: Final = ("karpenter.sh", "karpenter.k8s.aws", "autoscaling.x-k8s.io")
+_OPTIONAL: Final = ("karpenter.sh", "karpenter.k8s.aws", "autoscaling.x-k8s.io", "resource.k8s.io")
 _MESSAGE_MAX: Final = 2**16
 _UNKNOWN: Final = "the server doesn't have a resource type"
 

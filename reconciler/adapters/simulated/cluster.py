@@ -8,6 +8,7 @@ kept on a shelf after every change, so that a process that was killed goes on wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -28,6 +29,7 @@ from reconciler.model.karpenter.labels import (
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.cluster import EBS_DRIVER
+from reconciler.model.kubernetes.devices import published_slices
 from reconciler.model.kubernetes.eviction import (
     drain_groups,
     may_evict,
@@ -37,7 +39,9 @@ from reconciler.model.kubernetes.node import CSINode, Node, csi_node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.observed.fingerprint import Pods
-from reconciler.observed.snapshot import Snapshot
+from reconciler.observed.snapshot import Snapshot, snapshot_of
+from reconciler.observed.state import cluster_state
+from reconciler.placement.binding.devices import DeviceClaims
 from reconciler.placement.binding.selection import volumes_of
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Instance
@@ -94,7 +98,9 @@ class EmbeddedCluster:
         now, workloads = self._clock.now(), self._workloads()
         self._follow_instances(claims, instances, now)
         csi_nodes = self._csi_nodes(workloads)
-        volumes = volumes_of(workloads, self._record.volume_zones, csi_nodes)
+        devices = self._devices(workloads)
+        claimed = DeviceClaims(cluster_state(devices)) if workloads.devices else None
+        volumes = volumes_of(workloads, self._record.volume_zones, csi_nodes, claimed)
         self._pods.follow(workloads, now)
         self._pods.bind(workloads, volumes, now, self._arrivals(instances, now))
         pods = self._pods.objects(workloads, now)
@@ -112,6 +118,10 @@ class EmbeddedCluster:
             volumes=made,
             storage_classes=workloads.storage_classes,
             csi_nodes=csi_nodes,
+            device_classes=devices.device_classes,
+            resource_claims=devices.resource_claims,
+            claim_templates=devices.claim_templates,
+            resource_slices=devices.resource_slices,
             namespaces=workloads.namespaces,
             priority_classes=workloads.priority_classes,
             stateful_sets=workloads.stateful_sets,
@@ -130,6 +140,21 @@ class EmbeddedCluster:
             if name not in found and kind is not None and kind.volume_limit is not None:
                 found[name] = csi_node(name, {EBS_DRIVER: kind.volume_limit})
         return tuple(found[name] for name in sorted(found))
+
+    def _devices(self, workloads: Workloads) -> Snapshot:
+        """Return the claims on devices, and what the drivers of the nodes publish."""
+        if not workloads.devices:
+            return Snapshot()
+        found = snapshot_of(workloads.devices)
+        known = {item.spec.node_name for item in found.resource_slices}
+        slices = list(found.resource_slices)
+        nodes = []
+        for name, record in sorted(self._record.nodes.items()):
+            nodes.append(record.node)
+            kind = self._types(record.node.metadata.labels.get(INSTANCE_TYPE, ""))
+            if name not in known and kind is not None:
+                slices += published_slices(name, kind.devices)
+        return replace(found, nodes=tuple(nodes), resource_slices=tuple(slices))
 
     def _arrivals(
         self, instances: Iterable[Instance], now: datetime

@@ -230,6 +230,12 @@ def _snapshot_workloads(snapshot: Snapshot, pods: Iterable[Pod]) -> Workloads:
         volumes=snapshot.volumes,
         storage_classes=snapshot.storage_classes,
         csi_nodes=snapshot.csi_nodes,
+        devices=(
+            *snapshot.device_classes,
+            *snapshot.resource_claims,
+            *snapshot.claim_templates,
+            *snapshot.resource_slices,
+        ),
         namespaces=snapshot.namespaces,
         priority_classes=snapshot.priority_classes,
         stateful_sets=snapshot.stateful_sets,

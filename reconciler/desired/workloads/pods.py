@@ -56,6 +56,7 @@ from reconciler.model.kubernetes.cluster import (
     Service,
     StorageClass,
 )
+from reconciler.model.kubernetes.devices import DEVICE_KINDS, DeviceObject
 from reconciler.model.kubernetes.labelkeys import with_label_keys
 from reconciler.model.kubernetes.metadata import Condition, HasMetadata, Metadata
 from reconciler.model.kubernetes.node import CSINode
@@ -81,8 +82,9 @@ _BUILT_IN_PRIORITIES: Final = {
 class Workloads:
     """The objects of a cluster that runs these workloads; every tuple is ordered by name.
 
-    Of files, the controllers are expanded into their pods and not kept. ``scaled`` are the
-    workloads whose number of replicas has a range.
+    Of files, the controllers are expanded into their pods and not kept. ``devices`` are the
+    objects of dynamic resource allocation, and ``scaled`` the workloads whose number of replicas
+    has a range.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -92,6 +94,7 @@ class Workloads:
     volumes: tuple[PersistentVolume, ...] = ()
     storage_classes: tuple[StorageClass, ...] = ()
     csi_nodes: tuple[CSINode, ...] = ()
+    devices: tuple[DeviceObject, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
     stateful_sets: tuple[StatefulSet, ...] = ()
@@ -422,6 +425,7 @@ class _Expansion:
             volumes=kinds.get(PersistentVolume, ()),
             storage_classes=kinds.get(StorageClass, ()),
             csi_nodes=kinds.get(CSINode, ()),
+            devices=tuple(o for kind in DEVICE_KINDS.values() for o in kinds.get(kind, ())),
             namespaces=tuple(_with_name_label(declared.get(name), name) for name in names),
             priority_classes=kinds.get(PriorityClass, ()),
             scaled=scaled_workloads(self.sets),
@@ -468,6 +472,7 @@ _DECODED_KINDS: Final[dict[str, type]] = {
     "PersistentVolumeClaim": PersistentVolumeClaim,
     "PersistentVolume": PersistentVolume,
     "CSINode": CSINode,
+    **DEVICE_KINDS,
     "Namespace": Namespace,
     "DaemonSet": DaemonSet,
     "PodDisruptionBudget": PodDisruptionBudget,

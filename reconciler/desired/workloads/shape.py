@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from reconciler.desired.rules.devices import device_findings
 from reconciler.desired.workloads.kinds import (
     GroupEntry,
     KindTable,
@@ -23,6 +24,7 @@ from reconciler.desired.workloads.kinds import (
 from reconciler.desired.workloads.podsets import COUNT_MAX, PRESENT, pod_sets
 from reconciler.model.diagnostics import Severity
 from reconciler.model.json import JsonDict
+from reconciler.model.kubernetes.devices import DEVICE_KINDS
 from reconciler.model.text.nearest import did_you_mean
 from reconciler.model.text.quoting import quote_value
 from reconciler.source import schema
@@ -109,6 +111,8 @@ def _workload_findings(kind: str, data: JsonDict) -> Iterator[Finding]:
     elif kind in _TEMPLATED and spec:
         yield from _selector(spec)
         yield from _pod(spec["template"]["spec"], ("spec", "template", "spec"))
+    elif kind in DEVICE_KINDS:
+        yield from device_findings(kind, spec)
     elif kind == "PodDisruptionBudget":
         yield from _expressions(spec, ("spec",))
         if {"minAvailable", "maxUnavailable"} <= spec.keys():

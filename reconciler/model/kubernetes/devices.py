@@ -302,6 +302,15 @@ class ResourceSlice(_Struct, frozen=True):
         return next((o.name for o in self.metadata.owner_references if o.kind == "Node"), "")
 
 
+DeviceObject = DeviceClass | ResourceClaim | ResourceClaimTemplate | ResourceSlice
+DEVICE_KINDS: Final[dict[str, type[DeviceObject]]] = {
+    "DeviceClass": DeviceClass,
+    "ResourceClaim": ResourceClaim,
+    "ResourceClaimTemplate": ResourceClaimTemplate,
+    "ResourceSlice": ResourceSlice,
+}
+
+
 class AttributeBinding(_Struct, frozen=True):
     """Devices that will share the value of an attribute that only their driver knows."""
 
@@ -320,3 +329,27 @@ class DeviceTemplate(_Struct, frozen=True):
     devices: tuple[Device, ...] = ()
     shared_counters: tuple[CounterSet, ...] = ()
     bindings: tuple[AttributeBinding, ...] = ()
+
+
+def published_slices(node: str, templates: tuple[DeviceTemplate, ...]) -> list[ResourceSlice]:
+    """Return the slices that the drivers of a node publish."""
+    found = []
+    for template in templates:
+        parts: list[tuple[tuple[Device, ...], tuple[CounterSet, ...]]] = [(template.devices, ())]
+        if template.shared_counters:
+            parts.insert(0, ((), template.shared_counters))
+        for number, (devices, counters) in enumerate(parts):
+            pool = ResourcePool(name=node, generation=1, resource_slice_count=len(parts))
+            found.append(
+                ResourceSlice(
+                    Metadata(name=f"{node}-{template.driver}-{number}"),
+                    ResourceSliceSpec(
+                        driver=template.driver,
+                        pool=pool,
+                        node_name=node,
+                        devices=devices,
+                        shared_counters=counters,
+                    ),
+                )
+            )
+    return found

@@ -33,6 +33,7 @@ class Plugin(StrEnum):
     VOLUME_RESTRICTIONS = "VolumeRestrictions"
     NODE_VOLUME_LIMITS = "NodeVolumeLimits"
     VOLUME_ZONE = "VolumeZone"
+    DYNAMIC_RESOURCES = "DynamicResources"
     DEFAULT_PREEMPTION = "DefaultPreemption"
 
 

@@ -188,15 +188,17 @@ class KubeScheduler:
         target = self.hosts.get(nominated)
         if target is not None and self.accepts(pod, target):
             return CycleResult(target)
-        failure = self._failures.get(shape)
-        if failure is not None and failure[0] == self._version and not pod.spec.volumes:
+        failure, is_plain = self._failures.get(shape), not pod.spec.resource_claims
+        is_plain = is_plain and not pod.spec.volumes
+        if failure is not None and failure[0] == self._version and is_plain:
             return failure[1]
         around = self._neighbourhood(shape)
         rejected: set[Plugin] = set()
         found = self._feasible(pod, shape, around, rejected)
         if not found:
             result = CycleResult(None, frozenset(rejected))
-            self._failures[shape] = (self._version, result)
+            if not pod.spec.resource_claims:  # shapes do not distinguish claims on devices
+                self._failures[shape] = (self._version, result)
             return result
         if len(found) == 1:
             return CycleResult(found[0])
@@ -303,6 +305,8 @@ class KubeScheduler:
         ports = shape.ports if profile.filters(Plugin.NODE_PORTS) else ()
         checks_fit = profile.filters(Plugin.NODE_RESOURCES_FIT)
         rejects_neighbours = around.rejection()
+        claims = self.volumes.devices if pod.spec.resource_claims and self.volumes else None
+        claims = claims if profile.filters(Plugin.DYNAMIC_RESOURCES) else None
 
         def check(host: HostNode) -> Plugin | None:
             if ports and host.has_port_conflict(shape):
@@ -318,6 +322,8 @@ class KubeScheduler:
                 plugin = self._volume_rejection(pod, host)
                 if plugin is not None:
                     return plugin
+            if claims is not None and not claims.fits(pod, host, self.hosts.values()):
+                return Plugin.DYNAMIC_RESOURCES
             return rejects_neighbours(host) if rejects_neighbours is not None else None
 
         return check

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.karpenter.labels import REGION, ZONE, normalize_label
@@ -39,6 +39,9 @@ from reconciler.model.kubernetes.storage import (
     claim_keys,
 )
 from reconciler.model.kubernetes.taint import Taint, Toleration
+
+if TYPE_CHECKING:
+    from reconciler.placement.binding.devices import DeviceClaims
 
 _REPELLING: Final = ("NoSchedule", "NoExecute")
 
@@ -120,7 +123,8 @@ _TOPOLOGY_LABELS: Final = (
 class Volumes:
     """The claims of the workloads; ``zones`` is where each unbound one was provisioned.
 
-    ``csi_nodes`` have the attachment limits of the nodes, by name.
+    ``csi_nodes`` have the attachment limits of the nodes, by name. ``devices`` are the claims on
+    devices, None if there are none.
     """
 
     claims: Mapping[str, PersistentVolumeClaim]
@@ -128,6 +132,7 @@ class Volumes:
     classes: Mapping[str, StorageClass]
     zones: dict[str, str]
     csi_nodes: Mapping[str, CSINode] = field(default_factory=dict)
+    devices: DeviceClaims | None = None
 
     def can_reach(self, pod: Pod, node: Node) -> bool:
         """Return whether every volume of a pod is reachable from a node."""
@@ -232,7 +237,10 @@ class Volumes:
 
 
 def volumes_of(
-    workloads: Workloads, zones: dict[str, str], csi_nodes: Iterable[CSINode]
+    workloads: Workloads,
+    zones: dict[str, str],
+    csi_nodes: Iterable[CSINode],
+    devices: DeviceClaims | None = None,
 ) -> Volumes:
     """Return the volumes of the workloads; zones of deleted claims are dropped."""
     claims = {claim.key: claim for claim in workloads.volume_claims}
@@ -244,6 +252,7 @@ def volumes_of(
         classes={kind.metadata.name: kind for kind in workloads.storage_classes},
         zones=zones,
         csi_nodes={node.metadata.name: node for node in csi_nodes},
+        devices=devices,
     )
 
 

@@ -283,6 +283,8 @@ class NodeDevices:
         counted: set[int] = set()
         for pool in pools:
             for claim in self._allocated.get((pool.driver, pool.pool), ()):
+                if not _is_used(claim, node):
+                    continue
                 state = _with_claim(inventory, state, pools, claim, pool, counted)
         keys: set[str] = set()
         for pod in _claiming_pods(node.pods):
@@ -292,6 +294,15 @@ class NodeDevices:
                 state = found.state
                 keys.update(claim.key for claim in claims if claim.key)
         return HostDevices(inventory, state, frozenset(keys))
+
+
+def _is_used(claim: ResourceClaim, node: StateNode) -> bool:
+    """Return whether the devices of a claim are in use: not if its pods have left the node."""
+    consumers = claim.status.reserved_for
+    if not consumers or not all(consumer.is_pod for consumer in consumers):
+        return True
+    present = {pod.metadata.uid for pod in node.pods if not pod.is_terminal}
+    return any(consumer.uid in present for consumer in consumers)
 
 
 def _claiming_pods(pods: Iterable[Pod]) -> Iterator[Pod]:

@@ -15,6 +15,7 @@ import msgspec
 
 from reconciler.catalog.table import mask_of_flags
 from reconciler.model.expressions.evaluation import evaluate
+from reconciler.model.expressions.selectors import selector_tree
 from reconciler.model.expressions.syntax import ExpressionError
 from reconciler.model.expressions.values import DefaultingMap, Quantity, parse_version
 from reconciler.model.kubernetes.devices import (
@@ -27,7 +28,7 @@ from reconciler.model.kubernetes.devices import (
 )
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import parse_quantity
-from reconciler.placement.devices.needs import Alternative, selector_tree
+from reconciler.placement.devices.needs import Alternative
 
 _REPELLING: Final = ("NoSchedule", "NoExecute")
 _encode = msgspec.json.Encoder(order="deterministic").encode

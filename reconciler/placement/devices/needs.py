@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
 
 import msgspec
 
-from reconciler.model.expressions.evaluation import check_names
-from reconciler.model.expressions.syntax import ExpressionError, Node, parse_expression
+from reconciler.model.expressions.selectors import selector_problem
 from reconciler.model.karpenter.labels import HOSTNAME
 from reconciler.model.karpenter.requirements import Operator, Requirements, requirement
 from reconciler.model.kubernetes.claims import PodClaim
@@ -37,8 +35,6 @@ from reconciler.placement.question import Rejection
 from reconciler.placement.topology.rules import expression_requirements
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
-VARIABLES: Final = frozenset({"device"})
-"""The variables of a selector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,35 +302,3 @@ def _expressions(selectors: Iterable[DeviceSelector]) -> Iterator[str]:
                 "InvalidDeviceSelector", "a selector of devices is not a CEL expression"
             )
         yield selector.cel.expression
-
-
-_PARSED: Final[dict[str, Node | str]] = {}
-"""The tree of each selector, or what is wrong with it: a cluster has few different ones."""
-_PARSED_MAX: Final = 10_000
-
-
-def selector_problem(text: str) -> str | None:
-    """Return what is wrong with the CEL expression of a selector, or None."""
-    found = _parsed(text)
-    return found if isinstance(found, str) else None
-
-
-def selector_tree(text: str) -> Node:
-    """Return the tree of a valid selector."""
-    found = _parsed(text)
-    assert not isinstance(found, str), "invalid selectors are rejected"
-    return found
-
-
-def _parsed(text: str) -> Node | str:
-    known = _PARSED.get(text)
-    if known is None:
-        if len(_PARSED) >= _PARSED_MAX:
-            _PARSED.clear()
-        try:
-            node = parse_expression(text)
-            known = check_names(node, VARIABLES) or node
-        except ExpressionError as error:
-            known = str(error)
-        _PARSED[text] = known
-    return known

@@ -38,6 +38,7 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool, requirements_of
 from reconciler.model.karpenter.requirements import Requirements, requirement
 from reconciler.model.kubernetes.cluster import EBS_DRIVER
+from reconciler.model.kubernetes.devices import DeviceTemplate, ResourceSlice, published_slices
 from reconciler.model.kubernetes.metadata import Condition, Metadata
 from reconciler.model.kubernetes.node import CSINode, Node, NodeSpec, NodeStatus, csi_node
 from reconciler.model.resources import Resources, format_resources, parse_resources
@@ -58,12 +59,19 @@ class LaunchedNode:
     """A node that was launched, its price in USD an hour, and its instance as EC2 shows it.
 
     ``volume_limit`` is how many EBS volumes of pods it attaches, None if that is unknown.
+    ``devices`` can be claimed.
     """
 
     node: StateNode
     price: float
     instance: LiveInstance
     volume_limit: int | None = None
+    devices: tuple[DeviceTemplate, ...] = ()
+
+    @property
+    def resource_slices(self) -> list[ResourceSlice]:
+        """What the drivers of its devices publish."""
+        return published_slices(self.node.node_name, self.devices)
 
     @property
     def csi_node(self) -> CSINode | None:
@@ -176,7 +184,7 @@ class InstantLauncher:
         metadata = replace(claim.metadata, labels=labels, creation_timestamp=now)
         launched = replace(claim, metadata=metadata, status=status)
         node = start_node(StateNode(None, launched), now)
-        return LaunchedNode(node, offering.price, instance, kind.volume_limit)
+        return LaunchedNode(node, offering.price, instance, kind.volume_limit, kind.devices)
 
 
 def start_node(node: StateNode, now: datetime) -> StateNode:

@@ -28,6 +28,7 @@ from reconciler.model.kubernetes.node import CSINode, Node
 from reconciler.model.kubernetes.pod import Pod, PodStatus
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.binding import scheduler
+from reconciler.placement.binding.devices import DeviceClaims
 from reconciler.placement.binding.scheduler import NodeBinder, NodeInfo, node_infos
 from reconciler.placement.binding.selection import Volumes
 from reconciler.placement.topology.peers import owners_of
@@ -61,6 +62,7 @@ def with_workloads(cluster: ClusterState, target: ClusterState, now: datetime) -
         unlaunched=cluster.unlaunched,
         pods=tuple(pods),
         csi_nodes={**cluster.csi_nodes, **target.csi_nodes},
+        resource_slices=cluster.resource_slices or target.resource_slices,
         pod_disruption_budgets=tuple(
             replace(b, status=PodDisruptionBudgetStatus(disruptions_allowed(b, pods)))
             for b in target.pod_disruption_budgets
@@ -135,9 +137,11 @@ def _bind_pods(
 
     Waiting pods are bound as each new node joins, and evicted ones once all of them have.
     """
+    devices = DeviceClaims(cluster) if cluster.device_classes else None
     volumes = Volumes(
-        cluster.volume_claims, cluster.volumes, cluster.storage_classes, {}, cluster.csi_nodes
-    )
+        cluster.volume_claims, cluster.volumes, cluster.storage_classes, {}, cluster.csi_nodes,
+        devices,
+    )  # fmt: skip
     pods = [p for p in (*queue.waiting, *queue.evicted) if not p.spec.scheduling_gates]
     if not pods:
         return {}, volumes
@@ -309,7 +313,12 @@ def _cluster_after(
         for pods in (cluster.pending, displaced)
     )
     joining = sorted((n.name for n in fresh), key=lambda name: chance.share("joining", name))
-    cluster = with_fields(cluster, csi_nodes=_csi_nodes_after(cluster, moves.launched))
+    slices = (item for node in moves.launched for item in node.resource_slices)
+    cluster = with_fields(
+        cluster,
+        csi_nodes=_csi_nodes_after(cluster, moves.launched),
+        resource_slices=(*cluster.resource_slices, *slices),
+    )
     queue = _Queue(waiting, evicted, joining, moves.placed_on)
     bound, volumes = _bind_pods(cluster, nodes, queue, chance.seed)
     displaced = [*displaced, *cluster.pending]
