@@ -88,10 +88,11 @@ def cluster_of(
         expect_one_cluster(api.access, settings)
         return KubernetesCluster(api, calls, cache)
     from reconciler.adapters.simulated.cluster import EmbeddedCluster
+    from reconciler.catalog.aws.devices import types_with_devices
 
     return EmbeddedCluster(
         shelf=shelf,
-        types=catalog.get,
+        types=types_with_devices(catalog.get, settings, ()),
         workloads=lambda: source.workloads,
         clock=environment.clock,
         joining_s=environment.joining_s,

@@ -210,12 +210,13 @@ def class_facts(
         reserved_enis=settings.reserved_enis,
         problem=problem,
         memory=memory,
-        device_drivers=_device_drivers(settings),
+        device_drivers=device_drivers(settings),
         gpu_sharing=node_class.metadata.annotations.get(SHARING, ""),
     )
 
 
-def _device_drivers(settings: Settings) -> tuple[str, ...]:
+def device_drivers(settings: Settings) -> tuple[str, ...]:
+    """Return the DRA drivers whose devices instance types have."""
     if settings.ignores_resource_claims:
         return ()
     return tuple(driver for gate, driver in _DRIVERS.items() if settings.gate(gate))

@@ -27,6 +27,7 @@ from reconciler.assembly.inputs import sources, timings
 from reconciler.assembly.inputs.records import is_live
 from reconciler.assembly.inputs.request import FleetRequest
 from reconciler.catalog.adjusted.adjustment import with_price_factors, with_quoted_prices
+from reconciler.catalog.aws.devices import Find, types_with_devices
 from reconciler.catalog.catalog import Catalog
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_classes, node_pools
@@ -325,13 +326,12 @@ def build_simulation(
         snapshot, start, timedelta(seconds=leaving) if leaving is not None else None
     )
     workloads = first.workloads if is_captured else (base or head).workloads
-    if present is None:
-        present = _ConstantWorkloads(workloads)
+    present = present or _ConstantWorkloads(workloads)
     present.base = workloads
-    stage = _make_stage(start, first, head.catalog, present, conditions, script, seed)
+    types = types_with_devices(head.catalog.get, head.settings, head.classes.values())
+    stage = _make_stage(start, first, types, present, conditions, script, seed)
     _record_history(stage, first, base or head, snapshot)
-    kill_steps = script.kill_steps()
-    if kill_steps:
+    if kill_steps := script.kill_steps():
         stage.world = with_kills(stage.world, Steps(kill_steps))
     captured = None
     if is_captured:
@@ -435,19 +435,19 @@ def read_simulated_fleet(
 def _make_stage(
     start: datetime,
     first: FirstState,
-    catalog: Catalog,
+    types: Find,
     present: PresentWorkloads,
     conditions: Conditions,
     script: Script,
     seed: int,
 ) -> SimulationStage:
     clock, chance, event_log = SimulatedClock(start), Chance(seed), EventLog()
-    compute = SimulatedCompute(clock, catalog.get, conditions, chance, script.faults())
+    compute = SimulatedCompute(clock, types, conditions, chance, script.faults())
     shelf = MemoryShelf()
     shelf.write(SHELF_NAME, encode_record(first.record))
     cluster = WatchedCluster(
         shelf,
-        catalog.get,
+        types,
         lambda: present.workloads(clock.now()),
         clock,
         event_log,

@@ -8,11 +8,16 @@ GPUs of a node are bound to share it.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Final
 
 import msgspec
 
+from reconciler.catalog.classfacts import SHARING, device_drivers
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.kubernetes.devices import (
     AttributeBinding,
     CapacityRange,
@@ -22,6 +27,7 @@ from reconciler.model.kubernetes.devices import (
     DeviceCapacity,
     DeviceTemplate,
 )
+from reconciler.model.settings import Settings
 
 GPU_DRIVER: Final = "gpu.nvidia.com"
 EFA_DRIVER: Final = "dra.net"
@@ -59,6 +65,28 @@ def sharing_problem(mode: str) -> str | None:
     if not mode or mode in _MODES or (mode.isascii() and mode.isdecimal() and int(mode[:9]) > 0):
         return None
     return f'"{mode[:60]}" is not disabled, memory, unlimited, or a positive number of shares'
+
+
+Find = Callable[[str], InstanceType | None]
+"""Finds an instance type by its name."""
+
+
+def types_with_devices(find: Find, settings: Settings, classes: Iterable[EC2NodeClass]) -> Find:
+    """Return a function that finds types with the devices of EC2's drivers that are enabled.
+
+    Which node class a node has is not known, so they share GPUs only if all classes do.
+    """
+    drivers = device_drivers(settings)
+    modes = {c.metadata.annotations.get(SHARING, "") for c in classes} if drivers else set()
+    sharing = modes.pop() if len(modes) == 1 else ""
+
+    def find_with_devices(name: str) -> InstanceType | None:
+        kind = find(name)
+        if kind is None or kind.devices:
+            return kind
+        return replace(kind, devices=devices_of_type(name, drivers, sharing))
+
+    return find_with_devices if drivers else find
 
 
 @lru_cache(maxsize=4096)

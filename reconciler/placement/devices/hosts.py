@@ -29,7 +29,7 @@ from reconciler.placement.devices.inventory import (
     position_of,
 )
 from reconciler.placement.devices.needs import ClaimNeeds, ClaimReader, DeviceNeeds
-from reconciler.placement.devices.search import Allocated, allocate
+from reconciler.placement.devices.search import Allocated, allocate, successive_states
 
 _EMPTY_SET: frozenset[str] = frozenset()
 
@@ -159,12 +159,8 @@ class DeviceLoad:
         self, profile: DeviceProfile, claims: tuple[ClaimNeeds, ...], count: int
     ) -> DeviceState | None:
         state = self._states.get(profile, profile.inventory.empty)
-        for _ in range(count):
-            found = allocate(profile.inventory, state, claims)
-            if not isinstance(found, Allocated):
-                return None
-            state = found.state
-        return state
+        states = successive_states(profile.inventory, state, claims, count)
+        return states[count] if count < len(states) else None
 
 
 def used_drivers(inventory: Inventory, state: DeviceState) -> Iterator[str]:
@@ -186,14 +182,7 @@ def count_allocations(
     inventory: Inventory, state: DeviceState, claims: tuple[ClaimNeeds, ...], most: int
 ) -> int:
     """Return how often the claims can be allocated one after another, up to ``most``."""
-    for count in range(most):
-        found = allocate(inventory, state, claims)
-        if not isinstance(found, Allocated):
-            return count
-        if found.state == state:  # nothing is used up: with admin access, or without requests
-            return most
-        state = found.state
-    return most
+    return min(len(successive_states(inventory, state, claims, most)) - 1, most)
 
 
 class HostDevices(msgspec.Struct, frozen=True, eq=False):

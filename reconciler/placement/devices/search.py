@@ -55,6 +55,28 @@ def allocate(
     return known[1]
 
 
+def successive_states(
+    inventory: Inventory, state: DeviceState, claims: tuple[ClaimNeeds, ...], most: int
+) -> Sequence[DeviceState]:
+    """Return the states after allocating the claims none, one, two … times, up to ``most``.
+
+    It ends earlier if the devices do not suffice.
+    """
+    key = ("run", state, *map(id, claims))
+    known = inventory.known.get(key)
+    if known is None:
+        known = inventory.known[key] = (claims, ([state], [True]))
+    states, goes_on = known[1]
+    while len(states) <= most and goes_on[0]:
+        found = allocate(inventory, states[-1], claims)
+        if isinstance(found, Allocated):
+            states.append(found.state)
+        else:
+            goes_on[0] = False
+    result: Sequence[DeviceState] = states
+    return result
+
+
 class _LimitError(Exception):
     """The search took too many steps."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from reconciler.catalog.table import indices
 from reconciler.model.text.counting import format_count
@@ -11,9 +12,9 @@ from reconciler.placement.devices.inventory import DeviceState, Inventory
 from reconciler.placement.devices.needs import Alternative, ClaimNeeds, DeviceNeeds
 from reconciler.placement.devices.search import Shortage, allocate
 
-NO_DEVICES_KNOWN = (
-    "claims devices, but none are known of its instance types: set featureGates.DRANVIDIAGPU or "
-    "DRAEFA in reconciler.yaml"
+_NO_DEVICES: Final = (
+    "none of its instance types has devices that can be claimed (featureGates.DRANVIDIAGPU and "
+    "DRAEFA in reconciler.yaml add those of EC2)"
 )
 
 
@@ -28,7 +29,7 @@ def device_shortage(profiles: Iterable[DeviceProfile], types: int, needs: Device
             found = describe_shortage(profile.inventory, profile.inventory.empty, needs.claims)
             if found is not None and (best is None or found[0] > best[0]):
                 best = found
-    return NO_DEVICES_KNOWN if best is None else best[1]
+    return _NO_DEVICES if best is None else best[1]
 
 
 def node_shortage(
