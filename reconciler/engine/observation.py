@@ -245,14 +245,19 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observed:
     lost = find_lost_nodes(
         world, _joined_claims(claims, by_id), {n.name for n in observed.nodes}, now
     )
-    registrations = _register_nodes(world, claims, nodes, now)
+    missing = {
+        claim.name: lifecycle.missing_driver(claim, seen.resource_slices, node.name)
+        for claim in claims
+        if (node := nodes.get(claim.status.provider_id)) is not None
+    }
+    registrations = _register_nodes(world, claims, nodes, missing, now)
     pods = Pods.from_tuple(seen.pods).workload_names
     after = {pool.name: pool.spec.disruption.consolidates_after for pool in pools}
     updated = []
     for claim in claims:
         node = nodes.get(claim.status.provider_id)
         fresh = lost.claims.get(claim.name) or _update_from_node(
-            world, claim, node, now, registrations
+            world, claim, node, now, registrations, missing.get(claim.name, "")
         )
         if node is not None:
             fresh = lifecycle.with_pods(fresh, pods.get(node.name, ()), now)
@@ -337,11 +342,16 @@ class _Registration:
 
 
 def _register_nodes(
-    world: World, claims: Iterable[NodeClaim], nodes: Mapping[str, Node], now: datetime
+    world: World,
+    claims: Iterable[NodeClaim],
+    nodes: Mapping[str, Node],
+    missing: Mapping[str, str],
+    now: datetime,
 ) -> Mapping[str, _Registration]:
     """Add missing labels, taints and our finalizer to each node, at the same time.
 
-    Returns what was done by the name of the claim. A failure stops no other node.
+    ``missing`` is the driver that each claim waits for. Returns what was done by the name of the
+    claim. A failure stops no other node.
     """
     joined = [
         (claim, node)
@@ -352,9 +362,11 @@ def _register_nodes(
     ]
     done = {claim.name: _Registration(_is_labelled(node, REGISTERED)) for claim, node in joined}
     calls = {
-        f"register {node.name}": partial(_register_node, world, claim, node, now, done[claim.name])
+        f"register {node.name}": partial(
+            _register_node, world, claim, node, missing.get(claim.name, ""), now, done[claim.name]
+        )
         for claim, node in joined
-        if _needs_registration(claim, node, now)
+        if _needs_registration(claim, node, missing.get(claim.name, ""), now)
     }
     answers = world.calls.call_all(calls, _REGISTERS_S)
     for claim, node in joined:
@@ -372,16 +384,15 @@ def _is_labelled(node: Node, label: str) -> bool:
     return node.metadata.labels.get(label) == "true"
 
 
-def _needs_registration(claim: NodeClaim, node: Node, now: datetime) -> bool:
+def _needs_registration(claim: NodeClaim, node: Node, missing: str, now: datetime) -> bool:
     if not _is_labelled(node, REGISTERED) or NODE_FINALIZER not in node.metadata.finalizers:
         return True
-    return not _is_labelled(node, INITIALIZED) and lifecycle.with_node(claim, node, now).is_true(
-        lifecycle.INITIALIZED
-    )
+    fresh = lifecycle.with_node(claim, node, now, missing)
+    return not _is_labelled(node, INITIALIZED) and fresh.is_true(lifecycle.INITIALIZED)
 
 
 def _register_node(
-    world: World, claim: NodeClaim, node: Node, now: datetime, done: _Registration
+    world: World, claim: NodeClaim, node: Node, missing: str, now: datetime, done: _Registration
 ) -> None:
     """Add missing labels, taints and our finalizer to one node.
 
@@ -394,7 +405,7 @@ def _register_node(
         done.notes.append((EventKind.REGISTERED, f"{node.name} joined"))
     elif NODE_FINALIZER not in node.metadata.finalizers:
         world.cluster.add_finalizer(node.name)
-    fresh = lifecycle.with_node(claim, node, now)
+    fresh = lifecycle.with_node(claim, node, now, missing)
     if fresh.is_true(lifecycle.INITIALIZED) and not _is_labelled(node, INITIALIZED):
         world.cluster.initialize(node.name)
         done.notes.append((EventKind.INITIALIZED, f"{node.name} is ready"))
@@ -406,10 +417,13 @@ def _update_from_node(
     node: Node | None,
     now: datetime,
     registrations: Mapping[str, _Registration],
+    missing: str,
 ) -> NodeClaim:
     """Return the claim updated from its node; one that could not be registered is unchanged."""
     if node is None or claim.is_deleting or not claim.is_true(lifecycle.LAUNCHED):
         return lifecycle.with_node(claim, node, now)
     if node.metadata.deletion_timestamp is not None:
         return mark_node_deleted(world, claim, node, now)
-    return lifecycle.with_node(claim, node, now) if registrations[claim.name].registered else claim
+    if not registrations[claim.name].registered:
+        return claim
+    return lifecycle.with_node(claim, node, now, missing)

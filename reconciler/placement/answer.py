@@ -94,6 +94,7 @@ class Finisher:
             taints=template.taints,
             startup_taints=pool.spec.template.spec.startup_taints,
             min_values_relaxed=claim.min_values_relaxed,
+            device_drivers=claim.load.drivers(claim.mask) if claim.load is not None else (),
         )
 
     def _claim_name(self, pool: str, *parts: str) -> str:

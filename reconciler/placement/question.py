@@ -34,7 +34,8 @@ class PlannedClaim:
 
     ``pods`` are keys ``namespace/name`` without DaemonSet pods; ``requests`` is their sum plus the
     minimum that DaemonSets add. ``types`` are cheapest first for ``requirements``, ties by name, at
-    most 600 of ``types_total``; each one is created on access.
+    most 600 of ``types_total``; each one is created on access. ``device_drivers`` are those whose
+    devices the pods claim.
     """
 
     name: str
@@ -49,6 +50,7 @@ class PlannedClaim:
     taints: tuple[Taint, ...] = ()
     startup_taints: tuple[Taint, ...] = ()
     min_values_relaxed: bool = False
+    device_drivers: tuple[str, ...] = ()
 
     @property
     def launch(self) -> tuple[InstanceType, Offering]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import replace as with_fields
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from reconciler.engine.steps import lifecycle
+from reconciler.model.karpenter.labels import REQUESTED_DRIVERS
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
+from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.kubernetes.pod import ResourceRequirements
 from reconciler.model.settings import FeatureGate
 from tests.engine.world import World, a_deployment, a_pool, a_world
@@ -70,3 +74,42 @@ def test_a_simulated_node_registers_the_resources_of_an_overlay() -> None:
     (node,) = seen.snapshot.nodes
     assert node.status.allocatable[FUSE] == "1"
     assert [c.is_true(lifecycle.INITIALIZED) for c in seen.claims] == [True]
+
+
+def _slice(driver: str, node: str, **pool: int) -> ResourceSlice:
+    found = ResourcePool(name=node, **pool)
+    spec = ResourceSliceSpec(driver=driver, node_name=node, pool=found)
+    return ResourceSlice(Metadata(name=f"{driver}-{pool}"), spec)
+
+
+@pytest.mark.parametrize(
+    ("slices", "expected"),
+    [
+        ([], "dra.net"),
+        ([_slice("dra.net", "n")], "gpu.nvidia.com"),
+        ([_slice("dra.net", "n"), _slice("gpu.nvidia.com", "other")], "gpu.nvidia.com"),
+        ([_slice("dra.net", "n"), _slice("gpu.nvidia.com", "n")], ""),
+        ([_slice("dra.net", "n", resource_slice_count=2)], "dra.net"),
+        ([_slice("dra.net", "n"), _slice("dra.net", "n", generation=2, resource_slice_count=2)],
+         "dra.net"),
+    ],
+)  # fmt: skip
+def test_initialization_waits_for_the_drivers_whose_devices_pods_claim(
+    slices: list[ResourceSlice], expected: str
+) -> None:
+    annotations = {REQUESTED_DRIVERS: "dra.net, gpu.nvidia.com"}
+    claim = NodeClaim(Metadata(name="c", annotations=annotations))
+
+    assert lifecycle.missing_driver(claim, slices, "n") == expected
+
+
+def test_a_node_whose_driver_has_not_published_its_devices_is_not_initialized() -> None:
+    world = one_node()
+    (claim,) = world.claims.values()
+    (node,) = world.converge().seen.snapshot.nodes
+
+    found = lifecycle.with_node(asking(claim), node, world.clock.now(), "gpu.nvidia.com")
+
+    condition = found.condition(lifecycle.INITIALIZED)
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("Unknown", "DRADriversNotPublished")

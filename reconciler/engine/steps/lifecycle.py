@@ -22,6 +22,7 @@ from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     INSTANCE_TYPE,
     ON_DEMAND,
+    REQUESTED_DRIVERS,
     RESERVATION_ID,
     RESERVATION_TYPE,
     RESERVED,
@@ -30,6 +31,7 @@ from reconciler.model.karpenter.labels import (
     ZONE,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.devices import ResourceSlice
 from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.resources import format_resources, parse_resources
@@ -111,10 +113,34 @@ def _nonzero_resources(amounts: Mapping[str, int]) -> dict[str, str | int | floa
     return dict(format_resources({name: amount for name, amount in amounts.items() if amount > 0}))
 
 
-def with_node(claim: NodeClaim, node: Node | None, now: datetime) -> NodeClaim:
+def missing_driver(claim: NodeClaim, slices: Iterable[ResourceSlice], node: str) -> str:
+    """Return a driver whose devices pods of the claim wait for, empty if all are published.
+
+    A driver has published its devices once all slices of a pool are there (Karpenter
+    ``nodeclaim/lifecycle/initialization.go``).
+    """
+    wanted = claim.metadata.annotations.get(REQUESTED_DRIVERS, "")
+    names = [name.strip() for name in wanted.split(",") if name.strip()]
+    if not names:
+        return ""
+    counts: dict[tuple[str, str, int], tuple[int, int]] = {}
+    for item in slices:
+        if node in (item.spec.node_name, item.owner_node):
+            pool = item.spec.pool
+            key = item.spec.driver, pool.name, -pool.generation
+            counts[key] = (counts.get(key, (0, 0))[0] + 1, pool.resource_slice_count)
+    newest: dict[tuple[str, str], bool] = {}
+    for (driver, pool_name, _), (seen, expected) in sorted(counts.items()):
+        newest.setdefault((driver, pool_name), seen == expected)
+    published = {driver for (driver, _), is_complete in newest.items() if is_complete}
+    return next((name for name in names if name not in published), "")
+
+
+def with_node(claim: NodeClaim, node: Node | None, now: datetime, missing: str = "") -> NodeClaim:
     """Return the claim updated from its Node: registered, initialized or not yet.
 
-    Both conditions stay true: a node that becomes NotReady stays initialized.
+    ``missing`` is a driver that has not published its devices. Both conditions stay true: a node
+    that becomes NotReady stays initialized.
     """
     if claim.is_deleting or not claim.is_true(LAUNCHED):
         return claim
@@ -129,14 +155,14 @@ def with_node(claim: NodeClaim, node: Node | None, now: datetime) -> NodeClaim:
         claim = replace(claim, status=replace(claim.status, node_name=node.name))
     if claim.is_true(INITIALIZED):
         return claim
-    obstacle = _initialization_obstacle(claim, node)
+    obstacle = _initialization_obstacle(claim, node, missing)
     if obstacle is None:
         return with_condition(claim, INITIALIZED, "True", now)
     reason, message = obstacle
     return with_condition(claim, INITIALIZED, "Unknown", now, reason, message)
 
 
-def _initialization_obstacle(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
+def _initialization_obstacle(claim: NodeClaim, node: Node, missing: str) -> tuple[str, str] | None:
     """Return why the node is not initialized yet."""
     if not node.is_ready:
         return "NodeNotReady", "the node is not ready"
@@ -150,6 +176,8 @@ def _initialization_obstacle(claim: NodeClaim, node: Node) -> tuple[str, str] | 
     for name, amount in sorted(parse_resources(claim.spec.resources.requests).items()):
         if amount > 0 and registered.get(name, 0) <= 0:
             return "ResourceNotRegistered", f"resource {name} is not registered yet"
+    if missing:
+        return "DRADriversNotPublished", f"driver {missing} has not published its devices yet"
     return None
 
 

@@ -33,6 +33,7 @@ from reconciler.model.karpenter.labels import (
     NODEPOOL,
     NODEPOOL_HASH,
     NODEPOOL_HASH_VERSION,
+    REQUESTED_DRIVERS,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
@@ -91,6 +92,7 @@ def make_node_claim(planned: PlannedNodeClaim, blueprint: Blueprint, now: dateti
                 NODECLASS_HASH: class_hash,
                 NODECLASS_HASH_VERSION: class_version,
                 NOMINATED: " ".join(planned.pods),
+                **_requested_drivers(planned),
             },
             creation_timestamp=now,
         ),
@@ -104,6 +106,13 @@ def make_node_claim(planned: PlannedNodeClaim, blueprint: Blueprint, now: dateti
             termination_grace_period=template.spec.termination_grace_period,
         ),
     )
+
+
+def _requested_drivers(planned: PlannedNodeClaim) -> dict[str, str]:
+    """Return the annotation with the drivers for whose devices initialization waits."""
+    if not planned.device_drivers:
+        return {}
+    return {REQUESTED_DRIVERS: ",".join(planned.device_drivers)}
 
 
 def launch_options(claim: NodeClaim, blueprint: Blueprint) -> tuple[LaunchOption, ...]:

@@ -147,13 +147,13 @@ class DeviceLoad:
         self._states = states
         self.keys |= {claim.key for claim in claims if claim.key}
 
-    def drivers(self) -> tuple[str, ...]:
-        """Return the drivers of the devices in use, sorted."""
-        return tuple(
-            sorted(
-                {d for p, state in self._states.items() for d in used_drivers(p.inventory, state)}
-            )
-        )
+    def drivers(self, types: int) -> tuple[str, ...]:
+        """Return the drivers whose devices are in use on some of ``types``, sorted."""
+        found: set[str] = set()
+        for profile, state in self._states.items():
+            if profile.mask & types:
+                found.update(used_drivers(profile.inventory, state))
+        return tuple(sorted(found))
 
     def _after(
         self, profile: DeviceProfile, claims: tuple[ClaimNeeds, ...], count: int

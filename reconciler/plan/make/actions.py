@@ -78,6 +78,7 @@ def planned_node_claim(
         taints=claim.taints,
         startup_taints=claim.startup_taints,
         launch=launch_offering(kind.name, offering, catalog),
+        device_drivers=claim.device_drivers,
     )
 
 

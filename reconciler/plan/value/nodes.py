@@ -93,8 +93,9 @@ class PlannedNodeClaim(Part, frozen=True, kw_only=True):
     startup_taints: tuple[Taint, ...] = ()
     launch: LaunchOffering
     image: PlannedImage | None = None
+    device_drivers: tuple[str, ...] = ()
 
-    left_out: ClassVar = ("image",)
+    left_out: ClassVar = ("image", "device_drivers")
     parts: ClassVar = ("launch",)
 
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconciler.adapters.aws.bootstrap.kubelet import Reserved, resolve_reserved
+from reconciler.catalog.aws.devices import EFA_DRIVER
 from reconciler.catalog.aws.machine import image_for
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.classfacts import class_facts
 from reconciler.model.errors import CloudError
 from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.labels import REQUESTED_DRIVERS
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.resources import MILLI, PODS, parse_resources
 from reconciler.model.settings import Settings
@@ -62,7 +64,9 @@ def build_of(
     ami = image_for(launch.node_class.status.amis, kind)
     if ami is None:
         return None
-    asks = parse_resources(launch.node_claim.spec.resources.requests).get(EFA, 0) > 0
+    claim = launch.node_claim
+    drivers = claim.metadata.annotations.get(REQUESTED_DRIVERS, "").split(",")
+    asks = parse_resources(claim.spec.resources.requests).get(EFA, 0) > 0 or EFA_DRIVER in drivers
     return Build(
         ami.id,
         _capacity_count(kind.capacity, PODS),
