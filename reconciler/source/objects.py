@@ -12,10 +12,10 @@ from reconciler.source.document import Document, Pointer
 from reconciler.source.finding import Finding
 from reconciler.source.resource import (
     KUBERNETES_KINDS,
-    OLDER_VERSIONS,
     SUCCESSORS,
     VALIDATED_KINDS,
     group_of,
+    is_kubernetes,
     is_other_class,
 )
 
@@ -140,8 +140,7 @@ def _version_finding(kind: str, api_version: str) -> Finding | None:
             return Finding(
                 "old-version" if is_old else "wrong-version", ("apiVersion",), message, hint
             )
-    read_as = OLDER_VERSIONS.get(api_version, api_version)
-    if kind in KUBERNETES_KINDS and read_as != KUBERNETES_KINDS[kind]:
+    if kind in KUBERNETES_KINDS and not is_kubernetes(api_version, kind):
         expected = KUBERNETES_KINDS[kind]
         message = f"unsupported apiVersion {quote_value(api_version)[1:-1]}"
         if group in ("", group_of(expected), "extensions"):

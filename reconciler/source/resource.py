@@ -108,6 +108,11 @@ SUCCESSORS: Final = {
 """Kinds of the alpha API, and their successors."""
 
 
+def is_kubernetes(api_version: str, kind: str) -> bool:
+    """Return whether it is a kind of Kubernetes that is read, in one of its versions."""
+    return KUBERNETES_KINDS.get(kind) == OLDER_VERSIONS.get(api_version, api_version)
+
+
 def group_of(api_version: str) -> str:
     """Return the group of an ``apiVersion``; the core group is ``""``."""
     return api_version.rpartition("/")[0]

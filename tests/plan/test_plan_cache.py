@@ -53,7 +53,7 @@ READS_THE_CLOCK = {
     "disruption/gates/guards.py": "disruption/calendar.py: rests_until",
     "model/history.py": "disruption/calendar.py: the last day, rollouts",
     "model/kubernetes/pod.py": "disruption/calendar.py: protections of pods",
-    "model/settings.py": "disruption/calendar.py: suspensions, windows",
+    "model/windows.py": "disruption/calendar.py: suspensions, windows",
     "model/schedule.py": "disruption/calendar.py: steady_until of budgets and windows",
     "placement/scheduler.py": "disruption/calendar.py: consolidatable_at",
     "plan/make/findings.py": "plan/plancache.py: due_at",

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from reconciler.model.json import JsonObject
 from reconciler.source.document import Pointer
-from reconciler.source.resource import KUBERNETES_KINDS, NAMESPACED, OLDER_VERSIONS, group_of
+from reconciler.source.resource import NAMESPACED, group_of, is_kubernetes
 
 
 class Naming(StrEnum):
@@ -400,7 +400,7 @@ class KindTable(NamedTuple):
 
     def reads(self, api_version: str, kind: str) -> bool:
         """Return whether an object of the kind has an effect on a plan without a cluster."""
-        if KUBERNETES_KINDS.get(kind) == OLDER_VERSIONS.get(api_version, api_version):
+        if is_kubernetes(api_version, kind):
             return True
         key = (group_of(api_version), kind)
         return key in self.workloads or key in SCALERS or key in RECOMMENDERS
@@ -410,8 +410,7 @@ class KindTable(NamedTuple):
 
         Kinds of Kubernetes and Karpenter are known by their own name.
         """
-        read_as = OLDER_VERSIONS.get(api_version, api_version)
-        is_other = self.reads(api_version, kind) and KUBERNETES_KINDS.get(kind) != read_as
+        is_other = self.reads(api_version, kind) and not is_kubernetes(api_version, kind)
         return f"{kind}.{group_of(api_version)}" if is_other else kind
 
     def is_namespaced(self, api_version: str, kind: str) -> bool:

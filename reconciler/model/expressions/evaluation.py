@@ -14,18 +14,18 @@ from reconciler.model.expressions.syntax import (
     Binary,
     Bind,
     Call,
+    CELError,
     Choice,
     Element,
-    ExpressionError,
     Field,
     Has,
     ListOf,
     Literal,
     Macro,
     MapOf,
-    Name,
     Node,
     Unary,
+    Variable,
 )
 from reconciler.model.expressions.values import (
     FUNCTIONS,
@@ -46,18 +46,18 @@ def evaluate(node: Node, variables: Mapping[str, object]) -> object:
     """Return the value of an expression.
 
     Raises:
-        ExpressionError: it has none: a missing key, a wrong type, or too many steps.
+        CELError: it has none: a missing key, a wrong type, or too many steps.
     """
     try:
         return _Evaluation().value(node, variables)
     except RecursionError as error:
-        raise ExpressionError("nested too deeply") from error
+        raise CELError("nested too deeply") from error
 
 
 def check_names(node: Node, known: frozenset[str]) -> str | None:
     """Return the first unknown variable or function of an expression, or None."""
     match node:
-        case Name(name):
+        case Variable(name):
             return None if name in known else f'unknown name "{name}"'
         case Macro(operand=operand, name=name, body=body, condition=condition):
             inner = [body, *([condition] if condition is not None else [])]
@@ -68,7 +68,7 @@ def check_names(node: Node, known: frozenset[str]) -> str | None:
         case Call(name, arguments, operand):
             if operand is None and name not in FUNCTIONS:
                 return f'unknown function "{name}"'
-            is_namespace = operand == Name("optional") and name in ("of", "none")
+            is_namespace = operand == Variable("optional") and name in ("of", "none")
             if operand is not None and not is_namespace and name not in METHOD_NAMES:
                 return f'unknown method "{name}"'
             parts = [*arguments] if operand is None or is_namespace else [operand, *arguments]
@@ -112,15 +112,15 @@ class _Evaluation:
     def value(self, node: Node, scope: _Scope) -> object:
         self.steps += 1
         if self.steps > STEPS_MAX:
-            raise ExpressionError("it takes too many steps")
+            raise CELError("it takes too many steps")
         return _VISITS[type(node)](self, node, scope)
 
     def literal(self, node: Literal, _scope: _Scope) -> object:
         return node.value
 
-    def name(self, node: Name, scope: _Scope) -> object:
+    def name(self, node: Variable, scope: _Scope) -> object:
         if node.name not in scope:
-            raise ExpressionError(f'unknown name "{node.name}"')
+            raise CELError(f'unknown name "{node.name}"')
         return scope[node.name]
 
     def binary(self, node: Binary, scope: _Scope) -> object:
@@ -166,7 +166,7 @@ class _Evaluation:
         try:
             if _boolean(self.value(left, scope)) is deciding:
                 return deciding
-        except ExpressionError:
+        except CELError:
             if self.steps <= STEPS_MAX and _boolean(self.value(right, scope)) is deciding:
                 return deciding
             raise
@@ -175,7 +175,7 @@ class _Evaluation:
     def macro(self, node: Macro, scope: _Scope) -> object:
         items = self.value(node.operand, scope)
         if not isinstance(items, (list, dict)):
-            raise ExpressionError(f"{node.kind}() needs a list or a map")
+            raise CELError(f"{node.kind}() needs a list or a map")
         if node.kind == "map":
             return self._mapped(node, items, scope)
         held = (_boolean(self.value(node.body, {**scope, node.name: item})) for item in items)
@@ -199,7 +199,7 @@ class _Evaluation:
     def call(self, node: Call, scope: _Scope) -> object:
         name, operand = node.name, node.operand
         values = [self.value(argument, scope) for argument in node.arguments]
-        if operand == Name("optional") and name in ("of", "none"):
+        if operand == Variable("optional") and name in ("of", "none"):
             return Optional(values[0], is_present=True) if values else Optional()
         if operand is None:
             function = FUNCTIONS.get(name)
@@ -208,18 +208,18 @@ class _Evaluation:
             function = _method(receiver, name)
             values.insert(0, receiver)
         if function is None:
-            raise ExpressionError(f'unknown function "{name}"')
+            raise CELError(f'unknown function "{name}"')
         try:
             return function(*values)
-        except ExpressionError:
+        except CELError:
             raise
         except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ExpressionError(f"wrong arguments of {name}()") from error
+            raise CELError(f"wrong arguments of {name}()") from error
 
 
 _VISITS: Final[dict[type, Callable[..., object]]] = {
     Literal: _Evaluation.literal,
-    Name: _Evaluation.name,
+    Variable: _Evaluation.name,
     Field: _Evaluation.select,
     Element: _Evaluation.select,
     ListOf: _Evaluation.list_of,
@@ -238,19 +238,19 @@ def _method(receiver: object, name: str) -> Operation | None:
     for kind, methods in METHODS:
         if isinstance(receiver, kind) and name in methods:
             return methods[name]
-    raise ExpressionError(f'{type_name(receiver)} has no method "{name}"')
+    raise CELError(f'{type_name(receiver)} has no method "{name}"')
 
 
 def _boolean(value: object) -> bool:
     if isinstance(value, bool):
         return value
-    raise ExpressionError(f"expected true or false, not {type_name(value)}")
+    raise CELError(f"expected true or false, not {type_name(value)}")
 
 
 def _key(value: object) -> object:
     if isinstance(value, (str, int)):
         return value
-    raise ExpressionError("a key must be a string or a number")
+    raise CELError("a key must be a string or a number")
 
 
 def _has(operand: object, key: object) -> bool:
@@ -258,14 +258,14 @@ def _has(operand: object, key: object) -> bool:
         return isinstance(key, int) and 0 <= key < len(operand)
     if isinstance(operand, dict):
         return key in operand
-    raise ExpressionError(f"{type_name(operand)} has no fields")
+    raise CELError(f"{type_name(operand)} has no fields")
 
 
 def _element(operand: object, key: object) -> object:
     if isinstance(operand, DefaultingMap) and isinstance(key, str):
         return operand[key]
     if not _has(operand, key):
-        raise ExpressionError(f"no such key: {key}")
+        raise CELError(f"no such key: {key}")
     return operand[key]  # type: ignore[index]
 
 
@@ -274,7 +274,7 @@ def _negate(operator: str, value: object) -> object:
         return not _boolean(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return bounded(-value)
-    raise ExpressionError(f"- needs a number, not {type_name(value)}")
+    raise CELError(f"- needs a number, not {type_name(value)}")
 
 
 def _is_number(value: object) -> bool:
@@ -297,7 +297,7 @@ def _operate(operator: str, left: object, right: object) -> object:
             return _COMPARED[operator](left, right)
     elif alike and (_is_number(left) or (operator == "+" and isinstance(left, (str, list)))):
         return _calculate(operator, left, right)
-    raise ExpressionError(f"{operator} is not defined for {type_name(left)} and {type_name(right)}")
+    raise CELError(f"{operator} is not defined for {type_name(left)} and {type_name(right)}")
 
 
 def _equal(left: object, right: object) -> bool:
@@ -308,7 +308,7 @@ def _equal(left: object, right: object) -> bool:
 
 def _calculate(operator: str, left: object, right: object) -> object:
     if operator in ("/", "%") and right == 0:
-        raise ExpressionError("division by zero")
+        raise CELError("division by zero")
     return bounded(_CALCULATED[operator](left, right))
 
 

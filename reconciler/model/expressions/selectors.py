@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from reconciler.model.expressions.evaluation import check_names
-from reconciler.model.expressions.syntax import ExpressionError, Node, parse_expression
+from reconciler.model.expressions.syntax import CELError, Node, parse_expression
 
 _VARIABLES: Final = frozenset({"device"})
 _PARSED: Final[dict[str, Node | str]] = {}
@@ -34,7 +34,7 @@ def _parsed(text: str) -> Node | str:
         try:
             node = parse_expression(text)
             known = check_names(node, _VARIABLES) or node
-        except ExpressionError as error:
+        except CELError as error:
             known = str(error)
         _PARSED[text] = known
     return known

@@ -41,7 +41,7 @@ MACROS: Final = {"all": 2, "exists": 2, "exists_one": 2, "existsOne": 2, "filter
 """Macros over a list or a map, with their number of arguments; ``map`` may have three."""
 
 
-class ExpressionError(ValueError):
+class CELError(ValueError):
     """An expression that cannot be parsed or evaluated; ``offset`` is where, if known."""
 
     def __init__(self, message: str, offset: int | None = None) -> None:
@@ -55,7 +55,7 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class Variable:
     """A variable."""
 
     name: str
@@ -148,8 +148,8 @@ class Macro:
 
 
 Node = (
-    Literal | Name | Field | Element | ListOf | MapOf | Unary | Binary | Choice | Call | Has | Bind
-    | Macro
+    Literal | Variable | Field | Element | ListOf | MapOf | Unary | Binary | Choice | Call | Has
+    | Bind | Macro
 )  # fmt: skip
 
 
@@ -164,17 +164,17 @@ def parse_expression(text: str) -> Node:
     """Return the tree of an expression.
 
     Raises:
-        ExpressionError: it is not an expression, or is too long or nested too deeply.
+        CELError: it is not an expression, or is too long or nested too deeply.
     """
     if len(text) > LENGTH_MAX:
-        raise ExpressionError(f"longer than {LENGTH_MAX} characters")
+        raise CELError(f"longer than {LENGTH_MAX} characters")
     parser = _Parser(_tokens(text))
     try:
         found = parser.expression()
     except RecursionError as error:
-        raise ExpressionError("nested too deeply") from error
+        raise CELError("nested too deeply") from error
     if parser.token.kind != "end":
-        raise ExpressionError(f'unexpected "{parser.token.text}"', parser.token.offset)
+        raise CELError(f'unexpected "{parser.token.text}"', parser.token.offset)
     return found
 
 
@@ -183,7 +183,7 @@ def _tokens(text: str) -> list[_Token]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise ExpressionError(f"unexpected character {text[at]!r}", at)
+            raise CELError(f'unexpected character "{text[at]}"', at)
         if match.lastgroup != "space":
             found.append(_Token(match.lastgroup or "", match[0], at))
         at = match.end()
@@ -211,13 +211,13 @@ class _Parser:
 
     def _expect(self, text: str) -> None:
         if self._accept(text) is None:
-            raise ExpressionError(f'expected "{text}", not "{self.token.text}"', self.token.offset)
+            raise CELError(f'expected "{text}", not "{self.token.text}"', self.token.offset)
 
     def expression(self) -> Node:
         """Parse a complete expression, with ``?:``."""
         self._depth += 1
         if self._depth > DEPTH_MAX:
-            raise ExpressionError("nested too deeply", self.token.offset)
+            raise CELError("nested too deeply", self.token.offset)
         found = self._binary(0)
         if self._accept("?"):
             then = self._binary(0)
@@ -239,7 +239,7 @@ class _Parser:
         while (operator := self._accept("!", "-")) is not None:
             operators.append(operator)
             if len(operators) > DEPTH_MAX:
-                raise ExpressionError("nested too deeply", self.token.offset)
+                raise CELError("nested too deeply", self.token.offset)
         found = self._member()
         for operator in reversed(operators):
             found = Unary(operator, found)
@@ -250,7 +250,7 @@ class _Parser:
         while True:
             length += 1
             if length > DEPTH_MAX:
-                raise ExpressionError("nested too deeply", self.token.offset)
+                raise CELError("nested too deeply", self.token.offset)
             if (point := self._accept(".", ".?")) is not None:
                 found = self._selection(found, optional=point == ".?")
             elif (bracket := self._accept("[", "[?")) is not None:
@@ -263,14 +263,14 @@ class _Parser:
     def _selection(self, operand: Node, *, optional: bool) -> Node:
         token = self.token
         if token.kind != "name":
-            raise ExpressionError(f'expected a name, not "{token.text}"', token.offset)
+            raise CELError(f'expected a name, not "{token.text}"', token.offset)
         self._at += 1
         if optional or self._accept("(") is None:
             return Field(operand, token.text, optional)
         arguments = self._arguments(")")
-        if operand == Name("cel") and token.text == "bind":
-            if len(arguments) != 3 or not isinstance(arguments[0], Name):
-                raise ExpressionError("cel.bind needs a name and two expressions", token.offset)
+        if operand == Variable("cel") and token.text == "bind":
+            if len(arguments) != 3 or not isinstance(arguments[0], Variable):
+                raise CELError("cel.bind needs a name and two expressions", token.offset)
             return Bind(arguments[0].name, arguments[1], arguments[2])
         if token.text in MACROS:
             return _macro(token, operand, arguments)
@@ -298,7 +298,7 @@ class _Parser:
             case "name", text if text in _LITERALS:
                 return Literal(_LITERALS[text])
             case "name", text:
-                return self._call(token) if self._accept("(") else Name(text)
+                return self._call(token) if self._accept("(") else Variable(text)
             case "operator", "(":
                 found = self.expression()
                 self._expect(")")
@@ -308,14 +308,14 @@ class _Parser:
             case "operator", "{":
                 return MapOf(self._entries())
         self._at -= 1
-        raise ExpressionError(f'unexpected "{token.text}"', token.offset)
+        raise CELError(f'unexpected "{token.text}"', token.offset)
 
     def _call(self, token: _Token) -> Node:
         arguments = self._arguments(")")
         if token.text != "has":
             return Call(token.text, arguments)
         if len(arguments) != 1 or not isinstance(arguments[0], Field):
-            raise ExpressionError("has() needs a field, such as has(a.b)", token.offset)
+            raise CELError("has() needs a field, such as has(a.b)", token.offset)
         return Has(arguments[0])
 
     def _entries(self) -> tuple[tuple[Node, Node], ...]:
@@ -332,8 +332,8 @@ class _Parser:
 
 def _macro(token: _Token, operand: Node, arguments: tuple[Node, ...]) -> Macro:
     allowed = (2, 3) if token.text == "map" else (2,)
-    if len(arguments) not in allowed or not isinstance(arguments[0], Name):
-        raise ExpressionError(f"{token.text}() needs a name and an expression", token.offset)
+    if len(arguments) not in allowed or not isinstance(arguments[0], Variable):
+        raise CELError(f"{token.text}() needs a name and an expression", token.offset)
     condition = arguments[1] if len(arguments) == 3 else None
     return Macro(token.text, operand, arguments[0].name, arguments[-1], condition)
 
@@ -342,7 +342,7 @@ def _integer(text: str, offset: int) -> int:
     digits = text.rstrip("uU")
     value = int(digits, 16) if digits.startswith("0x") else int(digits[:21])
     if value >= 2**64:
-        raise ExpressionError("a number beyond 64 bits", offset)
+        raise CELError("a number beyond 64 bits", offset)
     return value
 
 
@@ -352,6 +352,6 @@ def _string(text: str, offset: int) -> str:
     try:
         value = ast.literal_eval(text)
     except (SyntaxError, ValueError) as error:
-        raise ExpressionError("invalid escape in a string", offset) from error
+        raise CELError("invalid escape in a string", offset) from error
     assert isinstance(value, str)
     return value

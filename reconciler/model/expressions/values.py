@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache, total_ordering
 from typing import Final
 
-from reconciler.model.expressions.syntax import ExpressionError
+from reconciler.model.expressions.syntax import CELError
 from reconciler.model.resources import MILLI, parse_quantity
 
 _TEXT_MAX: Final = 10_000
@@ -65,11 +65,11 @@ def parse_version(text: str) -> Version:
     """Return a semantic version.
 
     Raises:
-        ExpressionError: it is none.
+        CELError: it is none.
     """
     match = _SEMVER.fullmatch(text)
     if match is None:
-        raise ExpressionError(f'not a semantic version: "{text[:60]}"')
+        raise CELError(f'not a semantic version: "{text[:60]}"')
     return Version(int(match[1]), int(match[2]), int(match[3]), match[4] or "")
 
 
@@ -88,12 +88,12 @@ def bounded(value: object) -> object:
     """Return a value unless it is too large.
 
     Raises:
-        ExpressionError: it is.
+        CELError: it is.
     """
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
-        raise ExpressionError("a number beyond 64 bits")
+        raise CELError("a number beyond 64 bits")
     if isinstance(value, (str, list)) and len(value) > _TEXT_MAX:
-        raise ExpressionError("a value that is too long")
+        raise CELError("a value that is too long")
     return value
 
 
@@ -113,13 +113,13 @@ def _pattern(text: str) -> re.Pattern[str]:
         or "(?" in text
         or re.search(r"\\[0-9]", text)
     ):
-        raise ExpressionError("matches() supports no repeated groups and no special groups")
+        raise CELError("matches() supports no repeated groups and no special groups")
     if len(_REPETITION.findall(text)) > _REPETITIONS_MAX:
-        raise ExpressionError(f"matches() supports at most {_REPETITIONS_MAX} repetitions")
+        raise CELError(f"matches() supports at most {_REPETITIONS_MAX} repetitions")
     try:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ExpressionError(f"invalid pattern: {error}") from error
+        raise CELError(f"invalid pattern: {error}") from error
 
 
 def _matches(text: str, pattern: str) -> bool:
@@ -146,12 +146,12 @@ def _integer(value: object) -> int:
         found = int(value[:30]) if isinstance(value, str) else int(value)
         bounded(found)
         return found
-    raise ExpressionError(f"int() needs a number or a string, not {type_name(value)}")
+    raise CELError(f"int() needs a number or a string, not {type_name(value)}")
 
 
 def _compare(left: object, right: object) -> int:
     if type(left) is not type(right):
-        raise ExpressionError(f"{type_name(left)} is compared with {type_name(right)}")
+        raise CELError(f"{type_name(left)} is compared with {type_name(right)}")
     return int(left > right) - int(left < right)  # type: ignore[operator]
 
 
@@ -160,7 +160,7 @@ def _as_text(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, (str, int, float)):
         return str(value)
-    raise ExpressionError(f"string() needs a simple value, not {type_name(value)}")
+    raise CELError(f"string() needs a simple value, not {type_name(value)}")
 
 
 FUNCTIONS: Final[dict[str, Operation]] = {
@@ -178,13 +178,13 @@ FUNCTIONS: Final[dict[str, Operation]] = {
 
 def _present(optional: Optional) -> object:
     if not optional.is_present:
-        raise ExpressionError("an optional value is absent")
+        raise CELError("an optional value is absent")
     return optional.value
 
 
 def _whole(quantity: Quantity) -> int:
     if quantity.milli % MILLI:
-        raise ExpressionError("the quantity is not a whole number")
+        raise CELError("the quantity is not a whole number")
     return quantity.milli // MILLI
 
 

@@ -16,7 +16,7 @@ import msgspec
 from reconciler.catalog.table import mask_of_flags
 from reconciler.model.expressions.evaluation import evaluate
 from reconciler.model.expressions.selectors import selector_tree
-from reconciler.model.expressions.syntax import ExpressionError
+from reconciler.model.expressions.syntax import CELError
 from reconciler.model.expressions.values import DefaultingMap, Quantity, parse_version
 from reconciler.model.kubernetes.devices import (
     AttributeBinding,
@@ -163,7 +163,7 @@ def meets(device: ListedDevice, condition: str) -> bool:
     """Return whether a device meets a condition; one that cannot be evaluated is not met."""
     try:
         return evaluate(selector_tree(condition), device.variables) is True
-    except ExpressionError:
+    except CELError:
         return False
 
 
@@ -330,7 +330,7 @@ def _variables(driver: str, device: BasicDevice) -> dict[str, object]:
             attributes.setdefault(domain, {})[short] = (
                 parse_version(str(value)) if kind == "version" else value
             )
-        except ExpressionError:
+        except CELError:
             continue
     capacity: dict[str, dict[str, object]] = {}
     for name, amount in device.capacity.items():

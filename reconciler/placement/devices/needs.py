@@ -57,7 +57,7 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
-class Constraint:
+class AttributeRule:
     """The devices of some requests, or all, have one value of an attribute, or distinct ones."""
 
     attribute: str
@@ -79,7 +79,7 @@ class ClaimNeeds:
 
     title: str
     requests: tuple[tuple[Alternative, ...], ...]
-    constraints: tuple[Constraint, ...] = ()
+    constraints: tuple[AttributeRule, ...] = ()
     key: str = ""
 
 
@@ -207,7 +207,7 @@ def allocated_host(allocation: Allocation, cluster: ClusterState) -> StateNode |
 def _kept_place(
     pod: Pod, claim: ResourceClaim, allocation: Allocation, cluster: ClusterState
 ) -> tuple[Requirements, ...] | None:
-    """Return where the devices of an allocated claim can be reached, None if it is allocated anew.
+    """Return where the devices of an allocated claim can be reached, None if it is allocated again.
 
     A pod that leaves its node gives up the devices of that node, and a claim that it alone uses.
     """
@@ -251,13 +251,13 @@ def _compile(
     return ClaimNeeds(title, requests, tuple(_constraints(spec)), key)
 
 
-def _constraints(spec: ResourceClaimSpec) -> Iterator[Constraint]:
+def _constraints(spec: ResourceClaimSpec) -> Iterator[AttributeRule]:
     for item in spec.devices.constraints:
         names = frozenset(item.requests)
         if item.match_attribute is not None:
-            yield Constraint(item.match_attribute, names)
+            yield AttributeRule(item.match_attribute, names)
         if item.distinct_attribute is not None:
-            yield Constraint(item.distinct_attribute, names, is_distinct=True)
+            yield AttributeRule(item.distinct_attribute, names, is_distinct=True)
 
 
 def _alternative(

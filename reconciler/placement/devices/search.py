@@ -34,7 +34,7 @@ class Allocated(NamedTuple):
     picks: tuple[Pick, ...]
 
 
-class Shortage(NamedTuple):
+class DeviceShortage(NamedTuple):
     """Why claims get no devices: the first request that cannot be satisfied."""
 
     claim: ClaimNeeds
@@ -44,7 +44,7 @@ class Shortage(NamedTuple):
 
 def allocate(
     inventory: Inventory, state: DeviceState, claims: tuple[ClaimNeeds, ...]
-) -> Allocated | Shortage:
+) -> Allocated | DeviceShortage:
     """Return the devices that claims get together, or why they do not."""
     if not claims:
         return Allocated(state, ())
@@ -99,7 +99,7 @@ class _Search:
         self.deepest = 0
         self.steps = 0
 
-    def run(self) -> Allocated | Shortage:
+    def run(self) -> Allocated | DeviceShortage:
         try:
             found = self._request(0)
         except _LimitError:
@@ -109,9 +109,9 @@ class _Search:
         state = DeviceState(self.used, tuple(self.consumed), tuple(self.left))
         return Allocated(state, tuple(self.picks))
 
-    def _shortage(self, *, is_limit: bool = False) -> Shortage:
+    def _shortage(self, *, is_limit: bool = False) -> DeviceShortage:
         index, request = self.requests[min(self.deepest, len(self.requests) - 1)]
-        return Shortage(self.claims[index], request, is_limit)
+        return DeviceShortage(self.claims[index], request, is_limit)
 
     def _request(self, number: int) -> bool:
         if number == len(self.requests):

@@ -10,7 +10,7 @@ from reconciler.model.text.counting import format_count
 from reconciler.placement.devices.hosts import DeviceProfile, missing_claims
 from reconciler.placement.devices.inventory import DeviceState, Inventory
 from reconciler.placement.devices.needs import Alternative, ClaimNeeds, DeviceNeeds
-from reconciler.placement.devices.search import Shortage, allocate
+from reconciler.placement.devices.search import DeviceShortage, allocate
 
 _NO_DEVICES: Final = (
     "none of its instance types has devices that can be claimed (featureGates.DRANVIDIAGPU and "
@@ -46,7 +46,7 @@ def describe_shortage(
 ) -> tuple[tuple[int, int], str] | None:
     """Return how far an allocation gets, and why it fails there; None if it does not fail."""
     found = allocate(inventory, state, claims)
-    if not isinstance(found, Shortage):
+    if not isinstance(found, DeviceShortage):
         return None
     requests = [request for claim in claims for request in claim.requests]
     first = found.request[0]
@@ -59,7 +59,9 @@ def describe_shortage(
     return progress, text
 
 
-def _missing(inventory: Inventory, state: DeviceState, found: Shortage, wanted: Alternative) -> str:
+def _missing(
+    inventory: Inventory, state: DeviceState, found: DeviceShortage, wanted: Alternative
+) -> str:
     """Return what is missing for an alternative of a request."""
     if found.is_limit:
         return "the search took too many steps: use fewer constraints and alternatives"
@@ -97,9 +99,9 @@ def _shortages(
 ) -> Iterator[str]:
     """Yield why too few of the tolerated devices are left."""
     single = (ClaimNeeds("", ((wanted,),)),)
-    if not isinstance(allocate(inventory, state, single), Shortage):
+    if not isinstance(allocate(inventory, state, single), DeviceShortage):
         return
-    if isinstance(allocate(inventory, inventory.empty, single), Shortage):
+    if isinstance(allocate(inventory, inventory.empty, single), DeviceShortage):
         most = tolerated.bit_count()
         if wanted.count > most:
             yield f"it needs {wanted.count} devices that match, and a node has {most}"

@@ -24,6 +24,9 @@ from reconciler.observed.snapshot import Snapshot
 from tests.adapters.kubernetes.apiserver import Call, ResetError
 from tests.adapters.kubernetes.sandbox import NOW, Sandbox, a_budget, a_claim, a_node, a_pod
 
+SERVED = {kind.resource for kind in OBSERVED if kind.group != "autoscaling.x-k8s.io"}
+"""What the API serves; CapacityBuffers are not installed."""
+
 FRESH = Freshness(first_list_s=0.0)
 
 
@@ -118,7 +121,7 @@ def test_an_observation_equals_a_list(watched: Watched, tmp_path: Path) -> None:
 
 def test_an_observation_contains_its_resource_versions(watched: Watched) -> None:
     before = watched.observe().versions
-    assert set(before) == {kind.resource for kind in OBSERVED if not kind.optional}
+    assert set(before) == SERVED
     assert before == KubernetesCluster(watched.sandbox.api).observe([], []).versions
     pod = watched.sandbox.kube.add(a_pod("b"))
     watched.advance()
@@ -179,7 +182,7 @@ def test_while_a_watch_is_broken_its_kind_is_listed(
     with caplog.at_level(logging.WARNING):
         watched.advance(2)
     listed = watched.lists_of_an_observation()
-    assert listed == {k.resource for k in OBSERVED if not k.optional}
+    assert listed == SERVED
     (record,) = caplog.records
     assert "each pass lists them until the watch works again" in record.getMessage()
     watched.sandbox.kube.injected = []
@@ -268,7 +271,7 @@ def test_a_missing_watch_permission_falls_back_to_lists_and_is_logged_once(
     with caplog.at_level(logging.WARNING):
         watched.advance(3)
     assert [n.name for n in watched.observe().nodes] == ["n0"]
-    assert watched.lists_of_an_observation() == {k.resource for k in OBSERVED if not k.optional}
+    assert watched.lists_of_an_observation() == SERVED
     (record,) = caplog.records
     assert "ClusterRole" in record.getMessage()
     sandbox.kube.rules = None
