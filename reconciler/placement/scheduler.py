@@ -107,7 +107,7 @@ class Scheduler:
         self._work = PlacementWork(WORK_MAX)
         self._work_left = WORK_TOTAL_MAX
         self._has_answer = False
-        self._daemons = daemons(cluster)
+        self._daemons = daemons(cluster, ignores_claims=settings.ignores_resource_claims)
         best_effort = settings.min_values_policy == MinValuesPolicy.BEST_EFFORT
         self._all_templates = [
             PoolTemplate(

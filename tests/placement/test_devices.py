@@ -97,6 +97,14 @@ def test_a_daemon_that_claims_devices_uses_no_room_where_claims_are_ignored() ->
     assert claim.types[0].name == "small"
 
 
+def test_a_daemon_that_claims_devices_counts_where_claims_do() -> None:
+    daemon = a_daemon_set("drivers", "15", resourceClaims=[{"name": "gpu"}])
+
+    (claim,) = _placed(daemon, a_pod("app-0", "500m")).claims
+
+    assert claim.types[0].name == "huge"
+
+
 def test_a_pod_gets_the_cheapest_node_with_a_device_that_its_class_selects() -> None:
     placement = _placed(a_claim_template(), a_claiming_pod("app-0", "one-gpu"))
 

@@ -42,11 +42,11 @@ class DaemonGroup(msgspec.Struct, frozen=True):
     ports: tuple[HostPort, ...]
 
 
-def daemons(cluster: ClusterState) -> tuple[Daemon, ...]:
+def daemons(cluster: ClusterState, *, ignores_claims: bool = True) -> tuple[Daemon, ...]:
     """Return a daemon for each DaemonSet, taken from its newest pod, or else from its template.
 
     Required affinity always comes from the template, because the pod's affinity names its own node.
-    Daemons that request devices by ResourceClaim do not count, because their pods cannot be placed.
+    Daemons that request devices by ResourceClaim do not count if the fleet ``ignores_claims``.
     """
     if not cluster.daemon_sets:
         return ()
@@ -59,7 +59,9 @@ def daemons(cluster: ClusterState) -> tuple[Daemon, ...]:
                 if known is None or queue_position(pod) > queue_position(known):
                     newest[key] = pod
     found = ((d, newest.get(_key(d), d.pod())) for d in cluster.daemon_sets)
-    return tuple(_daemon(d, pod) for d, pod in found if not pod.spec.claims_devices)
+    return tuple(
+        _daemon(d, pod) for d, pod in found if not (ignores_claims and pod.spec.claims_devices)
+    )
 
 
 def _daemon(daemon_set: DaemonSet, pod: Pod) -> Daemon:
