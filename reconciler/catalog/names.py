@@ -16,6 +16,7 @@ from reconciler.model.karpenter.labels import (
     ARCH,
     INSTANCE_TYPE,
     OS,
+    TENANCY,
     ZONE,
     ZONE_ID,
     normalize_label,
@@ -89,7 +90,9 @@ LABEL_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
         *("a", "c", "d", "dl", "f", "g", "gr", "h", "hpc", "i", "im", "inf", "is"),
         *("m", "p", "r", "t", "trn", "u", "vt", "x", "z"),
     ),
+    _AWS_LABEL + "instance-cpu-manufacturer": ("amd", "aws", "intel"),
     _AWS_LABEL + "instance-generation": tuple("123456789"),
+    _AWS_LABEL + "instance-hypervisor": ("nitro", "xen"),
     _AWS_LABEL + "instance-size": (
         *["nano", "micro", "small", "medium", "large", "xlarge"],
         *(f"{n}xlarge" for n in (2, 3, 4, 6, 8, 9, 10, 12, 16, 18, 24, 32, 48, 56, 64, 96, 112)),
@@ -97,8 +100,17 @@ LABEL_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
         "metal",
         *(f"metal-{n}xl" for n in (12, 16, 24, 32, 48, 96)),
     ),
+    TENANCY: ("default", "dedicated"),
+    **dict.fromkeys(
+        (
+            _AWS_LABEL + "instance-capability-flex",
+            _AWS_LABEL + "instance-encryption-in-transit-supported",
+            _AWS_LABEL + "nitro-sandbox",
+        ),
+        ("false", "true"),
+    ),
 }
-"""Labels with few values, which every node of AWS has one of.
+"""Labels with few values.
 
 They are listed because the bundled catalog takes longer to load than everything else that
 ``validate`` does; a test compares them.

@@ -324,3 +324,30 @@ def test_a_plan_refuses_the_duration_of_an_unknown_cron_job(
     words = ("--now", NOW, "--set", "cluster=none", "--duration", "cronjob/other=5m")
     assert main(["plan", str(tmp_path), *words]) == 1
     assert 'CronJob "other" not found' in capsys.readouterr().err
+
+
+DEPLOYMENT: Final = "---\napiVersion: apps/v1" + FLEET.partition("---\napiVersion: apps/v1")[2]
+NO_REPLICAS: Final = DEPLOYMENT.partition("---\napiVersion: autoscaling")[0].replace(
+    "  selector:", "  replicas: 0\n  selector:"
+)
+
+
+@pytest.mark.parametrize(
+    ("workloads", "is_known"),
+    [
+        (cron_job("0 3 * * *", suspend=True), True),
+        (cron_job("0 3 * * *"), True),
+        (NO_REPLICAS, True),
+        (NO_REPLICAS.replace("Deployment", "DaemonSet"), False),
+        ("", False),
+    ],
+    ids=["suspended", "cron-job", "no-replicas", "daemon-set", "nothing"],
+)
+def test_files_that_state_that_nothing_runs_are_no_lack_of_workloads(
+    workloads: str, is_known: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "fleet.yaml").write_text(POOL + workloads)
+    assert main(["plan", str(tmp_path), "--now", NOW, "--set", "cluster=none"]) == 0
+    text = capsys.readouterr().out
+    assert ("Cost unknown: no workloads and no snapshot" in text) is not is_known
+    assert ("0 nodes; $0/month" in text) is is_known

@@ -27,6 +27,7 @@ MAKERS = frozenset(
         "_identity_finding",
         "_ParseError",
         "_add_finding",
+        "AdmissionNote",
         "_refuse",
         "_refuse_link",
         "_refusal",

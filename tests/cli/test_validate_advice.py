@@ -216,9 +216,19 @@ def test_a_schedule_that_cannot_be_read_says_why(
         ("kubernetes.io/arch", "[aarch64]", "did you mean arm64?"),
         ("kubernetes.io/arch", "[sparc]", "known: amd64, arm64"),
         ("kubernetes.io/os", "[Linux]", "did you mean linux?"),
+        ("karpenter.k8s.aws/instance-hypervisor", "[nitro-sandbox]", "known: nitro, xen"),
+        ("karpenter.k8s.aws/instance-cpu-manufacturer", "[AMD]", "did you mean amd?"),
+        (
+            "karpenter.k8s.aws/instance-encryption-in-transit-supported",
+            "['yes']",
+            "known: false, true",
+        ),
+        ("karpenter.k8s.aws/nitro-sandbox", "[enabled]", "known: false, true"),
+        ("karpenter.k8s.aws/instance-capability-flex", "['True']", "did you mean true?"),
+        ("karpenter.k8s.aws/instance-tenancy", "[host]", "known: default, dedicated"),
     ],
 )
-def test_an_unknown_architecture_or_operating_system_is_a_warning(
+def test_a_value_of_a_label_that_no_instance_type_has_is_a_warning(
     key: str, values: str, hint: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "pool.yaml").write_text(pool_with(key, values))

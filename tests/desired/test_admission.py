@@ -160,6 +160,45 @@ def test_a_missing_runtime_class_is_a_warning() -> None:
     assert (finding.severity, finding.code) == (Severity.WARNING, "missing-runtimeclass")
 
 
+def _affinity(*terms: str) -> dict[str, Any]:
+    selected = [
+        {"matchExpressions": [{"key": key, "operator": "In", "values": ["windows"]}]}
+        for key in terms
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": selected}}
+    return {"nodeAffinity": required}
+
+
+WINDOWS: Final = {
+    **RUNTIME,
+    "metadata": {"name": "windows"},
+    "overhead": {},
+    "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_reported"),
+    [
+        ({"os": {"name": "windows"}}, True),
+        ({"os": {"name": "windows"}, "nodeSelector": {"team": "shop"}}, True),
+        ({"os": {"name": "windows"}, "nodeSelector": {"kubernetes.io/os": "windows"}}, False),
+        ({"os": {"name": "windows"}, "nodeSelector": {"beta.kubernetes.io/os": "windows"}}, False),
+        ({"os": {"name": "windows"}, "runtimeClassName": "windows"}, False),
+        ({"os": {"name": "windows"}, "affinity": _affinity("kubernetes.io/os")}, False),
+        ({"os": {"name": "windows"}, "affinity": _affinity("kubernetes.io/os", "team")}, True),
+        ({"os": {"name": "linux"}}, False),
+        ({}, False),
+    ],
+)
+def test_pods_for_windows_that_select_no_such_nodes_are_reported(
+    spec: dict[str, Any], is_reported: bool
+) -> None:
+    made, findings = expand(WINDOWS, a_deployment(2, {"cpu": "1"}, **spec))
+    assert len(made.pods) == 2
+    assert [f.code for f in findings] == ["unselected-os"] * is_reported
+
+
 def test_the_annotation_of_a_namespace_selects_nodes() -> None:
     annotations = {"scheduler.alpha.kubernetes.io/node-selector": "team=shop, disk=ssd"}
     namespace = {

@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 
 from reconciler.catalog.aws.bundle import load
+from reconciler.catalog.aws.types import LABELS, TENANCIES
 from reconciler.catalog.names import LABEL_VALUES
 from reconciler.desired.workloads.shape import check_workload
+from reconciler.model.diagnostics import Severity
 from reconciler.model.duration import parse_span
-from reconciler.model.karpenter.labels import ARCH
+from reconciler.model.karpenter.labels import ARCH, OS, TENANCY
 from tests.desired.examples import a_class, a_file, a_pool_requiring
 from tests.desired.test_fleet import found
 from tests.desired.test_workload_shape import a_pod
+from tests.desired.test_workloads import a
 
 AWS = "karpenter.k8s.aws/"
 
@@ -68,12 +71,15 @@ def test_a_requirement_that_selects_no_type_is_reported(
 def test_the_listed_values_of_labels_are_those_of_the_bundled_types() -> None:
     """A value that AWS adds has to be added to the list."""
     _, bundle = load()
-    read = {
+    read: dict[str, set[str]] = {
         AWS + "instance-category": {m.category for m in bundle.machines},
-        AWS + "instance-generation": {m.generation for m in bundle.machines} - {None},
+        AWS + "instance-generation": {str(m.generation) for m in bundle.machines if m.generation},
         AWS + "instance-size": {m.size for m in bundle.machines},
         ARCH: {m.arch for m in bundle.machines},
+        TENANCY: set(TENANCIES),
     }
+    for label in LABEL_VALUES.keys() - read.keys() - {OS}:
+        read[label] = {value for m in bundle.machines if (value := LABELS[label](m))}
     for label, values in read.items():
         assert values <= set(LABEL_VALUES[label]), label
 
@@ -104,7 +110,40 @@ def _container(**resources: Any) -> dict[str, Any]:
         ),
         ({"requests": {"cpus": 1}}, "unknown-resource"),
         ({"limits": {"gpu": 1}}, "unknown-resource"),
-        ({"requests": {"cpu": "500m", "ephemeral-storage": "1Gi", "hugepages-2Mi": "4Mi"}}, None),
+        ({"limits": {"nvidia.com/gpus": 1}}, "unknown-device"),
+        ({"limits": {"aws.amazon.com/neuroncores": 1}}, "unknown-device"),
+        ({"limits": {"nvidia.com/gpu.shared": 1}}, None),
+        ({"limits": {"nvidia.com/mig-1g.5gb": 1}}, None),
+        ({"limits": {"example.com/fpga": 1}}, None),
+        ({"requests": {"cpu": "500m", "ephemeral-storage": "1Gi"}}, None),
+        ({"limits": {"cpu": "500m", "hugepages-2Mi": "4Mi"}}, None),
+        ({"requests": {"memory": "1Gi"}, "limits": {"hugepages-1Gi": "2Gi"}}, None),
+        (
+            {
+                "requests": {"cpu": 1, "hugepages-2Mi": "4Mi"},
+                "limits": {"hugepages-2Mi": "4Mi"},
+            },
+            None,
+        ),
+        ({"requests": {"cpu": 1, "hugepages-2Mi": "4Mi"}}, "device-without-limit"),
+        (
+            {
+                "requests": {"cpu": 1, "hugepages-2Mi": "2Mi"},
+                "limits": {"hugepages-2Mi": "4Mi"},
+            },
+            "device-request-differs",
+        ),
+        (
+            {
+                "requests": {"cpu": 1, "hugepages-2Mi": "6Mi"},
+                "limits": {"hugepages-2Mi": "4Mi"},
+            },
+            "requests-above-limits",
+        ),
+        ({"limits": {"hugepages-2Mi": "4Mi"}}, "pages-alone"),
+        ({"limits": {"hugepages-2Mi": "4Mi", "ephemeral-storage": "1Gi"}}, "pages-alone"),
+        ({"limits": {"cpu": 1, "hugepages-2Mi": "3Mi"}}, "divided-page"),
+        ({"limits": {"cpu": 1, "hugepages-huge": "4Mi"}}, "divided-page"),
     ],
 )
 def test_resources_are_those_that_the_api_server_accepts(
@@ -131,3 +170,70 @@ def test_a_toleration_that_compares_is_read_and_its_gate_is_named(
 def test_an_invalid_span_is_named_completely(text: str) -> None:
     with pytest.raises(ValueError, match=f'"{text}"'):
         parse_span(text)
+
+
+PROTECTION = "karpenter.sh/do-not-disrupt"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        (PROTECTION, "true", ""),
+        (PROTECTION, "false", ""),
+        (PROTECTION, "2h30m", ""),
+        (PROTECTION, "yes", '"yes" protects no pod'),
+        (PROTECTION, "True", '"True" protects no pod'),
+        (PROTECTION, "2 hours", '"2 hours" protects no pod'),
+        (PROTECTION, "1d", '"1d" protects no pod'),
+        (PROTECTION, "0s", '"0s" protects no pod'),
+        ("karpenter.sh/do-not-evict", "true", "nothing reads it any more"),
+        ("karpenter.sh/do-not-evict", "false", ""),
+        ("karpenter.sh/do-not-consolidate", "true", "nothing reads it any more"),
+        ("karpenter.sh/donot-disrupt", "true", "nothing reads this annotation"),
+        ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false", "only Cluster Autoscaler"),
+        ("cluster-autoscaler.kubernetes.io/safe-to-evict", "true", ""),
+        ("karpenter.sh/do-not-repair", "true", ""),
+        ("karpenter.sh/disruption-cost", "5", ""),
+        ("prometheus.io/scrape", "true", ""),
+    ],
+)
+@pytest.mark.parametrize("kind", ["Pod", "Deployment"])
+def test_an_annotation_that_protects_nothing_is_a_warning(
+    kind: str, key: str, value: str, words: str
+) -> None:
+    metadata = {"name": "app", "labels": {"app": "app"}, "annotations": {key: value}}
+    workload: dict[str, Any] = {**a_pod(), "metadata": metadata}
+    if kind == "Deployment":
+        template = {"metadata": metadata, "spec": a_pod()["spec"]}
+        spec = {"selector": {"matchLabels": {"app": "app"}}, "template": template}
+        workload = a("Deployment", "app", spec=spec).data
+    found = check_workload(kind, workload)
+    assert [f.code for f in found] == ["idle-annotation"] * bool(words)
+    assert all(f.severity is Severity.WARNING and words in f.message for f in found)
+
+
+def test_a_label_with_the_name_of_the_annotation_protects_nothing() -> None:
+    pod = {**a_pod(), "metadata": {"name": "app", "labels": {PROTECTION: "true"}}}
+    (finding,) = check_workload("Pod", pod)
+    assert (finding.code, finding.hint) == ("idle-annotation", "write it as an annotation")
+
+
+@pytest.mark.parametrize(
+    ("selector", "codes"),
+    [
+        ({}, ["idle-spread"]),
+        ({"labelSelector": {}}, []),
+        ({"labelSelector": {"matchLabels": {"app": "app"}}}, []),
+    ],
+)
+def test_a_spread_without_a_selector_has_no_effect(
+    selector: dict[str, Any], codes: list[str]
+) -> None:
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "topology.kubernetes.io/zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        **selector,
+    }
+    found = check_workload("Pod", a_pod(topologySpreadConstraints=[spread]))
+    assert [f.code for f in found] == codes

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from reconciler.desired.workloads.pods import Workloads, expand
 from reconciler.model.diagnostics import Severity
+from reconciler.model.kubernetes.storage import csi_driver
 from reconciler.source.resource import Resource
 from tests.desired.test_workloads import a, a_deployment, a_template
 
@@ -180,3 +182,44 @@ def test_the_claims_of_a_stateful_set_and_of_ephemeral_volumes_are_bound_too() -
     assert findings == ()
     assert sorted(bound(workloads)) == ["data-db-0", "data-db-1", "db-0-scratch", "db-1-scratch"]
     assert all(bound(workloads).values())
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("WaitForFirstConsumer", "assumes that one is created on the new node"),
+        ("Immediate", "its pods wait until one is created"),
+    ],
+)
+def test_a_claim_whose_class_provisions_nothing_is_reported(mode: str, words: str) -> None:
+    local = a_class("local", "kubernetes.io/no-provisioner", mode)
+    claim = a_claim(storageClassName="local")
+    workloads, (finding,) = expand([local, claim, a_user("data")])
+    assert bound(workloads) == {"data": ""}
+    assert (finding.code, finding.severity) == ("no-volume", Severity.WARNING)
+    assert "default/data" in finding.message
+    assert words in finding.message
+    workloads, findings = expand([local, claim, a_volume("v", storageClassName="local")])
+    assert (bound(workloads), findings) == ({"data": "v"}, ())
+
+
+@pytest.mark.parametrize(
+    ("provisioner", "driver"),
+    [
+        ("kubernetes.io/aws-ebs", EBS),
+        (EBS, EBS),
+        (EFS, EFS),
+        ("kubernetes.io/no-provisioner", ""),
+    ],
+)
+def test_a_claim_has_one_driver_before_and_after_its_volume_exists(
+    provisioner: str, driver: str
+) -> None:
+    kind = a_class("kind", provisioner, "Immediate")
+    workloads, _ = expand([kind, a_claim(storageClassName="kind")])
+    (claim,) = workloads.volume_claims
+    volumes = {v.metadata.name: v for v in workloads.volumes}
+    classes = {c.metadata.name: c for c in workloads.storage_classes}
+    assert csi_driver(claim, volumes, classes) == driver
+    unbound = replace(claim, spec=replace(claim.spec, volume_name=""))
+    assert csi_driver(unbound, volumes, classes) == driver

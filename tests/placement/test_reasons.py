@@ -66,7 +66,8 @@ CASES: dict[str, tuple[Object, Object, str, str]] = {
         "TooLarge",
         (
             "NodePool default: requests 1 example.com/fpga, but the largest allowed instance "
-            "type has 0"
+            "type has 0: no instance type is known to have it; if your nodes have it, state it in "
+            "spec.capacity of a NodeOverlay"
         ),
     ),
     "no type has both": (
@@ -116,6 +117,15 @@ CASES: dict[str, tuple[Object, Object, str, str]] = {
         (
             "NodePool default: no instance type left after node.kubernetes.io/instance-type In "
             "[m9.mega]: relax that requirement"
+        ),
+    ),
+    "another operating system": (
+        a_pool(),
+        _selecting(**{"kubernetes.io/os": "windows"}),
+        "NoTypeMeetsRequirements",
+        (
+            "NodePool default: its node class runs linux, and the pod selects kubernetes.io/os In "
+            "[windows]: add a NodePool whose node class has images of that system"
         ),
     ),
     "pool without types": (
@@ -340,3 +350,56 @@ def test_a_running_pod_cannot_bring_such_a_label_to_its_next_node() -> None:
     assert placement.claims == ()
     (reason,) = placement.unschedulable["default/app-0"]
     assert reason.code == "Unreadable"
+
+
+def _a_volume(zone: str) -> tuple[Object, Object]:
+    term = {"matchExpressions": [wanted(ZONE, "In", zone)]}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "v"},
+        "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}},
+    }
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": "data",
+            "namespace": "default",
+            "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+        },
+        "spec": {"volumeName": "v"},
+    }
+    return volume, claim
+
+
+MOUNTED = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+
+
+@pytest.mark.parametrize(
+    ("zone", "pool", "words"),
+    [
+        ("us-east-1-bos-1a", a_pool(), "local zones are not in the bundled data"),
+        ("zone-q", a_pool(), "where NodePool default has no instance type; did you mean zone-"),
+        (
+            "zone-b",
+            a_pool("default", wanted(ZONE, "In", "zone-a")),
+            "which NodePool default and the pod do not both allow",
+        ),
+    ],
+)
+def test_a_volume_that_no_node_reaches_is_named_with_the_cause(
+    zone: str, pool: Object, words: str
+) -> None:
+    reason = _reason(pool, a_pod("app-0", volumes=MOUNTED), *_a_volume(zone))
+    assert reason.code == "VolumeUnreachable"
+    assert zone in reason.message
+    assert words in reason.message
+
+
+def test_storage_is_a_matter_of_the_node_class() -> None:
+    types = [a_type("only", 4, 0.1, extra={"ephemeral-storage": "17Gi"})]
+    pod = a_pod("app-0", more={"ephemeral-storage": "100Gi"})
+    reason = _reason(a_pool(), pod, types=types)
+    assert reason.code == "TooLarge"
+    assert "blockDeviceMappings of the EC2NodeClass" in reason.message

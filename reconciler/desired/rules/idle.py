@@ -1,17 +1,19 @@
-"""What is valid and has no effect: limits and requirements that no instance type knows.
+"""What is valid and has no effect: limits, requirements and annotations that nothing obeys.
 
-Karpenter accepts all of it: an unknown label of a requirement becomes a label of the nodes, and a
-limit on an unknown resource is never reached.
+Karpenter accepts all of it: an unknown label of a requirement becomes a label of the nodes, a limit
+on an unknown resource is never reached, and other annotations are not read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from typing import Final
 
 from reconciler.model.diagnostics import Severity
+from reconciler.model.duration import parse_duration
 from reconciler.model.json import JsonDict
-from reconciler.model.karpenter.labels import CAPACITY_TYPE
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, DO_NOT_REPAIR
 from reconciler.model.text.nearest import nearest
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Pointer
@@ -47,6 +49,60 @@ def check_limits(limits: Iterable[str], at: Pointer) -> Iterator[Finding]:
         message = f"no node has the resource {quote_value(name)}, so this limits nothing"
         hint = f"did you mean {near}?" if near else f"one of {', '.join(known)}"
         yield Finding("idle-limit", (*at, name), message, hint, Severity.WARNING, of_key=True)
+
+
+def check_device(name: str, at: Pointer) -> Iterator[Finding]:
+    """Yield a warning if the requested resource is almost the name of a known device."""
+    near = None if name in DEVICES else nearest(name, DEVICES, _DEVICE_SIMILARITY_MIN)
+    if near is not None:
+        message = f"no known device plugin offers {quote_value(name)}, so its pods get no node"
+        hint = f"did you mean {near}?"
+        yield Finding("unknown-device", at, message, hint, Severity.WARNING, of_key=True)
+
+
+_DEVICE_SIMILARITY_MIN: Final = 0.93
+"""Below it are other devices: nvidia.com/gpu.shared, amd.com/gpu beside nvidia.com/gpu."""
+_REPLACED_ANNOTATIONS: Final = {
+    "karpenter.sh/do-not-evict": "nothing reads it any more",
+    "karpenter.sh/do-not-consolidate": "nothing reads it any more",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "only Cluster Autoscaler reads it",
+}
+
+
+def check_pod_metadata(metadata: JsonDict, at: Pointer) -> Iterator[Finding]:
+    """Yield a warning for each annotation that is meant to protect a pod and does not.
+
+    Source: ``IsDoNotDisruptActive`` of Karpenter 1.14 (``pkg/utils/pod/scheduling.go``).
+    """
+    protect = f'write {DO_NOT_DISRUPT}: "true"'
+    for key, value in (metadata.get("annotations") or {}).items():
+        here, message, hint = (*at, "annotations", key), "", protect
+        if key == DO_NOT_DISRUPT:
+            if not _may_protect(value):
+                message = f"{quote_value(value)} protects no pod"
+                hint = 'write "true", or a duration such as 2h'
+        elif key in _REPLACED_ANNOTATIONS:
+            if (value == "true") is not key.endswith("safe-to-evict"):
+                message = f"{_REPLACED_ANNOTATIONS[key]}, so it protects no pod"
+        elif key != DO_NOT_REPAIR and nearest(key, (DO_NOT_DISRUPT,), _SIMILARITY_MIN):
+            message = "nothing reads this annotation, so it protects no pod"
+            hint = f"did you mean {DO_NOT_DISRUPT}?"
+        if message:
+            yield Finding("idle-annotation", here, message, hint, Severity.WARNING)
+    if DO_NOT_DISRUPT in (metadata.get("labels") or {}):
+        here, message = (*at, "labels", DO_NOT_DISRUPT), "this label protects no pod"
+        hint = "write it as an annotation"
+        yield Finding("idle-annotation", here, message, hint, Severity.WARNING, of_key=True)
+
+
+def _may_protect(value: str) -> bool:
+    """Return whether Karpenter understands the value: "false" means no protection."""
+    if value in ("true", "false"):
+        return True
+    try:
+        return parse_duration(value) > timedelta(0)
+    except ValueError:
+        return False
 
 
 _MEMORY_LABELS: Final = (

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from reconciler.desired.workloads.kinds import RECOMMENDERS, value_of
 from reconciler.desired.workloads.podsets import ScaleTarget, target_of
 from reconciler.model.json import JsonDict
+from reconciler.model.karpenter.labels import OS, normalize_label
 from reconciler.model.resources import CPU, MEMORY, parse_quantity
 from reconciler.source.resource import Resource, group_of
 
@@ -25,15 +26,23 @@ NODE_SELECTOR: Final = "scheduler.alpha.kubernetes.io/node-selector"
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage", "storage", "pods")
 
 
+class AdmissionNote(NamedTuple):
+    """What is not known of pods, or will go wrong with them although they are created."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
 class Admitted(NamedTuple):
-    """A template after admission, and why its pods are rejected or what is not known of them.
+    """A template after admission, why its pods are rejected, and what is noted about them.
 
     ``rejected`` is empty if pods are created.
     """
 
     template: JsonDict
     rejected: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[AdmissionNote, ...] = ()
 
 
 @dataclass(slots=True)
@@ -55,15 +64,20 @@ class Admission:
                     spec[name] = [_with_host_ports(c) for c in spec[name]]
         _default_pod_requests(spec)
         rejected: list[str] = []
-        notes: list[str] = []
+        notes: list[AdmissionNote] = []
         ranges = self.limit_ranges.get(owner.namespace, ())
         for limit_range in ranges:
             _apply_defaults(spec, limit_range)
         rejected += _requests_above_limits(spec)
         rejected += self._select_nodes(spec, owner.namespace)
         _tolerate_extended_resources(spec)
-        for text, is_rejection in self._apply_runtime_class(spec):
-            (rejected if is_rejection else notes).append(text)
+        name = str(spec.get("runtimeClassName") or "")
+        if name and name not in self.runtime_classes:
+            text = f"RuntimeClass {name} not found in this folder; no overhead is added"
+            notes.append(AdmissionNote(code="missing-runtimeclass", message=text))
+        elif name:
+            rejected += _apply_runtime_class(spec, name, self.runtime_classes[name])
+        notes += _unselected_system(spec)
         recommender = self.recommenders.get(target_of(owner))
         if recommender is not None:
             _apply_recommendation(spec, recommender)
@@ -76,28 +90,6 @@ class Admission:
         selector = self.node_selectors.get(namespace)
         if selector:
             yield from _merge_selector(spec, selector, f"the annotation of Namespace {namespace}")
-
-    def _apply_runtime_class(self, spec: JsonDict) -> Iterator[tuple[str, bool]]:
-        """Apply the RuntimeClass; yield problems, each with whether pods are rejected."""
-        name = spec.get("runtimeClassName")
-        if not name:
-            return
-        runtime = self.runtime_classes.get(str(name))
-        if runtime is None:
-            yield f"RuntimeClass {name} not found in this folder; no overhead is added", False
-            return
-        overhead = value_of(runtime, "overhead.podFixed")
-        if overhead:
-            spec["overhead"] = overhead
-        scheduling = runtime.get("scheduling") or {}
-        for text in _merge_selector(
-            spec, scheduling.get("nodeSelector") or {}, f"RuntimeClass {name}"
-        ):
-            yield text, True
-        tolerations = scheduling.get("tolerations")
-        if tolerations:
-            own = spec.get("tolerations") or []
-            spec["tolerations"] = [*own, *(t for t in tolerations if t not in own)]
 
 
 def read_admission(resources: Iterable[Resource]) -> Admission:
@@ -134,6 +126,47 @@ def _merge_selector(spec: JsonDict, selector: Mapping[str, str], source: str) ->
             yield f"its node selector {key}={own[key]} conflicts with {source}: {key}={value}"
     if selector:
         spec["nodeSelector"] = {**selector, **own}
+
+
+def _apply_runtime_class(spec: JsonDict, name: str, runtime: JsonDict) -> Iterator[str]:
+    """Add overhead, node selector and tolerations of a RuntimeClass; yield conflicts."""
+    overhead = value_of(runtime, "overhead.podFixed")
+    if overhead:
+        spec["overhead"] = overhead
+    scheduling = runtime.get("scheduling") or {}
+    yield from _merge_selector(spec, scheduling.get("nodeSelector") or {}, f"RuntimeClass {name}")
+    tolerations = scheduling.get("tolerations")
+    if tolerations:
+        own = spec.get("tolerations") or []
+        spec["tolerations"] = [*own, *(t for t in tolerations if t not in own)]
+
+
+def _unselected_system(spec: JsonDict) -> Iterator[AdmissionNote]:
+    """Yield a note on pods for Windows that select no such nodes.
+
+    kube-scheduler does not read ``spec.os``; the kubelet rejects a pod of another system
+    (``PodOSNotSupported``), and its controller makes the next one.
+    """
+    if value_of(spec, "os.name") != "windows" or _selects_system(spec):
+        return
+    yield AdmissionNote(
+        code="unselected-os",
+        message="spec.os.name is windows, which kube-scheduler does not read: the pod may get a "
+        "Linux node, whose kubelet rejects it",
+        hint=f"add the node selector {OS}: windows",
+    )
+
+
+def _selects_system(spec: JsonDict) -> bool:
+    """Return whether the node selector or every term of the affinity is about the system."""
+    if any(normalize_label(key) == OS for key in spec.get("nodeSelector") or {}):
+        return True
+    path = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+    terms = value_of(spec, path) or ()
+    return bool(terms) and all(
+        any(normalize_label(e["key"]) == OS for e in term.get("matchExpressions") or ())
+        for term in terms
+    )
 
 
 def _with_requests_of_limits(container: JsonDict) -> JsonDict:

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 
 from reconciler.model.decode import decode
 from reconciler.model.kubernetes.cluster import PersistentVolumeClaim
-from reconciler.model.kubernetes.metadata import Metadata
-from reconciler.model.kubernetes.pod import PodSpec
 from reconciler.source.resource import Resource
-
-
-def claim_keys(metadata: Metadata, spec: PodSpec) -> Iterator[str]:
-    """Yield the keys of the claims that a pod uses by name."""
-    for volume in spec.volumes:
-        if volume.persistent_volume_claim is not None:
-            yield f"{metadata.namespace}/{volume.persistent_volume_claim.claim_name}"
 
 
 class _StatefulSetSpec(msgspec.Struct, frozen=True, rename="camel"):

@@ -18,7 +18,7 @@ import msgspec
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.workloads import quota
 from reconciler.desired.workloads.admission import Admission, Admitted, read_admission
-from reconciler.desired.workloads.claims import claim_keys, claim_templates
+from reconciler.desired.workloads.claims import claim_templates
 from reconciler.desired.workloads.kinds import (
     BUILT_IN,
     WORKLOAD_KINDS,
@@ -68,6 +68,7 @@ from reconciler.model.kubernetes.pod import (
     PodStatus,
     Volume,
 )
+from reconciler.model.kubernetes.storage import claim_keys
 from reconciler.source.document import Pointer
 from reconciler.source.finding import field_path
 from reconciler.source.resource import Resource
@@ -200,10 +201,10 @@ class _Expansion:
         return {**data, "spec": {**data["spec"], "template": admitted.template}}
 
     def _admit(self, template: JsonDict, resource: Resource) -> Admitted:
-        """Return an admitted template, with findings about what admission does not find."""
+        """Return an admitted template, with findings about what admission notes."""
         admitted = self.admission.admit(template, resource)
         for note in admitted.notes:
-            self._add_finding(resource, "missing-runtimeclass", note, "", Severity.WARNING)
+            self._add_finding(resource, note.code, note.message, note.hint, Severity.WARNING)
         return admitted
 
     def _add_pod(self, resource: Resource) -> None:
@@ -305,10 +306,10 @@ class _Expansion:
             metadata = msgspec.structs.replace(metadata, uid=uid, creation_timestamp=self.now)
         spec = with_label_keys(spec, metadata.labels)
         self._add_ephemeral_claims(resource, metadata, spec)
-        for key in claim_keys(metadata, spec):
+        pod = Pod(metadata, spec, _GATED if spec.scheduling_gates else _PENDING)
+        for key in claim_keys(pod):
             self.sources.setdefault(key, resource)
-        status = _GATED if spec.scheduling_gates else _PENDING
-        self.pods[metadata.namespace, metadata.name] = Pod(metadata, spec, status)
+        self.pods[metadata.namespace, metadata.name] = pod
 
     def _free_name(self, namespace: str, name: str) -> str:
         """Return ``name``, extended if a pod of another owner already has it."""
@@ -386,7 +387,7 @@ class _Expansion:
             self.read.get(PersistentVolumeClaim, ()),
             self.read.get(PersistentVolume, ()),
             self.read.get(StorageClass, ()),
-            (k for pod in self.pods.values() for k in claim_keys(pod.metadata, pod.spec)),
+            (key for pod in self.pods.values() for key in claim_keys(pod)),
         )
         self.read[PersistentVolumeClaim] = list(found.claims)
         self.read[PersistentVolume] = list(found.volumes)

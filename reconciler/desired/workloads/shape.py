@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from reconciler.desired.rules.devices import device_findings
+from reconciler.desired.rules.idle import check_device, check_pod_metadata
 from reconciler.desired.workloads.kinds import (
     GroupEntry,
     KindTable,
@@ -25,6 +26,7 @@ from reconciler.desired.workloads.podsets import COUNT_MAX, PRESENT, pod_sets
 from reconciler.model.diagnostics import Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.kubernetes.devices import DEVICE_KINDS
+from reconciler.model.resources import HUGEPAGES, MILLI, parse_quantity
 from reconciler.model.text.nearest import did_you_mean
 from reconciler.model.text.quoting import quote_value
 from reconciler.source import schema
@@ -70,7 +72,10 @@ def _custom_findings(data: JsonDict, row: WorkloadKind) -> Iterator[Finding]:
                 at = (*entry.pointer, *pointer_of(path))
                 found = schema.check_schema(SCHEMA, template, "partialTemplate")
                 if not found:
-                    found = list(_pod(template.get("spec", {}), ("spec",)))
+                    found = [
+                        *check_pod_metadata(template.get("metadata") or {}, ("metadata",)),
+                        *_pod(template.get("spec", {}), ("spec",)),
+                    ]
                 yield from (f._replace(pointer=(*at, *f.pointer)) for f in found)
             yield from _count_findings(group, entry)
     if not templates and not (row.follows and value_of(data, row.follows)):
@@ -107,10 +112,13 @@ def _workload_findings(kind: str, data: JsonDict) -> Iterator[Finding]:
     """Yield findings that the schema cannot express; the shape is valid."""
     spec = data.get("spec", {})
     if kind == "Pod":
+        yield from check_pod_metadata(data.get("metadata") or {}, ("metadata",))
         yield from _pod(spec, ("spec",))
     elif kind in _TEMPLATED and spec:
         yield from _selector(spec)
-        yield from _pod(spec["template"]["spec"], ("spec", "template", "spec"))
+        template, at = spec["template"], ("spec", "template")
+        yield from check_pod_metadata(template.get("metadata") or {}, (*at, "metadata"))
+        yield from _pod(template["spec"], (*at, "spec"))
     elif kind in DEVICE_KINDS:
         yield from device_findings(kind, spec)
     elif kind == "PodDisruptionBudget":
@@ -142,6 +150,11 @@ def _pod(spec: JsonDict, at: Pointer) -> Iterator[Finding]:
             here = (*at, "topologySpreadConstraints", index, "minDomains")
             message = "only applies with whenUnsatisfiable: DoNotSchedule"
             yield Finding("spread-min-domains", here, message, "remove it", of_key=True)
+        if spread.get("labelSelector") is None:
+            here = (*at, "topologySpreadConstraints", index)
+            message = "without a labelSelector it counts no pods, so it spreads none"
+            hint = "select the pods that it spreads, by their labels"
+            yield Finding("idle-spread", here, message, hint, Severity.WARNING)
     for field in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(field, ())):
             yield from _resources(container.get("resources", {}), (*at, field, index, "resources"))
@@ -169,8 +182,6 @@ def _toleration(toleration: dict[str, object], at: Pointer) -> Iterator[Finding]
 
 
 def _resources(resources: JsonDict, at: Pointer) -> Iterator[Finding]:
-    from reconciler.model.resources import parse_quantity
-
     limits, requests = resources.get("limits", {}), resources.get("requests", {})
     for name, text in requests.items():
         here = (*at, "requests", name)
@@ -185,7 +196,11 @@ def _resources(resources: JsonDict, at: Pointer) -> Iterator[Finding]:
             yield from _resource_name(name, (*at, field, name))
     for name in sorted({*requests, *limits}):
         if _is_extended(name):
+            field = "limits" if name in limits else "requests"
+            yield from check_device(name, (*at, field, name))
             yield from _extended_resource(name, requests, limits, at)
+        elif name.startswith(HUGEPAGES):
+            yield from _huge_pages(name, requests, limits, at)
 
 
 _STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
@@ -193,7 +208,7 @@ _STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
 
 def _resource_name(name: str, here: Pointer) -> Iterator[Finding]:
     """Yield an error if the API server does not know a resource without a domain."""
-    if "/" in name or name in _STANDARD or name.startswith("hugepages-"):
+    if "/" in name or name in _STANDARD or name.startswith(HUGEPAGES):
         return
     message = f"{quote_value(name)} is not a resource of containers"
     hint = did_you_mean(name, _STANDARD, "other resources have a domain, as nvidia.com/gpu has")
@@ -212,14 +227,47 @@ def _extended_resource(
 
     A limit alone is enough: it becomes the request.
     """
-    from reconciler.model.resources import MILLI, parse_quantity
-
     for field, amounts in (("requests", requests), ("limits", limits)):
         if name in amounts and parse_quantity(str(amounts[name])) % MILLI:
             message = f"{quote_value(amounts[name])} of {name} is not an integer"
             hint = "devices cannot be divided; request 1 or more"
             yield Finding("fractional-device", (*at, field, name), message, hint)
             return
+    yield from _not_overcommitted(name, requests, limits, at)
+
+
+def _huge_pages(name: str, requests: JsonDict, limits: JsonDict, at: Pointer) -> Iterator[Finding]:
+    """Yield an error if pages are divided, overcommitted or requested without CPU and memory."""
+    size = name.removeprefix(HUGEPAGES)
+    for field, amounts in (("requests", requests), ("limits", limits)):
+        if name in amounts and not _is_multiple(str(amounts[name]), size):
+            message = f"{quote_value(amounts[name])} of {name} is not a multiple of the page size"
+            hint = f"pages have a size such as 2Mi or 1Gi; request a multiple of {size}"
+            yield Finding("divided-page", (*at, field, name), message, hint)
+            return
+    if not any(other in amounts for other in ("cpu", "memory") for amounts in (requests, limits)):
+        here = (*at, "requests" if name in requests else "limits", name)
+        message = f"{name} needs a request or limit for cpu or memory in the same container"
+        yield Finding("pages-alone", here, message, "add one, for example of memory", of_key=True)
+    else:
+        yield from _not_overcommitted(name, requests, limits, at)
+
+
+def _is_multiple(amount: str, size: str) -> bool:
+    try:
+        page = parse_quantity(size)
+    except ValueError:
+        return False
+    return page > 0 and parse_quantity(amount) % page == 0
+
+
+def _not_overcommitted(
+    name: str, requests: JsonDict, limits: JsonDict, at: Pointer
+) -> Iterator[Finding]:
+    """Yield an error if a resource that cannot be shared has a request other than its limit.
+
+    Source: ``ValidateResourceRequirements`` of Kubernetes 1.34, ``IsOvercommitAllowed``.
+    """
     here = (*at, "requests", name)
     if name in requests and name not in limits:
         message = f"{name} has a request without a limit, which the API server rejects"

@@ -31,7 +31,7 @@ from reconciler.model.kubernetes.pod import (
     NodeSelectorExpression,
     NodeSelectorTerm,
 )
-from reconciler.model.kubernetes.storage import NO_PROVISIONER, bound_claim
+from reconciler.model.kubernetes.storage import NO_PROVISIONER, bound_claim, class_driver
 from reconciler.model.resources import parse_quantity
 
 _DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
@@ -112,7 +112,10 @@ class _Binding:
         if volume is not None:
             return self._bound(claim, volume.metadata.name)
         kind = self.classes.get(claim.spec.storage_class_name or "")
-        if kind is None or kind.volume_binding_mode == _WAIT or kind.provisioner == NO_PROVISIONER:
+        if kind is not None and kind.provisioner == NO_PROVISIONER:
+            self._note_unprovisioned(claim, kind)
+            return claim
+        if kind is None or kind.volume_binding_mode == _WAIT:
             return claim
         return self._provision(claim, kind)
 
@@ -168,6 +171,29 @@ class _Binding:
             default=None,
         )
 
+    def _note_unprovisioned(self, claim: PersistentVolumeClaim, kind: StorageClass) -> None:
+        """Note that somebody has to create the volume of a claim.
+
+        A pod of a class that waits for its consumer gets a node, because the volumes of such a
+        class are usually those of local disks, which exist once the node runs.
+        """
+        waits = kind.volume_binding_mode == _WAIT
+        outcome = (
+            "the plan assumes that one is created on the new node, as for a local disk"
+            if waits
+            else "its pods wait until one is created"
+        )
+        self._notes.append(
+            VolumeNote(
+                claim.key,
+                "no-volume",
+                f"no PersistentVolume in the folder suits PersistentVolumeClaim {claim.key}, and "
+                f"StorageClass {kind.metadata.name} provisions none; {outcome}",
+                "add the volume to the folder, or plan with --snapshot",
+                Severity.WARNING,
+            )
+        )
+
     def _provision(self, claim: PersistentVolumeClaim, kind: StorageClass) -> PersistentVolumeClaim:
         """Return the claim bound to the volume that an Immediate class provisions."""
         name = f"pvc-{claim.key.replace('/', '-')}"
@@ -181,10 +207,11 @@ class _Binding:
             for term in kind.allowed_topologies
         )
         affinity = VolumeNodeAffinity(NodeSelector(terms)) if terms else None
+        driver = class_driver(kind)
         self.volumes[name] = PersistentVolume(
-            Metadata(name=name), VolumeSpec(affinity, CSISource(kind.provisioner))
+            Metadata(name=name), VolumeSpec(affinity, CSISource(driver))
         )
-        if kind.provisioner == EBS_DRIVER and not terms:
+        if driver == EBS_DRIVER and not terms:
             self._notes.append(
                 VolumeNote(
                     claim.key,

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from msgspec.structs import replace
 
-from reconciler.model.kubernetes.cluster import ClaimStatus, PersistentVolumeClaim
+from reconciler.model.kubernetes.cluster import (
+    EBS_DRIVER,
+    MIGRATED_DRIVERS,
+    ClaimStatus,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from reconciler.model.kubernetes.pod import Pod
 
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
@@ -39,6 +46,32 @@ def claim_keys(pod: Pod) -> Iterator[str]:
             yield f"{pod.namespace}/{volume.persistent_volume_claim.claim_name}"
         elif volume.ephemeral is not None:
             yield f"{pod.namespace}/{pod.metadata.name}-{volume.name}"
+
+
+def class_driver(storage_class: StorageClass) -> str:
+    """Return the CSI driver of the volumes of a class, empty if nothing provisions them."""
+    name = storage_class.provisioner
+    return "" if name == NO_PROVISIONER else MIGRATED_DRIVERS.get(name, name)
+
+
+def csi_driver(
+    claim: PersistentVolumeClaim,
+    volumes: Mapping[str, PersistentVolume],
+    classes: Mapping[str, StorageClass],
+) -> str:
+    """Return the CSI driver that attaches the volume of a claim, empty if there is none.
+
+    It is that of the volume once the claim names one, and that of the StorageClass before.
+    """
+    if claim.spec.volume_name:
+        volume = volumes.get(claim.spec.volume_name)
+        if volume is None:
+            return ""
+        if volume.spec.csi is not None:
+            return volume.spec.csi.driver
+        return EBS_DRIVER if volume.spec.aws_elastic_block_store is not None else ""
+    known = classes.get(claim.spec.storage_class_name or "")
+    return class_driver(known) if known is not None else ""
 
 
 def bound_claim(claim: PersistentVolumeClaim, volume: str) -> PersistentVolumeClaim:

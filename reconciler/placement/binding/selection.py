@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Final
 from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.karpenter.labels import REGION, ZONE, normalize_label
 from reconciler.model.kubernetes.cluster import (
-    EBS_DRIVER,
-    MIGRATED_DRIVERS,
     CSISource,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -37,6 +35,8 @@ from reconciler.model.kubernetes.storage import (
     SHARED_DRIVERS,
     bound_claim,
     claim_keys,
+    class_driver,
+    csi_driver,
 )
 from reconciler.model.kubernetes.taint import Taint, Toleration
 
@@ -168,15 +168,7 @@ class Volumes:
     def _driver(self, key: str) -> str:
         """Return the CSI driver of a claim, empty if it is unknown."""
         claim = self.claims.get(key)
-        if claim is None:
-            return ""
-        volume = self.volumes.get(claim.spec.volume_name)
-        if volume is not None:
-            if volume.spec.csi is not None:
-                return volume.spec.csi.driver
-            return EBS_DRIVER if volume.spec.aws_elastic_block_store is not None else ""
-        kind = self.classes.get(claim.spec.storage_class_name or "")
-        return MIGRATED_DRIVERS.get(kind.provisioner, kind.provisioner) if kind is not None else ""
+        return csi_driver(claim, self.volumes, self.classes) if claim is not None else ""
 
     def provision(self, pod: Pod, node: Node) -> None:
         """Provision the volumes of a bound pod in the zone of its node."""
@@ -225,12 +217,14 @@ class Volumes:
     def _provisioned_volume(self, claim: PersistentVolumeClaim, zone: str) -> PersistentVolume:
         kind = self.classes.get(claim.spec.storage_class_name or "")
         here = NodeSelectorTerm((NodeSelectorExpression(ZONE, "In", (zone,)),))
-        is_shared = kind is not None and kind.provisioner in SHARED_DRIVERS
+        driver = class_driver(kind) if kind is not None else ""
         return PersistentVolume(
             Metadata(name=f"pvc-{claim.key.replace('/', '-')}"),
             VolumeSpec(
-                node_affinity=None if is_shared else VolumeNodeAffinity(NodeSelector((here,))),
-                csi=CSISource(kind.provisioner) if kind is not None else None,
+                node_affinity=None
+                if driver in SHARED_DRIVERS
+                else VolumeNodeAffinity(NodeSelector((here,))),
+                csi=CSISource(driver) if driver else None,
                 storage_class_name=claim.spec.storage_class_name,
             ),
         )

@@ -11,7 +11,13 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from reconciler.model.karpenter.labels import CAPACITY_TYPE, RESERVED, ZONE
+from reconciler.model.karpenter.labels import (
+    CAPACITY_TYPE,
+    RESERVATION_ID,
+    RESERVATION_TYPE,
+    RESERVED,
+    ZONE,
+)
 from reconciler.model.karpenter.requirements import Requirement
 from reconciler.model.text.nearest import nearest
 from reconciler.placement.nodes.template import PoolTemplate
@@ -27,6 +33,11 @@ _LOCAL_ZONE: Final = re.compile(
     r"[a-z]{2}(-[a-z]+)+-[0-9](-[a-z]+-[0-9][a-z]|-wl[0-9](-[a-z]+)+-[0-9])", re.ASCII
 )
 """A local zone or a Wavelength zone: us-east-1-bos-1a, us-east-1-wl1-bos-wlz-1."""
+
+
+def is_local_zone(name: str) -> bool:
+    """Return whether a zone is a local zone or a Wavelength zone, by its name."""
+    return _LOCAL_ZONE.fullmatch(name) is not None
 
 
 def no_types_rejection(template: PoolTemplate) -> Rejection:
@@ -59,7 +70,8 @@ def _describe_exclusion(template: PoolTemplate) -> str:
                 return f"its requirements on {wanted.key} exclude each other: {', '.join(stated)}"
             is_bound = wanted.complement and len(stated) == 1
             text = f"{wanted.key} {stated[0]}" if is_bound else str(wanted)
-            return f"no instance type satisfies its requirement {text}{_hint(template, wanted)}"
+            hint = unknown_value_hint(template, wanted)
+            return f"no instance type satisfies its requirement {text}{hint}"
     left = table.all
     earlier: list[str] = []
     for wanted in requirements:
@@ -79,15 +91,20 @@ def _describe_exclusion(template: PoolTemplate) -> str:
     )
 
 
-def _hint(template: PoolTemplate, wanted: Requirement) -> str:
-    """Return what to do about a requirement that excludes all types, with its separator."""
+def unknown_value_hint(template: PoolTemplate, wanted: Requirement) -> str:
+    """Return what to do about a requirement that excludes all types, with its separator.
+
+    It is empty if nothing is known about the requirement.
+    """
     is_plain = not wanted.complement
-    if is_plain and wanted.key == CAPACITY_TYPE and wanted.values == {RESERVED}:
+    if wanted.key in (RESERVATION_ID, RESERVATION_TYPE) or (
+        is_plain and wanted.key == CAPACITY_TYPE and wanted.values == {RESERVED}
+    ):
         return (
             ": no capacity reservation is known; they are looked up only with access to AWS, by "
             "the capacityReservationSelectorTerms of the EC2NodeClass"
         )
-    if is_plain and wanted.key == ZONE and any(map(_LOCAL_ZONE.match, wanted.values)):
+    if is_plain and wanted.key == ZONE and all(map(is_local_zone, wanted.values)):
         kind = "Wavelength" if any("-wl" in zone for zone in wanted.values) else "local"
         return (
             f": {kind} zones are not in the bundled data; plan with access to AWS and "

@@ -11,11 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from reconciler.catalog.table import indices
-from reconciler.model.karpenter.labels import NODEPOOL, ZONE
+from reconciler.model.karpenter.labels import NODEPOOL, OS, ZONE
+from reconciler.model.karpenter.requirements import Requirement
 from reconciler.model.kubernetes.taint import untolerated_taints
 from reconciler.model.resources import EPHEMERAL_STORAGE, HUGEPAGES, MEMORY, MILLI, NODES, Resources
 from reconciler.placement.explain.devices import device_shortage
-from reconciler.placement.explain.exclusion import NOT_AVAILABLE, no_types_rejection
+from reconciler.placement.explain.exclusion import (
+    NOT_AVAILABLE,
+    no_types_rejection,
+    unknown_value_hint,
+)
 from reconciler.placement.nodes.claims import OpenClaim, fit
 from reconciler.placement.nodes.daemons import minimum_requests
 from reconciler.placement.nodes.space import Demands, Space
@@ -73,7 +78,10 @@ class Funnel:
             if not left:
                 return self._make_rejection(
                     "NoTypeMeetsRequirements",
-                    f"no instance type left after {wanted}: relax that requirement",
+                    self._other_system()
+                    if key == OS and not template.table.types_matching(wanted)
+                    else f"no instance type left after {wanted}"
+                    + (self._unknown_value(wanted) or ": relax that requirement"),
                 )
             mask = left
         spaces = self._spaces() or [template.space]
@@ -137,6 +145,20 @@ class Funnel:
                 )
         return None
 
+    def _other_system(self) -> str:
+        """Return that the node class runs another operating system than the pod selects."""
+        selected = self._view.stage.step.demand.requirements[OS]
+        found = " and ".join(sorted(self._template.table.values(OS))) or "another system"
+        return (
+            f"its node class runs {found}, and the pod selects {selected}: "
+            "add a NodePool whose node class has images of that system"
+        )
+
+    def _unknown_value(self, wanted: Requirement) -> str:
+        """Return what to do about a value that no type of the catalog has, empty if one has it."""
+        known = _has_types(self._template, wanted)
+        return "" if known else unknown_value_hint(self._template, wanted)
+
     def _spaces(self) -> list[Space]:
         return [s for equals in self._view.spaces(self._template.space) for s in equals]
 
@@ -156,7 +178,7 @@ class Funnel:
                 return self._make_rejection(
                     "TooLarge",
                     f"requests {wanted} {name}, but the largest allowed instance type has"
-                    f" {largest}{suffix}",
+                    f" {largest}{suffix}{self._remedy(name)}",
                 )
         requested = " and ".join(
             f"{format_amount(name, amount)} {name}"
@@ -169,6 +191,21 @@ class Funnel:
             f"no allowed instance type has {what}{suffix}; the closest is {nearest}, which lacks"
             f" {lacks}",
         )
+
+    def _remedy(self, name: str) -> str:
+        """Return what to do about a resource that does not depend on the instance type alone."""
+        table = self._template.table
+        if name == EPHEMERAL_STORAGE:
+            return (
+                ": enlarge the root volume in blockDeviceMappings of the EC2NodeClass, or set its "
+                "instanceStorePolicy"
+            )
+        if not table.most_allocatable(name, table.usable):
+            return (
+                ": no instance type is known to have it; if your nodes have it, state it in "
+                "spec.capacity of a NodeOverlay"
+            )
+        return ""
 
     def _nearest_type(self, mask: int) -> tuple[str, str]:
         """Return the type that lacks the smallest share of the requests, and what it lacks."""
@@ -364,16 +401,26 @@ def _volume_rejection(view: CohortView, template: PoolTemplate) -> Rejection | N
     demands = view.cohort.shape.volume_demands
     if base is None or not demands:
         return None
-    if any(d.allows_new_host and base.narrow(d) is not None for d in demands):
+    reached = [base.narrow(d) for d in demands if d.allows_new_host]
+    if any(space is not None and (space.mask or not base.mask) for space in reached):
         return None
     wanted = " or ".join(f"({d.hostname or d.requirements})" for d in demands)
+    problem = f"which NodePool {template.name} and the pod do not both allow"
+    if any(reached):
+        missing = [r for d in demands for r in d.requirements.values() if r.key == ZONE]
+        hints = (unknown_value_hint(template, r) for r in missing if not _has_types(template, r))
+        problem = f"where NodePool {template.name} has no instance type{next(hints, '')}"
     return Rejection(
         "VolumeUnreachable",
-        f"its volumes can be attached only to nodes with {wanted}, which NodePool {template.name} "
-        "and the pod do not both allow",
+        f"its volumes can be attached only to nodes with {wanted}, {problem}",
         template.name,
         {"volumes": wanted},
     )
+
+
+def _has_types(template: PoolTemplate, wanted: Requirement) -> bool:
+    """Return whether any type of the catalog meets a requirement, whatever the NodePool allows."""
+    return bool(template.table.types_matching(wanted))
 
 
 def _rule_rejection(view: CohortView, template: PoolTemplate, demands: Demands) -> Rejection | None:

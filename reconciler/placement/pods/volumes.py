@@ -16,14 +16,12 @@ import msgspec
 from reconciler.model.karpenter.labels import HOSTNAME
 from reconciler.model.karpenter.requirements import Operator, Requirements, requirement
 from reconciler.model.kubernetes.cluster import (
-    EBS_DRIVER,
-    MIGRATED_DRIVERS,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
 )
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.kubernetes.storage import BIND_COMPLETED, ONE_POD, claim_keys
+from reconciler.model.kubernetes.storage import BIND_COMPLETED, ONE_POD, claim_keys, csi_driver
 from reconciler.observed.state import ClusterState
 from reconciler.placement.question import Rejection
 from reconciler.placement.topology.rules import expression_requirements
@@ -62,7 +60,7 @@ def volume_needs(pod: Pod, cluster: ClusterState) -> VolumeNeeds:
             )
             continue
         missing = missing or _claim_problem(claim, cluster)
-        driver = _driver(claim, cluster)
+        driver = csi_driver(claim, cluster.volumes, cluster.storage_classes)
         if driver:
             attached.setdefault(driver, set()).add(claim.key)
         if ONE_POD in claim.spec.access_modes:
@@ -173,19 +171,6 @@ def _volume_problem(
     if BIND_COMPLETED not in claim.metadata.annotations:
         return _claim_rejection("VolumeNotBound", name, f"is not yet bound to {wanted}")
     return None
-
-
-def _driver(claim: PersistentVolumeClaim, cluster: ClusterState) -> str:
-    """Return the CSI driver that attaches the claim's volume, empty if it is unknown."""
-    if claim.spec.volume_name:
-        volume = cluster.volumes.get(claim.spec.volume_name)
-        if volume is None:
-            return ""
-        if volume.spec.csi is not None:
-            return volume.spec.csi.driver
-        return EBS_DRIVER if volume.spec.aws_elastic_block_store is not None else ""
-    known = cluster.storage_classes.get(claim.spec.storage_class_name or "")
-    return MIGRATED_DRIVERS.get(known.provisioner, known.provisioner) if known is not None else ""
 
 
 def _claim_locations(claim: PersistentVolumeClaim, cluster: ClusterState) -> list[Requirements]:

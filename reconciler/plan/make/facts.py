@@ -64,7 +64,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     costs (``base_cost``). ``findings`` are about these facts; those of CapacityBuffers are
     separate, because they come last in a plan. ``left_region`` is the region that the fleet leaves
     with its nodes, empty if it stays. ``withheld`` is the reason why nothing may be launched or
-    removed now.
+    removed now. ``states_pods`` is whether the files state what runs.
     """
 
     now: datetime
@@ -98,6 +98,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     serial: int = 0
     digests: InputDigests = InputDigests()
     observation: ObservationSource | None = None
+    states_pods: bool = True
     observed_at: datetime | None = None
     observed: Mapping[str, str] = {}
 

@@ -17,6 +17,8 @@ from reconciler.disruption.methods.drift import drifted_since
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
+    RESERVATION_ID,
+    RESERVATION_TYPE,
     RESERVED,
     ZONE,
     ZONE_ID,
@@ -25,11 +27,13 @@ from reconciler.model.karpenter.labels import (
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
-from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.karpenter.requirements import Requirements
+from reconciler.model.kubernetes.pod import Affinity, NodeAffinity, Pod, PodSpec
 from reconciler.model.settings import PoolOption, Settings
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_time
 from reconciler.observed.state import ClusterState
+from reconciler.placement.explain.exclusion import is_local_zone
 from reconciler.placement.nodes.daemons import unreadable_daemon_sets
 from reconciler.placement.question import DroppedPreferences
 from reconciler.placement.work import WorkLimit
@@ -43,12 +47,13 @@ from reconciler.plan.value.actions import (
     PlannedCommand,
 )
 from reconciler.plan.value.nodes import PlannedNodeClaim
-from reconciler.plan.value.plan import ObservationSource, PlanFinding, PlannedLock
+from reconciler.plan.value.plan import PlanFinding, PlannedLock
 from reconciler.source.resource import LOCK_FILE
 
 if TYPE_CHECKING:
     from reconciler.disruption.command import Decisions
     from reconciler.plan.make.decide import PlacementDecisions
+    from reconciler.plan.make.facts import Facts
 
 
 # Findings besides the decisions: about inputs, and about the limits of the plan.
@@ -124,13 +129,12 @@ def _nodes_at_most(number: int) -> str:
     return f"up to {format_count(number, 'node')}" if number > 1 else "nodes"
 
 
-def workload_findings(
-    pools: Sequence[NodePool], cluster: ClusterState, observation: ObservationSource | None
-) -> Iterator[PlanFinding]:
+def workload_findings(facts: Facts) -> Iterator[PlanFinding]:
     """Warn that nobody said what runs: zero nodes then are no forecast."""
-    if observation != "workloads" or cluster.pods or cluster.nodes or not pools:
+    cluster, pools = facts.cluster, facts.pools
+    if facts.observation != "workloads" or facts.states_pods or not pools:
         return
-    if any(pool.is_static for pool in pools):
+    if cluster.pods or cluster.nodes or any(pool.is_static for pool in pools):
         return
     yield PlanFinding(
         severity="warning",
@@ -141,61 +145,109 @@ def workload_findings(
     )
 
 
-def lookup_findings(
-    pools: Iterable[NodePool], classes: Mapping[str, EC2NodeClass], cluster: ClusterState
-) -> Iterator[PlanFinding]:
+_LOOK_UP: Final = "plan with access to AWS, or run `reconciler lock`"
+_LOOK_UP_TYPES: Final = "plan with access to AWS and --set aws.instanceTypes=live"
+
+
+def lookup_findings(facts: Facts) -> Iterator[PlanFinding]:
     """Report what decisions depend on and nobody looked up: what is absent is not «no».
 
-    Each input has one finding: zone ids, capacity reservations, and subnets where pods have rules
-    about zones.
+    Each input has one finding: zone ids, capacity reservations, placement groups, subnets where
+    pods have rules about zones, and local zones.
     """
     unread = [
-        (pool, node_class)
-        for pool in pools
-        if (node_class := classes.get(pool.spec.template.spec.node_class_ref.name)) is not None
+        (pool.requirements(), node_class.spec)
+        for pool in facts.pools
+        if (node_class := facts.classes.get(pool.spec.template.spec.node_class_ref.name))
+        is not None
         and not node_class.status.subnets
     ]
-    wanted = [pool.requirements() for pool, _ in unread]
-    if any(ZONE_ID in requirements for requirements in wanted):
+    if not unread:
+        return
+    wanted = _Wanted(facts.cluster.pending)
+    for requirements, _ in unread:
+        wanted.add_requirements(requirements)
+    if ZONE_ID in wanted.values or ZONE_ID in wanted.topology_keys:
         yield _lookup_finding(
             "zone ids differ between accounts and were not looked up: the plan assumes those of "
             "the bundled data"
         )
-    capacity = (requirements.get(CAPACITY_TYPE) for requirements in wanted)
-    if any(
-        known is not None and not known.complement and RESERVED in known.values
-        for known in capacity
+    if wanted.reservations or any(
+        spec.capacity_reservation_selector_terms
+        and (CAPACITY_TYPE not in requirements or requirements[CAPACITY_TYPE].has(RESERVED))
+        for requirements, spec in unread
     ):
         yield _lookup_finding(
             "capacity reservations were not looked up: the plan uses none, where a plan with "
             "access to AWS may"
         )
-    if unread and any(map(_has_zone_rule, cluster.pending)):
+    if facts.settings.placement_group is None and any(
+        spec.placement_group_selector is not None for _, spec in unread
+    ):
+        yield _lookup_finding(
+            "placement groups were not looked up: the plan ignores what their strategy excludes"
+        )
+    if {ZONE, ZONE_ID} & wanted.topology_keys:
         yield _lookup_finding(
             "subnets were not looked up: the plan assumes one in every zone of the region"
         )
+    zones = set(filter(is_local_zone, wanted.values.get(ZONE, ())))
+    if zones and (missing := sorted(zones - set(facts.catalog.columns.offerings.zone))):
+        yield _lookup_finding(
+            f"local and Wavelength zones are not in the bundled data: the plan launches no node in "
+            f"{', '.join(missing)}",
+            _LOOK_UP_TYPES,
+        )
 
 
-def _lookup_finding(message: str) -> PlanFinding:
-    return PlanFinding(
-        severity="info",
-        code="not-looked-up",
-        message=message,
-        hint="plan with access to AWS, or run `reconciler lock`",
-    )
+class _Wanted:
+    """What pods and NodePools want of labels: the ``values`` by key, and keys of topologies."""
+
+    def __init__(self, pods: Iterable[Pod]) -> None:
+        self.values: dict[str, set[str]] = {}
+        self.topology_keys: set[str] = set()
+        for spec in {id(pod.spec): pod.spec for pod in pods}.values():
+            self._add_spec(spec)
+
+    @property
+    def reservations(self) -> bool:
+        """Whether capacity reservations are named."""
+        return (
+            RESERVED in self.values.get(CAPACITY_TYPE, ())
+            or RESERVATION_ID in self.values
+            or RESERVATION_TYPE in self.values
+        )
+
+    def add_requirements(self, requirements: Requirements) -> None:
+        """Add what a NodePool requires of its nodes."""
+        for key, known in requirements.items():
+            self._add(key, () if known.complement else known.values)
+
+    def _add_spec(self, spec: PodSpec) -> None:
+        for key, value in spec.node_selector.items():
+            self._add(key, (value,))
+        affinity = spec.affinity or Affinity()
+        nodes = affinity.node_affinity or NodeAffinity()
+        terms = [
+            *(nodes.required.node_selector_terms if nodes.required is not None else ()),
+            *(preferred.preference for preferred in nodes.preferred),
+        ]
+        for expression in (e for term in terms for e in term.match_expressions):
+            self._add(expression.key, expression.values if expression.operator == "In" else ())
+        for side in (affinity.pod_affinity, affinity.pod_anti_affinity):
+            if side is not None:
+                self._add_topology(term.topology_key for term in side.required)
+        self._add_topology(c.topology_key for c in spec.topology_spread_constraints)
+
+    def _add(self, key: str, values: Iterable[str]) -> None:
+        self.values.setdefault(normalize_label(key), set()).update(values)
+
+    def _add_topology(self, keys: Iterable[str]) -> None:
+        self.topology_keys.update(map(normalize_label, keys))
 
 
-def _has_zone_rule(pod: Pod) -> bool:
-    spec, affinity = pod.spec, pod.spec.affinity
-    if any(normalize_label(c.topology_key) == ZONE for c in spec.topology_spread_constraints):
-        return True
-    sides = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ()
-    return any(
-        normalize_label(term.topology_key) == ZONE
-        for side in sides
-        if side is not None
-        for term in side.required
-    )
+def _lookup_finding(message: str, hint: str = _LOOK_UP) -> PlanFinding:
+    return PlanFinding(severity="info", code="not-looked-up", message=message, hint=hint)
 
 
 _REGION: Final = "aws.region"

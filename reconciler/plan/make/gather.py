@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from reconciler.desired.contents import states_pods
 from reconciler.desired.objects import (
     buffer_templates,
     capacity_buffers,
@@ -192,6 +193,7 @@ def _facts(inputs: Inputs, cache: FactsCache | None = None) -> Facts:
         serial=inputs.serial,
         digests=inputs.digests,
         observation=inputs.observation,
+        states_pods=states_pods(inputs.fleet),
         observed_at=inputs.observed_at,
         observed=inputs.observed,
     )

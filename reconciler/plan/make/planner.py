@@ -296,13 +296,13 @@ def _findings(
     facts: Facts, decisions: Decisions | PlacementDecisions, claims: Sequence[PlannedNodeClaim]
 ) -> tuple[PlanFinding, ...]:
     found = (
-        *findings.workload_findings(facts.pools, facts.cluster, facts.observation),
+        *findings.workload_findings(facts),
         *facts.findings,
         *findings.region_findings(facts.left_region, facts.settings.region, facts.changes),
         *findings.selector_findings(
             facts.changes, facts.classes, facts.pools, _nodes_by_pool(facts)
         ),
-        *findings.lookup_findings(facts.pools, facts.classes, facts.cluster),
+        *findings.lookup_findings(facts),
         *findings.decision_findings(decisions),
         *findings.lock_findings(facts.lock),
         *findings.catalog_findings(facts.catalog, claims),
