@@ -25,7 +25,6 @@ from reconciler.desired.workloads.kinds import (
 from reconciler.desired.workloads.podsets import COUNT_MAX, PRESENT, pod_sets
 from reconciler.model.diagnostics import Severity
 from reconciler.model.json import JsonDict
-from reconciler.model.kubernetes.devices import DEVICE_KINDS
 from reconciler.model.resources import HUGEPAGES, MILLI, parse_quantity
 from reconciler.model.text.nearest import did_you_mean
 from reconciler.model.text.quoting import quote_value
@@ -119,14 +118,14 @@ def _workload_findings(kind: str, data: JsonDict) -> Iterator[Finding]:
         template, at = spec["template"], ("spec", "template")
         yield from check_pod_metadata(template.get("metadata") or {}, (*at, "metadata"))
         yield from _pod(template["spec"], (*at, "spec"))
-    elif kind in DEVICE_KINDS:
-        yield from device_findings(kind, spec)
     elif kind == "PodDisruptionBudget":
         yield from _expressions(spec, ("spec",))
         if {"minAvailable", "maxUnavailable"} <= spec.keys():
             at = ("spec", "maxUnavailable")
             message = "cannot be set together with minAvailable"
             yield Finding("budget-both", at, message, "keep one of them", of_key=True)
+    else:
+        yield from device_findings(kind, spec)
 
 
 def _selector(spec: JsonDict) -> Iterator[Finding]:
