@@ -205,8 +205,9 @@ class Decisions:
 
     All ``commands`` may start at once: each was decided as if the previous ones had started.
     ``placement`` is where pods that were already pending are placed. The searches in ``limits_hit``
-    ended at a work limit. ``work`` is the number of nodes examined. ``consolidation_waits`` is True
-    if consolidation decided nothing because its earlier commands have not settled.
+    ended at a work limit. ``work`` is the number of nodes examined, ``reached_limit`` is whether
+    the pass might have found more with more of it. ``consolidation_waits`` is True if consolidation
+    decided nothing because its earlier commands have not settled.
     """
 
     commands: tuple[Command, ...] = ()
@@ -217,4 +218,5 @@ class Decisions:
     limits_hit: tuple[str, ...] = ()
     blockers: tuple[Blocker, ...] = ()
     work: int = 0
+    reached_limit: bool = False
     consolidation_waits: bool = False

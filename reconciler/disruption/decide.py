@@ -159,11 +159,12 @@ def decide(inputs: DisruptionInputs, methods: Sequence[Method] = METHODS) -> Dec
         ]
     inputs.refusals.begin_pass()
     start = _run_methods(inputs, methods)
-    spent = start.work.simulation.work
+    spent, reached_limit = start.work.simulation.work, start.work.reached_limit
     if start.work.used_thorough_search:
         plain = [method for method in methods if not isinstance(method, _THOROUGH)]
         without = _run_methods(inputs, plain)
         spent += without.work.simulation.work
+        reached_limit = reached_limit or without.work.reached_limit
         if without.work.savings > start.work.savings:
             start = without
     work = start.work
@@ -178,6 +179,7 @@ def decide(inputs: DisruptionInputs, methods: Sequence[Method] = METHODS) -> Dec
         limits_hit=tuple(work.limits_hit),
         blockers=blockers_of(work) if inputs.lists_blockers else (),
         work=spent,
+        reached_limit=reached_limit,
         consolidation_waits=waits,
     )
 

@@ -154,6 +154,11 @@ class DisruptionPass:
             self.limits_hit.append(text)
         return False
 
+    @property
+    def reached_limit(self) -> bool:
+        """Whether something was not examined, or may not have been, for lack of work."""
+        return bool(self.limits_hit) or self.simulation.spent >= self.work_max
+
     def refuse(self, candidate: Candidate, reason: str, refusal: CandidateRefusal) -> None:
         """Record a rejection."""
         self.blocks[refusal.block(candidate.name, reason)] = None

@@ -1,7 +1,6 @@
-"""The scheduler: built once for a cluster state and called many times.
+"""The scheduler: built once for a cluster state and called many times, such as for each candidate.
 
-It holds what does not change between calls: tables of types, templates, daemons, nodes and their
-pods. Disruption calls it for every candidate.
+It holds what does not change between calls: tables of types, templates, daemons, nodes, pods.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ from reconciler.placement.nodes.template import (
 from reconciler.placement.packing.goal import Depth, Goal
 from reconciler.placement.pods.cohort import Cohort
 from reconciler.placement.pods.pending import invalid_rejection, unplaceable_rejection
-from reconciler.placement.pods.shape import Shape, Shapes, queue_position
+from reconciler.placement.pods.shape import Shape, Shapes, SpecKeys, queue_position
 from reconciler.placement.pods.volumes import volume_needs
 from reconciler.placement.question import LaunchPool, Placement, Question, Rejection
 from reconciler.placement.solve import PlacementPass
@@ -72,13 +71,12 @@ if TYPE_CHECKING:
 
 
 _PodsByShape = Mapping[Shape, list[Pod]]
-"""Pods by shape."""
 
 
 class Scheduler:
     """Decides where pods are placed, on existing nodes and on new nodes from ``pools``.
 
-    ``salt`` goes into the names of new NodeClaims: a different salt gives different names.
+    ``salt`` goes into the names of new NodeClaims; ``spec_keys`` may be those of other schedulers.
     """
 
     def __init__(
@@ -89,7 +87,9 @@ class Scheduler:
         now: datetime,
         *,
         salt: str = "",
+        spec_keys: SpecKeys | None = None,
     ) -> None:
+        self._spec_keys = spec_keys if spec_keys is not None else SpecKeys()
         self._cluster = cluster = cluster.with_all_namespaces()
         self._settings = settings
         self._now = now
@@ -143,6 +143,7 @@ class Scheduler:
             tolerate_soft_taints=soft,
             one_pod_claims=self._settings.decide is not DecisionRules.KARPENTER,
             claims=self._claims,
+            spec_keys=self._spec_keys,
         )
 
     @cached_property

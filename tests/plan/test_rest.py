@@ -7,13 +7,14 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace as with_fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -22,13 +23,17 @@ from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.workloads.pods import expand
 from reconciler.model.diagnostics import Severity
 from reconciler.model.duration import iso_duration
+from reconciler.model.history import History
 from reconciler.model.settings import NodeLimit, Settings
 from reconciler.observed.snapshot import snapshot_of
 from reconciler.observed.state import cluster_state
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.compare import compare_with_base
+from reconciler.plan.rest.continuation import Work, continue_fleet
+from reconciler.plan.rest.world import RestingFleet, with_workloads
 from reconciler.plan.value.costs import AtRest
 from tests.engine.world import a_deployment, a_node_class, a_pool, small_catalog
+from tests.examples import examples
 from tests.repositories import commit_all, init
 from tests.simulated.simulations import words, write_fleet
 from tests.yamltext import dump_all
@@ -134,6 +139,40 @@ def test_other_budgets_cost_exactly_nothing(
             item["spec"]["disruption"]["budgets"] = budgets
     found = change(objects, tightened)
     assert (found.per_hour, found.replaced, found.rollout) == (0.0, 0, "PT0S")
+
+
+@given(st.integers(1, 150_000))
+@example(10_000)
+@example(80_000)
+@settings(max_examples=examples(10), deadline=None)
+def test_a_fleet_comes_to_rest_within_a_limit_of_work_only_as_it_would_without_one(
+    limit: int,
+) -> None:
+    """A plan that was cut short and found nothing is no rest.
+
+    What a base leaves undone would count as a saving of every change that is compared with it.
+    """
+    pool = a_pool("web", policy="WhenEmptyOrUnderutilized", after="0s", budgets=FREE)
+    larger, smaller = (
+        inputs_of(
+            [
+                pool,
+                *(a_deployment(f"web-{n}", "web", count, cpu=f"{300 + 90 * n}m") for n in range(9)),
+            ]
+        )
+        for count in (4, 2)
+    )
+    start = continue_fleet(larger, RestingFleet(larger.cluster), NOW, History(), Work(10**9))
+    scaled = with_workloads(start.world.cluster, smaller.cluster, start.at)
+    world = with_fields(start.world, cluster=scaled)
+    limited, free = Work(limit), Work(10**9)
+    found = continue_fleet(smaller, world, start.at, History(), limited)
+    whole = continue_fleet(smaller, world, start.at, History(), free)
+    assert whole.rested
+    assert found.rested != found.ended
+    if found.rested:
+        assert limited.used == free.used
+        assert found.world.node_prices == whole.world.node_prices
 
 
 def test_a_base_with_a_closed_budget_converges_only_after_it_opens() -> None:

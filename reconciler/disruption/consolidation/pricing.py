@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from math import inf
 
 from reconciler.model.karpenter.instancetype import LAUNCH_PREFERENCE, InstanceType, Offering
@@ -109,6 +110,17 @@ def keep_cheaper_types(claim: PlannedClaim, price: float) -> PlannedClaim:
         if choice.worst_launch_price(kind) < price:
             types.append(kind)
     return replace(claim, types=tuple(types), types_total=len(types))
+
+
+def without_dearer_types(claim: PlannedClaim, price: float) -> PlannedClaim:
+    """Return the claim with the types that have any offering of less than ``price``.
+
+    The types are sorted by their cheapest offering. That leaves few of a claim that any type could
+    serve, whatever else is asked of them.
+    """
+    choice = OfferingChoice(claim.requirements)
+    types = tuple(takewhile(lambda kind: choice.cheapest_price(kind) < price, claim.types))
+    return replace(claim, types=types, types_total=len(types))
 
 
 def lowest_worst_launch_price(claim: PlannedClaim) -> float:

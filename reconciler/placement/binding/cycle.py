@@ -78,6 +78,18 @@ class KubeScheduler:
         self._failures: dict[SchedulingShape, tuple[int, CycleResult]] = {}
         self._nominated: dict[str, dict[str, Pod]] = {}
 
+    def restart(self, seed: int, order: Iterable[str]) -> None:
+        """Forget what was decided, and search the nodes in this order, as a new scheduler would.
+
+        What is known of nodes and pods is kept.
+        """
+        self._seed, self._start = seed, 0
+        self._nominated.clear()
+        self._failures.clear()
+        self.hosts = {name: self.hosts[name] for name in order}
+        self._order = None
+        self._version += 1
+
     # The cache.
 
     def put_node(self, node: Node) -> HostNode:

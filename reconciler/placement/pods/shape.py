@@ -103,12 +103,45 @@ class Shape:
         return tuple(step.dropped for step in self.steps if step.was_preferred)
 
 
+_SPECS_MAX: Final = 100_000
+"""How many specs are remembered."""
+
+
+class SpecKeys:
+    """The ``spec_key`` of each pod, computed once for the pods that share the parts of a spec.
+
+    It may be kept while pods move and clusters change.
+    """
+
+    def __init__(self) -> None:
+        self._by_parts: dict[tuple[int, ...], tuple[tuple[object, ...], bytes]] = {}
+
+    def of(self, pod: Pod) -> bytes:
+        """Return the pod's ``spec_key``."""
+        spec, statuses = pod.spec, pod.status.container_statuses
+        if statuses or any(volume.ephemeral is not None for volume in spec.volumes):
+            return spec_key(pod)
+        parts = (
+            spec.containers, spec.init_containers, spec.node_selector, spec.affinity,
+            spec.tolerations, spec.topology_spread_constraints, spec.volumes, spec.overhead,
+            spec.resources, spec.resource_claims,
+        )  # fmt: skip
+        key = tuple(map(id, parts))
+        known = self._by_parts.get(key)
+        if known is None:  # the parts are kept, so that no others get their ids
+            if len(self._by_parts) >= _SPECS_MAX:
+                self._by_parts.clear()
+            known = self._by_parts[key] = (parts, spec_key(pod))
+        return known[1]
+
+
 class Shapes:
     """Sorts pods into shapes; equal pods always get the same shape object.
 
     ``respect`` is whether preferences count; ``tolerate_soft_taints`` is whether some NodePool has
     a ``PreferNoSchedule`` taint; ``one_pod_claims`` whether claims for one pod are used by one.
     ``claims`` reads what pods request by ResourceClaims, None if that is ignored.
+    ``spec_keys`` are shared with other clusters that have the same pods.
     """
 
     def __init__(
@@ -120,6 +153,7 @@ class Shapes:
         tolerate_soft_taints: bool,
         one_pod_claims: bool = True,
         claims: ClaimReader | None = None,
+        spec_keys: SpecKeys | None = None,
     ) -> None:
         self._cluster = cluster
         self._demands = demands
@@ -128,7 +162,7 @@ class Shapes:
         self._one_pod_claims = one_pod_claims
         self._claims = claims
         self._keys: tuple[str, ...] = ()
-        self._spec_keys: dict[bytes, bytes] = {}
+        self._spec_keys = spec_keys if spec_keys is not None else SpecKeys()
         self._known: dict[int, tuple[Pod, Shape]] = {}  # by identity; the entry keeps the id in use
         self._read: set[bytes] = set()
         self._shapes: dict[object, Shape] = {}
@@ -156,7 +190,7 @@ class Shapes:
 
     def _learn(self, pods: list[Pod]) -> None:
         """Cache the shape of each pod; clear the cache if new label keys matter."""
-        rows = [(pod, self._spec_key(pod)) for pod in pods]
+        rows = [(pod, self._spec_keys.of(pod)) for pod in pods]
         self._learn_keys(rows)
         keys, shapes, known = self._keys, self._shapes, self._known
         for pod, spec in rows:
@@ -171,17 +205,6 @@ class Shapes:
             if shape is None:
                 shape = shapes[key] = self._make_shape(pod, devices)
             known[id(pod)] = (pod, shape)
-
-    def _spec_key(self, pod: Pod) -> bytes:
-        """Return the pod's ``spec_key``; computed once for equal specs of pending pods."""
-        spec = pod.spec
-        if spec.node_name or spec.volumes or pod.status.container_statuses:
-            return spec_key(pod)
-        whole = _encode(spec)
-        known = self._spec_keys.get(whole)
-        if known is None:
-            known = self._spec_keys[whole] = spec_key(pod)
-        return known
 
     def _learn_keys(self, rows: list[tuple[Pod, bytes]]) -> None:
         """Collect the label keys that the rules of these pods, and of bound pods, read."""

@@ -17,6 +17,7 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import ClusterState
 from reconciler.placement.inputs import PlacementInputs
 from reconciler.placement.pods.pending import pods_to_place
+from reconciler.placement.pods.shape import SpecKeys
 from reconciler.placement.question import Placement, Question
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.facts import Facts
@@ -52,6 +53,7 @@ class PlacementDecisions(msgspec.Struct, frozen=True):
     deferred: tuple[Deferral, ...] = ()
     budgets: tuple[BudgetState, ...] = ()
     limits_hit: tuple[str, ...] = ()
+    reached_limit: bool = False
     consolidation_waits: bool = False
     blockers: tuple[Blocker, ...] = ()
 
@@ -101,7 +103,7 @@ def disruption_inputs(
     from reconciler.disruption.inputs import DisruptionInputs
     from reconciler.model.history import History
 
-    renew = _scheduler_factory(facts, salt)
+    renew = _scheduler_factory(facts, salt, cache.spec_keys if cache is not None else None)
     first = scheduler() if scheduler is not None else renew(facts.cluster, 0)
     return DisruptionInputs(
         cluster=facts.cluster,
@@ -124,12 +126,17 @@ def disruption_inputs(
     )
 
 
-def _scheduler_factory(facts: Facts, salt: str) -> Callable[[ClusterState, int], Scheduler]:
+def _scheduler_factory(
+    facts: Facts, salt: str, spec_keys: SpecKeys | None = None
+) -> Callable[[ClusterState, int], Scheduler]:
     """Return a function that creates schedulers of a cluster, each with other names."""
+    shared = spec_keys if spec_keys is not None else SpecKeys()
 
     def renew(cluster: ClusterState, number: int) -> Scheduler:
         name = f"{salt}\n{number}" if number else salt
-        return Scheduler(facts.types.ready, cluster, facts.settings, facts.now, salt=name)
+        return Scheduler(
+            facts.types.ready, cluster, facts.settings, facts.now, salt=name, spec_keys=shared
+        )
 
     return renew
 

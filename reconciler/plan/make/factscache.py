@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
+from reconciler.placement.pods.shape import SpecKeys
 from reconciler.plan.make.pools import TypesCache
 from reconciler.source.resource import Resource
 
@@ -37,9 +38,13 @@ class HashCache:
 
 
 class FactsCache:
-    """The results for the last inputs of a loop of passes, for inputs that are similar."""
+    """The results for the last inputs of a loop of passes, for inputs that are similar.
 
-    def __init__(self) -> None:
+    ``spec_keys`` are those of another loop with the same pods.
+    """
+
+    def __init__(self, spec_keys: SpecKeys | None = None) -> None:
+        self.spec_keys = spec_keys if spec_keys is not None else SpecKeys()
         self.types = TypesCache()
         self.hashes = HashCache()
 

@@ -35,7 +35,13 @@ from reconciler.plan.value.costs import AtRest, Cost, combine_seeds, seed_count
 _WORK: Final = 5_500_000
 """The work limit of both sides together, in evaluated nodes.
 
-That is enough for three hundred nodes that are far from rest, and for a few plans of ten thousand.
+That is enough for three hundred nodes that are not far from rest, and for a few plans of ten
+thousand.
+"""
+_BASE_WORK: Final = 16_000_000
+"""The work limit of a base with which many changes are compared: it comes to rest only once.
+
+Three hundred nodes that are far from rest took six million.
 """
 SEEDS_WORK: Final = 7_000_000
 """The work of all seeds together, from which their number follows: about 15 CPU seconds."""
@@ -184,8 +190,9 @@ def _world_under(before: RestResult, inputs: Inputs, base: Inputs) -> RestingFle
 class RestedBase:
     """A base at rest, with which many changes are compared: it is brought to rest once.
 
-    ``work_max`` is the work limit of each side, in evaluated nodes, by default the stated one. If
-    fleets of new nodes are compared, both sides start from the cluster of the base, as if all nodes
+    ``work_max`` is the work limit of each side, in evaluated nodes. By default the base has more
+    than each change, since what it leaves undone would count as a saving of any change. If fleets
+    of new nodes are compared, both sides start from the cluster of the base, as if all nodes
     had been replaced; otherwise a change starts from the base at rest. ``chance`` is the course of
     this base and of all changes. ``used`` is the work of bringing the base to rest.
     """
@@ -200,12 +207,13 @@ class RestedBase:
         shared: SharedWork | None = None,
     ) -> None:
         self._work_max = work_max or _WORK // 2
+        base_work = self._work_max if work_max or has_new_nodes else _BASE_WORK
         self._chance = chance or Chance()
         self._shared = shared or SharedWork()
         self.used = 0
         self._has_new_nodes = has_new_nodes
         self._base = base
-        self._from = self._continue_cluster(base)
+        self._from = self._continue_cluster(base, base_work)
         assert self._from.first is not None, "one answer is always asked for"
         self.first: Cost = self._from.first
         self.rest = self._from
@@ -248,14 +256,21 @@ class RestedBase:
             change = msgspec.structs.replace(change, replaced=0, rollout=None)
         return change, after
 
-    def _continue_cluster(self, inputs: Inputs) -> RestResult:
+    def _continue_cluster(self, inputs: Inputs, work_max: int | None = None) -> RestResult:
         world = RestingFleet(inputs.cluster, instances=inputs.instances)
-        return self._continue(inputs, world, inputs.now, inputs.history or History())
+        return self._continue(inputs, world, inputs.now, inputs.history or History(), work_max)
 
     def _continue(
-        self, inputs: Inputs, world: RestingFleet, at: datetime, history: History
+        self,
+        inputs: Inputs,
+        world: RestingFleet,
+        at: datetime,
+        history: History,
+        work_max: int | None = None,
     ) -> RestResult:
-        work, shared = Work(self._work_max), self._shared if inputs is self._base else None
+        work, shared = Work(work_max or self._work_max), self._shared
+        if inputs is not self._base:
+            shared = shared.for_other_inputs()
         found = continue_fleet(inputs, world, at, history, work, chance=self._chance, shared=shared)
         self.used = self.used or work.used
         return found

@@ -30,6 +30,7 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.static import static_claims
+from reconciler.placement.pods.shape import SpecKeys
 from reconciler.placement.question import Placement, PlannedClaim
 from reconciler.plan.make.actions import Namer
 from reconciler.plan.make.costs import owned_nodes, sum_dollars
@@ -48,6 +49,7 @@ from reconciler.plan.rest.limits import close_healthy_waves, record_disruptions
 from reconciler.plan.rest.nodes import InstantLauncher
 from reconciler.plan.rest.world import (
     FleetTransition,
+    RestBinder,
     RestingFleet,
     apply_transition,
     pods_blocking_drain,
@@ -168,10 +170,14 @@ _ANSWER: Final = 2_000
 
 @dataclass
 class Work:
-    """The remaining work and that which was used, in evaluated nodes."""
+    """The remaining work and that which was used, in evaluated nodes.
+
+    ``has_cut_plan`` is whether the last plan might have found more with more of it.
+    """
 
     remaining: int
     used: int = 0
+    has_cut_plan: bool = False
 
     @property
     def is_used_up(self) -> bool:
@@ -196,21 +202,30 @@ class _FirstPlan:
     facts: Facts
     answer: Decisions | PlacementDecisions
     work: int
+    was_cut: bool
 
 
 @dataclass
 class SharedWork:
     """What runs with several seeds have in common; it saves time and changes nothing.
 
-    Caches are kept for each of the inputs, and the first plan for each start of them.
+    Caches are kept for each of the inputs, and the first plan for each start of them. The scheduler
+    and the specs are those of all pods.
     """
 
+    binder: RestBinder = field(default_factory=RestBinder)
+    spec_keys: SpecKeys = field(default_factory=SpecKeys)
     caches: dict[int, tuple[Inputs, FactsCache]] = field(default_factory=dict)
     first: dict[tuple[int, int], _FirstPlan] = field(default_factory=dict)
 
     def cache(self, inputs: Inputs) -> FactsCache:
         """Return the cache of one of the inputs."""
-        return self.caches.setdefault(id(inputs), (inputs, FactsCache()))[1]
+        fresh = FactsCache(self.spec_keys)
+        return self.caches.setdefault(id(inputs), (inputs, fresh))[1]
+
+    def for_other_inputs(self) -> SharedWork:
+        """Return what runs of the same fleet under other inputs share: pods, nothing decided."""
+        return SharedWork(self.binder, self.spec_keys)
 
 
 @dataclass(frozen=True)
@@ -302,11 +317,13 @@ def continue_fleet(
             rest = with_fields(rest, later=(*rest.later, *answer.commands))
         number += 1
         rest = with_fields(rest, decisions=answer, facts=facts, history=history)
-        step = _apply_decisions(rest, answer, static, launcher, chance)
+        step = _apply_decisions(rest, answer, static, launcher, chance, shared.binder)
         if step is not None:
             rest = step
             seen.clear()
             continue
+        if work.has_cut_plan:
+            break  # a plan that could not evaluate all nodes proves nothing
         next_change = next_possible_change(
             rest.world.cluster, facts.pools, inputs.settings, answer.deferred, rest.at
         )
@@ -336,13 +353,14 @@ def _first_plan(
     known = shared.first.get(key)
     if known is not None and known.facts.now == start:
         work.spend(known.work)
+        work.has_cut_plan = known.was_cut
         return known
     began, used, cache = world.cluster, work.used, shared.cache(inputs)
     world = start_nodes(world, start)
     facts = facts_of(_inputs_at(inputs, world, start, history), cache=cache)
     world = with_fields(world, prices={**node_prices(facts), **world.prices})
     answer = _decide_within_limit(facts, "rest\n0", work, cache)
-    found = _FirstPlan(began, world, facts, answer, work.used - used)
+    found = _FirstPlan(began, world, facts, answer, work.used - used, work.has_cut_plan)
     shared.first[key] = found
     return found
 
@@ -367,7 +385,7 @@ def _decide_within_limit(
     facts: Facts, salt: str, work: Work, cache: FactsCache
 ) -> Decisions | PlacementDecisions:
     """Return what the planner decides within the remaining work."""
-    cluster = facts.cluster
+    cluster, work.has_cut_plan = facts.cluster, False
     work.spend(_ANSWER + _NODE * len(cluster.nodes) + _POD * len(cluster.pending))
     if not cluster.unlaunched and not any(node.is_managed for node in cluster.nodes):
         return make_decisions(facts, salt, ignore_phase)
@@ -375,6 +393,7 @@ def _decide_within_limit(
     most = examinable_nodes(max(work.remaining, 0), len(cluster.nodes))
     answer = decide(with_fields(inputs, work_max=max(min(WORK_MAX, most), 1)))
     work.spend(answer.work)
+    work.has_cut_plan = most < WORK_MAX and answer.reached_limit
     return answer
 
 
@@ -384,6 +403,7 @@ def _apply_decisions(
     static: Iterable[PlannedClaim],
     launcher: InstantLauncher,
     chance: Chance,
+    binder: RestBinder,
 ) -> RestResult | None:
     """Return the effect of decisions, None if they change nothing."""
     cluster = rest.world.cluster
@@ -405,7 +425,7 @@ def _apply_decisions(
     moves = FleetTransition(gone, placed_on, (*launched, *made), names | gone)
     return with_fields(
         rest,
-        world=apply_transition(rest.world, moves, done, chance),
+        world=apply_transition(rest.world, moves, done, chance, binder),
         history=record_disruptions(
             rest.history, answer.commands, cluster, rest.inputs.settings, rest.at, done
         ),

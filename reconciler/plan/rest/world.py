@@ -130,8 +130,35 @@ class _Queue:
     intended: Mapping[str, str]
 
 
+class RestBinder:
+    """The scheduler that binds the pods of one transition after another.
+
+    It is kept, also for other courses of the same fleet, since the next transition finds nearly all
+    nodes and pods as they were. Every transition begins as with a new scheduler.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[object, NodeBinder] | None = None
+
+    def restart(
+        self, cluster: ClusterState, infos: Iterable[NodeInfo], volumes: Volumes, seed: int
+    ) -> NodeBinder:
+        """Return the scheduler of a cluster with these nodes."""
+        owners = owners_of(cluster.services, cluster.scalables, cluster.replication_controllers)
+        rules = (cluster.namespaces, owners)
+        if self._known is None or self._known[0] != rules:
+            self._known = (rules, NodeBinder(namespaces=cluster.namespaces, owners=owners))
+        binder = self._known[1]
+        binder.restart(infos, volumes, seed=seed)
+        return binder
+
+
 def _bind_pods(
-    cluster: ClusterState, nodes: Sequence[StateNode], queue: _Queue, seed: int
+    cluster: ClusterState,
+    nodes: Sequence[StateNode],
+    queue: _Queue,
+    seed: int,
+    rest_binder: RestBinder,
 ) -> tuple[dict[str, str], Volumes]:
     """Return the node that each pod gets, and the volumes then; other pods stay pending.
 
@@ -150,13 +177,7 @@ def _bind_pods(
     infos = {info.node.name: info for info in node_infos(joined.values(), on)}
     is_quick = len(pods) * len(joined) > _PAIRS_MAX
     later = () if is_quick else [infos.pop(joined[name].name) for name in queue.joining]
-    binder = NodeBinder(
-        infos.values(),
-        cluster.namespaces,
-        volumes=volumes,
-        owners=owners_of(cluster.services, cluster.scalables, cluster.replication_controllers),
-        seed=seed,
-    )
+    binder = rest_binder.restart(cluster, infos.values(), volumes, seed)
     if is_quick:
         targets = ((pod, queue.intended.get(pod.key, "")) for pod in pods)
         bound = {
@@ -251,15 +272,22 @@ def start_nodes(world: RestingFleet, now: datetime) -> RestingFleet:
 
 
 def apply_transition(
-    world: RestingFleet, moves: FleetTransition, now: datetime, chance: Chance
+    world: RestingFleet,
+    moves: FleetTransition,
+    now: datetime,
+    chance: Chance,
+    binder: RestBinder | None = None,
 ) -> RestingFleet:
     """Return the world after a plan has been applied, at ``now``.
 
     ``chance`` decides what is undetermined: in which order nodes join, and ties of the scheduler.
+    ``binder`` is that of earlier transitions, which saves time.
     """
     return with_fields(
         world,
-        cluster=_cluster_after(world.cluster, moves, now, chance, len(world.instances)),
+        cluster=_cluster_after(
+            world.cluster, moves, now, chance, len(world.instances), binder or RestBinder()
+        ),
         prices={**world.prices} | {_claim_name(n): n.price for n in moves.launched},
         instances={**world.instances} | {n.node.provider_id: n.instance for n in moves.launched},
     )
@@ -291,7 +319,12 @@ def describe_endless_drain(blocking: Sequence[Pod], budgets: PodDisruptionBudget
 
 
 def _cluster_after(
-    cluster: ClusterState, moves: FleetTransition, now: datetime, chance: Chance, launched: int
+    cluster: ClusterState,
+    moves: FleetTransition,
+    now: datetime,
+    chance: Chance,
+    launched: int,
+    binder: RestBinder,
 ) -> ClusterState:
     """Return the cluster after the moves; ``launched`` is the number of instances before them.
 
@@ -320,7 +353,7 @@ def _cluster_after(
         resource_slices=(*cluster.resource_slices, *slices),
     )
     queue = _Queue(waiting, evicted, joining, moves.placed_on)
-    bound, volumes = _bind_pods(cluster, nodes, queue, chance.seed)
+    bound, volumes = _bind_pods(cluster, nodes, queue, chance.seed, binder)
     displaced = [*displaced, *cluster.pending]
     changed = {
         pod.key: _running_pod(pod, bound[pod.key], now) for pod in displaced if pod.key in bound

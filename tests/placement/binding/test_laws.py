@@ -125,6 +125,50 @@ def test_a_binder_that_follows_a_cluster_agrees_with_a_new_one(
             assert cluster.binder.scores(pod) == new.scores(pod)
 
 
+@given(
+    nodes=some_nodes(),
+    first=some_pods(),
+    placed=some_pods("x"),
+    second=some_pods("q"),
+    data=st.data(),
+    seed=st.integers(0, 3),
+)
+@settings(max_examples=examples(300), deadline=None)
+def test_a_binder_that_begins_again_agrees_with_a_new_one(
+    nodes: list[Node],
+    first: list[Pod],
+    placed: list[Pod],
+    second: list[Pod],
+    data: st.DataObject,
+    seed: int,
+) -> None:
+    cluster = Cluster({node.name: node for node in nodes})
+    cluster.binder.follow(cluster.infos())
+    cluster.bind(first)
+    later = data.draw(st.permutations([*cluster.nodes.values(), *data.draw(some_nodes())]))
+    infos = [
+        NodeInfo(
+            node, [*placed[n :: len(later)], *(p for p, at in cluster.pods.values() if at == name)]
+        )
+        for n, (name, node) in enumerate({node.name: node for node in later}.items())
+    ]
+    cluster.binder.restart(infos, seed=seed)
+    new = NodeBinder(infos, seed=seed)
+    assert cluster.binder.bind(second) == new.bind(second)
+    assert cluster.binder.preemptions == new.preemptions
+
+
+def test_a_binder_that_begins_again_searches_many_nodes_in_the_new_order() -> None:
+    """From a hundred nodes on, only some are scored, and each cycle continues where one ended."""
+    nodes = [a_node(f"n{n:03}") for n in range(150)]
+    binder = NodeBinder(map(NodeInfo, nodes))
+    binder.bind([a_pod(f"before-{n}") for n in range(7)])
+    infos = [NodeInfo(node) for node in reversed(nodes)]
+    binder.restart(infos, seed=1)
+    pods = [a_pod(f"after-{n}") for n in range(20)]
+    assert binder.bind(pods) == NodeBinder(infos, seed=1).bind(pods)
+
+
 @given(nodes=some_nodes(), pods=some_pods(), seed=st.integers(0, 3))
 @settings(max_examples=examples(300), deadline=None)
 def test_no_node_is_overbooked_and_no_rule_is_broken(
