@@ -112,7 +112,7 @@ def keep_cheaper_types(claim: PlannedClaim, price: float) -> PlannedClaim:
     return replace(claim, types=tuple(types), types_total=len(types))
 
 
-def without_dearer_types(claim: PlannedClaim, price: float) -> PlannedClaim:
+def with_affordable_types(claim: PlannedClaim, price: float) -> PlannedClaim:
     """Return the claim with the types that have any offering of less than ``price``.
 
     The types are sorted by their cheapest offering. That leaves few of a claim that any type could

@@ -22,7 +22,7 @@ from reconciler.disruption.consolidation.pricing import (
     min_values_prefix,
     restrict_to_capacity_type,
     unmet_min_values,
-    without_dearer_types,
+    with_affordable_types,
 )
 from reconciler.disruption.consolidation.rejections import RefusedSet, set_question
 from reconciler.disruption.disruptionpass import DisruptionPass, with_claims
@@ -207,7 +207,7 @@ def restrict_to_cheaper_spot(
     if not work.settings.gate(FeatureGate.SPOT_TO_SPOT_CONSOLIDATION):
         text = "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
         return CandidateRefusal(BlockCode.SPOT_TO_SPOT, text)
-    affordable = without_dearer_types(claim, price)
+    affordable = with_affordable_types(claim, price)
     narrowed = filter_by_price(restrict_to_capacity_type(affordable, SPOT), price)
     if isinstance(narrowed, CandidateRefusal) or not single:
         return narrowed
