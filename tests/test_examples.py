@@ -16,6 +16,7 @@ _BLOCK = re.compile(r"^```\n\$ reconciler plan .*?^```\n", re.MULTILINE | re.DOT
 EXAMPLES = sorted(path.parent.name for path in (REPOSITORY / "examples").glob("*/nodes"))
 PODS = {
     "batch-spot": 34,
+    "devices": 14,
     "gpu": 9,
     "headroom": 10,
     "maintenance-windows": 10,
@@ -24,6 +25,7 @@ PODS = {
 }
 POOLS = {
     "batch-spot": {"batch-spot"},
+    "devices": {"shared", "training"},
     "gpu": {"cpu", "gpu"},
     "headroom": {"general"},
     "maintenance-windows": {"core", "ledger"},
@@ -152,6 +154,17 @@ def test_batch_keeps_many_families_of_spot_types(
     for claim in answer["nodeClaims"]:
         assert len({kind.partition(".")[0] for kind in claim["instanceTypes"]}) >= 6
         assert claim["launch"]["capacityType"] == "spot"
+
+
+def test_ranks_get_a_gpu_and_an_interface_below_one_root(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answer = plan(capsys, "examples/devices")
+
+    found = {c["nodePool"]: (c["instanceTypes"], c["deviceDrivers"]) for c in answer["nodeClaims"]}
+
+    assert found["training"] == (["p5.48xlarge"], ["dra.net", "gpu.nvidia.com"])
+    assert found["shared"][1] == ["gpu.nvidia.com"]
 
 
 def test_fine_tuning_gets_four_gpus_in_one_node(capsys: pytest.CaptureFixture[str]) -> None:

@@ -175,4 +175,6 @@ def _suitable_types(shape: Shape, template: PoolTemplate) -> int:
         if not untolerated_taints(template.taints, step.tolerations):
             space = template.space.narrow(step.demand)
             found |= space.mask if space is not None else 0
+    if shape.devices is not None:
+        found &= template.book.device_types(shape.devices)
     return found
