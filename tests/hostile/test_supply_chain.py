@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import re
 import subprocess
 import sys
 import tomllib
 import zipfile
+from datetime import date
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from tests.hostile.threats import Threat, attack
 from tests.yamltext import load
@@ -144,3 +150,112 @@ def test_the_image_runs_as_a_user_and_writes_to_its_volume_only() -> None:
     after_user = [w[0] for w in final[[w[0] for w in final].index("USER") :]]
     assert "RUN" not in after_user
     assert "COPY" not in after_user
+
+
+def advisories() -> ModuleType:
+    """Return the program that compares locks with advisories."""
+    spec = importlib.util.spec_from_file_location("advisories", ROOT / ".ci" / "advisories.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def a_record(**fields: Any) -> dict[str, Any]:
+    """Return an advisory about boto3 up to 9999."""
+    events = [{"introduced": "0"}, {"fixed": "9999"}]
+    affected = {
+        "package": {"name": "Boto3", "ecosystem": "PyPI"},
+        "ranges": [{"type": "ECOSYSTEM", "events": events}],
+    }
+    return {"id": "PYSEC-1", "aliases": ["CVE-1"], "affected": [affected], **fields}
+
+
+def a_range(*events: tuple[str, str], kind: str = "ECOSYSTEM") -> dict[str, Any]:
+    ranges = [{"type": kind, "events": [{name: at} for name, at in events]}]
+    return {"package": {"name": "boto3", "ecosystem": "PyPI"}, "ranges": ranges}
+
+
+def found(record: dict[str, Any], ignored: dict[str, date] | None = None) -> list[str]:
+    """Return the findings about a lock with boto3 1.40.0."""
+    program = advisories()
+    rows = program.relevant([record], frozenset({"boto3"}))
+    pinned = [program.Pin("boto3", Version("1.40.0"), "requirements.lock")]
+    lines: list[str] = program.findings(pinned, rows, ignored or {}, date(2026, 1, 2))
+    return lines
+
+
+@attack(Threat.SUPPLY_CHAIN, "a locked version with a flaw that is known")
+@pytest.mark.parametrize(
+    ("affected", "is_found"),
+    [
+        (a_range(("introduced", "0"), ("fixed", "1.40.1")), True),
+        (a_range(("introduced", "0"), ("fixed", "1.40.0")), False),
+        (a_range(("introduced", "1.40.0")), True),
+        (a_range(("introduced", "1.40.1")), False),
+        (a_range(("introduced", "0"), ("last_affected", "1.40.0")), True),
+        (a_range(("introduced", "0"), ("last_affected", "1.39.9")), False),
+        (a_range(("introduced", "1"), ("fixed", "1.2"), ("introduced", "1.40")), True),
+        (a_range(("fixed", "1.40.1"), ("introduced", "1.39"), ("fixed", "1.2")), True),
+        (a_range(("introduced", "0"), kind="GIT"), False),
+        ({"package": {"name": "boto3", "ecosystem": "PyPI"}, "versions": ["1.40"]}, True),
+        ({"package": {"name": "boto3", "ecosystem": "npm"}, "versions": ["1.40"]}, False),
+        ({"package": {"name": "boto4", "ecosystem": "PyPI"}, "versions": ["1.40"]}, False),
+        ({"package": {"name": "boto3", "ecosystem": "PyPI"}, "versions": ["odd", "1.40"]}, True),
+    ],
+    ids=range(13),
+)
+def test_a_package_with_a_known_flaw_is_named(affected: dict[str, Any], is_found: bool) -> None:
+    lines = found(a_record(affected=[affected]))
+    assert bool(lines) is is_found
+    assert all("requirements.lock: boto3 1.40.0" in line and "CVE-1" in line for line in lines)
+
+
+@attack(Threat.SUPPLY_CHAIN, "a flaw that is ignored without a reason, or for ever")
+def test_a_flaw_is_ignored_with_a_reason_and_until_a_day(tmp_path: Path) -> None:
+    assert found(a_record())
+    assert not found(a_record(withdrawn="2026-01-01T00:00:00Z"))
+    assert not found(a_record(), {"CVE-1": date(2026, 1, 2)})
+    assert found(a_record(), {"CVE-1": date(2026, 1, 1)})
+    read = advisories().read_ignored
+    path = tmp_path / "ignored.toml"
+    path.write_text('[CVE-1]\nreason = "no part of it is called"\nuntil = 2026-01-02\n')
+    assert read(path) == {"CVE-1": date(2026, 1, 2)}
+    for text in (
+        "reason = 'later'",
+        "until = 2026-01-02",
+        "reason = 'it is fine'\nuntil = 'never'",
+    ):
+        path.write_text(f"[CVE-1]\n{text}\n")
+        with pytest.raises(ValueError, match="CVE-1 needs a reason and a day"):
+            read(path)
+
+
+def test_the_locks_are_compared_with_the_stored_advisories_in_every_run(tmp_path: Path) -> None:
+    assert "python .ci/advisories.py\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    program = advisories()
+    assert {path.name for path in program.locks()} == {path.name for path in LOCKS}
+    names = {pin.name for pin in program.pins(program.locks())}
+    assert names == {canonicalize_name(r.name) for lock in LOCKS for r, _ in pins(lock).values()}
+    stored = json.loads(program.STORED.read_text(encoding="utf-8"))["advisories"]
+    assert len({row["id"] for row in stored}) > 50
+    assert {row["package"] for row in stored} <= names
+    done = subprocess.run(
+        [sys.executable, str(ROOT / ".ci" / "advisories.py")],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.endswith(" 0 findings\n")
+
+
+def test_a_database_is_read_from_files_of_either_form(tmp_path: Path) -> None:
+    (tmp_path / "boto3").mkdir()
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "odd.json").write_text(json.dumps(a_record(id="PYSEC-9")))
+    (tmp_path / "boto3" / "PYSEC-1.yaml").write_text(json.dumps(a_record()))
+    (tmp_path / "boto3" / "PYSEC-2.json").write_text(json.dumps(a_record(id="PYSEC-2")))
+    (tmp_path / "boto3" / "README.md").write_text("not a record")
+    program = advisories()
+    rows = program.relevant(program.read_database(tmp_path), frozenset({"boto3"}))
+    assert [row["id"] for row in rows] == ["PYSEC-1", "PYSEC-2"]
