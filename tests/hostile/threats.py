@@ -29,6 +29,7 @@ class Threat(Enum):
     OUTPUT = "Commands injected through output"
     SECRETS = "Disclosure of secrets"
     CLOUD = "Excessive cloud permissions"
+    CLUSTER = "Excessive rights in the cluster"
     SUPPLY_CHAIN = "Supply chain"
 
 
