@@ -149,11 +149,17 @@ def with_lower_bound(
     cluster: ClusterState,
     placement: Placement | None,
 ) -> Cost:
-    """Return the cost with the bound for ``placement``; unchanged if nothing is launched."""
+    """Return the cost with the bound for ``placement``; unchanged if nothing is launched.
+
+    The bound does not count devices that pods claim, and would be far too low for such pods.
+    """
     if placement is None or not placement.claims:
         return cost
     placed = {pod for claim in placement.claims for pod in claim.pods} | placement.on_nodes.keys()
-    bound = scheduler().lower_bound([pod for pod in cluster.pods if pod.key in placed])
+    pods = [pod for pod in cluster.pods if pod.key in placed]
+    if any(pod.spec.claims_devices for pod in pods):
+        return cost
+    bound = scheduler().lower_bound(pods)
     launched = sum_dollars(claim.launch[1].price for claim in placement.claims)
     gap = bound.gap(launched)
     return msgspec.structs.replace(
