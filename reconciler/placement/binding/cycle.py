@@ -68,6 +68,9 @@ class KubeScheduler:
         self._claims_in_use: Counter[str] = Counter()
         self._shapes = SchedulingShapes(Peers(owners, assumes_template=True), profiles or {})
         self._neighbourhoods: dict[SchedulingShape, tuple[Neighbourhood, int, int]] = {}
+        self._repelling: Counter[SchedulingShape] = Counter()
+        self._unaffected: dict[SchedulingShape, tuple[int, Neighbourhood | None]] = {}
+        self._repelling_number = 0
         self._epoch = 0
         self._log: list[Change] = []
         self._next_number = 0
@@ -164,6 +167,17 @@ class KubeScheduler:
             self._log.clear()
         self._log.append((shape, host, count))
         self._version += 1
+        if shape is not None and shape.anti_affinity:
+            self._count_repelling(shape, count)
+
+    def _count_repelling(self, shape: SchedulingShape, count: int) -> None:
+        """Count the bound pods of a shape with required anti-affinity."""
+        before = self._repelling[shape]
+        self._repelling[shape] += count
+        if not self._repelling[shape]:
+            del self._repelling[shape]
+        if not before or shape not in self._repelling:
+            self._repelling_number += 1
 
     def profile_of(self, pod: Pod) -> Profile:
         """Return the profile by which a pod is scheduled."""
@@ -224,7 +238,8 @@ class KubeScheduler:
         shape = self._shapes.of(pod)
         if not node_verdict(shape.rules, host, shape.profile).is_allowed:
             return False
-        if self._filter(pod, shape, self._neighbourhood(shape))(host) is not None:
+        around = self._unaffected_neighbourhood(shape) or self._neighbourhood(shape)
+        if self._filter(pod, shape, around)(host) is not None:
             return False
         return host.node.name not in self._nominated or self._accepts_beside_nominated(pod, host)
 
@@ -255,6 +270,19 @@ class KubeScheduler:
         return host.offers(shape.demand) and (
             not shape.affinity or around.is_near(host, around.starts_group())
         )
+
+    def _unaffected_neighbourhood(self, shape: SchedulingShape) -> Neighbourhood | None:
+        """Return an empty neighbourhood if no pod can keep this shape off a node, otherwise None.
+
+        It is enough for the filters, and no node has to be read for it.
+        """
+        known = self._unaffected.get(shape)
+        if known is None or known[0] != self._repelling_number:
+            bare = Neighbourhood.of(shape, self._namespaces)
+            affected = bare.has_requirements or any(map(bare.is_repelled_by, self._repelling))
+            known = (self._repelling_number, None if affected else bare)
+            self._unaffected[shape] = known
+        return known[1]
 
     def _neighbourhood(self, shape: SchedulingShape) -> Neighbourhood:
         """Return the neighbourhood of a shape, with all changes since it was used last."""

@@ -284,6 +284,15 @@ class Neighbourhood:
 
     # The filters.
 
+    @property
+    def has_requirements(self) -> bool:
+        """Whether rules of the shape itself may reject a node."""
+        return bool(self.hard or self.shape.affinity or self.shape.anti_affinity)
+
+    def is_repelled_by(self, other: SchedulingShape) -> bool:
+        """Return whether the required anti-affinity of another shape selects this one."""
+        return any(self._matches(term, other, self.shape) for term in other.anti_affinity)
+
     def rejection(self) -> Callable[[HostNode], Plugin | None] | None:
         """Return a function that returns the plugin that rejects a node now, None if none can."""
         filters = self.shape.profile.filters

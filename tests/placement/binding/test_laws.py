@@ -169,6 +169,25 @@ def test_a_binder_that_begins_again_searches_many_nodes_in_the_new_order() -> No
     assert binder.bind(pods) == NodeBinder(infos, seed=1).bind(pods)
 
 
+@given(nodes=some_nodes(), first=some_pods(), second=some_pods("q"), data=st.data())
+@settings(max_examples=examples(300), deadline=None)
+def test_a_pod_may_be_placed_exactly_where_it_could_be_bound(
+    nodes: list[Node], first: list[Pod], second: list[Pod], data: st.DataObject
+) -> None:
+    cluster = Cluster({node.name: node for node in nodes})
+    cluster.binder.follow(cluster.infos())
+    for pods in (first, second):
+        for pod in pods:
+            allowed = NodeBinder(cluster.infos()).scores(pod)
+            node = data.draw(st.sampled_from(sorted(cluster.nodes)))
+            assert cluster.binder.place(pod, node) == (node in allowed)
+            if node in allowed:
+                cluster.pods[pod.key] = (pod, node)
+        for key in data.draw(st.sets(st.sampled_from(sorted(cluster.pods or {""})))):
+            cluster.pods.pop(key, None)
+        cluster.binder.follow(cluster.infos())
+
+
 @given(nodes=some_nodes(), pods=some_pods(), seed=st.integers(0, 3))
 @settings(max_examples=examples(300), deadline=None)
 def test_no_node_is_overbooked_and_no_rule_is_broken(
