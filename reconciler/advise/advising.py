@@ -302,8 +302,8 @@ def _untried_changes(
     if any(candidate.topic is Topic.FAMILIES for candidate in known):
         yield NotTried(
             what="other families",
-            reason=f"those with the {FAMILIES_MAX} cheapest vCPUs are judged one by one for each "
-            "NodePool, and none of an older generation than it allows now",
+            reason=f"for each NodePool, only the {FAMILIES_MAX} with the cheapest vCPUs were "
+            "tried, none older than it allows",
         )
     yield NotTried(
         what="other combinations",

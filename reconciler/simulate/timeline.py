@@ -255,7 +255,7 @@ def _stuck_lines(report: Report) -> list[str]:
     if not report.stuck:
         return []
     shown = stuck_groups(report)[:_STUCK_MAX]
-    lines = ["", "Stuck:"]
+    lines = ["", "Needs intervention:"]
     for (kind, reason), message, names in shown:
         what = kind if len(names) == 1 else f"{kind}s"
         some = format_pods(names) if kind == "Pod" else format_list(names, _NAMES_MAX)
@@ -286,7 +286,8 @@ def _cost_lines(cost: Money) -> list[str]:
             f"spent {format_dollars(pool.spent)}"
         )
     if cost.unpriced:
-        lines.append(f"  {cost.unpriced} instances have no known price and are not included.")
+        count = format_count(cost.unpriced, "instance")
+        lines.append(f"  {count} without a known price not included.")
     return lines
 
 

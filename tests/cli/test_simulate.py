@@ -241,7 +241,7 @@ def test_nodes_that_are_stuck_for_one_reason_are_one_line(capsys: Capture, tmp_p
 
     assert main(["simulate", *words(tmp_path, "--base", "HEAD")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    heading = lines.index("Stuck:")
+    heading = lines.index("Needs intervention:")
     assert lines[heading + 1].startswith(
         f"  NodeClaims {', '.join(names[:3])} and 3 more (NodePoolDeleted): "
     )

@@ -182,6 +182,15 @@ CASES: dict[str, tuple[Object, Object, str, str]] = {
             "raise spec.limits"
         ),
     ),
+    "limit that is used up": (
+        a_pool(limits={"cpu": "0", "memory": "1Ti"}),
+        a_pod("app-0"),
+        "LimitReached",
+        (
+            "NodePool default has reached spec.limits.cpu, counting nodes that are being launched: "
+            "raise the limit"
+        ),
+    ),
     "limit leaves smaller types": (
         a_pool(limits={"cpu": "4"}),
         a_pod("app-0", "6"),

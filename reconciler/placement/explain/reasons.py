@@ -323,6 +323,16 @@ class Explainer:
                 template.name,
             )
         texts = {name: format_amount(name, amount) for name, amount in left.items()}
+        used_up = [name for name, amount in left.items() if amount <= 0]
+        if used_up:
+            limits = " and ".join(f"spec.limits.{name}" for name in used_up)
+            return Rejection(
+                "LimitReached",
+                f"NodePool {template.name} has reached {limits}, counting nodes that are being "
+                "launched: raise the limit",
+                template.name,
+                {f"left {name}": text for name, text in texts.items()},
+            )
         shown = ", ".join(f"{text} {name}" for name, text in texts.items())
         return Rejection(
             "LimitReached",
