@@ -11,6 +11,7 @@ import pytest
 from reconciler.plan.render.headline import headline
 from reconciler.plan.render.summary import summary_lines, summary_of
 from reconciler.plan.render.unplaced import pods_at_fault
+from reconciler.plan.value.actions import PlannedChange
 from reconciler.plan.value.costs import AtRest, Cost, PoolCost, StuckNode, combine_seeds
 from reconciler.plan.value.nodes import OfferedTypes, OffersChange, Reason, UnschedulablePod
 from reconciler.plan.value.plan import JudgedPolicy, PlanFinding
@@ -93,6 +94,25 @@ def test_pods_that_no_new_node_can_take_are_no_pods_of_a_later_pass() -> None:
 def test_pods_that_a_limit_delays_are_not_lost() -> None:
     plan = a_plan(at_rest=change(1, 1), unschedulable=waiting("LimitsExceeded"))
     assert headline(plan) == "This change has no effect on cost; 4 nodes."
+
+
+UNREAD = PlanFinding(severity="warning", code="change-not-included", message="not included")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "line"),
+    [
+        (("Deployment",), "Cost unknown: only workloads change, and the pods are those observed."),
+        (("Deployment", "NodePool"), "This change: +$200/month in steady state; 4 nodes; changed workloads not included."),
+    ],
+)  # fmt: skip
+def test_changed_workloads_beside_a_cluster_are_not_free(kinds: tuple[str, ...], line: str) -> None:
+    changes = tuple(PlannedChange(kind=kind, name="web", op="update") for kind in kinds)
+    plan = a_plan(at_rest=change(1, 3), diagnostics=(UNREAD,), changes=changes)
+    lines = summary_lines(plan)
+    assert lines[0] == line
+    assert "not included." in lines
+    assert (summary_of(plan).per_month is None) is (len(kinds) == 1)
 
 
 NOBODY = PlanFinding(severity="warning", code="workloads-unknown", message="no workloads")

@@ -104,6 +104,15 @@ def test_an_overlay_changes_how_nodes_are_valued_and_not_what_they_cost_at_list_
     )
 
 
+def test_changed_workloads_beside_a_cluster_are_named_and_not_free() -> None:
+    more = a_deployment("web", "web", 8)
+    found = risks([pool(), WEB], [pool(), more], observation="snapshot")
+    assert found["change-not-included"] == (
+        "Deployment web changes, which is not included: pods and budgets are those of the snapshot"
+    )
+    assert "change-not-included" not in risks([pool(), WEB], [pool(), more])
+
+
 def test_a_change_without_risks_has_none() -> None:
     assert risks([pool(), WEB], [a_pool("web", template=OTHER, budgets=FREE), WEB]) == {}
 

@@ -74,21 +74,20 @@ def judge(plan: Plan, policies: Sequence[Policy], now: datetime) -> Plan:
     from reconciler.adapters.cel.sandbox import evaluate
     from reconciler.plan.approval import encode_saved_plan
     from reconciler.plan.policies import judge_policies
-    from reconciler.plan.render.headline import is_cost_unknown
+    from reconciler.plan.render.headline import is_cost_unknown, unknown_cost_reason
 
     if is_cost_unknown(plan):
-        policies = [_failing(one) if reads_cost(one.expression) else one for one in policies]
+        why = unknown_cost_reason(plan)
+        policies = [_failing(one, why) if reads_cost(one.expression) else one for one in policies]
     answers = evaluate(policies, encode_saved_plan(plan), now)
     return replace(plan, policies=judge_policies(policies, answers, now))
 
 
-def _failing(policy: Policy) -> Policy:
+def _failing(policy: Policy, why: str) -> Policy:
     """Return a policy on a cost that is not known: it is violated, unless it is exempted."""
     from dataclasses import replace
 
-    from reconciler.plan.render.headline import NO_WORKLOADS
-
-    message = f"the cost is not known: {NO_WORKLOADS}"
+    message = f"the cost is not known: {why}"
     return replace(policy, expression="false", message=message, message_expression="")
 
 

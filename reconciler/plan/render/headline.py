@@ -36,13 +36,33 @@ NO_WORKLOADS: Final = "no workloads and no snapshot"
 
 
 def is_cost_unknown(plan: Plan) -> bool:
-    """Return whether there are no workloads, not even recorded ones, to tell the cost from."""
+    """Return whether there are no workloads, not even recorded ones, to tell the cost from.
+
+    Nor is the cost of a change known that is one of workloads, beside a cluster with other ones.
+    """
     if plan.backtest is not None:
         return False
-    return any(finding.code == "workloads-unknown" for finding in plan.diagnostics)
+    if any(finding.code == "workloads-unknown" for finding in plan.diagnostics):
+        return True
+    return _has_unread_workloads(plan) and all(c.kind in WORKLOAD_KINDS for c in plan.changes)
 
 
-_UNKNOWN: Final = f"Cost unknown: {NO_WORKLOADS}"
+WORKLOAD_KINDS: Final = frozenset(
+    {"CronJob", "DaemonSet", "Deployment", "Job", "Pod", "PodDisruptionBudget", "ReplicaSet"}
+    | {"StatefulSet"}
+)
+"""Kinds of files that a plan does not read beside a cluster, which has its own."""
+
+
+def _has_unread_workloads(plan: Plan) -> bool:
+    return any(finding.code == "change-not-included" for finding in plan.diagnostics)
+
+
+def unknown_cost_reason(plan: Plan) -> str:
+    """Return why the cost of a plan is not known."""
+    if _has_unread_workloads(plan):
+        return "only workloads change, and the pods are those observed"
+    return NO_WORKLOADS
 
 
 def _offers_phrase(plan: Plan) -> str:
@@ -76,7 +96,8 @@ def _change_facts(plan: Plan) -> list[str]:
     change = plan.at_rest
     assert change is not None, "the caller has seen one"
     if is_cost_unknown(plan):
-        return [_UNKNOWN, _offers_phrase(plan)]
+        unknown = f"Cost unknown: {unknown_cost_reason(plan)}"
+        return [unknown] if _has_unread_workloads(plan) else [unknown, _offers_phrase(plan)]
     if any(finding.code == "region-changed" for finding in plan.diagnostics):
         return _region_facts(change)
     return [
@@ -94,6 +115,7 @@ def _change_facts(plan: Plan) -> list[str]:
         _stranded_phrase(plan),
         _stuck_phrase(change),
         _unknown_replacement(plan),
+        "changed workloads not included" if _has_unread_workloads(plan) else "",
     ]
 
 
@@ -220,7 +242,7 @@ def _pods_phrase(change: AtRest) -> str:
 def _plan_facts(plan: Plan) -> list[str]:
     """Return what the first pass does and costs."""
     if is_cost_unknown(plan):
-        return [_UNKNOWN]
+        return [f"Cost unknown: {unknown_cost_reason(plan)}"]
     pods = len(unschedulable_pods(plan))
     return [first_pass(plan), f"{format_count(pods, 'pod')} cannot be scheduled" if pods else ""]
 

@@ -273,7 +273,7 @@ def _change_lines(plan: Plan) -> list[str]:
     if backtest is not None and backtest.difference is not None:
         replayed.append(backtest_sentence(backtest))
     if change is None or is_cost_unknown(plan):
-        return replayed
+        return [*replayed, *(_risk_lines(plan) if change is not None else ())]
     codes = {finding.code for finding in plan.diagnostics}
     if "region-changed" in codes:
         return [_LEFT_REGION, *replayed, _NO_MOVE]
@@ -287,6 +287,7 @@ def _change_lines(plan: Plan) -> list[str]:
 
 
 _RISKS: Final = (
+    "change-not-included",
     "change-never-disrupts",
     "change-blocks-evictions",
     "change-follows-images",
@@ -355,6 +356,8 @@ def _bound_line(plan: Plan) -> list[str]:
             return []
         what, gap = "the steady state", plan.at_rest.after.per_hour / bound - 1
     if format_hourly(bound * (1 + gap)) == format_hourly(bound):
+        if plan.at_rest is not None:
+            return ["No cheaper nodes are allowed for these pods in steady state."]
         return ["This is already the cheapest possible set of nodes."]
     least = f"Lower bound for these pods: {format_monthly(bound)}/month; {what}:"
     much = f"{1 + gap:.1f} times that" if gap >= 1 else f"{gap:.0%} more"

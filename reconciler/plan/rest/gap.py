@@ -111,12 +111,17 @@ PLAN_PODS_MAX: Final = 500
 
 
 def with_gap(plan: Plan, facts: Facts) -> Plan:
-    """Return the plan with what each constraint costs, unless it has too many pods."""
+    """Return the plan with what each constraint costs.
+
+    A plan with too many pods has none, and one whose pods do not all fit on new nodes.
+    """
     pods = sum(1 for pod in facts.cluster.pods if pod.is_reschedulable or not pod.spec.node_name)
     if not 0 < pods <= PLAN_PODS_MAX or facts.covers or facts.headroom:
         return plan
     gap = explain_gap(facts, plan)
-    return with_fields(plan, gap=planned_gap(gap)) if gap.parts else plan
+    if gap.unplaced or not gap.parts:  # pods that the present nodes have room for would count as 0
+        return plan
+    return with_fields(plan, gap=planned_gap(gap))
 
 
 def planned_gap(gap: GapExplanation) -> PlannedGap:

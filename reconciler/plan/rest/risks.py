@@ -16,7 +16,8 @@ from reconciler.model.kubernetes.eviction import desired_healthy
 from reconciler.model.text.counting import format_count
 from reconciler.observed.state import ClusterState
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.render.wording import format_monthly, format_words
+from reconciler.plan.render.headline import WORKLOAD_KINDS
+from reconciler.plan.render.wording import format_list, format_monthly, format_words
 from reconciler.plan.value.actions import PlannedChange
 from reconciler.plan.value.costs import AtRest, PoolAtRest
 from reconciler.plan.value.plan import PlanFinding
@@ -29,12 +30,32 @@ def risks_of(
     inputs: Inputs, base: Inputs, changes: Iterable[PlannedChange], change: AtRest
 ) -> tuple[PlanFinding, ...]:
     """Return what the change from ``base`` brings about later."""
+    changes = tuple(changes)
     return (
+        *_unread_workloads(inputs, changes),
         *_closed_pools(inputs, base, changes),
         *_blocked_evictions(inputs.cluster, base.cluster),
         *_moving_aliases(inputs, base),
         *_overlay_prices(inputs.catalog, base.catalog, changes, change),
     )
+
+
+def _unread_workloads(inputs: Inputs, changes: Iterable[PlannedChange]) -> Iterator[PlanFinding]:
+    """Yield that workloads of the files change, while the pods are those of a cluster."""
+    names = [f"{row.kind} {row.name}" for row in changes if row.kind in WORKLOAD_KINDS]
+    if not names or inputs.observation not in ("snapshot", "cluster"):
+        return
+    source = "snapshot" if inputs.observation == "snapshot" else "cluster"
+    yield PlanFinding(
+        severity="warning",
+        code="change-not-included",
+        message=f"{format_list(names, _NAMED)} {'changes' if len(names) == 1 else 'change'}, which "
+        f"is not included: pods and budgets are those of the {source}",
+        hint="plan without a cluster to compare the workloads of the files",
+    )
+
+
+_NAMED: Final = 3
 
 
 def _closed_pools(
