@@ -18,6 +18,7 @@ import pytest
 
 from reconciler.catalog.catalog import bundled_catalog
 from reconciler.catalog.table import table_of
+from reconciler.cli.output import progressline
 from tests.awsmodels import share_models
 from tests.examples import is_exhaustive, load_profile
 from tests.hostile.threats import name_attack
@@ -45,6 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
     offer_deploy_programs()
     # moto would create its 1,100 stock images for every mocked account, and never free them
     os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
+    # how long a command takes on a busy machine must not change what a test captures
+    progressline.LINE_EVERY_S = math.inf
 
 
 @pytest.hookimpl(tryfirst=True)

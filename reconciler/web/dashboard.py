@@ -408,7 +408,7 @@ def _format_dollars(amount: float) -> str:
 
 def _format_change(amount: float) -> str:
     """Return a change in whole dollars, as plans show sums of a month."""
-    return "±$0" if abs(amount) < 0.5 else format_whole_dollars(amount, signed=True)
+    return "$0" if abs(amount) < 0.5 else format_whole_dollars(amount, signed=True)
 
 
 def _format_time(at: datetime | None) -> str:

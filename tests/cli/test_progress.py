@@ -67,6 +67,23 @@ def test_the_line_appears_after_two_seconds_and_names_the_phase(terminal: Termin
     ]
 
 
+def test_a_pipe_gets_a_line_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progressline, "LINE_EVERY_S", 10.0)
+    clock, lines = FixedClock(), list[str]()
+    line = ProgressLine(None, "Planning", clock, lines.append)
+    for seconds in (3, 9.9, 10, 12, 19, 21, 58, 59, 60):
+        clock.seconds = seconds
+        line.tick()
+        if seconds == 12:
+            line.enter("placement")
+    assert lines == [
+        "Planning (10 s)\n",
+        "Scheduling pods (21 s)\n",
+        "Scheduling pods (58 s)\n",
+        "Scheduling pods (60 s)\n",
+    ]
+
+
 def test_the_line_is_erased_before_other_output(terminal: Terminal) -> None:
     clock = FixedClock()
     line = ProgressLine(FilteredStream(terminal), "Simulating", clock)

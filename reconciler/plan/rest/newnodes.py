@@ -48,6 +48,8 @@ def compare_new_nodes(inputs: Inputs, base: Inputs) -> NewFleets | None:
             break
         pairs.append((_new_fleet(ends[0]), _new_fleet(ends[1])))
         left -= work.used
+        if work.used > left:  # another pair of runs would not end within the rest
+            break
     return new_fleets(pairs) if pairs else None
 
 
