@@ -323,24 +323,18 @@ class Explainer:
                 template.name,
             )
         texts = {name: format_amount(name, amount) for name, amount in left.items()}
-        used_up = [name for name, amount in left.items() if amount <= 0]
-        if used_up:
-            limits = " and ".join(f"spec.limits.{name}" for name in used_up)
-            return Rejection(
-                "LimitReached",
-                f"NodePool {template.name} has reached {limits}, counting nodes that are being "
-                "launched: raise the limit",
-                template.name,
-                {f"left {name}": text for name, text in texts.items()},
-            )
         shown = ", ".join(f"{text} {name}" for name, text in texts.items())
-        return Rejection(
-            "LimitReached",
+        message = (
             f"no instance type of NodePool {template.name} fits into its remaining limits "
-            f"({shown}): raise spec.limits",
-            template.name,
-            {f"left {name}": text for name, text in texts.items()},
+            f"({shown}): raise spec.limits"
         )
+        if used_up := [f"spec.limits.{name}" for name, amount in left.items() if amount <= 0]:
+            message = (
+                f"NodePool {template.name} has reached {' and '.join(used_up)}, counting nodes "
+                "that are being launched: raise the limit"
+            )
+        facts = {f"left {name}": text for name, text in texts.items()}
+        return Rejection("LimitReached", message, template.name, facts)
 
     def _reservation_rejection(self, view: CohortView, template: PoolTemplate) -> Rejection:
         claim = OpenClaim(template, "new node")
