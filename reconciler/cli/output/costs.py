@@ -9,6 +9,7 @@ from typing import Final
 
 from reconciler.cli.output.listing import columns
 from reconciler.model.json import JsonDict
+from reconciler.model.text.visible import one_line
 from reconciler.observed.allocation import (
     NANODOLLARS,
     GroupCost,
@@ -21,7 +22,7 @@ from reconciler.plan.render.wording import format_monthly
 IDLE_NAME: Final = "(idle)"
 """What is shown for nodes that no pod pays for."""
 
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
+_FORMULA: Final = ("=", "+", "-", "@")
 """The beginnings of a cell that a spreadsheet evaluates."""
 
 
@@ -100,12 +101,13 @@ def to_csv(rows: Iterable[Sequence[str]]) -> str:
     """Return rows as CSV that no spreadsheet evaluates.
 
     Names come from a repository and a cluster. A cell that a spreadsheet would take for a formula
-    gets an apostrophe before it; negative numbers do not.
+    gets an apostrophe before it; negative numbers do not. A cell is one line: a carriage return,
+    which the writer does not quote, would begin another row.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for row in rows:
-        writer.writerow([_inert(cell) for cell in row])
+        writer.writerow([_inert(one_line(cell)) for cell in row])
     return out.getvalue()
 
 
