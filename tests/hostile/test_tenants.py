@@ -14,7 +14,7 @@ from reconciler.cli.main import main
 from reconciler.model.errors import CloudError
 from tests.adapters.aws.test_user_data_grammar import FAMILIES, HOSTILE, PLACES
 from tests.hostile.threats import Threat, attack
-from tests.placement.builders import TYPES, Object, a_pod, a_pool, on, wanted
+from tests.placement.builders import TYPES, Object, a_node, a_pod, a_pool, on, wanted
 from tests.placement.builders import pods as some_pods
 from tests.placement.test_work import in_namespace, repelling
 
@@ -91,3 +91,27 @@ def test_pods_of_a_tenant_do_not_stall_the_planner(
     limits = [f["message"] for f in plan["diagnostics"] if f["code"] == "placement-limit"]
     assert len(limits) == (count > 400)
     assert all("namespace crowd (" in text for text in limits)
+
+
+@attack(Threat.EXHAUSTION, "running pods of one namespace whose rules repel each other")
+@pytest.mark.parametrize(("count", "nodes"), [(300, 20), (2000, 100)])
+def test_running_pods_of_a_tenant_do_not_stall_the_planner(
+    count: int,
+    nodes: int,
+    command: Callable[..., list[str]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The rules of running pods count as work of their namespace, as those of waiting ones do."""
+    crowd = repelling(count)
+    for number, pod in enumerate(crowd):
+        pod["spec"]["nodeName"] = f"n{number % nodes}"
+        pod["status"] = {"phase": "Running"}
+    running = [item for number in range(nodes) for item in a_node(f"n{number}")]
+    shop = in_namespace("shop", some_pods(20, cpu="1"))
+    start = time.process_time()
+    assert main(command(["plan", "-o", "json"], [*running, *crowd, *shop])) == 0
+    assert time.process_time() - start < 120
+    plan = json.loads(capsys.readouterr().out)
+    placed = {pod for claim in plan["nodeClaims"] for pod in claim["pods"]}
+    placed |= {row["pod"] for row in plan["placements"]}
+    assert {f"shop/{pod['metadata']['name']}" for pod in shop} <= placed
