@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from reconciler.model.karpenter.labels import GPU_SHARING
 from reconciler.model.karpenter.nodeclass import BlockDeviceMapping, EC2NodeClass
 from reconciler.model.resources import parse_quantity
 from reconciler.model.settings import FeatureGate, PlacementGroup, Settings
@@ -98,8 +99,6 @@ _DRIVERS: Final = {
     FeatureGate.DRA_NVIDIA_GPU: "gpu.nvidia.com",
     FeatureGate.DRA_EFA: "dra.net",
 }
-SHARING: Final = "karpenter.k8s.aws/nvidia-consumable-capacity"
-"""The annotation of an EC2NodeClass with the sharing mode of the NVIDIA driver."""
 
 Texts = tuple[tuple[str, str], ...]
 
@@ -211,7 +210,7 @@ def class_facts(
         problem=problem,
         memory=memory,
         device_drivers=device_drivers(settings),
-        gpu_sharing=node_class.metadata.annotations.get(SHARING, ""),
+        gpu_sharing=node_class.metadata.annotations.get(GPU_SHARING, ""),
     )
 
 

@@ -15,8 +15,9 @@ from typing import Final
 
 import msgspec
 
-from reconciler.catalog.classfacts import SHARING, device_drivers
+from reconciler.catalog.classfacts import device_drivers
 from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.labels import GPU_SHARING
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.kubernetes.devices import (
     AttributeBinding,
@@ -34,7 +35,6 @@ EFA_DRIVER: Final = "dra.net"
 
 _BOUND: Final = ("gpu.nvidia.com/driverVersion", "gpu.nvidia.com/cudaDriverVersion")
 _PATH: Final = os.path.join(os.path.dirname(__file__), "data", "devices.json")
-_MODES: Final = ("disabled", "memory", "unlimited")
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -60,13 +60,6 @@ def _data() -> _Data:
         return msgspec.json.decode(file.read(), type=_Data)
 
 
-def sharing_problem(mode: str) -> str | None:
-    """Return what is wrong with a sharing mode, or None."""
-    if not mode or mode in _MODES or (mode.isascii() and mode.isdecimal() and int(mode[:9]) > 0):
-        return None
-    return f'"{mode[:60]}" is not disabled, memory, unlimited, or a positive number of shares'
-
-
 Find = Callable[[str], InstanceType | None]
 """Finds an instance type by its name."""
 
@@ -77,7 +70,7 @@ def types_with_devices(find: Find, settings: Settings, classes: Iterable[EC2Node
     Which node class a node has is not known, so they share GPUs only if all classes do.
     """
     drivers = device_drivers(settings)
-    modes = {c.metadata.annotations.get(SHARING, "") for c in classes} if drivers else set()
+    modes = {c.metadata.annotations.get(GPU_SHARING, "") for c in classes} if drivers else set()
     sharing = modes.pop() if len(modes) == 1 else ""
 
     def find_with_devices(name: str) -> InstanceType | None:

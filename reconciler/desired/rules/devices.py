@@ -6,11 +6,16 @@ They are those of the API server (Kubernetes ``pkg/apis/resource/validation``).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from reconciler.model.expressions.selectors import selector_problem
 from reconciler.model.json import JsonDict
+from reconciler.model.karpenter.labels import GPU_SHARING
+from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
+
+_MODES: Final = ("", "disabled", "memory", "unlimited")
 
 
 def device_findings(kind: str, spec: JsonDict) -> Iterator[Finding]:
@@ -21,6 +26,21 @@ def device_findings(kind: str, spec: JsonDict) -> Iterator[Finding]:
         yield from _claim(spec, ("spec",))
     elif kind == "ResourceClaimTemplate":
         yield from _claim(spec["spec"], ("spec", "spec"))
+
+
+def check_sharing(data: JsonDict) -> Iterator[Finding]:
+    """Yield a finding on an EC2NodeClass whose mode of sharing GPUs the driver does not have.
+
+    Karpenter launches no nodes for such a class (``nodeclass/validation.go``).
+    """
+    mode = (data.get("metadata", {}).get("annotations") or {}).get(GPU_SHARING)
+    if not isinstance(mode, str) or mode in _MODES:
+        return
+    if mode.isascii() and mode.isdecimal() and int(mode[:19]) > 0:
+        return
+    at = ("metadata", "annotations", GPU_SHARING)
+    message = f"{quote_value(mode)} is not a mode in which the NVIDIA driver shares GPUs"
+    yield Finding("gpu-sharing", at, message, "disabled, memory, unlimited, or a number of shares")
 
 
 def _claim(spec: JsonDict, at: Pointer) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from reconciler.desired.rules.devices import check_sharing
 from reconciler.desired.rules.idle import check_limits, check_requirements
 from reconciler.model.diagnostics import Severity
 from reconciler.model.duration import parse_nanoseconds
@@ -463,5 +464,5 @@ RUNTIME: Final[dict[str, tuple[Rule, ...]]] = {
         _requirements(("spec", "requirements")),
         _idle_requirements(("spec", "requirements")),
     ),
-    "ec2nodeclass.v1": (_kubelet,),
+    "ec2nodeclass.v1": (_kubelet, check_sharing),
 }
