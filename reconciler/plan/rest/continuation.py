@@ -236,7 +236,7 @@ class RestResult:
     is whether nothing is left to do, and ``ended`` whether the work limit was reached before that;
     if neither, something waits beyond the horizon. ``decisions`` are the last result, for
     ``facts``; ``cost_first`` (USD an hour), ``drifted_first`` and ``first`` are of the first one.
-    ``later`` are the commands after the first one.
+    ``later`` are the commands after the first one, and ``spec_keys`` those of its pods.
     """
 
     inputs: Inputs
@@ -253,6 +253,7 @@ class RestResult:
     first: Cost | None = None
     decisions: Decisions | PlacementDecisions = field(default_factory=Decisions)
     later: tuple[Command, ...] = ()
+    spec_keys: SpecKeys = field(default_factory=SpecKeys)
 
     def node_prices(self) -> dict[str, float]:
         """Return the cost of each managed node by NodeClaim, USD an hour; 0 if unknown.
@@ -296,8 +297,9 @@ def continue_fleet(
     windows = Windows.from_settings(facts.pools, inputs.settings)
     launcher = InstantLauncher.for_revision(facts, inputs.fleet, inputs.settings)
     rest = RestResult(
-        inputs, world, facts, start, start, history, sum_dollars(world.node_prices.values())
-    )
+        inputs, world, facts, start, start, history, sum_dollars(world.node_prices.values()),
+        spec_keys=shared.spec_keys,
+    )  # fmt: skip
     number = 0
     quiet, seen = rest, set[tuple[bool, ...]]()
     while not (number and work.is_used_up) and number != answers:

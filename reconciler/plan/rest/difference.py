@@ -261,7 +261,9 @@ def _replacement_price(node: StateNode, prices: Sequence[tuple[float, Resources]
 def _minimum_cost(rest: RestResult) -> float:
     """Return the minimum cost of nodes for all pods of the fleet."""
     empty, pods = without_nodes(rest.world.cluster)
-    scheduler = Scheduler(rest.facts.types.ready, empty, rest.inputs.settings, rest.at)
+    scheduler = Scheduler(
+        rest.facts.types.ready, empty, rest.inputs.settings, rest.at, spec_keys=rest.spec_keys
+    )
     return scheduler.lower_bound(pods).cost
 
 
