@@ -116,3 +116,34 @@ def test_init_takes_legacy_repair_and_the_gates_from_the_deployment() -> None:
         "legacyNodeRepair": True,
     }
     assert found.left_out == {}
+
+
+@pytest.mark.parametrize(("minutes", "is_reported"), [(14, False), (16, True)])
+def test_a_plan_lists_the_nodes_that_never_become_ready_for_pods(
+    minutes: int, is_reported: bool, fleet: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    obstacle = {
+        "type": "Initialized",
+        "status": "Unknown",
+        "reason": "StartupTaintsExist",
+        "message": "startup taint cilium:NoExecute is still present",
+    }
+    quiet = timedelta(minutes=minutes)
+    node, claim = a_node(
+        "n9", quiet=quiet, initialized=False, claim={"nodeClassRef": CLASS}, conditions=[obstacle]
+    )
+    path = Path(fleet[fleet.index("--snapshot") + 1])
+    snapshot = json.loads(path.read_text())
+    snapshot["items"] += [
+        node | {"apiVersion": "v1"}, claim | {"apiVersion": "karpenter.sh/v1"},
+    ]  # fmt: skip
+    path.write_text(json.dumps(snapshot))
+    assert main(["plan", *fleet, "-o", "json"]) in (0, 2)
+    found = [
+        d for d in json.loads(capsys.readouterr().out)["diagnostics"]
+        if d["code"] == "never-initialized"
+    ]  # fmt: skip
+    assert len(found) == is_reported
+    for finding in found:
+        assert "n9 (startup taint cilium:NoExecute is still present)" in finding["message"]
+        assert "it costs $146 a month" in finding["message"]

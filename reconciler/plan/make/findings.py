@@ -32,13 +32,19 @@ from reconciler.model.kubernetes.pod import Affinity, NodeAffinity, Pod, PodSpec
 from reconciler.model.settings import PoolOption, Settings
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_time
-from reconciler.observed.state import ClusterState
+from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.explain.exclusion import is_local_zone
 from reconciler.placement.nodes.daemons import unreadable_daemon_sets
 from reconciler.placement.question import DroppedPreferences
 from reconciler.placement.work import WorkLimit
 from reconciler.plan.render.headline import NO_WORKLOADS
-from reconciler.plan.render.wording import format_dollars, format_pods, format_price_source
+from reconciler.plan.render.wording import (
+    format_dollars,
+    format_list,
+    format_monthly,
+    format_pods,
+    format_price_source,
+)
 from reconciler.plan.value.actions import (
     BlockedNode,
     DeferredClaim,
@@ -52,6 +58,7 @@ from reconciler.source.resource import LOCK_FILE
 
 if TYPE_CHECKING:
     from reconciler.disruption.command import Decisions
+    from reconciler.plan.make.actions import OwnedNode
     from reconciler.plan.make.decide import PlacementDecisions
     from reconciler.plan.make.facts import Facts
 
@@ -309,6 +316,38 @@ def _price_source_findings(claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanF
         parts = (f"{name} ({format_count(n, 'launch', 'launches')})" for name, n in counts.items())
         yield PlanFinding(
             severity="info", code="prices", message=f"price sources: {', '.join(parts)}"
+        )
+
+
+_STARTS_WITHIN: Final = timedelta(minutes=15)
+"""How long the start of a node may take: Karpenter removes one that has not joined by then."""
+
+
+def uninitialized_findings(facts: Facts, nodes: Iterable[OwnedNode]) -> Iterator[PlanFinding]:
+    """Report the nodes that joined long ago and never became ready for pods, with their cost.
+
+    Nothing else removes them: they are neither consolidated nor, before Karpenter 1.15, repaired.
+    """
+    prices = {node.node_claim: node.price for node in nodes}
+    by_cause: dict[str, list[StateNode]] = {}
+    for node in facts.cluster.nodes:
+        if node.claim is None or node.is_initialized or not node.is_registered or node.is_deleting:
+            continue
+        created = node.claim.metadata.creation_timestamp
+        if created is not None and facts.now - created > _STARTS_WITHIN:
+            condition = node.claim.condition("Initialized")
+            cause = condition.message if condition is not None else ""
+            by_cause.setdefault(cause or "its NodeClaim gives no reason", []).append(node)
+    for cause, found in sorted(by_cause.items()):
+        cost = sum(prices.get(n.claim.name) or 0.0 for n in found if n.claim is not None)
+        one = len(found) == 1
+        yield PlanFinding(
+            severity="warning",
+            code="never-initialized",
+            message=f"{format_count(len(found), 'node has', 'nodes have')} not been initialized "
+            f"for more than 15 minutes: {format_list(sorted(n.name for n in found))} ({cause}); "
+            f"{'it costs' if one else 'they cost'} {format_monthly(cost)} a month",
+            hint="correct what prevents it, or delete the nodes: they are not consolidated",
         )
 
 

@@ -155,6 +155,7 @@ def make_plan(facts: Facts, phase: Phase = ignore_phase, cache: FactsCache | Non
         diagnostics=(
             *_overdue_findings(facts, drifted, commands, blocked, deferred),
             *_findings(facts, decisions, claims),
+            *findings.uninitialized_findings(facts, outcome.nodes),
         ),
         lock=facts.lock,
         node_classes=launch_classes(
