@@ -75,7 +75,7 @@ def test_a_zone_without_offerings_is_to_be_left_out_where_a_spread_counts_it() -
 
 def test_refused_offerings_are_named_as_such_and_not_as_requirements() -> None:
     text = reason(a_pool(), [refused("only")])
-    assert "lack of capacity or for a quota" in text
+    assert "lack of capacity or of free addresses, or for a quota" in text
     assert "none of its instance types is offered" not in text
 
 
