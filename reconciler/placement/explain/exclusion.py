@@ -24,8 +24,8 @@ from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.question import Rejection
 
 NOT_AVAILABLE: Final = (
-    "EC2 has refused all suitable offerings recently, for lack of capacity or of free addresses, or "
-    "for a quota of the account; they are tried again in some minutes"
+    "EC2 has refused all suitable offerings recently, for lack of capacity or of free addresses, "
+    "or for a quota of the account; they are tried again in some minutes"
 )
 _KIBI: Final = 1024
 _ZONE_NAME: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9][a-z]", re.ASCII)
