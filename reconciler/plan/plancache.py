@@ -26,7 +26,7 @@ from reconciler.diff.drift import type_check_due_at
 from reconciler.disruption.calendar import next_decision_change
 from reconciler.plan.make.decide import Phase, ignore_phase
 from reconciler.plan.make.factscache import FactsCache
-from reconciler.plan.make.findings import drift_deadline
+from reconciler.plan.make.findings import drift_deadline, initialization_deadline
 from reconciler.plan.make.gather import deleted_pools
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.planning import plan_of
@@ -207,6 +207,7 @@ def steady_until(inputs: Inputs) -> datetime | None:
     claims = [node.claim for node in inputs.cluster.nodes if node.claim is not None]
     moments += (type_check_due_at(claim) for claim in claims)
     moments += (drift_deadline(claim, inputs.settings) for claim in claims)
+    moments += map(initialization_deadline, inputs.cluster.nodes)
     moments += (m.seen_at + REMEMBERED_FOR for row in inputs.memory.values() for m in row.values())
     commitments = inputs.settings.commitments
     moments += commitments.ends if commitments is not None else ()

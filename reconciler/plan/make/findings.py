@@ -331,13 +331,12 @@ def uninitialized_findings(facts: Facts, nodes: Iterable[OwnedNode]) -> Iterator
     prices = {node.node_claim: node.price for node in nodes}
     by_cause: dict[str, list[StateNode]] = {}
     for node in facts.cluster.nodes:
-        if node.claim is None or node.is_initialized or not node.is_registered or node.is_deleting:
+        deadline = initialization_deadline(node)
+        if node.claim is None or deadline is None or deadline > facts.now:
             continue
-        created = node.claim.metadata.creation_timestamp
-        if created is not None and facts.now - created > _STARTS_WITHIN:
-            condition = node.claim.condition("Initialized")
-            cause = condition.message if condition is not None else ""
-            by_cause.setdefault(cause or "its NodeClaim gives no reason", []).append(node)
+        condition = node.claim.condition("Initialized")
+        cause = condition.message if condition is not None else ""
+        by_cause.setdefault(cause or "its NodeClaim gives no reason", []).append(node)
     for cause, found in sorted(by_cause.items()):
         cost = sum(prices.get(n.claim.name) or 0.0 for n in found if n.claim is not None)
         one = len(found) == 1
@@ -349,6 +348,14 @@ def uninitialized_findings(facts: Facts, nodes: Iterable[OwnedNode]) -> Iterator
             f"{'it costs' if one else 'they cost'} {format_monthly(cost)} a month",
             hint="correct what prevents it, or delete the nodes: they are not consolidated",
         )
+
+
+def initialization_deadline(node: StateNode) -> datetime | None:
+    """Return when a node that is not initialized is reported, None for any other."""
+    if node.claim is None or node.is_initialized or not node.is_registered or node.is_deleting:
+        return None
+    created = node.claim.metadata.creation_timestamp
+    return created + _STARTS_WITHIN if created is not None else None
 
 
 def daemon_set_findings(cluster: ClusterState) -> Iterator[PlanFinding]:
