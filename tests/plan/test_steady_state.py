@@ -9,12 +9,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
+from reconciler.model.kubernetes.cluster import PodDisruptionBudget, PodDisruptionBudgetSpec
+from reconciler.model.kubernetes.metadata import LabelSelector, Metadata
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import ClusterState, cluster_state
 from reconciler.plan.planning import plan_of
 from reconciler.plan.render.sections.pods import unschedulable_pods as unschedulable_section
 from reconciler.plan.render.summary import pods_placed_later, summary_lines, unschedulable_pods
 from reconciler.plan.rest.difference import named_alike
+from reconciler.plan.rest.world import describe_endless_drain
 from reconciler.plan.value.costs import Cost, SteadyState, StuckNode
 from reconciler.plan.value.nodes import Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan, from_json, to_json
@@ -138,6 +144,44 @@ def test_the_headline_separates_the_pods_of_later_passes_and_names_drains_withou
     section = unschedulable_section(plan)
     assert section is not None
     assert section.note == "1 pod cannot be scheduled, 1 more not yet: a later pass places it"
+
+
+def _drained_pod(**annotations: str) -> Pod:
+    labels = {"app": "web"}
+    return Pod(Metadata(name="a", namespace="shop", labels=labels, annotations=annotations))
+
+
+def _a_budget(name: str, allowed: int) -> PodDisruptionBudget:
+    selector = LabelSelector(match_labels={"app": "web"})
+    spec = PodDisruptionBudgetSpec(selector=selector, max_unavailable=allowed)
+    return PodDisruptionBudget(Metadata(name=name, namespace="shop"), spec)
+
+
+@pytest.mark.parametrize(
+    ("pod", "budgets", "why"),
+    [
+        (
+            _drained_pod(),
+            [_a_budget("p", 0)],
+            "PodDisruptionBudget shop/p never allows the eviction of pod shop/a",
+        ),
+        (
+            _drained_pod(),
+            [_a_budget("p", 1), _a_budget("q", 1)],
+            "PodDisruptionBudgets shop/p and shop/q select pod shop/a, so it is never evicted",
+        ),
+        (
+            _drained_pod(**{DO_NOT_DISRUPT: "true"}),
+            [_a_budget("p", 1)],
+            "karpenter.sh/do-not-disrupt protects pod shop/a",
+        ),
+    ],
+)
+def test_a_drain_without_end_names_what_blocks_it(
+    pod: Pod, budgets: list[PodDisruptionBudget], why: str
+) -> None:
+    text = describe_endless_drain([pod], PodDisruptionBudgets(budgets), PLANNED_AT)
+    assert text == f"its drain never ends: {why}, and it has no terminationGracePeriod"
 
 
 def waiting_node(name: str, cpu: int, minutes: int) -> list[dict[str, Any]]:

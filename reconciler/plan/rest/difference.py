@@ -288,7 +288,7 @@ def _stuck_draining(rest: RestResult) -> list[StuckNode]:
     for node in cluster.nodes:
         blocking = pods_blocking_drain(node, budgets, rest.at) if node.is_deleting else []
         if blocking:
-            text = describe_endless_drain(blocking, budgets)
+            text = describe_endless_drain(blocking, budgets, rest.at)
             found.append(_stuck_node(node, DRAINING, text))
     return found
 

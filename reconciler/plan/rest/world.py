@@ -307,13 +307,21 @@ def pods_blocking_drain(node: StateNode, budgets: PodDisruptionBudgets, now: dat
     ]
 
 
-def describe_endless_drain(blocking: Sequence[Pod], budgets: PodDisruptionBudgets) -> str:
-    """Return why a drain that waits for these pods never ends."""
+def describe_endless_drain(
+    blocking: Sequence[Pod], budgets: PodDisruptionBudgets, now: datetime
+) -> str:
+    """Return why a drain that waits for these pods never ends.
+
+    A pod that two budgets select is never evicted: the eviction API refuses to choose one.
+    """
     first = blocking[0]
-    names = ", ".join(budget.key for budget in budgets.budgets_selecting(first))
+    names = [budget.key for budget in budgets.budgets_selecting(first)]
     why = f"{DO_NOT_DISRUPT} protects pod {first.key}"
-    if names:
-        why = f"PodDisruptionBudget {names} never allows the eviction of pod {first.key}"
+    if budgets.is_fully_blocked(first, now):
+        why = f"PodDisruptionBudget {names[0]} never allows the eviction of pod {first.key}"
+        if len(names) > 1:
+            found = " and ".join(names)
+            why = f"PodDisruptionBudgets {found} select pod {first.key}, so it is never evicted"
     more = f" and {len(blocking) - 1} more" if len(blocking) > 1 else ""
     return f"its drain never ends: {why}{more}, and it has no terminationGracePeriod"
 
