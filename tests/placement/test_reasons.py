@@ -203,8 +203,8 @@ CASES: dict[str, tuple[Object, Object, str, str]] = {
         "NoOffering",
         (
             "NodePool default: EC2 has refused all suitable offerings recently, for lack of "
-            "capacity or for a quota of the account; they are tried again in some minutes: allow "
-            "more types and zones, or raise the quota"
+            "capacity or of free addresses, or for a quota of the account; they are tried again in "
+            "some minutes: allow more types and zones, or raise the quota"
         ),
     ),
     "restricted label": (
