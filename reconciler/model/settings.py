@@ -403,10 +403,10 @@ class Settings(PoolSettings):
 
     @property
     def ignores_resource_claims(self) -> bool:
-        """Whether pods that claim devices get no node: by default only in a fleet of 1.14."""
+        """Whether pods that claim devices get no node, as by default in Karpenter and with 1.14."""
         if self.ignore_dra_requests is not None:
             return self.ignore_dra_requests
-        return self.karpenter == KarpenterVersion.V1_14
+        return self.karpenter == KarpenterVersion.V1_14 or self.decide == DecisionRules.KARPENTER
 
     @property
     def repairs_forcefully(self) -> bool:

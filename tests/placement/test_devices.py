@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.model.settings import KarpenterVersion
+from reconciler.model.settings import DecisionRules, KarpenterVersion
 from reconciler.placement.question import Placement, Question
 from tests.placement.builders import (
     TYPES,
@@ -103,6 +103,17 @@ def test_a_daemon_that_claims_devices_counts_where_claims_do() -> None:
     (claim,) = _placed(daemon, a_pod("app-0", "500m")).claims
 
     assert claim.types[0].name == "huge"
+
+
+def test_predictions_of_a_running_karpenter_ignore_claims_as_it_does_by_default() -> None:
+    objects = [a_claim_template(), a_claiming_pod("app-0", "one-gpu")]
+    karpenter = DecisionRules.KARPENTER
+
+    ignored = _placed(*objects, decide=karpenter)
+    read = _placed(*objects, decide=karpenter, ignore_dra_requests=False)
+
+    assert [r.code for r in ignored.unschedulable["default/app-0"]] == ["ResourceClaimsIgnored"]
+    assert [name for name, _ in _nodes(read)] == ["g-one"]
 
 
 def test_a_pod_gets_the_cheapest_node_with_a_device_that_its_class_selects() -> None:
