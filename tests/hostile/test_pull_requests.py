@@ -74,3 +74,55 @@ def test_a_linked_folder_does_not_stand_for_the_fleet(
     for named in ((), ("a",)):
         code = main(["ci", *named, "--base", "main", "--out", "plans"])
         assert code != 0 or "no longer in" in capsys.readouterr().out
+
+
+def without_policy(folder: Path, **replaced: str) -> None:
+    """Remove the policy from the settings of a fleet, and replace other text."""
+    settings = folder / "reconciler.yaml"
+    text = settings.read_text().replace(POLICY, "")
+    for old, new in replaced.items():
+        text = text.replace(f"fleet: {old}", new)
+    settings.write_text(text)
+
+
+def _move_and_rename(top: Path) -> None:
+    git(top, "mv", "a", "new")
+    without_policy(top / "new", prod="fleet: other")
+
+
+def _swap_names(top: Path) -> None:
+    without_policy(top / "a", prod="fleet: web")
+    settings = top / "b" / "reconciler.yaml"
+    settings.write_text(settings.read_text().replace("fleet: web", "fleet: prod"))
+
+
+def _rename_the_settings(top: Path) -> None:
+    without_policy(top / "a")
+    git(top, "mv", "a/reconciler.yaml", "a/reconciler.yml")
+
+
+MOVES = {
+    "moved and renamed": _move_and_rename,
+    "the names of two fleets swapped": _swap_names,
+    "a name twice": lambda top: without_policy(top / "a", prod="fleet: prod\nfleet: web"),
+    "settings that are no YAML": lambda top: (top / "a" / "reconciler.yaml").write_text("{"),
+    "settings of another name": _rename_the_settings,
+}
+
+
+@attack(
+    Threat.HIDDEN, "a fleet that is moved or renamed, or whose settings are, to lose its policies"
+)
+@pytest.mark.parametrize("named", [(), ("a",)], ids=["all", "named"])
+@pytest.mark.parametrize("move", MOVES)
+def test_no_change_of_a_fleet_loses_its_policies_silently(
+    move: str, named: tuple[str, ...], prod: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    top = prod.parent
+    MOVES[move](top)
+    commit_all(top)
+    code = main(["ci", *named, "--base", "main", "--out", "plans"])
+    out, err = capsys.readouterr()
+    assert "internal error" not in err
+    assert code != 0 or 'fleet "prod" is no longer in' in out
+    assert code != 0 or not named
