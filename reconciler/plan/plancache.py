@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec.structs import replace
@@ -194,13 +194,19 @@ def _amounts(memory: Discoveries) -> dict[tuple[str, str], int]:
     return {(key, name): m.amount for key, row in memory.items() for name, m in row.items()}
 
 
+_NEXT_MOMENT: Final = timedelta.resolution
+
+
 def steady_until(inputs: Inputs) -> datetime | None:
     """Return the first time after ``now`` at which the same facts can lead to another plan.
 
-    None if time alone changes nothing in them.
+    None if time alone changes nothing in them. Where evictions have a price, what a move saves
+    until its nodes are no longer needed changes all the time.
     """
     desired = node_pools(inputs.fleet)
     pools = (*desired, *deleted_pools(inputs.known_before, desired))
+    if any(inputs.settings.pool(pool.name).eviction_cost for pool in pools):
+        return inputs.now + _NEXT_MOMENT
     moments = [
         next_decision_change(inputs.cluster, pools, inputs.settings, inputs.now, inputs.history)
     ]

@@ -49,6 +49,7 @@ READS_THE_CLOCK = {
     "disruption/methods/repairpolicy.py": "disruption/calendar.py: repair_matches",
     "disruption/methods/forceful.py": "disruption/calendar.py: expiry, patience_ends, ranks_by_age",
     "disruption/consolidation/flapdamping.py": "disruption/calendar.py: in_memory",
+    "disruption/gates/evictioncost.py": "plan/plancache.py: a price of evictions",
     "disruption/gates/policy.py": "disruption/calendar.py: suspensions, windows, ages",
     "disruption/gates/guards.py": "disruption/calendar.py: rests_until",
     "model/history.py": "disruption/calendar.py: the last day, rollouts",
@@ -476,6 +477,15 @@ def test_a_new_plan_is_made_when_consolidate_after_has_passed() -> None:
     _, then = _plans(cache, world.inputs(due))
 
     assert (before, then) == (1, 1)
+
+
+def test_a_plan_that_weighs_evictions_is_made_anew_each_time() -> None:
+    world, cache, reader = a_world(config={"evictionCost": 0.1}), PlanCache(), SnapshotReader()
+    looks = [world.inputs(NOW + timedelta(seconds=30 * n), reader) for n in range(3)]
+
+    _, made = _plans(cache, *looks)
+
+    assert made == 3
 
 
 def test_setting_the_clock_back_causes_a_new_plan() -> None:

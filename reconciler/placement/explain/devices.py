@@ -7,7 +7,7 @@ from typing import Final
 
 from reconciler.catalog.table import indices
 from reconciler.model.text.counting import format_count
-from reconciler.placement.devices.hosts import DeviceProfile, missing_claims
+from reconciler.placement.devices.hosts import DeviceProfile
 from reconciler.placement.devices.inventory import DeviceState, Inventory
 from reconciler.placement.devices.needs import Alternative, ClaimNeeds, DeviceNeeds
 from reconciler.placement.devices.search import DeviceShortage, allocate
@@ -26,22 +26,13 @@ def device_shortage(profiles: Iterable[DeviceProfile], types: int, needs: Device
     best: tuple[tuple[int, int], str] | None = None
     for profile in profiles:
         if profile.mask & types and profile.inventory.devices:
-            found = describe_shortage(profile.inventory, profile.inventory.empty, needs.claims)
+            found = _shortage_of(profile.inventory, profile.inventory.empty, needs.claims)
             if found is not None and (best is None or found[0] > best[0]):
                 best = found
     return _NO_DEVICES if best is None else best[1]
 
 
-def node_shortage(
-    inventory: Inventory, state: DeviceState, needs: DeviceNeeds, keys: frozenset[str]
-) -> str | None:
-    """Return why a running node has no devices for a pod, None if it has."""
-    claims = missing_claims(needs.claims, keys)
-    found = describe_shortage(inventory, state, claims)
-    return None if found is None else found[1]
-
-
-def describe_shortage(
+def _shortage_of(
     inventory: Inventory, state: DeviceState, claims: tuple[ClaimNeeds, ...]
 ) -> tuple[tuple[int, int], str] | None:
     """Return how far an allocation gets, and why it fails there; None if it does not fail."""
