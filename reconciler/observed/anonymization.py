@@ -50,7 +50,15 @@ KEY_BYTES_MIN: Final = 16
 _CLAIM_TAG: Final = "karpenter.sh/nodeclaim"
 _LABEL_MAPS: Final = frozenset({"labels", "matchLabels", "nodeSelector", "tags"})
 _AMOUNTS: Final = frozenset(
-    {"requests", "limits", "capacity", "allocatable", "overhead", "allocatedResources"}
+    {
+        "requests",
+        "limits",
+        "capacity",
+        "allocatable",
+        "overhead",
+        "allocatedResources",
+        "consumedCapacity",
+    }
 )
 _PLAIN_IN_RECORDS: Final = frozenset(
     {
@@ -380,7 +388,8 @@ class Anonymizer:
         if isinstance(data, (list, tuple)):
             if name in ("matchLabelKeys", "mismatchLabelKeys"):
                 return [self._label_key(str(key)) for key in data]
-            return [self._walk(item, name, plain) for item in data]
+            inner = "" if name in _AMOUNTS else name  # of a claim on devices, a list of requests
+            return [self._walk(item, inner, plain) for item in data]
         if isinstance(data, str):
             is_known = data in plain and (name != _USER_DATA or self._in_records)
             return data if is_known else self._text(data, name)
@@ -391,8 +400,12 @@ class Anonymizer:
             return self._labels(data)
         if name == "annotations":
             return self._annotations(data)
+        if name == "capacity" and isinstance(data.get("requests"), dict):
+            return {"requests": self._mapping(data["requests"], "requests", plain)}
         if name in _AMOUNTS:
-            return {self._resource(key): self._amount(value) for key, value in data.items()}
+            return {self._resource(k): self._amount(v, plain) for k, v in data.items()}
+        if name in ("attributes", "counters"):
+            return {self.name(key): self._walk(value, "", plain) for key, value in data.items()}
         if name == "memory" and self._in_records:
             return data
         if name == "workloads":
@@ -415,7 +428,9 @@ class Anonymizer:
         is_known = is_resource(name) or any(name in names for names in known)
         return name if is_known else self.name(name)
 
-    def _amount(self, value: object) -> object:
+    def _amount(self, value: object, plain: frozenset[str]) -> object:
+        if isinstance(value, (dict, list, tuple)):  # the capacity of a device, with its policy
+            return self._walk(value, "", plain)
         is_amount = not isinstance(value, str) or _QUANTITY.fullmatch(value)
         return value if is_amount else self.name(str(value))
 

@@ -49,6 +49,7 @@ from reconciler.model.karpenter.nodepool import NodePool
 TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,18}(Z|[+-][0-9]{2}:?[0-9]{2})"
 DURATION: Final = r"([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h|d))+|Never"
 _COUNT: Final = r"[0-9]{1,20}%?"
+_QUANTITY: Final = r"[+-]?[0-9.]{1,40}([eE][+-]?[0-9]{1,3})?[A-Za-z]{0,2}"
 _CAMEL_CASE: Final = r"([A-Z][A-Za-z0-9]{1,62})?"
 _GROUP: Final = r"(|apps|batch|core|policy|v1)|([a-z0-9-]+\.)*(k8s\.io|k8s\.aws|karpenter\.sh)"
 FORMS: Final[dict[str, re.Pattern[str]]] = {
@@ -75,6 +76,7 @@ FORMS: Final[dict[str, re.Pattern[str]]] = {
         r"[a-z0-9]{3,6}-az[0-9]{1,2}": "zoneID",
         r"[0-9a-f]{1,64}": "resourceVersion hash",
         rf"{_COUNT}": "minAvailable maxUnavailable",
+        _QUANTITY: "value default min max step validValues",
         rf"{DURATION}": "expireAfter terminationGracePeriod",
         rf"{TIME}": (
             "creationTimestamp deletionTimestamp lastTransitionTime lastPodEventTime startTime at"
