@@ -9,7 +9,7 @@ import msgspec
 
 T = TypeVar("T")
 
-_PLACE: Final = re.compile(r" *- at (?:`key` in )?`\$?\.?([^`]*)`$")
+_PLACE: Final = re.compile(r"(?<! ) *- at (?:`key` in )?`\$?\.?([^`]*)`$")
 _MISMATCH: Final = re.compile(r"Expected `([^`]{1,200})`, got `([^`]{1,200})`")
 _WRONG: Final = re.compile(r"Expected `([^`]{1,200})` ?(.{0,200})")
 _MISSING: Final = re.compile(r"Object missing required field `([^`]{1,200})`")
