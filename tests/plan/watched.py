@@ -11,7 +11,7 @@ import sys
 from datetime import datetime, timedelta, tzinfo
 from typing import Any, Self
 
-OWN_CALENDAR = ("reconciler.model.schedule", "reconciler.model.settings")
+OWN_CALENDAR = ("reconciler.model.schedule", "reconciler.model.windows")
 """Modules that take the present apart and say themselves until when their answers hold."""
 
 
