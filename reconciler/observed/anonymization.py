@@ -38,6 +38,7 @@ from reconciler.observed.publicterms import (
     FORMS,
     KEYS,
     TIME,
+    is_amount,
     is_kind,
     is_resource,
     is_value,
@@ -125,7 +126,6 @@ _AWS_ID: Final = re.compile(r"(i|ami|subnet|sg|lt|cr|vol|pg)-[0-9a-f]{8,17}")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ADDRESSES: Final = frozenset({"0.0.0.0", "::", "127.0.0.1", "::1"})  # noqa: S104 - compared, not bound
 _SETTING: Final = re.compile(rf"true|false|v?[0-9]{{1,20}}|{DURATION}|{TIME}")
-_QUANTITY: Final = re.compile(r"[+-]?[0-9.]{1,40}([eE][+-]?[0-9]{1,3})?[A-Za-z]{0,2}")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
 _HEX: Final = re.compile(r"[0-9a-f-]{1,64}")
 _COMPARING: Final = frozenset({"Gt", "Lt", "Gte", "Lte"})
@@ -431,8 +431,7 @@ class Anonymizer:
     def _amount(self, value: object, plain: frozenset[str]) -> object:
         if isinstance(value, (dict, list, tuple)):  # the capacity of a device, with its policy
             return self._walk(value, "", plain)
-        is_amount = not isinstance(value, str) or _QUANTITY.fullmatch(value)
-        return value if is_amount else self.name(str(value))
+        return value if not isinstance(value, str) or is_amount(value) else self.name(value)
 
     def _expression(self, data: JsonDict) -> JsonDict:
         """Return an expression of a selector, a taint or a toleration."""

@@ -145,6 +145,11 @@ _RESOURCE: Final = re.compile(
 )
 
 
+def is_amount(text: str) -> bool:
+    """Return whether a text is a quantity, and no name."""
+    return FORMS["value"].fullmatch(text) is not None
+
+
 def is_resource(name: str) -> bool:
     """Return whether a resource is one of Kubernetes or of a vendor of devices."""
     return _RESOURCE.fullmatch(name) is not None

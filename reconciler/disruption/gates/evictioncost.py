@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from reconciler.disruption.candidates import Candidate, CandidateRefusal
+from reconciler.disruption.candidates import Candidate, CandidateRefusal, eviction_costs
 from reconciler.disruption.command import BlockCode
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.pod import Pod, is_ready_false
@@ -41,16 +41,16 @@ def eviction_cost_refusal(
     prices = {c.pool.name: settings.pool(c.pool.name).eviction_cost for c in candidates}
     if not any(prices.values()):
         return None
-    moves = sum(_moves(candidate) for candidate in candidates)
-    cost = sum(prices[c.pool.name] * _moves(c) for c in candidates)
-    life = remaining_life(candidates, now)
+    moves = [(candidate.pool.name, _moves(candidate)) for candidate in candidates]
+    cost = sum(prices[name] * number for name, number in moves)
+    life = max((_life_of(candidate, now) for candidate in candidates), default=_NONE)
     if savings * (life / _HOUR) >= cost:
         return None
     name, price = max(prices.items(), key=lambda row: (row[1], row[0]))
     text = (
         f"saves ${savings:.4f} an hour, ${savings * (life / _HOUR):.2f} in the "
         f"{_format_hours(life)} that its nodes are expected to be needed, and moves "
-        f"{format_count(round(moves), 'pod')} at ${price:g} each "
+        f"{format_count(round(sum(number for _, number in moves)), 'pod')} at ${price:g} each "
         f"({settings.key_of(name, PoolOption.EVICTION_COST)})"
     )
     return CandidateRefusal(
@@ -58,12 +58,8 @@ def eviction_cost_refusal(
     )
 
 
-def remaining_life(candidates: Sequence[Candidate], now: datetime) -> timedelta:
-    """Return how long the nodes are expected to be needed, at most a day."""
-    return max((_life_of(candidate, now) for candidate in candidates), default=_NONE)
-
-
 def _life_of(candidate: Candidate, now: datetime) -> timedelta:
+    """Return how long a node is expected to be needed, at most a day."""
     needed = max((_life_of_pod(pod, now) for pod in candidate.reschedulable), default=_NONE)
     return min(needed, _until_expiry(candidate.claim, now))
 
@@ -75,12 +71,12 @@ def _until_expiry(claim: NodeClaim, now: datetime) -> timedelta:
 
 def _life_of_pod(pod: Pod, now: datetime) -> timedelta:
     created = pod.metadata.creation_timestamp
-    if created is None or not runs_to_its_end(pod):
+    if created is None or not _runs_to_its_end(pod):
         return LIFE_MAX
     return min(LIFE_MAX, max(_NONE, now - created))
 
 
-def runs_to_its_end(pod: Pod) -> bool:
+def _runs_to_its_end(pod: Pod) -> bool:
     """Return whether the pod belongs to a Job, or to something else that ends by itself."""
     return any(
         owner.kind.endswith("Job") or owner.kind in _ENDING
@@ -93,9 +89,7 @@ def _moves(candidate: Candidate) -> float:
 
     A pod that is not ready serves nobody, so moving it costs nothing.
     """
-    return sum(
-        max(0.0, pod.eviction_cost()) for pod in candidate.reschedulable if not is_ready_false(pod)
-    )
+    return eviction_costs(pod for pod in candidate.reschedulable if not is_ready_false(pod))
 
 
 def _worthwhile_at(
@@ -109,7 +103,7 @@ def _worthwhile_at(
         pod.metadata.creation_timestamp + needed
         for candidate in candidates
         for pod in candidate.reschedulable
-        if pod.metadata.creation_timestamp is not None and runs_to_its_end(pod)
+        if pod.metadata.creation_timestamp is not None and _runs_to_its_end(pod)
     ]
     at = min((moment for moment in moments if moment > now), default=None)
     lasts = at is not None and any(
