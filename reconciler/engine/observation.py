@@ -248,7 +248,8 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observed:
     missing = {
         claim.name: lifecycle.missing_driver(claim, seen.resource_slices, node.name)
         for claim in claims
-        if (node := nodes.get(claim.status.provider_id)) is not None
+        if not claim.is_true(lifecycle.INITIALIZED)
+        and (node := nodes.get(claim.status.provider_id)) is not None
     }
     registrations = _register_nodes(world, claims, nodes, missing, now)
     pods = Pods.from_tuple(seen.pods).workload_names
