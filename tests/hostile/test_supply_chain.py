@@ -212,7 +212,7 @@ def test_a_package_with_a_known_flaw_is_named(affected: dict[str, Any], is_found
     assert all("requirements.lock: boto3 1.40.0" in line and "CVE-1" in line for line in lines)
 
 
-@attack(Threat.SUPPLY_CHAIN, "a flaw that is ignored without a reason, or for ever")
+@attack(Threat.SUPPLY_CHAIN, "a flaw that is ignored without a reason or an end")
 def test_a_flaw_is_ignored_with_a_reason_and_until_a_day(tmp_path: Path) -> None:
     assert found(a_record())
     assert not found(a_record(withdrawn="2026-01-01T00:00:00Z"))
