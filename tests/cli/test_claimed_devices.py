@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli.main import main
+from tests.cli.sourcefolders import CLASS, POOL
 
 FLEET = """\
 apiVersion: reconciler/v1
@@ -18,28 +19,8 @@ karpenter: "1.15"
 aws: {region: us-east-1}
 featureGates: {DRANVIDIAGPU: true}
 """
-OBJECTS = """\
-apiVersion: karpenter.sh/v1
-kind: NodePool
-metadata: {name: gpu}
-spec:
-  template:
-    spec:
-      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
-      expireAfter: Never
-      requirements:
-        - {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}
-        - {key: karpenter.k8s.aws/instance-category, operator: In, values: [g, m]}
----
-apiVersion: karpenter.k8s.aws/v1
-kind: EC2NodeClass
-metadata: {name: default}
-spec:
-  role: nodes
-  amiSelectorTerms: [{alias: al2023@latest}]
-  subnetSelectorTerms: [{tags: {a: b}}]
-  securityGroupSelectorTerms: [{tags: {a: b}}]
----
+OF_GPUS = POOL.replace("instance-family", "instance-category").replace("[m7i]", "[g, m]")
+CLAIMING = """\
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
 metadata: {name: gpu.nvidia.com}
@@ -66,7 +47,7 @@ def test_a_plan_states_no_minimum_that_leaves_out_the_devices(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "reconciler.yaml").write_text(FLEET)
-    (tmp_path / "objects.yaml").write_text(OBJECTS)
+    (tmp_path / "objects.yaml").write_text(f"{OF_GPUS}---\n{CLASS}---\n{CLAIMING}")
     assert main(["plan", str(tmp_path), "--set", "cluster=none", "-o", "json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["cost"]["after"] > 1  # four GPUs
