@@ -48,11 +48,15 @@ _NODES: Final = "/api/v1/nodes"
 
 
 class FleetOrigin(NamedTuple):
-    """The objects from one source: the number of files or kinds read, and the region, if known."""
+    """The objects from one source: the number of files or kinds read, and the region, if known.
+
+    ``has_disabled`` is whether a resource of Terraform has no instances.
+    """
 
     found: Collection
     sources: int
     region: str = ""
+    has_disabled: bool = False
 
 
 def from_folder(path: str, prefer: Sequence[str] = (), region: str | None = None) -> FleetOrigin:
@@ -67,7 +71,7 @@ def from_folder(path: str, prefer: Sequence[str] = (), region: str | None = None
         UsageError: one of several overlays, or of several objects of one name, has to be named.
     """
     origin = _read_folder(path, prefer, region)
-    if path != "-" and os.path.isdir(path) and not origin.found.of_kind("NodePool"):
+    if origin.has_disabled and not origin.found.of_kind("NodePool"):
         disabled = _read_folder(path, prefer, region, takes_disabled=True)
         if disabled.found.of_kind("NodePool"):
             return disabled
@@ -80,7 +84,7 @@ def _read_folder(
     files, refused = _read_files(path)
     files, shown = shown_states(files)
     stated: dict[str, str] = dict(shown)
-    count = len(files)
+    count, has_disabled = len(files), False
     if path != "-" and os.path.isdir(path):
         from reconciler.assembly.inputs.rendering import expanded_folder
 
@@ -92,7 +96,7 @@ def _read_folder(
         unused, left = without_made(templates.unused, files)
         files += unused
         refused = [*refused, *templates.findings, *left]
-        stated = templates.settings
+        stated, has_disabled = templates.settings, templates.has_disabled
     items: list[SourceObject] = []
     left_out: list[Diagnostic] = []
     other_files: set[str] = set()
@@ -112,7 +116,7 @@ def _read_folder(
     found.notes += notes
     found.settings = {**stated, **found.settings}
     found.other_files |= other_files - {item.place.file for item in found.items}
-    return FleetOrigin(found, count, _region_of(found))
+    return FleetOrigin(found, count, _region_of(found), has_disabled)
 
 
 def _objects_with_placeholders(

@@ -77,7 +77,8 @@ def has_control_flow(content: bytes) -> bool:
 class TemplateObjects:
     """The texts of objects, the files that they are made from, and why some are missing.
 
-    ``unused`` are templates that nothing in the files renders.
+    ``unused`` are templates that nothing in the files renders. ``has_disabled`` is whether a
+    resource of Terraform has no instances.
     """
 
     files: list[SourceFile] = field(default_factory=list)
@@ -86,6 +87,7 @@ class TemplateObjects:
     settings: dict[str, str] = field(default_factory=dict)
     releases: list[FoundRelease] = field(default_factory=list)
     findings: list[Diagnostic] = field(default_factory=list)
+    has_disabled: bool = False
 
 
 def read_templates(
@@ -120,6 +122,7 @@ def read_templates(
     found.used |= terraform.used_files
     found.settings |= terraform.settings
     found.releases = terraform.releases
+    found.has_disabled = terraform.has_disabled
     scripts: list[FoundText] = []
     unused: list[FoundText] = []
     for path, text in texts.items():

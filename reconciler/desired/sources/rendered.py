@@ -179,10 +179,11 @@ def in_namespace(data: object, namespace: str) -> object:
     if kind.endswith("List") and isinstance(data.get("items"), list):
         return {**data, "items": [in_namespace(item, namespace) for item in data["items"]]}
     metadata = data.get("metadata")
-    is_open = isinstance(metadata, dict) and not metadata.get("namespace")
-    if not is_open or not BUILT_IN.is_namespaced(version, kind):
+    if not isinstance(metadata, dict) or metadata.get("namespace"):
         return data
-    return {**data, "metadata": {**metadata, "namespace": namespace}}  # type: ignore[dict-item] # a dict, as seen above
+    if not BUILT_IN.is_namespaced(version, kind):
+        return data
+    return {**data, "metadata": {**metadata, "namespace": namespace}}
 
 
 def rendered_file(

@@ -253,8 +253,9 @@ def _named(
         return _of_manifest(text, steps, replace(scope, resolving=(*scope.resolving, text)), depth)
     if head == "module" and second in scope.calls:
         return _of_call(text, steps, scope, depth)
-    if steps[:2] == ["data", "aws_availability_zones"] and steps[3:4] == ["names"] and scope.zones:
-        return list(scope.zones), steps[4:]
+    if steps[:2] == ["data", "aws_availability_zones"] and steps[3:4] == ["names"]:
+        zones = list(scope.zones())
+        return (zones, steps[4:]) if zones else (Unknown(text), ())
     if steps[:2] == ["data", "template_file"] and steps[3:] == ["rendered"]:
         return _rendered_template(text, steps[2], scope, depth), ()
     return Unknown(text), ()

@@ -9,6 +9,7 @@ from reconciler.desired.terraform.expressions import evaluate, find_outside
 from reconciler.desired.terraform.functions import Value
 from reconciler.desired.terraform.hcl import HclBlock
 from reconciler.desired.terraform.scope import ModuleScope
+from reconciler.model.text.quoting import quote_value
 
 _MANY: Final = 200
 
@@ -45,7 +46,7 @@ def disabled_instances(block: HclBlock, scope: ModuleScope) -> list[Names]:
 def multiplier(block: HclBlock) -> str:
     """Return the argument that decides how many instances there are, and its text."""
     of = next(name for name in ("for_each", "count") if name in block.attributes)
-    return f'{of} is "{block.attributes[of].text.strip()[:80]}"'
+    return f"{of} is {quote_value(block.attributes[of].text[:80])}"
 
 
 def _each(items: Value) -> Iterator[Names]:

@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import Final
 
 from reconciler.desired.terraform.expressions import evaluate, render
@@ -67,6 +68,7 @@ class FoundObjects:
     ``releases`` are those of charts in the repository.
 
     ``settings`` are the name and the region of the cluster, by dotted key, where they are stated.
+    ``has_disabled`` is whether a resource has no instances with these values.
     """
 
     texts: list[FoundText] = field(default_factory=list)
@@ -74,6 +76,7 @@ class FoundObjects:
     used_files: set[str] = field(default_factory=set)
     releases: list[FoundRelease] = field(default_factory=list)
     findings: list[Diagnostic] = field(default_factory=list)
+    has_disabled: bool = False
 
 
 ZonesOf = Callable[[str], Sequence[str]]
@@ -106,7 +109,7 @@ def find_objects(
     for folder, paths in chosen.by_module.items():
         for path in paths:
             _read_values(path, scopes[folder])
-    zones = zones_of(_settings(modules, scopes).get("aws.region", ""))
+    zones = cache(partial(zones_of, _settings(modules, scopes).get("aws.region", "")))
     for scope in scopes.values():
         scope.zones = zones
         scope.takes_disabled = takes_disabled
@@ -326,6 +329,7 @@ def _instances(
     instances = instances_of(block, scope)
     if instances:
         return instances
+    found.has_disabled = True
     message = f"{' '.join(block.labels)} has no instances: {multiplier(block)}"
     if scope.takes_disabled:
         hint = "it is taken over all the same; set its variables in terraform.tfvars, or remove it"

@@ -31,11 +31,11 @@ class ModuleScope:
     ``types`` are the types of variables as they are written, ``manifests`` the text of the objects
     of each resource by its type and name, ``templates`` the template and the arguments of each data
     source ``template_file``. ``outputs`` are the texts of its outputs, ``calls`` those of other
-    modules by name, and ``zones`` the availability zones of its region, empty if it is not known.
-    ``takes_disabled`` reads resources as well that have no instances with these values.
-    ``unset`` are variables whose default is empty or null: it counts in
-    comparisons, and elsewhere they are unknown, because they are there to be set. ``left_out`` are
-    the conditions in templates that are not known, whose parts are left out.
+    modules by name. ``zones`` returns the availability zones of its region, none if that is not
+    known, and ``takes_disabled`` reads resources as well that have no instances with these values.
+    ``unset`` are variables whose default is empty or null: it counts in comparisons, and elsewhere
+    they are unknown, because they are there to be set. ``left_out`` are the conditions in templates
+    that are not known, whose parts are left out.
     """
 
     folder: str
@@ -48,7 +48,7 @@ class ModuleScope:
     templates: dict[str, tuple[str, str]] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
     calls: dict[str, ModuleCall] = field(default_factory=dict)
-    zones: Sequence[str] = ()
+    zones: Callable[[], Sequence[str]] = tuple
     takes_disabled: bool = False
     names: Mapping[str, Value] = field(default_factory=dict)
     used_files: list[str] = field(default_factory=list)
