@@ -119,7 +119,7 @@ def test_the_readme_of_an_example_shows_the_printed_plan(
 @pytest.mark.parametrize(
     "name",
     [
-        name if name == "web" else pytest.param(name, marks=pytest.mark.exhaustive)
+        name if name in ("devices", "web") else pytest.param(name, marks=pytest.mark.exhaustive)
         for name in EXAMPLES
     ],
 )
@@ -165,6 +165,14 @@ def test_ranks_get_a_gpu_and_an_interface_below_one_root(
 
     assert found["training"] == (["p5.48xlarge"], ["dra.net", "gpu.nvidia.com"])
     assert found["shared"][1] == ["gpu.nvidia.com"]
+
+
+def test_drivers_share_gpus_as_the_class_of_a_simulated_node_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["simulate", "examples/devices", "-o", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["converged"], answer["curve"][-1]["pending"]) == (True, 0)
 
 
 def test_fine_tuning_gets_four_gpus_in_one_node(capsys: pytest.CaptureFixture[str]) -> None:

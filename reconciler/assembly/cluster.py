@@ -88,17 +88,18 @@ def cluster_of(
         expect_one_cluster(api.access, settings)
         return KubernetesCluster(api, calls, cache)
     from reconciler.adapters.simulated.cluster import EmbeddedCluster
-    from reconciler.catalog.aws.devices import types_with_devices
+    from reconciler.catalog.aws.devices import drivers_of_nodes
 
     return EmbeddedCluster(
         shelf=shelf,
-        types=types_with_devices(catalog.get, settings, ()),
+        types=catalog.get,
         workloads=lambda: source.workloads,
         clock=environment.clock,
         joining_s=environment.joining_s,
         ready_s=environment.ready_s,
         starting_s=environment.starting_s,
         leaving_s=environment.leaving_s,
+        drivers=drivers_of_nodes(settings, lambda: source.classes),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from reconciler.desired.workloads.pods import Workloads
     from reconciler.engine.planning import PlannedFleet
     from reconciler.engine.records import Discovery
+    from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
     from reconciler.ports.cloud import Compute
     from reconciler.ports.state import RevisionProblem, Shelf
@@ -131,8 +132,8 @@ class FleetSource:
     ``settings`` are those that the adapters were made with: a revision for another fleet, cluster
     or region is refused. If the process ``acts`` and follows revisions, one that changes what the
     adapters use ends it. ``first`` is what was already read: the first read returns it, so that one
-    command sees one revision. ``workloads`` are those of the last read: a simulated cluster runs
-    them.
+    command sees one revision. ``workloads`` and ``classes`` are those of the last read: a
+    simulated cluster runs them.
     """
 
     request: FleetRequest
@@ -141,6 +142,7 @@ class FleetSource:
     settings: Settings
     discovery: Discovery | None = None
     workloads: Workloads = field(default_factory=no_workloads)
+    classes: Mapping[str, EC2NodeClass] = field(default_factory=dict)
     first: SourceFiles | None = None
     acts: bool = False
     _changes: int = 0
@@ -181,6 +183,7 @@ class FleetSource:
             classes = {
                 name: with_locked_resources(c, lock.entry(name)) for name, c in classes.items()
             }
+        self.classes = classes
         digests = sources.digests_of(fleet, b"", catalog, resolved)
         return PlannedFleet(
             fleet=fleet,

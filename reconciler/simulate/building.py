@@ -27,7 +27,7 @@ from reconciler.assembly.inputs import sources, timings
 from reconciler.assembly.inputs.records import is_live
 from reconciler.assembly.inputs.request import FleetRequest
 from reconciler.catalog.adjusted.adjustment import with_price_factors, with_quoted_prices
-from reconciler.catalog.aws.devices import Find, types_with_devices
+from reconciler.catalog.aws.devices import drivers_of_nodes
 from reconciler.catalog.catalog import Catalog
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_classes, node_pools
@@ -328,8 +328,7 @@ def build_simulation(
     workloads = first.workloads if is_captured else (base or head).workloads
     present = present or _ConstantWorkloads(workloads)
     present.base = workloads
-    types = types_with_devices(head.catalog.get, head.settings, head.classes.values())
-    stage = _make_stage(start, first, types, present, conditions, script, seed)
+    stage = _make_stage(start, first, head, present, conditions, script, seed)
     _record_history(stage, first, base or head, snapshot)
     if kill_steps := script.kill_steps():
         stage.world = with_kills(stage.world, Steps(kill_steps))
@@ -435,25 +434,26 @@ def read_simulated_fleet(
 def _make_stage(
     start: datetime,
     first: FirstState,
-    types: Find,
+    head: SimulatedFleet,
     present: PresentWorkloads,
     conditions: Conditions,
     script: Script,
     seed: int,
 ) -> SimulationStage:
     clock, chance, event_log = SimulatedClock(start), Chance(seed), EventLog()
-    compute = SimulatedCompute(clock, types, conditions, chance, script.faults())
+    compute = SimulatedCompute(clock, head.catalog.get, conditions, chance, script.faults())
     shelf = MemoryShelf()
     shelf.write(SHELF_NAME, encode_record(first.record))
     cluster = WatchedCluster(
         shelf,
-        types,
+        head.catalog.get,
         lambda: present.workloads(clock.now()),
         clock,
         event_log,
         first,
         conditions,
         chance,
+        drivers_of_nodes(head.settings, lambda: head.classes),
     )
     store = NotifyingStore(event_log, clock)
     ports = World(clock, compute, cluster, store, MemoryJournal(), event_log)

@@ -14,7 +14,7 @@ from typing import Final
 
 from reconciler.adapters.simulated import nodes as node_objects
 from reconciler.adapters.simulated.budgets import CoveringBudgets
-from reconciler.adapters.simulated.nodes import Types
+from reconciler.adapters.simulated.nodes import Drivers, Types, devices_of_catalog
 from reconciler.adapters.simulated.pods import PodBook
 from reconciler.adapters.simulated.records import NodeRecord, decode_record, encode_record
 from reconciler.desired.workloads.pods import Workloads
@@ -24,6 +24,7 @@ from reconciler.model.karpenter.labels import (
     DISRUPTED_TAINT,
     INITIALIZED,
     INSTANCE_TYPE,
+    NODECLASS,
     REGISTERED,
     UNREGISTERED_TAINT,
 )
@@ -58,7 +59,8 @@ class EmbeddedCluster:
     ``types`` finds an instance type of the catalog; ``workloads`` returns what should run now.
     A node joins ``joining_s`` seconds after its instance was launched and is ready ``ready_s``
     later; a pod is ready ``starting_s`` after it was bound to its node, and gone ``leaving_s``
-    after it was evicted, None for its grace period. ``chance`` decides what is undetermined.
+    after it was evicted, None for its grace period. ``chance`` decides what is undetermined;
+    ``drivers`` returns the devices that the drivers of a node publish.
     """
 
     def __init__(
@@ -73,9 +75,11 @@ class EmbeddedCluster:
         starting_s: float = 0.0,
         leaving_s: float | None = 0.0,
         chance: Chance | None = None,
+        drivers: Drivers = devices_of_catalog,
     ) -> None:
         self._shelf = shelf
         self._types = types
+        self._drivers = drivers
         self._workloads = workloads
         self._clock = clock
         self._joining = timedelta(seconds=joining_s)
@@ -151,9 +155,10 @@ class EmbeddedCluster:
         nodes = []
         for name, record in sorted(self._record.nodes.items()):
             nodes.append(record.node)
-            kind = self._types(record.node.metadata.labels.get(INSTANCE_TYPE, ""))
+            labels = record.node.metadata.labels
+            kind = self._types(labels.get(INSTANCE_TYPE, ""))
             if name not in known and kind is not None:
-                slices += published_slices(name, kind.devices)
+                slices += published_slices(name, self._drivers(kind, labels.get(NODECLASS, "")))
         return replace(found, nodes=tuple(nodes), resource_slices=tuple(slices))
 
     def _arrivals(

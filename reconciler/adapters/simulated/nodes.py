@@ -24,6 +24,7 @@ from reconciler.model.karpenter.labels import (
     ZONE,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.devices import DeviceTemplate
 from reconciler.model.kubernetes.metadata import Condition, Metadata
 from reconciler.model.kubernetes.node import Node, NodeSpec, NodeStatus
 from reconciler.model.kubernetes.taint import Taint, merge_taints
@@ -31,6 +32,8 @@ from reconciler.model.resources import format_resources
 from reconciler.ports.cloud import Instance
 
 Types = Callable[[str], InstanceType | None]
+Drivers = Callable[[InstanceType, str], tuple[DeviceTemplate, ...]]
+"""What the drivers of a node publish, from its type and the name of its node class."""
 
 UNREGISTERED: Final = Taint(UNREGISTERED_TAINT, "NoExecute")
 _UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
@@ -38,6 +41,12 @@ _NOT_READY: Final = (
     Taint("node.kubernetes.io/not-ready", "NoSchedule"),
     Taint("node.kubernetes.io/not-ready", "NoExecute"),
 )
+
+
+def devices_of_catalog(kind: InstanceType, class_name: str) -> tuple[DeviceTemplate, ...]:
+    """Return the devices that the catalog lists for a type, whatever the class (``Drivers``)."""
+    del class_name
+    return kind.devices
 
 
 def create_node(instance: Instance, claim: NodeClaim | None, types: Types, name: str) -> Node:

@@ -12,7 +12,7 @@ import msgspec
 from reconciler.adapters.simulated.cluster import EmbeddedCluster
 from reconciler.adapters.simulated.compute import CLAIM_TAG
 from reconciler.adapters.simulated.conditions import Conditions
-from reconciler.adapters.simulated.nodes import Types
+from reconciler.adapters.simulated.nodes import Drivers, Types, devices_of_catalog
 from reconciler.adapters.simulated.records import ClusterRecord, NodeRecord, PodRecord, pod_hash
 from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.chance import Chance
@@ -261,6 +261,7 @@ class WatchedCluster(EmbeddedCluster):
         first: FirstState,
         conditions: Conditions,
         chance: Chance,
+        drivers: Drivers = devices_of_catalog,
     ) -> None:
         span = conditions.latencies
         super().__init__(
@@ -271,6 +272,7 @@ class WatchedCluster(EmbeddedCluster):
             starting_s=span.starting,
             leaving_s=span.leaving,
             chance=chance,
+            drivers=drivers,
         )
         self._all_workloads = workloads
         self._notifier = notifier

@@ -8,8 +8,7 @@ GPUs of a node are bound to share it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from typing import Final
 
@@ -60,26 +59,24 @@ def _data() -> _Data:
         return msgspec.json.decode(file.read(), type=_Data)
 
 
-Find = Callable[[str], InstanceType | None]
-"""Finds an instance type by its name."""
+def drivers_of_nodes(
+    settings: Settings, classes: Callable[[], Mapping[str, EC2NodeClass]]
+) -> Callable[[InstanceType, str], tuple[DeviceTemplate, ...]]:
+    """Return a function from a node's type and the name of its class to what its drivers publish.
 
-
-def types_with_devices(find: Find, settings: Settings, classes: Iterable[EC2NodeClass]) -> Find:
-    """Return a function that finds types with the devices of EC2's drivers that are enabled.
-
-    Which node class a node has is not known, so they share GPUs only if all classes do.
+    EC2's drivers run where they are enabled, and share the GPUs of a node as its class says;
+    ``classes`` returns the classes now. The types of a catalog file have devices of their own.
     """
     drivers = device_drivers(settings)
-    modes = {c.metadata.annotations.get(GPU_SHARING, "") for c in classes} if drivers else set()
-    sharing = modes.pop() if len(modes) == 1 else ""
 
-    def find_with_devices(name: str) -> InstanceType | None:
-        kind = find(name)
-        if kind is None or kind.devices:
-            return kind
-        return replace(kind, devices=devices_of_type(name, drivers, sharing))
+    def devices_of_node(kind: InstanceType, class_name: str) -> tuple[DeviceTemplate, ...]:
+        if kind.devices or not drivers:
+            return kind.devices
+        node_class = classes().get(class_name)
+        sharing = node_class.metadata.annotations.get(GPU_SHARING, "") if node_class else ""
+        return devices_of_type(kind.name, drivers, sharing)
 
-    return find_with_devices if drivers else find
+    return devices_of_node
 
 
 @lru_cache(maxsize=4096)
