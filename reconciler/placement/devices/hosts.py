@@ -28,7 +28,7 @@ from reconciler.placement.devices.inventory import (
     pools_of,
     position_of,
 )
-from reconciler.placement.devices.needs import ClaimNeeds, ClaimReader, DeviceNeeds
+from reconciler.placement.devices.needs import ClaimNeeds, ClaimReader, DeviceNeeds, requests_key
 from reconciler.placement.devices.search import Allocated, allocate, successive_states
 
 _EMPTY_SET: frozenset[str] = frozenset()
@@ -90,77 +90,86 @@ def device_profiles(types: Iterable[HasDevices], book: InventoryBook) -> tuple[D
 class DeviceLoad:
     """The devices in use on a planned node, for each profile that it may still become.
 
-    ``keys`` are the claims with a name that are allocated here.
+    ``keys`` are the claims with a name that are allocated here. A load is a value: nodes whose pods
+    have claimed the same devices in the same order share one, and what was computed for it.
     """
 
-    __slots__ = ("_states", "keys")
+    __slots__ = ("_added", "_before", "_fitting", "_known", "_profiles", "_states", "keys")
 
-    def __init__(self) -> None:
-        self._states: dict[DeviceProfile, DeviceState] = {}
+    def __init__(self, profiles: Sequence[DeviceProfile]) -> None:
+        self._profiles = profiles
+        self._before: DeviceLoad | None = None
+        self._added: tuple[tuple[ClaimNeeds, ...], int] = ((), 0)
+        self._states: dict[DeviceProfile, DeviceState | None] = {}
+        self._fitting: dict[tuple[int, ...], tuple[tuple[ClaimNeeds, ...], int]] = {}
+        self._known: dict[tuple[object, ...], DeviceLoad] = {}
         self.keys: frozenset[str] = _EMPTY_SET
 
-    def fitting_types(
-        self,
-        profiles: Sequence[DeviceProfile],
-        types: int,
-        claims: tuple[ClaimNeeds, ...],
-        count: int = 1,
-    ) -> int:
+    def fitting_types(self, types: int, claims: tuple[ClaimNeeds, ...], count: int = 1) -> int:
         """Return the types that have devices for ``count`` more pods."""
-        wanted, found = missing_claims(claims, self.keys), 0
-        for profile in profiles:
-            here = profile.mask & types
-            if here and self._after(profile, wanted, count) is not None:
-                found |= here
+        wanted = missing_claims(claims, self.keys)
+        if count > 1:
+            return types & self._types_for(types, wanted, count)
+        key = requests_key(wanted)
+        known = self._fitting.get(key)
+        if known is None:
+            known = self._fitting[key] = (wanted, self._types_for(-1, wanted, 1))
+        return types & known[1]
+
+    def _types_for(self, types: int, claims: tuple[ClaimNeeds, ...], count: int) -> int:
+        found = 0
+        for profile in self._profiles:
+            if profile.mask & types:
+                state = self.state(profile)
+                if state is not None and _state_after(profile, state, claims, count) is not None:
+                    found |= profile.mask
         return found
 
-    def count_fitting(
-        self,
-        profiles: Sequence[DeviceProfile],
-        types: int,
-        claims: tuple[ClaimNeeds, ...],
-        most: int,
-    ) -> int:
+    def count_fitting(self, types: int, claims: tuple[ClaimNeeds, ...], most: int) -> int:
         """Return how many pods, up to ``most``, any of the types has devices for."""
         wanted, best = missing_claims(claims, self.keys), 0
-        for profile in profiles:
-            if profile.mask & types:
-                state = self._states.get(profile, profile.inventory.empty)
+        for profile in self._profiles:
+            state = self.state(profile) if profile.mask & types else None
+            if state is not None:
                 best = max(best, count_allocations(profile.inventory, state, wanted, most))
         return best
 
-    def add(
-        self,
-        profiles: Sequence[DeviceProfile],
-        types: int,
-        claims: tuple[ClaimNeeds, ...],
-        count: int,
-    ) -> None:
-        """Allocate the devices of ``count`` pods on the types that are left."""
+    def with_pods(self, claims: tuple[ClaimNeeds, ...], count: int) -> DeviceLoad:
+        """Return the load after allocating the devices of ``count`` pods."""
         wanted = missing_claims(claims, self.keys)
-        states: dict[DeviceProfile, DeviceState] = {}
-        for profile in profiles:
-            if profile.mask & types:
-                after = self._after(profile, wanted, count)
-                assert after is not None, "types without the devices have been excluded"
-                states[profile] = after
-        self._states = states
-        self.keys |= {claim.key for claim in claims if claim.key}
+        key = (count, requests_key(wanted), *(claim.key for claim in wanted))
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = DeviceLoad(self._profiles)
+            known._before, known._added = self, (wanted, count)
+            known.keys = self.keys.union(claim.key for claim in wanted if claim.key)
+        return known
 
     def drivers(self, types: int) -> tuple[str, ...]:
         """Return the drivers whose devices are in use on some of ``types``, sorted."""
         found: set[str] = set()
-        for profile, state in self._states.items():
-            if profile.mask & types:
+        for profile in self._profiles:
+            state = self.state(profile) if profile.mask & types else None
+            if state is not None:
                 found.update(used_drivers(profile.inventory, state))
         return tuple(sorted(found))
 
-    def _after(
-        self, profile: DeviceProfile, claims: tuple[ClaimNeeds, ...], count: int
-    ) -> DeviceState | None:
-        state = self._states.get(profile, profile.inventory.empty)
-        states = successive_states(profile.inventory, state, claims, count)
-        return states[count] if count < len(states) else None
+    def state(self, profile: DeviceProfile) -> DeviceState | None:
+        """Return what is in use if the node becomes one of these types, None if it cannot."""
+        if self._before is None:
+            return profile.inventory.empty
+        if profile not in self._states:
+            before = self._before.state(profile)
+            after = _state_after(profile, before, *self._added) if before is not None else None
+            self._states[profile] = after
+        return self._states[profile]
+
+
+def _state_after(
+    profile: DeviceProfile, state: DeviceState, claims: tuple[ClaimNeeds, ...], count: int
+) -> DeviceState | None:
+    states = successive_states(profile.inventory, state, claims, count)
+    return states[count] if count < len(states) else None
 
 
 def used_drivers(inventory: Inventory, state: DeviceState) -> Iterator[str]:

@@ -71,16 +71,41 @@ class AttributeRule:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceRequests:
+    """The requests of a claim, each with its alternatives, and the constraints on their devices."""
+
+    requests: tuple[tuple[Alternative, ...], ...]
+    constraints: tuple[AttributeRule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimNeeds:
-    """The requests of a claim, each with its alternatives; ``key`` is set if several pods name it.
+    """What a claim requests; ``key`` is set if several pods name it.
 
     ``title`` is the name for messages: that of the claim, or of its template.
     """
 
     title: str
-    requests: tuple[tuple[Alternative, ...], ...]
-    constraints: tuple[AttributeRule, ...] = ()
+    wanted: DeviceRequests
     key: str = ""
+
+    @property
+    def requests(self) -> tuple[tuple[Alternative, ...], ...]:
+        """The requests, each with its alternatives in the order of preference."""
+        return self.wanted.requests
+
+    @property
+    def constraints(self) -> tuple[AttributeRule, ...]:
+        """The constraints on the devices of the requests."""
+        return self.wanted.constraints
+
+
+def requests_key(claims: Iterable[ClaimNeeds]) -> tuple[int, ...]:
+    """Return a key that is equal for claims with the same requests, whatever they are called.
+
+    Equal requests are one object; what is stored under the key has to keep that alive.
+    """
+    return tuple([id(claim.wanted) for claim in claims])
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +137,7 @@ class ClaimReader:
     def __init__(self, cluster: ClusterState) -> None:
         self._cluster = cluster
         self._known: dict[tuple[str, bytes, str], ClaimNeeds | _UnusableClaimError] = {}
+        self._requests: dict[bytes, DeviceRequests] = {}
 
     def needs(self, pod: Pod) -> DeviceNeeds | None:
         """Return what a pod requests by ResourceClaims, None without any."""
@@ -171,7 +197,11 @@ class ClaimReader:
         known = self._known.get(content)
         if known is None:
             try:
-                known = _compile(title, spec, self._cluster.device_classes, key)
+                wanted = self._requests.get(content[1])
+                if wanted is None:
+                    wanted = _compile(title, spec, self._cluster.device_classes)
+                    self._requests[content[1]] = wanted
+                known = ClaimNeeds(title, wanted, key)
             except _UnusableClaimError as error:
                 known = error
             self._known[content] = known
@@ -231,8 +261,8 @@ def _kept_place(
 
 
 def _compile(
-    title: str, spec: ResourceClaimSpec, classes: Mapping[str, DeviceClass], key: str = ""
-) -> ClaimNeeds:
+    title: str, spec: ResourceClaimSpec, classes: Mapping[str, DeviceClass]
+) -> DeviceRequests:
     requests = tuple(
         tuple(
             _alternative(title, f"{request.name}/{part.name}" if part.name else request.name,
@@ -248,7 +278,7 @@ def _compile(
             f"ResourceClaim {title} requests {least} devices, and may have {RESULTS_MAX}",
             claim=title,
         )
-    return ClaimNeeds(title, requests, tuple(_constraints(spec)), key)
+    return DeviceRequests(requests, tuple(_constraints(spec)))
 
 
 def _constraints(spec: ResourceClaimSpec) -> Iterator[AttributeRule]:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from reconciler.catalog.table import indices
 from reconciler.model.kubernetes.devices import RESULTS_MAX
 from reconciler.placement.devices.inventory import DeviceState, Inventory, ListedDevice
-from reconciler.placement.devices.needs import Alternative, ClaimNeeds
+from reconciler.placement.devices.needs import Alternative, ClaimNeeds, requests_key
 
 STEPS_MAX: Final = 5_000
 
@@ -42,17 +42,28 @@ class DeviceShortage(NamedTuple):
     is_limit: bool = False
 
 
+class _Shortage(NamedTuple):
+    """A shortage for all claims with the same requests: ``claim`` is the position of the claim."""
+
+    claim: int
+    request: tuple[Alternative, ...]
+    is_limit: bool
+
+
 def allocate(
     inventory: Inventory, state: DeviceState, claims: tuple[ClaimNeeds, ...]
 ) -> Allocated | DeviceShortage:
     """Return the devices that claims get together, or why they do not."""
     if not claims:
         return Allocated(state, ())
-    key = (state, *map(id, claims))  # equal claims are one object, which the entry keeps alive
+    key = (state, requests_key(claims))
     known = inventory.known.get(key)
     if known is None:
         known = inventory.known[key] = (claims, _Search(inventory, state, claims).run())
-    return known[1]
+    found: Allocated | _Shortage = known[1]
+    if isinstance(found, Allocated):
+        return found
+    return DeviceShortage(claims[found.claim], found.request, found.is_limit)
 
 
 def successive_states(
@@ -62,7 +73,7 @@ def successive_states(
 
     It ends earlier if the devices do not suffice.
     """
-    key = ("run", state, *map(id, claims))
+    key = ("run", state, requests_key(claims))
     known = inventory.known.get(key)
     if known is None:
         known = inventory.known[key] = (claims, ([state], [True]))
@@ -99,7 +110,7 @@ class _Search:
         self.deepest = 0
         self.steps = 0
 
-    def run(self) -> Allocated | DeviceShortage:
+    def run(self) -> Allocated | _Shortage:
         try:
             found = self._request(0)
         except _LimitError:
@@ -109,9 +120,9 @@ class _Search:
         state = DeviceState(self.used, tuple(self.consumed), tuple(self.left))
         return Allocated(state, tuple(self.picks))
 
-    def _shortage(self, *, is_limit: bool = False) -> DeviceShortage:
+    def _shortage(self, *, is_limit: bool = False) -> _Shortage:
         index, request = self.requests[min(self.deepest, len(self.requests) - 1)]
-        return DeviceShortage(self.claims[index], request, is_limit)
+        return _Shortage(index, request, is_limit)
 
     def _request(self, number: int) -> bool:
         if number == len(self.requests):

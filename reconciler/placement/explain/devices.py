@@ -9,7 +9,12 @@ from reconciler.catalog.table import indices
 from reconciler.model.text.counting import format_count
 from reconciler.placement.devices.hosts import DeviceProfile
 from reconciler.placement.devices.inventory import DeviceState, Inventory
-from reconciler.placement.devices.needs import Alternative, ClaimNeeds, DeviceNeeds
+from reconciler.placement.devices.needs import (
+    Alternative,
+    ClaimNeeds,
+    DeviceNeeds,
+    DeviceRequests,
+)
 from reconciler.placement.devices.search import DeviceShortage, allocate
 
 _NO_DEVICES: Final = (
@@ -89,7 +94,7 @@ def _shortages(
     inventory: Inventory, state: DeviceState, wanted: Alternative, tolerated: int
 ) -> Iterator[str]:
     """Yield why too few of the tolerated devices are left."""
-    single = (ClaimNeeds("", ((wanted,),)),)
+    single = (ClaimNeeds("", DeviceRequests(((wanted,),))),)
     if not isinstance(allocate(inventory, state, single), DeviceShortage):
         return
     if isinstance(allocate(inventory, inventory.empty, single), DeviceShortage):

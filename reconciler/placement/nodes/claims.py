@@ -339,21 +339,21 @@ class OpenClaim:
         if shape.disks:
             self.disks |= shape.disks
         if shape.devices is not None:
-            self.load = self.load or DeviceLoad()
-            profiles = self.template.book.device_profiles
-            self.load.add(profiles, mask, shape.devices.claims, len(pods))
+            self.load = self._device_load.with_pods(shape.devices.claims, len(pods))
         self.cpu_room -= shape.cpu * len(pods)
         self.memory_room -= shape.memory * len(pods)
 
     def types_with_devices(self, needs: DeviceNeeds, types: int, count: int) -> int:
         """Return the types that have devices for ``count`` more pods."""
-        load, profiles = self.load or DeviceLoad(), self.template.book.device_profiles
-        return load.fitting_types(profiles, types, needs.claims, count)
+        return self._device_load.fitting_types(types, needs.claims, count)
 
     def count_devices(self, needs: DeviceNeeds, types: int, most: int) -> int:
         """Return how many more pods, up to ``most``, one of the types has devices for."""
-        load, profiles = self.load or DeviceLoad(), self.template.book.device_profiles
-        return load.count_fitting(profiles, types, needs.claims, most)
+        return self._device_load.count_fitting(types, needs.claims, most)
+
+    @property
+    def _device_load(self) -> DeviceLoad:
+        return self.load or self.template.book.no_devices_in_use
 
     def update_room(self) -> None:
         """Recompute its remaining room after its types may have become fewer."""

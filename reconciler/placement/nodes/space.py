@@ -17,7 +17,7 @@ from reconciler.model.karpenter.labels import HOSTNAME
 from reconciler.model.karpenter.requirements import Operator, Requirement, Requirements, requirement
 from reconciler.placement.devices.hosts import DeviceLoad, DeviceProfile, device_profiles
 from reconciler.placement.devices.inventory import InventoryBook
-from reconciler.placement.devices.needs import ClaimNeeds, DeviceNeeds
+from reconciler.placement.devices.needs import DeviceNeeds
 
 NEW_HOST: Final = "new node"
 """Placeholder for the name of a planned host; no demand can name it."""
@@ -151,20 +151,20 @@ class SpaceBook:
         self.table = table
         self.well_known = table.well_known
         self._spaces: dict[Requirements, Space] = {}
-        self._device_types: dict[tuple[ClaimNeeds, ...], int] = {}
 
     @cached_property
     def device_profiles(self) -> tuple[DeviceProfile, ...]:
         """The types by their devices; asked for only if a pod claims some."""
         return device_profiles(self.table.types, InventoryBook())
 
+    @cached_property
+    def no_devices_in_use(self) -> DeviceLoad:
+        """The load of a node without pods."""
+        return DeviceLoad(self.device_profiles)
+
     def device_types(self, needs: DeviceNeeds) -> int:
         """Return the types whose empty nodes have the devices of a pod."""
-        known = self._device_types.get(needs.claims)
-        if known is None:
-            known = DeviceLoad().fitting_types(self.device_profiles, self.table.all, needs.claims)
-            self._device_types[needs.claims] = known
-        return known
+        return self.no_devices_in_use.fitting_types(self.table.all, needs.claims)
 
     def space_for(self, requirements: Requirements) -> Space:
         """Return the space for these requirements."""
