@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from reconciler.diff.changes import CONFIGURATION
 from reconciler.model.text.counting import format_count, pluralize
 from reconciler.plan.render.sections.cells import (
     Cell,
@@ -34,19 +35,24 @@ from reconciler.plan.value.plan import Plan
 
 _EDITS_MAX: Final = 10
 _VALUE_MAX: Final = 400
+_SETTINGS_NAMED_MAX: Final = 6
+_SETTINGS_LISTED_MAX: Final = 2
 
 
 def changes(plan: Plan) -> Section | None:
     """Return what git changes; objects with the same change are one row."""
     if not plan.changes:
         return None
-    clusters = group_similar(plan.changes, _row_key, _fields_key, _paths_key, _kind_key)
+    settings = [change for change in plan.changes if change.kind == CONFIGURATION]
+    objects = [change for change in plan.changes if change.kind != CONFIGURATION]
+    clusters = group_similar(objects, _row_key, _fields_key, _paths_key, _kind_key)
+    rows = rows_of(clusters, _change_row, "object")
     return Section(
         key="changes",
         title="Git changes",
         note=format_comparison(plan),
         columns=(Column("object"), Column("effect"), Column("where")),
-        rows=rows_of(clusters, _change_row, "object"),
+        rows=(*rows, _settings_row(settings)) if settings else rows,
         lines_title="fields",
         folded=plan.at_rest is not None,
     )
@@ -87,6 +93,22 @@ def _change_row(group: Sequence[PlannedChange]) -> SectionRow:
     )
 
 
+def _settings_row(group: Sequence[PlannedChange]) -> SectionRow:
+    """Return the settings that change as one row; those of a new fleet are only named."""
+    row = _change_row([msgspec.structs.replace(group[0], fields=tuple(_fields(group)))])
+    if len(group) > 1:
+        names = tuple(change.name for change in group)
+        many = NameList(names, CONFIGURATION, f"{len(group)} settings:", most=_SETTINGS_NAMED_MAX)
+        row = msgspec.structs.replace(row, cells=(many, *row.cells[1:-1], _place_cell(group)))
+    is_new = all(field.old is None for field in _fields(group))
+    is_long = len(group) > 1 and len(row.lines) > _SETTINGS_LISTED_MAX
+    return msgspec.structs.replace(row, lines=(), more=()) if is_new and is_long else row
+
+
+def _fields(group: Iterable[PlannedChange]) -> Iterator[PlannedFieldChange]:
+    return (field for change in group for field in change.fields)
+
+
 def _object_cell(group: Sequence[PlannedChange]) -> Cell:
     kind = group[0].kind
     if len(group) == 1:
@@ -96,11 +118,12 @@ def _object_cell(group: Sequence[PlannedChange]) -> Cell:
 
 
 def _place_cell(group: Sequence[PlannedChange]) -> Cell:
-    places = [f"{c.file}:{c.line}" if c.line else c.file for c in group if c.file]
-    if not places:
-        return Text("")
-    where = common_value(places)
-    return Name(where) if where else Text(format_count(len(set(places)), "place"), "soft")
+    files = {change.file for change in group if change.file}
+    if len(files) > 1:
+        return Text(format_count(len(group), "place"), "soft")
+    places = {f"{c.file}:{c.line}" if c.line else c.file for c in group if c.file}
+    where = common_value(places) or common_value(files)
+    return Name(where) if where else Text("")
 
 
 def _field_lines(group: Sequence[PlannedChange]) -> tuple[tuple[Line, ...], tuple[SectionRow, ...]]:
