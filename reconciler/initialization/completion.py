@@ -30,6 +30,9 @@ _ALPHA: Final = ("/v1alpha1", "/v1alpha5")
 """The versions whose classes could leave the role and the selectors to settings of Karpenter."""
 _TERMS: Final = ("subnetSelectorTerms", "securityGroupSelectorTerms")
 _TEMPLATE: Final[Pointer] = ("spec", "template")
+_REQUIREMENTS: Final[Pointer] = (*_TEMPLATE, "spec", "requirements")
+_ZONE: Final = "topology.kubernetes.io/zone"
+_OLD_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
 _REFERENCE: Final[Pointer] = (*_TEMPLATE, "spec", "nodeClassRef", "name")
 _WORDS: Final = re.compile(r"[A-Za-z0-9]+")
 _NAME_MAX: Final = 40
@@ -38,6 +41,7 @@ _NAME_MAX: Final = 40
 def complete(found: Collection, known: dict[str, str], name: str) -> None:
     """Complete the objects, with the ``known`` values of placeholders and the cluster's name."""
     _leave_out_unknown_fields(found)
+    _assume_zones(found, known)
     named = _fill_placeholders(found, known)
     _assume_classes(found, name, named)
     _complete_classes(found, name)
@@ -112,6 +116,44 @@ def _fill_placeholders(found: Collection, known: dict[str, str]) -> set[str]:
     return named_classes
 
 
+def _assume_zones(found: Collection, known: dict[str, str]) -> None:
+    """Leave out requirements on zones that are a placeholder: nodes may then be in every zone.
+
+    The list of a cluster's zones is mostly known to Terraform alone, and mostly complete.
+    """
+    for pool in found.of_kind("NodePool"):
+        requirements = value_at(pool.data, _REQUIREMENTS)
+        for number, one in reversed(
+            list(enumerate(requirements if isinstance(requirements, list) else ()))
+        ):
+            text = _only_placeholder(one, known)
+            if text:
+                message = f"the zones {text} are not known; nodes may be in every zone"
+                hint = f"write a requirement on {_ZONE} if they may not"
+                pointer: Pointer = (*_REQUIREMENTS, number)
+                found.note(pool, Note(Severity.WARNING, pointer, message, hint))
+                pool.change(partial(_remove_requirement, number=number))
+
+
+def _only_placeholder(requirement: object, known: dict[str, str]) -> str:
+    """Return the placeholder that stands for the zones of a requirement, empty if none does."""
+    if not isinstance(requirement, dict) or requirement.get("operator") != "In":
+        return ""
+    values = requirement.get("values")
+    texts = values if isinstance(values, list) else [values]
+    if requirement.get("key") not in (_ZONE, _OLD_ZONE):
+        return ""
+    if len(texts) != 1 or not isinstance(texts[0], str):
+        return ""
+    left = fill({"values": texts[0]}, known).left
+    is_all = len(left) == 1 and left[0].text == texts[0].strip()
+    return left[0].text if is_all else ""
+
+
+def _remove_requirement(data: JsonDict, number: int) -> None:
+    del data["spec"]["template"]["spec"]["requirements"][number]
+
+
 _NUMBERS: Final = frozenset(
     {
         "replicas", "weight", "minValues", "maxPods", "podsPerCore", "iops", "throughput",
@@ -179,13 +221,16 @@ def _assume_classes(found: Collection, name: str, named: set[str]) -> None:
 
 
 def _complete_classes(found: Collection, name: str) -> None:
-    """Give classes of Karpenter's alpha versions the role and the selectors that they leave open.
+    """Give classes the role and the selectors that the files leave open.
 
-    They had them from Karpenter's settings or a launch template. ``name`` is that of the cluster.
+    Those of Karpenter's alpha versions had them from its settings or a launch template; a template
+    gets them from values that are not in the files. ``name`` is that of the cluster.
     """
     for item in found.of_kind("EC2NodeClass"):
         spec = item.data.get("spec")
-        if not isinstance(spec, dict) or not item.entry.api_version.endswith(_ALPHA):
+        if not isinstance(spec, dict):
+            continue
+        if not item.is_made and not item.entry.api_version.endswith(_ALPHA):
             continue
         missing: JsonDict = {key: _terms(name) for key in _TERMS if not spec.get(key)}
         if not spec.get("role") and not spec.get("instanceProfile"):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from reconciler.desired.migration.automode import is_auto_mode_class
@@ -18,6 +20,11 @@ from reconciler.source.schema import value_at
 _SUCCESSORS: Final = {"Provisioner": "NodePool", "AWSNodeTemplate": "EC2NodeClass"}
 _VERSIONS: Final = ("v1alpha1", "v1alpha5", "v1beta1", "v1")
 _LISTED_MAX: Final = 5
+_UNUSED: Final = frozenset(
+    {"archive", "archived", "backup", "deprecated", "example", "examples", "old", "sample",
+     "samples", "test", "tests", "unused"}
+)  # fmt: skip
+"""Words of paths that are rarely those in use."""
 
 LeaveOut = Callable[[Place | None, str, str], None]
 
@@ -143,8 +150,11 @@ def _conflict_error(conflicts: Sequence[Sequence[SourceObject]]) -> UsageError:
     more = len(conflicts) - 1
     others = ", ".join(f"{group[0].kind} {group[0].name}" for group in conflicts[1:_LISTED_MAX])
     rest = f"; {more} more: {others}{' …' if more >= _LISTED_MAX else ''}" if more else ""
+    paths = _deciding_paths([g for g in conflicts if len({i.place.file for i in g}) > 1])
+    words = " ".join(f"--prefer {path}" for path in paths)
+    what = "one" if len(paths) == 1 else "them"
     remedy = (
-        f"name one with --prefer {_distinct_path(first)}, or pass a folder with only one of them"
+        f"name {what} with {words}, or pass a folder with only one of them"
         if len({item.place.file for item in first}) > 1
         else "rename or remove all of them except one, since a cluster has only one of that name"
     )
@@ -154,11 +164,46 @@ def _conflict_error(conflicts: Sequence[Sequence[SourceObject]]) -> UsageError:
     )
 
 
-def _distinct_path(group: Sequence[SourceObject]) -> str:
-    """Return a folder with only one of the objects, or else the file of the first."""
-    paths = sorted({item.place.file for item in group})
-    for path in paths:
-        folder = posixpath.dirname(path)
-        if folder and sum(_is_below(other, folder) for other in paths) == 1:
-            return folder
-    return paths[0]
+def _deciding_paths(conflicts: Sequence[Sequence[SourceObject]]) -> list[str]:
+    """Return paths that decide all conflicts together, those that decide the most first.
+
+    Folders come before files, and paths that have words of those before them, such as ``prod``,
+    before others.
+    """
+    files = [sorted({item.place.file for item in group}) for group in conflicts]
+    chosen: list[str] = []
+    while left := [paths for paths in files if not any(_decided(p, paths) for p in chosen)]:
+        options = dict.fromkeys(above for paths in left for path in paths for above in _above(path))
+        known = {word for path in chosen for word in _words(path)}
+        chosen.append(max(options, key=partial(_usefulness, left=left, known=known)))
+    return chosen
+
+
+def _usefulness(
+    option: str, left: Sequence[Sequence[str]], known: set[str]
+) -> tuple[bool, int, bool, int]:
+    """Return how well a path decides the conflicts between files that are left."""
+    decided = [path for paths in left for path in _decided(option, paths)]
+    is_used = not any(_UNUSED & _words(path) for path in decided)
+    is_folder = all(option not in paths for paths in left)
+    return is_used and bool(decided), len(decided), is_folder, len(known & _words(option))
+
+
+def _above(path: str) -> list[str]:
+    """Return a path and the folders above it, the deepest folder first and the file last."""
+    folder = posixpath.dirname(path)
+    found = []
+    while folder:
+        found.append(folder)
+        folder = posixpath.dirname(folder)
+    return [*found, path]
+
+
+def _decided(option: str, paths: Sequence[str]) -> list[str]:
+    """Return the one path that is below another, none if there are several."""
+    below = [path for path in paths if _is_below(path, option)]
+    return below if len(below) == 1 else []
+
+
+def _words(path: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", path.lower()))

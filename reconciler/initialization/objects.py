@@ -36,7 +36,8 @@ class SourceObject:
 
     ``text`` is None if it was part of a List or was rendered. ``entry`` and ``finding`` are the
     result of reading it as part of a fleet. ``edits`` are the changes to the data, which are
-    repeated on the text with its comments when it is written.
+    repeated on the text with its comments when it is written. ``is_made`` is whether a template or
+    a tool made it, so that its values may be elsewhere.
     """
 
     entry: Entry
@@ -45,6 +46,7 @@ class SourceObject:
     text: str | None = None
     edits: list[Callable[[JsonDict], object]] = field(default_factory=list)
     is_own: bool = False
+    is_made: bool = False
 
     @property
     def kind(self) -> str:
@@ -107,8 +109,12 @@ def objects_in_file(file: SourceFile) -> tuple[list[SourceObject], list[Diagnost
     documents, findings = file.documents()
     if findings:
         return [], findings
-    texts = _document_texts(documents) if type(file) is SourceFile else {}
-    return [item for d in documents for item in _objects_in_document(d, texts.get(d.mark[:2]))], []
+    is_made = type(file) is not SourceFile
+    texts = {} if is_made else _document_texts(documents)
+    items = [i for d in documents for i in _objects_in_document(d, texts.get(d.mark[:2]))]
+    for item in items:
+        item.is_made = is_made
+    return items, []
 
 
 def objects_from_cluster(objects: Sequence[JsonDict], source: str) -> list[SourceObject]:

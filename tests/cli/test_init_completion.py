@@ -142,7 +142,51 @@ def test_a_kind_of_the_alpha_versions_is_migrated_whatever_version_is_written(wo
     assert taken()["EC2NodeClass general"]["spec"]["instanceProfile"] == "p"
 
 
-def test_a_class_of_the_current_version_is_never_completed(work: Path) -> None:
+def test_a_class_of_a_template_gets_what_its_values_leave_open(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The values are elsewhere, and no plan's nodes or cost depend on them."""
+    without = CLASS.replace("  role: nodes\n", "").replace(
+        "  securityGroupSelectorTerms: [{tags: {a: b}}]\n", ""
+    )
+    text = f"{POOL}---\n{without}".replace("[m7i]", "[${family:=m7i}]")
+    write(work, {"given/nodes.tftpl": text, "given/web.yaml": WEB})
+    assert init() == 0
+    says = (
+        "names no role and no securityGroupSelectorTerms; assumed: role KarpenterNodeRole-blue, "
+        "security groups with karpenter.sh/discovery: blue"
+    )
+    assert says in capsys.readouterr().out
+    assert launched(capsys) == {"general"}
+
+
+@pytest.mark.parametrize(
+    ("requirement", "is_assumed"),
+    [
+        ("{key: topology.kubernetes.io/zone, operator: In, values: ['${azs}']}", True),
+        ("{key: topology.kubernetes.io/zone, operator: In, values: '${module.vpc.azs}'}", True),
+        ("{key: topology.kubernetes.io/zone, operator: In, values: ['{{ .zones }}']}", True),
+        ("{key: topology.kubernetes.io/zone, operator: In, values: ['${az}', us-east-1a]}", False),
+        ("{key: topology.kubernetes.io/zone, operator: In, values: ['${az}a']}", False),
+        ("{key: topology.kubernetes.io/zone, operator: NotIn, values: ['${az}']}", False),
+        ("{key: kubernetes.io/arch, operator: In, values: ['${arch}']}", False),
+    ],
+)
+def test_zones_that_only_terraform_knows_are_those_of_the_region(
+    requirement: str, is_assumed: bool, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = POOL.replace("      requirements:\n", f"      requirements:\n        - {requirement}\n")
+    assert pool != POOL
+    write(work, {"given/nodes.yaml": f"{pool}---\n{CLASS}", "given/web.yaml": WEB})
+    assert init() == (0 if is_assumed else 3)
+    assert ("are not known; nodes may be in every zone" in capsys.readouterr().out) == is_assumed
+    if is_assumed:
+        requirements = taken()["NodePool general"]["spec"]["template"]["spec"]["requirements"]
+        assert "topology.kubernetes.io/zone" not in {one["key"] for one in requirements}
+        assert launched(capsys) == {"general"}
+
+
+def test_a_class_of_the_current_version_in_a_plain_file_is_never_completed(work: Path) -> None:
     write(work, {"given/nodes.yaml": POOL + "---\n" + CLASS.replace("  role: nodes\n", "")})
     assert init() == 3
     assert "role" not in taken()["EC2NodeClass default"]["spec"]

@@ -854,7 +854,8 @@ def test_objects_of_one_name_in_one_file_have_to_be_renamed(
     [
         (("x/a.yaml", "x/b.yaml"), "x/a.yaml"),
         (("nodes.yaml", "x/b.yaml"), "x"),
-        (("x/a.yaml", "x/old/b.yaml"), "x/old"),
+        (("x/a.yaml", "x/new/b.yaml"), "x/new"),
+        (("a.yaml", "x/old/b.yaml"), "a.yaml"),
     ],
 )
 def test_the_path_to_prefer_is_that_of_one_object_alone(
@@ -866,6 +867,35 @@ def test_the_path_to_prefer_is_that_of_one_object_alone(
     assert init("given") == 1
     assert f"--prefer {named}," in capsys.readouterr().err
     assert init("given", "--prefer", named) == 0
+
+
+@pytest.mark.parametrize(
+    ("pools", "classes", "named"),
+    [
+        (("a/pool.yaml", "b/pool.yaml"), ("b/class.yaml", "c/class.yaml"), ["b"]),
+        (("a/pool.yaml", "b/pool.yaml"), ("c/class.yaml", "d/class.yaml"), ["a", "c"]),
+        (
+            ("x/pool-dev.yaml", "x/pool-prod.yaml", "x/pool.yaml"),
+            ("x/class-a.yaml", "x/class-prod.yaml"),
+            ["x/class-a.yaml", "x/pool-dev.yaml"],
+        ),
+        (("x/p-dev.yaml", "x/p-prod.yaml"), ("x/c-dev.yaml", "x/c-prod.yaml"),
+         ["x/c-dev.yaml", "x/p-dev.yaml"]),
+    ],
+)  # fmt: skip
+def test_the_paths_to_prefer_decide_all_conflicts_at_once(
+    pools: tuple[str, ...], classes: tuple[str, ...], named: list[str],
+    work: Path, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    files = {path: POOL.replace("m7i", f"m{n + 5}i") for n, path in enumerate(pools)}
+    files |= {
+        path: CLASS.replace("role: nodes", f"role: nodes{n}") for n, path in enumerate(classes)
+    }
+    write(work, below("given", files))
+    assert init("given") == 1
+    words = [word for path in named for word in ("--prefer", path)]
+    assert f"{' '.join(words)}, or pass" in capsys.readouterr().err
+    assert init("given", *words) == 0
 
 
 def test_the_report_shows_nodes_first_and_groups_the_rest(
