@@ -43,6 +43,7 @@ def complete(found: Collection, known: dict[str, str], name: str) -> None:
     _leave_out_unknown_fields(found)
     _assume_zones(found, known)
     named = _fill_placeholders(found, known)
+    _complete_pools(found)
     _assume_classes(found, name, named)
     _complete_classes(found, name)
 
@@ -185,6 +186,33 @@ def _taken(old: object, value: object, key: str) -> object:
     if isinstance(old, str) and isinstance(value, str) and old != value:
         return resolve_scalar(value) if key in _NUMBERS else type(old)(value)
     return old
+
+
+def _complete_pools(found: Collection) -> None:
+    """Give NodePools of templates the class and the requirements that their values leave open."""
+    classes = [item.name for item in found.of_kind("EC2NodeClass")]
+    for pool in found.of_kind("NodePool"):
+        inner = value_at(pool.data, (*_TEMPLATE, "spec"))
+        if not pool.is_made or not isinstance(inner, dict):
+            continue
+        missing: JsonDict = {}
+        if not inner.get("nodeClassRef"):
+            name = classes[0] if len(classes) == 1 else "default"
+            missing["nodeClassRef"] = {
+                "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": name,
+            }  # fmt: skip
+            message = f"names no nodeClassRef; assumed: EC2NodeClass {name}"
+            found.note(pool, Note(Severity.WARNING, _TEMPLATE, message, "write the real one"))
+        if inner.get("requirements") is None:
+            missing["requirements"] = []
+            message = "has no requirements; assumed: every instance type"
+            found.note(pool, Note(Severity.WARNING, _TEMPLATE, message, "write those in use"))
+        if missing:
+            pool.change(partial(_complete_template, missing=missing))
+
+
+def _complete_template(data: JsonDict, missing: JsonDict) -> None:
+    data["spec"]["template"]["spec"].update(missing)
 
 
 def _assume_classes(found: Collection, name: str, named: set[str]) -> None:

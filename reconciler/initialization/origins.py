@@ -14,6 +14,13 @@ from reconciler.desired.sources.gitops import Rendering, Tool
 from reconciler.desired.terraform.modules import CONDITION, DISABLED
 from reconciler.desired.terraform.releases import FoundRelease
 from reconciler.desired.terraform.variables import SEVERAL
+from reconciler.initialization.charts import (
+    NO_CHARTS,
+    ChartRenderings,
+    charts_with_found_values,
+    charts_with_values,
+    read_values,
+)
 from reconciler.initialization.collection import Collection, collect
 from reconciler.initialization.objects import (
     SourceObject,
@@ -59,28 +66,42 @@ class FleetOrigin(NamedTuple):
     has_disabled: bool = False
 
 
-def from_folder(path: str, prefer: Sequence[str] = (), region: str | None = None) -> FleetOrigin:
+def from_folder(
+    path: str, prefer: Sequence[str] = (), region: str | None = None, values: Sequence[str] = ()
+) -> FleetOrigin:
     """Return the objects of a folder of YAML and JSON files, of one file, or of stdin (``-``).
 
     Kustomizations, charts, and what Flux and Argo CD point at are rendered. ``region`` is the
-    fleet's if it is not the one that the files state. Resources of Terraform that are switched off
-    by default are taken over only if nothing else makes nodes.
+    fleet's if it is not the one that the files state, ``values`` are files with the values of
+    charts of nodes. Only if nothing else makes nodes, resources of Terraform that are switched off
+    by default are taken over, and charts are rendered with values that are found elsewhere.
 
     Raises:
         UnreadableError: it cannot be read.
-        UsageError: one of several overlays, or of several objects of one name, has to be named.
+        UsageError: one of several overlays, of several objects of one name, or of several files
+            with values has to be named.
     """
+    is_folder = path != "-" and os.path.isdir(path)
+    if values:
+        if not is_folder:
+            raise UsageError("is used only with a folder", where="--values")
+        charts = charts_with_values(path, _read_files(path)[0], read_values(values))
+        return _read_folder(path, prefer, region, charts=charts)
     origin = _read_folder(path, prefer, region)
-    if origin.has_disabled and not origin.found.of_kind("NodePool"):
+    if origin.found.of_kind("NodePool"):
+        return origin
+    if origin.has_disabled:
         disabled = _read_folder(path, prefer, region, takes_disabled=True)
         if disabled.found.of_kind("NodePool"):
             return disabled
-    return origin
+    charts = charts_with_found_values(path, _read_files(path)[0]) if is_folder else NO_CHARTS
+    return _read_folder(path, prefer, region, charts=charts) if charts.renderings else origin
 
 
 def _read_folder(
-    path: str, prefer: Sequence[str], region: str | None, *, takes_disabled: bool = False
-) -> FleetOrigin:
+    path: str, prefer: Sequence[str], region: str | None, *, takes_disabled: bool = False,
+    charts: ChartRenderings = NO_CHARTS,
+) -> FleetOrigin:  # fmt: skip
     files, refused = _read_files(path)
     files, shown = shown_states(files)
     stated: dict[str, str] = dict(shown)
@@ -89,7 +110,7 @@ def _read_folder(
         from reconciler.assembly.inputs.rendering import expanded_folder
 
         templates = read_templates(path, prefer, region, takes_disabled=takes_disabled)
-        renderings = [_rendering_of(release) for release in templates.releases]
+        renderings = [*map(_rendering_of, templates.releases), *charts.renderings]
         files, refused = expanded_folder(path, files, refused, renderings)
         _expect_one_overlay(path, refused)
         files = [f for f in files if f.path not in templates.used] + templates.files
@@ -113,7 +134,7 @@ def _read_folder(
         left_out += [_as_warning(_explain_template(file, finding)) for finding in findings]
     found = collect(items, prefer)
     found.left_out[:0] = dict.fromkeys(left_out)
-    found.notes += notes
+    found.notes += [*charts.notes, *notes]
     found.settings = {**stated, **found.settings}
     found.other_files |= other_files - {item.place.file for item in found.items}
     return FleetOrigin(found, count, _region_of(found), has_disabled)

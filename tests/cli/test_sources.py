@@ -982,7 +982,7 @@ def test_a_chart_that_needs_values_names_a_file_with_some(
     write(work, below("charts/nodes", chart))
     (found,) = [f for f in findings(".", capsys) if f["code"] == "empty-chart"]
     named = f"charts/nodes/{name}" if is_named else "FILE"
-    assert f"helm template charts/nodes --values {named} |" in found["hint"]
+    assert f"init --from charts/nodes --values {named}`" in found["hint"]
 
 
 DEFINITION = (

@@ -21,7 +21,7 @@ _LOCAL: Final = "file://"
 _OTHER_VALUES: Final = re.compile(
     r"/ci/[\w.-]+\.ya?ml$|/(?:values[-._][\w.-]+|[\w.-]+[-._]values|examples?)\.ya?ml$"
 )
-_MAKES_NODES: Final = re.compile(rb"^kind: [\"']?(?:NodePool|EC2NodeClass)\b", re.MULTILINE)
+MAKES_NODES: Final = re.compile(rb"^kind: [\"']?(?:NodePool|EC2NodeClass)\b", re.MULTILINE)
 
 
 @dataclass
@@ -133,11 +133,11 @@ def empty_chart(
 ) -> Iterator[Diagnostic]:
     """Yield a warning about a chart whose templates make nodes, but not with these values."""
     templates = [c for path, c in files.items() if "/templates/" in f"/{path}"]
-    if _MAKES_NODES.search(output) or not any(_MAKES_NODES.search(c) for c in templates):
+    if MAKES_NODES.search(output) or not any(MAKES_NODES.search(c) for c in templates):
         return
     message = f"chart {folder} makes no NodePool and no EC2NodeClass with these values"
     named = values_of_chart(files) or "FILE"
-    hint = f"pass its values: `helm template {folder} --values {named} | reconciler init --from -`"
+    hint = f"pass its values: `reconciler init --from {folder} --values {named}`"
     yield Diagnostic(Severity.WARNING, "empty-chart", message, place, hint=hint)
 
 

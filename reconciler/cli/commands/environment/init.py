@@ -45,6 +45,7 @@ class InitRequest:
     ci: str | None
     with_lock: bool
     prefer: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,6 +72,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prefer", action="append", default=[], metavar="PATH",
         help="of several objects with one name, take over the one below PATH (repeatable)",
     )  # fmt: skip
+    add(
+        "--values", action="append", default=[], metavar="FILE",
+        help="values of the chart that makes the nodes (repeatable, as with `helm template`)",
+    )  # fmt: skip
     add("--no-lock", action="store_true", help="do not look up images and prices for a lock file")
 
 
@@ -94,9 +99,11 @@ def request_of(args: argparse.Namespace) -> InitRequest:
             raise UsageError(str(error), where=flag) from error
     if args.context and not args.from_cluster:
         raise UsageError("is used only with --from-cluster", where="--context")
+    if args.values and args.source is None:
+        raise UsageError("is used only with --from", where="--values")
     return InitRequest(
         args.folder, args.source, args.from_cluster, args.context,
-        args.name, args.region, args.ci, not args.no_lock, tuple(args.prefer),
+        args.name, args.region, args.ci, not args.no_lock, tuple(args.prefer), tuple(args.values),
     )  # fmt: skip
 
 
@@ -209,7 +216,7 @@ def _read_origin(request: InitRequest) -> FleetOrigin | None:
     from reconciler.initialization import origins
 
     if request.source is not None:
-        return origins.from_folder(request.source, request.prefer, request.region)
+        return origins.from_folder(request.source, request.prefer, request.region, request.values)
     if request.from_cluster:
         with show_progress("Reading Karpenter's objects from the cluster"):
             return origins.from_cluster(request.context)
