@@ -21,8 +21,8 @@ _SUCCESSORS: Final = {"Provisioner": "NodePool", "AWSNodeTemplate": "EC2NodeClas
 _VERSIONS: Final = ("v1alpha1", "v1alpha5", "v1beta1", "v1")
 _LISTED_MAX: Final = 5
 _UNUSED: Final = frozenset(
-    {"archive", "archived", "backup", "deprecated", "example", "examples", "old", "sample",
-     "samples", "test", "tests", "unused"}
+    {"archive", "archived", "backup", "deprecated", "example", "examples", "legacy", "nouse",
+     "old", "sample", "samples", "test", "tests", "unused"}
 )  # fmt: skip
 """Words of paths that are rarely those in use."""
 

@@ -127,13 +127,6 @@ class StateNode:
         return self.labels.get(HOSTNAME) or self.name
 
     @property
-    def has_lost_node(self) -> bool:
-        """Whether its Node is gone while its NodeClaim is being deleted."""
-        if self.node is not None or self.claim is None:
-            return False
-        return self.claim.is_deleting and bool(self.claim.status.node_name)
-
-    @property
     def is_host(self) -> bool:
         """Whether its pods count for placement: they run there, or will once the node has joined.
 

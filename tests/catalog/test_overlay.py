@@ -12,14 +12,12 @@ from reconciler.catalog.adjusted.overlay import (
     OverlayFinding,
     OverlayPool,
     OverlayVerdict,
-    apply_overlays,
     evaluate_overlays,
 )
 from reconciler.catalog.catalog import Catalog, bundled_catalog
 from reconciler.catalog.columns import columns_of
 from reconciler.model.karpenter.labels import INSTANCE_TYPE, ON_DEMAND
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay
-from reconciler.model.karpenter.nodepool import NodePool
 
 CATALOG = bundled_catalog()
 FAMILY = "karpenter.k8s.aws/instance-family"
@@ -132,10 +130,10 @@ def test_a_type_without_a_price_is_available_once_an_overlay_prices_it() -> None
 
 
 def test_one_pool_can_be_evaluated_alone() -> None:
-    pool = msgspec.convert({"metadata": {"name": "general"}}, NodePool)
-    catalog, findings = apply_overlays(CATALOG, [an_overlay(price="0")], pool)
+    evaluation = evaluate_overlays([OverlayPool("general", {}, CATALOG)], [an_overlay(price="0")])
+    catalog = evaluation.catalogs["general"]
     assert price(catalog, "m5.large") == 0.0
-    assert [f.verdict for f in findings] == [OverlayVerdict.ACCEPTED]
+    assert [f.verdict for f in evaluation.findings] == [OverlayVerdict.ACCEPTED]
     assert catalog.digest != CATALOG.digest
 
 

@@ -15,12 +15,8 @@ from reconciler.catalog.commitments.accounting import (
     decide_compute,
     decide_ec2_instance,
     decide_reserved,
-    is_fresh,
     label_value,
     overlay_of,
-    parse_family_and_region,
-    parse_type_and_region,
-    with_remaining,
 )
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay, NodeOverlaySpec
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
@@ -30,8 +26,12 @@ from tests.catalog.veneer import (
     applied,
     cycle_s,
     faults,
+    is_fresh,
+    parse_family_and_region,
+    parse_type_and_region,
     read_config,
     settings_of,
+    with_remaining,
 )
 from tests.tables import cases
 

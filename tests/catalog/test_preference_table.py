@@ -10,19 +10,21 @@ from reconciler.catalog.adjusted.preference import (
     Preference,
     PreferenceError,
     format_percent_adjustment,
-    is_preference_overlay,
     is_valid_adjustment,
-    needs_update,
-    overlay_changes,
     overlay_name,
     overlay_of,
     parse_adjustment,
     parse_matcher,
     parse_preferences,
     parse_value,
-    preference_number,
 )
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay
+from tests.catalog.veneer import (
+    is_preference_overlay,
+    needs_update,
+    overlay_changes,
+    preference_number,
+)
 from tests.tables import cases
 
 Case = dict[str, Any]

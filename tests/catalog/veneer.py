@@ -8,19 +8,24 @@ product; it is implemented here so that the tables can document it. Facts of ``p
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from reconciler.catalog.adjusted.preference import MANAGED_BY, OverlayChange
-from reconciler.catalog.commitments.accounting import CommitmentSettings
+from reconciler.catalog.adjusted.preference import MANAGED_BY, NUMBER, SOURCE, TYPE
+from reconciler.catalog.commitments.accounting import CommitmentSettings, SavingsPlan
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay
 from reconciler.model.karpenter.requirements import Operator
 
 INTERVAL_S: Final = 300.0
 """Veneer's default interval for reading commitments, in seconds."""
 
+AGE_MAX_S: Final = 3900
+"""Older readings are ignored: existing overlays stay as they are."""
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _NAME_LENGTH_MAX: Final = 253
 _LABEL_LENGTH_MAX: Final = 63
 _WEIGHT_MAX: Final = 10_000
@@ -219,3 +224,101 @@ def _requirement_faults(overlay: NodeOverlay) -> list[Fault]:
         if entry.operator in (Operator.IN, Operator.NOT_IN) and not entry.values:
             found.append(Fault(f"{path}.values", f"{entry.operator} needs at least one value"))
     return found
+
+
+def is_preference_overlay(labels: Mapping[str, str]) -> bool:
+    """Return whether these are the labels of a preference overlay created by Veneer."""
+    return all(labels.get(key) == value for key, value in (MANAGED_BY, TYPE))
+
+
+def preference_number(labels: Mapping[str, str]) -> int:
+    """Return the preference number in an overlay's labels, or 0 if there is none."""
+    text = labels.get(NUMBER, "")
+    return int(text) if _INTEGER.fullmatch(text) else 0
+
+
+class OverlayChange(StrEnum):
+    """The operation that updates an overlay in the cluster."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+    TAKEN = "create-fails-already-exists"
+
+
+def overlay_changes(
+    node_pool: str, desired: Iterable[NodeOverlay], existing: Iterable[NodeOverlay]
+) -> dict[str, OverlayChange]:
+    """Return the operations that update a NodePool's overlays, by name, as Veneer would.
+
+    An overlay with one of these names but without the labels has another owner and is left alone.
+    """
+    desired_by_name = {overlay.name: overlay for overlay in desired}
+    existing_by_name = {overlay.name: overlay for overlay in existing}
+    ours = {
+        name: o
+        for name, o in existing_by_name.items()
+        if _is_from_pool(node_pool, o.metadata.labels)
+    }
+    found: dict[str, OverlayChange] = {}
+    for name in sorted({*desired_by_name, *ours}):
+        if name not in desired_by_name:
+            found[name] = OverlayChange.DELETE
+        elif name in ours:
+            if needs_update(ours[name], desired_by_name[name]):
+                found[name] = OverlayChange.UPDATE
+        else:
+            found[name] = OverlayChange.TAKEN if name in existing_by_name else OverlayChange.CREATE
+    return found
+
+
+def _is_from_pool(node_pool: str, labels: Mapping[str, str]) -> bool:
+    return is_preference_overlay(labels) and labels.get(SOURCE) == node_pool
+
+
+def needs_update(existing: NodeOverlay, desired: NodeOverlay) -> bool:
+    """Return whether an overlay differs from the desired one; labels of others are ignored."""
+    labels = existing.metadata.labels
+    same = all(labels.get(key) == value for key, value in desired.metadata.labels.items())
+    return not same or existing.spec != desired.spec
+
+
+def is_fresh(age_s: float | None) -> bool:
+    """Return whether readings of that age are usable; None means unknown."""
+    return age_s is not None and age_s <= AGE_MAX_S
+
+
+def with_remaining(
+    commitments: Iterable[SavingsPlan], remaining: Mapping[str, float]
+) -> list[SavingsPlan]:
+    """Return the plans with their remaining amounts, by ARN; empty if these are unknown."""
+    return [
+        msgspec.structs.replace(plan, remaining=remaining.get(plan.arn, 0.0))
+        for plan in commitments
+    ]
+
+
+def parse_family_and_region(name: str) -> tuple[str, str]:
+    """Return family and region from the name of an EC2 instance plan's overlay, as Veneer does.
+
+    It uses the last three words as the region, so ``us-gov-west-1`` loses its first.
+    """
+    rest = name.removeprefix(CommitmentSettings().ec2_instance_prefix + "-")
+    words = rest.split("-")
+    if rest == name or len(words) < 2:
+        return "", ""
+    split = -3 if len(words) >= 4 else 1
+    return "-".join(words[:split]), "-".join(words[split:])
+
+
+def parse_type_and_region(name: str) -> tuple[str, str]:
+    """Return instance type and region from the name of a reservation's overlay, as Veneer does.
+
+    The type ends at the first hyphen after its dot, so ``c7i.metal-24xl`` is cut short.
+    """
+    rest = name.removeprefix(CommitmentSettings().reserved_prefix + "-")
+    dot = rest.find(".")
+    hyphen = rest.find("-", dot)
+    if rest == name or dot < 0 or hyphen < 0:
+        return "", ""
+    return rest[:hyphen], rest[hyphen + 1 :]

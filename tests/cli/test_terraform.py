@@ -12,7 +12,8 @@ import pytest
 
 from reconciler.assembly.inputs.manifests import read_manifests
 from reconciler.cli.main import main
-from reconciler.desired.terraform.hcl import HclError, parse_hcl, variables_of
+from reconciler.desired.terraform.hcl import HclError, parse_hcl
+from reconciler.desired.terraform.modules import find_objects
 from reconciler.source.plainyaml import load_all
 from tests.cli.sourcefolders import CHART, CLASS, POOL, WEB, below, write
 
@@ -207,6 +208,20 @@ def test_a_chart_in_the_repository_is_rendered_with_the_values_of_its_release(
     assert "complete 1 placeholder: ${aws_iam_role.node.name}" in capsys.readouterr().out
     assert taken()["NodePool general"]["limits"]["cpu"] == 48
     assert taken()["Deployment web"]["replicas"] == 3
+
+
+def test_objects_in_a_file_of_values_are_named_by_that_file(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        'resource "helm_release" "karpenter" {\n  repository = "https://charts.example.com"\n'
+        '  chart = "karpenter"\n  values = [file("files/values.yaml")]\n}\n'
+    )
+    objects = "".join(f"  - {part.strip()}\n".replace("\n", "\n    ").rstrip() + "\n"
+                      for part in (POOL, CLASS))  # fmt: skip
+    write(work, {"given/main.tf": text, "given/files/values.yaml": f"extraManifests:\n{objects}"})
+    assert init() == 0
+    assert "NodePool general, from files/values.yaml:" in capsys.readouterr().out
 
 
 def test_objects_in_the_values_of_a_chart_from_elsewhere_are_taken_over(work: Path) -> None:
@@ -523,7 +538,7 @@ def test_a_comment_without_an_end_is_an_error_and_no_loop(text: str) -> None:
 
 def test_a_comment_ends_no_line() -> None:
     block = parse_hcl("a = 1 /* first */\nb = /* second */ 2 // third\nc = 3")
-    assert variables_of(block.attributes) == {"a": "1", "b": "2", "c": "3"}
+    assert {name: a.text for name, a in block.attributes.items()} == {"a": "1", "b": "2", "c": "3"}
 
 
 TAINTED = POOL.replace(
@@ -670,6 +685,33 @@ def test_objects_in_a_file_that_terraform_writes_are_taken_over(kind: str, work:
     assert init() == 0
     spec = taken()["NodePool general"]["template"]["spec"]
     assert spec["requirements"][1]["values"] == ["c7i"]
+
+
+def test_a_file_that_terraform_writes_is_read_once() -> None:
+    read: list[str] = []
+
+    def content_of(path: str) -> str:
+        read.append(path)
+        return POOL
+
+    text = 'resource "local_file" "nodes" {\n  content = templatefile("nodes.tftpl", {})\n}\n'
+    found = find_objects({"main.tf": text}, content_of)
+    assert [one.path for one in found.texts] == ["nodes.tftpl"]
+    assert read == ["nodes.tftpl"]
+
+
+def test_what_a_written_file_without_objects_leaves_out_is_not_named(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = '  content = templatefile("a.tftpl", { on = data.x.y.on })\n'
+    files = {
+        "given/main.tf": f'resource "local_file" "script" {{\n{script}}}\n' + heredoc(POOL, "pool"),
+        "given/a.tftpl": "%{ if on }\necho\n%{ endif }\n",
+        "given/class.yaml": CLASS,
+    }
+    write(work, files)
+    assert init() == 0
+    assert "a part is left out" not in capsys.readouterr().out
 
 
 def test_objects_in_a_heredoc_of_a_printed_script_are_taken_over(work: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from reconciler.adapters.simulated.memory import (
     MemoryJournal,
-    MemoryLease,
     MemoryShelf,
     MemoryStateStore,
 )
@@ -290,12 +289,8 @@ def test_fleets_of_one_database_do_not_see_each_other(server: str) -> None:
         assert [e.sequence for e in two.journal.entries()] == [1]
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "memory"])
+@pytest.fixture(params=["sqlite", "postgresql"])
 def leases(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Lease, Lease]]:
-    if request.param == "memory":
-        board: dict[str, object] = {}
-        yield MemoryLease(board), MemoryLease(board)
-        return
     location = str(tmp_path / "state")
     if request.param == "postgresql":
         location = request.getfixturevalue("server")

@@ -5,7 +5,6 @@ They keep the promises of the database adapter but durability; ``simulate`` and 
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,10 +14,8 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from reconciler.model.errors import LeaseHeldError, LeaseLostError
 from reconciler.model.history import Obstacle, Rollout
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.model.ownership import NO_CLUSTER, ClusterId
 from reconciler.ports.journal import Intent, IntentOutcome, JournalEntry
 from reconciler.ports.state import (
     CommandPhase,
@@ -213,34 +210,3 @@ class MemoryStateStore:
         if any(known.get(key) != value for key, value in fresh.items()):
             known.update(fresh)
             self._serial += 1
-
-
-class MemoryLease:
-    """The lease among the engines that share a ``board``."""
-
-    def __init__(self, board: dict[str, object] | None = None) -> None:
-        self._board: dict[str, object] = {} if board is None else board
-
-    def acquire(self, cluster: ClusterId = NO_CLUSTER) -> None:
-        """Take the lease; its holder may take it again.
-
-        Raises:
-            LeaseHeldError: another one holds it.
-        """
-        del cluster
-        if self._board.setdefault("holder", self) is not self:
-            raise LeaseHeldError(f"{self.holder()} already runs this fleet")
-
-    def confirm(self) -> None:
-        """Raise LeaseLostError unless this engine holds it."""
-        if self._board.get("holder") is not self:
-            raise LeaseLostError("this engine does not hold the lease")
-
-    def holder(self) -> str | None:
-        """Return the holder of the lease, None if nobody holds it."""
-        return f"process {os.getpid()}" if "holder" in self._board else None
-
-    def release(self) -> None:
-        """Release the lease."""
-        if self._board.get("holder") is self:
-            del self._board["holder"]

@@ -31,7 +31,7 @@ from reconciler.model.karpenter.labels import (
     is_restricted,
 )
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay
-from reconciler.model.karpenter.nodepool import NodePool, NodeSelectorRequirement, requirements_of
+from reconciler.model.karpenter.nodepool import NodeSelectorRequirement, requirements_of
 from reconciler.model.karpenter.requirements import Operator, Requirement, Requirements
 from reconciler.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources
 from reconciler.model.text.quoting import quote_value
@@ -193,18 +193,6 @@ def evaluate_overlays(
         {ledger.pool.name: ledger.catalog() for ledger in ledgers},
         tuple(sorted(findings, key=lambda f: f.name)),
     )
-
-
-def apply_overlays(
-    catalog: Catalog, overlays: Iterable[NodeOverlay], node_pool: NodePool
-) -> tuple[Catalog, tuple[OverlayFinding, ...]]:
-    """Return one NodePool's catalog under overlays, as if it were the only NodePool.
-
-    Conflicts that arise in other NodePools are not detected; use ``evaluate_overlays`` for that.
-    """
-    pool = OverlayPool(node_pool.name, node_pool.spec.template.metadata.labels, catalog)
-    evaluation = evaluate_overlays([pool], overlays)
-    return evaluation.catalogs[pool.name], evaluation.findings
 
 
 def selected_offerings(pool: OverlayPool, requirements: Requirements) -> Sequence[int]:

@@ -12,7 +12,7 @@ is reported, and the others still apply.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -246,60 +246,3 @@ def overlay_of(preference: Preference, *, uid: str = "", disabled: bool = False)
             weight=number,
         ),
     )
-
-
-def is_preference_overlay(labels: Mapping[str, str]) -> bool:
-    """Return whether these are the labels of a preference overlay created by Veneer."""
-    return all(labels.get(key) == value for key, value in (MANAGED_BY, TYPE))
-
-
-def preference_number(labels: Mapping[str, str]) -> int:
-    """Return the preference number in an overlay's labels, or 0 if there is none."""
-    text = labels.get(NUMBER, "")
-    return int(text) if _INTEGER.fullmatch(text) else 0
-
-
-class OverlayChange(StrEnum):
-    """The operation that updates an overlay in the cluster."""
-
-    CREATE = "create"
-    UPDATE = "update"
-    DELETE = "delete"
-    TAKEN = "create-fails-already-exists"
-
-
-def overlay_changes(
-    node_pool: str, desired: Iterable[NodeOverlay], existing: Iterable[NodeOverlay]
-) -> dict[str, OverlayChange]:
-    """Return the operations that update a NodePool's overlays, by name, as Veneer would.
-
-    An overlay with one of these names but without the labels has another owner and is left alone.
-    """
-    desired_by_name = {overlay.name: overlay for overlay in desired}
-    existing_by_name = {overlay.name: overlay for overlay in existing}
-    ours = {
-        name: o
-        for name, o in existing_by_name.items()
-        if _is_from_pool(node_pool, o.metadata.labels)
-    }
-    found: dict[str, OverlayChange] = {}
-    for name in sorted({*desired_by_name, *ours}):
-        if name not in desired_by_name:
-            found[name] = OverlayChange.DELETE
-        elif name in ours:
-            if needs_update(ours[name], desired_by_name[name]):
-                found[name] = OverlayChange.UPDATE
-        else:
-            found[name] = OverlayChange.TAKEN if name in existing_by_name else OverlayChange.CREATE
-    return found
-
-
-def _is_from_pool(node_pool: str, labels: Mapping[str, str]) -> bool:
-    return is_preference_overlay(labels) and labels.get(SOURCE) == node_pool
-
-
-def needs_update(existing: NodeOverlay, desired: NodeOverlay) -> bool:
-    """Return whether an overlay differs from the desired one; labels of others are ignored."""
-    labels = existing.metadata.labels
-    same = all(labels.get(key) == value for key, value in desired.metadata.labels.items())
-    return not same or existing.spec != desired.spec

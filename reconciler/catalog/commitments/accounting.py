@@ -9,7 +9,7 @@ from the commitment itself, not from parsing the overlay's name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -21,9 +21,6 @@ from reconciler.model.karpenter.nodeoverlay import NodeOverlay, NodeOverlaySpec
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.karpenter.requirements import Operator
 from reconciler.model.kubernetes.metadata import Metadata
-
-AGE_MAX_S: Final = 3900
-"""Older readings are ignored: existing overlays stay as they are."""
 
 FREE: Final = "0.00"
 _FAMILY: Final = "karpenter.k8s.aws/instance-family"
@@ -122,21 +119,6 @@ class OverlayDecision(msgspec.Struct, frozen=True):
         if self.zone:
             return covered, on_demand, NodeSelectorRequirement(ZONE, Operator.IN, (self.zone,))
         return covered, on_demand
-
-
-def is_fresh(age_s: float | None) -> bool:
-    """Return whether readings of that age are usable; None means unknown."""
-    return age_s is not None and age_s <= AGE_MAX_S
-
-
-def with_remaining(
-    commitments: Iterable[SavingsPlan], remaining: Mapping[str, float]
-) -> list[SavingsPlan]:
-    """Return the plans with their remaining amounts, by ARN; empty if these are unknown."""
-    return [
-        msgspec.structs.replace(plan, remaining=remaining.get(plan.arn, 0.0))
-        for plan in commitments
-    ]
 
 
 def decide_compute(
@@ -256,29 +238,3 @@ def label_value(text: str) -> str:
     """Return a reason as a label value, with invalid characters replaced by hyphens."""
     safe = re.sub(r"-+", "-", re.sub(r"[^A-Za-z0-9_.-]", "-", text)).strip("-_.")
     return safe[:_LABEL_LENGTH_MAX].rstrip("-_.") or "capacity-available"
-
-
-def parse_family_and_region(name: str) -> tuple[str, str]:
-    """Return family and region from the name of an EC2 instance plan's overlay, as Veneer does.
-
-    It uses the last three words as the region, so ``us-gov-west-1`` loses its first.
-    """
-    rest = name.removeprefix(DEFAULTS.ec2_instance_prefix + "-")
-    words = rest.split("-")
-    if rest == name or len(words) < 2:
-        return "", ""
-    split = -3 if len(words) >= 4 else 1
-    return "-".join(words[:split]), "-".join(words[split:])
-
-
-def parse_type_and_region(name: str) -> tuple[str, str]:
-    """Return instance type and region from the name of a reservation's overlay, as Veneer does.
-
-    The type ends at the first hyphen after its dot, so ``c7i.metal-24xl`` is cut short.
-    """
-    rest = name.removeprefix(DEFAULTS.reserved_prefix + "-")
-    dot = rest.find(".")
-    hyphen = rest.find("-", dot)
-    if rest == name or dot < 0 or hyphen < 0:
-        return "", ""
-    return rest[:hyphen], rest[hyphen + 1 :]

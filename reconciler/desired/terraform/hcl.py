@@ -8,7 +8,7 @@ anything else stays as ``Unknown``, with its own text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -281,8 +281,3 @@ class _Parser:
                 self.at += 1
         text = self.text[start : self.at].strip()
         return Attribute(_COMMENT.sub("", text).strip() if '"' not in text else text, start)
-
-
-def variables_of(attributes: Mapping[str, Attribute]) -> dict[str, str]:
-    """Return the expressions of attributes by name."""
-    return {name: attribute.text for name, attribute in attributes.items()}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from reconciler.desired.terraform.expressions import evaluate, render
 from reconciler.desired.terraform.functions import Unknown, Value, plain
@@ -229,10 +229,12 @@ def _read_written_file(
 ) -> list[tuple[int, int]]:
     """Read a file that Terraform writes; return the range of its text if it contains objects."""
     content = block.attributes["content"]
-    value = evaluate(content.text, scope.with_names(next(iter(instances_of(block, scope)), {})))
-    if not isinstance(value, str) or not _OBJECT.search(value):
+    instances = instances_of(block, scope)
+    first = _evaluated(content, scope.with_names(instances[0] if instances else {}))
+    if not isinstance(first.value, str) or not _OBJECT.search(first.value):
+        scope.left_out.clear()
         return []
-    _read_manifest(path, text, block, content, scope, found)
+    _read_manifest(path, text, block, content, scope, found, first if instances else None)
     return [(content.start, content.start + len(content.text))]
 
 
@@ -246,7 +248,9 @@ def _read_release(
     instances = _instances(block, scope, place, found) if is_local else instances_of(block, scope)
     for names in instances:
         here = scope.with_names(names)
+        before = len(scope.used_files)
         items = list(read_release(block, here, place))
+        used = scope.used_files[before:]
         _note_left_out(" ".join(block.labels), here, place, found)
         for item in items:
             if isinstance(item, FoundRelease):
@@ -257,7 +261,8 @@ def _read_release(
                 values = block.attributes["values"]
                 covered.append((values.start, values.start + len(values.text)))
                 start = text.count("\n", 0, values.start) + 1
-                found.texts.append(FoundText(path, start, _to_yaml(item)))
+                origin = (path, start) if len(set(used)) != 1 else (used[0], 1)
+                found.texts.append(FoundText(*origin, _to_yaml(item)))
     return covered
 
 
@@ -291,6 +296,18 @@ def _facts(file: HclBlock, scope: ModuleScope) -> Iterator[tuple[str, str]]:
             yield key, value
 
 
+class _Evaluated(NamedTuple):
+    """The value of an attribute in one instance, and the files that it was read from."""
+
+    value: Value
+    used_files: Sequence[str]
+
+
+def _evaluated(attribute: Attribute, scope: ModuleScope) -> _Evaluated:
+    before = len(scope.used_files)
+    return _Evaluated(evaluate(attribute.text, scope), scope.used_files[before:])
+
+
 def _read_manifest(
     path: str,
     text: str,
@@ -298,16 +315,17 @@ def _read_manifest(
     attribute: Attribute,
     scope: ModuleScope,
     found: FoundObjects,
+    first: _Evaluated | None = None,
 ) -> None:
+    """Read the objects of an attribute, in each instance; ``first`` is that of the first one."""
     line = text.count("\n", 0, attribute.start) + 1
     heredoc = heredoc_at(attribute.text, 0)
     line += 0 if heredoc is None else 1
     place = Place(path, line, 1)
     for names in _instances(block, scope, place, found):
-        before = len(scope.used_files)
         here = scope.with_names(names)
-        value = evaluate(attribute.text, here)
-        used = scope.used_files[before:]
+        value, used = first or _evaluated(attribute, here)
+        first = None
         _note_left_out(" ".join(block.labels), here, place, found)
         if isinstance(value, Unknown):
             what = " ".join(block.labels)

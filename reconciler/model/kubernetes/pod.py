@@ -6,7 +6,7 @@ The predicates are Karpenter's (``pkg/utils/pod/scheduling.go``); ``now`` is alw
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -65,20 +65,6 @@ def _is_unspecified(ip: str) -> bool:
         return ip_address(ip).is_unspecified
     except ValueError:
         return False
-
-
-def port_conflict(
-    reserved: Mapping[str, Iterable[HostPort]], pod: str, ports: Iterable[HostPort]
-) -> tuple[str, HostPort] | None:
-    """Return the other pod (``namespace/name``) and the port that conflict with ``pod``."""
-    own_ports = tuple(ports)
-    for owner, owner_ports in reserved.items():
-        if owner == pod:
-            continue
-        for port in owner_ports:
-            if any(port.matches(own) for own in own_ports):
-                return owner, port
-    return None
 
 
 Amounts = dict[str, str | int | float]

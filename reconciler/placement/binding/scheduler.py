@@ -27,7 +27,7 @@ from reconciler.placement.binding.preemption import (
     is_waiting_for_victims,
 )
 from reconciler.placement.binding.queue import PodQueue, SchedulerPace
-from reconciler.placement.binding.selection import Volumes, matches_node, untolerated_taints
+from reconciler.placement.binding.selection import Volumes
 from reconciler.placement.topology.peers import Owners
 
 # DaemonSets: one pod on every eligible node.
@@ -71,13 +71,6 @@ def daemon_pod(daemon: DaemonSet, node: Node) -> Pod:
         spec=msgspec.structs.replace(
             pod.spec, tolerations=(*pod.spec.tolerations, *_ALWAYS_TOLERATED)
         ),
-    )
-
-
-def matches_daemon_set(pod: Pod, node: Node) -> bool:
-    """Return whether the DaemonSet controller would create a pod for a node."""
-    return matches_node(pod.spec, node) and not untolerated_taints(
-        node.spec.taints, pod.spec.tolerations
     )
 
 

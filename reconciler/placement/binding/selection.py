@@ -28,7 +28,6 @@ from reconciler.model.kubernetes.pod import (
     NodeSelectorExpression,
     NodeSelectorTerm,
     Pod,
-    PodSpec,
 )
 from reconciler.model.kubernetes.storage import (
     ONE_POD,
@@ -44,15 +43,6 @@ if TYPE_CHECKING:
     from reconciler.placement.binding.devices import DeviceClaims
 
 _REPELLING: Final = ("NoSchedule", "NoExecute")
-
-
-def matches_node(spec: PodSpec, node: Node) -> bool:
-    """Return whether a pod's node selector and required affinity allow the node."""
-    labels = node.metadata.labels
-    if any(labels.get(key) != value for key, value in spec.node_selector.items()):
-        return False
-    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
-    return affinity is None or affinity.required is None or allows(affinity.required, node)
 
 
 def allows(selector: NodeSelector, node: Node) -> bool:

@@ -141,11 +141,6 @@ class SchedulingShape:
         """Whether it has preferred affinity or anti-affinity of its own."""
         return bool(self.preferred_affinity or self.preferred_anti_affinity)
 
-    @property
-    def has_terms(self) -> bool:
-        """Whether it has any term of affinity or anti-affinity."""
-        return bool(self.affinity or self.anti_affinity) or self.has_preferred_terms
-
 
 _Parts = tuple[object, ...]
 

@@ -14,7 +14,7 @@ import tomli_w
 from msgspec.structs import replace as with_fields
 
 from reconciler.adapters.aws.bootstrap.family import parse_parts
-from reconciler.adapters.aws.launch.requests import launch_requests, planned_requests
+from reconciler.adapters.aws.launch.requests import launch_requests, request_rows, unique_requests
 from reconciler.adapters.aws.nodeclass.amis import alias_paths
 from reconciler.adapters.aws.nodeclass.images import types_of
 from reconciler.catalog.catalog import bundled_catalog
@@ -266,7 +266,9 @@ def test_a_reservation_has_a_separate_template(
 
 def test_a_template_is_created_once_before_the_first_fleet_that_uses_it() -> None:
     requested_launches = [a_launch(f"i{n}", a_resolved_class()) for n in range(2)]
-    rows = planned_requests(requested_launches, a_type, CONTROL_PLANE)
+    rows = unique_requests(
+        row for launch in requested_launches for row in request_rows(launch, a_type, CONTROL_PLANE)
+    )
     assert [(row["operation"], row["nodeClaim"]) for row in rows] == [
         ("CreateLaunchTemplate", "general-i0"),
         ("CreateLaunchTemplate", "general-i0"),
@@ -295,7 +297,7 @@ def test_every_request_is_valid_for_botocore(family: str) -> None:
         network_interfaces=(NetworkInterface(), NetworkInterface(0, 1, "efa-only")),
     )
     model = session().get_service_model("ec2")
-    rows = planned_requests([a_launch("i", node_class)], a_type, CONTROL_PLANE)
+    rows = request_rows(a_launch("i", node_class), a_type, CONTROL_PLANE)
     assert {row["operation"] for row in rows} == {"CreateLaunchTemplate", "CreateFleet"}
     for row in rows:
         shape = model.operation_model(row["operation"]).input_shape

@@ -191,13 +191,6 @@ def request_rows(launch: Launch, types: Types, settings: Settings) -> list[Reque
     return [*templates, _row("CreateFleet", launch, requests.fleet)]
 
 
-def planned_requests(
-    launches: Sequence[Launch], types: Types, settings: Settings
-) -> list[RequestRow]:
-    """Return the requests of all launches, in order, each template once before its first fleet."""
-    return unique_requests(row for call in launches for row in request_rows(call, types, settings))
-
-
 def unique_requests(rows: Iterable[RequestRow]) -> list[RequestRow]:
     """Return the requests without duplicate templates."""
     known: set[object] = set()
