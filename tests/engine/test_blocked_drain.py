@@ -68,8 +68,8 @@ def test_only_a_drain_that_moves_shortens_the_interval_of_passes(
 @pytest.mark.parametrize(
     ("step", "text"),
     [
-        (DrainStep(pods=1), "waiting for 1 pod to be evicted"),
-        (DrainStep(pods=12), "waiting for 12 pods to be evicted"),
+        (DrainStep(pods=1), "waiting for 1 pod to terminate"),
+        (DrainStep(pods=12), "waiting for 12 pods to terminate"),
         (DrainStep(volumes=2), "waiting for 2 volumes to be detached"),
     ],
 )

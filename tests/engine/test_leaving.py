@@ -61,6 +61,20 @@ def test_a_blocked_drain_names_the_pod_disruption_budget() -> None:
     assert victim in world.instances()
 
 
+def test_a_blocked_drain_names_all_budgets_that_select_a_pod() -> None:
+    """The eviction API evicts no pod that several budgets select, whatever they allow."""
+    world = three_nodes()
+    both = [a_pdb(name, "web", maxUnavailable="50%") for name in ("one", "two")]
+    commit_drift(world, *both, budget="1")
+    claim = world.claims[min(world.claims)]
+    metadata = replace(claim.metadata, deletion_timestamp=world.clock.now())
+    world.store.put_node_claims([replace(claim, metadata=metadata)])
+    world.engine().run_once()
+    (message,) = world.recorder.messages("Draining")
+    assert "PodDisruptionBudgets default/one and default/two select default/web-" in message
+    assert "it is never evicted" in message
+
+
 def test_a_command_is_rolled_back_if_its_replacement_disappears() -> None:
     world = three_nodes(latencies={"ready_s": 30.0})
     commit_drift(world, budget="1")

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from reconciler.engine.steps.nomination import NOMINATED, WINDOW, with_nominated_pods
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.cluster import DaemonSet
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.snapshot import Snapshot, snapshot_of
@@ -125,6 +126,26 @@ def test_a_nomination_ends_if_another_pod_takes_its_room(
     other = a_pod("other", nodeName="ip-1", **requesting("900m"))
     found = places(snapshot_of([a_claim(NOW), node, other, *pods]))
     assert {name for name, place in found.items() if place} == {"other", *seated_there}
+
+
+def a_daemon_set(cpu: str) -> DaemonSet:
+    spec = {"template": {"spec": requesting(cpu)}}
+    return decode({"metadata": {"name": "agent", "namespace": "shop"}, "spec": spec}, DaemonSet)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "seated_there"), [("100m", {"a", "b"}), ("700m", {"a"}), ("1200m", set())]
+)
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_nomination_ends_if_a_daemon_set_that_has_grown_needs_the_room(
+    cpu: str, seated_there: set[str], *, joined: bool
+) -> None:
+    pods = [a_pod(name, **requesting("900m")) for name in ("a", "b")]
+    claim = a_claim()
+    status = replace(claim.status, allocatable={"cpu": "2", "pods": "29"})
+    nodes = [a_node_with_room("2")] if joined else []
+    world = snapshot_of([replace(claim, status=status), *nodes, a_daemon_set(cpu), *pods])
+    assert {name for name, place in places(world).items() if place} == seated_there
 
 
 def a_command(phase: CommandPhase, *, replacements: tuple[str, ...] = ("claim",)) -> RunningCommand:

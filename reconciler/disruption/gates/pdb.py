@@ -58,17 +58,25 @@ class PodDisruptionBudgets:
 
     def refusal(self, pod: Pod, now: datetime) -> str | None:
         """Return why the eviction API would reject the pod now, or None."""
+        names = self.budgets_refusing(pod, now)
+        if not names:
+            return None
+        if len(names) > 1:
+            found = " ".join(names)
+            return f"eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{found}])"
+        return f"pdb prevents pod evictions (PodDisruptionBudget=[{names[0]}])"
+
+    def budgets_refusing(self, pod: Pod, now: datetime) -> Sequence[str]:
+        """Return the budgets because of which the eviction API would reject the pod now.
+
+        One allows no eviction. Several select the pod: the API then never evicts it.
+        """
         selecting = self.budgets_selecting(pod)
         if not selecting or not pod.is_evictable(now):
-            return None
-        if len(selecting) > 1:
-            names = " ".join(b.key for b in selecting)
-            return f"eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{names}])"
-        for budget in selecting:
-            if _evicts_unready(budget, pod) or budget.status.disruptions_allowed > 0:
-                continue
-            return f"pdb prevents pod evictions (PodDisruptionBudget=[{budget.key}])"
-        return None
+            return ()
+        first = selecting[0]
+        allowed = _evicts_unready(first, pod) or first.status.disruptions_allowed > 0
+        return () if allowed and len(selecting) == 1 else [b.key for b in selecting]
 
     def is_fully_blocked(self, pod: Pod, now: datetime) -> bool:
         """Return whether the pod can never be evicted."""

@@ -67,11 +67,20 @@ _LOST_CAPACITY: Final = {
 """Kinds that mean that the offering has no capacity, with its capacity type."""
 
 
+_WHILE_DRAINING: Final = (
+    InterruptionKind.SPOT_INTERRUPTION,
+    InterruptionKind.RESERVATION_INTERRUPTION,
+    InterruptionKind.IMPAIRED,
+)
+"""Kinds that matter while the node is being drained: they end its capacity, or its drain."""
+
+
 def acknowledge(world: World, seen: Observation, *, replaces_rebalanced: bool) -> None:
     """Mark the claims that events of EC2 are about, then acknowledge the events.
 
     A rebalance recommendation is reported, and marks a claim only with ``replaces_rebalanced``. An
-    event about an instance without a claim, or whose claim is being deleted, has no effect.
+    event about an instance without a claim has no effect. While a claim is being deleted, only
+    those have one that say that capacity is lost, or that the instance does not end its pods.
     """
     received = world.interruptions.pending_events()
     if not received:
@@ -108,7 +117,7 @@ def _credible_events(
     for event in received:
         for identity in event.instances:
             claim = claims.get(identity)
-            if claim is None or claim.is_deleting:
+            if claim is None or (claim.is_deleting and event.kind not in _WHILE_DRAINING):
                 continue
             objection = _contradiction(event, claim, instances.get(identity), seen.at)
             if not objection:

@@ -6,7 +6,8 @@ Karpenter nominates nodes for the same reason.
 
 The scheduler of Kubernetes does not know this: it binds any of several equal pods to the first node
 that is ready. A pod whose place was taken that way is pending again: otherwise two pods would count
-on one node, and a missing node would be launched a minute late.
+on one node, and a missing node would be launched a minute late. For the same reason, so is a pod
+that no longer fits beside the DaemonSets, which may have grown since the launch.
 
 Pods that a command moves to new nodes keep these places from the start, while they still run where
 they were. Placed again one after another, as Karpenter places the pods of draining nodes, they
@@ -24,12 +25,12 @@ from msgspec.structs import replace
 
 from reconciler.engine.steps.lifecycle import INITIALIZED
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.resources import fits, subtract_resources
+from reconciler.model.resources import Resources, fits, subtract_resources
 from reconciler.observed.fingerprint import Pods
 from reconciler.observed.snapshot import Snapshot
-from reconciler.observed.state import StateNode
+from reconciler.observed.state import ClusterState, StateNode
+from reconciler.placement.nodes.existing import room_beside_daemons
 from reconciler.ports.state import RunningCommand
 
 NOMINATED: Final = "reconciler/nominated-pods"
@@ -77,14 +78,20 @@ def _nominated_nodes(
     if not unseated:
         return {}
     nodes = {n.spec.provider_id: n for n in snapshot.nodes if n.spec.provider_id}
-    seats: dict[str, str] = {}
+    hosts = []
     for claim in expected:
+        node = nodes.get(claim.status.provider_id)
+        on_node = pods.by_node.get(node.name, ()) if node is not None else ()
+        hosts.append(StateNode(node, claim, on_node))
+    cluster = ClusterState(pods=snapshot.pods, daemon_sets=snapshot.daemon_sets)
+    seats: dict[str, str] = {}
+    for claim, host, room in zip(expected, hosts, room_beside_daemons(hosts, cluster), strict=True):
         nominated = claim.metadata.annotations[NOMINATED].split()
         waiting = [unseated[key] for key in nominated if key in unseated]
-        node = nodes.get(claim.status.provider_id)
-        seats.update((pod.key, node.name if node is not None else claim.name) for pod in waiting)
-        if node is not None and not set(pods.workload_names.get(node.name, ())) <= set(nominated):
-            for pod in _displaced_pods(waiting, node, claim, pods.by_node[node.name]):
+        seats.update((pod.key, host.node_name) for pod in waiting)
+        has_others = not set(pods.workload_names.get(host.node_name, ())) <= set(nominated)
+        if has_others or host.allocatable:
+            for pod in _displaced_pods(waiting, room, beside_others=has_others):
                 del seats[pod.key]
     return seats
 
@@ -137,17 +144,16 @@ def nomination_expiries(snapshot: Snapshot, now: datetime) -> Iterator[datetime]
 
 
 def _displaced_pods(
-    waiting: Iterable[Pod], node: Node, claim: NodeClaim, bound: tuple[Pod, ...]
+    waiting: Iterable[Pod], room: Resources, *, beside_others: bool
 ) -> Iterator[Pod]:
-    """Yield the pods that wait for a node without enough room beside the pods bound to it.
+    """Yield the pods that wait for a node without enough room for them.
 
-    Pods with rules about other pods, or with host ports, are placed again in any case: room is not
-    all they need.
+    Beside pods that it was not launched for, those with rules about other pods, or with host
+    ports, are placed again in any case: room is not all they need.
     """
-    room = StateNode(node, claim, bound).available
     for pod in waiting:
         requests = pod.requests()
-        if _has_placement_rules(pod) or not fits(requests, room):
+        if (beside_others and _has_placement_rules(pod)) or not fits(requests, room):
             yield pod
         else:
             room = subtract_resources(room, requests)

@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import partial
 
 from reconciler.disruption.command import ForcefulReason
+from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Collected, Observation, Observed
 from reconciler.engine.ownership import CLAIM_TAG, launches_of
@@ -225,7 +226,7 @@ def _report_drain(
     The condition is Karpenter's ``Drained``; its reason is ``Stalled`` after ``DRAIN_PATIENCE``.
     """
     waits_for = (
-        f"{format_count(step.pods, 'pod')} to be evicted"
+        f"{format_count(step.pods, 'pod')} to terminate"
         if step.pods
         else f"{format_count(step.volumes, 'volume')} to be detached"
     )
@@ -242,20 +243,25 @@ def _report_drain(
 
 
 def _eviction_blockers(pods: Sequence[Pod], seen: Observation) -> list[str]:
-    """Return which pods of a node cannot be evicted now, and what blocks each."""
-    budgets = seen.snapshot.pod_disruption_budgets
-    empty = [b for b in budgets if b.status.disruptions_allowed <= 0]
+    """Return which pods of a node cannot be evicted now, and what blocks each.
+
+    A pod that terminates has been evicted, or deleted by others: nothing blocks it.
+    """
+    budgets = PodDisruptionBudgets(seen.snapshot.pod_disruption_budgets)
     found = []
     for pod in pods:
-        if not pod.is_drainable(seen.at):
+        if not pod.is_drainable(seen.at) or not pod.is_active:
             continue
-        if pod.is_active and pod.do_not_disrupt(seen.at):
+        if pod.do_not_disrupt(seen.at):
             found.append(f"pod {pod.key} is annotated {DO_NOT_DISRUPT}")
-        found += [
-            (f"PodDisruptionBudget {b.key} blocks the eviction of {pod.key}")
-            for b in empty
-            if b.selects(pod)
-        ]
+        names = budgets.budgets_refusing(pod, seen.at)
+        if len(names) > 1:
+            found.append(
+                f"PodDisruptionBudgets {' and '.join(names)} select {pod.key}, so it is never"
+                " evicted"
+            )
+        elif names:
+            found.append(f"PodDisruptionBudget {names[0]} blocks the eviction of {pod.key}")
     return found
 
 

@@ -19,7 +19,7 @@ from reconciler.model.kubernetes.node import CSINode
 from reconciler.model.kubernetes.pod import HostPort, Pod
 from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated_taints
 from reconciler.model.resources import CPU, MEMORY, Resources, add_resources
-from reconciler.observed.state import StateNode
+from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.devices.hosts import (
     HostDevices,
     NodeDevices,
@@ -27,7 +27,7 @@ from reconciler.placement.devices.hosts import (
     missing_claims,
 )
 from reconciler.placement.devices.needs import DeviceNeeds
-from reconciler.placement.nodes.daemons import Daemon
+from reconciler.placement.nodes.daemons import Daemon, daemons
 from reconciler.placement.nodes.space import Demand
 from reconciler.placement.pods.shape import Shape
 
@@ -241,6 +241,12 @@ def running_target(node: StateNode, volume_limit: int | None) -> Target:
     )
 
 
+def room_beside_daemons(states: Sequence[StateNode], cluster: ClusterState) -> list[Resources]:
+    """Return what pods can use on each node once the DaemonSets of the cluster run there."""
+    nodes = Nodes((running_target(state, None) for state in states), daemons(cluster))
+    return [nodes.rows[nodes.index[state.name]].left for state in states]
+
+
 class Nodes:
     """The nodes of a cluster as targets, in the order in which pods try them.
 
@@ -250,7 +256,7 @@ class Nodes:
     def __init__(
         self,
         targets: Iterable[Target],
-        daemons: Iterable[Daemon],
+        due: Iterable[Daemon],
         csi_nodes: Mapping[str, CSINode] = MappingProxyType({}),
         devices: NodeDevices | None = None,
     ) -> None:
@@ -265,7 +271,7 @@ class Nodes:
         self._suited: dict[tuple[Demand, tuple[Toleration, ...]], int] = {}
         self._roomy: dict[Shape, int] = {}
         self._rich: dict[tuple[str, int], int] = {}
-        self.rows = self._subtract_daemons(tuple(daemons))
+        self.rows = self._subtract_daemons(tuple(due))
         self.index = {row.name: index for index, row in enumerate(rows)}
         self.cpu = [row.left.get(CPU, 0) for row in self.rows]
         self.memory = [row.left.get(MEMORY, 0) for row in self.rows]
@@ -277,10 +283,10 @@ class Nodes:
         """What pods can use on each node."""
         return [row.left for row in self.rows]
 
-    def _subtract_daemons(self, daemons: tuple[Daemon, ...]) -> list[Target]:
+    def _subtract_daemons(self, running: tuple[Daemon, ...]) -> list[Target]:
         """Return the targets minus the requests of daemons that do not run there yet."""
         due: dict[int, list[Resources]] = {}
-        for daemon in daemons:
+        for daemon in running:
             # as in Karpenter, only the first alternative counts on an existing node
             demand = Demand(daemon.terms[0])
             for index in indices(self.suitable_nodes(demand, daemon.tolerations)):
