@@ -69,8 +69,10 @@ def a_launch(intent: str, node_class: EC2NodeClass, *names: str, **fields: objec
     return replace(launch, **fields)
 
 
-def a_cloud(clock: SimulatedClock, **settings: object) -> EmbeddedEC2:
-    cloud = EmbeddedEC2(clock, **settings)
+def a_cloud(
+    clock: SimulatedClock, kind: type[EmbeddedEC2] = EmbeddedEC2, **settings: object
+) -> EmbeddedEC2:
+    cloud = kind(clock, **settings)
     cloud.seed(a_class())
     return cloud
 

@@ -187,6 +187,7 @@ def test_errors_other_than_missing_capacity_name_their_call_and_request(
     assert isinstance(answer, CloudError)
     assert "UnauthorizedOperation" in answer.message
     assert answer.where.startswith("ec2:CreateFleet (request 00000000-")
+    assert answer.remedy.startswith("allow ec2:CreateFleet for these credentials")
 
 
 def test_spot_is_requested_and_recognized(site: Site) -> None:

@@ -6,11 +6,13 @@ Callers need the kind of failure; one table maps the codes to it. Two kinds look
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Final
 
+from reconciler.adapters.aws.permissions import actions_of
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
 from reconciler.model.json import JsonObject
 
@@ -205,10 +207,22 @@ def our_error(call: str, error: Exception) -> ReconcilerError:
         remedy = "set AWS_PROFILE or the AWS_… keys, or run with an IAM role"
         return CloudError(message, where=where, remedy=remedy)
     if kind is Failure.UNAUTHORIZED:
-        return CloudError(
-            message, where=where, remedy=f"allow {call} for these credentials, or renew them"
-        )
+        return CloudError(message, where=where, remedy=denial_remedy(call, message))
     return CloudError(message, where=where)
+
+
+_DENIED: Final = re.compile(r"is not authorized to perform: ([a-z0-9-]{2,40}:[A-Za-z0-9]{2,60})\b")
+
+
+def denial_remedy(call: str, message: str) -> str:
+    """Return what to do about a denied call: which right to give.
+
+    A call may need more rights than the one of its name, such as iam:PassRole. AWS' message then
+    names the one that is missing.
+    """
+    found = _DENIED.search(message)
+    right = found[1] if found else actions_of(call)[0]
+    return f"allow {right} for these credentials, or renew them"
 
 
 def error_location(call: str, request_id: str) -> str:

@@ -232,6 +232,12 @@ CALLS: Final = (
 """All calls, those that read first."""
 
 
+def actions_of(call: str) -> tuple[str, ...]:
+    """Return the IAM actions of a call that is named as in errors, the most important one first."""
+    known = next((c for c in CALLS if c.name == call), None)
+    return known.allowed_by if known is not None else (call,)
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
     """Names of the account that a policy contains."""

@@ -13,7 +13,13 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 
-from reconciler.adapters.aws.errors import Failure, failure_of, our_error, translate_errors
+from reconciler.adapters.aws.errors import (
+    Failure,
+    denial_remedy,
+    failure_of,
+    our_error,
+    translate_errors,
+)
 from reconciler.adapters.aws.launch.instances import backoff_s
 from reconciler.model.errors import CloudError, TransientCloudError
 
@@ -82,6 +88,27 @@ def test_an_error_reads_as_one_line_with_call_request_and_advice() -> None:
         "allow ec2:RunIt for these credentials, or renew them"
     )
     assert isinstance(caught.value.__cause__, ClientError)
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "right"),
+    [
+        ("sqs:DeleteMessageBatch", "Access to the resource is denied.", "sqs:DeleteMessage"),
+        ("service-quotas:GetServiceQuota", "", "servicequotas:GetServiceQuota"),
+        (
+            "iam:AddRoleToInstanceProfile",
+            "User: x is not authorized to perform: iam:PassRole on resource: y",
+            "iam:PassRole",
+        ),
+        (
+            "ec2:CreateFleet",
+            "You are not authorized. User: x is not authorized to perform: ec2:CreateTags on x: y",
+            "ec2:CreateTags",
+        ),
+    ],
+)
+def test_a_denied_call_names_the_right_that_is_missing(call: str, message: str, right: str) -> None:
+    assert denial_remedy(call, message).startswith(f"allow {right} for these credentials")
 
 
 def test_missing_credentials_are_reported_with_their_possible_sources() -> None:

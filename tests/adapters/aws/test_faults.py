@@ -71,9 +71,13 @@ class Site:
 @pytest.fixture
 def site() -> Site:
     """An account for each call: objects left by earlier operations would slow down later ones."""
+    return a_site()
+
+
+def a_site(kind: type[EmbeddedEC2] = EmbeddedEC2) -> Site:
     clock = SimulatedClock()
     sold = {**PRICES, "m7i.metal-24xl": 5.0}
-    cloud = a_cloud(clock, prices=lambda kind, *_: sold.get(kind), types=tuple(sold))
+    cloud = a_cloud(clock, kind, prices=lambda kind, *_: sold.get(kind), types=tuple(sold))
     cloud.connect("sqs", 1).create_queue(QueueName="words")
     document = json.dumps({"Version": "2012-10-17", "Statement": []})
     cloud.connect("iam", 1).create_role(RoleName="nodes", AssumeRolePolicyDocument=document)

@@ -20,6 +20,7 @@ from reconciler.adapters.aws.errors import (
     Failure,
     boto_errors,
     code_of,
+    denial_remedy,
     error_location,
     failure_of,
     failure_of_code,
@@ -263,7 +264,11 @@ class Launcher:
         # The response belongs to its token permanently, so another launch needs a new one.
         is_unseen = any(_concerns_profile(r) for r in refused)
         is_ours = is_unseen and self._profiles.forget(launch.node_class)
-        remedy = _SOON if is_ours else "" if exhausted else _ELSEWHERE
+        denied = (r for r in refused if failure_of_code(r.code) is Failure.UNAUTHORIZED)
+        if (denial := next(denied, None)) is not None:
+            remedy = denial_remedy(_CALL, denial.message)
+        else:
+            remedy = _SOON if is_ours else "" if exhausted else _ELSEWHERE
         raise CloudError(messages, where=where, remedy=remedy)
 
     def _has_other_subnet(self, refusal: Refusal, launch: Launch) -> bool:

@@ -282,7 +282,8 @@ class ImageFinder:
             answer = self._connect("eks", ATTEMPTS).describe_cluster(name=name)
         except boto_errors() as error:
             failed = our_error("eks:DescribeCluster", error)
-            if isinstance(failed, TransientCloudError):
+            is_denied = failure_of(error) is Failure.UNAUTHORIZED
+            if is_denied or isinstance(failed, TransientCloudError):
                 raise failed from error
             raise CloudError(
                 failed.message,
