@@ -90,7 +90,7 @@ def check_inputs(request: FleetRequest, environment: Environment | None = None) 
     settings, catalog, environment = context.settings, context.catalog, context.environment
     clock = environment.clock
     connect = environment.connect or connections().connector(settings)
-    fleet, _ = sources.read_desired(sources.read_source(request), any_class=False)
+    fleet = sources.desired_fleet(request)
     return CheckInputs(
         settings,
         node_classes(fleet),

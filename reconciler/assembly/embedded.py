@@ -91,7 +91,7 @@ def simulated_account(request: FleetRequest) -> Iterator[FleetRequest]:
         )
     with isolated_environment(), _state_folder(request) as folder:
         own = replace(request, state=str(folder))
-        fleet, _ = sources.read_desired(sources.read_source(own), any_class=False)
+        fleet = sources.desired_fleet(own)
         resolved = sources.settings_of(own, fleet)
         _remove_state(state_location(own.path, resolved))
         ec2 = EmbeddedEC2(clock_of(own), region=resolved.settings.region or "us-east-1")

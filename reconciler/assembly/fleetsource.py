@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -13,12 +13,16 @@ if TYPE_CHECKING:
     from reconciler.assembly.inputs.catalogs import CurrentCatalog
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.assembly.inputs.sources import SourceFiles
+    from reconciler.catalog.catalog import Catalog
+    from reconciler.desired.fleet import Fleet
     from reconciler.desired.settings.layers import Resolved
     from reconciler.desired.workloads.pods import Workloads
     from reconciler.engine.planning import PlannedFleet
     from reconciler.engine.records import Discovery
+    from reconciler.model.diagnostics import Diagnostic
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
+    from reconciler.plan.value.plan import Revision
     from reconciler.ports.cloud import Compute
     from reconciler.ports.state import RevisionProblem, Shelf
 
@@ -61,6 +65,44 @@ PROCESS_SETTINGS: Final = frozenset(
     }
 )
 """The settings that adapters and their assembly read. All others are read with each revision."""
+
+
+def planned_fleet(
+    fleet: Fleet, classes: Iterable[EC2NodeClass], head: Revision, catalog: Catalog,
+    resolved: Resolved, *, diagnostics: tuple[Diagnostic, ...], allow_removal: frozenset[str],
+    discovery: Discovery, settings: Settings | None = None, title: str = "",
+) -> PlannedFleet:  # fmt: skip
+    """Return a fleet at a revision as engines and plans use it.
+
+    ``classes`` are its node classes with their resolved status, to which the lock file is applied.
+    ``settings`` differ from the ``resolved`` ones where the state of a snapshot states some.
+    """
+    from reconciler.assembly.inputs.sources import digests_of
+    from reconciler.desired.lock import with_locked_resources
+    from reconciler.desired.objects import node_pools
+    from reconciler.engine.planning import PlannedFleet
+
+    settings = settings or resolved.settings
+    lock = fleet.lock_for(settings.region)
+    locked = {
+        one.name: one if lock is None else with_locked_resources(one, lock.entry(one.name))
+        for one in classes
+    }
+    digests = digests_of(fleet, b"", catalog, resolved)
+    return PlannedFleet(
+        fleet=fleet,
+        head=head,
+        title=title,
+        tree=digests.git,
+        node_pools=node_pools(fleet),
+        classes=locked,
+        settings=settings,
+        catalog=catalog,
+        diagnostics=diagnostics,
+        allow_removal=allow_removal,
+        digests=digests,
+        discovery=discovery,
+    )
 
 
 def changed_process_settings(before: Settings, now: Settings) -> list[str]:
@@ -159,9 +201,8 @@ class FleetSource:
             SettingsChangedError: the adapters have to be made again for this revision.
         """
         from reconciler.assembly.inputs import sources
-        from reconciler.desired.objects import node_classes, node_pools
+        from reconciler.desired.objects import node_classes
         from reconciler.desired.workloads.pods import workloads_of
-        from reconciler.engine.planning import PlannedFleet
         from reconciler.engine.records import Discovery
         from reconciler.model.errors import SettingsChangedError
 
@@ -175,30 +216,19 @@ class FleetSource:
             raise SettingsChangedError(changed)
         catalog = self.catalogs.read(resolved, fleet.lock)
         self.workloads, more = workloads_of(fleet)
-        classes = {c.name: self.compute.resolve(c) for c in node_classes(fleet)}
-        lock = fleet.lock_for(resolved.settings.region)
-        if lock is not None:
-            from reconciler.desired.lock import with_locked_resources
-
-            classes = {
-                name: with_locked_resources(c, lock.entry(name)) for name, c in classes.items()
-            }
-        self.classes = classes
-        digests = sources.digests_of(fleet, b"", catalog, resolved)
-        return PlannedFleet(
-            fleet=fleet,
-            head=source.revision,
-            title=source.title,
-            tree=digests.git,
-            node_pools=node_pools(fleet),
-            classes=classes,
-            settings=resolved.settings,
-            catalog=catalog,
+        planned = planned_fleet(
+            fleet,
+            [self.compute.resolve(c) for c in node_classes(fleet)],
+            source.revision,
+            catalog,
+            resolved,
             diagnostics=sources.without_errors((*findings, *more)),
             allow_removal=self.request.allow_removal,
-            digests=digests,
             discovery=self.discovery or Discovery({}),
+            title=source.title,
         )
+        self.classes = dict(planned.classes)
+        return planned
 
     def _expect_same_identity(self, resolved: Resolved) -> None:
         """Refuse a revision for another fleet, cluster or region than this process acts for.

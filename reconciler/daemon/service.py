@@ -227,9 +227,7 @@ class FleetService:
 
         try:
             request = fleet if self.request.acts_on_files else follow_commits(fleet)
-            found, _ = sources.read_desired(
-                sources.read_source(request), any_class=True, allow_empty=True
-            )
+            found = sources.desired_fleet(request, any_class=True, allow_empty=True)
             name = sources.settings_of(request, found).settings.fleet
         except ReconcilerError:
             name = sources.fleet_name(fleet)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.assembly.inputs.manifests import shown_states
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.migration import controller
+from reconciler.desired.sources.detection import UNLISTED
 from reconciler.desired.sources.gitops import Rendering, Tool
 from reconciler.desired.terraform.modules import CONDITION, DISABLED
 from reconciler.desired.terraform.releases import FoundRelease
@@ -57,7 +59,8 @@ _NODES: Final = "/api/v1/nodes"
 class FleetOrigin(NamedTuple):
     """The objects from one source: the number of files or kinds read, and the region, if known.
 
-    ``has_disabled`` is whether a resource of Terraform has no instances.
+    ``has_disabled`` is whether a resource of Terraform has no instances, or a file of nodes is in
+    no kustomization.
     """
 
     found: Collection
@@ -74,7 +77,8 @@ def from_folder(
     Kustomizations, charts, and what Flux and Argo CD point at are rendered. ``region`` is the
     fleet's if it is not the one that the files state, ``values`` are files with the values of
     charts of nodes. Only if nothing else makes nodes, resources of Terraform that are switched off
-    by default are taken over, and charts are rendered with values that are found elsewhere.
+    by default and files that no kustomization lists are taken over, and charts are rendered with
+    values that are found elsewhere.
 
     Raises:
         UnreadableError: it cannot be read.
@@ -111,13 +115,20 @@ def _read_folder(
 
         templates = read_templates(path, prefer, region, takes_disabled=takes_disabled)
         renderings = [*map(_rendering_of, templates.releases), *charts.renderings]
-        files, refused = expanded_folder(path, files, refused, renderings)
+        given = files
+        files, refused = expanded_folder(path, given, refused, renderings)
         _expect_one_overlay(path, refused)
+        unlisted = [f for f in refused if f.code == UNLISTED and f.place is not None]
+        if takes_disabled and unlisted:
+            paths = {f.place.file for f in unlisted if f.place is not None}
+            files = [*files, *(f for f in given if f.path in paths)]
+            refused = [_taken_over(f) if f.code == UNLISTED else f for f in refused]
         files = [f for f in files if f.path not in templates.used] + templates.files
         unused, left = without_made(templates.unused, files)
         files += unused
         refused = [*refused, *templates.findings, *left]
-        stated, has_disabled = templates.settings, templates.has_disabled
+        stated = templates.settings
+        has_disabled = templates.has_disabled or bool(unlisted)
     items: list[SourceObject] = []
     left_out: list[Diagnostic] = []
     other_files: set[str] = set()
@@ -163,6 +174,12 @@ def _rendering_of(release: FoundRelease) -> Rendering:
         release=release.name, namespace=release.namespace,
         values=release.values, parameters=release.parameters,
     )  # fmt: skip
+
+
+def _taken_over(finding: Diagnostic) -> Diagnostic:
+    """Return the finding on a file that no kustomization lists, where it is read all the same."""
+    message = "is not listed in the kustomization.yaml of its folder; it is taken over all the same"
+    return replace(finding, code=DISABLED, message=message, hint="list it there, or remove it")
 
 
 _TO_COMPLETE: Final = ("name-reference", CONDITION, DISABLED, SEVERAL)

@@ -365,10 +365,8 @@ def _read_snapshot(request: FleetRequest, *, is_replay: bool) -> _CapturedSnapsh
 
 def _capture_running_fleet(request: FleetRequest) -> bytes | None:
     """Return the running fleet as a snapshot; None if a plan would not observe it either."""
-    fleet, _ = sources.read_desired(
-        sources.read_source(request),
-        any_class=request.catalog is not None,
-        allow_empty=request.may_be_empty,
+    fleet = sources.desired_fleet(
+        request, any_class=request.catalog is not None, allow_empty=request.may_be_empty
     )
     resolved = sources.settings_of(request, fleet)
     if not is_live(request, resolved):

@@ -384,31 +384,21 @@ class _PlanQuestion(NamedTuple):
         found = captured_fleet(snapshot)
         if found is None:
             return None
-        from reconciler.desired.lock import with_locked_resources
-        from reconciler.desired.objects import node_classes, node_pools
-        from reconciler.engine.planning import PlannedFleet
+        from reconciler.assembly.fleetsource import planned_fleet
+        from reconciler.desired.objects import node_classes
         from reconciler.engine.records import Discovery
 
         request, fleet = self.request, self.fleet
-        settings = settings_for(found.records, self.resolved, "--snapshot")
         classes = with_captured_status({c.name: c for c in node_classes(fleet)}, snapshot)
-        lock = fleet.lock_for(settings.region)
-        if lock is not None:
-            classes = {
-                name: with_locked_resources(c, lock.entry(name)) for name, c in classes.items()
-            }
-        digests = sources.digests_of(fleet, b"", self.catalog, self.resolved)
-        desired = PlannedFleet(
-            fleet=fleet,
-            head=self.revision,
-            tree=digests.git,
-            node_pools=node_pools(fleet),
-            classes=classes,
-            settings=settings,
-            catalog=self.catalog,
+        desired = planned_fleet(
+            fleet,
+            classes.values(),
+            self.revision,
+            self.catalog,
+            self.resolved,
+            settings=settings_for(found.records, self.resolved, "--snapshot"),
             diagnostics=self.findings,
             allow_removal=request.allow_removal,
-            digests=digests,
             discovery=Discovery(found.records.memory),
         )
         at = max(now, found.records.at) if request.is_at_commit_time else now

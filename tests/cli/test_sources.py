@@ -957,6 +957,26 @@ def test_kubectl_serves_where_kustomize_is_missing(
     assert codes("base", capsys) == []
 
 
+@needs_kustomize
+@pytest.mark.parametrize("is_needed", [True, False])
+def test_a_file_of_nodes_that_is_not_listed_counts_if_nothing_else_makes_nodes(
+    is_needed: bool, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {
+        "given/apps/kustomization.yaml": "resources: [web.yaml]\n",
+        "given/apps/web.yaml": WEB,
+        "given/apps/nodes.yaml": POOL.replace("name: general", "name: unlisted") + "---\n" + CLASS,
+    }
+    if not is_needed:
+        files["given/nodes.yaml"] = f"{POOL}---\n{CLASS}"
+    write(work, files)
+    assert init("given") == 0
+    assert {n for n in taken() if n.startswith("NodePool")} == {
+        "NodePool unlisted" if is_needed else "NodePool general"
+    }
+    assert ("it is taken over all the same" in capsys.readouterr().out) == is_needed
+
+
 def test_an_empty_kustomization_is_named_as_such(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -247,6 +247,20 @@ def read_desired(
     return fleet, without_errors(findings)
 
 
+def desired_fleet(
+    request: FleetRequest, *, any_class: bool = False, allow_empty: bool = False
+) -> Fleet:
+    """Return the fleet that a request names, for what needs no more of its revision.
+
+    Raises:
+        InvalidFleetError: there is an error in its files.
+        UsageError: a ref does not exist.
+        UnreadableError: there is nothing to read.
+    """
+    source = read_source(request)
+    return read_desired(source, any_class=any_class, allow_empty=allow_empty)[0]
+
+
 def expect_complete(findings: Iterable[Diagnostic]) -> None:
     """Refuse a fleet with placeholders, which can be planned but must not be acted on.
 

@@ -160,11 +160,10 @@ class DemoStage:
 
     def seed(self) -> None:
         """Create the resources in the account that the fleet's node classes select."""
-        from reconciler.assembly.inputs.sources import read_desired, read_source
+        from reconciler.assembly.inputs.sources import desired_fleet
         from reconciler.desired.objects import node_classes
 
-        fleet, _ = read_desired(read_source(self._request()), any_class=False)
-        for node_class in node_classes(fleet):
+        for node_class in node_classes(desired_fleet(self._request())):
             self.ec2.seed(node_class)
 
     def plan(self, base: str | None = None) -> Plan:

@@ -115,8 +115,7 @@ def _expect_valid_name(name: str, reason: str) -> None:
 
 
 def _fleet(request: FleetRequest) -> Fleet:
-    source = sources.read_source(request)
-    return sources.read_desired(source, any_class=True, allow_empty=True)[0]
+    return sources.desired_fleet(request, any_class=True, allow_empty=True)
 
 
 def _snapshot(request: FleetRequest, api: Api | None) -> Snapshot:

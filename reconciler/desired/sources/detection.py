@@ -30,6 +30,7 @@ _NODES: Final = re.compile(
 _GITOPS: Final = (
     b"kustomize.toolkit.fluxcd.io", b"helm.toolkit.fluxcd.io", b"argoproj.io",
 )  # fmt: skip
+UNLISTED: Final = "unlisted-file"
 _LISTED_MAX: Final = 8
 _HELMFILES: Final = ("helmfile.yaml", "helmfile.yml", "helmfile.yaml.gotmpl")
 
@@ -127,7 +128,7 @@ def _is_kustomization(path: str) -> bool:
 def _unlisted(file: SourceFile) -> Diagnostic:
     message = "is not listed in the kustomization.yaml of its folder and is not read"
     hint = "list it under resources, or move it"
-    return Diagnostic(Severity.WARNING, "unlisted-file", message, Place(file.path, 1, 1), hint=hint)
+    return Diagnostic(Severity.WARNING, UNLISTED, message, Place(file.path, 1, 1), hint=hint)
 
 
 def _folder(path: str) -> str:

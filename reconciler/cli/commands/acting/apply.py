@@ -259,7 +259,7 @@ def _has_state(fleet: FleetRequest) -> bool:
     from reconciler.assembly.inputs import sources
     from reconciler.assembly.inputs.records import state_location
 
-    desired, _ = sources.read_desired(sources.read_source(fleet), any_class=False)
+    desired = sources.desired_fleet(fleet)
     return may_exist(state_location(fleet.path, sources.settings_of(fleet, desired)))
 
 
@@ -290,7 +290,7 @@ def refuse_other_fleet(request: FleetRequest, approved: Plan, file: str) -> None
     where = request.repo or request.path or "."
     remedy = f"pass the fleet folder: `reconciler apply {file} FOLDER`"
     try:
-        fleet, _ = sources.read_desired(sources.read_source(request), any_class=False)
+        fleet = sources.desired_fleet(request)
     except InvalidFleetError as error:
         if any(d.code == "empty-fleet" for d in error.diagnostics):
             raise UnreadableError("no NodePool found", where=where, remedy=remedy) from error

@@ -356,7 +356,7 @@ def _check(request: LockRequest, file: SourceFile | None) -> int:
     lock = read_lock(file.content)
     if isinstance(lock, Diagnostic):
         return _print_refusal(str(lock))
-    fleet, _ = sources.read_desired(sources.read_source(request.fleet), any_class=False)
+    fleet = sources.desired_fleet(request.fleet)
     settings = sources.settings_of(request.fleet, fleet).settings
     fits, findings = drop_stale_entries(lock, fleet.node_classes, fleet.node_pools)
     if findings:

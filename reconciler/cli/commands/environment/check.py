@@ -153,7 +153,7 @@ def format_commitments(request: FleetRequest, output: str) -> str:
     from reconciler.assembly.account import connections
     from reconciler.assembly.inputs import sources
 
-    fleet, _ = sources.read_desired(sources.read_source(request), any_class=False)
+    fleet = sources.desired_fleet(request)
     settings = sources.settings_of(request, fleet).settings
     found = read_commitments(connections().connector(settings), settings.region)
     if output != "text":
@@ -256,7 +256,7 @@ def iam_policy(request: FleetRequest, need: Need) -> dict[str, Any]:
     from reconciler.adapters.aws.permissions import Names
     from reconciler.adapters.aws.permissions import policy as made
 
-    fleet, _ = sources.read_desired(sources.read_source(request), any_class=False)
+    fleet = sources.desired_fleet(request)
     settings = sources.settings_of(request, fleet).settings
     names = Names(region=settings.region, cluster=settings.cluster_name)
     if settings.interruption_queue:
