@@ -149,7 +149,7 @@ class Report(_Part, frozen=True):
 
     ``rules`` are the periods in which budgets and windows limited the disruption of a NodePool.
     ``backtest`` is set only with ``--trace``. ``range`` is set for several seeds: the fleets that
-    they end with. The other fields are of the first seed.
+    they end with. The other fields are of the run with ``seed``.
     """
 
     events: tuple[Event, ...]
@@ -167,6 +167,7 @@ class Report(_Part, frozen=True):
     rules: tuple[RulePeriod, ...] = ()
     backtest: Backtest | msgspec.UnsetType = msgspec.UNSET
     range: FleetRange | msgspec.UnsetType = msgspec.UNSET
+    seed: int | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def work(self) -> int:

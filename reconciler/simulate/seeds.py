@@ -7,6 +7,8 @@ plans are shared while a run is still in the same state as the first one.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -18,7 +20,7 @@ from reconciler.plan.value.costs import SEEDS_MAX, SEEDS_MIN
 from reconciler.plan.value.ranges import FleetAtRest, cost_difference, fleet_range
 from reconciler.simulate.building import SimulationInputs, build_simulation
 from reconciler.simulate.change import run_simulation
-from reconciler.simulate.report import Report
+from reconciler.simulate.report import FleetClaim, Report
 from reconciler.simulate.scheduled import ScheduledWorkloads
 from reconciler.simulate.script import Script
 from reconciler.simulate.timeline import StreamedTimeline
@@ -54,7 +56,8 @@ class SeededRuns:
             setup.stage.next_workload_change = present.next_moment
         if not self.has_effect:
             setup = replace(setup, head=setup.base or setup.head)
-        return run_simulation(setup, self.until, timeline, self.passes_max, self._shared)
+        report = run_simulation(setup, self.until, timeline, self.passes_max, self._shared)
+        return msgspec.structs.replace(report, seed=seed)
 
 
 _NODE_PASSES: Final = 60_000
@@ -70,12 +73,36 @@ def affordable_seeds(report: Report) -> int:
     return count if count >= SEEDS_MIN else 1
 
 
-def with_range(reports: list[Report]) -> Report:
-    """Return the report of the first run with the range of all of them."""
-    first = reports[0]
+def typical_run(fleets: Sequence[Sequence[FleetClaim]]) -> int:
+    """Return which of the fleets at the end of the runs differs least from all others.
+
+    That is the best guess of what happens: the first run is one course of chance. Nodes are
+    compared by NodePool, instance type, zone and capacity type, and the earliest run is taken of
+    several.
+    """
+    ends = [Counter(map(_kind_of, fleet)) for fleet in fleets]
+    found = [(Counter(dict(end)), times) for end, times in Counter(map(_content, ends)).items()]
+
+    def distance(end: Counter[object]) -> int:
+        return sum(times * ((end - other) + (other - end)).total() for other, times in found)
+
+    return min(range(len(ends)), key=lambda number: distance(ends[number]))
+
+
+def _content(end: Counter[object]) -> frozenset[tuple[object, int]]:
+    return frozenset(end.items())
+
+
+def _kind_of(claim: FleetClaim) -> object:
+    return claim.node_pool, claim.instance_type, claim.zone, claim.capacity_type
+
+
+def with_range(reports: Sequence[Report], shown: int) -> Report:
+    """Return the report of one of the runs, with the range of all of them."""
+    report = reports[shown]
     found = fleet_range([FleetAtRest(nodes=len(r.fleet), per_hour=r.cost.after) for r in reports])
-    merge = first.merge
+    merge = report.merge
     if merge is not None:
         costs = [r.merge.change for r in reports if r.merge is not None]
         merge = msgspec.structs.replace(merge, difference=cost_difference(costs))
-    return msgspec.structs.replace(first, range=found, merge=merge)
+    return msgspec.structs.replace(report, range=found, merge=merge)

@@ -204,7 +204,7 @@ def range_lines(report: Report) -> list[str]:
     found = report.range
     if isinstance(found, msgspec.UnsetType):
         return []
-    return [f"Range: {range_phrase(found)}. The timeline is that of the first run."]
+    return [f"Range: {range_phrase(found)}. The timeline is that of --seed {report.seed}."]
 
 
 def _merge_lines(report: Report) -> list[str]:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from reconciler.cli.main import main
+from reconciler.simulate.report import FleetClaim
+from reconciler.simulate.seeds import typical_run
 from tests.cli.test_simulate import simulated
 from tests.cli.test_simulated_change import a_change
 from tests.engine.world import a_deployment, a_pool
@@ -57,7 +59,7 @@ def test_the_timeline_ends_with_the_range(capsys: Capture, tmp_path: Path) -> No
     write_fleet(tmp_path, MIXED)
     assert main(["simulate", *words(tmp_path, "--seeds", "3")]) == 0
     story = capsys.readouterr().out
-    assert "3 runs). The timeline is that of the first run." in story
+    assert "3 runs). The timeline is that of --seed 0." in story
     assert main(["simulate", *words(tmp_path, "--seeds", "3", "-o", "html")]) == 0
     assert "3 runs). The timeline" in capsys.readouterr().out
 
@@ -66,8 +68,47 @@ def test_a_small_fleet_has_a_range_in_which_nine_of_ten_other_runs_end(
     capsys: Capture, tmp_path: Path
 ) -> None:
     write_fleet(tmp_path, [a_pool("web"), a_deployment("small", "web", 1)])
-    assert simulated(capsys, tmp_path)["range"]["seeds"] == 20
+    found = simulated(capsys, tmp_path)
+    assert (found["range"]["seeds"], found["seed"]) == (20, 0)
     assert "range" not in simulated(capsys, tmp_path, "--seed", "3")
+
+
+def a_fleet(**nodes: int) -> list[FleetClaim]:
+    return [
+        FleetClaim(f"{kind}-{n}", "web", f"{kind}-{n}", kind, "us-east-1a", "on-demand", 1.0, 1)
+        for kind, count in nodes.items()
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fleets", "shown"),
+    [
+        ([a_fleet(small=1)], 0),
+        ([a_fleet(small=1), a_fleet(small=1)], 0),
+        ([a_fleet(large=2), a_fleet(small=3), a_fleet(small=3)], 1),
+        ([a_fleet(small=1), a_fleet(small=3), a_fleet(small=2)], 2),
+        ([a_fleet(small=9), a_fleet(small=3, large=1), a_fleet(small=3), a_fleet(large=1)], 1),
+    ],
+    ids=["one", "equal", "most frequent", "middle", "nearest"],
+)
+def test_the_run_that_is_shown_differs_least_from_the_others(
+    fleets: list[list[FleetClaim]], shown: int
+) -> None:
+    assert typical_run(fleets) == shown
+
+
+def test_the_timeline_is_that_of_the_seed_that_is_named(capsys: Capture, tmp_path: Path) -> None:
+    write_fleet(tmp_path, MIXED)
+    seed = simulated(capsys, tmp_path)["seed"]
+    assert main(["simulate", *words(tmp_path)]) == 0
+    story = capsys.readouterr().out
+    assert f"The timeline is that of --seed {seed}." in story
+    assert main(["simulate", *words(tmp_path, "--seed", str(seed))]) == 0
+    alone = capsys.readouterr().out
+    assert [line for line in story.splitlines() if not line.startswith("Range")] == (
+        alone.splitlines()
+    )
 
 
 def planned(capsys: Capture, folder: Path, *more: str) -> Any:

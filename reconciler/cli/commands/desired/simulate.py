@@ -6,7 +6,7 @@ import gc
 import sys
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler import exitcode
 from reconciler.assembly.inputs.request import FleetRequest, SweepRequest
@@ -15,6 +15,7 @@ from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from reconciler.assembly.inputs.timings import Timings
     from reconciler.cli.output.progressline import ProgressLine
@@ -122,7 +123,7 @@ def run(request: SimulateRequest) -> int:
         if request.output == "text":
             _stream_timeline(request, runs, line)
         else:
-            report = _run_seeds(request, runs, None, line)
+            report = _run_seeds(request, runs, line)
             with timings("render"):
                 text = render(report, request.output)
     if request.output != "text":
@@ -185,38 +186,68 @@ def _run_backtest(request: SimulateRequest, timings: Timings, line: ProgressLine
     return exitcode.DONE
 
 
+class _Course(NamedTuple):
+    """A run: its report, and its timeline with the lines that it has written."""
+
+    report: Report
+    timeline: StreamedTimeline
+    lines: list[str]
+
+
 def _run_seeds(
     request: SimulateRequest,
     runs: SeededRuns,
-    timeline: StreamedTimeline | None,
     line: ProgressLine,
+    show: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Return the report of the first seed, with the range of all of them if there are several."""
-    from reconciler.simulate.seeds import affordable_seeds, with_range
+    """Run every seed, show the timeline of one run, and return its report with the range.
+
+    That is the first run where seeds are asked for, and a typical one where their number is ours.
+    The timeline of a single run is shown while it runs, any other once all runs have ended.
+    """
+    from reconciler.simulate.seeds import affordable_seeds, typical_run, with_range
 
     first = request.seed or 0
-    reports = [runs.run(first, timeline)]
-    count = request.seeds
-    if count is None:
-        count = affordable_seeds(reports[0]) if request.seed is None else 1
+    count = 1 if request.seeds is None and request.seed is not None else request.seeds
+    courses = [_run_seed(runs, first, show, live=count == 1)]
+    count = count or affordable_seeds(courses[0].report)
     for number in range(1, count):
         line.enter(f"Simulating, run {number + 1} of {count}")
-        reports.append(runs.run(first + number))
-    return with_range(reports) if count > 1 else reports[0]
+        courses.append(_run_seed(runs, first + number, show))
+    reports = [course.report for course in courses]
+    shown = 0 if request.seeds is not None else typical_run([report.fleet for report in reports])
+    report = with_range(reports, shown) if count > 1 else reports[0]
+    courses[shown].timeline.end(report)
+    show("".join(courses[shown].lines))
+    return report
+
+
+def _run_seed(
+    runs: SeededRuns, seed: int, show: Callable[[str], None], *, live: bool = False
+) -> _Course:
+    """Return one run; its lines are kept unless they are shown ``live``, or it does not end."""
+    from reconciler.simulate.driver import EndlessError
+    from reconciler.simulate.timeline import StreamedTimeline
+
+    lines: list[str] = []
+    timeline = StreamedTimeline(show if live else lines.append)
+    try:
+        return _Course(runs.run(seed, timeline), timeline, lines)
+    except EndlessError:
+        show("".join(lines))
+        raise
 
 
 def _stream_timeline(request: SimulateRequest, runs: SeededRuns, line: ProgressLine) -> None:
-    """Run the simulation and print its timeline while it runs."""
+    """Run the simulation and print its timeline."""
     from reconciler.cli.commands.desired.plan import write_output
-    from reconciler.simulate.timeline import StreamedTimeline
 
     def show(text: str) -> None:
         with line.suspend():
             write_output(text)
             sys.stdout.flush()
 
-    timeline = StreamedTimeline(show)
-    timeline.end(_run_seeds(request, runs, timeline, line))
+    _run_seeds(request, runs, line, show)
 
 
 def render(report: Report, output: str) -> str:
