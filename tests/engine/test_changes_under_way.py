@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,13 +12,17 @@ from msgspec.structs import replace
 
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.metadata import Condition
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import Taint
+from reconciler.observed.fingerprint import Pods
 from reconciler.observed.snapshot import Snapshot
+from reconciler.ports.cluster import FleetUsage, NodeUsage
+from reconciler.web.view import fleet_view
 from tests.engine.faults import ClusterAround
 from tests.engine.interruptions import listening, send_event, sqs, warn
 from tests.engine.test_crash import LARGE
 from tests.engine.test_interventions import apart, commit
-from tests.engine.world import World, a_deployment, a_node_class, a_pdb, a_pool, a_world
+from tests.engine.world import Engine, World, a_deployment, a_node_class, a_pdb, a_pool, a_world
 
 JOINS_LATE = {"joining_s": 60.0}
 SPOT: dict[str, Any] = {"capacity_types": ["spot"], "template": {"requirements": LARGE}}
@@ -252,3 +257,77 @@ def test_the_nodes_of_pods_that_were_deleted_before_they_were_bound_are_removed_
     processes.passes(world, 8)
     assert len(world.instances()) == 1
     assert len(world.recorder.messages("CommandStarted")) >= 1
+
+
+@dataclass
+class _EndsSlowly(ClusterAround):
+    """Shows pods that a controller has deleted as terminating, until their grace period ends."""
+
+    grace: timedelta
+    clock: Any = None
+    _last: dict[str, Pod] = field(default_factory=dict)
+    _ending: dict[str, Pod] = field(default_factory=dict)
+
+    def observe(self, *args: Any) -> Snapshot:
+        seen: Snapshot = self.cluster.observe(*args)
+        now = self.clock.now()
+        present = {pod.key: pod for pod in seen.pods}
+        for key, pod in self._last.items():
+            if key not in present and pod.spec.node_name:
+                ends = replace(pod.metadata, deletion_timestamp=now + self.grace)
+                self._ending[key] = replace(pod, metadata=ends)
+        self._last = present
+        self._ending = {
+            key: pod
+            for key, pod in self._ending.items()
+            if pod.metadata.deletion_timestamp and pod.metadata.deletion_timestamp > now
+        }
+        return with_fields(seen, pods=Pods((*seen.pods, *self._ending.values())))
+
+
+def test_consolidate_after_counts_from_the_moment_pods_begin_to_end(
+    processes: Processes,
+) -> None:
+    """Not from the end of their grace period, and not before (Karpenter ``podevents``)."""
+    ends = _EndsSlowly(timedelta(seconds=40))
+    pool = a_pool("web", after="60s", **DEMAND)
+    world = a_world(pool, a_deployment("web", "web", 2), around=ends.around)
+    ends.clock = world.clock
+    processes.passes(world, 12)
+    commit(world, pool, a_deployment("web", "web", 1))
+    began = world.clock.now()
+    processes.passes(world, 20)
+    (empty,) = [e.at for e in world.recorder.events if e.kind == "CommandStarted"]
+    assert timedelta(seconds=60) <= empty - began <= timedelta(seconds=80)
+    assert len(world.instances()) == 1
+
+
+def test_a_node_whose_pods_end_is_empty_for_the_plan_the_status_and_the_dashboard() -> None:
+    """One definition of the pods on a node: none of those that end, or of a DaemonSet."""
+    ends = _EndsSlowly(timedelta(seconds=40))
+    pool = a_pool("web", **DEMAND)
+    web = (pool, a_daemon_set("50m"))
+    world = a_world(*web, a_deployment("web", "web", 2), around=ends.around)
+    ends.clock = world.clock
+    kept: list[FleetUsage] = []
+    engine = world.engine()
+    ports = with_fields(engine.ports, keep_usage=kept.append)
+    engine = Engine(ports, engine.source)
+    for replicas in (2, 2, 2, 1):
+        commit(world, *web, a_deployment("web", "web", replicas))
+        result = engine.run_once()
+        world.clock.advance(5)
+    counts = [len(node.reschedulable) for node in result.seen.state().nodes]
+    pods = [len(node.pods) for node in result.seen.state().nodes]
+    assert (sorted(counts), sorted(pods)) == ([0, 1], [2, 2])
+    (command,) = result.plan.commands
+    assert command.reason == "Empty"
+    view = fleet_view(engine.source.read(), result)
+    assert {node.name: node.pods for node in view.nodes} == {
+        node.name: len(node.reschedulable) for node in result.seen.state().nodes
+    }
+    assert tuple(node.name for node in view.nodes if not node.pods) == command.nodes
+    assert sorted(usage.pods for usage in kept[-1].nodes.values()) == [0, 1]
+    (shown,) = view.pools
+    total = NodeUsage.total(kept[-1].nodes.values())
+    assert (shown.cpu, shown.memory) == (total.share("cpu"), total.share("memory"))
