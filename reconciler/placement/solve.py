@@ -9,7 +9,7 @@ sequence, and as many as provably get the same result are placed at once.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -140,7 +140,8 @@ class PlacementPass(msgspec.Struct, eq=False):
             self.reservations.hold(claim.held, found.held)
             claim.held = found.held
         if cohort.counted or cohort.repelling:
-            self.work.charge(shape.namespace, len(cohort.counted) + len(cohort.repelling))
+            recorded = len(cohort.recorded) + len(cohort.recorded_repelling)
+            self.work.charge(shape.namespace, recorded)
             record_pods(cohort, claim, count)
         return pods
 
@@ -335,11 +336,11 @@ class _CohortPlacement:
         use.add(index, self.shape, pods)
         self.placement_pass.settle(self.shape, use.nodes.rows[index].name)
         taints = use.nodes.rows[index].taints
-        for group in self.cohort.counted:
+        for group in self.cohort.recorded:
             node_filter = group.rule.node_filter
             if node_filter is None or node_filter.admits(use.nodes.requirements(index), taints):
                 self._record_on_node(group, index, count)
-        for group in self.cohort.repelling:
+        for group in self.cohort.recorded_repelling:
             self._record_on_node(group, index, count)
         return pods
 
@@ -355,8 +356,8 @@ class _CohortPlacement:
         if not self.placement_pass.claims:
             return []
         queue = self._queue(view.stage)
-        position, checks = 0, view.stage.host_checks
-        while (claim := self._claim_at(queue, position)) is not None:
+        position, checks, closed = 0, view.stage.host_checks, view.closed_hosts()
+        while (claim := self._claim_at(queue, position, closed)) is not None:
             self._checks += checks
             if claim.space in view.closed or self._site not in (None, claim.host):
                 position += 1
@@ -389,8 +390,10 @@ class _CohortPlacement:
             known = self._queues[stage] = _Queue(here)
         return known
 
-    def _claim_at(self, queue: _Queue, position: int) -> OpenClaim | None:
-        """Return the next claim in order that may have room."""
+    def _claim_at(
+        self, queue: _Queue, position: int, closed: Collection[str] = frozenset()
+    ) -> OpenClaim | None:
+        """Return the next claim in order that may have room, and whose host is not ``closed``."""
         seen, entries, refused = queue.seen, self.placement_pass.order.entries, self._refused
         cpu, memory, moved = self.shape.cpu, self.shape.memory, self._moved
         before = queue.checked
@@ -400,6 +403,8 @@ class _CohortPlacement:
                 break
             queue.checked += 1
             claim = entry[2]
+            if claim.host in closed:
+                continue
             if claim.cpu_room < cpu or claim.memory_room < memory or claim.space in refused:
                 continue
             if claim in moved:

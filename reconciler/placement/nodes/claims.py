@@ -225,7 +225,7 @@ def record_pods(cohort: Cohort, claim: OpenClaim, count: int) -> None:
     """
     host, taints = claim.host, claim.template.taints
     domains = _Domains(claim)
-    for group in cohort.counted:
+    for group in cohort.recorded:
         if group.rule.node_filter is not None and not group.counts_on(claim.space, taints):
             continue
         if group.by_host:
@@ -235,7 +235,7 @@ def record_pods(cohort: Cohort, claim: OpenClaim, count: int) -> None:
         if group.kind is RuleKind.ANTI_AFFINITY or len(values) == 1:
             for domain in values:
                 group.record(domain, count)
-    for group in cohort.repelling:
+    for group in cohort.recorded_repelling:
         for domain in (host,) if group.by_host else domains[group.key]:
             group.record(domain, count)
 

@@ -111,7 +111,8 @@ class Cohort:
     """Waiting pods of one shape, in queue order.
 
     ``counted`` are the groups in which a placed pod counts, ``repelling`` those of its own required
-    anti-affinity. ``first`` is the first step that may still succeed.
+    anti-affinity. ``recorded`` and ``recorded_repelling`` leave out groups whose label no node can
+    have. ``first`` is the first step that may still succeed.
     """
 
     __slots__ = (
@@ -120,6 +121,8 @@ class Cohort:
         "first",
         "guarded",
         "pods",
+        "recorded",
+        "recorded_repelling",
         "repelling",
         "shape",
         "stages",
@@ -136,6 +139,8 @@ class Cohort:
         self.counted: list[Group] = []
         self.counted_set: frozenset[Group] = frozenset()
         self.repelling: list[Group] = []
+        self.recorded: list[Group] = []
+        self.recorded_repelling: list[Group] = []
 
     @property
     def waiting(self) -> int:
@@ -164,6 +169,8 @@ class Cohort:
         selecting = topology.groups_selecting(self.shape)
         self.counted = [g for g in selecting if not g.rule.inverse]
         self.counted_set = frozenset(self.counted)
+        self.recorded = [g for g in self.counted if topology.may_count(g)]
+        self.recorded_repelling = [g for g in self.repelling if topology.may_count(g)]
         repelled = [g for g in selecting if g.rule.inverse]
         self.stages = []
         for step in self.shape.steps:
@@ -182,6 +189,7 @@ class Cohort:
             stage.release()
         self.stages = []
         self.counted, self.repelling = [], []
+        self.recorded, self.recorded_repelling = [], []
 
     @property
     def may_fit_later(self) -> bool:
@@ -245,6 +253,16 @@ class CohortView:
                 return 0
         at_host = self.stage.repellers.get(host) if self.stage.repelled else None
         return 0 if at_host and not self.stage.repelled.isdisjoint(at_host) else room
+
+    def closed_hosts(self) -> frozenset[str]:
+        """Return hosts on which rules leave no room, now and for the rest of the pass."""
+        stage, counted = self.stage, self.cohort.counted_set
+        closed: set[str] = set()
+        for group in stage.by_host if stage.only_fills_up else ():
+            is_spread = group.kind is RuleKind.SPREAD
+            most = group.rule.max_skew - (group in counted) if is_spread else 0
+            closed.update(host for host, count in group.counts.items() if count > most)
+        return frozenset(closed)
 
     def spaces(self, space: Space) -> tuple[tuple[Space, ...], ...]:
         """Return what a new node of ``space`` becomes with one of the pods, best first.

@@ -69,6 +69,10 @@ class _Droppable(msgspec.Struct, frozen=True):
         )
 
 
+_TermRules = dict[tuple[RuleKind, int], Rule]
+"""The rules of a pod's terms about other pods, by the identity of a term; most steps share them."""
+
+
 def relaxation_steps(
     spec: PodSpec,
     namespace: str,
@@ -84,8 +88,9 @@ def relaxation_steps(
     taints are left to drop.
     """
     parts, dropped, preferred = _droppable_parts(spec, respect), "", False
+    known: _TermRules = {}
     while True:
-        relaxed = _relaxed_pod(parts, spec, namespace, labels, namespaces)
+        relaxed = _relaxed_pod(parts, spec, namespace, labels, namespaces, known)
         yield replaced(relaxed, dropped=dropped, was_preferred=preferred)
         following = _drop_next(parts, tolerate_soft_taints)
         if following is None:
@@ -163,6 +168,7 @@ def _relaxed_pod(
     namespace: str,
     labels: Mapping[str, str],
     namespaces: Mapping[str, Mapping[str, str]],
+    known: _TermRules,
 ) -> RelaxedPod:
     strict: list[Requirement] = [
         equals(normalize_label(k), v) for k, v in spec.node_selector.items()
@@ -176,7 +182,7 @@ def _relaxed_pod(
         demands=Requirements(demands),
         strict=Requirements(strict),
         tolerations=parts.tolerations,
-        rules=tuple(_rules(parts, spec, namespace, labels, namespaces)),
+        rules=tuple(_rules(parts, spec, namespace, labels, namespaces, known)),
     )
 
 
@@ -186,6 +192,7 @@ def _rules(
     namespace: str,
     labels: Mapping[str, str],
     namespaces: Mapping[str, Mapping[str, str]],
+    known: _TermRules,
 ) -> Iterator[Rule]:
     if not parts.spreads and (
         spec.affinity is None
@@ -197,11 +204,19 @@ def _rules(
         yield spread_rule(constraint, relaxed_spec, namespace, labels)
     if spec.affinity is None:
         return
+    tolerations = relaxed_spec.tolerations
     near, apart = spec.affinity.pod_affinity, spec.affinity.pod_anti_affinity
-    for term in (*(near.required if near else ()), *parts.affinity):
-        yield affinity_rule(RuleKind.AFFINITY, term, relaxed_spec, namespace, namespaces)
-    for term in (*(apart.required if apart else ()), *parts.anti_affinity):
-        yield affinity_rule(RuleKind.ANTI_AFFINITY, term, relaxed_spec, namespace, namespaces)
+    terms = [(RuleKind.AFFINITY, t) for t in (*(near.required if near else ()), *parts.affinity)]
+    terms += (
+        (RuleKind.ANTI_AFFINITY, t)
+        for t in (*(apart.required if apart else ()), *parts.anti_affinity)
+    )
+    for kind, term in terms:
+        found = known.get((kind, id(term)))
+        if found is None or found.tolerations is not tolerations:
+            found = affinity_rule(kind, term, relaxed_spec, namespace, namespaces)
+            known[kind, id(term)] = found
+        yield found
 
 
 def _relaxed_spec(parts: _Droppable, spec: PodSpec) -> PodSpec:

@@ -49,6 +49,13 @@ class Universe:
             known = self._known[step, rule] = frozenset(self._find_domains(rule, shape, step))
         return known
 
+    def may_define(self, key: str) -> bool:
+        """Return whether a new node may have the label: a NodePool has it, or a pod may ask for it.
+
+        A pod adds only well-known labels.
+        """
+        return any(key in t.table.well_known or _defines(t, key) for t in self._templates)
+
     def _find_domains(self, rule: Rule, shape: Shape, step: RelaxedShape) -> Iterator[str]:
         terms: tuple[Requirements, ...] | None = (step.strict,)
         tolerations: tuple[Toleration, ...] | None = step.tolerations
@@ -236,6 +243,10 @@ class Census:
             return None
         index = self._index_by_node_name.get(pod.spec.node_name)
         return None if index is None else self._domain(rule, index)
+
+    def has_label(self, key: str) -> bool:
+        """Return whether some node has the label."""
+        return any(value is not None for value in self._label_index.values(key))
 
     def domains(self, rule: Rule, staying: int) -> list[str]:
         """Return the domains of the remaining nodes that count for a rule, sorted."""

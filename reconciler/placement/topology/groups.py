@@ -18,6 +18,7 @@ from reconciler.model.kubernetes.taint import Taint
 from reconciler.placement.nodes.space import Space
 from reconciler.placement.pods.shape import RelaxedShape, Shape
 from reconciler.placement.topology.census import Census, Universe
+from reconciler.placement.topology.podkinds import PodKinds
 from reconciler.placement.topology.rules import Rule, RuleKind
 
 _UNLIMITED = 2**31
@@ -225,37 +226,78 @@ def intersect_by_label(found: Iterable[OpenDomains]) -> list[OpenDomains]:
 
 
 class Topology:
-    """The groups of a pass: those that its pods own, and those that repel them."""
+    """The groups of a pass: those that its pods own, and those that repel them.
 
-    def __init__(self, census: Census, universe: Universe, without: Collection[str]) -> None:
+    ``shapes`` are those of the pods to place. Rules of one kind that select the same of them, and
+    that count the same running pods, have the same counts for the whole pass. They are one group:
+    a tenant's pods may each have a rule of its own.
+    """
+
+    def __init__(
+        self,
+        census: Census,
+        universe: Universe,
+        without: Collection[str],
+        shapes: Iterable[Shape],
+    ) -> None:
         self._census = census
         self._universe = universe
         self._remaining = census.remaining_nodes(without)
+        self._kinds = PodKinds(shapes)
         self._groups: dict[Rule, Group] = {}
+        self._alike: dict[tuple[object, ...], Group] = {}
+        self._selected: dict[Group, int] = {}
         self._by_pair: dict[tuple[str, str], list[Group]] = {}
         self._unindexed: list[Group] = []
+        self._may_exist: dict[str, bool] = {}
         self.repellers: dict[str, set[Group]] = {}
 
     def group(self, rule: Rule) -> Group:
         """Return the group of a rule, counted on first use."""
         known = self._groups.get(rule)
         if known is None:
-            known = self._groups[rule] = self._new_group(rule)
-            pairs = rule.selector.pairs
-            (self._by_pair.setdefault(pairs[0], []) if pairs else self._unindexed).append(known)
+            known = self._groups[rule] = self._group_alike(rule)
         return known
 
-    def _new_group(self, rule: Rule) -> Group:
+    def _group_alike(self, rule: Rule) -> Group:
+        """Return the group of the rules that have the same effect, or a new one."""
+        selected, pairs = self._kinds.selected_by(rule), rule.selector.pairs
         if rule.inverse:
-            counts = dict(self._census.repelling_rules.get(rule, {}))
+            counts, same = dict(self._census.repelling_rules.get(rule, {})), None
         else:
             counts = self._census.counts(rule)
+            same = frozenset(counts.items())
+        limits = (rule.max_skew, rule.min_domains, rule.node_filter, rule.tolerations)
+        key = (rule.kind, rule.key, rule.inverse, *limits, selected, pairs[:1], same)
+        known = self._alike.get(key)
+        if known is None:
+            known = self._alike[key] = self._new_group(rule, counts)
+            self._selected[known] = selected
+            (self._by_pair.setdefault(pairs[0], []) if pairs else self._unindexed).append(known)
+        elif rule.inverse:
+            for domain, count in counts.items():
+                known.record(domain, count)
+        return known
+
+    def _new_group(self, rule: Rule, counts: dict[str, int]) -> Group:
         if rule.by_host:
             return Group(rule, counts, repellers=self.repellers)
         standing = self._census.domains(rule, self._remaining)
         group = Group(rule, counts, standing)
         group.add_domains(standing)
         return group
+
+    def may_count(self, group: Group) -> bool:
+        """Return whether a pod can ever count: some node has the label of the group, or may get it.
+
+        A tenant may name as many labels as it likes that no node has.
+        """
+        known = self._may_exist.get(group.key)
+        if known is None:
+            known = group.by_host or self._census.has_label(group.key)
+            known = known or self._universe.may_define(group.key)
+            self._may_exist[group.key] = known
+        return known
 
     def reach(self, group: Group, shape: Shape, step: RelaxedShape) -> frozenset[str]:
         """Return the domains in which a node can be launched for pods of a shape."""
@@ -289,20 +331,20 @@ class Topology:
 
     def snapshot(self) -> list[dict[str, int]]:
         """Return the current counts of all groups, for ``restore``."""
-        return [dict(group.counts) for group in self._groups.values()]
+        return [dict(group.counts) for group in self._selected]
 
     def restore(self, counts: Iterable[Mapping[str, int]]) -> None:
         """Restore all counts."""
         self.repellers.clear()
-        for group, saved in zip(self._groups.values(), counts, strict=True):
+        for group, saved in zip(self._selected, counts, strict=True):
             group.restore(saved)
 
     def groups_selecting(self, shape: Shape) -> list[Group]:
         """Return the groups whose selector matches a shape's pods, in order of creation."""
-        labels, namespace = shape.labels, shape.namespace
-        found = [g for g in self._unindexed if g.rule.selects(namespace, labels)]
-        for pair in labels.items():
-            found += [g for g in self._by_pair.get(pair, ()) if g.rule.selects(namespace, labels)]
+        bit, selected = self._kinds.bit_of(shape), self._selected
+        found = [g for g in self._unindexed if selected[g] & bit]
+        for pair in shape.labels.items():
+            found += [g for g in self._by_pair.get(pair, ()) if selected[g] & bit]
         return found
 
     def forget(self, groups: Iterable[Group], owned: Iterable[Group], pods: Iterable[Pod]) -> None:
