@@ -158,6 +158,10 @@ def _belongs_to_fleet(item: SourceObject, found: Collection, *, any_provider: bo
         message = f"the name of this {kind} is no text"
         found.leave_out(item.place, message, "write it in quotes, or render the template first")
         return False
+    if not _is_named(item):
+        message = f"the {kind} has no name, so no cluster has it"
+        found.leave_out(item.place, message, "set metadata.name if it is no template of pods")
+        return False
     return True
 
 
@@ -169,6 +173,11 @@ def _makes_nodes(item: SourceObject, found: Collection, *, any_provider: bool) -
     if not item.name:
         found.leave_out(item.place, f"the {item.kind} has no name", "set metadata.name")
     return bool(item.name)
+
+
+def _is_named(item: SourceObject) -> bool:
+    metadata = item.data.get("metadata")
+    return isinstance(metadata, dict) and bool(metadata.get("name") or metadata.get("generateName"))
 
 
 def _has_malformed_name(item: SourceObject) -> bool:

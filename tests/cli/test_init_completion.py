@@ -186,6 +186,18 @@ def test_zones_that_only_terraform_knows_are_those_of_the_region(
         assert launched(capsys) == {"general"}
 
 
+def test_a_workload_without_a_name_is_left_out(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as the templates of pods that Spark is given: no cluster has them as objects."""
+    template = "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: spark}]}\n"
+    files = {"given/nodes.yaml": f"{POOL}---\n{CLASS}", "given/driver.yaml": template}
+    write(work, files | {"given/web.yaml": WEB})
+    assert init() == 0
+    assert "the Pod has no name, so no cluster has it" in capsys.readouterr().out
+    assert set(taken()) == {"NodePool general", "EC2NodeClass default", "Deployment web"}
+
+
 def test_a_class_of_the_current_version_in_a_plain_file_is_never_completed(work: Path) -> None:
     write(work, {"given/nodes.yaml": POOL + "---\n" + CLASS.replace("  role: nodes\n", "")})
     assert init() == 3

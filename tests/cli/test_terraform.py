@@ -12,8 +12,11 @@ import pytest
 
 from reconciler.assembly.inputs.manifests import read_manifests
 from reconciler.cli.main import main
+from reconciler.desired.terraform.expressions import evaluate
+from reconciler.desired.terraform.functions import Unknown
 from reconciler.desired.terraform.hcl import HclError, parse_hcl
 from reconciler.desired.terraform.modules import find_objects
+from reconciler.desired.terraform.scope import ModuleScope
 from reconciler.source.plainyaml import load_all
 from tests.cli.sourcefolders import CHART, CLASS, POOL, WEB, below, write
 
@@ -685,6 +688,41 @@ def test_objects_in_a_file_that_terraform_writes_are_taken_over(kind: str, work:
     assert init() == 0
     spec = taken()["NodePool general"]["template"]["spec"]
     assert spec["requirements"][1]["values"] == ["c7i"]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('"${var.families}"', ["m7i"]),
+        ('"${ var.families }"', ["m7i"]),
+        ('"${var.families[0]}"', "m7i"),
+        ('"${var.number}"', 3),
+        ('"${var.number}0"', "30"),
+        ('"${var.number}${var.number}"', "33"),
+        ('"$${var.number}"', "${var.number}"),
+        ('"${var.other}"', Unknown("var.other")),
+    ],
+)
+def test_a_text_of_one_expression_alone_has_its_value(text: str, value: object) -> None:
+    """Terraform converts it only where there is more text."""
+    scope = ModuleScope(".", lambda _: None, {"families": ["m7i"], "number": 3})
+    assert evaluate(text, scope) == value
+
+
+def test_an_object_that_nothing_sets_has_the_defaults_of_its_type(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variable = (
+        'variable "nodes" {\n  type = object({\n    family = optional(string, "c7i")\n'
+        "    role = optional(string)\n    size = number\n  })\n}\n"
+    )
+    pool = POOL.replace("[m7i]", '["${var.nodes.family}"]')
+    node_class = CLASS.replace("role: nodes", 'role: "${var.nodes.role}"')
+    write(work, {"given/main.tf": variable + heredoc(pool, "p") + heredoc(node_class, "c")})
+    assert init() == 0
+    requirements = taken()["NodePool general"]["template"]["spec"]["requirements"]
+    assert requirements[1]["values"] == ["c7i"]
+    assert "complete 1 placeholder: ${var.nodes.role}" in capsys.readouterr().out
 
 
 def test_a_file_that_terraform_writes_is_read_once() -> None:

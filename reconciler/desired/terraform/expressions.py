@@ -66,7 +66,10 @@ def _evaluate(text: str, scope: ModuleScope, depth: int) -> Value:
     if heredoc is not None and not text[heredoc.end :].strip():
         return render(heredoc.text, scope, depth + 1)
     if text.startswith('"') and string_end(text, 0) == len(text):
-        return render(_unescape(text[1:-1]), scope, depth + 1)
+        inner = _unescape(text[1:-1])
+        if inner.startswith("${") and closing_end(inner, 1) == len(inner):
+            return evaluate(inner[2:-1].strip().strip("~").strip(), scope, depth + 1)
+        return render(inner, scope, depth + 1)
     if text in _WORDS:
         return _WORDS[text]
     if _NUMBER.match(text):

@@ -26,7 +26,7 @@ from reconciler.desired.terraform.instances import (
 )
 from reconciler.desired.terraform.releases import FoundRelease, read_release
 from reconciler.desired.terraform.scope import ModuleCall, ModuleScope, ReadFile
-from reconciler.desired.terraform.types import with_defaults
+from reconciler.desired.terraform.types import defaults_of, with_defaults
 from reconciler.desired.terraform.variables import values_files
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.text.quoting import quote_value
@@ -148,17 +148,23 @@ def _set_variable(scope: ModuleScope, name: str, value: Value) -> None:
     scope.variables[name] = with_defaults(scope.types.get(name, ""), value, scope)
 
 
+def _add_variable(name: str, named: Mapping[str, Attribute], scope: ModuleScope) -> None:
+    """Add a variable with its default; of an object that has none, what its type gives it."""
+    scope.types[name] = named.get("type", _NONE).text
+    value = evaluate(named.get("default", _NONE).text, ModuleScope(scope.folder, scope.read))
+    if "default" in named and value not in (None, ""):
+        _set_variable(scope, name, value)
+    elif "default" in named:
+        scope.unset[name] = value
+    elif stated := defaults_of(scope.types[name], scope):
+        scope.variables[name] = stated
+
+
 def _add_definition(block: HclBlock, scope: ModuleScope) -> None:
     """Add what a block defines for a whole module."""
     named = block.attributes
     if block.type == "variable" and block.labels:
-        name = block.labels[0]
-        scope.types[name] = named.get("type", _NONE).text
-        value = evaluate(named.get("default", _NONE).text, ModuleScope(scope.folder, scope.read))
-        if "default" in named and value not in (None, ""):
-            _set_variable(scope, name, value)
-        elif "default" in named:
-            scope.unset[name] = value
+        _add_variable(block.labels[0], named, scope)
     elif block.type == "output" and block.labels and "value" in named:
         scope.outputs[block.labels[0]] = named["value"].text
     elif block.type == "locals":

@@ -26,6 +26,22 @@ def with_defaults(type_text: str, value: Value, scope: ModuleScope) -> Value:
         return value
 
 
+def defaults_of(type_text: str, scope: ModuleScope) -> Value:
+    """Return the attributes that a type gives to an object that nothing sets, None for no object.
+
+    Attributes without a default, or with null, are left out: they are unknown, there to be set.
+    """
+    if _parts(type_text)[0] != "object":
+        return None
+    return _without_nulls(with_defaults(type_text, {}, scope))
+
+
+def _without_nulls(value: Value) -> Value:
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(one) for key, one in value.items() if one is not None}
+    return value
+
+
 def _completed(type_text: str, value: Value, scope: ModuleScope, depth: int) -> Value:
     name, inner = _parts(type_text)
     if depth > DEPTH_MAX or isinstance(value, Unknown):
