@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.assembly.inputs import sources
 from reconciler.assembly.snapshots import read_cluster
-from reconciler.model.errors import UsageError
+from reconciler.model.errors import InvalidFleetError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,6 +158,72 @@ def base_inputs(
         scaled=(),
         maximum=None,
     )
+
+
+def emptied_request(request: FleetRequest) -> FleetRequest | None:
+    """Return the request for a change that deletes every NodePool; None if it is another one.
+
+    The nodes of the deleted NodePools may go: the comparison shows what becomes of their pods.
+
+    Raises:
+        UnreadableError: the folder or the base cannot be read.
+    """
+    if request.base is None or request.is_removed:
+        return None
+    from dataclasses import replace
+
+    emptied = replace(request, is_emptied=True)
+    source = sources.read_source(emptied)
+    try:
+        fleet, _ = sources.read_desired(source, any_class=True, allow_empty=True)
+    except InvalidFleetError:
+        return None  # reported where the folder is validated
+    deleted = deleted_pools(request)
+    if fleet.node_pools or not deleted:
+        return None
+    return replace(emptied, allow_removal=request.allow_removal | deleted)
+
+
+def deleted_pools(request: FleetRequest) -> frozenset[str]:
+    """Return the NodePools of the base of a fleet that has none any more."""
+    base = sources.read_base(request)
+    objects = base.objects if base is not None else ()
+    return frozenset(o["metadata"]["name"] for o in objects if o["kind"] == "NodePool")
+
+
+_NODES_SHOWN: Final = 10
+
+
+def with_removal(inputs: Inputs, request: FleetRequest) -> Inputs:
+    """Return the inputs with a finding that every NodePool is gone, and its nodes with it."""
+    from msgspec.structs import replace
+
+    from reconciler.model.diagnostics import Diagnostic, Severity
+    from reconciler.model.text.quoting import quote_value
+    from reconciler.plan.render.wording import format_list
+
+    pools = request.allow_removal
+    nodes = sorted(n.name for n in inputs.cluster.nodes if n.node_pool in pools)
+    going = f"; its nodes go: {format_list(nodes, _NODES_SHOWN)}" if nodes else "; its nodes go"
+    name = quote_value(inputs.settings.fleet)
+    if request.is_removed:
+        finding = Diagnostic(
+            Severity.WARNING,
+            "fleet-removed",
+            f"fleet {name} is no longer in {quote_value(request.path or '.')} or elsewhere{going}",
+            hint="restore its folder and its name, unless it should be removed",
+        )
+    else:
+        finding = Diagnostic(
+            Severity.WARNING,
+            "fleet-emptied",
+            f"fleet {name} has no NodePool any more "
+            f"(deleted: {format_list(sorted(pools), _NODES_SHOWN)}){going}",
+            hint="restore a NodePool, or remove the fleet with its folder: `apply` and `run` "
+            "refuse a fleet without a NodePool",
+        )
+    others = tuple(d for d in inputs.diagnostics if d.code != "empty-fleet")
+    return replace(inputs, diagnostics=(finding, *others))
 
 
 def _lock_digest(fleet: Fleet) -> str:

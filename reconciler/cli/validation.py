@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class ValidateRequest:
     """The fleet folder to check, the settings of the command line, and the output format.
 
-    ``fix`` rewrites older spellings first. ``manifests`` are those of ``FleetRequest``.
+    ``fix`` rewrites older spellings first. ``allow_empty`` makes a folder without any NodePool a
+    warning, where a change deletes them. ``manifests`` are those of ``FleetRequest``.
     """
 
     path: str
@@ -33,6 +34,7 @@ class ValidateRequest:
     fix: bool = False
     manifests: tuple[str, ...] = ()
     is_instead: bool = False
+    allow_empty: bool = False
 
 
 def validate_fleet(request: ValidateRequest) -> tuple[str, bool]:
@@ -64,7 +66,13 @@ def validate_fleet(request: ValidateRequest) -> tuple[str, bool]:
     )
     advice = _Advice(request.settings)
     fleet, diagnostics = read_fleet(
-        files, unread=refused, advise=advice, karpenter=karpenter, is_complete=True, known=known
+        files,
+        allow_empty=request.allow_empty,
+        unread=refused,
+        advise=advice,
+        karpenter=karpenter,
+        is_complete=True,
+        known=known,
     )
     if fleet.policies:
         from reconciler.assembly.inputs.policies import compile_findings, field_findings

@@ -383,7 +383,9 @@ class _FleetReader:
         self._read_workloads()
         pools = [entry for (kind, _, _), entry in self.seen.items() if kind == "NodePool"]
         if not pools and not self.broken and not self.has_errors():
-            message = "no NodePool in this folder; an empty fleet is not planned"
+            message = "no NodePool in this folder"
+            if not allow_empty:
+                message += "; an empty fleet is not planned"
             hint = "add a NodePool, or pass the fleet folder as PATH"
             severity = Severity.WARNING if allow_empty else Severity.ERROR
             self.diagnostics.append(Diagnostic(severity, "empty-fleet", message, hint=hint))

@@ -6,15 +6,18 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.assembly.comparison import (
+    emptied_request,
     has_other_provider,
     learned_types,
     read_types,
     with_base_inputs,
+    with_removal,
 )
 from reconciler.assembly.inputs import sources
 from reconciler.assembly.inputs.records import is_live
 from reconciler.assembly.inputs.timings import YEARS, current_time
 from reconciler.assembly.snapshots import read_captured, read_cluster, scaled_cluster
+from reconciler.model.errors import InvalidFleetError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -41,11 +44,25 @@ if TYPE_CHECKING:
 def read_inputs(request: FleetRequest, phase: Timings, what_if: WhatIf | None = None) -> Inputs:
     """Return everything that the request names, after what is only supposed (``what_if``).
 
+    A fleet without a NodePool is an error, unless the change is what deletes them.
+
     Raises:
         UsageError: an argument or setting is wrong.
         UnreadableError: an input cannot be read.
         InvalidFleetError: the desired state has errors.
     """
+    try:
+        facts = _read_inputs(request, phase, what_if)
+    except InvalidFleetError as error:
+        is_empty = any(d.code == "empty-fleet" for d in error.diagnostics)
+        emptied = emptied_request(request) if is_empty else None
+        if emptied is None:
+            raise
+        request, facts = emptied, _read_inputs(emptied, phase, what_if)
+    return with_removal(facts, request) if request.removes_nodes else facts
+
+
+def _read_inputs(request: FleetRequest, phase: Timings, what_if: WhatIf | None) -> Inputs:
     with phase("read"):
         head, live = _read_head(request)
         fleet, findings = sources.read_desired(

@@ -116,6 +116,67 @@ def test_a_fleet_removed_by_the_branch_is_a_finding_with_its_cost(
     assert "fleet-removed" in str(plan["diagnostics"])
 
 
+SMALL = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: api, namespace: shop}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: api}}
+  template:
+    metadata: {labels: {app: api}}
+    spec:
+      containers: [{name: api, image: api, resources: {requests: {cpu: "3", memory: 1Gi}}}]
+"""
+
+
+@pytest.fixture
+def small(repository: Path) -> Path:
+    """The fleet ``a`` with two pods only, on main."""
+    git(repository, "switch", "--quiet", "main")
+    shutil.rmtree(repository / "a" / "workloads")
+    (repository / "a" / "workloads.yaml").write_text(SMALL)
+    commit_all(repository)
+    git(repository, "switch", "--quiet", "-C", "change")
+    return repository / "a"
+
+
+@pytest.mark.parametrize("files", [("pool.yaml",), ("pool.yaml", "class.yaml")])
+def test_the_deletion_of_every_node_pool_says_which_nodes_go_and_which_pods_have_no_node(
+    files: tuple[str, ...], small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in files:
+        (small / "nodes" / name).unlink()
+    commit_all(small.parent)
+    assert main(["ci", "--base", "main", "--out", "plans"]) == 0
+    out = capsys.readouterr().out
+    assert 'fleet "web" has no NodePool any more (deleted: general); its nodes go' in out
+    plan = json.loads(Path("plans/a.json").read_text())
+    first, *others = plan["summary"]["text"]
+    before = plan["atRest"]["before"]
+    goes = "its node goes" if before["nodes"] == 1 else f"all {before['nodes']} nodes go"
+    assert first.startswith(f"This change deletes every NodePool: {goes}; 2 pods then have no node")
+    assert plan["summary"]["perMonth"] == pytest.approx(-before["perHour"] * 730)
+    assert not any("no node is replaced" in line or "cannot be removed" in line for line in others)
+    assert "2 unschedulable pods" in out
+    more = ["--base", "main", "--fail-on", "unschedulable"]
+    assert main(["plan", "a", *more, "-o", "json"]) == 3, "as the job with `fail-on`"
+    assert json.loads(capsys.readouterr().out)["summary"]["text"][0] == first
+
+
+def test_an_empty_folder_beside_a_base_without_node_pools_stays_an_error(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    git(repository, "switch", "--quiet", "main")
+    (repository / "a" / "nodes" / "pool.yaml").unlink()
+    commit_all(repository)
+    git(repository, "switch", "--quiet", "-C", "change")
+    touch(repository / "a")
+    commit_all(repository)
+    assert main(["ci", "--base", "main", "--out", "plans"]) == 3
+    assert "an empty fleet is not planned" in capsys.readouterr().out
+
+
 def test_a_removed_fleet_names_the_nodes_of_the_snapshot_that_go(
     prod: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

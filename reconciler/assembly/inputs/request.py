@@ -40,6 +40,7 @@ class FleetRequest(StateRequest):
     whether changes of the folder are detected at once although ``ref`` names a commit.
     ``base_path`` is where the fleet's folder was at ``base``, if it has moved since. ``is_removed``
     is whether the folder is gone: then only the settings of the base are left of the fleet.
+    ``is_emptied`` is whether a change deletes every NodePool: then a folder without any is planned.
     ``replicas_percent`` is how many replicas scaled workloads have: None for the present number,
     else from 0 (the minimum) to 100 (the maximum).
     ``manifests`` are files with rendered objects (``-`` is stdin), beside those of the folder or,
@@ -62,6 +63,7 @@ class FleetRequest(StateRequest):
     is_watched: bool = False
     base_path: str | None = None
     is_removed: bool = False
+    is_emptied: bool = False
     replicas_percent: int | None = None
     manifests: tuple[str, ...] = ()
     is_instead: bool = False
@@ -80,19 +82,25 @@ class FleetRequest(StateRequest):
         return self.now is None and (self.base is not None or self.is_in_ci)
 
     @property
+    def removes_nodes(self) -> bool:
+        """Whether no NodePool is left, so that all nodes go."""
+        return self.is_removed or self.is_emptied
+
+    @property
     def may_be_empty(self) -> bool:
         """Whether a folder without any NodePool is allowed.
 
         With a cluster and a catalog from files everything is stated, as in a test; otherwise an
         empty folder is a checkout that went wrong.
         """
-        return self.is_removed or (self.snapshot is not None and self.catalog is not None)
+        is_stated = self.snapshot is not None and self.catalog is not None
+        return self.removes_nodes or is_stated
 
     @property
     def at_base(self) -> FleetRequest:
         """The same request for the fleet as it was at ``base``."""
         path = self.base_path or self.path
-        return replace(self, ref=self.base, path=path, is_removed=False)
+        return replace(self, ref=self.base, path=path, is_removed=False, is_emptied=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from reconciler import exitcode
 from reconciler.assembly.inputs.request import SNAPSHOT_MAX_AGE
@@ -14,9 +14,7 @@ from reconciler.cli.pullrequest.fleets import FleetChange, file_stems
 from reconciler.model.errors import InvalidFleetError, PolicyError, ReconcilerError
 
 if TYPE_CHECKING:
-    from reconciler.plan.make.inputs import Inputs
-
-_NODES_SHOWN: Final = 10
+    from reconciler.assembly.inputs.request import FleetRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +68,14 @@ def review(change: FleetChange, stem: str, options: ReviewOptions) -> Review:
 
 
 def _review(change: FleetChange, stem: str, options: ReviewOptions) -> Review:
-    findings, is_valid = ("", True) if change.is_removed else _validate(change.folder, options)
+    request = _request_of(change, options)
+    findings, is_valid = ("", True) if change.is_removed else _validate(request, options)
     if not is_valid:
         heading = f"### {_markdown_code(change.folder)}"
         text = f"{heading}\n\nThe fleet is not valid; the annotations show why.\n"
         return Review(change.folder, exitcode.REFUSED, (findings,), text)
     try:
-        return _plan_fleet(change, stem, options, findings)
+        return _plan_fleet(request, stem, options, findings)
     except ReconcilerError as error:
         is_refused = isinstance(error, InvalidFleetError | PolicyError)
         code = exitcode.REFUSED if is_refused else exitcode.FAILED
@@ -85,20 +84,45 @@ def _review(change: FleetChange, stem: str, options: ReviewOptions) -> Review:
         return Review(change.folder, code, (findings,), text, error=words)
 
 
-def _validate(folder: str, options: ReviewOptions) -> tuple[str, bool]:
+def _request_of(change: FleetChange, options: ReviewOptions) -> FleetRequest:
+    """Return the request for the plan of a fleet; the nodes of deleted NodePools may go."""
+    from reconciler.assembly.comparison import deleted_pools, emptied_request
+    from reconciler.assembly.inputs.request import FleetRequest
+
+    request = FleetRequest(
+        path=change.folder,
+        base=change.base,
+        base_path=change.base_path,
+        is_removed=change.is_removed,
+        snapshot=options.snapshot,
+        snapshot_max_age=options.snapshot_max_age,
+        settings=options.settings,
+        is_in_ci=True,
+    )
+    if change.is_removed:
+        return replace(request, allow_removal=deleted_pools(request))
+    try:
+        return emptied_request(request) or request
+    except ReconcilerError:
+        return request  # what is wrong with the folder is reported where it is validated
+
+
+def _validate(fleet: FleetRequest, options: ReviewOptions) -> tuple[str, bool]:
     from reconciler.cli.validation import ValidateRequest, validate_fleet
 
     request = ValidateRequest(
-        path=folder, output="github" if options.is_github else "text", settings=options.settings
+        path=fleet.path or ".",
+        output="github" if options.is_github else "text",
+        settings=options.settings,
+        allow_empty=fleet.is_emptied,
     )
     return validate_fleet(request)
 
 
-def _plan_fleet(change: FleetChange, stem: str, options: ReviewOptions, findings: str) -> Review:
-    from msgspec.structs import replace
+def _plan_fleet(request: FleetRequest, stem: str, options: ReviewOptions, findings: str) -> Review:
+    import msgspec
 
     from reconciler.assembly.inputs import planfile, policies
-    from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.assembly.inputs.timings import Timings, current_time
     from reconciler.backtest.change import with_backtest
     from reconciler.cli.output.findings import render_github
@@ -109,25 +133,12 @@ def _plan_fleet(change: FleetChange, stem: str, options: ReviewOptions, findings
     from reconciler.plan.render.unplaced import pods_at_fault
     from reconciler.simulate.planinputs import read_inputs
 
-    request = FleetRequest(
-        path=change.folder,
-        base=change.base,
-        base_path=change.base_path,
-        is_removed=change.is_removed,
-        allow_removal=_pools_of_base(change),
-        snapshot=options.snapshot,
-        snapshot_max_age=options.snapshot_max_age,
-        settings=options.settings,
-        is_in_ci=True,
-    )
     timings = Timings(lambda _: None)
     operator = policies.operator_policies(request, options.policies)
     inputs = read_inputs(request, timings)
-    if change.is_removed:
-        inputs = _with_removal(inputs, change)
     rules = policies.policies_of(operator, inputs)
-    plan = plan_of(replace(inputs, finds_steady_state=True), timings)
-    if options.trace is not None and change.base is not None:
+    plan = plan_of(msgspec.structs.replace(inputs, finds_steady_state=True), timings)
+    if options.trace is not None and request.base is not None:
         plan = with_backtest(plan, request, options.trace, timings)
     plan = policies.judge(plan, rules, current_time(request.now))
     refused = policies.blocking_policies(plan, options.fail_on)
@@ -135,7 +146,7 @@ def _plan_fleet(change: FleetChange, stem: str, options: ReviewOptions, findings
     is_refused = bool(refused) or bool(pods and policies.UNSCHEDULABLE in options.fail_on)
     markdown = render_markdown(plan)
     annotations = (findings,)
-    if change.is_removed and not options.is_github:
+    if request.removes_nodes and not options.is_github:
         annotations = (f"{inputs.diagnostics[0]}\n",)
     if options.is_github:
         folder = "" if plan.revision.path in (None, ".") else plan.revision.path or ""
@@ -145,7 +156,7 @@ def _plan_fleet(change: FleetChange, stem: str, options: ReviewOptions, findings
     _write(f"{place}.html", render_html(plan))
     _write(f"{place}.md", markdown)
     return Review(
-        change.folder,
+        request.path or ".",
         exitcode.REFUSED if is_refused else exitcode.DONE,
         annotations,
         markdown,
@@ -154,41 +165,6 @@ def _plan_fleet(change: FleetChange, stem: str, options: ReviewOptions, findings
         per_month=summary_of(plan).per_month,
         unschedulable=len(pods),
     )
-
-
-def _with_removal(inputs: Inputs, change: FleetChange) -> Inputs:
-    """Return the inputs with a finding that the fleet is gone, and its nodes with it."""
-    import msgspec
-
-    from reconciler.model.diagnostics import Diagnostic, Severity
-    from reconciler.model.text.quoting import quote_value
-    from reconciler.plan.render.wording import format_list
-
-    pools = _pools_of_base(change)
-    nodes = sorted(n.name for n in inputs.cluster.nodes if n.node_pool in pools)
-    going = f"; its nodes go: {format_list(nodes, _NODES_SHOWN)}" if nodes else "; its nodes go"
-    name = quote_value(inputs.settings.fleet)
-    finding = Diagnostic(
-        Severity.WARNING,
-        "fleet-removed",
-        f"fleet {name} is no longer in {quote_value(change.folder)} or elsewhere{going}",
-        hint="restore its folder and its name, unless it should be removed",
-    )
-    others = tuple(d for d in inputs.diagnostics if d.code != "empty-fleet")
-    return msgspec.structs.replace(inputs, diagnostics=(finding, *others))
-
-
-def _pools_of_base(change: FleetChange) -> frozenset[str]:
-    """Return the NodePools of a removed fleet, whose nodes go with it; none of another one."""
-    if not change.is_removed:
-        return frozenset()
-    from reconciler.assembly.inputs.request import FleetRequest
-    from reconciler.assembly.inputs.sources import read_base
-
-    request = FleetRequest(path=change.folder, base=change.base, base_path=change.base_path)
-    base = read_base(request)
-    objects = base.objects if base is not None else ()
-    return frozenset(o["metadata"]["name"] for o in objects if o["kind"] == "NodePool")
 
 
 def _write(path: str, text: str) -> None:

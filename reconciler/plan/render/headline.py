@@ -100,6 +100,8 @@ def _change_facts(plan: Plan) -> list[str]:
         return [unknown] if _has_unread_workloads(plan) else [unknown, _offers_phrase(plan)]
     if any(finding.code == "region-changed" for finding in plan.diagnostics):
         return _region_facts(change)
+    if deletes_every_pool(plan):
+        return _emptied_facts(plan, change)
     return [
         _with_later_cost(
             _cost_phrase(
@@ -129,6 +131,26 @@ def _region_facts(change: AtRest) -> list[str]:
     cost = _cost_phrase(change)
     cost = "the same cost" if cost == _NO_EFFECT else cost.removeprefix("This change: ")
     return [f"This change sets another region; new nodes for all pods there: {cost}"]
+
+
+def deletes_every_pool(plan: Plan) -> bool:
+    """Return whether the change deletes all NodePools of a fleet that stays in git."""
+    return any(finding.code == "fleet-emptied" for finding in plan.diagnostics)
+
+
+def _emptied_facts(plan: Plan, change: AtRest) -> list[str]:
+    """Return that all nodes go, what that saves then, and the pods that have no node then."""
+    cost, nodes = format_monthly(-change.before.per_hour, signed=True), change.before.nodes
+    pods = len({*change.newly_unschedulable, *stranded_pods(plan)})
+    what = "its node goes" if nodes == 1 else f"all {format_count(nodes, 'node')} go"
+    verb = "has" if pods == 1 else "have"
+    return [
+        f"This change deletes every NodePool: {what}"
+        if nodes
+        else "This change deletes every NodePool",
+        f"{format_count(pods, 'pod')} then {verb} no node" if pods else "",
+        f"{cost}/month once the nodes are gone" if nodes else "",
+    ]
 
 
 _NO_EFFECT: Final = "This change has no effect on cost"

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import iso_duration
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_time
@@ -14,6 +15,7 @@ from reconciler.plan.render.headline import (
     ActionCounts,
     cost_change,
     count_actions,
+    deletes_every_pool,
     first_pass,
     headline,
     is_cost_unknown,
@@ -118,7 +120,7 @@ def summary_of(plan: Plan) -> Summary:
         text=tuple(summary_lines(plan)),
         unschedulable=pods,
         now=now,
-        per_month=None if is_cost_unknown(plan) else change.per_month,
+        per_month=_monthly_change(plan, change),
         replaced=change.replaced,
         launched=change.launched,
         removed=change.removed,
@@ -181,6 +183,18 @@ def _peak_line(plan: Plan) -> list[str]:
     )
     left = len(peak.unschedulable)
     return [f"{text}, and {format_count(left, 'pod')} cannot be scheduled." if left else f"{text}."]
+
+
+def _monthly_change(plan: Plan, change: AtRest) -> float | None:
+    """Return what a change costs in USD a month, None if that is not known.
+
+    Without any NodePool all nodes are gone at last, however long their pods hold them.
+    """
+    if is_cost_unknown(plan):
+        return None
+    if deletes_every_pool(plan):
+        return round(-change.before.per_hour * HOURS_A_MONTH, 9)
+    return change.per_month
 
 
 def _unschedulable_lines(plan: Plan) -> list[str]:
@@ -281,7 +295,7 @@ def _change_lines(plan: Plan) -> list[str]:
         *replayed,
         *_rollout_lines(plan, change),
         *_shares_line(change),
-        *stuck_lines(change.stuck),
+        *([] if deletes_every_pool(plan) else stuck_lines(change.stuck)),
         *_risk_lines(plan),
     ]
 
@@ -310,11 +324,19 @@ _RISKS_SHOWN: Final = 4
 
 def _rollout_lines(plan: Plan, change: AtRest) -> list[str]:
     """Return what the rollout does, and that part of it is unknown."""
+    if deletes_every_pool(plan):
+        return [_REMOVAL] if change.after.nodes else []
     unknown = [f.message for f in plan.diagnostics if f.code == "selection-unknown"]
     if not unknown:
         return [_rollout_sentence(change)]
     known = _rollout_sentence(change) if change.replaced or change.launched else ""
     return [*filter(None, [known]), *(f"Rollout: {without_backticks(m)}." for m in unknown)]
+
+
+_REMOVAL: Final = (
+    "Rollout: a node goes once its pods are gone or another node takes them; Karpenter drains all "
+    "nodes at once."
+)
 
 
 def _rollout_sentence(change: AtRest) -> str:
