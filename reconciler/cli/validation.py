@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from reconciler.notifications.stream import has_colour
 
@@ -37,8 +37,16 @@ class ValidateRequest:
     allow_empty: bool = False
 
 
-def validate_fleet(request: ValidateRequest) -> tuple[str, bool]:
-    """Return the findings in the output format, and whether none of them is an error."""
+class Validation(NamedTuple):
+    """The findings in the output format, whether none of them is an error, and the findings."""
+
+    text: str
+    is_valid: bool
+    findings: tuple[Diagnostic, ...]
+
+
+def validate_fleet(request: ValidateRequest) -> Validation:
+    """Return every finding on the files of a fleet."""
     from reconciler.adapters.git.folder import read_folder
     from reconciler.assembly.inputs.manifests import with_manifests
     from reconciler.assembly.inputs.rendering import expanded_folder
@@ -88,7 +96,8 @@ def validate_fleet(request: ValidateRequest) -> tuple[str, bool]:
         _print_fixes(fixes, sys.stdout if request.output == "text" else sys.stderr)
     is_valid = findings.is_valid(diagnostics)
     what = count_objects(fleet) if is_valid and request.output == "text" else ""
-    return _render_findings(request, files, diagnostics, fixes, what), is_valid
+    text = _render_findings(request, files, diagnostics, fixes, what)
+    return Validation(text, is_valid, tuple(diagnostics))
 
 
 def _render_findings(

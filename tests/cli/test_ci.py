@@ -8,13 +8,18 @@ import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconciler._resources import resource_path
 from reconciler.cli.main import main
+from reconciler.cli.pullrequest.draft import marker_of
+from reconciler.cli.pullrequest.failure import FailureReason, PlanFailure, with_reasons
 from reconciler.cli.pullrequest.fleets import file_stems
 from reconciler.model.errors import UsageError
+from tests.cli.forgeapi import ForgeImitation, job_with
 from tests.placement.builders import a_node
 from tests.repositories import commit_all, git, init
 
@@ -162,6 +167,70 @@ def test_the_deletion_of_every_node_pool_says_which_nodes_go_and_which_pods_have
     more = ["--base", "main", "--fail-on", "unschedulable"]
     assert main(["plan", "a", *more, "-o", "json"]) == 3, "as the job with `fail-on`"
     assert json.loads(capsys.readouterr().out)["summary"]["text"][0] == first
+
+
+BROKEN = {
+    "an unknown field": ("nodes/pool.yaml", "consolidateAfter", "consolidateAftr"),
+    "broken YAML": ("nodes/pool.yaml", "  template:", "  template: ["),
+    "a class that is missing": ("nodes/class.yaml", "name: default", "name: other"),
+    "broken settings": ("reconciler.yaml", "fleet: web", "fleet: ["),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_fleet_without_a_plan_has_a_comment_that_says_why(
+    name: str, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, before, after = BROKEN[name]
+    path = small / file
+    path.write_text(path.read_text().replace(before, after))
+    commit_all(small.parent)
+    assert main(["ci", "--base", "main", "--out", "plans"]) == 3
+    failure = json.loads(Path("plans/a.json").read_text())
+    schema = json.loads(Path(resource_path("schemas", "planfailure.v1.json")).read_bytes())
+    jsonschema.validate(failure, schema)
+    assert (failure["fleet"], failure["folder"], failure["cause"]) == ("web", "a", "files")
+    assert failure["errors"] >= 1
+    (posted,) = posted_comments(monkeypatch, "plans/")
+    marker, _, title, _, first, *_ = posted.split("\n")
+    assert marker == marker_of("web", "a"), "in the place of the comment with the plan"
+    assert title == "### No plan for web"
+    assert first.startswith("**No plan: ")
+    assert failure["reasons"][0]["place"].split(":")[0] in posted
+    assert "`run` stays at the last valid commit" in posted
+
+
+def test_a_plan_that_fails_for_want_of_an_input_says_so_in_its_comment(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touch(small)
+    commit_all(small.parent)
+    assert main(["ci", "--base", "main", "--out", "plans", "--snapshot", "gone.json"]) == 1
+    (posted,) = posted_comments(monkeypatch, "plans/")
+    assert "**No plan: gone.json: " in posted
+    assert "an input of the plan cannot be read" in posted
+
+
+def test_names_in_a_failure_are_not_markup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = FailureReason("a|b.yaml:1:1", "<img src=x> @team [link](https://evil.example)")
+    failure = with_reasons(PlanFailure(fleet="x<!--"), [reason] * 60)
+    assert len(failure.reasons) == 50
+    (tmp_path / "x.json").write_bytes(failure.to_json())
+    (posted,) = posted_comments(monkeypatch, str(tmp_path / "x.json"))
+    assert "<img" not in posted
+    assert "@team" not in posted
+    assert "](https" not in posted
+    assert posted.count("<!--") == 1
+    assert "And 40 more errors" in posted
+
+
+def posted_comments(monkeypatch: pytest.MonkeyPatch, *files: str) -> list[str]:
+    """Return the comments after posting files on a pull request without any."""
+    forge = ForgeImitation()
+    with job_with(forge, monkeypatch):
+        words = ["--repository", "acme/fleet", "--pull-request", "7"]
+        assert main(["comment", "github", *files, *words]) == 0
+    return forge.bodies("github-actions[bot]")
 
 
 def test_an_empty_folder_beside_a_base_without_node_pools_stays_an_error(

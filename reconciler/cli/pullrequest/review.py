@@ -6,15 +6,24 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from reconciler import exitcode
 from reconciler.assembly.inputs.request import SNAPSHOT_MAX_AGE
+from reconciler.cli.pullrequest.failure import (
+    FailureReason,
+    PlanFailure,
+    reason_of,
+    reasons_of,
+    render_failure,
+    with_reasons,
+)
 from reconciler.cli.pullrequest.fleets import FleetChange, file_stems
 from reconciler.model.errors import InvalidFleetError, PolicyError, ReconcilerError
 
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.request import FleetRequest
+    from reconciler.cli.validation import Validation
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +78,74 @@ def review(change: FleetChange, stem: str, options: ReviewOptions) -> Review:
 
 def _review(change: FleetChange, stem: str, options: ReviewOptions) -> Review:
     request = _request_of(change, options)
-    findings, is_valid = ("", True) if change.is_removed else _validate(request, options)
-    if not is_valid:
-        heading = f"### {_markdown_code(change.folder)}"
-        text = f"{heading}\n\nThe fleet is not valid; the annotations show why.\n"
-        return Review(change.folder, exitcode.REFUSED, (findings,), text)
+    annotations = ""
+    if not change.is_removed:
+        annotations, is_valid, findings = _validate(request, options)
+        if not is_valid:
+            text = _report_failure(request, stem, options, reasons_of(findings))
+            return Review(change.folder, exitcode.REFUSED, (annotations,), text)
     try:
-        return _plan_fleet(request, stem, options, findings)
+        return _plan_fleet(request, stem, options, annotations)
+    except InvalidFleetError as error:
+        text = _report_failure(request, stem, options, reasons_of(error.diagnostics))
+        return Review(change.folder, exitcode.REFUSED, (annotations,), text, error=_line(error))
     except ReconcilerError as error:
-        is_refused = isinstance(error, InvalidFleetError | PolicyError)
-        code = exitcode.REFUSED if is_refused else exitcode.FAILED
-        words = " ".join(str(error).split())
-        text = f"### {_markdown_code(change.folder)}\n\nNo plan: {_markdown_code(words)}\n"
-        return Review(change.folder, code, (findings,), text, error=words)
+        code = exitcode.REFUSED if isinstance(error, PolicyError) else exitcode.FAILED
+        text = _report_failure(request, stem, options, [reason_of(error)], "inputs")
+        return Review(change.folder, code, (annotations,), text, error=_line(error))
+
+
+def _line(error: ReconcilerError) -> str:
+    return " ".join(str(error).split())
+
+
+def _report_failure(
+    request: FleetRequest,
+    stem: str,
+    options: ReviewOptions,
+    reasons: Sequence[FailureReason],
+    cause: Literal["files", "inputs"] = "files",
+) -> str:
+    """Write why a fleet has no plan, for its comment, and return it as Markdown.
+
+    So the comment on an earlier commit does not stay with figures of other files.
+    """
+    from reconciler.adapters.git.revision import working_revision
+
+    folder = request.path or "."
+    revision = working_revision(folder)
+    failure = PlanFailure(
+        fleet=_fleet_name(request),
+        folder=revision.path or "",
+        head=revision.head or "",
+        cause=cause,
+    )
+    failure = with_reasons(failure, reasons)
+    text = render_failure(failure)
+    place = os.path.join(options.out, stem)
+    _write(f"{place}.json", failure.to_json().decode())
+    _write(f"{place}.md", text)
+    return text
+
+
+def _fleet_name(request: FleetRequest) -> str:
+    """Return the name of a fleet whose files may be broken: their own, or else that of the base."""
+    from contextlib import suppress
+
+    from reconciler.assembly.inputs import sources
+    from reconciler.desired.fleet import Fleet, read_fleet
+
+    fleets: list[Fleet] = []
+    with suppress(ReconcilerError):
+        files = sources.read_source(replace(request, is_emptied=True)).files
+        fleets.append(read_fleet(files, any_class=True, allow_empty=True)[0])
+    with suppress(ReconcilerError):
+        base = sources.read_base(request)
+        fleets += [base.fleet] if base is not None and base.fleet is not None else []
+    for fleet in fleets:
+        if isinstance(fleet.config.get("fleet"), str):
+            return sources.settings_of(request, fleet).settings.fleet
+    return sources.fleet_name(request)
 
 
 def _request_of(change: FleetChange, options: ReviewOptions) -> FleetRequest:
@@ -107,7 +171,7 @@ def _request_of(change: FleetChange, options: ReviewOptions) -> FleetRequest:
         return request  # what is wrong with the folder is reported where it is validated
 
 
-def _validate(fleet: FleetRequest, options: ReviewOptions) -> tuple[str, bool]:
+def _validate(fleet: FleetRequest, options: ReviewOptions) -> Validation:
     from reconciler.cli.validation import ValidateRequest, validate_fleet
 
     request = ValidateRequest(
@@ -171,12 +235,6 @@ def _write(path: str, text: str) -> None:
     from reconciler.adapters.writing import write_file
 
     write_file(path, text.encode(), remedy="pass another folder with --out")
-
-
-def _markdown_code(text: str) -> str:
-    from reconciler.model.text.visible import markdown_code
-
-    return markdown_code(text[:500])
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,6 @@ def request_of(args: argparse.Namespace) -> ValidateRequest:
 
 def run(request: ValidateRequest) -> int:
     """Print the findings; 0 when none is an error, 3 otherwise."""
-    text, is_valid = validate_fleet(request)
+    text, is_valid, _ = validate_fleet(request)
     sys.stdout.write(text)
     return exitcode.DONE if is_valid else exitcode.REFUSED

@@ -230,11 +230,14 @@ def _read_draft(path: str, request: CommentRequest, event: CiEvent) -> Draft:
     """
     from reconciler.assembly.inputs.files import read_start
     from reconciler.cli.pullrequest.draft import Draft, draft_of_plan, marker_of
+    from reconciler.cli.pullrequest.failure import draft_of_failure, is_failure, read_failure
     from reconciler.model.errors import UnreadableError, UsageError
     from reconciler.plan.approval import SIZE_MAX, read_saved_plan
 
     content = read_start(path, SIZE_MAX)
     if content.lstrip()[:1] == b"{":
+        if is_failure(content):
+            return draft_of_failure(read_failure(content, "stdin" if path == "-" else path))
         return draft_of_plan(read_saved_plan(content, "stdin" if path == "-" else path))
     if event.head is not None:
         raise UsageError(
