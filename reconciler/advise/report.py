@@ -10,8 +10,13 @@ from reconciler.model.text.counting import format_count
 from reconciler.plan.render.layout import table
 from reconciler.plan.render.spans import range_phrase
 from reconciler.plan.render.wording import format_dollars, format_percent_change
+from reconciler.plan.rest.compare import SIMULATED_NODES_MAX
 
 NOT_TRIED_MAX: Final = 12
+_METHOD: Final = (
+    "Savings are those of the planner alone. In a small fleet, `plan --base` and `simulate --base`",
+    "also simulate launches and evictions, so their figures for the same change can differ.",
+)
 
 
 def render_text(report: AdviceReport, most: int) -> str:
@@ -25,6 +30,8 @@ def _lines(report: AdviceReport, most: int) -> Iterator[str]:
     month = f"{format_dollars(base.per_month)} a month"
     yield f"Fleet {report.fleet} {state}: {range_phrase(base.range)}, {month}"
     yield f"Limits: {_limits(report)}"
+    if not report.new_nodes and base.nodes <= SIMULATED_NODES_MAX:
+        yield from _METHOD
     yield ""
     shown = report.advice[:most]
     if not shown:

@@ -30,7 +30,6 @@ from reconciler.plan.value.costs import (
     StuckNode,
     combine_seeds,
     count_offerings,
-    seed_count,
 )
 from reconciler.plan.value.ranges import (
     NEW_NODES_SEEDS,
@@ -174,7 +173,7 @@ class SimulatedChange:
         from reconciler.plan.make.decide import ignore_phase
         from reconciler.simulate.building import KnownInputs, read_simulation
         from reconciler.simulate.driver import EndlessError
-        from reconciler.simulate.seeds import SeededRuns
+        from reconciler.simulate.seeds import SeededRuns, seeds_of
 
         request = replace(self.request, now=self.now)
         known = KnownInputs(self.snapshot, self.catalog, self.base_catalog)
@@ -191,7 +190,7 @@ class SimulatedChange:
             if change is None:
                 return None
             if not changes:
-                seeds = seed_count(report.work, _NODE_PASSES)
+                seeds = seeds_of(report)
             changes.append(change)
         found = combine_seeds(changes)
         if not has_effect or self.snapshot is not None:
@@ -218,10 +217,6 @@ def _new_head(report: Report) -> NewFleet:
         unschedulable=tuple(sorted(stuck.name for stuck in lost)),
         limited=tuple(sorted(stuck.name for stuck in lost if stuck.node_pool in with_nodes)),
     )
-
-
-_NODE_PASSES: Final = 20_000
-"""How many nodes all passes of all seeds may observe together: that takes about 15 seconds."""
 
 
 def at_rest_of(report: Report) -> AtRest | None:

@@ -60,17 +60,29 @@ class SeededRuns:
         return msgspec.structs.replace(report, seed=seed)
 
 
-_NODE_PASSES: Final = 60_000
-"""How many nodes the passes of all runs may observe together: that takes about 12 seconds."""
+_NODE_PASSES: Final = 20_000
+"""How many nodes the passes of all runs may observe together: that takes about 15 seconds."""
+_WORK_MAX: Final = 12_000
+"""The most work of one run of a simulation that is repeated with other seeds."""
+_COUNTS: Final = (SEEDS_MAX, 10)
+
+
+def seeds_of(report: Report) -> int:
+    """Return with how many seeds a simulation is run, given its first run.
+
+    The same files then have the same range in a plan and in a simulation, though the one observes
+    a few passes more than the other. So there are few counts, and never fewer than ``SEEDS_MIN``.
+    """
+    affordable = _NODE_PASSES // max(report.work, 1)
+    return next((count for count in _COUNTS if affordable >= count), SEEDS_MIN)
 
 
 def affordable_seeds(report: Report) -> int:
     """Return how many runs a simulation has if nobody chose a number.
 
-    As many as are quick, up to ``SEEDS_MAX``, but only one if even the fewest would take long.
+    That is the number of a plan, but only one if even the fewest would take long.
     """
-    count = min(_NODE_PASSES // max(report.work, 1), SEEDS_MAX)
-    return count if count >= SEEDS_MIN else 1
+    return seeds_of(report) if report.work <= _WORK_MAX else 1
 
 
 def typical_run(fleets: Sequence[Sequence[FleetClaim]]) -> int:

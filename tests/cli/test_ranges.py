@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from reconciler.simulate.seeds import typical_run
 from tests.cli.test_simulate import simulated
 from tests.cli.test_simulated_change import a_change
 from tests.engine.world import a_deployment, a_pool
-from tests.simulated.simulations import words, write_fleet
+from tests.repositories import commit_all, init
+from tests.simulated.simulations import START, words, write_fleet
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 Capture = pytest.CaptureFixture[str]
 
 TYPES = ("m7i.large", "m7i.xlarge", "m7i.2xlarge", "c7i.large", "c7i.2xlarge")
@@ -129,6 +132,60 @@ def test_a_change_is_compared_in_pairs_of_the_same_seed(capsys: Capture, tmp_pat
     both = simulated(capsys, tmp_path, "--base", "HEAD", "--seeds", str(found["range"]["seeds"]))
     assert both["merge"]["difference"] == found["difference"], "one definition, the same seeds"
     assert both["range"] == found["range"]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["batch-spot", "web"])
+def test_the_examples_have_the_same_figures_in_a_plan_and_in_a_simulation(
+    capsys: Capture, tmp_path: Path, name: str
+) -> None:
+    fleet = tmp_path / name
+    shutil.copytree(EXAMPLES / name, fleet)
+    init(fleet)
+    commit_all(fleet)
+    more = ["--now", START, "-o", "json"]
+    assert main(["simulate", str(fleet), *more]) == 0
+    simulation = json.loads(capsys.readouterr().out)
+    assert main(["plan", str(fleet), "--base", "HEAD", "--set", "cluster=none", *more]) == 0
+    plan = json.loads(capsys.readouterr().out)["atRest"]
+    assert (plan["range"], plan["perHour"]) == (simulation["range"], 0)
+
+
+MIDDLE = [
+    a_pool("web", template=ANY, policy="WhenEmptyOrUnderutilized", after="0s",
+           budgets=[{"nodes": "1"}]),
+    a_deployment("small", "web", 40, cpu="300m"),
+    a_deployment("large", "web", 20, cpu="1500m"),
+]  # fmt: skip
+"""A fleet of which not every command can afford twenty runs."""
+CHANGES = {
+    "nothing": MIDDLE,
+    "a label": [{**MIDDLE[0], "metadata": {"name": "web", "labels": {"team": "a"}}}, *MIDDLE[1:]],
+    "more pods": [*MIDDLE, a_deployment("more", "web", 3, cpu="900m")],
+    "fewer pods": MIDDLE[:2],
+    "one type": [a_pool("web", template={
+        "requirements": [{**ANY["requirements"][0], "values": ["m7i.2xlarge"]}]}), *MIDDLE[1:]],
+    "labelled nodes": [a_pool("web", template=ANY, labels={"new": "yes"}), *MIDDLE[1:]],
+    "a closed budget": [a_pool("web", template=ANY, budgets=[{"nodes": "0"}]), *MIDDLE[1:]],
+    "only empty nodes": [a_pool("web", template=ANY, policy="WhenEmpty"), *MIDDLE[1:]],
+    "another pool": [*MIDDLE, a_pool("other", template=ANY)],
+    "larger pods": [MIDDLE[0], a_deployment("small", "web", 40, cpu="400m"), MIDDLE[2]],
+    "a limit": [a_pool("web", template=ANY, limits={"cpu": "30"}), *MIDDLE[1:]],
+    "a taint": [a_pool("web", template={
+        **ANY, "taints": [{"key": "team", "value": "a", "effect": "NoSchedule"}]}), *MIDDLE[1:]],
+}  # fmt: skip
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_plan_and_a_simulation_of_a_change_state_the_same_cost(
+    capsys: Capture, tmp_path: Path, name: str
+) -> None:
+    a_change(tmp_path, MIDDLE, CHANGES[name])
+    plan = json.loads(planned(capsys, tmp_path, "-o", "json"))["atRest"]
+    both = simulated(capsys, tmp_path, "--base", "HEAD")
+    assert both["merge"]["difference"] == plan["difference"]
+    assert both["range"] == plan["range"]
 
 
 def test_a_change_of_no_effect_is_exactly_zero_with_every_seed(

@@ -49,7 +49,7 @@ _MANY: Final = 100
 """A budget that allows none of this many nodes allows none at all."""
 
 
-_SIMULATED_NODES_MAX: Final = 50
+SIMULATED_NODES_MAX: Final = 50
 _SIMULATED_PODS_MAX: Final = 500
 """Up to this size, simulating a change with several seeds takes at most about 20 CPU seconds."""
 
@@ -93,7 +93,7 @@ def _compare_new_fleets(inputs: Inputs, base: Inputs, work_max: int | None) -> A
 
 def _is_small(inputs: Inputs) -> bool:
     cluster = inputs.cluster
-    return len(cluster.nodes) <= _SIMULATED_NODES_MAX and len(cluster.pods) <= _SIMULATED_PODS_MAX
+    return len(cluster.nodes) <= SIMULATED_NODES_MAX and len(cluster.pods) <= _SIMULATED_PODS_MAX
 
 
 def _cost_of_first_plan(base: Inputs) -> Cost:
