@@ -116,6 +116,7 @@ def test_a_fleet_removed_by_the_branch_is_a_finding_with_its_cost(
     assert 'warning: fleet "prod" is no longer in "a" or elsewhere; its nodes go' in out
     assert ("a: fleet prod is gone" in err) is bool(named)
     plan = json.loads(Path("plans/a-removed.json").read_text())
+    assert plan["summary"]["text"][0].startswith("This change removes the fleet: −$")
     assert plan["atRest"]["perMonth"] < -100
     assert plan["atRest"]["after"]["nodes"] == 0
     assert "fleet-removed" in str(plan["diagnostics"])

@@ -230,11 +230,30 @@ def test_what_a_change_brings_about_later_is_listed_below_the_first_line() -> No
     )
 
 
-def test_nodes_of_a_deleted_node_pool_are_kept_and_not_drifted() -> None:
-    kept = StuckNode(node_claim="c", reason="NodePoolDeleted", message="m")
-    assert headline(a_plan(at_rest=change(1, 1, stuck=(kept,)))).endswith(
-        "; 1 node cannot be removed."
+@pytest.mark.parametrize(
+    ("pools", "words"),
+    [
+        (["a"], "1 node of deleted NodePool a stays until its removal is allowed."),
+        (["a", "a"], "2 nodes of deleted NodePool a stay until their removal is allowed."),
+        (["a", "b"], "2 nodes of deleted NodePools stay until their removal is allowed."),
+    ],
+)
+def test_nodes_of_a_deleted_node_pool_are_kept_and_not_drifted(
+    pools: list[str], words: str
+) -> None:
+    kept = tuple(
+        StuckNode(node_claim=f"c{n}", node_pool=pool, reason="NodePoolDeleted", message="m")
+        for n, pool in enumerate(pools)
     )
+    assert headline(a_plan(at_rest=change(1, 1, stuck=kept))).endswith(f"; {words}")
+
+
+def test_another_region_says_which_pods_it_strands() -> None:
+    region = PlanFinding(severity="warning", code="region-changed", message="moves")
+    lost = change(2, 0, unschedulable=("shop/a",))
+    text = headline(a_plan(at_rest=lost, diagnostics=(region,)))
+    assert text.startswith("This change sets another region; new nodes for all pods there: ")
+    assert "1 pod becomes unschedulable (0 → 1)" in text
 
 
 def test_replacements_are_unknown_where_images_were_not_looked_up() -> None:

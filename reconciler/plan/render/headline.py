@@ -102,16 +102,18 @@ def _change_facts(plan: Plan) -> list[str]:
         return _region_facts(change)
     if deletes_every_pool(plan):
         return _emptied_facts(plan, change)
-    return [
-        _with_later_cost(
-            _cost_phrase(
-                change,
-                has_backtest=plan.backtest is not None,
-                ends=bool(stranded_pods(plan)) and not change.newly_unschedulable,
-            ),
+    cost = _with_later_cost(
+        _cost_phrase(
             change,
-        )
-        + _prices_phrase(plan),
+            has_backtest=plan.backtest is not None,
+            ends=bool(stranded_pods(plan)) and not change.newly_unschedulable,
+        ),
+        change,
+    ) + _prices_phrase(plan)
+    if any(finding.code == "fleet-removed" for finding in plan.diagnostics):
+        cost = cost.replace("This change: ", "This change removes the fleet: ", 1)
+    return [
+        cost,
         _nodes_change(change),
         _pods_phrase(change),
         _stranded_phrase(plan),
@@ -130,7 +132,11 @@ def _prices_phrase(plan: Plan) -> str:
 def _region_facts(change: AtRest) -> list[str]:
     cost = _cost_phrase(change)
     cost = "the same cost" if cost == _NO_EFFECT else cost.removeprefix("This change: ")
-    return [f"This change sets another region; new nodes for all pods there: {cost}"]
+    return [
+        f"This change sets another region; new nodes for all pods there: {cost}",
+        _nodes_change(change),
+        _pods_phrase(change),
+    ]
 
 
 def deletes_every_pool(plan: Plan) -> bool:
@@ -238,11 +244,17 @@ def _unknown_replacement(plan: Plan) -> str:
 
 
 def _stuck_phrase(change: AtRest) -> str:
-    kept = sum(1 for node in change.stuck if node.reason == ForcefulReason.NODE_POOL_DELETED)
-    stuck = len(change.stuck) - kept
+    deleted = ForcefulReason.NODE_POOL_DELETED
+    kept = [node.node_pool for node in change.stuck if node.reason == deleted]
+    stuck = len(change.stuck) - len(kept)
+    pools = sorted({*filter(None, kept)})
+    name = without_backticks(pools[0]) if len(pools) == 1 else ""
+    of = f"deleted NodePool {name}" if name else "deleted NodePools"
+    verb, whose = ("stays", "its") if len(kept) == 1 else ("stay", "their")
+    stays = f"{format_count(len(kept), 'node')} of {of} {verb} until {whose} removal is allowed"
     phrases = [
         f"{format_count(stuck, 'node')} cannot be replaced" if stuck else "",
-        f"{format_count(kept, 'node')} cannot be removed" if kept else "",
+        stays if kept else "",
     ]
     return "; ".join(filter(None, phrases))
 
