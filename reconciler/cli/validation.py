@@ -37,7 +37,7 @@ class ValidateRequest:
     allow_empty: bool = False
 
 
-class Validation(NamedTuple):
+class ValidationResult(NamedTuple):
     """The findings in the output format, whether none of them is an error, and the findings."""
 
     text: str
@@ -45,7 +45,7 @@ class Validation(NamedTuple):
     findings: tuple[Diagnostic, ...]
 
 
-def validate_fleet(request: ValidateRequest) -> Validation:
+def validate_fleet(request: ValidateRequest) -> ValidationResult:
     """Return every finding on the files of a fleet."""
     from reconciler.adapters.git.folder import read_folder
     from reconciler.assembly.inputs.manifests import with_manifests
@@ -97,7 +97,7 @@ def validate_fleet(request: ValidateRequest) -> Validation:
     is_valid = findings.is_valid(diagnostics)
     what = count_objects(fleet) if is_valid and request.output == "text" else ""
     text = _render_findings(request, files, diagnostics, fixes, what)
-    return Validation(text, is_valid, tuple(diagnostics))
+    return ValidationResult(text, is_valid, tuple(diagnostics))
 
 
 def _render_findings(

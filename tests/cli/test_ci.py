@@ -160,7 +160,8 @@ def test_the_deletion_of_every_node_pool_says_which_nodes_go_and_which_pods_have
     plan = json.loads(Path("plans/a.json").read_text())
     first, *others = plan["summary"]["text"]
     before = plan["atRest"]["before"]
-    goes = "its node goes" if before["nodes"] == 1 else f"all {before['nodes']} nodes go"
+    nodes = before["nodes"]
+    goes = "its node is removed" if nodes == 1 else f"all {nodes} nodes are removed"
     assert first.startswith(f"This change deletes every NodePool: {goes}; 2 pods then have no node")
     assert plan["summary"]["perMonth"] == pytest.approx(-before["perHour"] * 730)
     assert not any("no node is replaced" in line or "cannot be removed" in line for line in others)

@@ -87,14 +87,14 @@ def _cut(text: str) -> str:
     return text if len(text) <= _TEXT_MAX else f"{text[: _TEXT_MAX - 1]}…"
 
 
-class _Kind(msgspec.Struct):
+class _FileKind(msgspec.Struct):
     kind: str = ""
 
 
 def is_failure(content: bytes) -> bool:
     """Return whether a file says why there is no plan; a damaged one does not."""
     try:
-        return msgspec.json.decode(content, type=_Kind).kind == "PlanFailure"
+        return msgspec.json.decode(content, type=_FileKind).kind == "PlanFailure"
     except (msgspec.MsgspecError, RecursionError, ValueError):
         return False
 

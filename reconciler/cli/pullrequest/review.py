@@ -23,7 +23,7 @@ from reconciler.model.errors import InvalidFleetError, PolicyError, ReconcilerEr
 
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.request import FleetRequest
-    from reconciler.cli.validation import Validation
+    from reconciler.cli.validation import ValidationResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def _request_of(change: FleetChange, options: ReviewOptions) -> FleetRequest:
         return request  # what is wrong with the folder is reported where it is validated
 
 
-def _validate(fleet: FleetRequest, options: ReviewOptions) -> Validation:
+def _validate(fleet: FleetRequest, options: ReviewOptions) -> ValidationResult:
     from reconciler.cli.validation import ValidateRequest, validate_fleet
 
     request = ValidateRequest(

@@ -334,7 +334,7 @@ def _rollout_lines(plan: Plan, change: AtRest) -> list[str]:
 
 
 _REMOVAL: Final = (
-    "Rollout: a node goes once its pods are gone or another node takes them; Karpenter drains all "
+    "Rollout: a node is removed once its pods are gone or on another node; Karpenter drains all "
     "nodes at once."
 )
 
