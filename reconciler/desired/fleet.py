@@ -381,12 +381,12 @@ class _FleetReader:
     def finish(self, *, allow_empty: bool, is_complete: bool) -> None:
         """Read the workloads, and run the checks that need all objects."""
         self._read_workloads()
-        if not (self.broken or self.has_errors() or any(k == "NodePool" for k, _, _ in self.seen)):
-            message = "no NodePool in this folder"
-            message += "" if allow_empty else "; an empty fleet is not planned"
+        pools = [entry for (kind, _, _), entry in self.seen.items() if kind == "NodePool"]
+        if not pools and not self.broken and not self.has_errors():
+            message = "no NodePool in this folder; an empty fleet is not planned"
             hint = "add a NodePool, or pass the fleet folder as PATH"
-            level = Severity.WARNING if allow_empty else Severity.ERROR
-            self.diagnostics.append(Diagnostic(level, "empty-fleet", message, hint=hint))
+            severity = Severity.WARNING if allow_empty else Severity.ERROR
+            self.diagnostics.append(Diagnostic(severity, "empty-fleet", message, hint=hint))
         if not self.any_class and not self.broken:
             for resource, entry in self._resources_of_kinds("NodePool"):
                 self._check_class(resource, entry, is_complete=is_complete)
