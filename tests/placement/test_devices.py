@@ -346,3 +346,51 @@ def test_an_explanation_counts_the_types_that_have_the_devices() -> None:
     found = scheduler.survey(cluster.pods[0])
 
     assert ("devices", 3) in found.pools[0].filters  # type: ignore[union-attr]
+
+
+def test_all_devices_are_not_counted_where_a_selector_cannot_be_evaluated() -> None:
+    every = a_request("gpu", 1, MODEL.format("h100"), allocationMode="All")
+    plain = a_gpu_type("g-odd", 8, 0.5, a_template([*gpus(1, "h100"), a_device("odd")]))
+    template = a_claim_template("every", every)
+
+    alone = _placed(template, a_claiming_pod("app-0", "every"), types=(plain,))
+    other = _placed(template, a_claiming_pod("app-0", "every"), types=(plain, BIG))
+
+    assert "a selector cannot be evaluated for device odd" in _reason(alone, "app-0")
+    assert _nodes(other) == [("g-big", ("default/app-0",))]
+
+
+def test_an_alternative_that_cannot_be_counted_fails_the_claim() -> None:
+    parts = [
+        an_alternative("one"),
+        an_alternative("every", 1, MODEL.format("h100"), allocationMode="All"),
+    ]
+    odd = a_gpu_type("g-odd", 8, 0.5, a_template([*gpus(1), a_device("odd")]))
+    template = a_claim_template("either", {"name": "gpu", "firstAvailable": parts})
+
+    found = _placed(template, a_claiming_pod("app-0", "either"), types=(odd, ONE))
+
+    assert _nodes(found) == [("g-one", ("default/app-0",))]
+
+
+def test_devices_reserved_for_a_pod_that_is_not_known_are_in_use() -> None:
+    held = a_claim("held", status=allocated("n-1", "gpu-0", pods=["somebody"]))
+    objects = [*a_node("n-1"), a_slice("n-1", gpus(1)), held, a_claim_template()]
+
+    found = _placed(*objects, a_claiming_pod("app-0", "one-gpu"))
+
+    assert _nodes(found) == [("g-one", ("default/app-0",))]
+
+
+def test_pods_of_an_allocated_claim_go_to_its_node_or_say_why() -> None:
+    held = a_claim("held", status=allocated("n-1", "gpu-0", pods=["old-0"]))
+    node = a_node("n-1", taints=[{"key": "red", "effect": "NoSchedule"}])
+    old = a_pod("old-0", node="n-1", resourceClaims=[{"name": "x", "resourceClaimName": "held"}])
+
+    found = _placed(
+        *node, a_slice("n-1", gpus(1)), held, old, a_claiming_pod("app-0", claims=["held"])
+    )
+
+    assert "(kubernetes.io/hostname In [n-1]) reach the devices of its ResourceClaims" in _reason(
+        found, "app-0"
+    )

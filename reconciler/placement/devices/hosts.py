@@ -271,6 +271,22 @@ class NodeDevices:
                 found[key].append(claim)
         return found
 
+    def _is_used(self, claim: ResourceClaim, node: StateNode) -> bool:
+        """Return whether the devices of a claim are in use: not if its pods have left the node.
+
+        A consumer that nobody knows is taken for a pod that runs.
+        """
+        consumers = claim.status.reserved_for
+        if not consumers or not all(consumer.is_pod for consumer in consumers):
+            return True
+        present = {pod.metadata.uid for pod in node.pods if not pod.is_terminal}
+        return any(c.uid in present or c.uid not in self._pods for c in consumers)
+
+    @cached_property
+    def _pods(self) -> frozenset[str]:
+        """The UIDs of the pods of the cluster."""
+        return frozenset(pod.metadata.uid for pod in self._cluster.pods)
+
     def _host(self, node: StateNode) -> HostDevices:
         if node.is_initialized and node.node is not None:
             pools = pools_of(self._slices.get(node.node_name, ()))
@@ -281,7 +297,7 @@ class NodeDevices:
         counted: set[int] = set()
         for pool in pools:
             for claim in self._allocated.get((pool.driver, pool.pool), ()):
-                if not _is_used(claim, node):
+                if not self._is_used(claim, node):
                     continue
                 state = _with_claim(inventory, state, pools, claim, pool, counted)
         keys: set[str] = set()
@@ -292,15 +308,6 @@ class NodeDevices:
                 state = found.state
                 keys.update(claim.key for claim in claims if claim.key)
         return HostDevices(inventory, state, frozenset(keys))
-
-
-def _is_used(claim: ResourceClaim, node: StateNode) -> bool:
-    """Return whether the devices of a claim are in use: not if its pods have left the node."""
-    consumers = claim.status.reserved_for
-    if not consumers or not all(consumer.is_pod for consumer in consumers):
-        return True
-    present = {pod.metadata.uid for pod in node.pods if not pod.is_terminal}
-    return any(consumer.uid in present for consumer in consumers)
 
 
 def _claiming_pods(pods: Iterable[Pod]) -> Iterator[Pod]:

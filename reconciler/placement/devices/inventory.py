@@ -114,17 +114,24 @@ class Inventory:
     devices: tuple[ListedDevice, ...]
     empty: DeviceState
     is_complete: bool = True
-    _matching: dict[tuple[str, ...], int] = field(default_factory=dict)
+    _matching: dict[tuple[str, ...], tuple[int, str]] = field(default_factory=dict)
     _tolerated: dict[object, int] = field(default_factory=dict)
     known: dict[object, tuple[object, Any]] = field(default_factory=dict)
 
     def matching(self, conditions: tuple[str, ...]) -> int:
         """Return the devices that meet all conditions; one without a value does not meet it."""
+        return self._evaluated(conditions)[0]
+
+    def unreadable(self, conditions: tuple[str, ...]) -> str:
+        """Return a device for which a condition cannot be evaluated, empty if there is none."""
+        return self._evaluated(conditions)[1]
+
+    def _evaluated(self, conditions: tuple[str, ...]) -> tuple[int, str]:
         known = self._matching.get(conditions)
         if known is None:
-            known = mask_of_flags(
-                all(meets(device, text) for text in conditions) for device in self.devices
-            )
+            verdicts = [meets_all(device, conditions) for device in self.devices]
+            failed = (d.name for d, v in zip(self.devices, verdicts, strict=True) if v is None)
+            known = mask_of_flags(verdict is True for verdict in verdicts), next(failed, "")
             self._matching[conditions] = known
         return known
 
@@ -159,12 +166,15 @@ class Inventory:
         return DeviceState(state.used, tuple(amounts), tuple(left))
 
 
-def meets(device: ListedDevice, condition: str) -> bool:
-    """Return whether a device meets a condition; one that cannot be evaluated is not met."""
+def meets_all(device: ListedDevice, conditions: Iterable[str]) -> bool | None:
+    """Return whether a device meets all conditions, None if one cannot be evaluated for it.
+
+    Those after the first that is not met are not evaluated.
+    """
     try:
-        return evaluate(selector_tree(condition), device.variables) is True
+        return all(evaluate(selector_tree(text), device.variables) is True for text in conditions)
     except CELError:
-        return False
+        return None
 
 
 class InventoryBook:
@@ -198,9 +208,12 @@ def position_of(pools: Iterable[PoolDevices], driver: str, pool: str, device: st
 
 
 def pools_of(slices: Iterable[ResourceSlice]) -> tuple[PoolDevices, ...]:
-    """Return the pools that slices describe, each in its newest generation."""
+    """Return the pools that slices describe, each in its newest generation.
+
+    As in kube-scheduler, devices are in the order of the names of their slices.
+    """
     by_pool: dict[tuple[str, str], list[ResourceSlice]] = {}
-    for item in slices:
+    for item in sorted(slices, key=lambda s: s.metadata.name):
         key = item.spec.driver, item.spec.pool.name
         known = by_pool.setdefault(key, [])
         newest = known[0].spec.pool.generation if known else item.spec.pool.generation

@@ -111,6 +111,10 @@ class _Search:
         self.steps = 0
 
     def run(self) -> Allocated | _Shortage:
+        for number, (_, alternatives) in enumerate(self.requests):
+            if not all(self._is_countable(wanted) for wanted in alternatives):
+                self.deepest = number
+                return self._shortage()
         try:
             found = self._request(0)
         except _LimitError:
@@ -119,6 +123,17 @@ class _Search:
             return self._shortage()
         state = DeviceState(self.used, tuple(self.consumed), tuple(self.left))
         return Allocated(state, tuple(self.picks))
+
+    def _is_countable(self, wanted: Alternative) -> bool:
+        """Return whether a request for all devices has a known number of them.
+
+        Otherwise its claim gets no devices, even if another alternative has enough: neither
+        Karpenter nor kube-scheduler starts the search.
+        """
+        inventory = self.inventory
+        return not wanted.takes_all or (
+            inventory.is_complete and not inventory.unreadable(wanted.conditions)
+        )
 
     def _shortage(self, *, is_limit: bool = False) -> _Shortage:
         index, request = self.requests[min(self.deepest, len(self.requests) - 1)]
@@ -135,9 +150,7 @@ class _Search:
         claim = self.requests[number][0]
         matching = self.inventory.matching(wanted.conditions)
         if wanted.takes_all:
-            if not matching or not self.inventory.is_complete:
-                return False
-            if matching & ~self.inventory.tolerated(wanted):
+            if not matching or matching & ~self.inventory.tolerated(wanted):
                 return False
             devices = indices(matching)
             if self.counts[claim] + len(devices) > RESULTS_MAX:

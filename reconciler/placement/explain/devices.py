@@ -62,6 +62,11 @@ def _missing(
     if found.is_limit:
         return "the search took too many steps: use fewer constraints and alternatives"
     matching = inventory.matching(wanted.conditions)
+    if wanted.takes_all and (device := inventory.unreadable(wanted.conditions)):
+        return (
+            f"it requests all devices, and a selector cannot be evaluated for device {device}: "
+            "test in the selector whether the attribute exists"
+        )
     if not matching:
         return f"no device meets DeviceClass {wanted.device_class}{_selected(wanted)}"
     tolerated = matching & inventory.tolerated(wanted)

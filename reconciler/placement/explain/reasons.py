@@ -414,12 +414,11 @@ def _volume_rejection(view: CohortView, template: PoolTemplate) -> Rejection | N
         missing = [r for d in demands for r in d.requirements.values() if r.key == ZONE]
         hints = (unknown_value_hint(template, r) for r in missing if not _has_types(template, r))
         problem = f"where NodePool {template.name} has no instance type{next(hints, '')}"
-    return Rejection(
-        "VolumeUnreachable",
-        f"its volumes can be attached only to nodes with {wanted}, {problem}",
-        template.name,
-        {"volumes": wanted},
-    )
+    if not view.cohort.shape.volumes.alternatives:
+        text = f"only nodes with {wanted} reach the devices of its ResourceClaims, {problem}"
+        return Rejection("DevicesUnreachable", text, template.name, {"devices": wanted})
+    text = f"its volumes can be attached only to nodes with {wanted}, {problem}"
+    return Rejection("VolumeUnreachable", text, template.name, {"volumes": wanted})
 
 
 def _has_types(template: PoolTemplate, wanted: Requirement) -> bool:
