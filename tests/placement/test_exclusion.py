@@ -115,3 +115,61 @@ def test_volumes_in_different_zones_are_named_with_their_zones() -> None:
     assert rejection.code == "VolumesInDifferentZones"
     for word in ("data", "zone-a", "logs", "zone-b"):
         assert word in rejection.message
+
+
+TEAM_TAINT = {"key": "team", "value": "red", "effect": "NoSchedule"}
+
+
+def spread_reason(*pools: Object, **constraint: Any) -> str:
+    """Return why the last of four pods with a spread over zones finds none in NodePool default."""
+    selector = constraint.pop("nodeSelector", {})
+    rules = {"topologySpreadConstraints": [spread(ZONE, **constraint)], "nodeSelector": selector}
+    found = placed([*pools, *pods(4, cpu="1500m", **rules)])
+    texts = [r.message for reasons in found.unschedulable.values() for r in reasons]
+    return next((text for text in texts if "topology spread" in text), "")
+
+
+AB = wanted(ZONE, "In", "zone-a", "zone-b")
+
+
+def test_a_zone_that_only_tainted_node_pools_have_is_left_out_by_a_policy() -> None:
+    """Kubernetes counts it by default, and both policies of the advice place all pods."""
+    world = a_pool("default", AB), a_pool("red", wanted(ZONE, "In", "zone-c"), taints=[TEAM_TAINT])
+    text = spread_reason(*world)
+    assert text.endswith(
+        "it counts zone-c, which only tainted NodePools have: set nodeTaintsPolicy: Honor in the "
+        "constraint"
+    )
+    assert spread_reason(*world, nodeTaintsPolicy="Honor") == ""
+
+
+def test_a_zone_of_node_pools_that_the_pod_does_not_select_is_left_out_by_a_policy() -> None:
+    world = (
+        a_pool("default", AB, labels={"own": "yes"}),
+        a_pool("other", wanted(ZONE, "In", "zone-c")),
+    )
+    chosen = {"nodeSelector": {"own": "yes"}}
+    text = spread_reason(*world, nodeAffinityPolicy="Ignore", **chosen)
+    assert "zone-c, which only NodePools have that the pod does not select" in text
+    assert text.endswith("set nodeAffinityPolicy: Honor in the constraint")
+    assert spread_reason(*world, **chosen) == ""
+
+
+def test_domains_that_are_required_and_do_not_exist_are_named() -> None:
+    text = spread_reason(a_pool("default", AB), minDomains=3)
+    assert text.endswith("minDomains is 3, so a domain without pods is assumed: lower it")
+
+
+def test_a_zone_with_other_reasons_gets_no_advice_about_policies() -> None:
+    """Both NodePools tolerate the pod; the limit of one of them is what is missing."""
+    world = a_pool("default", AB), a_pool("c", wanted(ZONE, "In", "zone-c"), limits={"nodes": "0"})
+    assert "Policy" not in spread_reason(*world)
+
+
+def test_a_label_of_eks_itself_is_not_to_be_added_to_a_node_pool() -> None:
+    waiting = pods(1, nodeSelector={"eks.amazonaws.com/compute-type": "auto"})
+    found = placed([a_pool(), *waiting])
+    ((only,),) = found.unschedulable.values()
+    assert only.code == "LabelUnknown"
+    assert "EKS sets on nodes of EKS Auto Mode, Fargate and its node groups" in only.message
+    assert "spec.template.metadata.labels" not in only.message

@@ -136,7 +136,10 @@ def test_the_headline_separates_the_pods_of_later_passes_and_names_drains_withou
         steady_state=steady_state,
     )
     lines = summary_lines(plan)
-    assert lines[0].endswith("; 1 pod cannot be scheduled.")
+    assert lines[0] == (
+        "Nothing to do now: 2 nodes, 1 cannot be drained; +$73/month ($0.1000 → $0.2000/hour); "
+        "1 pod cannot be scheduled."
+    )
     assert lines[1] == "1 pod cannot be scheduled: shop/a."
     assert lines[2] == "1 pod placed in a later pass: shop/b."
     assert lines[3] == "Steady state: 0 → 2 nodes, +$73/month ($0.1000 → $0.2000/hour)."

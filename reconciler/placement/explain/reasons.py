@@ -16,6 +16,7 @@ from reconciler.model.karpenter.requirements import Requirement
 from reconciler.model.kubernetes.taint import untolerated_taints
 from reconciler.model.resources import EPHEMERAL_STORAGE, HUGEPAGES, MEMORY, MILLI, NODES, Resources
 from reconciler.placement.explain.devices import device_shortage
+from reconciler.placement.explain.domains import rule_rejection
 from reconciler.placement.explain.exclusion import (
     NOT_AVAILABLE,
     no_types_rejection,
@@ -23,16 +24,15 @@ from reconciler.placement.explain.exclusion import (
 )
 from reconciler.placement.nodes.claims import OpenClaim, fit
 from reconciler.placement.nodes.daemons import minimum_requests
-from reconciler.placement.nodes.space import Demands, Space
+from reconciler.placement.nodes.space import Space
 from reconciler.placement.nodes.template import PoolTemplate, min_values_shortfalls
 from reconciler.placement.pods.cohort import Cohort, CohortView
 from reconciler.placement.pods.volumes import claim_in_use
 from reconciler.placement.question import Rejection
 from reconciler.placement.solve import PlacementPass
-from reconciler.placement.topology.groups import Group
-from reconciler.placement.topology.rules import RuleKind
 
 _AFTER: Final = "after "
+EKS_LABELS: Final = "eks.amazonaws.com/"
 _UNITS: Final = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 
 
@@ -261,7 +261,6 @@ def _union(masks: Iterable[int]) -> int:
 NO_NODE_POOLS = Rejection(
     "NoNodePools", "no dynamic NodePool is ready: add one, or check the status of the existing ones"
 )
-_COUNTS_SHOWN = 10
 
 
 class Explainer:
@@ -301,8 +300,8 @@ class Explainer:
             found = check(view, template)
             if found is not None:
                 return found
-        found = self._limit_rejection(template) or _rule_rejection(
-            view, template, self._placement_pass.demands
+        found = self._limit_rejection(template) or rule_rejection(
+            view, template, self._templates, self._placement_pass.demands
         )
         if found is not None:
             return found
@@ -376,6 +375,15 @@ def _requirement_rejection(view: CohortView, template: PoolTemplate) -> Rejectio
     if conflict is None:
         return None
     facts = {"label": conflict.key, "wanted": str(conflict.requested)}
+    if conflict.existing is None and conflict.key.startswith(EKS_LABELS):
+        return Rejection(
+            "LabelUnknown",
+            f"requires the label {conflict.key}, which EKS sets on nodes of EKS Auto Mode, Fargate "
+            f"and its node groups, never on those of NodePool {template.name}: remove it from the "
+            "pod to run there",
+            template.name,
+            facts,
+        )
     if conflict.existing is None:
         hint = f"; did you mean {conflict.suggestion}?" if conflict.suggestion else ""
         return Rejection(
@@ -424,71 +432,3 @@ def _volume_rejection(view: CohortView, template: PoolTemplate) -> Rejection | N
 def _has_types(template: PoolTemplate, wanted: Requirement) -> bool:
     """Return whether any type of the catalog meets a requirement, whatever the NodePool allows."""
     return bool(template.table.types_matching(wanted))
-
-
-def _rule_rejection(view: CohortView, template: PoolTemplate, demands: Demands) -> Rejection | None:
-    """Return the rule about other pods that leaves no domain which the pool can serve."""
-    if view.spaces(template.space):
-        return None
-    base = template.space.narrow(view.stage.step.demand)
-    if base is None or not base.mask:
-        return None
-    group = _excluding_group(view, template)
-    if group is None:
-        return None
-    found = group.counts_for(view.stage.reach[group])
-    shown = sorted(found.items())[:_COUNTS_SHOWN]
-    counts = ", ".join(f"{domain}: {count}" for domain, count in shown) or "no domain"
-    return Rejection(
-        _CODES[group.kind],
-        f"{_SENTENCES[group.kind].format(key=group.key, skew=group.rule.max_skew)} "
-        f"in NodePool {template.name} ({counts}){_unserved_hint(group, found, template, demands)}",
-        template.name,
-        {"label": group.key, "rule": str(group.kind), "counts": counts},
-    )
-
-
-def _unserved_hint(
-    group: Group, counts: Mapping[str, int], template: PoolTemplate, demands: Demands
-) -> str:
-    """Return what to do about empty domains that a NodePool allows and has no offering for."""
-    if group.kind is not RuleKind.SPREAD or group.key != ZONE:
-        return ""
-    known = template.space.requirements.get(group.key)
-    unserved = []
-    for domain in sorted(d for d, count in counts.items() if not count):
-        if known is None or known.has(domain):
-            space = template.space.narrow(demands.one_of(group.key, frozenset((domain,))))
-            if space is None or not space.mask & template.table.usable:
-                unserved.append(domain)
-    if not unserved:
-        return ""
-    return (
-        f"; none of its instance types is offered in {', '.join(unserved)}: leave it out in "
-        "spec.requirements"
-    )
-
-
-_CODES = {
-    RuleKind.SPREAD: "TopologySpread",
-    RuleKind.AFFINITY: "PodAffinity",
-    RuleKind.ANTI_AFFINITY: "PodAntiAffinity",
-}
-_SENTENCES = {
-    RuleKind.SPREAD: "no {key} satisfies the topology spread with maxSkew {skew}",
-    RuleKind.AFFINITY: "no {key} is certain to run a pod that its pod affinity selects",
-    RuleKind.ANTI_AFFINITY: "no {key} is certain to be free of pods that anti-affinity excludes",
-}
-
-
-def _excluding_group(view: CohortView, template: PoolTemplate) -> Group | None:
-    """Return the first group that alone excludes the pool; if there is none, the first of all."""
-    strict = view.stage.step.strict
-    for group in view.stage.by_domain:
-        counted = group in view.cohort.counted_set
-        reach = view.stage.reach[group]
-        open_domains = group.open_domains(counted, strict.get(group.key), reach)
-        known = template.space.requirements.get(group.key)
-        if not any(known is None or known.has(d) for d in open_domains.members):
-            return group
-    return next(iter(view.stage.by_domain), None)

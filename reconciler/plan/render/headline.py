@@ -19,7 +19,7 @@ from reconciler.plan.render.wording import (
     without_backticks,
 )
 from reconciler.plan.value.actions import ActionKind
-from reconciler.plan.value.costs import AtRest, sum_pools
+from reconciler.plan.value.costs import DRAINING, AtRest, sum_pools
 from reconciler.plan.value.nodes import OfferedTypes, OffersChange
 from reconciler.plan.value.plan import Plan
 from reconciler.plan.value.ranges import CostDifference
@@ -282,11 +282,19 @@ def _plan_facts(plan: Plan) -> list[str]:
 
 
 def first_pass(plan: Plan) -> str:
-    """Return what the first pass does to the nodes and to the bill."""
+    """Return what the first pass does to the nodes and to the bill.
+
+    Nodes that cannot be drained stay and cost what they cost: their numbers are those at rest.
+    """
     cost = plan.cost
     pool = sum_pools(cost.by_node_pool.values())
-    before, after = pool.nodes_before, pool.nodes_after
-    price = cost_change(cost.before, cost.after)
+    before, after, per_hour = pool.nodes_before, pool.nodes_after, cost.after
+    rest = plan.steady_state
+    endless = sum(node.reason == DRAINING for node in rest.stuck) if rest is not None else 0
+    stays = f", {endless:,} cannot be drained" if endless else ""
+    if rest is not None and endless:
+        after, per_hour = rest.nodes, rest.per_hour
+    price = cost_change(cost.before, per_hour)
     if cost.unpriced:
         price = f"{price} ({format_count(cost.unpriced, 'node')} without a price not counted)"
     if plan.is_empty:
@@ -294,7 +302,7 @@ def first_pass(plan: Plan) -> str:
         verb = "waits" if later == 1 else "wait"
         waiting = f", {format_count(later, 'node')} {verb}" if later else ""
         idle = "Karpenter has nothing to do now" if plan.actor else "Nothing to do now"
-        return f"{idle}: {format_count(after, 'node')}{waiting}; {price}"
+        return f"{idle}: {format_count(after, 'node')}{stays}{waiting}; {price}"
     done = count_actions(plan)
     launched, removed = done.launch, done.remove
     if launched and removed:
@@ -303,7 +311,7 @@ def first_pass(plan: Plan) -> str:
         verb = "launch" if launched else "remove"
         steps = f"{verb} {format_count(launched or removed, 'node')}"
     begin = f"Karpenter will {steps}" if plan.actor else f"First pass: {steps}"
-    return f"{begin} ({before:,} → {after:,}); {price}"
+    return f"{begin} ({before:,} → {after:,}){stays}; {price}"
 
 
 class ActionCounts(msgspec.Struct, frozen=True):

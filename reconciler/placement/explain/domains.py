@@ -1,0 +1,150 @@
+"""Why a rule about other pods leaves a NodePool no domain, and what would leave it one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from reconciler.model.karpenter.labels import ZONE
+from reconciler.model.kubernetes.taint import untolerated_taints
+from reconciler.placement.nodes.space import Demands
+from reconciler.placement.nodes.template import PoolTemplate
+from reconciler.placement.pods.cohort import CohortView
+from reconciler.placement.question import Rejection
+from reconciler.placement.topology.groups import Group
+from reconciler.placement.topology.rules import RuleKind
+
+_COUNTS_SHOWN: Final = 10
+
+_CODES = {
+    RuleKind.SPREAD: "TopologySpread",
+    RuleKind.AFFINITY: "PodAffinity",
+    RuleKind.ANTI_AFFINITY: "PodAntiAffinity",
+}
+_SENTENCES = {
+    RuleKind.SPREAD: "no {key} satisfies the topology spread with maxSkew {skew}",
+    RuleKind.AFFINITY: "no {key} is certain to run a pod that its pod affinity selects",
+    RuleKind.ANTI_AFFINITY: "no {key} is certain to be free of pods that anti-affinity excludes",
+}
+
+
+def rule_rejection(
+    view: CohortView, template: PoolTemplate, templates: Iterable[PoolTemplate], demands: Demands
+) -> Rejection | None:
+    """Return the rule about other pods that leaves no domain which the pool can serve.
+
+    ``templates`` are all NodePools.
+    """
+    if view.spaces(template.space):
+        return None
+    base = template.space.narrow(view.stage.step.demand)
+    if base is None or not base.mask:
+        return None
+    group = _excluding_group(view, template)
+    if group is None:
+        return None
+    found = group.counts_for(view.stage.reach[group])
+    shown = sorted(found.items())[:_COUNTS_SHOWN]
+    counts = ", ".join(f"{domain}: {count}" for domain, count in shown) or "no domain"
+    hint = _spread_hint(group, found, view, template, templates, demands)
+    return Rejection(
+        _CODES[group.kind],
+        f"{_SENTENCES[group.kind].format(key=group.key, skew=group.rule.max_skew)} "
+        f"in NodePool {template.name} ({counts}){hint}",
+        template.name,
+        {"label": group.key, "rule": str(group.kind), "counts": counts},
+    )
+
+
+def _spread_hint(
+    group: Group,
+    counts: Mapping[str, int],
+    view: CohortView,
+    template: PoolTemplate,
+    templates: Iterable[PoolTemplate],
+    demands: Demands,
+) -> str:
+    """Return what to do about a spread that counts domains in which the pod cannot be placed."""
+    if group.kind is not RuleKind.SPREAD:
+        return ""
+    least = group.rule.min_domains or 0
+    if len(counts) < least:
+        return f"; minDomains is {least}, so a domain without pods is assumed: lower it"
+    return (
+        _unserved_hint(group, counts, template, demands) if group.key == ZONE else ""
+    ) or _policy_hint(group, counts, view, templates, demands)
+
+
+def _policy_hint(
+    group: Group,
+    counts: Mapping[str, int],
+    view: CohortView,
+    templates: Iterable[PoolTemplate],
+    demands: Demands,
+) -> str:
+    """Return the policy that leaves out domains which only NodePools have that refuse the pod.
+
+    Kubernetes counts nodes whose taints a pod does not tolerate, unless the spread says otherwise.
+    """
+    step, fewest = view.stage.step, min(counts.values(), default=0)
+    tainted, others, reachable = set[str](), set[str](), set[str]()
+    for pool in templates:
+        tolerated = not untolerated_taints(pool.taints, step.tolerations)
+        selected = pool.space.narrow(step.demand)
+        for domain in (d for d, count in counts.items() if count == fewest):
+            wanted = demands.one_of(group.key, frozenset((domain,)))
+            space = pool.space.narrow(wanted)
+            if space is None or not space.mask & pool.table.usable:
+                continue
+            if not tolerated:
+                tainted.add(domain)
+            elif selected is None or selected.narrow(wanted) is None:
+                others.add(domain)
+            else:
+                reachable.add(domain)
+    rule = group.rule
+    ignores_affinity = rule.node_filter is None or rule.node_filter.terms is None
+    if tainted - others - reachable and rule.tolerations is None:
+        found, policy = tainted - others - reachable, "nodeTaintsPolicy"
+        whose = "only tainted NodePools have"
+    elif others - tainted - reachable and ignores_affinity:
+        found, policy = others - tainted - reachable, "nodeAffinityPolicy"
+        whose = "only NodePools have that the pod does not select"
+    else:
+        return ""
+    return (
+        f"; it counts {', '.join(sorted(found))}, which {whose}: set {policy}: Honor in the"
+        " constraint"
+    )
+
+
+def _unserved_hint(
+    group: Group, counts: Mapping[str, int], template: PoolTemplate, demands: Demands
+) -> str:
+    """Return what to do about empty domains that a NodePool allows and has no offering for."""
+    known = template.space.requirements.get(group.key)
+    unserved = []
+    for domain in sorted(d for d, count in counts.items() if not count):
+        if known is None or known.has(domain):
+            space = template.space.narrow(demands.one_of(group.key, frozenset((domain,))))
+            if space is None or not space.mask & template.table.usable:
+                unserved.append(domain)
+    if not unserved:
+        return ""
+    return (
+        f"; none of its instance types is offered in {', '.join(unserved)}: leave it out in "
+        "spec.requirements"
+    )
+
+
+def _excluding_group(view: CohortView, template: PoolTemplate) -> Group | None:
+    """Return the first group that alone excludes the pool; if there is none, the first of all."""
+    strict = view.stage.step.strict
+    for group in view.stage.by_domain:
+        counted = group in view.cohort.counted_set
+        reach = view.stage.reach[group]
+        open_domains = group.open_domains(counted, strict.get(group.key), reach)
+        known = template.space.requirements.get(group.key)
+        if not any(known is None or known.has(d) for d in open_domains.members):
+            return group
+    return next(iter(view.stage.by_domain), None)
