@@ -35,6 +35,7 @@ from reconciler.adapters.database.leases.lock import FileLock
 from reconciler.adapters.database.leases.renewal import LeaseRenewals
 from reconciler.adapters.database.location import FILE, is_url
 from reconciler.adapters.database.migration import HEAD, current_migration, migrate
+from reconciler.adapters.database.predictions import DatabasePredictions
 from reconciler.adapters.database.store import DatabaseShelf, DatabaseStateStore
 from reconciler.adapters.nofollow import open_file
 from reconciler.model.errors import FleetConflictError, StateError
@@ -72,6 +73,7 @@ class DatabaseState:
     shelf: DatabaseShelf
     history: DatabaseHistory
     trace: DatabaseTrace
+    predictions: DatabasePredictions
     lease: FileLease | ServerLease
     is_shared: bool = False
     on_close: list[Callable[[], None]] = field(default_factory=list)
@@ -141,6 +143,7 @@ def open_state(
         shelf=DatabaseShelf(database),
         history=DatabaseHistory(database),
         trace=DatabaseTrace(database),
+        predictions=DatabasePredictions(database),
         lease=ServerLease(database, renewals=server.renewals if server is not None else None)
         if database.folder is None
         else FileLease(database, database.folder, locks),

@@ -276,3 +276,27 @@ trace: Final = Table(
 )
 """How the workload changed: batches of changes as compressed JSON; 1 in ``is_whole`` marks a batch
 that lists everything."""
+
+prediction: Final = Table(
+    "prediction",
+    metadata,
+    _fleet_column(),
+    _number_column("sequence"),
+    _text_column("at"),
+    _text_column("body"),
+    PrimaryKeyConstraint("fleet", "sequence"),
+    sqlite_strict=True,
+)
+"""What Karpenter was expected to do next; a row for each change, written before it acts."""
+
+score: Final = Table(
+    "score",
+    metadata,
+    _fleet_column(),
+    _number_column("sequence"),
+    _text_column("at"),
+    _text_column("body"),
+    PrimaryKeyConstraint("fleet", "sequence"),
+    sqlite_strict=True,
+)
+"""What Karpenter did instead, and the verdict; ``at`` is when the action began."""
