@@ -41,10 +41,16 @@ if TYPE_CHECKING:
     from reconciler.source.resource import Resource
 
 
-def read_inputs(request: FleetRequest, phase: Timings, what_if: WhatIf | None = None) -> Inputs:
+def read_inputs(
+    request: FleetRequest,
+    phase: Timings,
+    what_if: WhatIf | None = None,
+    observed: Sequence[JsonDict] | None = None,
+) -> Inputs:
     """Return everything that the request names, after what is only supposed (``what_if``).
 
     A fleet without a NodePool is an error, unless the change is what deletes them.
+    ``observed`` are the objects of the cluster if they are read already.
 
     Raises:
         UsageError: an argument or setting is wrong.
@@ -52,19 +58,24 @@ def read_inputs(request: FleetRequest, phase: Timings, what_if: WhatIf | None = 
         InvalidFleetError: the desired state has errors.
     """
     try:
-        facts = _read_inputs(request, phase, what_if)
+        facts = _read_inputs(request, phase, what_if, observed)
     except InvalidFleetError as error:
         is_empty = any(d.code == "empty-fleet" for d in error.diagnostics)
         emptied = emptied_request(request) if is_empty else None
         if emptied is None:
             raise
-        request, facts = emptied, _read_inputs(emptied, phase, what_if)
+        request, facts = emptied, _read_inputs(emptied, phase, what_if, observed)
     return with_removal(facts, request) if request.removes_nodes else facts
 
 
-def _read_inputs(request: FleetRequest, phase: Timings, what_if: WhatIf | None) -> Inputs:
+def _read_inputs(
+    request: FleetRequest,
+    phase: Timings,
+    what_if: WhatIf | None,
+    observed: Sequence[JsonDict] | None,
+) -> Inputs:
     with phase("read"):
-        head, live = _read_head(request)
+        head, live = _read_head(request, observed)
         fleet, findings = sources.read_desired(
             head, any_class=request.catalog is not None, allow_empty=request.may_be_empty
         )
@@ -113,13 +124,16 @@ def _read_inputs(request: FleetRequest, phase: Timings, what_if: WhatIf | None) 
     return _with_simulated_change(facts, request, cluster.captured or cluster.snapshot)
 
 
-def _read_head(request: FleetRequest) -> tuple[SourceFiles, Snapshot | None]:
+def _read_head(
+    request: FleetRequest, observed: Sequence[JsonDict] | None
+) -> tuple[SourceFiles, Snapshot | None]:
     """Return the files to plan; those of a cluster come with its snapshot."""
     if not request.is_of_cluster:
-        return sources.read_source(request), None
+        live = None if observed is None else _snapshot_of(observed)
+        return sources.read_source(request), live
     from reconciler.assembly.capturing import objects_of_cluster
 
-    objects = objects_of_cluster(request)
+    objects = objects_of_cluster(request) if observed is None else observed
     return _source_of_cluster(objects), _snapshot_of(objects)
 
 

@@ -18,6 +18,7 @@ import yaml
 from reconciler.cli.commands.desired.trace import SUBCOMMANDS as TRACES
 from reconciler.cli.commands.environment.comment import SUBCOMMANDS as FORGES
 from reconciler.cli.commands.recorded.state import SUBCOMMANDS
+from reconciler.cli.commands.recorded.watch import SUBCOMMANDS as WATCHES
 from reconciler.cli.main import main
 from reconciler.cli.parser.commandline import COMMANDS
 from reconciler.cli.parser.examples import EXAMPLES
@@ -27,12 +28,13 @@ from tests.repositories import commit_all, init
 
 NOW = "2026-03-02T12:00:00Z"
 EVERY = [
-    *(name for name in COMMANDS if name not in ("state", "comment", "delete", "trace")),
+    *(name for name in COMMANDS if name not in ("state", "comment", "delete", "trace", "watch")),
     "delete nodeclaim",
     "delete node",
     *(f"state {subcommand}" for subcommand in SUBCOMMANDS),
     *(f"comment {forge}" for forge in FORGES),
     *(f"trace {subcommand}" for subcommand in TRACES),
+    *(f"watch {subcommand}" for subcommand in WATCHES),
 ]
 PLACED = {
     "get": ["nodes"],
@@ -48,6 +50,7 @@ PLACED = {
     "completion": ["bash"],
     "comment github": ["plan.json"],
     "trace import": ["week.csv"],
+    "watch replay": ["miss.json.gz"],
     "trace summary": ["week.csv"],
     "comment gitlab": ["plan.json"],
     "state export": ["-"],

@@ -375,7 +375,7 @@ class Api:
             raise ApiError(call, NO_ANSWER, "no answer", what) from error
 
 
-_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 class _Version(msgspec.Struct, frozen=True):
@@ -457,7 +457,7 @@ def _permission_check(api: Api, permission: Permission) -> Check:
         "spec": {"resourceAttributes": {**attributes, **({"subresource": part} if part else {})}},
     }
     try:
-        answer = msgspec.json.decode(api.call("POST", _REVIEWS, body=body), type=_Review).status
+        answer = msgspec.json.decode(api.call("POST", REVIEWS, body=body), type=_Review).status
     except (ReconcilerError, msgspec.MsgspecError) as error:
         return unknown_check("rbac", permission.name, f"cannot check: {error}")
     if answer.allowed:

@@ -157,6 +157,18 @@ def snapshot_role(name: str) -> dict[str, object]:
     return cluster_role(name, writes=False)
 
 
+def watch_role(name: str) -> dict[str, object]:
+    """Return the minimal ClusterRole for ``watch``, which keeps copies and writes nothing."""
+    return _role(
+        name,
+        (
+            Permission(verb, kind.group, kind.resource, "read")
+            for kind in (*OBSERVED, *OF_KARPENTER)
+            for verb in ("list", "watch")
+        ),
+    )
+
+
 def overlays_role(name: str) -> dict[str, object]:
     """Return the minimal ClusterRole for ``overlays --apply``, which writes nothing else."""
     read = (Permission("list", k.group, k.resource, "read") for k in (NODE, NODE_POOL))

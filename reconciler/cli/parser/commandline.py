@@ -68,11 +68,13 @@ def _parse_command(words: Sequence[str], commands: Mapping[str, CommandSpec]) ->
     subcommands: Mapping[str, str] = getattr(module, "SUBCOMMANDS", {})
     subcommand = None
     if subcommands:
-        subcommand = _find_subcommand(name, rest, subcommands)
+        default: str | None = getattr(module, "DEFAULT_SUBCOMMAND", None)
+        subcommand = _find_subcommand(name, rest, subcommands, default)
         if subcommand is None:
             sys.stdout.write(_subcommand_overview(name, commands[name].summary, subcommands))
             return None
-        rest.remove(subcommand)
+        if subcommand in rest:
+            rest.remove(subcommand)
     parser = parser_of(module, name, commands[name].summary, subcommand)
     if _asks_for_help(rest):
         parser.epilog = _examples(name if subcommand is None else f"{name} {subcommand}")
@@ -85,8 +87,12 @@ def _parse_command(words: Sequence[str], commands: Mapping[str, CommandSpec]) ->
     return Invocation(module.run, module.request_of(args))
 
 
-def _find_subcommand(name: str, words: Sequence[str], known: Mapping[str, str]) -> str | None:
+def _find_subcommand(
+    name: str, words: Sequence[str], known: Mapping[str, str], default: str | None
+) -> str | None:
     """Return the subcommand in the arguments; None for the help on all of them.
+
+    If they name none, it is the default, where the command has one.
 
     Raises:
         UsageError: they name none, or an unknown one.
@@ -95,6 +101,8 @@ def _find_subcommand(name: str, words: Sequence[str], known: Mapping[str, str]) 
     found = next((word for word in plain if word in known), None)
     if found is not None:
         return found
+    if default is not None:
+        return None if _asks_for_help(words) else default
     if plain:
         raise _unknown_name_error("subcommand", plain[0], list(known), f"{PROGRAM} {name}")
     if _asks_for_help(words):
@@ -229,6 +237,7 @@ COMMANDS: Final[dict[str, CommandSpec]] = {
                 "get": "list nodeclaims, nodes, nodepools, plans, actions or commands",
                 "describe": "show all recorded details of one resource",
                 "explain": "explain why a pod is unschedulable or a node is (not) disrupted",
+                "watch": "say what a running Karpenter does next, and keep score",
                 "history": "list past operations with time, commit and reason",
                 "state": "migrate, check, export, import or prune the state; adopt nodes",
             },

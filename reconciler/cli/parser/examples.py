@@ -21,6 +21,17 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("plan --repo https://github.com/acme/fleet --ref v2", "plan without a checkout"),
         ("plan fleet --scale deploy/api=40", "plan what more replicas need"),
     ),
+    "watch start": (
+        ("watch start --context production", "watch the Karpenter of a cluster"),
+        (
+            "watch start fleet --episodes misses",
+            "plan with a folder's files, and save what was wrong",
+        ),
+    ),
+    "watch report": (("watch report --since 7d", "see how often the predictions were right"),),
+    "watch replay": (
+        ("watch replay misses/*.json.gz", "see whether this release predicts them right"),
+    ),
     "apply": (
         ("apply fleet", "show the plan, ask, and apply it"),
         ("apply plan.json fleet", "apply a plan that was reviewed"),

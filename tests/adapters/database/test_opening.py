@@ -62,7 +62,7 @@ def test_a_commit_is_synced_to_the_disk_and_rows_have_types(tmp_path: Path) -> N
         "foreign_keys": 1,
         "busy_timeout": 10_000,
     }
-    assert strict == 16
+    assert strict == 18
 
 
 def test_a_current_state_is_opened_without_alembic(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ KINDS = {
 }
 _PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>v\w+)"
-    r"(?:/namespaces/(?P<namespace>[^/]+))?/(?P<resource>[a-z]+)"
+    r"(?:/namespaces/(?P<namespace>[^/]+))?/(?P<resource>[a-z0-9]+)"
     r"(?:/(?P<name>[^/]+))?(?:/(?P<part>[a-z]+))?"
 )
 _VERBS = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete"}

@@ -1,0 +1,60 @@
+"""Predicts the actions of episodes again, to see whether the planner now agrees with Karpenter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.watch.episode import actions_of
+from reconciler.watch.predicting import prediction_of
+from reconciler.watch.scoring import score_action
+
+if TYPE_CHECKING:
+    from reconciler.catalog.catalog import Catalog
+    from reconciler.model.json import JsonDict
+    from reconciler.model.karpenter.prediction import KarpenterAction, NodeFacts, Score
+    from reconciler.watch.episode import Episode
+    from reconciler.watch.session import PlannedCluster
+
+
+def replay(
+    episode: Episode, predict: Callable[[Sequence[JsonDict], datetime], PlannedCluster]
+) -> Iterator[Score]:
+    """Yield the score of each action in an episode.
+
+    Raises:
+        ReconcilerError: the objects in it cannot be planned.
+    """
+    for found in actions_of(episode):
+        planned = predict(found.objects, found.now)
+        claims = [msgspec.convert(o, NodeClaim) for o in found.objects if o["kind"] == "NodeClaim"]
+        made = prediction_of(planned.plan, claims, {})
+        action = _with_prices(found.action, planned.catalog)
+        commands = tuple(
+            msgspec.structs.replace(
+                command, nodes=tuple(_with_price(n, planned.catalog) for n in command.nodes)
+            )
+            for command in made.commands
+        )
+        yield score_action(action, msgspec.structs.replace(made, commands=commands))
+
+
+def _with_prices(action: KarpenterAction, catalog: Catalog) -> KarpenterAction:
+    launches = tuple(_with_price(node, catalog) for node in action.launches)
+    command = action.command
+    if command is not None:
+        nodes = tuple(_with_price(node, catalog) for node in command.nodes)
+        command = msgspec.structs.replace(command, nodes=nodes)
+    return msgspec.structs.replace(action, launches=launches, command=command)
+
+
+def _with_price(node: NodeFacts, catalog: Catalog) -> NodeFacts:
+    kind = catalog.get(node.instance_type) if node.price is None else None
+    for offering in kind.offerings if kind is not None else ():
+        if (offering.zone, offering.capacity_type) == (node.zone, node.capacity_type):
+            return msgspec.structs.replace(node, price=offering.price)
+    return node

@@ -1,0 +1,117 @@
+"""How often the predictions were right, what that means in money, and each one that was wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from reconciler.model.karpenter.prediction import KarpenterActionKind, PredictionVerdict, Score
+from reconciler.model.text.counting import format_count
+from reconciler.model.text.times import timestamp
+from reconciler.model.text.visible import one_line
+from reconciler.watch.scoring import cost_of
+
+
+class KindScore(msgspec.Struct, frozen=True, rename="camel"):
+    """The verdicts on one kind of action, and its hourly cost in USD.
+
+    ``expected`` and ``actual`` add up the actions whose prices are all known; ``unpriced`` counts
+    the others.
+    """
+
+    kind: KarpenterActionKind
+    total: int
+    verdicts: dict[PredictionVerdict, int]
+    expected: float
+    actual: float
+    unpriced: int
+
+    def share(self, *verdicts: PredictionVerdict) -> float:
+        """Return the share of the actions with one of these verdicts, from 0 to 1."""
+        return sum(self.verdicts[v] for v in verdicts) / self.total if self.total else 0.0
+
+
+class WatchReport(msgspec.Struct, frozen=True, rename="camel"):
+    """The scores since a time: by kind of action, and those that were wrong, oldest first."""
+
+    since: datetime | None
+    kinds: tuple[KindScore, ...]
+    wrong: tuple[Score, ...]
+
+
+def report_of(scores: Sequence[Score], since: datetime | None = None) -> WatchReport:
+    """Return the report on scores."""
+    kinds = (
+        _kind_score(kind, [s for s in scores if s.action.kind is kind])
+        for kind in KarpenterActionKind
+    )
+    wrong = (s for s in scores if s.verdict is PredictionVerdict.WRONG)
+    return WatchReport(since, tuple(k for k in kinds if k.total), tuple(wrong))
+
+
+def _kind_score(kind: KarpenterActionKind, scores: Sequence[Score]) -> KindScore:
+    counted = Counter(score.verdict for score in scores)
+    priced = [(s.expected, s.actual) for s in scores]
+    known = [(e, a) for e, a in priced if e is not None and a is not None]
+    return KindScore(
+        kind,
+        len(scores),
+        {verdict: counted[verdict] for verdict in PredictionVerdict},
+        round(sum(e for e, _ in known), 6),
+        round(sum(a for _, a in known), 6),
+        len(scores) - len(known),
+    )
+
+
+def render_report(report: WatchReport) -> str:
+    """Return the report as text."""
+    return "".join(f"{line}\n" for line in _lines(report))
+
+
+def _lines(report: WatchReport) -> Iterator[str]:
+    since = "" if report.since is None else f" since {timestamp(report.since.astimezone(UTC))}"
+    if not report.kinds:
+        yield f"Karpenter has done nothing{since} that was predicted."
+        return
+    yield f"What Karpenter did{since}, and what was predicted:"
+    yield ""
+    for kind in report.kinds:
+        good = (PredictionVerdict.EXACT, PredictionVerdict.TIE)
+        parts = ", ".join(f"{kind.verdicts[verdict]} {verdict}" for verdict in PredictionVerdict)
+        counted = format_count(kind.total, _NOUNS[kind.kind], _PLURALS[kind.kind])
+        yield f"  {counted}: {kind.share(*good):.1%} exact or tied ({parts})"
+        unpriced = f"; {kind.unpriced} without a price" if kind.unpriced else ""
+        what = _MONEY[kind.kind]
+        yield f"    {what} ${kind.actual:.4f}/h, predicted ${kind.expected:.4f}/h{unpriced}"
+    if report.wrong:
+        yield ""
+        yield f"{format_count(len(report.wrong), 'prediction')} wrong:"
+        for score in report.wrong:
+            yield f"  {timestamp(score.action.at.astimezone(UTC))} {describe_action(score)}"
+            yield f"    {one_line(score.cause)}"
+            if score.episode:
+                yield f"    reconciler watch replay {one_line(score.episode)}"
+
+
+_NOUNS = {KarpenterActionKind.LAUNCH: "launch", KarpenterActionKind.COMMAND: "command"}
+_PLURALS = {KarpenterActionKind.LAUNCH: "launches", KarpenterActionKind.COMMAND: "commands"}
+_MONEY = {KarpenterActionKind.LAUNCH: "nodes for", KarpenterActionKind.COMMAND: "saved"}
+
+
+def describe_action(score: Score) -> str:
+    """Return what Karpenter did in one line, with the verdict."""
+    action = score.action
+    if action.command is None:
+        types = Counter(n.instance_type or "unknown" for n in action.launches)
+        listed = ", ".join(f"{number} x {kind}" for kind, number in sorted(types.items()))
+        cost = cost_of(action.launches)
+        price = "" if cost is None else f" (${cost:.4f}/h)"
+        return one_line(f"{score.verdict}: launched {listed}{price}")
+    nodes = ", ".join(node.name for node in action.command.nodes[:3])
+    more = len(action.command.nodes) - 3
+    rest = f" and {more} more" if more > 0 else ""
+    into = format_count(len(action.command.replacements), "replacement")
+    return one_line(f"{score.verdict}: {action.command.reason}, {nodes}{rest}, {into}")

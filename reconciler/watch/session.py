@@ -1,0 +1,135 @@
+"""Watches a running Karpenter: observe, compare, predict, again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import msgspec
+
+from reconciler.model.errors import ReconcilerError
+from reconciler.model.karpenter.prediction import Prediction, PredictionVerdict, Score
+from reconciler.watch.episode import episode_of
+from reconciler.watch.observing import KarpenterActions
+from reconciler.watch.predicting import prediction_of, prices_of
+from reconciler.watch.scoring import score_action
+
+if TYPE_CHECKING:
+    from reconciler.catalog.catalog import Catalog
+    from reconciler.model.json import JsonDict
+    from reconciler.model.karpenter.nodeclaim import NodeClaim
+    from reconciler.plan.value.plan import Plan
+    from reconciler.ports.predictions import PredictionLog
+    from reconciler.watch.episode import Episode
+
+REPLANNED_AFTER: Final = timedelta(seconds=10)
+"""How often an unchanged cluster is planned: as often as Karpenter looks for disruption."""
+KEPT: Final = timedelta(days=90)
+"""How long predictions and their scores are kept."""
+_FORGET_EVERY: Final = timedelta(hours=1)
+_OBSERVATIONS_KEPT: Final = 20
+"""How many observations are kept to save a wrong prediction with what it was made from."""
+
+
+class ClusterObservation(Protocol):
+    """The objects of the cluster at a time; two of them are equal if nothing has changed."""
+
+    def objects(self) -> Sequence[JsonDict]:
+        """Return every object with its kind."""
+
+    def node_claims(self) -> Sequence[NodeClaim]:
+        """Return the NodeClaims."""
+
+
+class PlannedCluster(NamedTuple):
+    """A plan by Karpenter's rules, and the catalog that it was made with."""
+
+    plan: Plan
+    catalog: Catalog
+
+
+@dataclass
+class KarpenterWatch:
+    """Predicts what Karpenter does next, records that first, and scores what it then does.
+
+    ``observe`` reads the cluster, ``predict`` plans it. ``save`` keeps an episode and returns its
+    name. ``on_scored`` receives each score, and ``on_problem`` what could not be read.
+    """
+
+    observe: Callable[[], ClusterObservation]
+    predict: Callable[[Sequence[JsonDict], datetime], PlannedCluster]
+    log: PredictionLog
+    save: Callable[[Episode], str] | None
+    on_scored: Callable[[Score], None]
+    on_problem: Callable[[ReconcilerError], None]
+    _actions: KarpenterActions = field(default_factory=KarpenterActions)
+    _prediction: Prediction | None = None
+    _catalog: Catalog | None = None
+    _seen: ClusterObservation | None = None
+    _planned_at: datetime | None = None
+    _forgotten_at: datetime | None = None
+    _observations: dict[int, ClusterObservation] = field(default_factory=dict)
+
+    def step(self, now: datetime) -> None:
+        """Observe once. After a problem, what happened meanwhile is not scored.
+
+        Raises:
+            ReconcilerError: the first observation failed, or the record cannot be written.
+        """
+        try:
+            observed = self.observe()
+            claims = observed.node_claims()
+            self._compare(claims, now)
+            if self._is_due(observed, now):
+                self._predict(observed, claims, now)
+        except ReconcilerError as error:
+            if self._prediction is None:
+                raise
+            self._actions, self._planned_at = KarpenterActions(), None
+            self.on_problem(error)
+
+    def _compare(self, claims: Sequence[NodeClaim], now: datetime) -> None:
+        """Score what Karpenter has done by now."""
+        if self._prediction is None or self._catalog is None:
+            return
+        prices = prices_of(self._catalog, claims)
+        scores = []
+        for found in self._actions.observe(claims, now, self._prediction, prices):
+            score = score_action(found.action, found.prediction)
+            before = self._observations.get(found.prediction.sequence)
+            if score.verdict is PredictionVerdict.WRONG and self.save and before is not None:
+                episode = episode_of(score, found.prediction, before.objects(), now)
+                score = msgspec.structs.replace(score, episode=self.save(episode))
+            scores.append(score)
+        if scores:
+            self.log.score(scores)
+        for score in scores:
+            self.on_scored(score)
+
+    def _is_due(self, observed: ClusterObservation, now: datetime) -> bool:
+        if self._planned_at is None or self._seen != observed:
+            return True
+        return now - self._planned_at >= REPLANNED_AFTER
+
+    def _predict(
+        self, observed: ClusterObservation, claims: Sequence[NodeClaim], now: datetime
+    ) -> None:
+        """Plan, and record the prediction if it differs from the last one."""
+        planned = self.predict(observed.objects(), now)
+        is_first = self._prediction is None
+        prices = prices_of(planned.catalog, claims)
+        made = prediction_of(planned.plan, claims, prices)
+        if self._prediction is None or not made.says_the_same(self._prediction):
+            made = self.log.record(made)
+            self._prediction = made
+            self._observations[made.sequence] = observed
+            while len(self._observations) > _OBSERVATIONS_KEPT:
+                self._observations.pop(min(self._observations))
+        self._catalog, self._seen, self._planned_at = planned.catalog, observed, now
+        if is_first:  # what exists now was there before the first prediction
+            self._actions.observe(claims, now, self._prediction, prices)
+        if self._forgotten_at is None or now - self._forgotten_at >= _FORGET_EVERY:
+            self.log.forget(now - KEPT)
+            self._forgotten_at = now

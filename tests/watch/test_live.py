@@ -1,0 +1,97 @@
+"""``watch`` beside a cluster: it reads, predicts, scores, and writes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.adapters.kubernetes.kinds import cluster_role, watch_role
+from reconciler.cli.main import main
+from tests.adapters.kubernetes.apiserver import Call, Kube, serving, write_kubeconfig
+
+POOL: dict[str, Any] = {
+    "apiVersion": "karpenter.sh/v1",
+    "kind": "NodePool",
+    "metadata": {"name": "web"},
+    "spec": {
+        "template": {
+            "spec": {
+                "nodeClassRef": {"group": "example.com", "kind": "Machine", "name": "default"},
+                "requirements": [],
+            }
+        }
+    },
+}
+LABELS = {
+    "karpenter.sh/nodepool": "web",
+    "karpenter.sh/capacity-type": "on-demand",
+    "node.kubernetes.io/instance-type": "m5.large",
+    "topology.kubernetes.io/zone": "us-east-1a",
+}
+
+
+@pytest.fixture
+def kube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kube]:
+    kube = Kube(rules=watch_role("any")["rules"], absent=frozenset({"capacitybuffers"}))
+    kube.add(POOL)
+    with serving(kube) as url:
+        monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path / "kubeconfig", url)))
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        monkeypatch.chdir(tmp_path)
+        yield kube
+
+
+def stop_after(kube: Kube, lists: int) -> None:
+    """End the process's watch, as an operator would, once NodeClaims were read so often."""
+    seen = [0]
+
+    def count(call: Call) -> None:
+        seen[0] += call.resource == "nodeclaims"
+        if seen[0] == lists:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    kube.fault = count
+
+
+def test_the_role_of_watch_is_enough_and_nothing_is_written(
+    kube: Kube, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stop_after(kube, 2)
+    status = main(["watch", "--context", "shop", "--set", "aws.region=us-east-1"])
+    printed = capsys.readouterr()
+    assert status == 0, printed.err
+    assert "Watching Karpenter in " in printed.err
+    calls = {(c.method, c.resource) for c in kube.calls}
+    assert {method for method, _ in calls} == {"GET", "POST"}
+    assert {name for method, name in calls if method == "POST"} == {"selfsubjectaccessreviews"}
+    assert main(["watch", "report"]) == 0
+    assert "Karpenter has done nothing since" in capsys.readouterr().out
+    assert main(["watch", "report", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kinds"] == []
+
+
+def test_credentials_that_could_write_are_refused_unless_allowed(
+    kube: Kube, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kube.rules = [*watch_role("any")["rules"], *cluster_role("any", writes=True)["rules"]]
+    words = ["watch", "--context", "shop", "--set", "aws.region=us-east-1"]
+    assert main(words) == 1
+    error = capsys.readouterr().err
+    assert "the credentials could write: create nodeclaims.karpenter.sh, " in error
+    assert "create pods/eviction" in error
+    assert "--allow-write-access" in error
+    assert not Path(".reconciler").exists()
+    stop_after(kube, 2)
+    assert main([*words, "--allow-write-access"]) == 0
+
+
+@pytest.mark.parametrize("words", [["--help"], ["report", "--help"], ["replay", "--help"]])
+def test_help_names_the_subcommands(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", *words]) == 0
+    assert "reconciler watch" in capsys.readouterr().out
