@@ -21,9 +21,15 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from reconciler.adapters.kubernetes.kinds import cluster_role, overlays_role, snapshot_role
+from reconciler.adapters.kubernetes.kinds import (
+    cluster_role,
+    overlays_role,
+    snapshot_role,
+    watch_role,
+)
 from reconciler.cli.commands.acting import overlays
 from reconciler.cli.commands.environment import snapshot
+from reconciler.cli.commands.recorded import watch
 from reconciler.ports.progress import EventKind
 from tests.engine.faults import three_nodes
 from tests.web.test_metrics import Daemon
@@ -90,7 +96,7 @@ def queries() -> Iterator[str]:
 
 def test_the_generated_files_are_up_to_date() -> None:
     files: Mapping[Path, str] = runpy.run_path(str(ROOT / "deploy/generate.py"))["files"]()
-    assert len(files) == 4
+    assert len(files) == 5
     for path, content in files.items():
         assert path.read_text(encoding="utf-8") == content, path
 
@@ -263,6 +269,31 @@ def test_next_to_karpenter_only_overlays_are_written() -> None:
     request = overlays.request_of(parser.parse_args(container["args"][1:]))
     assert (request.applies, request.interval) == (True, timedelta(minutes=5))
     assert request.fleet.repo == REPO[1].partition("=")[2]
+
+
+@needs_helm
+@pytest.mark.parametrize("has_files", [True, False])
+def test_beside_karpenter_watch_only_reads_and_keeps_its_record(has_files: bool) -> None:
+    files = EVERYTHING if has_files else ()
+    objects = rendered(*files, "--set", "mode=watch,snapshot.enabled=false,database.url=")
+    role = objects["ClusterRole", "shop-reconciler"]["rules"]
+    assert role == watch_role("x")["rules"]
+    assert {verb for rule in role for verb in rule["verbs"]} == {"list", "watch"}
+    deployment = objects["Deployment", "shop-reconciler"]["spec"]
+    assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
+    pod = deployment["template"]["spec"]
+    assert any("persistentVolumeClaim" in volume for volume in pod["volumes"])
+    (container,) = pod["containers"]
+    assert "livenessProbe" not in container
+    assert [port["name"] for port in container["ports"]] == ["http"]
+    parser = argparse.ArgumentParser()
+    watch.add_subcommand(parser, "start")
+    assert container["args"][:2] == ["watch", "start"]
+    words = parser.parse_args(container["args"][2:], argparse.Namespace(subcommand="start"))
+    request = watch.request_of(words)
+    assert request.listen == "*:8080"
+    assert not request.may_write
+    assert ("Service", "shop-reconciler") in objects
 
 
 @needs_helm
