@@ -35,6 +35,7 @@ from reconciler.model.expressions.values import (
     Operation,
     Optional,
     bounded,
+    matching_steps,
     type_name,
 )
 
@@ -110,10 +111,13 @@ class _Evaluation:
     steps: int = field(default=0)
 
     def value(self, node: Node, scope: _Scope) -> object:
-        self.steps += 1
+        self._take_steps(1)
+        return _VISITS[type(node)](self, node, scope)
+
+    def _take_steps(self, number: int) -> None:
+        self.steps += number
         if self.steps > STEPS_MAX:
             raise CELError("it takes too many steps")
-        return _VISITS[type(node)](self, node, scope)
 
     def literal(self, node: Literal, _scope: _Scope) -> object:
         return node.value
@@ -209,6 +213,8 @@ class _Evaluation:
             values.insert(0, receiver)
         if function is None:
             raise CELError(f'unknown function "{name}"')
+        if name == "matches" and len(values) == 2:
+            self._take_steps(matching_steps(*values))
         try:
             return function(*values)
         except CELError:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache, total_ordering
 from typing import Final
 
+from reconciler.model.expressions.patterns import Pattern, PatternError
 from reconciler.model.expressions.syntax import CELError
 from reconciler.model.resources import MILLI, parse_quantity
 
@@ -97,33 +98,30 @@ def bounded(value: object) -> object:
     return value
 
 
-# Functions and methods. Patterns come from a repository and are matched with a library that may
-# backtrack, so only patterns that cannot take long are accepted.
-
-_REPEATED_GROUP: Final = re.compile(r"\)[*+{]")
-_REPETITION: Final = re.compile(r"(?<!\\)[*+{]")
-_REPETITIONS_MAX: Final = 3
+# Functions and methods.
 
 
 @lru_cache(maxsize=256)
-def _pattern(text: str) -> re.Pattern[str]:
-    if (
-        len(text) > 500
-        or _REPEATED_GROUP.search(text)
-        or "(?" in text
-        or re.search(r"\\[0-9]", text)
-    ):
-        raise CELError("matches() supports no repeated groups and no special groups")
-    if len(_REPETITION.findall(text)) > _REPETITIONS_MAX:
-        raise CELError(f"matches() supports at most {_REPETITIONS_MAX} repetitions")
+def _pattern(text: str) -> Pattern:
     try:
-        return re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
+        return Pattern(text)
+    except PatternError as error:
         raise CELError(f"invalid pattern: {error}") from error
 
 
 def _matches(text: str, pattern: str) -> bool:
-    return _pattern(pattern).search(text[:1000]) is not None
+    return _pattern(pattern).search(text)
+
+
+def matching_steps(text: object, pattern: object) -> int:
+    """Return the steps of an evaluation that ``matches`` takes at most.
+
+    Raises:
+        CELError: the pattern is invalid.
+    """
+    if not isinstance(text, str) or not isinstance(pattern, str):
+        return 0
+    return _pattern(pattern).cost(text)
 
 
 def _quantity(text: object) -> Quantity:

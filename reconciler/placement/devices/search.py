@@ -147,6 +147,7 @@ class _Search:
         return any(self._alternative(number, wanted) for wanted in alternatives)
 
     def _alternative(self, number: int, wanted: Alternative) -> bool:
+        self._take_step()
         claim = self.requests[number][0]
         matching = self.inventory.matching(wanted.conditions)
         if wanted.takes_all:
@@ -160,6 +161,11 @@ class _Search:
             return False
         candidates = indices(matching & self.inventory.tolerated(wanted))
         return self._slot(number, wanted, candidates, 0, wanted.count)
+
+    def _take_step(self) -> None:
+        self.steps += 1
+        if self.steps > STEPS_MAX:
+            raise _LimitError
 
     def _take_all(self, number: int, wanted: Alternative, devices: Sequence[int]) -> bool:
         taken: list[Pick] = []
@@ -182,9 +188,7 @@ class _Search:
             return self._request(number + 1)
         failed: set[object] = set()
         for position in range(start, len(candidates)):
-            self.steps += 1
-            if self.steps > STEPS_MAX:
-                raise _LimitError
+            self._take_step()
             device = self.inventory.devices[candidates[position]]
             kind = self._kind(device)
             if kind in failed:
