@@ -3,7 +3,7 @@
 Patterns come from repositories and from whoever may create a ResourceClaim, and Python's ``re``
 tries alternatives one after the other: ``a?a?a?…`` and ``(a|a)(a|a)…`` take exponential time, and
 ``a*a*a*b`` time with the fourth power of the text. Here, as in RE2, which CEL prescribes, all
-alternatives are followed at once, so a character costs at most one look at each part of the
+alternatives are followed at once, so each character is compared at most once with each part of the
 pattern. The syntax is that of RE2 without flags, named groups and Unicode classes.
 """
 

@@ -36,6 +36,7 @@ class Universe:
         self._templates = [template for template in templates if template.types]
         self._demands = demands
         self._known: dict[tuple[RelaxedShape, Rule], frozenset[str]] = {}
+        self._may_define: dict[str, bool] = {}
 
     def domains(self, rule: Rule, shape: Shape, step: RelaxedShape) -> frozenset[str]:
         """Return the domains of a rule in which a new node can run a pod of ``shape``.
@@ -44,6 +45,8 @@ class Universe:
         pod fits on and an available offering. Remaining limits are ignored. For a spread, its
         ``nodeAffinityPolicy`` and ``nodeTaintsPolicy`` apply as they do to existing nodes.
         """
+        if not self.may_define(rule.key):
+            return frozenset()
         known = self._known.get((step, rule))
         if known is None:
             known = self._known[step, rule] = frozenset(self._find_domains(rule, shape, step))
@@ -54,7 +57,12 @@ class Universe:
 
         A pod adds only well-known labels.
         """
-        return any(key in t.table.well_known or _defines(t, key) for t in self._templates)
+        known = self._may_define.get(key)
+        if known is None:
+            known = self._may_define[key] = any(
+                key in t.table.well_known or _defines(t, key) for t in self._templates
+            )
+        return known
 
     def _find_domains(self, rule: Rule, shape: Shape, step: RelaxedShape) -> Iterator[str]:
         terms: tuple[Requirements, ...] | None = (step.strict,)
