@@ -3,7 +3,8 @@
 The inputs of its result are a value that can be compared with those of a later evaluation. After a
 change of one pod or node, nearly every evaluation is the same as before: existing nodes without
 free capacity for any of the pods do not affect the result, whatever happens on them. Two
-evaluations with the same inputs have the same result, apart from the names of new nodes.
+evaluations with the same inputs have the same result, apart from the names of new nodes. Topology
+rules are among the inputs, with what they count, if they apply to the pods.
 
 Most sets of nodes have far more pods than one new node can take. Counting the maximum capacity
 proves that in a fraction of the time of a placement.
@@ -11,40 +12,62 @@ proves that in a fraction of the time of a placement.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from reconciler.catalog.table import indices, iterate_members, union_of
+from reconciler.model.karpenter.labels import HOSTNAME
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.kubernetes.taint import untolerated_taints
+from reconciler.model.kubernetes.taint import Taint, untolerated_taints
 from reconciler.model.resources import Resources
 from reconciler.model.settings import Settings
 from reconciler.placement.nodes.daemons import Daemon
 from reconciler.placement.nodes.existing import Nodes
 from reconciler.placement.nodes.template import PoolTemplate
+from reconciler.placement.pods.cohort import Cohort
 from reconciler.placement.pods.shape import Shape
 from reconciler.placement.question import LaunchPool
+from reconciler.placement.topology.groups import Group
+from reconciler.placement.topology.rules import Rule, RuleKind
 
 HOSTS_MAX: Final = 50
 """The maximum number of nodes with room in ``PlacementInputs``: comparing more costs as much as
 evaluating."""
 
+RULES_MAX: Final = 200
+"""The maximum number of topology rules of the pods, and of running pods that repel others."""
+
 
 class Host(msgspec.Struct, frozen=True):
-    """An existing node that takes some of the pods."""
+    """An existing node that takes some of the pods; rules read its labels and taints."""
 
     name: str
     left: Resources
     is_initialized: bool
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+
+
+class AppliedRule(msgspec.Struct, frozen=True):
+    """A rule that applies to some of the pods, with what it counts before they are placed.
+
+    ``counts`` are the pods in each domain. Of a rule about hosts, they are only those on the nodes
+    that may take the pods, unless it is an affinity, for which pods on any node count.
+    ``standing`` are the domains of the nodes that stay.
+    """
+
+    rule: Rule
+    counts: Mapping[str, int]
+    standing: frozenset[str]
 
 
 class PlacementInputs(msgspec.Struct, frozen=True):
     """The pods, the nodes that accept any of them, and the inputs that determine new nodes.
 
     ``accepting_nodes`` has the nodes that accept the pods of each shape at each step of its
-    preferences, as bits over ``hosts``.
+    preferences, as bits over ``hosts``; ``rules`` are those that apply to the pods of each shape.
     """
 
     pods: tuple[Pod, ...]
@@ -54,19 +77,43 @@ class PlacementInputs(msgspec.Struct, frozen=True):
     pools: tuple[LaunchPool, ...]
     daemons: tuple[Daemon, ...]
     settings: Settings
+    rules: tuple[AppliedRule, ...] = ()
 
 
-def is_plain(shape: Shape) -> bool:
-    """Return whether other pods affect pods of a shape only through the room that they use."""
-    if shape.unreadable is not None or shape.ports or shape.repels or shape.devices is not None:
+def is_comparable(shape: Shape) -> bool:
+    """Return whether other pods affect pods of a shape only through room and topology rules."""
+    if shape.unreadable is not None or shape.ports or shape.devices is not None:
         return False
-    if shape.volume_demands or shape.volumes.attached or shape.exclusive:
-        return False
-    return not any(step.rules for step in shape.steps)
+    return not (shape.volume_demands or shape.volumes.attached or shape.exclusive)
+
+
+def count_rules(shape: Shape) -> int:
+    """Return how many topology rules pods of a shape have, at all steps of their preferences."""
+    return len(shape.repels) + sum(len(step.rules) for step in shape.steps)
+
+
+def applied_rules(cohorts: Sequence[Cohort], hosts: Iterable[Host]) -> tuple[AppliedRule, ...]:
+    """Return the rules that apply to cohorts bound to a topology, and what they count.
+
+    ``hosts`` are the existing nodes that may take any of the pods. The cohorts cannot be used any
+    more.
+    """
+    names = frozenset(host.labels.get(HOSTNAME) or host.name for host in hosts)
+    groups = dict.fromkeys(g for cohort in cohorts for stage in cohort.stages for g in stage.reach)
+    found = tuple(AppliedRule(g.rule, _counts(g, names), g.standing) for g in groups)
+    for cohort in cohorts:
+        cohort.release()
+    return found
+
+
+def _counts(group: Group, hosts: Collection[str]) -> Mapping[str, int]:
+    if not group.by_host or group.kind is RuleKind.AFFINITY:
+        return dict(group.counts)
+    return {host: count for host, count in group.counts.items() if host in hosts}
 
 
 def accepting_nodes(shape: Shape, nodes: Nodes) -> list[int]:
-    """Return the nodes that accept a pod of a plain shape at each step of its preferences."""
+    """Return the nodes that accept a pod of a shape at each step of its preferences."""
     room = nodes.open & nodes.nodes_with_room(shape)
     return [room & nodes.suitable_nodes(step.demand, step.tolerations) for step in shape.steps]
 
@@ -85,7 +132,7 @@ def hosts_of(
     for index in order:
         if index not in known:
             row = nodes.rows[index]
-            known[index] = Host(row.name, row.left, row.is_initialized)
+            known[index] = Host(row.name, row.left, row.is_initialized, row.labels, row.taints)
     whole = (1 << len(order)) - 1
     return tuple(known[index] for index in order), tuple(
         whole if mask == union else _reindex_mask(order, mask) for mask in node_sets

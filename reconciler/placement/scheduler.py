@@ -32,12 +32,16 @@ from reconciler.placement.approach import (
 from reconciler.placement.devices.hosts import NodeDevices, devices_of_node
 from reconciler.placement.devices.needs import ClaimReader
 from reconciler.placement.inputs import (
+    RULES_MAX,
+    AppliedRule,
     Host,
     PlacementInputs,
     accepting_nodes,
+    applied_rules,
     cannot_share,
+    count_rules,
     hosts_of,
-    is_plain,
+    is_comparable,
 )
 from reconciler.placement.nodes.claims import Order, unlaunched_targets
 from reconciler.placement.nodes.daemons import daemons
@@ -50,7 +54,7 @@ from reconciler.placement.nodes.template import (
     VolumeLimits,
 )
 from reconciler.placement.packing.goal import Depth, Goal
-from reconciler.placement.pods.cohort import Cohort
+from reconciler.placement.pods.cohort import Cohort, cohorts_of
 from reconciler.placement.pods.pending import invalid_rejection, unplaceable_rejection
 from reconciler.placement.pods.shape import Shape, Shapes, SpecKeys, queue_position
 from reconciler.placement.pods.volumes import volume_needs
@@ -104,6 +108,7 @@ class Scheduler:
         self._books: dict[int, SpaceBook] = {}
         self._hosts: dict[int, Host] = {}
         self._known_takers: dict[Shape, Sequence[int]] = {}
+        self._ruled: dict[Shape, bool] = {}
         self._work = PlacementWork(WORK_MAX)
         self._work_left = WORK_TOTAL_MAX
         self._has_answer = False
@@ -227,10 +232,11 @@ class Scheduler:
     ) -> PlacementInputs | None:
         """Return the inputs of results about these pods, if ``without`` are left out.
 
-        None if they cannot be compared quickly, such as if rules count other pods. It is valid for
-        evaluations that are not strict about reservations.
+        None if they cannot be compared quickly, such as with volumes or too many rules. It is valid
+        for evaluations that are not strict about reservations.
         """
-        if self._has_repellers or not all(map(is_plain, shapes := self._shapes.group(pods))):
+        shapes = self._shapes.group(pods)
+        if not all(map(is_comparable, shapes)):
             return None
         open_nodes = ~self._nodes.mask_of(without)
         takers: list[int] = []
@@ -246,9 +252,17 @@ class Scheduler:
             t.name: known for t in self._templates if (known := limits.remaining(t)) is not None
         }
         hosts, takers_here = found
+        rules: tuple[AppliedRule, ...] = ()
+        if any(map(self._is_ruled, shapes)):
+            if len(self._census.repelling_rules) + sum(map(count_rules, shapes)) > RULES_MAX:
+                return None
+            rows = (cohorts_of(s, members, self._is_guarded) for s, members in shapes.items())
+            cohorts = [cohort for row in rows for cohort in row]
+            self._topology(cohorts, without)
+            rules = applied_rules(cohorts, hosts)
         pools = tuple(self._pools)
         return PlacementInputs(
-            tuple(pods), hosts, takers_here, left, pools, self._daemons, self._settings
+            tuple(pods), hosts, takers_here, left, pools, self._daemons, self._settings, rules
         )
 
     def cannot_share(self, pods: Sequence[Pod], without: frozenset[str], price: float) -> bool:
@@ -275,13 +289,14 @@ class Scheduler:
             known = self._known_takers[shape] = accepting_nodes(shape, self._nodes)
         return known
 
-    @cached_property
-    def _has_repellers(self) -> bool:
-        """Whether a running pod may repel others."""
-        return any(
-            pod.spec.affinity is not None and pod.spec.affinity.pod_anti_affinity is not None
-            for pod in self._cluster.pods
-        )
+    def _is_ruled(self, shape: Shape) -> bool:
+        """Return whether topology rules apply to pods of a shape: their own, or of running pods."""
+        known = self._ruled.get(shape)
+        if known is None:
+            rules = self._census.repelling_rules
+            repelled = any(rule.selects(shape.namespace, shape.labels) for rule in rules)
+            known = self._ruled[shape] = repelled or count_rules(shape) > 0
+        return known
 
     def survey(self, pod: Pod) -> Survey | Rejection:
         """Return every option for the pod placed alone, with its own node left out.
@@ -337,11 +352,12 @@ class Scheduler:
         """Place the pods, those of ``bare`` shapes without their preferences."""
         rejections: dict[str, tuple[Rejection, ...]] = {}
         cohorts: list[Cohort] = []
+        is_guarded = self._is_guarded if question.consolidation_guard else None
         for shape, members in by_shape.items():
             pods = self._without_invalid(shape, members, rejections)
             shapes = self._bare_shapes.group(pods) if shape in bare else {shape: pods}
             for which, alike in shapes.items():
-                cohorts += self._cohorts(which, alike, question.consolidation_guard)
+                cohorts += cohorts_of(which, alike, is_guarded)
         cohorts.sort(key=lambda c: c.shape.model.is_virtual)
         without = {shape: by_shape[shape] for shape in by_shape if shape in bare}
         known, left = admitted(cohorts, len(self._cluster.pods), self._work)
@@ -451,21 +467,6 @@ class Scheduler:
             elif certain is not None:
                 rejections[pod.key] = (certain,)
         return [pod for pod in pods if pod.key not in rejections]
-
-    def _cohorts(self, shape: Shape, pods: list[Pod], guard: bool) -> list[Cohort]:
-        if not pods:
-            return []
-        if not guard:
-            return [Cohort(shape, pods, guarded=False)]
-        free: list[Pod] = []
-        guarded: list[Pod] = []
-        for pod in pods:
-            (guarded if self._is_guarded(pod) else free).append(pod)
-        return [
-            Cohort(shape, members, guarded=flag)
-            for members, flag in ((free, False), (guarded, True))
-            if members
-        ]
 
     def _is_guarded(self, pod: Pod) -> bool:
         """Return whether consolidation keeps the pod off nodes whose pods changed recently."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import untolerated_taints
@@ -195,6 +195,25 @@ class Cohort:
     def may_fit_later(self) -> bool:
         """Whether placing another pod may open a domain for these."""
         return not all(stage.only_fills_up for stage in self.stages)
+
+
+def cohorts_of(
+    shape: Shape, pods: Sequence[Pod], is_guarded: Callable[[Pod], bool] | None
+) -> list[Cohort]:
+    """Return the cohorts of alike pods: those that are guarded and the others, without empty ones.
+
+    None guards no pod.
+    """
+    if is_guarded is None:
+        return [Cohort(shape, pods, guarded=False)] if pods else []
+    rows: tuple[list[Pod], list[Pod]] = ([], [])
+    for pod in pods:
+        rows[is_guarded(pod)].append(pod)
+    return [
+        Cohort(shape, row, guarded=flag)
+        for row, flag in zip(rows, (False, True), strict=True)
+        if row
+    ]
 
 
 class CohortView:
