@@ -33,8 +33,8 @@ from reconciler.placement.topology.groups import Group
 from reconciler.placement.topology.rules import Rule, RuleKind
 
 HOSTS_MAX: Final = 50
-"""The maximum number of nodes with room in ``PlacementInputs``: comparing more costs as much as
-evaluating."""
+"""The maximum number of nodes with room in ``PlacementInputs``, and of domains in which a rule
+counts: comparing more costs as much as evaluating."""
 
 RULES_MAX: Final = 200
 """The maximum number of topology rules of the pods, and of running pods that repel others."""
@@ -92,18 +92,32 @@ def count_rules(shape: Shape) -> int:
     return len(shape.repels) + sum(len(step.rules) for step in shape.steps)
 
 
-def applied_rules(cohorts: Sequence[Cohort], hosts: Iterable[Host]) -> tuple[AppliedRule, ...]:
+def is_ruled(shape: Shape, repelling: Iterable[Rule], known: dict[Shape, bool]) -> bool:
+    """Return whether topology rules apply to pods of a shape: their own, or ``repelling`` ones.
+
+    ``known`` has the earlier answers.
+    """
+    if shape not in known:
+        repelled = any(rule.selects(shape.namespace, shape.labels) for rule in repelling)
+        known[shape] = repelled or count_rules(shape) > 0
+    return known[shape]
+
+
+def applied_rules(
+    cohorts: Sequence[Cohort], hosts: Iterable[Host]
+) -> tuple[AppliedRule, ...] | None:
     """Return the rules that apply to cohorts bound to a topology, and what they count.
 
-    ``hosts`` are the existing nodes that may take any of the pods. The cohorts cannot be used any
-    more.
+    None if one counts in too many domains. ``hosts`` are the existing nodes that may take any of
+    the pods. The cohorts cannot be used any more.
     """
     names = frozenset(host.labels.get(HOSTNAME) or host.name for host in hosts)
     groups = dict.fromkeys(g for cohort in cohorts for stage in cohort.stages for g in stage.reach)
     found = tuple(AppliedRule(g.rule, _counts(g, names), g.standing) for g in groups)
     for cohort in cohorts:
         cohort.release()
-    return found
+    domains = max((max(len(rule.counts), len(rule.standing)) for rule in found), default=0)
+    return found if domains <= HOSTS_MAX else None
 
 
 def _counts(group: Group, hosts: Collection[str]) -> Mapping[str, int]:

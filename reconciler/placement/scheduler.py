@@ -42,6 +42,7 @@ from reconciler.placement.inputs import (
     count_rules,
     hosts_of,
     is_comparable,
+    is_ruled,
 )
 from reconciler.placement.nodes.claims import Order, unlaunched_targets
 from reconciler.placement.nodes.daemons import daemons
@@ -252,18 +253,27 @@ class Scheduler:
             t.name: known for t in self._templates if (known := limits.remaining(t)) is not None
         }
         hosts, takers_here = found
-        rules: tuple[AppliedRule, ...] = ()
-        if any(map(self._is_ruled, shapes)):
-            if len(self._census.repelling_rules) + sum(map(count_rules, shapes)) > RULES_MAX:
-                return None
-            rows = (cohorts_of(s, members, self._is_guarded) for s, members in shapes.items())
-            cohorts = [cohort for row in rows for cohort in row]
-            self._topology(cohorts, without)
-            rules = applied_rules(cohorts, hosts)
-        pools = tuple(self._pools)
+        rules = self._applied_rules(shapes, hosts, without)
+        if rules is None:
+            return None
+        pools, daemons, settings = tuple(self._pools), self._daemons, self._settings
         return PlacementInputs(
-            tuple(pods), hosts, takers_here, left, pools, self._daemons, self._settings, rules
+            tuple(pods), hosts, takers_here, left, pools, daemons, settings, rules
         )
+
+    def _applied_rules(
+        self, shapes: _PodsByShape, hosts: Sequence[Host], without: frozenset[str]
+    ) -> tuple[AppliedRule, ...] | None:
+        """Return the topology rules that apply to pods, None if they cannot be compared quickly."""
+        repelling = self._census.repelling_rules
+        if not any(is_ruled(shape, repelling, self._ruled) for shape in shapes):
+            return ()
+        if len(repelling) + sum(map(count_rules, shapes)) > RULES_MAX:
+            return None
+        rows = (cohorts_of(s, members, self._is_guarded) for s, members in shapes.items())
+        cohorts = [cohort for row in rows for cohort in row]
+        self._topology(cohorts, without)
+        return applied_rules(cohorts, hosts)
 
     def cannot_share(self, pods: Sequence[Pod], without: frozenset[str], price: float) -> bool:
         """Return whether pods certainly do not fit running nodes and a new one below ``price``.
@@ -284,19 +294,9 @@ class Scheduler:
 
     def _accepting_nodes(self, shape: Shape) -> Sequence[int]:
         """Return the nodes that take a pod of a plain shape at each step of its preferences."""
-        known = self._known_takers.get(shape)
-        if known is None:
-            known = self._known_takers[shape] = accepting_nodes(shape, self._nodes)
-        return known
-
-    def _is_ruled(self, shape: Shape) -> bool:
-        """Return whether topology rules apply to pods of a shape: their own, or of running pods."""
-        known = self._ruled.get(shape)
-        if known is None:
-            rules = self._census.repelling_rules
-            repelled = any(rule.selects(shape.namespace, shape.labels) for rule in rules)
-            known = self._ruled[shape] = repelled or count_rules(shape) > 0
-        return known
+        if shape not in self._known_takers:
+            self._known_takers[shape] = accepting_nodes(shape, self._nodes)
+        return self._known_takers[shape]
 
     def survey(self, pod: Pod) -> Survey | Rejection:
         """Return every option for the pod placed alone, with its own node left out.

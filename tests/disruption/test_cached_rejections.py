@@ -288,6 +288,22 @@ def test_a_rule_is_asked_about_again_if_it_counts_other_pods() -> None:
     assert questions_about_another_label(a_spread(ZONE)) > questions_about_another_label({})
 
 
+@pytest.mark.parametrize(("count", "may_compare"), [(40, True), (60, False)])
+def test_a_rule_that_counts_on_too_many_nodes_is_not_compared(
+    count: int, may_compare: bool
+) -> None:
+    objects: list[Any] = [a_node(f"n{index}", "medium") for index in range(count)]
+    objects += [
+        a_pod(f"p{index}", f"n{index}", "3.5", metadata={"labels": {"app": "web"}})
+        for index in range(count)
+    ]
+    ruled = a_pod("ruled", "n0", "1", spec=an_affinity("podAffinity", HOST, SELECTOR))
+    wanted = a_situation(a_cluster(*objects, ruled), [a_pool()], catalog=CATALOG)
+    scheduler = Scheduler(wanted.launch_pools, wanted.cluster, wanted.settings, NOW)
+    pod = next(pod for pod in wanted.cluster.pods if pod.metadata.name == "ruled")
+    assert (scheduler.placement_inputs([pod], frozenset()) is not None) is may_compare
+
+
 def test_a_cluster_that_is_as_it_was_some_passes_ago_is_not_asked_again() -> None:
     cache = RejectionCache()
     questions(cache, "3.5")
