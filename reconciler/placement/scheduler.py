@@ -476,8 +476,7 @@ class Scheduler:
         return node is None or not node.is_deleting
 
     def _topology(self, cohorts: list[Cohort], without: Collection[str]) -> Topology:
-        shapes = (cohort.shape for cohort in cohorts)
-        topology = Topology(self._census, self._universe, without, shapes)
+        topology = Topology(self._census, self._universe, without, (c.shape for c in cohorts))
         topology.add_running_repellers()
         self._work.charge_all(len(self._census.repelling_rules))
         for cohort in cohorts:
