@@ -19,7 +19,11 @@ from reconciler.disruption.command import (
     ForcefulReason,
     WaitsFor,
 )
-from reconciler.disruption.consolidation.multinode import MultiNodeConsolidation, MultiNodeOfOnePool
+from reconciler.disruption.consolidation.multinode import (
+    CheckedConsolidation,
+    MultiNodeConsolidation,
+    MultiNodeOfOnePool,
+)
 from reconciler.disruption.consolidation.proposal import REASON, consolidation_candidates
 from reconciler.disruption.consolidation.singlenode import SingleNodeConsolidation
 from reconciler.disruption.consolidation.thorough import (
@@ -156,6 +160,11 @@ def decide(inputs: DisruptionInputs, methods: Sequence[Method] = METHODS) -> Dec
         methods = [
             *(m for m in methods if not isinstance(m, _CONSOLIDATION)),
             _SettlingConsolidation(),
+        ]
+    if inputs.checked:
+        methods = [
+            *(m for m in methods if not isinstance(m, _CONSOLIDATION)),
+            CheckedConsolidation(inputs.checked),
         ]
     inputs.refusals.begin_pass()
     start = _run_methods(inputs, methods)

@@ -38,7 +38,8 @@ class DisruptionInputs:
     ``interrupted`` are NodeClaims that EC2 reclaims, with the event. ``allow_removal`` names the
     NodePools whose nodes may be removed because they were deleted from git; ``last_known`` are
     their last versions, for their budgets. ``nominated`` are NodeClaims whose nodes will receive
-    pods that are not pending now. ``unsettled`` are NodeClaims that consolidation removes and whose
+    pods that are not pending now. If NodeClaims are ``checked``, consolidation removes all of them
+    or none, and no others. ``unsettled`` are NodeClaims that consolidation removes and whose
     pods have not all moved: until then it starts nothing else. ``history`` is the data of the rate
     limits. ``lists_blockers`` also computes what blocks nodes, which needs additional simulations.
     ``work_max`` is the number of nodes that the pass may examine. ``refusals`` are those of earlier
@@ -58,6 +59,7 @@ class DisruptionInputs:
     allow_removal: Collection[str] = ()
     last_known: Sequence[NodePool] = ()
     nominated: Collection[str] = ()
+    checked: frozenset[str] = frozenset()
     unsettled: Collection[str] = ()
     history: History = field(default_factory=History)
     lists_blockers: bool = False

@@ -20,7 +20,7 @@ from reconciler.model.duration import iso_duration
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.observed.allocation import WorkloadCost, allocate, node_cost
 from reconciler.plan.make.costs import sum_dollars
-from reconciler.plan.plancache import PlanCache, SharedPlans
+from reconciler.plan.plancache import SharedPlans
 from reconciler.plan.rest.difference import cost_shares
 from reconciler.plan.value.costs import (
     DRAINING,
@@ -39,6 +39,7 @@ from reconciler.plan.value.ranges import (
 )
 from reconciler.ports.progress import EventKind
 from reconciler.simulate.building import SimulatedFleet, SimulationSetup
+from reconciler.simulate.disruptionloop import LoopPlans
 from reconciler.simulate.driver import SimulationOutcome, SimulationStage, play
 from reconciler.simulate.eventlog import RulePeriod, rule_periods
 from reconciler.simulate.report import Report, merge_outcome, report_of
@@ -72,8 +73,8 @@ def run_simulation(
     stage, base, head = setup.stage, setup.base, setup.head
     if timeline is not None:
         stage.event_log.add_listener(timeline.add_event)
-    cache = PlanCache(shared)
-    before = _run_revision(setup, base, None, passes_max, cache) if base is not None else None
+    plans = LoopPlans(shared)
+    before = _run_revision(setup, base, None, passes_max, plans) if base is not None else None
     begin = stage.clock.now()
     base_claims = list(stage.world.store.node_claims())
     before_costs = _workload_costs(stage, before, begin)
@@ -83,7 +84,7 @@ def run_simulation(
     if timeline is not None:
         timeline.begin(begin)
     history = history_of(stage.world.store, head.settings, begin)
-    outcome = _run_revision(setup, head, end, passes_max, cache)
+    outcome = _run_revision(setup, head, end, passes_max, plans)
     report = report_of(stage, outcome, begin)
     report = msgspec.structs.replace(report, rules=_rules(head, report, history))
     if base is None or before is None:
@@ -119,11 +120,11 @@ def _run_revision(
     fleet: SimulatedFleet,
     until: datetime | None,
     passes_max: int | None,
-    cache: PlanCache,
+    plans: LoopPlans,
 ) -> SimulationOutcome:
     entered = setup.start_fleet(fleet)
     mandate = mandate_of(fleet.settings)
-    return play(setup.stage, entered.priced_at, mandate, until, passes_max=passes_max, cache=cache)
+    return play(setup.stage, entered.priced_at, mandate, until, passes_max=passes_max, plans=plans)
 
 
 def _workload_costs(

@@ -37,12 +37,12 @@ from reconciler.model.settings import Settings
 from reconciler.model.text.times import format_time
 from reconciler.observed.state import last_pod_change
 from reconciler.plan.make.findings import drift_deadline
-from reconciler.plan.plancache import PlanCache
 from reconciler.plan.planning import plan_of
 from reconciler.plan.rest.continuation import next_opening
 from reconciler.ports.journal import Journal, Verb
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.ports.state import StateStore
+from reconciler.simulate.disruptionloop import LoopPlans
 from reconciler.simulate.eventlog import EventLog
 from reconciler.simulate.script import KilledError
 
@@ -314,13 +314,13 @@ def play(
     until: datetime | None = None,
     watch: Callable[[Pass], None] = lambda _: None,
     passes_max: int | None = None,
-    cache: PlanCache | None = None,
+    plans: LoopPlans | None = None,
 ) -> SimulationOutcome:
     """Run passes until ``until``, without it until nothing more can change.
 
     ``desired`` returns the desired fleet at the beginning of each pass. ``watch`` receives every
-    completed pass; there are at most ``passes_max``, by default ``PASSES_MAX``. ``cache`` saves
-    time only.
+    completed pass; there are at most ``passes_max``, by default ``PASSES_MAX``. ``plans`` makes
+    the plans.
 
     Raises:
         EndlessError: the maximum number of passes is reached.
@@ -328,15 +328,15 @@ def play(
     end = until or stage.clock.now() + HORIZON
     passes_max = passes_max or PASSES_MAX
     last, ahead, failures = None, None, 0
-    next_window, cache = NextWindow(), cache or PlanCache()
+    next_window, plans = NextWindow(), plans or LoopPlans()
     while True:
         if stage.passes >= passes_max:
             raise EndlessError(stage.clock.now(), passes_max)
         before = _progress_mark(stage)
         fleet = desired(stage.clock.now())
-        done, pause = _run_pass(stage, fleet, mandate, cache)
+        done, pause = _run_pass(stage, fleet, mandate, plans)
         if done is None:
-            cache = PlanCache()  # a killed process loses its memory
+            plans = LoopPlans()  # a killed process loses its memory
         now = stage.clock.now()
         if done is None or done.all_failed:
             failures += 1
@@ -351,7 +351,7 @@ def play(
             )
             watch(done)
         moved = done is None or _progress_mark(stage) != before
-        at_rest = done is not None and done.is_quiet and not moved
+        at_rest = done is not None and done.is_quiet and not moved and not plans.is_waiting
         settled = at_rest and ahead is not None and ahead.is_settled(now)
         if until is None and settled and stage.cluster.next_moment() is None:
             assert done is not None
@@ -360,7 +360,7 @@ def play(
                 return SimulationOutcome(last, ahead, converged=True, at=now)
         elif moved:
             next_window.forget()
-        following = _next_pass_at(stage, ahead, pause, moved=moved)
+        following = _next_pass_at(stage, ahead, pause, plans.due, moved=moved)
         if following is None or following >= end:
             stage.clock.advance((end - now).total_seconds())
             _notify_of_interruptions(stage)
@@ -371,14 +371,14 @@ def play(
 
 
 def _run_pass(
-    stage: SimulationStage, desired: PlannedFleet, mandate: Mandate, cache: PlanCache
+    stage: SimulationStage, desired: PlannedFleet, mandate: Mandate, plans: LoopPlans
 ) -> tuple[Pass | None, timedelta | None]:
     """Run one pass; return it, or None if it was aborted, and how long to pause then."""
     _notify_of_interruptions(stage)
     stage.passes += 1
     done, pause = None, None
     try:
-        done = reconcile(stage.world, desired, mandate, cache)
+        done = reconcile(stage.world, desired, mandate, plans)
     except (TransientCloudError, CloudError, ClusterError) as error:
         stage.world.notify(EventKind.RETRYING, str(error))
     except KilledError as error:
@@ -401,9 +401,14 @@ def _progress_mark(stage: SimulationStage) -> tuple[object, ...]:
 
 
 def _next_pass_at(
-    stage: SimulationStage, ahead: Outlook | None, pause: timedelta | None, *, moved: bool
+    stage: SimulationStage,
+    ahead: Outlook | None,
+    pause: timedelta | None,
+    due: datetime | None,
+    *,
+    moved: bool,
 ) -> datetime | None:
-    """Return when the next pass is due, None if nothing will happen."""
+    """Return when the next pass is due, None if nothing will happen; ``due`` is not later."""
     now = stage.clock.now()
     if pause is not None:
         return now + pause
@@ -411,16 +416,19 @@ def _next_pass_at(
         max(len(stage.world.store.node_claims()) * timedelta(seconds=0.1), PASS_INTERVAL),
         PASS_INTERVAL_MAX,
     )
+    due = due if due is not None and due > now else None
+    soonest = min(now + interval, due or now + interval)
     if moved:
-        return now + interval
+        return soonest
     moments = [
+        due,
         stage.compute.next_moment(),
         stage.cluster.next_moment(),
         stage.next_workload_change(now),
     ]
     moments.append(ahead.next_after(now) if ahead is not None else None)
     known = [m for m in moments if m is not None]
-    return max(min(known), now + interval) if known else None
+    return max(min(known), soonest) if known else None
 
 
 def _notify_of_interruptions(stage: SimulationStage) -> None:

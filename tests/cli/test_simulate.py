@@ -7,7 +7,8 @@ import os
 import re
 import subprocess
 import sys
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +277,29 @@ def test_a_fleet_reacts_to_changing_prices(capsys: Capture, tmp_path: Path) -> N
     (command,) = [e for e in report["events"] if e["kind"] == "CommandStarted"]
     assert command["at"].startswith("2026-03-02T11:00")
     assert report["cost"]["peak"] == pytest.approx(0.41), "the expensive one and its replacement"
+
+
+def test_karpenter_checks_a_command_again_before_it_starts(capsys: Capture, tmp_path: Path) -> None:
+    """Its loop waits 15 seconds for each command, and continues at once or after ten seconds."""
+    pool = a_pool("web", template=SMALL, policy="WhenEmptyOrUnderutilized")
+    pool["spec"]["disruption"]["budgets"] = [{"nodes": "100%"}]
+    write_fleet(tmp_path, [pool, a_deployment("web", "web", 3)])
+    prices = {"prices": [{"at": "2h", "instanceType": "m7i.large", "factor": 3}]}
+    (tmp_path / "faults.yaml").write_text(dump(prices))
+    faults = ["--until", "4h", "--faults", str(tmp_path / "faults.yaml")]
+
+    report = simulated(capsys, tmp_path, *faults, "--seed", "0", "--set", "decide=karpenter")
+
+    start = datetime(2026, 3, 2, 9, tzinfo=UTC)
+    first, *later = [
+        datetime.fromisoformat(e["at"]) for e in report["events"] if e["kind"] == "CommandStarted"
+    ]
+    assert timedelta(hours=2, seconds=15) <= first - start <= timedelta(hours=2, seconds=25)
+    assert len(later) == 2
+    gaps = [b - a for a, b in pairwise((first, *later))]
+    assert all(gap in (timedelta(seconds=16), timedelta(seconds=26)) for gap in gaps)
+    assert len(report["fleet"]) == 3
+    assert {claim["instanceType"] for claim in report["fleet"]} == {"c7i.large"}
 
 
 @pytest.mark.parametrize(

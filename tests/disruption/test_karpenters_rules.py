@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import pytest
 
@@ -72,6 +73,26 @@ def test_the_first_node_that_saves_anything_is_consolidated() -> None:
     assert brief(own) == [("Underutilized", "replace", (name,)) for name in ("n1", "n2")]
     assert brief(karpenters) == [("Underutilized", "replace", ("n1",))]
     assert brief(decided(*objects, settings=KARPENTERS_SEARCH)) == brief(karpenters)
+
+
+def test_a_command_that_is_checked_again_is_right_for_all_its_nodes_or_for_none() -> None:
+    """The binary search over all nodes would choose others, and each node alone is not asked."""
+    nodes = [
+        part
+        for number in range(5)
+        for part in (a_node(f"n{number}", "large"), a_pod(f"p{number}", f"n{number}", "500m"))
+    ]
+
+    def checked(*names: str, more: Sequence[object] = ()) -> list[tuple[str, ...]]:
+        claims = frozenset(f"claim-{name}" for name in names)
+        found = decided(*nodes, *more, settings=AS_KARPENTER, checked=claims)
+        return [command.nodes for command in found.commands]
+
+    assert checked("n1", "n3") == [("n1", "n3")]
+    assert checked("n2") == [("n2",)]
+    assert checked("n1", "gone") == []
+    keep = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
+    assert checked("n1", "n3", more=[a_pod("kept", "n3", "100m", **keep)]) == []
 
 
 def test_consolidation_does_not_wait_for_its_running_commands() -> None:

@@ -48,6 +48,27 @@ class MultiNodeConsolidation:
             work.has_merged = True
 
 
+class CheckedConsolidation:
+    """Checks a command again that was computed before: these NodeClaims, all of them or none.
+
+    Karpenter does so when a command has waited for 15 seconds (``disruption/validation.go``).
+    """
+
+    reason: Final = REASON
+
+    def __init__(self, node_claims: frozenset[str]) -> None:
+        self._node_claims = node_claims
+
+    def decide(self, work: DisruptionPass) -> None:
+        found = [c for c in consolidation_candidates(work) if c.claim.name in self._node_claims]
+        allowed = select_within_budget(sorted(found, key=savings_ratio_key), work)
+        if len(allowed) < len(self._node_claims):
+            return
+        proposal = _evaluate_prefix(allowed, work)
+        if proposal is not None:
+            proposal.start(work)
+
+
 class MultiNodeOfOnePool:
     """The same search within each NodePool, if nothing else was found.
 
@@ -94,10 +115,11 @@ def longest_prefix(candidates: Sequence[Candidate], work: DisruptionPass) -> Pro
 
 
 def _evaluate_prefix(candidates: Sequence[Candidate], work: DisruptionPass) -> Proposal | None:
-    if work.simulation.cannot_share(candidates, sum(c.price for c in candidates)):
+    several = len(candidates) > 1
+    if several and work.simulation.cannot_share(candidates, sum(c.price for c in candidates)):
         return None
     proposal = propose_removal(candidates, work)
-    if isinstance(proposal, Proposal) and proposal.replacements:
+    if several and isinstance(proposal, Proposal) and proposal.replacements:
         narrowed = without_own_types(proposal.replacements[0], proposal.fitting, candidates)
         if isinstance(narrowed, CandidateRefusal):
             return None

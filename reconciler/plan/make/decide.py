@@ -119,6 +119,7 @@ def disruption_inputs(
         allow_removal=facts.removable,
         last_known=facts.vanished,
         nominated=facts.nominated,
+        checked=facts.checked,
         unsettled=facts.unsettled,
         history=facts.history or History(),
         lists_blockers=facts.lists_blockers,

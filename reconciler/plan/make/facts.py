@@ -57,8 +57,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     Of the cluster: its pods include those of ``headroom``. ``interrupted`` are NodeClaims that EC2
     interrupts, with the event. ``vanished`` are NodePools that were deleted from git; the nodes of
     the ``removable`` ones may be removed. ``nominated`` are NodeClaims whose pods have not arrived
-    yet, and ``unsettled`` those that consolidation removes and whose pods have not all moved.
-    ``history`` is the history for the rate limits.
+    yet, ``checked`` those of a command that is checked again, and ``unsettled`` those that
+    consolidation removes and whose pods have not all moved. ``history`` is the history for the rate
+    limits.
 
     Of both: the NodeClaims that drifted, what git ``changes``, and what the change since a base
     costs (``base_cost``). ``findings`` are about these facts; those of CapacityBuffers are
@@ -82,6 +83,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     vanished: tuple[NodePool, ...] = ()
     removable: frozenset[str] = frozenset()
     nominated: frozenset[str] = frozenset()
+    checked: frozenset[str] = frozenset()
     unsettled: frozenset[str] = frozenset()
     history: History | None = None
     lists_blockers: bool = True

@@ -244,6 +244,7 @@ def _with_observation(facts: Facts, inputs: Inputs, coverage: Coverage | None) -
         vanished=_deleted_pools(inputs, facts.pools),
         removable=_removable_pools(inputs, facts.pools, cluster),
         nominated=inputs.nominated,
+        checked=inputs.checked,
         unsettled=inputs.unsettled,
         history=inputs.history,
         lists_blockers=inputs.lists_blockers,

@@ -59,7 +59,8 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     event. ``instances`` are the instances as observed in EC2, by provider id; instances that were
     not read are omitted, and do not drift. ``against`` are the same inputs for the base, to compute
     the cost of the change itself; ``simulation`` simulates that change if possible. ``nominated``
-    are NodeClaims whose pods are still moving from disrupted nodes. ``unsettled`` are NodeClaims
+    are NodeClaims whose pods are still moving from disrupted nodes, and ``checked`` those of a
+    command that was computed before and is now checked again. ``unsettled`` are NodeClaims
     that consolidation removes and whose pods have not all moved yet. ``history`` is the history for
     the rate limits, None without records. ``lists_blockers`` is whether to compute what blocks
     nodes, and the forgone savings. ``finds_steady_state`` is whether to compute what later plans
@@ -97,6 +98,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     against: Inputs | None = None
     simulation: ChangeSimulation | None = None
     nominated: frozenset[str] = frozenset()
+    checked: frozenset[str] = frozenset()
     unsettled: frozenset[str] = frozenset()
     history: History | None = None
     lists_blockers: bool = True
