@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import msgspec
 
@@ -21,17 +22,27 @@ if TYPE_CHECKING:
     from reconciler.adapters.kubernetes.kinds import Kind
     from reconciler.model.settings import Settings
 
+T = TypeVar("T")
+
 KINDS: Final = (*OBSERVED, *OF_KARPENTER)
 """Pods come after nodes, for the reason that ``OBSERVED`` states."""
 
-_Lists = tuple[tuple[bytes | msgspec.Raw, ...], ...]
+_Item = bytes | msgspec.Raw
+_Lists = tuple[tuple[_Item, ...], ...]
+_UNRELATED: Final = ("managedFields", "resourceVersion")
+"""Metadata that changes with every write, whatever is written."""
 
 
 @dataclass(frozen=True)
 class CachedObservation:
-    """The JSON of every object of each kind, and the node classes of other providers."""
+    """The JSON of every object of each kind, and the node classes of other providers.
 
-    lists: _Lists
+    Two are equal if nothing that a plan reads has changed: the heartbeats of nodes do not count.
+    """
+
+    lists: _Lists = field(compare=False)
+    facts: tuple[bytes, ...]
+    claims: tuple[NodeClaim, ...]
     node_classes: tuple[JsonDict, ...]
 
     def objects(self) -> Sequence[JsonDict]:
@@ -43,25 +54,62 @@ class CachedObservation:
 
     def node_claims(self) -> Sequence[NodeClaim]:
         """Return the NodeClaims."""
-        raw = self.lists[KINDS.index(NODE_CLAIM)]
-        return [decode(msgspec.json.decode(item), NodeClaim) for item in raw]
+        return self.claims
 
 
-def named(kind: Kind, items: Sequence[bytes | msgspec.Raw]) -> Iterator[JsonDict]:
+def named(kind: Kind, items: Sequence[_Item]) -> Iterator[JsonDict]:
     """Yield objects with their kind, which a list of the API does not repeat."""
     stated = {"apiVersion": kind.api_version, "kind": kind.kind}
     for item in items:
         yield stated | msgspec.json.decode(item, type=JsonDict)
 
 
+def facts_of(item: _Item) -> bytes:
+    """Return a digest of what a plan reads of an object."""
+    data = msgspec.json.decode(item, type=JsonDict)
+    metadata = data.get("metadata")
+    if isinstance(metadata, dict):
+        for name in _UNRELATED:
+            metadata.pop(name, None)
+    status = data.get("status")
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    for condition in conditions if isinstance(conditions, list) else ():
+        if isinstance(condition, dict):
+            condition.pop("lastHeartbeatTime", None)
+    content = msgspec.json.encode(data, order="deterministic")
+    return blake2b(content, digest_size=16).digest()
+
+
+class _Remembered(Generic[T]):
+    """What was computed for the objects of the last observation, by the object itself."""
+
+    def __init__(self, compute: Callable[[_Item], T]) -> None:
+        self._compute = compute
+        self._known: dict[int, tuple[_Item, T]] = {}
+
+    def of(self, items: Iterable[_Item]) -> tuple[T, ...]:
+        """Return the results for these objects, and forget all others."""
+        known = self._known
+        self._known = {
+            id(item): known[id(item)] if id(item) in known else (item, self._compute(item))
+            for item in items
+        }
+        return tuple([result for _, result in self._known.values()])
+
+
 @dataclass
 class LiveCluster:
-    """Reads a cluster through watches; it makes no call that writes."""
+    """Reads a cluster through watches; it makes no call that writes.
+
+    An object that has not changed is the same object in the copies, and is read once.
+    """
 
     api: Api
     cache: ClusterCache
-    _pools: tuple[bytes | msgspec.Raw, ...] | None = None
+    _pools: tuple[_Item, ...] | None = None
     _node_classes: tuple[JsonDict, ...] = field(default=())
+    _facts: _Remembered[bytes] = field(default_factory=lambda: _Remembered(facts_of))
+    _claims: _Remembered[NodeClaim] = field(default_factory=lambda: _Remembered(_claim_of))
 
     def observe(self) -> CachedObservation:
         """Return the objects of the cluster now.
@@ -74,7 +122,16 @@ class LiveCluster:
         if pools != self._pools:
             self._node_classes = tuple(other_node_classes(self.api, named(NODE_POOL, pools)))
             self._pools = pools
-        return CachedObservation(lists, self._node_classes)
+        return CachedObservation(
+            lists,
+            self._facts.of(item for items in lists for item in items),
+            self._claims.of(lists[KINDS.index(NODE_CLAIM)]),
+            self._node_classes,
+        )
+
+
+def _claim_of(item: _Item) -> NodeClaim:
+    return decode(msgspec.json.decode(item), NodeClaim)
 
 
 @contextmanager

@@ -23,11 +23,12 @@ def planner_of(
     The NodePools are those of the files that it names, or of the cluster itself.
     """
     from reconciler.assembly.inputs.timings import Timings
+    from reconciler.plan.plancache import steady_until
     from reconciler.plan.planning import plan_of
     from reconciler.simulate.planinputs import read_inputs
 
     def predict(objects: Sequence[JsonDict], now: datetime) -> PlannedCluster:
         inputs = read_inputs(replace(request, now=now), Timings(), observed=objects)
-        return PlannedCluster(plan_of(inputs), inputs.catalog)
+        return PlannedCluster(plan_of(inputs), inputs.catalog, steady_until(inputs))
 
     return predict

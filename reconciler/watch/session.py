@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from reconciler.ports.predictions import PredictionLog
     from reconciler.watch.episode import Episode
 
-REPLANNED_AFTER: Final = timedelta(seconds=10)
-"""How often an unchanged cluster is planned: as often as Karpenter looks for disruption."""
 KEPT: Final = timedelta(days=90)
 """How long predictions and their scores are kept."""
 _FORGET_EVERY: Final = timedelta(hours=1)
@@ -44,10 +42,14 @@ class ClusterObservation(Protocol):
 
 
 class PlannedCluster(NamedTuple):
-    """A plan by Karpenter's rules, and the catalog that it was made with."""
+    """A plan by Karpenter's rules, and the catalog that it was made with.
+
+    ``until`` is when time alone may change the plan, None if it does not.
+    """
 
     plan: Plan
     catalog: Catalog
+    until: datetime | None = None
 
 
 @dataclass
@@ -68,7 +70,7 @@ class KarpenterWatch:
     _prediction: Prediction | None = None
     _catalog: Catalog | None = None
     _seen: ClusterObservation | None = None
-    _planned_at: datetime | None = None
+    _until: datetime | None = None
     _forgotten_at: datetime | None = None
     _observations: dict[int, ClusterObservation] = field(default_factory=dict)
 
@@ -87,7 +89,7 @@ class KarpenterWatch:
         except ReconcilerError as error:
             if self._prediction is None:
                 raise
-            self._actions, self._planned_at = KarpenterActions(), None
+            self._actions, self._seen = KarpenterActions(), None
             self.on_problem(error)
 
     def _compare(self, claims: Sequence[NodeClaim], now: datetime) -> None:
@@ -109,9 +111,9 @@ class KarpenterWatch:
             self.on_scored(score)
 
     def _is_due(self, observed: ClusterObservation, now: datetime) -> bool:
-        if self._planned_at is None or self._seen != observed:
+        if self._seen is None or self._seen != observed:
             return True
-        return now - self._planned_at >= REPLANNED_AFTER
+        return self._until is not None and now >= self._until
 
     def _predict(
         self, observed: ClusterObservation, claims: Sequence[NodeClaim], now: datetime
@@ -127,7 +129,7 @@ class KarpenterWatch:
             self._observations[made.sequence] = observed
             while len(self._observations) > _OBSERVATIONS_KEPT:
                 self._observations.pop(min(self._observations))
-        self._catalog, self._seen, self._planned_at = planned.catalog, observed, now
+        self._catalog, self._seen, self._until = planned.catalog, observed, planned.until
         if is_first:  # what exists now was there before the first prediction
             self._actions.observe(claims, now, self._prediction, prices)
         if self._forgotten_at is None or now - self._forgotten_at >= _FORGET_EVERY:

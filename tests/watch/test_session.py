@@ -20,7 +20,7 @@ from reconciler.plan.value.costs import Cost
 from reconciler.plan.value.nodes import LaunchOffering, PlannedNodeClaim
 from reconciler.plan.value.plan import Plan
 from reconciler.watch.episode import Episode, actions_of, decode_episode, encode_episode
-from reconciler.watch.session import REPLANNED_AFTER, KarpenterWatch, PlannedCluster
+from reconciler.watch.session import KarpenterWatch, PlannedCluster
 from tests.states import open_state
 from tests.watch.claims import START, after, claim
 
@@ -80,6 +80,7 @@ class World:
     claims: tuple[NodeClaim, ...] = ()
     plan: Plan = field(default_factory=lambda: launching("m5.large"))
     error: ReconcilerError | None = None
+    until: datetime | None = None
     planned: list[datetime] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)
     problems: list[ReconcilerError] = field(default_factory=list)
@@ -102,7 +103,7 @@ class World:
 
     def predict(self, objects: Sequence[JsonDict], now: datetime) -> PlannedCluster:
         self.planned.append(now)
-        return PlannedCluster(msgspec.structs.replace(self.plan, at=now), CATALOG)
+        return PlannedCluster(msgspec.structs.replace(self.plan, at=now), CATALOG, self.until)
 
     def save(self, episode: Episode) -> str:
         self.episodes.append(episode)
@@ -163,15 +164,17 @@ def test_a_command_in_a_saved_episode_can_be_read_for_a_replay(world: World) -> 
     assert (command.reason, len(command.replacements)) == ("Underutilized", 1)
 
 
-def test_an_unchanged_cluster_is_planned_as_often_as_karpenter_looks_for_disruption(
-    world: World,
-) -> None:
-    world.steps(0, 1, 2, REPLANNED_AFTER.total_seconds(), 11)
+def test_an_unchanged_cluster_is_planned_when_time_may_change_the_plan(world: World) -> None:
+    world.until = after(10)
+    world.steps(0, 1, 2, 9)
+    assert world.planned == [after(0)]
+    world.until = None
+    world.steps(10, 11, 3_600)
     assert world.planned == [after(0), after(10)]
     assert len(world.state.predictions.predictions(START)) == 1
-    world.claims = (claim("a", at=12),)
-    world.steps(12)
-    assert world.planned[-1] == after(12)
+    world.claims = (claim("a", at=3_601),)
+    world.steps(3_601, 3_602)
+    assert world.planned == [after(0), after(10), after(3_601)]
 
 
 def test_what_happens_while_the_cluster_cannot_be_read_is_not_scored(world: World) -> None:
