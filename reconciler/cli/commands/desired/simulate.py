@@ -203,13 +203,13 @@ def _run_seeds(
     """Run every seed, show the timeline of one run, and return its report with the range.
 
     That is the first run where seeds are asked for, and a typical one where their number is ours.
-    The timeline of a single run is shown while it runs, any other once all runs have ended.
+    The timeline of the first run is shown while it runs, any other once all runs have ended.
     """
     from reconciler.simulate.seeds import affordable_seeds, typical_run, with_range
 
     first = request.seed or 0
     count = 1 if request.seeds is None and request.seed is not None else request.seeds
-    courses = [_run_seed(runs, first, show, live=count == 1)]
+    courses = [_run_seed(runs, first, show, live=count is not None)]
     count = count or affordable_seeds(courses[0].report)
     for number in range(1, count):
         line.enter(f"Simulating, run {number + 1} of {count}")

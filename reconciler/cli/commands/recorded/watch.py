@@ -184,6 +184,7 @@ def _replay(request: WatchRequest) -> int:
 def _watch(request: WatchRequest) -> int:
     from reconciler.adapters.clock import SystemClock
     from reconciler.assembly.cluster import api_of
+    from reconciler.assembly.decoding import prepare_decoders
     from reconciler.assembly.inputs.records import open_recorded, settings_of
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.assembly.inputs.watching import stop_on_signal
@@ -213,6 +214,7 @@ def _watch(request: WatchRequest) -> int:
         if request.listen:
             url = stack.enter_context(serve_metrics(request.listen, metrics))
             print(f"Metrics: {url}/metrics", file=sys.stderr, flush=True)
+        prepare_decoders()  # the watches run in threads
         cluster = stack.enter_context(watched_cluster(api, api_of(settings, clock), settings))
         session = KarpenterWatch(
             cluster.observe,
