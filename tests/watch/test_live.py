@@ -91,6 +91,19 @@ def test_credentials_that_could_write_are_refused_unless_allowed(
     assert main([*words, "--allow-write-access"]) == 0
 
 
+def test_no_episode_is_saved_through_a_link_of_a_checkout(
+    kube: Kube, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "checkout" / ".git").mkdir(parents=True)
+    link = tmp_path / "checkout" / "misses"
+    link.symlink_to(tmp_path / "outside")
+    assert main(["watch", "--episodes", str(link / "new")]) == 1
+    assert "misses: is a symbolic link in the checkout" in capsys.readouterr().err
+    assert list((tmp_path / "outside").iterdir()) == []
+    assert kube.calls == []
+
+
 @pytest.mark.parametrize("words", [["--help"], ["report", "--help"], ["replay", "--help"]])
 def test_help_names_the_subcommands(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["watch", *words]) == 0

@@ -196,7 +196,7 @@ def _watch(request: WatchRequest) -> int:
     from reconciler.watch.rights import expect_read_only
     from reconciler.watch.session import KarpenterWatch
 
-    fleet, clock = request.fleet, SystemClock()
+    fleet, clock, save = request.fleet, SystemClock(), _saver(request.episodes)
     assert isinstance(fleet, FleetRequest)
     settings = settings_of(request.fleet).settings
     api = api_of(settings, clock)
@@ -220,7 +220,7 @@ def _watch(request: WatchRequest) -> int:
             cluster.observe,
             planner_of(fleet),
             recorded.state.predictions,
-            _saver(request.episodes),
+            save,
             show_score,
             lambda error: print(f"Warning: {one_line(str(error))}", file=sys.stderr, flush=True),
         )
@@ -233,19 +233,23 @@ def _watch(request: WatchRequest) -> int:
 
 
 def _saver(folder: str | None) -> Callable[[Episode], str] | None:
-    """Return what saves an episode and returns its file; None without a folder."""
+    """Make the folder, and return what saves an episode there and returns its file.
+
+    Raises:
+        UnreadableError: the folder cannot be made, or a link of a checkout leads to it.
+    """
     if folder is None:
         return None
-    from pathlib import Path
+    import os
 
+    from reconciler.adapters.writing import PRIVATE, make_folder, write_file
     from reconciler.watch.episode import encode_episode
 
-    place = Path(folder)
+    make_folder(folder)
 
     def save(episode: Episode) -> str:
-        place.mkdir(parents=True, exist_ok=True)
-        path = place / f"{episode['name']}.json.gz"
-        path.write_bytes(encode_episode(episode))
-        return str(path)
+        path = os.path.join(folder, f"{episode['name']}.json.gz")
+        write_file(path, encode_episode(episode), mode=PRIVATE)
+        return path
 
     return save
