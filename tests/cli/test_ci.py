@@ -70,6 +70,20 @@ def test_changes_on_main_after_the_branch_point_do_not_count(
     assert sorted(p.stem for p in Path("plans").glob("*.json")) == ["a"]
 
 
+def test_a_fleet_that_main_got_after_the_branch_point_is_not_removed(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    git(repository, "switch", "--quiet", "main")
+    shutil.copytree(EXAMPLES / "batch-spot", repository / "late")
+    commit_all(repository)
+    git(repository, "switch", "--quiet", "change")
+    touch(repository / "a")
+    commit_all(repository)
+    assert main(["ci", "--base", "main", "--out", "plans"]) == 0
+    assert "no longer" not in capsys.readouterr().out
+    assert sorted(p.stem for p in Path("plans").glob("*.json")) == ["a"]
+
+
 def test_several_fleets_are_planned_at_once(repository: Path) -> None:
     touch(repository / "a")
     touch(repository / "b")

@@ -153,7 +153,8 @@ class _Comparison:
         return one is not None and (one.path in self._existing or one.path in self._missing)
 
     def _is_affected(self, one: _Known) -> bool:
-        return self._is_named(one) or not self._are_named
+        """Return whether a fleet is the subject; one that came after the branch point is not."""
+        return self._is_named(one) or (not self._are_named and self._differs(one.path))
 
     def _differs(self, path: str) -> bool:
         return any(path == "." or changed.startswith(f"{path}/") for changed in self._paths)
