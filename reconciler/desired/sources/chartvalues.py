@@ -21,11 +21,9 @@ from reconciler.source.document import parse_documents
 
 VALUES: Final = "values.yaml"
 _KEY: Final = re.compile(rb"\.Values\.([A-Za-z_]\w*)|\.Values\s+\"([\w-]+)\"")
-_EXAMPLE: Final = re.compile(
-    r"(?:^|/)(?:ci|tests?|examples?|samples?)/|[^/]*(?:example|sample|test)"
-)
+_EXAMPLE: Final = re.compile(r"(?:^|/)ci/|example|sample|test")
 _FENCE: Final = re.compile(r"^```ya?ml[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_OPEN_KEY: Final = re.compile(r"([\w.-]+):\s*(?:\{\s*\}|\[\s*\]|null|~|\"\"|'')?\s*(?:#.*)?")
+_OPEN_KEY: Final = re.compile(r"([\w.-]+):(?:\s*(?:\{\s*\}|\[\s*\]|null|~|\"\"|''))?\s*(?:#.*)?")
 _FIRST_LINE: Final = re.compile(r"- |[\w./\"'-]+:(?:\s|$)")
 _YAML_LINE: Final = re.compile(r"\s*(?:- |#|[a-z0-9_./\"'-][\w./\"'-]*:(?:\s|$)|$)")
 """A line of YAML, but not of prose, whose first word is no key of values."""
