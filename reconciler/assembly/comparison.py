@@ -178,14 +178,14 @@ def emptied_request(request: FleetRequest) -> FleetRequest | None:
         fleet, _ = sources.read_desired(source, any_class=True, allow_empty=True)
     except InvalidFleetError:
         return None  # reported where the folder is validated
-    deleted = deleted_pools(request)
+    deleted = pools_of_base(request)
     if fleet.node_pools or not deleted:
         return None
     return replace(emptied, allow_removal=request.allow_removal | deleted)
 
 
-def deleted_pools(request: FleetRequest) -> frozenset[str]:
-    """Return the NodePools of the base of a fleet that has none any more."""
+def pools_of_base(request: FleetRequest) -> frozenset[str]:
+    """Return the names of the NodePools of the base."""
     base = sources.read_base(request)
     objects = base.objects if base is not None else ()
     return frozenset(o["metadata"]["name"] for o in objects if o["kind"] == "NodePool")

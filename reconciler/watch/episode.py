@@ -23,6 +23,7 @@ from reconciler.model.karpenter.prediction import (
     NodeFacts,
     Prediction,
     Score,
+    offering_of,
 )
 
 _CREATED: Final = "created nodeclaim"
@@ -53,12 +54,12 @@ def episode_of(
     if action.command is not None:
         created += action.command.replacements
         removed = {node.name for node in action.command.nodes}
-    at = action.at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    at = _text_of(action.at)
     kept = [row for row in before if row["node"] not in removed]
     return {
         "name": f"{action.kind}-{action.at.astimezone(UTC):%Y%m%dT%H%M%SZ}-{prediction.sequence}",
         "about": f"{score.verdict}: {score.cause}",
-        "now": prediction.at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        "now": _text_of(prediction.at),
         "pools": [o for o in objects if o["kind"] == "NodePool"],
         "before": before,
         "after": [*kept, *map(_row, created)],
@@ -97,13 +98,14 @@ def _log(action: KarpenterAction, at: str) -> Iterator[JsonDict]:
 def _row_of_claim(claim: JsonDict) -> JsonDict:
     metadata = claim["metadata"]
     labels = metadata.get("labels") or {}
+    instance_type, zone, capacity_type = offering_of(labels)
     return {
         "node": (claim.get("status") or {}).get("nodeName", "") or metadata["name"],
         "claim": metadata["name"],
         "nodePool": labels.get(NODEPOOL, ""),
-        "instanceType": labels.get(INSTANCE_TYPE, ""),
-        "zone": labels.get(ZONE, ""),
-        "capacityType": labels.get(CAPACITY_TYPE, ""),
+        "instanceType": instance_type,
+        "zone": zone,
+        "capacityType": capacity_type,
     }
 
 
@@ -210,14 +212,7 @@ def _first_launches(episode: Episode) -> KarpenterAction | None:
     if not nodes:
         return None
     facts = tuple(
-        NodeFacts(
-            claim["nodePool"],
-            claim["labels"].get(INSTANCE_TYPE, ""),
-            claim["labels"].get(ZONE, ""),
-            claim["labels"].get(CAPACITY_TYPE, ""),
-            None,
-            claim["name"],
-        )
+        NodeFacts(claim["nodePool"], *offering_of(claim["labels"]), None, claim["name"])
         for claim in nodes
     )
     return KarpenterAction(_time(first[0]["time"]), KarpenterActionKind.LAUNCH, facts)
@@ -256,6 +251,10 @@ def _facts_of_row(row: JsonDict) -> NodeFacts:
         row.get("price"),
         row["node"],
     )
+
+
+def _text_of(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _time(text: str) -> datetime:

@@ -15,25 +15,25 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.model.karpenter.budget import DisruptionReason
-from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
-from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclaim import DISRUPTION_REASON, NodeClaim
 from reconciler.model.karpenter.prediction import (
     CommandFacts,
     KarpenterAction,
     KarpenterActionKind,
     NodeFacts,
     Prediction,
+    offering_of,
 )
 
 Prices = Mapping[tuple[str, str, str], float]
 """USD an hour by instance type, zone and capacity type."""
 
-DISRUPTION_REASON: Final = "DisruptionReason"
-"""The condition with which Karpenter marks a NodeClaim that a command disrupts."""
-
 _REPLACED_WITHIN: Final = timedelta(seconds=3)
 """How long after the start of a command its replacements may be created."""
-_REPLACEMENTS_MAX: Final = {DisruptionReason.EMPTY: 0, DisruptionReason.UNDERUTILIZED: 1}
+_REPLACEMENTS_MAX: Final[Mapping[str, int]] = {
+    DisruptionReason.EMPTY: 0,
+    DisruptionReason.UNDERUTILIZED: 1,
+}
 """How many replacements a command has at most; one for drift may have any number."""
 _QUIET: Final = timedelta(seconds=5)
 """A batch is complete when nothing has been added to it for this long."""
@@ -149,7 +149,7 @@ class KarpenterActions:
             for name, launched in self._launched.items()
             if at - _SECOND <= launched.at <= at + _REPLACED_WITHIN
         )
-        most = next((n for known, n in _REPLACEMENTS_MAX.items() if known == reason), len(within))
+        most = _REPLACEMENTS_MAX.get(reason, len(within))
         return tuple(self._launched.pop(name).node for _, name in within[:most])
 
     def _launches(self) -> list[ObservedAction]:
@@ -187,7 +187,6 @@ def _mark_of(claim: NodeClaim) -> tuple[str, datetime] | None:
 
 def facts_of_claim(claim: NodeClaim, prices: Prices) -> NodeFacts:
     """Return a NodeClaim by its Node, its offering and its price."""
-    labels = claim.metadata.labels
-    offering = labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""), labels.get(CAPACITY_TYPE, "")
+    offering = offering_of(claim.metadata.labels)
     name = claim.status.node_name or claim.name
     return NodeFacts(claim.node_pool, *offering, prices.get(offering), name)

@@ -54,7 +54,6 @@ def _with_prices(action: KarpenterAction, catalog: Catalog) -> KarpenterAction:
 
 def _with_price(node: NodeFacts, catalog: Catalog) -> NodeFacts:
     kind = catalog.get(node.instance_type) if node.price is None else None
-    for offering in kind.offerings if kind is not None else ():
-        if (offering.zone, offering.capacity_type) == (node.zone, node.capacity_type):
-            return msgspec.structs.replace(node, price=offering.price)
-    return node
+    if kind is None:
+        return node
+    return msgspec.structs.replace(node, price=kind.price_of(node.zone, node.capacity_type))

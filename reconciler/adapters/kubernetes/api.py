@@ -382,13 +382,15 @@ class _Version(msgspec.Struct, frozen=True):
     git_version: str = msgspec.field(default="?", name="gitVersion")
 
 
-class _Answer(msgspec.Struct, frozen=True):
-    allowed: bool = False
+class AccessAnswer(msgspec.Struct, frozen=True):
+    """Whether the API server allows a call, and why not if it says so."""
+
+    allowed: bool
     reason: str = ""
 
 
 class _Review(msgspec.Struct, frozen=True):
-    status: _Answer
+    status: AccessAnswer
 
 
 def cluster_checks(api: Api, settings: Settings, *, writes: bool) -> Iterator[Check]:
@@ -448,16 +450,26 @@ def missing_permissions(api: Api, calls: Calls) -> list[str]:
     return missing
 
 
-def _permission_check(api: Api, permission: Permission) -> Check:
-    resource, _, part = permission.resource.partition("/")
-    attributes = {"verb": permission.verb, "group": permission.group, "resource": resource}
+def review_access(api: Api, verb: str, group: str, resource: str) -> AccessAnswer:
+    """Return whether the API server allows us a verb on ``resource``, or ``resource/part`` of it.
+
+    Raises:
+        ClusterError: it does not answer.
+        MsgspecError: its answer cannot be read.
+    """
+    name, _, part = resource.partition("/")
+    attributes = {"verb": verb, "group": group, "resource": name}
     body = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": {**attributes, **({"subresource": part} if part else {})}},
     }
+    return msgspec.json.decode(api.call("POST", REVIEWS, body=body), type=_Review).status
+
+
+def _permission_check(api: Api, permission: Permission) -> Check:
     try:
-        answer = msgspec.json.decode(api.call("POST", REVIEWS, body=body), type=_Review).status
+        answer = review_access(api, permission.verb, permission.group, permission.resource)
     except (ReconcilerError, msgspec.MsgspecError) as error:
         return unknown_check("rbac", permission.name, f"cannot check: {error}")
     if answer.allowed:

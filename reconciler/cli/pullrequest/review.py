@@ -150,7 +150,7 @@ def _fleet_name(request: FleetRequest) -> str:
 
 def _request_of(change: FleetChange, options: ReviewOptions) -> FleetRequest:
     """Return the request for the plan of a fleet; the nodes of deleted NodePools may go."""
-    from reconciler.assembly.comparison import deleted_pools, emptied_request
+    from reconciler.assembly.comparison import emptied_request, pools_of_base
     from reconciler.assembly.inputs.request import FleetRequest
 
     request = FleetRequest(
@@ -164,7 +164,7 @@ def _request_of(change: FleetChange, options: ReviewOptions) -> FleetRequest:
         is_in_ci=True,
     )
     if change.is_removed:
-        return replace(request, allow_removal=deleted_pools(request))
+        return replace(request, allow_removal=pools_of_base(request))
     try:
         return emptied_request(request) or request
     except ReconcilerError:

@@ -10,7 +10,7 @@ Pure functions: from the recorded claim and the observation to the updated claim
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final
 
@@ -30,11 +30,12 @@ from reconciler.model.karpenter.labels import (
     TERMINATION_TIMESTAMP,
     ZONE,
 )
-from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclaim import DISRUPTION_REASON, NodeClaim
 from reconciler.model.kubernetes.devices import ResourceSlice
 from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.resources import format_resources, parse_resources
+from reconciler.model.text.times import timestamp
 from reconciler.ports.cloud import Instance, InterruptionKind
 
 LAUNCHED: Final = "Launched"
@@ -53,7 +54,6 @@ REGISTRATION_TIMEOUT: Final = timedelta(minutes=15)
 VANISHED_AFTER: Final = timedelta(seconds=30)
 """How long EC2's list may lack an existing instance, because the list lags."""
 
-DISRUPTION_REASON: Final = "DisruptionReason"
 MISSING: Final = "InstanceMissing"
 TERMINATING: Final = "InstanceTerminating"
 _LAUNCHING: Final = "Launching"
@@ -235,8 +235,7 @@ def with_drain_deadline(claim: NodeClaim, deadline: datetime) -> NodeClaim:
     known = _termination_timestamp(claim)
     if known is not None and known <= deadline:
         return claim
-    text = deadline.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    annotations = {**claim.metadata.annotations, TERMINATION_TIMESTAMP: text}
+    annotations = {**claim.metadata.annotations, TERMINATION_TIMESTAMP: timestamp(deadline)}
     return replace(claim, metadata=replace(claim.metadata, annotations=annotations))
 
 

@@ -21,7 +21,7 @@ from reconciler.engine.steps.commands import format_cause
 from reconciler.engine.world import World
 from reconciler.model.errors import ClusterError
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT, DO_NOT_DISRUPT
-from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclaim import DISRUPTION_REASON, NodeClaim
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.text.counting import format_count
@@ -288,7 +288,7 @@ def _forget_claims(effects: Effects, gone: Sequence[tuple[NodeClaim, Node | None
 
 def _termination_reason(claim: NodeClaim) -> str:
     """Return why the claim is terminated, as recorded by its command."""
-    known = claim.condition(lifecycle.DISRUPTION_REASON)
+    known = claim.condition(DISRUPTION_REASON)
     return format_cause(known.reason, known.message) if known is not None else ""
 
 

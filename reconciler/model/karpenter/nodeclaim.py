@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
@@ -12,6 +13,9 @@ from reconciler.model.karpenter.nodepool import NodeClassRef, NodeSelectorRequir
 from reconciler.model.kubernetes.metadata import Condition, Metadata, condition, is_true
 from reconciler.model.kubernetes.pod import Amounts, ResourceRequirements
 from reconciler.model.kubernetes.taint import Taint
+
+DISRUPTION_REASON: Final = "DisruptionReason"
+"""The condition that marks a NodeClaim which a command disrupts; its reason is the command's."""
 
 
 class NodeClaimSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 
 import msgspec
+
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 
 
 class KarpenterActionKind(StrEnum):
@@ -40,6 +43,11 @@ class NodeFacts(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     capacity_type: str
     price: float | None = None
     name: str = ""
+
+
+def offering_of(labels: Mapping[str, str]) -> tuple[str, str, str]:
+    """Return the instance type, the zone and the capacity type in the labels of a NodeClaim."""
+    return labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""), labels.get(CAPACITY_TYPE, "")
 
 
 class CommandFacts(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -15,6 +15,7 @@ from typing import Final
 from reconciler.adapters.database.connection import translate_errors
 from reconciler.adapters.nofollow import open_file
 from reconciler.model.errors import LeaseHeldError, LockedError, StateError
+from reconciler.model.text.times import timestamp
 
 _POLL_S: Final = 0.05
 _PATIENCE: Final = 20
@@ -141,7 +142,7 @@ def command_name() -> str:
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return timestamp(datetime.now(UTC))
 
 
 def _describe_holder(content: bytes) -> str:
