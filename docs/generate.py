@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +48,23 @@ The operator's configuration file has the form of `reconciler.yaml` and lies out
 repository. `--config FILE` or `RECONCILER_CONFIG` names it. Relative paths in it (`state`,
 `kubernetes.kubeconfig`) start at its own folder.
 
-`reconciler.yaml` comes with every pull request, so some settings are errors there. These settings
-choose credentials, endpoints or programs: `aws.endpointUrl`, `aws.roleArn`, `aws.externalId`,
-`kubernetes.kubeconfig`, `kubernetes.context`, and a `state` that is a URL or leads out of the
-fleet folder. `kubernetes.allowKarpenter` is one as well. Put them in the operator's file, the
+`reconciler.yaml` comes with every pull request, so the settings marked "Operator only", which
+choose credentials, endpoints or programs, are errors there. Put them in the operator's file, the
 environment or a flag ([decision 13](decisions/0013-settings-of-the-operator.md)).
+
+A name that begins with a dot is in the same object as the first one of its row.
 """
+OPERATOR_ONLY = (
+    "Can be set only by the operator (flag, environment, or configuration file outside the "
+    "repository)."
+)
+LONG = 60
+"""The characters of a meaning from which a second field refers to the first."""
 
 KINDS_OF_ACTIONS = tuple(dict.fromkeys(t.kind for t in TRANSITIONS))
 Row = tuple[str, str, str, str]
+Meanings = dict[tuple[object, ...], str]
+"""Where the page has described a group of fields, or a field of this name, type and meaning."""
 
 
 def resolve_reference(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
@@ -74,13 +83,53 @@ def field_rows(schema: dict[str, Any], root: dict[str, Any], path: str = "") -> 
             continue
         field = resolve_reference(field, root)
         here = f"{path}.{name}" if path else name
-        yield here, type_text(field, root), default_text(field), field.get("description", "")
+        meaning = " ".join(field.get("description", "").split())
+        meaning = meaning.replace(OPERATOR_ONLY, "Operator only.").replace("|", "\\|")
+        yield here, type_text(field, root), default_text(field), meaning
         yield from field_rows(field, root, here)
         items = resolve_reference(field.get("items") or {}, root)
         yield from field_rows(items, root, f"{here}[]")
         values = field.get("additionalProperties")
         if isinstance(values, dict):
             yield from field_rows(resolve_reference(values, root), root, f"{here}.NAME")
+
+
+def table_lines(rows: list[Row], kind: str, described: Meanings) -> Iterator[str]:
+    """Yield the lines of the table of one kind, in which nothing is described twice.
+
+    An object with the fields of an earlier one refers to it, and so does a field with the name and
+    a long meaning of an earlier one. Fields of one object with equal type and meaning share a line.
+    """
+    meanings = {path: meaning for path, _, _, meaning in rows}
+    shared: dict[tuple[str, ...], list[str]] = {}
+    omitted = "\0"
+    for index, (path, type_, default, meaning) in enumerate(rows):
+        if path.startswith(omitted):
+            continue
+        omitted = "\0"
+        below = _rows_below(path, rows[index + 1 :])
+        here = f"`{path}`{kind}"
+        parent, _, name = path.rpartition(".")
+        text = meaning
+        if len(below) > 1 and described.setdefault(below, here) != here:
+            omitted = path
+            text += f" Its fields are those of {described[below]}."
+        elif not below and len(meaning) > LONG:
+            first = described.setdefault((name, type_, default, meaning), here)
+            text = meaning if first == here else f"As {first}."
+        alike = all(row[3] == meaning for row in below)
+        while meanings.get(parent) == meaning:
+            parent = parent.rpartition(".")[0]
+        names = shared.setdefault((parent if alike else path, type_, default, text), [])
+        names.append(f"`{path.removeprefix(parent)}`" if names else f"`{path}`")
+    for (_, type_, default, meaning), names in shared.items():
+        yield f"| {', '.join(names)} | {type_} | {default} | {meaning} |"
+
+
+def _rows_below(path: str, rows: list[Row]) -> tuple[Row, ...]:
+    """Return the rows of the fields below a path, which begin ``rows``, relative to the path."""
+    below = takewhile(lambda row: row[0].startswith((f"{path}.", f"{path}[")), rows)
+    return tuple((row[0].removeprefix(path), *row[1:]) for row in below)
 
 
 def type_text(field: dict[str, Any], root: dict[str, Any]) -> str:
@@ -104,16 +153,17 @@ def default_text(field: dict[str, Any]) -> str:
 def configuration_page() -> str:
     """Return the complete page."""
     parts = [INTRODUCTION]
+    described: Meanings = {}
     for name in KINDS:
         root = json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
-        title = "`reconciler.yaml`" if name.startswith("reconciler") else root["title"]
+        settings = name.startswith("reconciler")
+        title = "`reconciler.yaml`" if settings else root["title"]
         parts.append(
             f"\n## {title}\n\n{root['description']}\n\n| field | type | default | meaning |"
         )
         parts.append("|---|---|---|---|")
-        for path, kind, default, meaning in field_rows(root, root):
-            text = " ".join(meaning.split()).replace("|", "\\|")
-            parts.append(f"| `{path}` | {kind} | {default} | {text} |")
+        kind = "" if settings else f" of {title}"
+        parts += table_lines(list(field_rows(root, root)), kind, described)
     return "\n".join(parts) + "\n"
 
 

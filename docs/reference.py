@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 import ast
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -25,6 +26,9 @@ from reconciler.web import gauges
 from reconciler.web.metrics import FleetMetrics
 
 GENERATED = "Generated from the code by `python docs/generate.py`.\n"
+COMMON = 3
+"""The number of commands from which an argument is described once for all of them."""
+Argument = tuple[str, str]
 PREFIXES = ("karpenter_", "reconciler_")
 EXIT_CODES_OF_COMMANDS = """
 `--detailed-exitcode` exists so that a script can tell "nothing to do" from "there are changes":
@@ -122,48 +126,82 @@ CONDITIONS = {
 
 
 def commands() -> str:
-    """Return the page of all commands, with their arguments and examples."""
+    """Return the page of all commands, with their arguments and examples.
+
+    Arguments of several commands are described once, before the commands.
+    """
+    tables = {title: list(_argument_rows(parser)) for title, parser in _parsers().items()}
+    uses = Counter(row for rows in tables.values() for row in rows)
+    common = {row: None for row, count in uses.items() if count >= COMMON and row[0] != "`NAME`"}
     parts = [
         "# Commands\n",
         GENERATED,
         (
             "`reconciler help COMMAND` prints the same on a terminal. Every command also accepts\n"
-            "`--debug`, which prints tracebacks. Options may be anywhere after the command.\n"
+            "`--debug`, which prints tracebacks. Options may be anywhere after the command. `...`\n"
+            "marks an option that can be repeated.\n"
         ),
+        "## Common arguments\n",
+        _argument_table(list(common)),
     ]
     for group in dict.fromkeys(spec.group for spec in COMMANDS.values()):
         parts.append(f"## {group.capitalize()}\n")
         for name, spec in COMMANDS.items():
-            if spec.group == group:
-                parts += _command_section(name, spec.module, spec.summary)
+            if spec.group != group:
+                continue
+            parts += [f"### `{name}`\n", f"{spec.summary[:1].upper()}{spec.summary[1:]}.\n"]
+            subcommands: Mapping[str, str] = getattr(import_module(spec.module), "SUBCOMMANDS", {})
+            for subcommand, text in subcommands.items():
+                parts += [f"#### `{name} {subcommand}`\n", f"{text[:1].upper()}{text[1:]}.\n"]
+                parts += _command_body(f"{name} {subcommand}", tables, common)
+            if not subcommands:
+                parts += _command_body(name, tables, common)
     return "\n".join(parts)
 
 
-def _command_section(name: str, path: str, summary: str) -> Iterator[str]:
-    module = import_module(path)
-    yield f"### `{name}`\n"
-    yield f"{summary[:1].upper()}{summary[1:]}.\n"
-    subcommands: Mapping[str, str] = getattr(module, "SUBCOMMANDS", {})
-    for subcommand, text in subcommands.items():
-        yield f"#### `{name} {subcommand}`\n"
-        yield f"{text[:1].upper()}{text[1:]}.\n"
-        yield from _argument_table(parser_of(module, name, summary, subcommand))
-        yield from _example_block(f"{name} {subcommand}")
-    if not subcommands:
-        yield from _argument_table(parser_of(module, name, summary))
-        yield from _example_block(name)
+def _parsers() -> dict[str, argparse.ArgumentParser]:
+    """Return the parser of each command and subcommand, by its words."""
+    found = {}
+    for name, spec in COMMANDS.items():
+        module = import_module(spec.module)
+        subcommands: Mapping[str, str] = getattr(module, "SUBCOMMANDS", {})
+        for subcommand in subcommands:
+            words = f"{name} {subcommand}"
+            found[words] = parser_of(module, name, spec.summary, subcommand)
+        if not subcommands:
+            found[name] = parser_of(module, name, spec.summary)
+    return found
 
 
-def _argument_table(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield a table; argparse's own text differs between releases of Python."""
-    rows = []
+def _command_body(
+    words: str, tables: Mapping[str, list[Argument]], common: Mapping[Argument, None]
+) -> Iterator[str]:
+    """Yield the arguments and the examples of a command."""
+    own = [row for row in tables[words] if row not in common]
+    if own:
+        yield _argument_table(own)
+    shared = [row[0].split(" ")[0].rstrip(",") for row in tables[words] if row in common]
+    if shared:
+        yield f"[Common arguments](#common-arguments): {', '.join(shared)}.\n"
+    lines = [f"# {why}\n{PROGRAM} {example}" for example, why in EXAMPLES.get(words, ())]
+    if lines:
+        yield "```\n" + "\n\n".join(lines) + "\n```\n"
+
+
+def _argument_rows(parser: argparse.ArgumentParser) -> Iterator[Argument]:
+    """Yield the arguments; argparse's own text differs between releases of Python."""
     for action in parser._actions:  # noqa: SLF001 - argparse has no public way to its arguments
         if action.help == argparse.SUPPRESS or action.dest in ("help", "debug"):
             continue
         meaning = _table_cell((action.help or "") % vars(action))
-        rows.append(f"| {_table_cell(_argument_usage(action))} | {meaning} |")
-    if rows:
-        yield "\n".join(["| argument | meaning |", "|---|---|", *rows, ""])
+        usage = _argument_usage(action) + (" ..." if meaning.endswith("repeatable)") else "")
+        meaning = meaning.removesuffix(" (repeatable)").replace("; repeatable)", ")")
+        yield _table_cell(usage), meaning
+
+
+def _argument_table(rows: Sequence[Argument]) -> str:
+    lines = (f"| {usage} | {meaning} |" for usage, meaning in rows)
+    return "\n".join(["| argument | meaning |", "|---|---|", *lines, ""])
 
 
 def _argument_usage(action: argparse.Action) -> str:
@@ -180,12 +218,6 @@ def _argument_usage(action: argparse.Action) -> str:
 
 def _table_cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
-
-
-def _example_block(words: str) -> Iterator[str]:
-    lines = [f"# {why}\n{PROGRAM} {example}" for example, why in EXAMPLES.get(words, ())]
-    if lines:
-        yield "```\n" + "\n\n".join(lines) + "\n```\n"
 
 
 def metrics() -> str:
