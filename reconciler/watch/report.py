@@ -8,7 +8,12 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from reconciler.model.karpenter.prediction import KarpenterActionKind, PredictionVerdict, Score
+from reconciler.model.karpenter.prediction import (
+    KarpenterAction,
+    KarpenterActionKind,
+    PredictionVerdict,
+    Score,
+)
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import timestamp
 from reconciler.model.text.visible import one_line
@@ -72,17 +77,14 @@ def render_report(report: WatchReport) -> str:
 
 
 def _lines(report: WatchReport) -> Iterator[str]:
-    since = "" if report.since is None else f" since {timestamp(report.since.astimezone(UTC))}"
     if not report.kinds:
-        yield f"Karpenter has done nothing{since} that was predicted."
+        yield from summary_lines(report)
         return
-    yield f"What Karpenter did{since}, and what was predicted:"
+    yield f"What Karpenter did{_since(report)}, and what was predicted:"
     yield ""
-    for kind in report.kinds:
-        good = (PredictionVerdict.EXACT, PredictionVerdict.TIE)
+    for kind, summary in zip(report.kinds, summary_lines(report), strict=True):
         parts = ", ".join(f"{kind.verdicts[verdict]} {verdict}" for verdict in PredictionVerdict)
-        counted = format_count(kind.total, _NOUNS[kind.kind], _PLURALS[kind.kind])
-        yield f"  {counted}: {kind.share(*good):.1%} exact or tied ({parts})"
+        yield f"  {summary} ({parts})"
         unpriced = f"; {kind.unpriced} without a price" if kind.unpriced else ""
         what = _MONEY[kind.kind]
         yield f"    {what} ${kind.actual:.4f}/h, predicted ${kind.expected:.4f}/h{unpriced}"
@@ -90,10 +92,26 @@ def _lines(report: WatchReport) -> Iterator[str]:
         yield ""
         yield f"{format_count(len(report.wrong), 'prediction')} wrong:"
         for score in report.wrong:
-            yield f"  {timestamp(score.action.at.astimezone(UTC))} {describe_action(score)}"
+            yield f"  {timestamp(score.action.at.astimezone(UTC))} {describe_score(score)}"
             yield f"    {one_line(score.cause)}"
             if score.episode:
                 yield f"    reconciler watch replay {one_line(score.episode)}"
+
+
+def _since(report: WatchReport) -> str:
+    return "" if report.since is None else f" since {timestamp(report.since.astimezone(UTC))}"
+
+
+def summary_lines(report: WatchReport) -> list[str]:
+    """Return how many actions of each kind were predicted, or that there were none."""
+    good = (PredictionVerdict.EXACT, PredictionVerdict.TIE)
+    if not report.kinds:
+        return [f"Karpenter has done nothing{_since(report)} that was predicted."]
+    return [
+        f"{format_count(kind.total, _NOUNS[kind.kind], _PLURALS[kind.kind])}: "
+        f"{kind.share(*good):.1%} exact or tied"
+        for kind in report.kinds
+    ]
 
 
 _NOUNS = {KarpenterActionKind.LAUNCH: "launch", KarpenterActionKind.COMMAND: "command"}
@@ -101,17 +119,21 @@ _PLURALS = {KarpenterActionKind.LAUNCH: "launches", KarpenterActionKind.COMMAND:
 _MONEY = {KarpenterActionKind.LAUNCH: "nodes for", KarpenterActionKind.COMMAND: "saved"}
 
 
-def describe_action(score: Score) -> str:
-    """Return what Karpenter did in one line, with the verdict."""
-    action = score.action
+def describe_score(score: Score) -> str:
+    """Return what Karpenter did in one line, after the verdict."""
+    return f"{score.verdict}: {describe_action(score.action)}"
+
+
+def describe_action(action: KarpenterAction) -> str:
+    """Return what Karpenter did in one line."""
     if action.command is None:
         types = Counter(n.instance_type or "unknown" for n in action.launches)
         listed = ", ".join(f"{number} x {kind}" for kind, number in sorted(types.items()))
         cost = cost_of(action.launches)
         price = "" if cost is None else f" (${cost:.4f}/h)"
-        return one_line(f"{score.verdict}: launched {listed}{price}")
+        return one_line(f"launched {listed}{price}")
     nodes = ", ".join(node.name for node in action.command.nodes[:3])
     more = len(action.command.nodes) - 3
     rest = f" and {more} more" if more > 0 else ""
     into = format_count(len(action.command.replacements), "replacement")
-    return one_line(f"{score.verdict}: {action.command.reason}, {nodes}{rest}, {into}")
+    return one_line(f"{action.command.reason}, {nodes}{rest}, {into}")

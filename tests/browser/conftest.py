@@ -14,12 +14,16 @@ import pytest
 
 from reconciler.cli.main import main
 from reconciler.plan.render.html import render_html
+from reconciler.watch.page import render_html as watch_page
+from reconciler.watch.report import report_of
 from tests.engine.world import a_deployment, a_pool
 from tests.hostile.test_output import PAYLOADS, hostile
 from tests.plan import fleets
 from tests.plan.builders import PLANS
 from tests.repositories import commit_all, init
 from tests.simulated.simulations import words, write_fleet
+from tests.watch.claims import START
+from tests.watch.test_report import SCORES
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
 WINDOW = {"nodes": "0", "schedule": "3 9 * * *", "duration": "5m"}
@@ -51,6 +55,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "a change of 50 NodePools": render_html(fleets.the_same_change()),
         "pods that all reject": render_html(fleets.pods_that_all_reject()),
         "hostile text": render_html(hostile(PLANS["closed_window"](), "".join(PAYLOADS.values()))),
+        "predictions": watch_page(report_of(SCORES, START)),
         "a rollout": rollout(tmp_path_factory.mktemp("rollout")),
         "a backtest": backtest(tmp_path_factory.mktemp("backtest")),
     }

@@ -20,6 +20,7 @@ PAGES = [
     "pods that all reject",
     "a rollout",
     "a backtest",
+    "predictions",
 ]
 every_page = pytest.mark.parametrize("name", PAGES)
 widths = pytest.mark.parametrize("width", [1280, 400])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from reconciler.model.errors import UnreadableError
 from reconciler.model.karpenter.prediction import (
@@ -14,6 +15,7 @@ from reconciler.model.karpenter.prediction import (
     Score,
 )
 from reconciler.watch.episode import decode_episode
+from reconciler.watch.page import render_html
 from reconciler.watch.report import render_report, report_of
 from reconciler.watch.scoring import score_action
 from tests.watch.claims import START, after, command, node
@@ -49,6 +51,25 @@ def test_the_report_as_text() -> None:
         "  2026-03-02T09:00:03Z wrong: launched 1 x m5.xlarge ($0.1920/h)\n"
         "    instance type m5.large predicted, m5.xlarge launched\n"
     )
+
+
+def test_the_page_has_the_shares_the_money_and_each_wrong_prediction_with_its_cause() -> None:
+    scores = [*SCORES, replace(SCORES[2], cause="<b>&", episode="misses/a b.json.gz")]
+    text = render_html(report_of(scores, START))
+    assert "Since 2026-03-02 09:00 UTC" in text
+    assert "5 launches: 60.0% exact or tied" in text
+    assert text.count("launched 1 x m5.xlarge ($0.1920/h)") == 2
+    assert "instance type m5.large predicted, m5.xlarge launched" in text
+    assert "<code>reconciler watch replay misses/a b.json.gz</code>" in text
+    assert "&lt;b&gt;&amp;" in text
+    assert "<b>&" not in text
+    assert "Content-Security-Policy" in text
+
+
+def test_the_page_of_a_report_on_nothing_has_no_tables() -> None:
+    text = render_html(report_of([], START))
+    assert "Karpenter has done nothing since 2026-03-02T09:00:00Z that was predicted." in text
+    assert "<table" not in text
 
 
 def test_shares_add_up_to_all_actions() -> None:

@@ -65,7 +65,7 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
             "--since", metavar="DURATION|TIME", default="30d",
             help="when the report begins: a time, or a duration before now (default: 30d)",
         )  # fmt: skip
-        inputs.add_output(parser)
+        inputs.add_output(parser, "html")
         inputs.add_flags(parser, inputs.RECORDED)
         return
     add("--context", metavar="NAME", help="context of the kubeconfig to use")
@@ -130,6 +130,11 @@ def _print(report: WatchReport, output: str) -> int:
 
         sys.stdout.write(render_report(report))
         return exitcode.DONE
+    if output == "html":
+        from reconciler.watch.page import render_html
+
+        sys.stdout.write(render_html(report))
+        return exitcode.DONE
     import msgspec
 
     from reconciler.cli.output.listing import format_document
@@ -164,7 +169,7 @@ def _replay(request: WatchRequest) -> int:
     from reconciler.watch.episode import decode_episode
     from reconciler.watch.planning import planner_of
     from reconciler.watch.replay import replay
-    from reconciler.watch.report import describe_action, report_of
+    from reconciler.watch.report import describe_score, report_of
 
     assert isinstance(request.fleet, FleetRequest)
     predict = planner_of(request.fleet)
@@ -175,7 +180,7 @@ def _replay(request: WatchRequest) -> int:
             scores.append(score)
             if request.output == "text":
                 cause = f" ({score.cause})" if score.cause else ""
-                print(f"{Path(file).name}: {describe_action(score)}{cause}", flush=True)
+                print(f"{Path(file).name}: {describe_score(score)}{cause}", flush=True)
     _print(report_of(scores), request.output)
     wrong = any(score.verdict is PredictionVerdict.WRONG for score in scores)
     return exitcode.FAILED if wrong else exitcode.DONE
@@ -192,7 +197,7 @@ def _watch(request: WatchRequest) -> int:
     from reconciler.watch.livecluster import watched_cluster
     from reconciler.watch.metrics import PredictionMetrics, serve_metrics
     from reconciler.watch.planning import planner_of
-    from reconciler.watch.report import describe_action
+    from reconciler.watch.report import describe_score
     from reconciler.watch.rights import expect_read_only
     from reconciler.watch.session import KarpenterWatch
 
@@ -206,7 +211,7 @@ def _watch(request: WatchRequest) -> int:
     def show_score(score: Score) -> None:
         metrics.count(score)
         cause = f" ({one_line(score.cause)})" if score.cause else ""
-        print(f"{score.action.at:%H:%M:%S} {describe_action(score)}{cause}", flush=True)
+        print(f"{score.action.at:%H:%M:%S} {describe_score(score)}{cause}", flush=True)
 
     with ExitStack() as stack:
         stop = stack.enter_context(stop_on_signal())
