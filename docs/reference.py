@@ -138,8 +138,14 @@ def commands() -> str:
         GENERATED,
         (
             "`reconciler help COMMAND` prints the same on a terminal. Every command also accepts\n"
-            "`--debug`, which prints tracebacks. Options may be anywhere after the command. `...`\n"
-            "marks an option that can be repeated.\n"
+            "`--debug`, which prints tracebacks. Options may be anywhere after the command, and\n"
+            "`...` marks one that can be repeated. Wrong usage, such as a flag without effect\n"
+            "on the command, exits 1. `-o json` and `-o yaml` print the same document.\n"
+            "\n"
+            "Without PATH, the fleet is the current folder or the nearest one above it with a\n"
+            "`reconciler.yaml`. The search ends at the top of the git repository, and ignores\n"
+            "files of other users. A PATH inside a fleet is an error that names the folder to\n"
+            "pass.\n"
         ),
         "## Common arguments\n",
         _argument_table(list(common)),
@@ -228,7 +234,7 @@ def metrics() -> str:
         GENERATED,
         (
             "`reconciler run --listen` serves them on `/metrics`\n"
-            "([operations](operations.md#metrics-health-and-the-log)). Gauges show the last pass\n"
+            "([monitoring](monitoring.md)). Gauges show the last pass\n"
             "that succeeded. Counters start at zero with the process.\n"
         ),
     ]

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections import defaultdict
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -85,6 +87,28 @@ def test_every_link_in_the_texts_has_a_target() -> None:
         if not (page.parent / target).exists()
     ]
     assert broken == []
+
+
+def test_no_sentence_is_on_two_pages() -> None:
+    """Generated pages and decisions may repeat; a page that a reader opens does not."""
+    generated = {*generator().reference_pages(), generator().PAGE, catalogue.PAGE}
+    pages: dict[str, list[str]] = defaultdict(list)
+    for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
+        if "decisions" not in page.parts and page not in generated:
+            for sentence in sentences(page.read_text(encoding="utf-8")):
+                pages[sentence].append(page.relative_to(ROOT).as_posix())
+    assert {sentence: names for sentence, names in pages.items() if len(names) > 1} == {}
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of at least six words outside of tables and blocks of code."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    for paragraph in re.split(r"\n\s*\n|\n\s*- |\n\d+\. |\n#+ ", prose):
+        if "|" not in paragraph:
+            for sentence in re.split(r"(?<=[.!?:;])\s+", " ".join(paragraph.split())):
+                words = re.findall(r"[\w`./-]+", sentence.lower())
+                if len(words) > 5:
+                    yield " ".join(words)
 
 
 def test_the_readme_shows_the_plan_that_the_command_prints(

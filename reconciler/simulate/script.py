@@ -185,7 +185,7 @@ def read_script(content: bytes, source: str) -> Script:
     except (YAMLError, msgspec.ValidationError) as error:
         text = " ".join(describe_mismatch(error).split())
         raise UnreadableError(
-            f"not a fault scenario: {text}", where=source, remedy="see docs/operations.md"
+            f"not a fault scenario: {text}", where=source, remedy="see docs/simulation.md"
         ) from error
 
 

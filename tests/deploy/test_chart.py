@@ -118,7 +118,7 @@ def test_alerts_and_diagrams_use_metrics_and_labels_that_exist() -> None:
 def test_every_alert_has_a_page_in_the_docs() -> None:
     headings = re.findall(
         r"^#+ (Reconciler\w+)$",
-        (ROOT / "docs/operations.md").read_text(encoding="utf-8"),
+        (ROOT / "docs/alerts.md").read_text(encoding="utf-8"),
         re.MULTILINE,
     )
     names = [alert["alert"] for alert in alerts()]
