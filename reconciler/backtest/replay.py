@@ -1,7 +1,8 @@
 """Replays a trace as the workloads of a simulated cluster.
 
-A pod is created when it was created in the trace, and runs for as long as it ran there, counted
-from its first binding here. An evicted pod is recreated with the same name; its lifetime continues.
+A pod is created when it was created in the trace, and stays for as long as it did there, counted
+from its first binding here. Its controller deletes it so early that it is gone then; a pod of a Job
+completes. An evicted pod is recreated with the same name; its lifetime continues.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from reconciler.adapters.simulated.conditions import RecordedMarket
 from reconciler.backtest.trace import Trace, TracedPod
 from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.kubernetes.cluster import DaemonSet
+from reconciler.model.kubernetes.controllers import grace_period, is_completed_when_gone
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.ports.progress import EventKind
 from reconciler.simulate.eventlog import Event
@@ -58,8 +60,7 @@ class Replay:
         changed = False
         while self._ends and self._ends[0][0] <= now:
             ends, key = heappop(self._ends)
-            self.stays[key].ended = ends
-            del self._present[key]
+            self.stays[key].ended = ends + _termination(self._present.pop(key))
             changed = True
         for traced in self._arrivals(now):
             key = traced.pod.key
@@ -82,7 +83,8 @@ class Replay:
             return
         stay.bound = event.at
         if stay.traced.life is not None:
-            heappush(self._ends, (event.at + timedelta(seconds=stay.traced.life), event.pod))
+            gone = event.at + timedelta(seconds=stay.traced.life)
+            heappush(self._ends, (max(event.at, gone - _termination(stay.traced.pod)), event.pod))
 
     def next_moment(self, now: datetime) -> datetime | None:
         """Return when a pod is created or ends next; overdue times are now."""
@@ -104,6 +106,11 @@ class Replay:
 
     def _time_at(self, seconds: float) -> datetime:
         return self.start + timedelta(seconds=seconds)
+
+
+def _termination(pod: Pod) -> timedelta:
+    """Return how long a pod that its controller no longer wants stays on its node."""
+    return timedelta() if is_completed_when_gone(pod) else grace_period(pod)
 
 
 def _key(daemon: DaemonSet) -> tuple[str, str]:

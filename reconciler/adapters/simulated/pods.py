@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
 
 from msgspec.structs import replace
 
+from reconciler.adapters.simulated.podstatus import (
+    UNSCHEDULABLE,
+    has_own_claims,
+    named_pod,
+    pod_of_template,
+    running_pod,
+)
 from reconciler.adapters.simulated.records import ClusterRecord, EndingPod, PodRecord, pod_hash
 from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.chance import Chance
@@ -17,21 +23,16 @@ from reconciler.model.kubernetes.cluster import DaemonSet
 from reconciler.model.kubernetes.controllers import (
     grace_period,
     has_generated_name,
+    is_completed_when_gone,
     is_replaced_at_once,
     successor_name,
 )
-from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.node import Node
-from reconciler.model.kubernetes.pod import Pod, PodStatus
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.placement.binding import scheduler
 from reconciler.placement.binding.scheduler import JoiningNodes, NodeBinder, NodeInfo, node_infos
 from reconciler.placement.binding.selection import Volumes
 from reconciler.placement.topology.peers import owners_of
-
-_UNSCHEDULABLE: Final = PodStatus(
-    phase="Pending",
-    conditions=(Condition("PodScheduled", "False", "Unschedulable"),),
-)
 
 
 @dataclass(slots=True)
@@ -53,10 +54,11 @@ class _View:
 class PodBook:
     """Keeps the record's pods in step with the workloads.
 
-    A pod whose spec changed in the fleet folder is replaced at once. With ``chance``, pods are
-    replaced as their controllers do it (``model.kubernetes.controllers``); otherwise every
-    successor has the name of the evicted pod. ``leaving`` is how long a pod takes to terminate,
-    None for its grace period.
+    A pod that its workload no longer has terminates on its node; one of a Job has completed. With
+    ``chance``, pods are replaced as their controllers do it (``model.kubernetes.controllers``);
+    otherwise every successor has the name of the evicted pod. A pod whose spec changes and whose
+    name does not is replaced at once. ``leaving`` is how long a pod takes to terminate, None for
+    its grace period.
     """
 
     def __init__(
@@ -85,27 +87,31 @@ class PodBook:
         self._view: _View | None = None
 
     def follow(self, workloads: Workloads, now: datetime) -> None:
-        """Add and remove pods as the workloads change, and end evicted ones.
+        """Add pods and let pods terminate as the workloads change, and remove terminated ones.
 
-        Nothing is done while the workloads are the same and no evicted pod has left.
+        Nothing is done while the workloads are the same and no pod has terminated.
         """
         is_due = self._next_end is not None and now >= self._next_end
         if workloads.pods is self._followed and not is_due:
             return
-        known, fresh = self._record.pods, {}
-        for key, make, _ in self._rows(workloads):
-            record = known.get(key)
+        earlier, rows = self._by_key, self._rows(workloads)
+        known, fresh = self._record.pods, dict[str, PodRecord]()
+        ending = [
+            one for one in self._record.ending if not self._is_over(one.shown, one.record, now)
+        ]
+        if workloads.pods is not self._followed:
+            ending += self._unwanted(rows, earlier, now)
+        latest = {one.pod: one for one in ending}
+        for key, make, pod in rows:
+            record, before = known.get(key), latest.get(key)
             if record is None or record.make != make:
-                record = PodRecord(born=now, make=make)
-            elif self._is_over(key, record, now):
+                record = self._created(pod, make, before, now)
+            elif self._is_over(pod, record, now):
                 record = self._successor(key, record, now)
             fresh[key] = record
         self._record.pods = fresh
-        self._record.ending = [
-            one
-            for one in self._record.ending
-            if one.pod in fresh and not self._is_over(one.pod, one.record, now)
-        ]
+        self._record.templates = {make: pod for _, make, pod in rows} if self._has_grace else {}
+        self._record.ending = [one for one in ending if one.record is not fresh.get(one.pod)]
         self._followed, self._places, self._view = workloads.pods, None, None
         self._next_end = min(self._ends(), default=None)
         if len(self._shapes) > 2 * len(fresh):
@@ -120,31 +126,60 @@ class PodBook:
             self._source = workloads.pods
         return self._listed
 
-    def _is_over(self, key: str, record: PodRecord, now: datetime) -> bool:
+    def _unwanted(
+        self, rows: Sequence[tuple[str, str, Pod]], earlier: Mapping[str, Pod], now: datetime
+    ) -> Iterator[EndingPod]:
+        """Yield the pods on nodes that the workloads no longer have, as they begin to terminate."""
+        makes = {key: make for key, make, _ in rows}
+        for key, record in self._record.pods.items():
+            pod = earlier.get(key) or pod_of_template(self._record.templates.get(record.make), key)
+            if pod is None or not record.node or makes.get(key) == record.make:
+                continue
+            if key in makes and self._keeps_name(pod):
+                continue
+            ending = replace(record, leaving=record.leaving or now)
+            if not is_completed_when_gone(pod) and not self._is_over(pod, ending, now):
+                yield EndingPod(key, ending, pod)
+
+    def _created(self, pod: Pod, make: str, before: EndingPod | None, now: datetime) -> PodRecord:
+        """Return the record of a pod that its workload has now; ``before`` still terminates.
+
+        A controller that needs the name of that pod waits for its end.
+        """
+        if before is None:
+            return PodRecord(born=now, make=make)
+        if not self._keeps_name(pod):
+            return self._successor(pod.key, replace(before.record, make=make), now)
+        return before.record if before.record.make == make else PodRecord(born=now, make=make)
+
+    def _is_over(self, pod: Pod, record: PodRecord, now: datetime) -> bool:
         """Return whether a pod has ended, or lost its node; its successor then replaces it."""
-        if record.leaving is not None and now >= self._end_of(key, record.leaving):
+        if record.leaving is not None and now >= record.leaving + self._grace(pod):
             return True
         return bool(record.node) and record.node not in self._record.nodes
 
     def has_left(self, key: str, now: datetime) -> bool:
         """Return whether an evicted pod of the workloads has terminated."""
         leaving = self._record.pods[key].leaving
-        known = key in self._by_key
-        return known and leaving is not None and now >= self._end_of(key, leaving)
+        pod = self._by_key.get(key)
+        return pod is not None and leaving is not None and now >= leaving + self._grace(pod)
 
-    def _end_of(self, key: str, leaving: datetime) -> datetime:
-        """Return when a pod that was evicted at ``leaving`` has terminated."""
-        return leaving + self._grace(self._by_key[key])
+    @property
+    def _has_grace(self) -> bool:
+        """Whether any pod takes time to terminate."""
+        return self.leaving is None or bool(self.leaving)
 
     def _grace(self, pod: Pod) -> timedelta:
         return grace_period(pod) if self.leaving is None else self.leaving
 
     def _ends(self) -> Iterator[datetime]:
         """Yield when pods that terminate have terminated."""
-        records = (*self._record.pods.items(), *((e.pod, e.record) for e in self._record.ending))
-        for key, record in records:
+        for key, record in self._record.pods.items():
             if record.leaving is not None:
-                yield self._end_of(key, record.leaving)
+                yield record.leaving + self._grace(self._by_key[key])
+        for one in self._record.ending:
+            if one.record.leaving is not None:
+                yield one.record.leaving + self._grace(one.shown)
 
     def moments(self) -> Iterator[datetime]:
         """Yield when pods start or have terminated."""
@@ -163,7 +198,7 @@ class PodBook:
 
     def _keeps_name(self, pod: Pod) -> bool:
         """Return whether the successor of a pod has its name; claims named after it are kept."""
-        return self._chance is None or not has_generated_name(pod) or _has_own_claims(pod)
+        return self._chance is None or not has_generated_name(pod) or has_own_claims(pod)
 
     def key_of(self, key: str) -> str:
         """Return ``namespace/name`` of the present pod for a pod of the workloads."""
@@ -248,7 +283,7 @@ class PodBook:
         return {
             pod.key: (key, pod)
             for key in keys
-            for pod in (_named(self._by_key[key], records[key]),)
+            for pod in (named_pod(self._by_key[key], records[key]),)
         }
 
     def _bind_queue(
@@ -311,7 +346,7 @@ class PodBook:
             pods = self._all_pods(workloads, now)
         for one in self._record.ending:
             if not node or one.record.node == node:
-                pods.append(self._build_pod(self._by_key[one.pod], one.record, now))
+                pods.append(self._build_pod(one.shown, one.record, now))
         for name in (node,) if node else sorted(self._record.nodes):
             record = self._record.nodes[name]
             for daemon in workloads.daemon_sets:
@@ -382,7 +417,7 @@ class PodBook:
             remains.append(self._build_pod(original, known, now))
             if self._keeps_name(original) or not is_replaced_at_once(original):
                 return remains
-            self._record.ending.append(EndingPod(key, known))
+            self._record.ending.append(EndingPod(key, known, original))
         self._places = None
         self._record.pods[key] = fresh = self._successor(key, known, now)
         return [*remains, self._observed_pod(original, fresh, now)]
@@ -442,51 +477,23 @@ class PodBook:
         known = self._daemon_shapes.get(key)
         if known is None or known[0] != facts:
             pod = scheduler.daemon_pod(daemon, node)
-            known = (facts, self._running_pod(pod, node.name, started, started, now))
+            known = (
+                facts,
+                running_pod(pod, node, started, (started, started + self.starting), now),
+            )
             self._daemon_shapes[key] = known
         return known[1]
 
     def _build_pod(self, pod: Pod, record: PodRecord, now: datetime) -> Pod:
-        pod = _named(pod, record)
+        pod = named_pod(pod, record)
         if record.node:
             assert record.bound is not None, f"{pod.key} has a node without a time"
-            shown = self._running_pod(pod, record.node, record.born, record.bound, now)
+            host, bound = self._record.nodes[record.node].node, record.bound
+            shown = running_pod(pod, host, record.born, (bound, bound + self.starting), now)
             if record.leaving is None:
                 return shown
             gone = record.leaving + self._grace(pod)
             return replace(shown, metadata=replace(shown.metadata, deletion_timestamp=gone))
         metadata = replace(pod.metadata, creation_timestamp=record.born)
-        status = pod.status if pod.spec.scheduling_gates else _UNSCHEDULABLE
+        status = pod.status if pod.spec.scheduling_gates else UNSCHEDULABLE
         return replace(pod, metadata=metadata, status=status)
-
-    def _running_pod(
-        self, pod: Pod, node: str, born: datetime, bound: datetime, now: datetime
-    ) -> Pod:
-        host = self._record.nodes[node].node
-        started = bound + self.starting
-        ready = host.is_ready and now >= started
-        return Pod(
-            metadata=replace(pod.metadata, creation_timestamp=born),
-            spec=replace(pod.spec, node_name=node),
-            status=PodStatus(
-                phase="Running" if now >= started else "Pending",
-                conditions=(
-                    Condition("PodScheduled", "True", last_transition_time=bound),
-                    Condition("Ready", "True" if ready else "False", last_transition_time=started),
-                ),
-                start_time=bound,
-            ),
-        )
-
-
-def _named(pod: Pod, record: PodRecord) -> Pod:
-    """Return the present pod for a pod of the workloads."""
-    if not record.name:
-        return pod
-    uid = f"{pod.namespace}/{record.name}"
-    return replace(pod, metadata=replace(pod.metadata, name=record.name, uid=uid))
-
-
-def _has_own_claims(pod: Pod) -> bool:
-    """Return whether a pod has PersistentVolumeClaims that are named after it."""
-    return any(volume.ephemeral is not None for volume in pod.spec.volumes)

@@ -39,25 +39,29 @@ class PodRecord(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class EndingPod(msgspec.Struct, rename="camel"):
-    """An evicted pod that still terminates on its node while its successor exists.
+    """A pod that still terminates on its node: its successor exists, or its workload has none.
 
-    ``pod`` is the key of its pod in the workloads, as that of the successor.
+    ``pod`` is the key of its pod in the workloads, as that of the successor; ``shown`` is the pod
+    as it was there.
     """
 
     pod: str
     record: PodRecord
+    shown: Pod
 
 
 class ClusterRecord(msgspec.Struct, rename="camel", omit_defaults=True):
     """The state of a cluster: nodes and pods by name, the zone of each dynamic volume.
 
-    Pods have the keys of the workloads. ``ending`` are pods whose successors exist, and ``removed``
-    the instances whose Node was deleted while they still ran.
+    Pods have the keys of the workloads. ``ending`` are pods that terminate beside them, and
+    ``removed`` the instances whose Node was deleted while they still ran. ``templates`` has one pod
+    for each ``make``: what a pod was that the workloads no longer have.
     """
 
     nodes: dict[str, NodeRecord] = {}
     pods: dict[str, PodRecord] = {}
     ending: list[EndingPod] = []
+    templates: dict[str, Pod] = {}
     volume_zones: dict[str, str] = {}
     removed: list[str] = []
 

@@ -35,6 +35,14 @@ def is_replaced_at_once(pod: Pod) -> bool:
     return pod.metadata.is_owned_by("apps/v1", "ReplicaSet")
 
 
+def is_completed_when_gone(pod: Pod) -> bool:
+    """Return whether a pod that its workload no longer has ended by itself: that of a Job.
+
+    Every other pod is deleted, and takes its grace period to terminate.
+    """
+    return pod.metadata.is_owned_by("batch/v1", "Job")
+
+
 def has_generated_name(pod: Pod) -> bool:
     """Return whether the successor of a pod has another name."""
     return is_replaced_at_once(pod) or pod.metadata.is_owned_by("batch/v1", "Job")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from datetime import timedelta
+
 import pytest
 from msgspec.structs import replace
 
@@ -65,6 +68,85 @@ def test_a_job_creates_another_pod_once_its_pod_has_terminated() -> None:
     ((name, node),) = sandbox.places().items()
     assert name.startswith("web-5f-")
     assert (name != "web-5f-aaaaa", node) == (True, "")
+
+
+def scaled(*pods: Pod, to: int = 0, seed: int | None = 0, **fields: object) -> Sandbox:
+    """A sandbox whose pods run on one node, and whose workloads then keep only some of them."""
+    chance = None if seed is None else Chance(seed)
+    sandbox = a_sandbox(*pods, nodes=1, leaving_s=None, chance=chance, **fields)
+    sandbox.observe_registered()
+    sandbox.workloads = dataclasses.replace(sandbox.workloads, pods=sandbox.workloads.pods[:to])
+    return sandbox
+
+
+@pytest.mark.parametrize("kind", [REPLICA_SET, STATEFUL_SET], ids=str)
+@pytest.mark.parametrize("seed", [None, 0])
+def test_a_pod_of_a_scale_down_terminates_on_its_node(
+    kind: tuple[str, str], seed: int | None
+) -> None:
+    pods = [owned(a_pod(f"web-5f-{n}", termination_grace_period_seconds=45), *kind) for n in "ab"]
+    sandbox = scaled(*pods, to=1, seed=seed)
+    left, gone = sandbox.observe().pods
+    assert (left.is_terminating, gone.is_terminating) == (False, True)
+    assert gone.metadata.deletion_timestamp == sandbox.now + timedelta(seconds=45)
+    sandbox.clock.advance(44)
+    assert sandbox.places() == {"web-5f-a": "n0.internal", "web-5f-b": "n0.internal"}
+    sandbox.clock.advance(1)
+    assert sandbox.places() == {"web-5f-a": "n0.internal"}
+
+
+def test_a_terminating_pod_of_a_scale_down_uses_its_node() -> None:
+    old = owned(a_pod("web-5f-a", "3"), *REPLICA_SET)
+    sandbox = scaled(old)
+    fresh = a_pod("api-0", "3")
+    sandbox.workloads = dataclasses.replace(sandbox.workloads, pods=(fresh,))
+    assert sandbox.places() == {"web-5f-a": "n0.internal", "api-0": ""}
+    sandbox.clock.advance(30)
+    assert sandbox.places() == {"api-0": "n0.internal"}
+
+
+def test_a_pod_of_a_job_that_is_gone_has_completed() -> None:
+    assert scaled(owned(a_pod("web-5f-a"), *JOB)).places() == {}
+
+
+def test_a_pod_of_a_scale_down_goes_with_its_node() -> None:
+    sandbox = scaled(owned(a_pod("web-5f-a"), *REPLICA_SET))
+    assert len(sandbox.places()) == 1
+    sandbox.cluster.delete_node("n0.internal")
+    assert sandbox.places() == {}
+
+
+def test_an_evicted_pod_of_a_scale_down_ends_when_it_would_have() -> None:
+    sandbox = drained(owned(a_pod("web-0"), *STATEFUL_SET))
+    sandbox.clock.advance(20)
+    sandbox.workloads = dataclasses.replace(sandbox.workloads, pods=())
+    assert sandbox.places() == {"web-0": "n0.internal"}
+    sandbox.clock.advance(10)
+    assert sandbox.places() == {}
+
+
+def test_a_pod_that_is_wanted_again_has_another_name_or_waits_for_it() -> None:
+    pods = [owned(a_pod("web-0"), *STATEFUL_SET), owned(a_pod("api-0"), *REPLICA_SET)]
+    sandbox = scaled(*pods)
+    wanted, sandbox.workloads = sandbox.workloads, dataclasses.replace(sandbox.workloads, pods=())
+    assert len(sandbox.places()) == 2
+    sandbox.clock.advance(10)
+    sandbox.workloads = dataclasses.replace(wanted, pods=tuple(sorted(pods, key=lambda p: p.key)))
+    assert len(sandbox.places()) == 3, "the ReplicaSet creates a pod, the StatefulSet waits"
+    terminating = [p.metadata.name for p in sandbox.observe().pods if p.is_terminating]
+    assert sorted(terminating) == ["api-0", "web-0"]
+    sandbox.clock.advance(20)
+    names = sandbox.places()
+    assert len(names) == 2
+    assert "web-0" in names
+    assert "api-0" not in names
+
+
+def test_a_pod_of_a_scale_down_survives_a_restart() -> None:
+    sandbox = scaled(owned(a_pod("web-5f-a"), *REPLICA_SET))
+    before = sandbox.places()
+    sandbox.restart()
+    assert sandbox.places() == before != {}
 
 
 def test_generated_names_depend_on_the_seed() -> None:
