@@ -245,6 +245,7 @@ class ChangedFiles(NamedTuple):
 
     top: str
     base: str
+    merge_base: str
     paths: tuple[str, ...]
     known: frozenset[str]
 
@@ -275,7 +276,7 @@ def changed_files(folder: str, base: str, folders: tuple[str, ...]) -> ChangedFi
             paths = tuple(changed_paths(objects.root(ancestor), objects.root(head)))
             tree = objects.root(before)
             known = frozenset(f for f in folders if f == "." or tree.find_entry(f) is not None)
-    return ChangedFiles(repository.top, before, paths, known)
+    return ChangedFiles(repository.top, before, ancestor, paths, known)
 
 
 _OF_ONE, _OF_OTHER, _BELOW = 1, 2, 4

@@ -117,7 +117,8 @@ class _Comparison:
         self._are_named = are_named
         folders = (*self._existing, *self._missing)
         found = changed_files(self._place, base, folders)
-        self._base, self._paths, self._was_there = found.base, found.paths, found.known
+        self._base, self._merge_base = found.base, found.merge_base
+        self._paths, self._was_there = found.paths, found.known
         for path, fleet in self._missing.items():
             if path not in self._was_there:
                 raise _missing_error(fleet)
@@ -131,7 +132,7 @@ class _Comparison:
 
     def changes(self) -> list[FleetChange]:
         """Return the fleets with a difference, in the order of their folders, then removed ones."""
-        before = self._fleets_of_base()
+        before = self._fleets_at(self._base)
         head = [_Known(p, _name_in(self._read_head(f), p)) for p, f in self._existing.items()]
         if self._are_named and not all(one in head for one in before if self._is_named(one)):
             head += self._unnamed_fleets()
@@ -147,14 +148,24 @@ class _Comparison:
             one for one in before
             if one not in matches.values() or one.name not in names
         ]  # fmt: skip
-        return found + [self._removal_of(one) for one in gone if self._is_affected(one)]
+        if not self._are_named and gone:
+            gone = self._without_late(gone)
+        return found + [
+            self._removal_of(one) for one in gone if not self._are_named or self._is_named(one)
+        ]
 
     def _is_named(self, one: _Known | None) -> bool:
         return one is not None and (one.path in self._existing or one.path in self._missing)
 
-    def _is_affected(self, one: _Known) -> bool:
-        """Return whether a fleet is the subject; one that came after the branch point is not."""
-        return self._is_named(one) or (not self._are_named and self._differs(one.path))
+    def _without_late(self, gone: Sequence[_Known]) -> list[_Known]:
+        """Leave out the fleets that came to the base after the branch point.
+
+        A fleet that was there counts even if no file of its folder differs: a settings file
+        above it hides it as well.
+        """
+        there = self._fleets_at(self._merge_base)
+        paths, names = {one.path for one in there}, {one.name for one in there}
+        return [one for one in gone if one.path in paths or one.name in names]
 
     def _differs(self, path: str) -> bool:
         return any(path == "." or changed.startswith(f"{path}/") for changed in self._paths)
@@ -180,24 +191,24 @@ class _Comparison:
             self._shown(one.path), self._base, path, is_removed=True, problem=problem
         )
 
-    def _fleets_of_base(self) -> list[_Known]:
-        """Return the fleets of the base: all below the current folder, and those that are named."""
+    def _fleets_at(self, commit: str) -> list[_Known]:
+        """Return the fleets of a commit: all below the current folder, and those that are named."""
         from reconciler.adapters.git.source import AtRef, find_folders
 
         here = "" if self._path_of(".") == "." else f"{self._path_of('.')}/"
-        listed = find_folders(AtRef(self._top, self._base), CONFIG_FILES)
+        listed = find_folders(AtRef(self._top, commit), CONFIG_FILES)
         tops = {p for p in listed if not any(_is_below(p, other) for other in listed)}
         tops = {p for p in tops if not _SKIPPED & set(p.split("/"))}
         wanted = {p for p in tops if f"{p}/".startswith(here) or here == ""} | self._was_there
-        return [_Known(path, _name_in(self._read_base(path), path)) for path in sorted(wanted)]
+        return [_Known(p, _name_in(self._read_at(commit, p), p)) for p in sorted(wanted)]
 
-    def _read_base(self, path: str) -> list[tuple[str, bytes]]:
+    def _read_at(self, commit: str, path: str) -> list[tuple[str, bytes]]:
         from reconciler.adapters.git.source import read_blob
 
         for name in CONFIG_FILES:
             with suppress(ReconcilerError):
                 blob = f"{path}/{name}" if path != "." else name
-                return [(name, read_blob(self._top, self._base, blob, _CONFIG_BYTES_MAX))]
+                return [(name, read_blob(self._top, commit, blob, _CONFIG_BYTES_MAX))]
         return []
 
     def _read_head(self, fleet: str) -> list[tuple[str, bytes]]:
