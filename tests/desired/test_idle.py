@@ -89,6 +89,48 @@ def test_a_node_pool_of_eks_auto_mode_is_said_to_be_unsupported() -> None:
     assert pool_findings(nodeClassRef=ref) == {"auto-mode"}
 
 
+def _selecting(key: str, value: str, form: str) -> dict[str, Any]:
+    if form == "selector":
+        return a_pod(nodeSelector={key: value})
+    terms = [{"matchExpressions": [{"key": key, "operator": form, "values": [value]}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return a_pod(affinity={"nodeAffinity": required})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "code", "hint"),
+    [
+        ("eks.amazonaws.com/compute-type", "auto", "eks-label", "remove it"),
+        ("eks.amazonaws.com/instance-cpu", "4", "eks-label", AWS + "instance-cpu"),
+        ("karpenter.sh/provisioner-name", "web", "idle-selector", "karpenter.sh/nodepool"),
+        ("karpenter.sh/capacity-types", "spot", "idle-selector", "karpenter.sh/capacity-type"),
+        (AWS + "instance-familys", "m7i", "idle-selector", AWS + "instance-family"),
+        (AWS + "instance-family", "m7i", "", ""),
+        ("karpenter.sh/registered", "true", "", ""),
+        ("kubernetes.io/hostname", "n1", "", ""),
+        ("example.com/team", "a", "", ""),
+    ],
+)
+@pytest.mark.parametrize("form", ["selector", "In"])
+def test_a_selector_that_no_node_satisfies_is_reported(
+    key: str, value: str, code: str, hint: str, form: str
+) -> None:
+    found = check_workload("Pod", _selecting(key, value, form))
+    assert [f.code for f in found] == ([code] if code else [])
+    assert all(hint in f.hint and f.severity is Severity.WARNING for f in found)
+
+
+def test_a_pod_for_a_node_group_is_a_note() -> None:
+    pod = _selecting("eks.amazonaws.com/nodegroup", "system", "selector")
+    assert [f.severity for f in check_workload("Pod", pod)] == [Severity.INFO]
+
+
+def test_a_pod_may_avoid_nodes_of_eks() -> None:
+    assert (
+        check_workload("Pod", _selecting("eks.amazonaws.com/compute-type", "auto", "NotIn")) == []
+    )
+
+
 def _container(**resources: Any) -> dict[str, Any]:
     return a_pod(containers=[{"name": "a", "image": "x", "resources": resources}])
 

@@ -1,4 +1,4 @@
-"""What is valid and has no effect: limits, requirements and annotations that nothing obeys.
+"""What is valid and has no effect: limits, requirements, selectors and annotations nothing obeys.
 
 Karpenter accepts all of it: an unknown label of a requirement becomes a label of the nodes, a limit
 on an unknown resource is never reached, and other annotations are not read.
@@ -13,11 +13,22 @@ from typing import Final
 from reconciler.model.diagnostics import Severity
 from reconciler.model.duration import parse_duration
 from reconciler.model.json import JsonDict
-from reconciler.model.karpenter.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, DO_NOT_REPAIR
+from reconciler.model.karpenter.labels import (
+    CAPACITY_TYPE,
+    DO_NOT_DISRUPT,
+    DO_NOT_REPAIR,
+    HOSTNAME,
+    INITIALIZED,
+    NODEPOOL,
+    REGISTERED,
+    WELL_KNOWN_AWS,
+    is_restricted,
+)
 from reconciler.model.text.nearest import nearest
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
+from reconciler.source.schema import value_at
 
 _LIMITABLE: Final = ("cpu", "memory", "ephemeral-storage", "pods", "nodes")
 DEVICES: Final = (
@@ -103,6 +114,60 @@ def _may_protect(value: str) -> bool:
         return parse_duration(value) > timedelta(0)
     except ValueError:
         return False
+
+
+_ON_NODES: Final = frozenset({REGISTERED, INITIALIZED})
+"""Labels of Karpenter that no NodePool can promise, and that its nodes have once they run."""
+_SELECTING: Final = ("In", "Exists", "Gt", "Lt")
+_REPLACED_LABELS: Final = {"karpenter.sh/provisioner-name": NODEPOOL}
+
+
+def check_node_selection(spec: JsonDict, at: Pointer) -> Iterator[Finding]:
+    """Yield a warning for each label that a pod requires of its node and that no node gets.
+
+    Labels in Karpenter's own domains cannot be set in a NodePool, so only the well-known ones
+    exist. Labels of EKS are on nodes of its node groups, of Fargate and of EKS Auto Mode; there a
+    pod may be meant to run.
+    """
+    for here, key, values in _required_labels(spec, at):
+        if key.startswith(_EKS):
+            yield _selected_eks_label(key, values, here)
+        elif is_restricted(key) and key != HOSTNAME and key not in _ON_NODES:
+            known = sorted(WELL_KNOWN_AWS)
+            near = _REPLACED_LABELS.get(key) or nearest(key, known, _SIMILARITY_MIN)
+            message = (
+                f"no node has the label {quote_value(key)}, and no NodePool may set it, so its "
+                "pods get no node"
+            )
+            hint = f"did you mean {near}?" if near else "remove it"
+            yield Finding("idle-selector", here, message, hint, Severity.WARNING)
+
+
+def _required_labels(spec: JsonDict, at: Pointer) -> Iterator[tuple[Pointer, str, tuple[str, ...]]]:
+    """Yield the labels that a pod requires its node to have, with their places and values."""
+    for key, value in (spec.get("nodeSelector") or {}).items():
+        yield (*at, "nodeSelector", key), key, (str(value),)
+    path = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    terms = (value_at(spec, path) or {}).get("nodeSelectorTerms") or ()
+    for number, term in enumerate(terms):
+        for index, entry in enumerate(term.get("matchExpressions") or ()):
+            if entry["operator"] in _SELECTING:
+                here = (*at, *path, "nodeSelectorTerms", number, "matchExpressions", index, "key")
+                yield here, entry["key"], tuple(map(str, entry.get("values") or ()))
+
+
+def _selected_eks_label(key: str, values: tuple[str, ...], at: Pointer) -> Finding:
+    """Return a finding on a label of EKS; one of Auto Mode was probably meant for Karpenter."""
+    name = key.removeprefix(_EKS)
+    is_of_auto_mode = name.startswith(_EKS_INSTANCE) or "auto" in values
+    message = (
+        f"EKS sets {quote_value(key)} on nodes of its node groups, of Fargate and of EKS Auto "
+        "Mode, so its pods get no node of a NodePool"
+    )
+    meant = f"karpenter.k8s.aws/{name}" if name.startswith(_EKS_INSTANCE) else ""
+    hint = f"did you mean {meant}?" if meant else "remove it if its pods are to run on a NodePool"
+    severity = Severity.WARNING if is_of_auto_mode else Severity.INFO
+    return Finding("eks-label", at, message, hint, severity)
 
 
 _MEMORY_LABELS: Final = (

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from reconciler.desired.rules.devices import device_findings
-from reconciler.desired.rules.idle import check_device, check_pod_metadata
+from reconciler.desired.rules.idle import check_device, check_node_selection, check_pod_metadata
 from reconciler.desired.workloads.kinds import (
     GroupEntry,
     KindTable,
@@ -142,6 +142,7 @@ def _selector(spec: JsonDict) -> Iterator[Finding]:
 def _pod(spec: JsonDict, at: Pointer) -> Iterator[Finding]:
     for field in ("affinity", "topologySpreadConstraints"):
         yield from _expressions(spec.get(field), (*at, field))
+    yield from check_node_selection(spec, at)
     for index, toleration in enumerate(spec.get("tolerations", ())):
         yield from _toleration(toleration, (*at, "tolerations", index))
     for index, spread in enumerate(spec.get("topologySpreadConstraints", ())):
