@@ -104,17 +104,24 @@ def cluster_of(
 
 
 def api_of(settings: Settings, clock: Clock) -> Api:
-    """Return the API of the cluster; nothing connects before the first use."""
+    """Return the API of the cluster; nothing connects before the first use.
+
+    The clock of this machine follows that of the API server.
+    """
+    from reconciler.adapters.clock import SystemClock
     from reconciler.adapters.kubernetes.access import access_of
     from reconciler.adapters.kubernetes.api import Api
     from reconciler.assembly.account import connections
 
-    return Api(
+    api = Api(
         lambda: access_of(settings),
         lambda seconds: clock.wait(seconds, lambda: False),
         settings.kube_timeout.total_seconds(),
         meter=connections().meter,
     )
+    if isinstance(clock, SystemClock):
+        api.on_time = clock.follow
+    return api
 
 
 def cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Final
@@ -202,6 +204,10 @@ def _ignore_answer(method: str, path: str, body: object, answer: bytes | None) -
     del method, path, body, answer
 
 
+def _ignore_time(stated: datetime, sent: datetime, received: datetime) -> None:
+    del stated, sent, received
+
+
 def _is_never_an_answer(error: ApiError) -> bool:
     del error
     return False
@@ -226,7 +232,8 @@ class Api:
     ``wait`` passes seconds between two attempts; a response may take ``timeout_s``. ``confirm`` is
     called before each attempt, and what it raises ends the call before anything is sent. ``meter``
     receives each attempt. ``on_answer`` receives method, path, body and response of each call, and
-    None as the response if the object was not found.
+    None as the response if the object was not found. ``on_time`` receives the time that a response
+    states, and those of this machine at the request and at the response.
     """
 
     connect: Callable[[], Access]
@@ -235,6 +242,7 @@ class Api:
     confirm: Callable[[], None] = _allow_every_call
     meter: CallMeter | None = None
     on_answer: Callable[[str, str, object, bytes | None], None] = _ignore_answer
+    on_time: Callable[[datetime, datetime, datetime], None] = _ignore_time
     _connecting: Lock = field(default_factory=Lock, repr=False)
     _streams: set[HTTPResponse] = field(default_factory=set, repr=False)
     _is_interrupted: bool = field(default=False, repr=False)
@@ -344,6 +352,7 @@ class Api:
         if body is not None:
             headers["Content-Type"] = content
         client.update_params_for_auth(headers, [], ["BearerToken"], target, method, body)
+        sent = datetime.now(UTC)
         answer: HTTPResponse = client.rest_client.request(
             method,
             f"{self.access.server}{target}",
@@ -351,6 +360,7 @@ class Api:
             body=body,
             _request_timeout=(_CONNECT_S, silence_s),
         ).response
+        self._report_time(answer.headers.get("Date", ""), sent)
         if answer.status in _OK:
             return answer
         if answer.status == UNAUTHORIZED:
@@ -358,6 +368,13 @@ class Api:
         retry_after = answer.headers.get("Retry-After", "")
         call = f"{method} {target}"
         raise response_error(call, answer.status, answer.reason or "", answer.read(), retry_after)
+
+    def _report_time(self, stated: str, sent: datetime) -> None:
+        """Report the time of the API server, if a response states it."""
+        received = datetime.now(UTC)
+        with suppress(ValueError):
+            at = parsedate_to_datetime(stated)
+            self.on_time(at if at.tzinfo is not None else at.replace(tzinfo=UTC), sent, received)
 
     @contextmanager
     def _translate_errors(self, call: str) -> Iterator[None]:

@@ -26,8 +26,10 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from reconciler.adapters.kubernetes.kinds import (
     EVENT,
+    NODE_CLAIM,
+    NODE_OVERLAY,
+    NODE_POOL,
     OBSERVED,
-    OF_KARPENTER,
     VOLUME_ATTACHMENT,
 )
 from reconciler.source.plainyaml import dump
@@ -36,7 +38,7 @@ TOKEN = "s3cret"
 Object = dict[str, Any]
 KINDS = {
     (kind.group, kind.resource): kind
-    for kind in (*OBSERVED, *OF_KARPENTER, VOLUME_ATTACHMENT, EVENT)
+    for kind in (*OBSERVED, VOLUME_ATTACHMENT, EVENT, NODE_CLAIM, NODE_POOL, NODE_OVERLAY)
 }
 _PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>v\w+)"
@@ -97,7 +99,7 @@ class Kube:
     if everything is allowed. ``leaving`` keeps deleted pods of a node as terminating until
     ``sweep``. A watch sends the existing objects, or the events after its ``resourceVersion``, then
     ``told`` line by line and a bookmark, and ends, unless it continues (``watches``) with changes
-    until its timeout. Lists omit ``hidden`` objects.
+    until its timeout. Lists omit ``hidden`` objects. ``date`` is stated in place of the time.
     """
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -112,6 +114,7 @@ class Kube:
     injected: list[bytes] = field(default_factory=list)
     watches: bool = False
     hidden: frozenset[str] = frozenset()
+    date: str | None = None
     objects: dict[tuple[str, str, str, str], Object] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     lock: Any = field(default_factory=RLock)
@@ -521,6 +524,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815 - as http.server names them
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Return the time that responses state."""
+        stated = self.server.kube.date
+        return super().date_time_string(timestamp) if stated is None else stated
 
     def _admitted(self, call: Call) -> bool:
         """Apply faults; return whether the answer is lost."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import sys
+from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from reconciler.adapters.kubernetes.access import Access, access_of, expect_one_cluster
-from reconciler.adapters.kubernetes.api import Api
+from reconciler.adapters.kubernetes.api import Api, ApiError
 from reconciler.model.errors import ClusterError, LeaseLostError, UsageError
 from reconciler.model.settings import Settings
 from reconciler.source.plainyaml import dump
@@ -176,3 +178,26 @@ def test_a_process_without_the_lease_makes_no_requests(sandbox: Sandbox) -> None
     with pytest.raises(LeaseLostError):
         sandbox.api.call("GET", "/api/v1/nodes")
     assert sandbox.kube.calls == []
+
+
+def test_a_response_reports_the_time_of_the_api_server(sandbox: Sandbox) -> None:
+    """Lists, rejections and watches: an idle daemon that only watches notices a changed clock."""
+    heard: list[tuple[datetime, datetime, datetime]] = []
+    sandbox.api.on_time = lambda *times: heard.append(times)
+    sandbox.api.call("GET", "/api/v1/nodes")
+    with suppress(ApiError):
+        sandbox.api.call("GET", "/api/v1/namespaces/default/pods/none")
+    list(sandbox.api.stream_lines("/api/v1/pods", {"watch": "1", "timeoutSeconds": "1"}, 5.0))
+    assert len(heard) == 3
+    for stated, sent, received in heard:
+        assert sent <= received
+        assert abs(stated - received) < timedelta(seconds=5)
+
+
+@pytest.mark.parametrize("stated", ["", "yesterday", "Mon, 99 Foo 2026 00:00:00 GMT"])
+def test_a_response_without_a_time_is_used(sandbox: Sandbox, stated: str) -> None:
+    heard: list[object] = []
+    sandbox.api.on_time = lambda *times: heard.append(times)
+    sandbox.kube.date = stated
+    sandbox.api.call("GET", "/api/v1/nodes")
+    assert heard == []
