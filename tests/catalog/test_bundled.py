@@ -17,6 +17,7 @@ from reconciler.catalog.catalog import (
 )
 from reconciler.catalog.classfacts import ClassFacts, DeviceMapping, Interface, Reservation
 from reconciler.catalog.columns import columns_of
+from reconciler.catalog.regions import REGIONS
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import (
@@ -107,6 +108,15 @@ def test_an_unknown_region_lists_the_known_ones() -> None:
         bundled_catalog("mars-north-1")
     with pytest.raises(UsageError, match=r'"eu-west1" \(did you mean eu-west-1\?\)'):
         bundled_catalog("eu-west1")
+
+
+@pytest.mark.parametrize("region", sorted(REGIONS - set(bundled_regions())))
+def test_a_region_that_is_not_bundled_states_how_to_plan_there(region: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        bundled_catalog(region)
+    assert f'does not know the region "{region}"' in str(caught.value)
+    for way in ("--set aws.instanceTypes=live --set aws.prices=live", "--catalog FILE"):
+        assert way in str(caught.value)
 
 
 @pytest.mark.exhaustive

@@ -15,8 +15,8 @@ import pytest
 from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.kubernetes.api import Api
 from reconciler.adapters.kubernetes.cluster import KubernetesCluster
-from reconciler.adapters.kubernetes.informers import ClusterCache, Freshness
-from reconciler.adapters.kubernetes.kinds import OBSERVED, WATCHED
+from reconciler.adapters.kubernetes.informers import ClusterCache, Freshness, Informer
+from reconciler.adapters.kubernetes.kinds import OBSERVED, WATCHED, Kind
 from reconciler.assembly.decoding import prepare_decoders
 from reconciler.model.errors import ClusterError
 from reconciler.observed.reflector import CachedObject
@@ -378,6 +378,33 @@ def test_a_deleted_pod_is_terminating_before_the_watch_reports_it(
     assert watched.lists_of_an_observation() == set()
     (pod,) = watched.observe().pods
     assert pod.metadata.deletion_timestamp is not None
+
+
+@pytest.mark.parametrize(
+    ("stale_after_s", "watches"), [(30.0, 30), (450.0, 2)], ids=["default", "long"]
+)
+@pytest.mark.parametrize("kind", [k for k in WATCHED if not k.optional], ids=lambda k: k.resource)
+def test_an_idle_watch_lasts_until_its_timeout(
+    sandbox: Sandbox, kind: Kind, stale_after_s: float, watches: int
+) -> None:
+    """In ten minutes of an unchanged cluster, a kind is listed once and its watch starts again only
+    when the API ends it, with the least interval that confirms the copy in time."""
+    seconds, pauses = [0.0], []
+
+    def last_until_the_timeout(call: Call) -> None:
+        if call.verb == "watch":
+            seconds[0] += float(call.query["timeoutSeconds"])
+
+    sandbox.kube.fault = last_until_the_timeout
+    informer = Informer(
+        sandbox.api, kind, Freshness(stale_after_s=stale_after_s), lambda: seconds[0], {},
+        lambda _, __: None,
+    )  # fmt: skip
+    while seconds[0] < 600:
+        pauses.append(informer.advance())
+    verbs = [call.verb for call in sandbox.kube.calls if call.resource == kind.resource]
+    assert (verbs.count("list"), verbs.count("watch")) == (1, watches)
+    assert sum(pauses) == 0
 
 
 def test_new_and_changed_pods_are_reported(watched: Watched) -> None:
