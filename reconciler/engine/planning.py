@@ -220,7 +220,7 @@ class PlannedFleet:
             node_overlays(self.fleet),
             self.catalog,
             self.settings,
-            unavailable=_offering_keys(unavailable),
+            unavailable=[u.offering for u in unavailable],
             memory=self.discovery.memory_by_class(self.classes),
             covers=covers,
         )
@@ -352,7 +352,7 @@ class PlannedFleet:
                 **interrupted_claims(seen.claims),
             },
             instances=_live_instances(seen),
-            unavailable=_offering_keys(unavailable),
+            unavailable=[u.offering for u in unavailable],
             allow_removal=self.allow_removal,
             serial=serial,
             history=seen.history,
@@ -428,10 +428,6 @@ def _live_instances(seen: Observation) -> dict[str, LiveInstance]:
         for i in seen.instances
         if not i.is_terminating
     }
-
-
-def _offering_keys(unavailable: Sequence[Unavailable]) -> list[tuple[str, str, str]]:
-    return [(u.instance_type, u.zone, u.capacity_type) for u in unavailable]
 
 
 def resolved_object(node_class: EC2NodeClass) -> dict[str, object]:

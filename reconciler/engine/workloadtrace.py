@@ -401,6 +401,8 @@ class WorkloadRecorder:
         known, found = self._refused, []
         self._refused = {}
         for entry in unavailable:
+            if entry.reservation_id:
+                continue  # a trace names no reservation, and another one may have capacity
             offering = (entry.instance_type, entry.zone, entry.capacity_type)
             self._refused[offering] = entry.until
             if known.get(offering) != entry.until:

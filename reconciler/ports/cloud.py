@@ -89,13 +89,22 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An offering that EC2 refused, and its error."""
+    """An offering that EC2 refused, and its error.
+
+    With ``reservation_id``, the other reservations of the type and zone may have capacity.
+    """
 
     instance_type: str
     zone: str
     capacity_type: str
     code: str
     message: str
+    reservation_id: str = ""
+
+    @property
+    def offering(self) -> tuple[str, str, str, str]:
+        """The instance type, zone, capacity type and reservation, which identify the offering."""
+        return (self.instance_type, self.zone, self.capacity_type, self.reservation_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,10 @@ class RecordedPlan(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Unavailable(msgspec.Struct, frozen=True, rename="camel"):
-    """An offering that EC2 refused, not to be requested before ``until``."""
+    """An offering that EC2 refused, not to be requested before ``until``.
+
+    With ``reservation_id``, only that capacity reservation is unavailable.
+    """
 
     instance_type: str
     zone: str
@@ -87,6 +90,12 @@ class Unavailable(msgspec.Struct, frozen=True, rename="camel"):
     until: datetime
     refusals: int = 1
     code: str = ""
+    reservation_id: str = ""
+
+    @property
+    def offering(self) -> tuple[str, str, str, str]:
+        """The instance type, zone, capacity type and reservation, which identify the offering."""
+        return (self.instance_type, self.zone, self.capacity_type, self.reservation_id)
 
 
 class StateStore(Protocol):
@@ -238,7 +247,7 @@ class NodeArrival(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
 
 class OfferingRefusal(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """An offering that EC2 has refused, and until when it counts as unavailable."""
+    """A pool of capacity that EC2 has refused, and until when it counts as unavailable."""
 
     instance_type: str
     zone: str

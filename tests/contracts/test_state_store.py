@@ -213,6 +213,13 @@ def test_the_later_expiry_applies(state: Parts) -> None:
     assert list(state.store.unavailable(NOW)) == [longer]
 
 
+def test_a_reservation_is_unavailable_by_itself(state: Parts) -> None:
+    one, other = (an_unavailable(capacity_type="reserved", reservation_id=i) for i in ("a", "b"))
+    state.store.put_unavailable([one])
+    state.store.put_unavailable([other])
+    assert list(state.store.unavailable(NOW)) == [one, other]
+
+
 def test_an_intent_is_in_doubt_until_it_ends(state: Parts) -> None:
     state.journal.begin([an_intent("one"), an_intent("two", "general-2")])
     state.journal.begin([an_intent("three")])

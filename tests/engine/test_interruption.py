@@ -196,7 +196,11 @@ def test_an_offering_of_a_lost_reservation_is_unavailable_for_a_while() -> None:
     world = three_spot_nodes()
     instance, claim = victim_of(world)
     known = world.claims[claim]
-    labels = {**known.metadata.labels, "karpenter.sh/capacity-type": "reserved"}
+    labels = {
+        **known.metadata.labels,
+        "karpenter.sh/capacity-type": "reserved",
+        "karpenter.k8s.aws/capacity-reservation-id": "cr-1",
+    }
     metadata = with_(known.metadata, labels=labels)
     world.store.put_node_claims([with_(known, metadata=metadata)])
     send_event(
@@ -204,7 +208,8 @@ def test_an_offering_of_a_lost_reservation_is_unavailable_for_a_while() -> None:
     )
     listening(world).converge()
     assert claim not in world.claims
-    assert [u.capacity_type for u in world.store.unavailable(world.clock.now())] == ["reserved"]
+    (lost,) = world.store.unavailable(world.clock.now())
+    assert (lost.capacity_type, lost.reservation_id) == ("reserved", "cr-1")
 
 
 def test_events_about_other_instances_and_invalid_messages_have_no_effect() -> None:

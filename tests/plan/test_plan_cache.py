@@ -231,7 +231,7 @@ class World(msgspec.Struct, frozen=True):
     objects: tuple[dict[str, Any], ...]
     config: dict[str, Any]
     serial: int = 0
-    unavailable: tuple[tuple[str, str, str], ...] = ()
+    unavailable: tuple[tuple[str, str, str, str], ...] = ()
     removable: frozenset[str] = frozenset()
     interrupted: dict[str, str] = {}
     counts: bool = False
@@ -296,7 +296,7 @@ def changed(draw: st.DrawFn, world: World) -> World:
         {},
         {},
         {"serial": world.serial + 1},
-        {"unavailable": (("medium", "zone-a", "on-demand"),)},
+        {"unavailable": (("medium", "zone-a", "on-demand", ""),)},
         {"removable": frozenset({"gone"})},
         {"interrupted": {"claim-n0": "SpotInterruption"}},
         {"config": draw(some_config())},
@@ -499,7 +499,7 @@ def test_setting_the_clock_back_causes_a_new_plan() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"unavailable": (("large", "zone-a", "on-demand"),)},
+        {"unavailable": (("large", "zone-a", "on-demand", ""),)},
         {"removable": frozenset({"alpha"})},
         {"interrupted": {"claim-n0": "SpotInterruption"}},
         {"config": {"minimumAge": "1h"}},
@@ -530,7 +530,7 @@ def test_another_serial_matters_only_if_new_nodes_are_named(waiting: int, expect
 @pytest.mark.parametrize(
     "change",
     [
-        {"unavailable": (("small", "zone-a", "on-demand"),)},
+        {"unavailable": (("small", "zone-a", "on-demand", ""),)},
         {"config": {"featureGates": {"NodeOverlay": True}}},
         {"pools": ()},
     ],

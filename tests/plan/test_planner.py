@@ -336,7 +336,7 @@ def test_overlays_need_their_gate_and_show_the_original_price() -> None:
 
 
 def test_an_unavailable_offering_is_not_requested_again() -> None:
-    unavailable = [("small", zone, "spot") for zone in ("z-a", "z-b")]
+    unavailable = [("small", zone, "spot", "") for zone in ("z-a", "z-b")]
     plan = plan_of(inputs([a_pool(), a_class()], [a_pod("p")], unavailable=unavailable))
     assert plan.node_claims[0].launch.price > 0.05
 
@@ -365,7 +365,7 @@ def test_a_pool_that_no_instance_type_satisfies_is_named() -> None:
 
 def test_offerings_that_are_unavailable_now_are_no_error_of_a_pool() -> None:
     everything = [
-        (kind, zone, capacity_type)
+        (kind, zone, capacity_type, "")
         for kind in SIZES
         for zone in ("z-a", "z-b")
         for capacity_type in ("spot", "on-demand")

@@ -22,7 +22,7 @@ from reconciler.adapters.database.location import FILE
 from reconciler.adapters.database.tables import VERSION_TABLE
 from reconciler.model.errors import StateError
 
-HEAD: Final = "0008"
+HEAD: Final = "0009"
 """The newest migration in ``state/versions``; a test compares the two."""
 
 _ADVISORY_KEY: Final = 0x7265636F6E

@@ -278,8 +278,10 @@ def _prunable_revisions(survey: _Survey) -> _Prunable:
 
 def _prunable_refusals(survey: _Survey) -> _Prunable:
     c = unavailable.c
-    rows = survey.rows(unavailable, c.instance_type, c.zone, c.capacity_type, c.until)
-    return [tuple(row[:3]) for row in rows if row.until < survey.recent], len(rows)
+    rows = survey.rows(
+        unavailable, c.instance_type, c.zone, c.capacity_type, c.reservation_id, c.until
+    )
+    return [tuple(row[:4]) for row in rows if row.until < survey.recent], len(rows)
 
 
 _KINDS: Final[tuple[tuple[str, Callable[[_Survey], _Prunable]], ...]] = (
@@ -313,8 +315,13 @@ def _delete_rows(survey: _Survey) -> None:
     for batch in _batches(prunable["refusals"]):
         named = or_(
             *(
-                and_(c.instance_type == kind, c.zone == zone, c.capacity_type == capacity)
-                for kind, zone, capacity in batch
+                and_(
+                    c.instance_type == kind,
+                    c.zone == zone,
+                    c.capacity_type == capacity,
+                    c.reservation_id == reservation,
+                )
+                for kind, zone, capacity, reservation in batch
             )
         )
         survey.connection.execute(delete(unavailable).where(c.fleet == survey.fleet, named))

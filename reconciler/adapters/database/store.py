@@ -267,7 +267,7 @@ class DatabaseStateStore:
             return [_recorded_plan(row) for row in connection.execute(query)]
 
     def unavailable(self, now: datetime) -> Sequence[Unavailable]:
-        key = (unavailable.c.instance_type, unavailable.c.zone, unavailable.c.capacity_type)
+        key = (unavailable.c[name] for name in _OFFERING)
         query = (
             select(unavailable)
             .where(self._is_ours(unavailable), unavailable.c.until > format_time(now))
@@ -279,15 +279,15 @@ class DatabaseStateStore:
     def put_unavailable(self, offerings: Sequence[Unavailable]) -> None:
         with self.database.write_transaction() as connection:
             known = {
-                _offering_key(found): found
+                found.offering: found
                 for found in map(
                     _unavailable_offering,
                     connection.execute(select(unavailable).where(self._is_ours(unavailable))),
                 )
             }
-            changed: dict[tuple[str, str, str], Unavailable] = {}
+            changed: dict[tuple[str, str, str, str], Unavailable] = {}
             for offered in offerings:
-                key = _offering_key(offered)
+                key = offered.offering
                 before = changed.get(key) or known.get(key)
                 is_later = before is not None and (
                     before.until <= offered.until or before.refusals < offered.refusals
@@ -297,17 +297,14 @@ class DatabaseStateStore:
             rows = [
                 {
                     "fleet": self.database.fleet,
-                    "instance_type": o.instance_type,
-                    "zone": o.zone,
-                    "capacity_type": o.capacity_type,
+                    **dict(zip(_OFFERING, o.offering, strict=True)),
                     "until": format_time(o.until),
                     "refusals": o.refusals,
                     "code": o.code,
                 }
                 for o in changed.values()
             ]
-            key_columns = ("instance_type", "zone", "capacity_type")
-            self._put(connection, unavailable, rows, key=key_columns)
+            self._put(connection, unavailable, rows, key=_OFFERING)
 
     def _is_ours(self, table: Table) -> ColumnElement[bool]:
         return table.c.fleet == self.database.fleet
@@ -464,8 +461,7 @@ def _recorded_plan(row: Row[object]) -> RecordedPlan:
     )
 
 
-def _offering_key(value: Unavailable) -> tuple[str, str, str]:
-    return (value.instance_type, value.zone, value.capacity_type)
+_OFFERING: Final = ("instance_type", "zone", "capacity_type", "reservation_id")
 
 
 def _unavailable_offering(row: Row[object]) -> Unavailable:
@@ -476,4 +472,5 @@ def _unavailable_offering(row: Row[object]) -> Unavailable:
         until=parse_time(row.until),
         refusals=row.refusals,
         code=row.code,
+        reservation_id=row.reservation_id,
     )

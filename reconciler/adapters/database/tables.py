@@ -206,10 +206,11 @@ unavailable: Final = Table(
     _text_column("instance_type"),
     _text_column("zone"),
     _text_column("capacity_type"),
+    _text_column("reservation_id"),
     _text_column("until"),
     _number_column("refusals"),
     _text_column("code"),
-    PrimaryKeyConstraint("fleet", "instance_type", "zone", "capacity_type"),
+    PrimaryKeyConstraint("fleet", "instance_type", "zone", "capacity_type", "reservation_id"),
     sqlite_strict=True,
 )
 

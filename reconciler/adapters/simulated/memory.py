@@ -101,7 +101,7 @@ class MemoryStateStore:
         self._objects: list[RecordedObject] = []
         self._plans: dict[str, RecordedPlan] = {}
         self._plans_by_time: list[tuple[datetime, str]] = []
-        self._unavailable: dict[tuple[str, str, str], Unavailable] = {}
+        self._unavailable: dict[tuple[str, str, str, str], Unavailable] = {}
         self._rollouts: dict[str, Rollout] = {}
         self._obstacles: list[Obstacle] = []
 
@@ -200,10 +200,9 @@ class MemoryStateStore:
     def put_unavailable(self, offerings: Sequence[Unavailable]) -> None:
         """Record refusals; the later ``until`` is kept, and always that of a further refusal."""
         for fresh in offerings:
-            pool = (fresh.instance_type, fresh.zone, fresh.capacity_type)
-            known = self._unavailable.get(pool)
+            known = self._unavailable.get(fresh.offering)
             if known is None or fresh.until >= known.until or fresh.refusals > known.refusals:
-                self._record_changes(self._unavailable, {pool: fresh})
+                self._record_changes(self._unavailable, {fresh.offering: fresh})
 
     def _record_changes(self, known: dict[K, V], fresh: dict[K, V]) -> None:
         """Record changed values; without a change the serial stays the same."""

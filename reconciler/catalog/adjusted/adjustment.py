@@ -194,11 +194,14 @@ def _replace_values(column: list[T], changes: Mapping[int, T]) -> list[T]:
 OfferingKey = tuple[str, str, str]
 """Instance type, zone, capacity type."""
 
+RefusedOffering = tuple[str, str, str, str]
+"""Instance type, zone, capacity type, and the id of one reservation; empty for every offering."""
+
 Factor = Callable[[str, str, str], float]
 """The price factor of an offering of (instance type, zone, capacity type)."""
 
 
-def without_unavailable(catalog: Catalog, unavailable: Collection[OfferingKey]) -> Catalog:
+def without_unavailable(catalog: Catalog, unavailable: Collection[RefusedOffering]) -> Catalog:
     """Return the catalog without the offerings that EC2 recently rejected (the ICE cache).
 
     They remain listed as not available. A node that runs on one keeps its price, and «no capacity»
@@ -207,19 +210,21 @@ def without_unavailable(catalog: Catalog, unavailable: Collection[OfferingKey]) 
     listed = frozenset(key for key in unavailable if key[0] in catalog)
     if not listed:
         return catalog
-    types = {name for name, _, _ in listed}
+    types = {key[0] for key in listed}
 
     def mark_unavailable(columns: Columns) -> Changes:
         names, rows = columns.names, columns.offerings
         affected = [name in types for name in names]
-        return Changes(
-            available={
-                at: False
-                for at, index in enumerate(rows.type)
-                if affected[index]
-                and (names[index], rows.zone[at], rows.capacity_type[at]) in listed
-            }
-        )
+        found = dict[int, bool]()
+        for at, index in enumerate(rows.type):
+            if not affected[index]:
+                continue
+            pool = (names[index], rows.zone[at], rows.capacity_type[at])
+            special = rows.special.get(at)
+            reservation = (special and special.reservation_id) or ""
+            if (*pool, "") in listed or (*pool, reservation) in listed:
+                found[at] = False
+        return Changes(available=found)
 
     return AdjustedCatalog(
         catalog,

@@ -255,7 +255,10 @@ def _lost_offerings(claim: NodeClaim, event: Interruption) -> list[Refusal]:
     if capacity_type is None or labels.get(CAPACITY_TYPE) != capacity_type:
         return []
     kind, zone = labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, "")
-    return [Refusal(kind, zone, capacity_type, event.kind, event.text)] if kind and zone else []
+    if not kind or not zone:
+        return []
+    reservation = labels.get(RESERVATION_ID, "") if capacity_type == RESERVED else ""
+    return [Refusal(kind, zone, capacity_type, event.kind, event.text, reservation)]
 
 
 def _delete_if_replacing(marked: Mapping[str, NodeClaim], seen: Observation) -> list[NodeClaim]:

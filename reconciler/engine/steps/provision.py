@@ -336,19 +336,23 @@ def _refusals_with_offerings(answer: LaunchAnswer, call: Launch) -> list[Refusal
     """Return the refusals with the offerings that they concern.
 
     An error of EC2 need not name its offering. Where no instance was launched, such an error
-    concerns all requested offerings.
+    concerns all requested offerings. It names no reservation: that of the requested offering
+    counts, so that the others of its type and zone stay available.
     """
-    named = [r for r in answer.refused if r.instance_type and r.zone]
-    if answer.instance is not None:
-        return named
+    found: list[Refusal] = []
     for r in answer.refused:
-        if not (r.instance_type and r.zone):
-            named += [
-                with_fields(r, instance_type=o.instance_type, zone=o.zone)
-                for o in call.options
-                if r.instance_type in ("", o.instance_type) and r.zone in ("", o.zone)
-            ]
-    return list(dict.fromkeys(named))
+        is_named = bool(r.instance_type and r.zone)
+        if not is_named and answer.instance is not None:
+            continue
+        concerned = [
+            with_fields(
+                r, instance_type=o.instance_type, zone=o.zone, reservation_id=o.reservation_id
+            )
+            for o in call.options
+            if r.instance_type in ("", o.instance_type) and r.zone in ("", o.zone)
+        ]
+        found += concerned or ([r] if is_named else [])
+    return list(dict.fromkeys(found))
 
 
 def _refusal_error(refused: Sequence[Refusal]) -> ReconcilerError:
@@ -374,15 +378,15 @@ def mark_unavailable(world: World, refused: Sequence[Refusal]) -> None:
     if not refused:
         return
     now = world.clock.now()
-    before = {
-        (u.instance_type, u.zone, u.capacity_type): u.refusals
-        for u in world.store.unavailable(now - UNAVAILABLE_AT_MOST)
-    }
+    before = {u.offering: u.refusals for u in world.store.unavailable(now - UNAVAILABLE_AT_MOST)}
     marks = []
-    for refusal in sorted(set(refused), key=lambda r: (r.instance_type, r.zone, r.capacity_type)):
-        pool = (refusal.instance_type, refusal.zone, refusal.capacity_type)
-        count = before.get(pool, 0) + 1
+    for refusal in sorted(set(refused), key=lambda r: r.offering):
+        kind, zone, capacity_type, reservation = refusal.offering
+        count = before.get(refusal.offering, 0) + 1
         pause = min(UNAVAILABLE_FOR * 2 ** (count - 1), UNAVAILABLE_AT_MOST)
-        marks.append(Unavailable(*pool, until=now + pause, refusals=count, code=refusal.code))
-        world.notify(EventKind.UNAVAILABLE, f"{'/'.join(pool)}: {refusal.code}")
+        marks.append(
+            Unavailable(kind, zone, capacity_type, now + pause, count, refusal.code, reservation)
+        )
+        shown = "/".join(filter(None, refusal.offering))
+        world.notify(EventKind.UNAVAILABLE, f"{shown}: {refusal.code}")
     world.store.put_unavailable(marks)

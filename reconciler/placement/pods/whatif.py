@@ -96,11 +96,14 @@ def suppose(snapshot: Snapshot, what_if: WhatIf, now: datetime) -> SupposedClust
     return SupposedCluster(without, tuple(findings))
 
 
-def offerings_in(catalog: Catalog, zones: Iterable[str]) -> set[tuple[str, str, str]]:
-    """Return every offering of a catalog in these zones: type, zone and capacity type."""
+def offerings_in(catalog: Catalog, zones: Iterable[str]) -> set[tuple[str, str, str, str]]:
+    """Return every offering of a catalog in these zones: type, zone, capacity type, and "".
+
+    The last part stands for every reservation.
+    """
     gone = frozenset(zones)
     return {
-        (kind.name, offering.zone, offering.capacity_type)
+        (kind.name, offering.zone, offering.capacity_type, "")
         for kind in (catalog.types if gone else ())
         for offering in kind.offerings
         if offering.zone in gone

@@ -18,7 +18,7 @@ from reconciler.model.policy import Policy
 from reconciler.model.settings import Settings
 from reconciler.observed.allocation import BY_NAMESPACE, Grouping
 from reconciler.observed.state import ClusterState
-from reconciler.plan.make.pools import ClassKey, OfferingKey
+from reconciler.plan.make.pools import ClassKey, RefusedOffering
 from reconciler.plan.value.plan import (
     ComparedWith,
     InputDigests,
@@ -88,7 +88,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     live: Sequence[Object] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     any_class: bool = False
-    unavailable: Collection[OfferingKey] = ()
+    unavailable: Collection[RefusedOffering] = ()
     memory: Discoveries = {}
     allow_removal: frozenset[str] = frozenset()
     interrupted: Mapping[str, str] = {}

@@ -110,8 +110,8 @@ def _rounding_findings(preference: Preference) -> Iterator[PlanFinding]:
 NO_INSTANCE_TYPES: Final = "no-instance-types"
 """The code of the finding on a NodePool whose requirements exclude every instance type."""
 
-OfferingKey = tuple[str, str, str]
-"""Instance type, zone and capacity type of an offering."""
+RefusedOffering = tuple[str, str, str, str]
+"""Instance type, zone, capacity type, and the id of one reservation; empty for every offering."""
 
 ClassKey = tuple[str, str]
 """Kind and name of a node class."""
@@ -146,7 +146,7 @@ def pool_types(
     *,
     any_class: bool = False,
     unready: Collection[ClassKey] = (),
-    unavailable: Collection[OfferingKey] = (),
+    unavailable: Collection[RefusedOffering] = (),
     memory: Mapping[str, MemoryByType] = _NONE_SEEN,
     covers: Sequence[Cover] = (),
 ) -> PoolTypes:
@@ -210,7 +210,7 @@ class TypesCache:
         *,
         any_class: bool = False,
         unready: Collection[ClassKey] = (),
-        unavailable: Collection[OfferingKey] = (),
+        unavailable: Collection[RefusedOffering] = (),
         memory: Mapping[str, MemoryByType] = _NONE_SEEN,
         covers: Sequence[Cover] = (),
     ) -> PoolTypes:
@@ -243,7 +243,7 @@ def node_class_of(pool: NodePool, classes: Mapping[str, EC2NodeClass]) -> EC2Nod
     return classes.get(ref.name) if ref.label[0] == NODECLASS else None
 
 
-def _without_unavailable(catalog: Catalog, unavailable: Collection[OfferingKey]) -> Catalog:
+def _without_unavailable(catalog: Catalog, unavailable: Collection[RefusedOffering]) -> Catalog:
     if not unavailable:
         return catalog
     from reconciler.catalog.adjusted.adjustment import without_unavailable

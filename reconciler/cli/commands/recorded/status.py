@@ -125,6 +125,7 @@ def facts_of(recorded: RecordedFleet) -> JsonDict:
                 "until": stamp(u.until),
                 "code": u.code,
             }
+            | ({"reservationId": u.reservation_id} if u.reservation_id else {})
             for u in store.unavailable(recorded.now)
         ],
         "rollouts": statuslines.rollouts(store.rollouts()),
