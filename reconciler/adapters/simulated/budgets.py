@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -17,6 +17,8 @@ class CoveringBudgets:
     def __init__(self) -> None:
         self._budgets: tuple[PodDisruptionBudget, ...] = ()
         self._numbers: dict[tuple[int, str], tuple[object, tuple[int, ...]]] = {}
+        self._selected: dict[frozenset[int], Sequence[str]] = {}
+        self._selected_from: tuple[object, object] = (None, None)
 
     def with_allowed_evictions(
         self, budgets: tuple[PodDisruptionBudget, ...], pods: Iterable[Pod]
@@ -32,22 +34,31 @@ class CoveringBudgets:
         )
 
     def protecting_budgets(
+        self, budgets: tuple[PodDisruptionBudget, ...], evicted: Iterable[Pod]
+    ) -> frozenset[int]:
+        """Return which of the budgets protect ``evicted`` pods."""
+        return frozenset(n for pod in evicted for n in self._selecting_budgets(budgets, pod))
+
+    def selects(
+        self, budgets: tuple[PodDisruptionBudget, ...], numbers: frozenset[int], pod: Pod
+    ) -> bool:
+        """Return whether one of the numbered budgets selects a pod."""
+        return not numbers.isdisjoint(self._selecting_budgets(budgets, pod))
+
+    def selected_keys(
         self,
         budgets: tuple[PodDisruptionBudget, ...],
-        evicted: Sequence[Pod],
-        pods: Callable[[], Iterable[Pod]],
-    ) -> tuple[list[PodDisruptionBudget], list[Pod]]:
-        """Return the budgets that protect ``evicted`` pods, and the ``pods`` that they select."""
-        numbers = {number for pod in evicted for number in self._selecting_budgets(budgets, pod)}
-        if not numbers:
-            return [], []
-        selected = [
-            pod
-            for pod in pods()
-            for own in (self._selecting_budgets(budgets, pod),)
-            if own and not numbers.isdisjoint(own)
-        ]
-        return [budgets[number] for number in sorted(numbers)], selected
+        numbers: frozenset[int],
+        pods: tuple[Pod, ...],
+    ) -> Sequence[str]:
+        """Return the keys of the pods that the numbered budgets select, found once for a tuple."""
+        if self._selected_from[0] is not budgets or self._selected_from[1] is not pods:
+            self._selected_from, self._selected = (budgets, pods), {}
+        known = self._selected.get(numbers)
+        if known is None:
+            known = [pod.key for pod in pods if self.selects(budgets, numbers, pod)]
+            self._selected[numbers] = known
+        return known
 
     def _selecting_budgets(
         self, budgets: tuple[PodDisruptionBudget, ...], pod: Pod

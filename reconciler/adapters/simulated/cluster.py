@@ -29,7 +29,7 @@ from reconciler.model.karpenter.labels import (
     UNREGISTERED_TAINT,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.model.kubernetes.cluster import EBS_DRIVER
+from reconciler.model.kubernetes.cluster import EBS_DRIVER, PodDisruptionBudget
 from reconciler.model.kubernetes.devices import published_slices
 from reconciler.model.kubernetes.eviction import (
     drain_groups,
@@ -242,9 +242,7 @@ class EmbeddedCluster:
         if not going:
             self._save()
             return DrainStep()
-        budgets, protected = self._budgets.protecting_budgets(
-            workloads.pod_disruption_budgets, going, lambda: self._pods.objects(workloads, now)
-        )
+        budgets, protected = self._protection_of(going, workloads, now)
         pods = {pod.key: pod for pod in (*going, *protected)}
         has_evicted = True
         while has_evicted:
@@ -260,6 +258,20 @@ class EmbeddedCluster:
                 pods.update((after.key, after) for after in self._pods.evict(pod, now))
         self._save()
         return DrainStep(pods=len(_draining_pods(pods.values(), node, now)))
+
+    def _protection_of(
+        self, going: Iterable[Pod], workloads: Workloads, now: datetime
+    ) -> tuple[list[PodDisruptionBudget], list[Pod]]:
+        """Return the budgets that protect these pods, and all pods that those budgets select."""
+        known, budgets = self._budgets, workloads.pod_disruption_budgets
+        numbers = known.protecting_budgets(budgets, going)
+        if not numbers:
+            return [], []
+        keys = known.selected_keys(budgets, numbers, workloads.pods)
+        others = self._pods.other_pods(workloads, now)
+        selected = self._pods.pods_with_keys(keys, workloads, now)
+        selected += [pod for pod in others if known.selects(budgets, numbers, pod)]
+        return [budgets[number] for number in sorted(numbers)], selected
 
     def delete_node(self, node: str) -> None:
         """Remove the Node object; a missing one is not an error."""

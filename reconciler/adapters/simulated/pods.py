@@ -335,18 +335,20 @@ class PodBook:
 
     def objects(self, workloads: Workloads, now: datetime, node: str = "") -> list[Pod]:
         """Return the observed pods: all, or those of one node."""
-        if node:
-            self._rows(workloads)
-            records = self._record.pods
-            pods = [
-                self._observed_pod(self._by_key[k], records[k], now)
-                for k in self.keys_on_node(node)
-            ]
-        else:
-            pods = self._all_pods(workloads, now)
-        for one in self._record.ending:
-            if not node or one.record.node == node:
-                pods.append(self._build_pod(one.shown, one.record, now))
+        if not node:
+            return self._all_pods(workloads, now) + self.other_pods(workloads, now)
+        pods = self.pods_with_keys(self.keys_on_node(node), workloads, now)
+        return pods + self.other_pods(workloads, now, node)
+
+    def pods_with_keys(self, keys: Iterable[str], workloads: Workloads, now: datetime) -> list[Pod]:
+        """Return the observed pods for some of the workloads' pods."""
+        self._rows(workloads)
+        return [self._observed_pod(self._by_key[k], self._record.pods[k], now) for k in keys]
+
+    def other_pods(self, workloads: Workloads, now: datetime, node: str = "") -> list[Pod]:
+        """Return pods that end beside those of the workloads, and daemons: all, or of one node."""
+        ending = (one for one in self._record.ending if not node or one.record.node == node)
+        pods = [self._build_pod(one.shown, one.record, now) for one in ending]
         for name in (node,) if node else sorted(self._record.nodes):
             record = self._record.nodes[name]
             for daemon in workloads.daemon_sets:
@@ -409,16 +411,16 @@ class PodBook:
         key = self._workload_key(pod)
         original, known = self._by_key[key], self._record.pods[key]
         self._mark_changed(key)
-        grace = self._grace(original)
         remains = []
-        if grace:
+        if grace := self._grace(original):
             known.leaving = now
             self._next_end = min(self._next_end or now + grace, now + grace)
             remains.append(self._build_pod(original, known, now))
             if self._keeps_name(original) or not is_replaced_at_once(original):
                 return remains
             self._record.ending.append(EndingPod(key, known, original))
-        self._places = None
+        if self._places is not None and known.node:
+            self._places[known.node].remove(key)
         self._record.pods[key] = fresh = self._successor(key, known, now)
         return [*remains, self._observed_pod(original, fresh, now)]
 
@@ -426,8 +428,7 @@ class PodBook:
         """Remove all pods from a removed node; they are pending again, or their successors are."""
         self._places = None
         self._record.ending = [one for one in self._record.ending if one.record.node != node]
-        for daemon in [known for known in self._daemon_shapes if known[0] == node]:
-            del self._daemon_shapes[daemon]
+        self._daemon_shapes = {k: shape for k, shape in self._daemon_shapes.items() if k[0] != node}
         for key, record in self._record.pods.items():
             if record.node == node:
                 self._mark_changed(key)
