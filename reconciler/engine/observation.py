@@ -20,7 +20,7 @@ from reconciler.engine.ownership import (
     unclear_owners,
 )
 from reconciler.engine.steps import lifecycle
-from reconciler.engine.steps.nomination import moves_pods, with_nominated_pods
+from reconciler.engine.steps.nomination import moves_pods, nominations, with_nominated_pods
 from reconciler.engine.world import World
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.history import NO_HISTORY, History
@@ -187,6 +187,14 @@ class Observation:
         In addition, pods that running commands move are on the nodes launched for them.
         """
         return self._expected
+
+    @cached_property
+    def nominations(self) -> Mapping[str, str]:
+        """The node of each nominated pending pod, or its NodeClaim while there is no node.
+
+        Not included are pods whose place other pods have taken.
+        """
+        return nominations(self.snapshot, self.at)
 
     @cached_property
     def _state(self) -> ClusterState:

@@ -38,7 +38,6 @@ from reconciler.engine.steps import (
     termination,
     upkeep,
 )
-from reconciler.engine.steps.nomination import nominations
 from reconciler.engine.world import World
 from reconciler.model.errors import StalePlanError
 from reconciler.model.ownership import Owner
@@ -369,7 +368,7 @@ def _summarise(
 ) -> Pass:
     running = world.store.commands()
     under_way = _count_operations(world, desired, seen, running)
-    under_way += len(nominations(seen.snapshot, seen.at)) + unsettled
+    under_way += len(seen.nominations) + unsettled
     planned = {command.id for command in plan.commands}
     started = tuple(c for c in running if c.id in planned and c.started_at == seen.at)
     waits = len(held) + _count_blocked(world, seen, running, blocked) == under_way

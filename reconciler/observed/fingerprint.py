@@ -67,24 +67,29 @@ class FingerprintCache:
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[object, str]] = {}
+        self._pods: dict[int, tuple[Pod, str]] = {}  # by identity; the entry keeps the id in use
 
     def fingerprints(self, snapshot: Snapshot) -> Fingerprints:
         """Return what ``fingerprints`` returns."""
         last, current = self._last, dict[str, tuple[object, str]]()
+        pods, names = dict[int, tuple[Pod, str]](), self._pods
         for name, item, facts in _objects(snapshot):
             known = last.get(name)
             if known is None or (known[0] is not item and known[0] != item):
                 known = (item, fingerprint(facts()))
             current[name] = known
         for pod in snapshot.pods:
-            if pod.is_terminal:
-                continue
-            name = f"Pod {pod.key}"
+            same = names.get(id(pod))
+            if same is None:
+                if pod.is_terminal:
+                    continue
+                same = (pod, f"Pod {pod.key}")
+            pods[id(pod)], name = same, same[1]
             known = last.get(name)
             if known is None or (known[0] is not pod and known[0] != pod):
                 known = (pod, fingerprint(pod_facts(pod)))
             current[name] = known
-        self._last = current
+        self._last, self._pods = current, pods
         return {name: mark for name, (_, mark) in current.items()}
 
 
@@ -274,6 +279,11 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its 
     def provisionable(self) -> Mapping[str, Pod]:
         """The pods for which the scheduler found no node, by ``namespace/name``."""
         return {pod.key: pod for pod in self if pod.is_provisionable}
+
+    @cached_property
+    def of_daemons(self) -> tuple[Pod, ...]:
+        """The pods of DaemonSets."""
+        return tuple([pod for pod in self if pod.is_daemon])
 
     @cached_property
     def fingerprints(self) -> Mapping[str, str]:

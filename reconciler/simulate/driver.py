@@ -94,7 +94,7 @@ def look_ahead(
     if done.plan.unschedulable or any(b.code == _NO_PLACE for b in done.plan.blocked):
         awaited += [u.until for u in store.unavailable(now)]
     awaited += _protection_ends(done.seen.snapshot.pods)
-    awaited += nomination.nomination_expiries(done.seen.snapshot, now)
+    awaited += nomination.nomination_expiries(done.seen.snapshot, done.seen.nominations.values())
     awaited += rollout_change_times(store.rollouts(), settings)
     others = [b.next_change for b in done.plan.budgets if b.next_change is not None]
     others += [at for c in claims if (at := c.expires_at) is not None]

@@ -13,7 +13,6 @@ from reconciler.engine.desired import Desired
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Complete, Observation, Observed
 from reconciler.engine.steps import lifecycle
-from reconciler.engine.steps.nomination import nominations
 from reconciler.engine.world import World
 from reconciler.model.errors import ClusterError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -51,7 +50,7 @@ def _pod_announcements(seen: Observation, plan: Plan) -> Iterator[Announcement]:
             text = f"Failed to schedule pod: {'; '.join(lines) or 'no NodePool fits'}"
             yield _pod_announcement(pod, "FailedScheduling", "Scheduling", text, is_warning=True)
     places = {p.pod: _format_place(p.node, p.node_claim) for p in plan.placements}
-    for key, node in nominations(seen.snapshot, seen.at).items():
+    for key, node in seen.nominations.items():
         places.setdefault(key, _format_place(node, None))
     for key, place in sorted(places.items()):
         if key in pending and place:

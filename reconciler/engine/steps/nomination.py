@@ -131,9 +131,9 @@ def claims_awaiting_pods(snapshot: Snapshot, commands: Iterable[RunningCommand])
     return frozenset(expected)
 
 
-def nomination_expiries(snapshot: Snapshot, now: datetime) -> Iterator[datetime]:
-    """Yield the times at which nominations of unbound pods end."""
-    node_names = set(nominations(snapshot, now).values())
+def nomination_expiries(snapshot: Snapshot, nodes: Iterable[str]) -> Iterator[datetime]:
+    """Yield the times at which nominations of unbound pods end; ``nodes`` are theirs."""
+    node_names = set(nodes)
     names = {n.spec.provider_id: n.name for n in snapshot.nodes} if node_names else {}
     for claim in snapshot.node_claims:
         ready = claim.condition(INITIALIZED)

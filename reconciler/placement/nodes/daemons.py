@@ -19,6 +19,7 @@ from reconciler.model.kubernetes.cluster import DaemonSet
 from reconciler.model.kubernetes.pod import Affinity, HostPort, Pod
 from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated_taints
 from reconciler.model.resources import Resources, add_resources, minimum_resources
+from reconciler.observed.fingerprint import Pods
 from reconciler.observed.state import ClusterState
 from reconciler.placement.pods.relaxation import PREFER_NO_SCHEDULE
 from reconciler.placement.pods.shape import queue_position
@@ -51,13 +52,12 @@ def daemons(cluster: ClusterState, *, ignores_claims: bool = True) -> tuple[Daem
     if not cluster.daemon_sets:
         return ()
     newest: dict[tuple[str, str], Pod] = {}
-    for pod in cluster.pods:
-        if pod.is_daemon:
-            for owner in pod.metadata.owner_references:
-                key = (pod.namespace, owner.name)
-                known = newest.get(key)
-                if known is None or queue_position(pod) > queue_position(known):
-                    newest[key] = pod
+    for pod in Pods.from_tuple(cluster.pods).of_daemons:
+        for owner in pod.metadata.owner_references:
+            key = (pod.namespace, owner.name)
+            known = newest.get(key)
+            if known is None or queue_position(pod) > queue_position(known):
+                newest[key] = pod
     found = ((d, newest.get(_key(d), d.pod())) for d in cluster.daemon_sets)
     return tuple(
         _daemon(d, pod) for d, pod in found if not (ignores_claims and pod.spec.claims_devices)
