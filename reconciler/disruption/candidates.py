@@ -33,11 +33,6 @@ BASE_COST: Final = 1.0
 """The disruption cost of a node without pods."""
 
 
-def eviction_costs(pods: Iterable[Pod]) -> float:
-    """Return the sum of the positive eviction costs."""
-    return sum(max(0.0, pod.eviction_cost()) for pod in pods)
-
-
 def is_empty(cost: float) -> bool:
     """Return whether a node with that cost has no pod with an eviction cost."""
     return cost <= BASE_COST
@@ -169,7 +164,7 @@ class Candidate:
     @cached_property
     def cost(self) -> float:
         """The disruption cost, 1 for a node without pods."""
-        return BASE_COST + eviction_costs(self.reschedulable)
+        return BASE_COST + self.node.eviction_cost
 
     @cached_property
     def price(self) -> float:

@@ -200,6 +200,11 @@ class StateNode:
         return tuple(pod for pod in self.pods if pod.is_reschedulable)
 
     @cached_property
+    def eviction_cost(self) -> float:
+        """The sum of the positive eviction costs of its reschedulable pods."""
+        return eviction_costs(self.reschedulable)
+
+    @cached_property
     def used(self) -> Resources:
         """What its pods request; terminating pods still count, finished ones do not."""
         return add_resources(*(pod.requests() for pod in self.pods if not pod.is_terminal))
@@ -214,6 +219,11 @@ class StateNode:
     def available(self) -> Resources:
         """What is left for more pods; may be negative on an over-committed node."""
         return subtract_resources(self.allocatable, self.used)
+
+
+def eviction_costs(pods: Iterable[Pod]) -> float:
+    """Return the sum of the positive eviction costs."""
+    return sum(max(0.0, pod.eviction_cost()) for pod in pods)
 
 
 @dataclass(frozen=True)

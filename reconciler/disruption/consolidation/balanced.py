@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from reconciler.disruption.candidates import BASE_COST, Candidate, eviction_costs
+from reconciler.disruption.candidates import BASE_COST, Candidate
 from reconciler.model.karpenter.nodepool import BALANCED
-from reconciler.observed.state import StateNode
+from reconciler.observed.state import StateNode, eviction_costs
 
 K: Final = 2
 """How many units of disruption one unit of savings is worth."""

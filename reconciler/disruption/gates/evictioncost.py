@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from reconciler.disruption.candidates import Candidate, CandidateRefusal, eviction_costs
+from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.pod import Pod, is_ready_false
 from reconciler.model.settings import PoolOption, Settings
 from reconciler.model.text.counting import format_count
+from reconciler.observed.state import eviction_costs
 
 LIFE_MAX: Final = timedelta(days=1)
 """How long savings count at most: by then, deployments and autoscalers have replaced most pods."""

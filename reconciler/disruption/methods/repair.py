@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from reconciler.disruption.candidates import Candidate, CandidateRefusal, eviction_costs
+from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode
 from reconciler.disruption.disruptionpass import DisruptionPass
 from reconciler.disruption.methods.drift import NodeReplacement, replace_node
@@ -28,6 +28,7 @@ from reconciler.disruption.methods.staticdrift import Replacing, replace_static_
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import DO_NOT_REPAIR
 from reconciler.model.settings import FeatureGate
+from reconciler.observed.state import eviction_costs
 
 
 class _UnhealthyNode(NamedTuple):

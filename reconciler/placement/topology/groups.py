@@ -325,9 +325,10 @@ class Topology:
         return found
 
     def add_running_repellers(self) -> None:
-        """Add the required anti-affinity of running pods."""
+        """Add the required anti-affinity of running pods that repels some of the pods to place."""
         for rule in self._census.repelling_rules:
-            self.group(rule)
+            if self._kinds.selected_by(rule):
+                self.group(rule)
 
     def snapshot(self) -> list[dict[str, int]]:
         """Return the current counts of all groups, for ``restore``."""
