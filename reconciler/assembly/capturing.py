@@ -236,10 +236,12 @@ def _api_objects(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
     import msgspec
 
     from reconciler.adapters.kubernetes.kinds import OBSERVED
+    from reconciler.desired.migration.captured import without_environments
 
     versions = {kind.kind: kind.api_version for kind in OBSERVED} | _VERSIONS
     for kind, item in snapshot.objects():
-        yield {"apiVersion": versions[kind], "kind": kind, **msgspec.to_builtins(item)}
+        data = {"apiVersion": versions[kind], "kind": kind, **msgspec.to_builtins(item)}
+        yield without_environments(data)
 
 
 def objects_of_snapshot(snapshot: Snapshot) -> Iterator[object]:
@@ -276,17 +278,25 @@ def objects_of_cluster(request: FleetRequest) -> list[Any]:
 
 
 def _objects_behind(api: Api, request: FleetRequest) -> list[Any]:
-    """Return the objects of a cluster, the node classes of every provider among them."""
+    """Return the objects of a cluster, the node classes of every provider among them.
+
+    They have no environments: they may be written to a file.
+    """
     from reconciler.adapters.clock import SystemClock
     from reconciler.adapters.kubernetes.api import read_objects
     from reconciler.adapters.kubernetes.kinds import NODE_POOL, OBSERVED, OF_KARPENTER
     from reconciler.adapters.kubernetes.nodeclasses import other_node_classes
+    from reconciler.desired.migration.captured import without_environments
     from reconciler.engine.records import API_VERSION
     from reconciler.observed.snapshot import CAPTURE_KIND
 
     at = (request.now or SystemClock().now()).astimezone(UTC)
     capture = {"apiVersion": API_VERSION, "kind": CAPTURE_KIND, "at": at}
-    objects = [item for kind in (*OBSERVED, *OF_KARPENTER) for item in read_objects(api, kind)]
+    objects = [
+        without_environments(item)
+        for kind in (*OBSERVED, *OF_KARPENTER)
+        for item in read_objects(api, kind)
+    ]
     pools = [item for item in objects if item["kind"] == NODE_POOL.kind]
     return [*objects, *other_node_classes(api, pools), capture]
 

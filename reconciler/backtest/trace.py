@@ -12,7 +12,6 @@ Two formats are read, plain or gzipped, and recognized by their first line:
 from __future__ import annotations
 
 import csv
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -38,6 +37,7 @@ from reconciler.model.kubernetes.taint import Toleration
 from reconciler.model.resources import CPU, MEMORY
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.visible import one_line
+from reconciler.source.compressed import decompress
 
 API: Final = "reconciler/v1"
 KIND: Final = "Trace"
@@ -49,7 +49,6 @@ PODS_MAX: Final = 2_000_000
 SECONDS_MAX: Final = 10 * 366 * 86_400
 SECONDS_DIGITS: Final = 6
 """Times are rounded to the microsecond."""
-_GZIP: Final = b"\x1f\x8b"
 _OPENB: Final = (
     "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time", "deletion_time",
     "scheduled_time",
@@ -168,7 +167,7 @@ def read_trace(content: bytes, where: str) -> Trace:
     Raises:
         UnreadableError: it is too large, or a line cannot be read.
     """
-    plain = _decompress(content, where)
+    plain = decompress(content, BYTES_MAX, where, size_remedy="split it into shorter traces")
     try:
         text = plain.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -185,38 +184,6 @@ def read_trace(content: bytes, where: str) -> Trace:
         f"is not a trace: its first line is {quote_value(first, 80)}",
         where=f"{where}:1",
         remedy=f"pass a trace of reconciler, or a CSV with the columns {', '.join(_OPENB)}",
-    )
-
-
-def _decompress(content: bytes, where: str) -> bytes:
-    if content.startswith(_GZIP):
-        plain, rest = bytearray(), content
-        try:
-            while rest:  # a file may have several members
-                member = zlib.decompressobj(wbits=31)
-                plain += member.decompress(rest, BYTES_MAX + 1 - len(plain))
-                if len(plain) > BYTES_MAX or member.unconsumed_tail:
-                    raise _size_error(where)
-                if not member.eof:
-                    raise UnreadableError(
-                        "ends within its compressed data", where=where, remedy="copy it again"
-                    )
-                rest = member.unused_data
-        except zlib.error as error:
-            raise UnreadableError(
-                f"cannot be decompressed: {error}", where=where, remedy="copy it again"
-            ) from error
-        return bytes(plain)
-    if len(content) > BYTES_MAX:
-        raise _size_error(where)
-    return content
-
-
-def _size_error(where: str) -> UnreadableError:
-    return UnreadableError(
-        f"has more than {BYTES_MAX // 2**20} MiB",
-        where=where,
-        remedy="split it into shorter traces",
     )
 
 
@@ -252,7 +219,7 @@ def _parse_own_format(text: str, where: str) -> Trace:
                     )
                 names.add(row.pod)
                 pods.append(_parse_pod(row, classes, where, number))
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise _line_error(where, number, one_line(describe_mismatch(error))[:200]) from error
         _expect_within_limit(pods, where, number)
     if header is None:

@@ -25,4 +25,4 @@ class PredictionLog(Protocol):
         """Return the predictions since a time, oldest first."""
 
     def forget(self, before: datetime) -> None:
-        """Remove predictions and scores from before a time."""
+        """Remove predictions and scores from before a time, and all but the last 20,000 of each."""

@@ -157,6 +157,7 @@ def _source_of_cluster(objects: Sequence[JsonDict]) -> SourceFiles:
     from reconciler.model.errors import UnreadableError
     from reconciler.plan.value.plan import Revision
     from reconciler.source.resource import CONFIG_FILES
+    from reconciler.source.schema import value_at
 
     taken = [copy.deepcopy(o) for o in objects if o["kind"] in _TAKEN]
     if not any(o["kind"] == "NodePool" for o in taken):
@@ -167,8 +168,8 @@ def _source_of_cluster(objects: Sequence[JsonDict]) -> SourceFiles:
         )
     for item in taken:
         remove_live_fields(item)
-    labels = [o["metadata"].get("labels") or {} for o in objects if o["kind"] == "Node"]
-    region = next((found[_REGION] for found in labels if _REGION in found), "")
+    regions = (value_at(o, ("metadata", "labels", _REGION)) for o in objects if o["kind"] == "Node")
+    region = next((found for found in regions if found), "")
     values: dict[str, object] = {"aws.region": region} if region else {}
     for item in objects:
         if controller.is_running(item):

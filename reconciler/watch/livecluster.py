@@ -109,7 +109,7 @@ class LiveCluster:
     _pools: tuple[_Item, ...] | None = None
     _node_classes: tuple[JsonDict, ...] = field(default=())
     _facts: _Remembered[bytes] = field(default_factory=lambda: _Remembered(facts_of))
-    _claims: _Remembered[NodeClaim] = field(default_factory=lambda: _Remembered(_claim_of))
+    _claims: _Remembered[NodeClaim | None] = field(default_factory=lambda: _Remembered(_claim_of))
 
     def observe(self) -> CachedObservation:
         """Return the objects of the cluster now.
@@ -125,13 +125,17 @@ class LiveCluster:
         return CachedObservation(
             lists,
             self._facts.of(item for items in lists for item in items),
-            self._claims.of(lists[KINDS.index(NODE_CLAIM)]),
+            tuple(c for c in self._claims.of(lists[KINDS.index(NODE_CLAIM)]) if c is not None),
             self._node_classes,
         )
 
 
-def _claim_of(item: _Item) -> NodeClaim:
-    return decode(msgspec.json.decode(item), NodeClaim)
+def _claim_of(item: _Item) -> NodeClaim | None:
+    """Return a NodeClaim, None if it cannot be read: it stops nothing, and a plan reports it."""
+    try:
+        return decode(msgspec.json.decode(item), NodeClaim)
+    except msgspec.MsgspecError:
+        return None
 
 
 @contextmanager

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.watch.episode import actions_of
+from reconciler.watch.episodefile import actions_of
 from reconciler.watch.predicting import prediction_of
 from reconciler.watch.scoring import score_action
 
@@ -17,12 +16,12 @@ if TYPE_CHECKING:
     from reconciler.catalog.catalog import Catalog
     from reconciler.model.json import JsonDict
     from reconciler.model.karpenter.prediction import KarpenterAction, NodeFacts, Score
-    from reconciler.watch.episode import Episode
+    from reconciler.watch.episodefile import EpisodeFile
     from reconciler.watch.session import PlannedCluster
 
 
 def replay(
-    episode: Episode, predict: Callable[[Sequence[JsonDict], datetime], PlannedCluster]
+    episode: EpisodeFile, predict: Callable[[Sequence[JsonDict], datetime], PlannedCluster]
 ) -> Iterator[Score]:
     """Yield the score of each action in an episode.
 
@@ -31,8 +30,7 @@ def replay(
     """
     for found in actions_of(episode):
         planned = predict(found.objects, found.now)
-        claims = [msgspec.convert(o, NodeClaim) for o in found.objects if o["kind"] == "NodeClaim"]
-        made = prediction_of(planned.plan, claims, {})
+        made = prediction_of(planned.plan, found.claims, {})
         action = _with_prices(found.action, planned.catalog)
         commands = tuple(
             msgspec.structs.replace(

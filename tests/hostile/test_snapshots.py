@@ -17,7 +17,10 @@ from reconciler.adapters.https import download, is_forbidden
 from reconciler.assembly.capturing import anonymize_objects
 from reconciler.assembly.inputs.request import FleetRequest
 from reconciler.cli.main import main
+from reconciler.desired.migration.captured import without_environments
+from reconciler.desired.migration.controller import settings_of_deployment
 from reconciler.model.errors import ReconcilerError, UnreadableError, UsageError
+from reconciler.model.karpenter.labels import LAST_APPLIED
 from tests.cli.test_snapshot_anonymized import EVERY_KIND, OF_CONTROLLERS, planted
 from tests.hostile.test_git import POOL
 from tests.hostile.threats import Threat, attack
@@ -263,3 +266,53 @@ def test_an_anonymized_snapshot_shows_nothing_that_somebody_named(
     found = json.dumps(anonymize_objects(objects, FleetRequest(path=str(tmp_path)), has_fleet=True))
     shown = {places[int(number)] for number in re.findall(r"[Cc]anary(?:Bird)?([0-9]+)", found)}
     assert all(place.endswith(OF_CONTROLLERS) for place in shown)
+
+
+@attack(Threat.SECRETS, "environments, commands and copies of objects, in a snapshot of a cluster")
+@pytest.mark.parametrize("kind", ["Pod", "Deployment", "PodTemplate", "DaemonSet"])
+def test_a_snapshot_of_a_cluster_contains_no_environment(kind: str) -> None:
+    container = {
+        "name": "c", "image": "canary", "args": ["canary"], "command": ["canary"],
+        "env": [{"name": "TOKEN", "value": "canary"}], "envFrom": [{"prefix": "canary"}],
+        "livenessProbe": {"httpGet": {"httpHeaders": [{"name": "a", "value": "canary"}]}},
+        "resources": {"requests": {"cpu": "1"}},
+    }  # fmt: skip
+    spec: dict[str, object] = {name: [container] for name in ("containers", "initContainers")}
+    item: dict[str, object] = {
+        "kind": kind,
+        "metadata": {
+            "name": "p",
+            "annotations": {LAST_APPLIED: "canary", "karpenter.sh/do-not-disrupt": "true"},
+            "managedFields": ["canary"],
+        },
+    }
+    if kind == "Pod":
+        item["spec"] = spec
+    elif kind == "PodTemplate":
+        item["template"] = {"spec": spec}
+    else:
+        item["spec"] = {"template": {"spec": spec}}
+    text = json.dumps(without_environments(item))
+    assert "canary" not in text
+    assert "do-not-disrupt" in text
+    assert text.count('{"cpu": "1"}') == 2
+
+
+def test_the_settings_of_a_captured_controller_are_kept() -> None:
+    controller = {
+        "kind": "Deployment",
+        "metadata": {"name": "karpenter", "labels": {"app.kubernetes.io/name": "karpenter"}},
+        "spec": {"template": {"spec": {"containers": [{
+            "name": "controller", "image": "karpenter/controller:1.6.0",
+            "args": ["--batch-idle-duration=2s", "--password=canary"],
+            "env": [{"name": "FEATURE_GATES", "value": "SpotToSpotConsolidation=true"},
+                    {"name": "TOKEN", "value": "canary"},
+                    {"name": "CLUSTER_NAME", "valueFrom": {"secretKeyRef": {"name": "canary"}}}],
+        }]}}},
+    }  # fmt: skip
+    kept = without_environments(controller)
+    assert settings_of_deployment(kept) == settings_of_deployment(controller)._replace(
+        left_out=settings_of_deployment(kept).left_out
+    )
+    assert settings_of_deployment(kept).values["batchIdleDuration"] == "2s"
+    assert "canary" not in json.dumps(kept)

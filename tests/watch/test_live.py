@@ -36,8 +36,8 @@ LABELS = {
 }
 
 
-@pytest.fixture
-def kube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kube]:
+def a_watched_kube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kube]:
+    """Yield a cluster with a NodePool and the role of ``watch``, in an empty folder."""
     kube = Kube(rules=watch_role("any")["rules"], absent=frozenset({"capacitybuffers"}))
     kube.add(POOL)
     with serving(kube) as url:
@@ -45,6 +45,9 @@ def kube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kube]:
         monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         monkeypatch.chdir(tmp_path)
         yield kube
+
+
+kube = pytest.fixture(a_watched_kube, name="kube")
 
 
 def stop_after(kube: Kube, lists: int) -> None:

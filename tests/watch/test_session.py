@@ -19,7 +19,8 @@ from reconciler.model.karpenter.prediction import PredictionVerdict, Score
 from reconciler.plan.value.costs import Cost
 from reconciler.plan.value.nodes import LaunchOffering, PlannedNodeClaim
 from reconciler.plan.value.plan import Plan
-from reconciler.watch.episode import Episode, actions_of, decode_episode, encode_episode
+from reconciler.watch.episode import Episode, encode_episode
+from reconciler.watch.episodefile import actions_of, decode_episode
 from reconciler.watch.session import KarpenterWatch, PlannedCluster
 from tests.states import open_state
 from tests.watch.claims import START, after, claim
@@ -157,7 +158,7 @@ def test_a_command_in_a_saved_episode_can_be_read_for_a_replay(world: World) -> 
     world.steps(4, 10)
     (score,) = world.scores
     assert score.cause == "no command predicted, not Underutilized"
-    (action,) = actions_of(world.episodes[0])
+    (action,) = actions_of(decode_episode(encode_episode(world.episodes[0]), "file"))
     command = action.action.command
     assert command is not None
     assert [(n.name, n.instance_type) for n in command.nodes] == [("node-a", "m5.large")]

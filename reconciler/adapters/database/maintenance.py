@@ -365,7 +365,7 @@ def _json_line(value: dict[str, object]) -> str:
 def _parse_object(line: str, number: int, source: str) -> JsonDict:
     try:
         value = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _unreadable_error(f"line {number} is not JSON", source) from error
     if not isinstance(value, dict):
         raise _unreadable_error(f"line {number} is not an object", source)

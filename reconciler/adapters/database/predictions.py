@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from sqlalchemy import Connection, Table, delete, func, select
@@ -15,6 +15,10 @@ from reconciler.adapters.database.tables import prediction, score
 from reconciler.model.karpenter.prediction import Prediction, Score
 
 T = TypeVar("T")
+
+KEPT_MAX: Final = 20_000
+"""How many predictions, and how many scores, of a fleet are kept: each change of a pod may make a
+new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +48,10 @@ class DatabasePredictions:
     def forget(self, before: datetime) -> None:
         with self.database.write_transaction() as connection:
             for table in (prediction, score):
+                oldest = self._next(connection, table) - KEPT_MAX
+                is_old = (table.c.at < format_time(before)) | (table.c.sequence < oldest)
                 connection.execute(
-                    delete(table).where(
-                        table.c.fleet == self.database.fleet, table.c.at < format_time(before)
-                    )
+                    delete(table).where(table.c.fleet == self.database.fleet, is_old)
                 )
 
     def _next(self, connection: Connection, table: Table) -> int:

@@ -42,7 +42,7 @@ _MESSAGE_MAX: Final = 2**16
 _UNKNOWN: Final = "the server doesn't have a resource type"
 
 
-def read_cluster_objects(kubectl: str, context: str | None) -> Sequence[object]:
+def read_cluster_objects(kubectl: str, context: str | None) -> Sequence[JsonDict]:
     """Return every object that a plan reads.
 
     Raises:
@@ -61,7 +61,7 @@ def _missing_error(kubectl: str, why: str) -> ClusterError:
     return ClusterError(f"cannot run kubectl: {why}", where=kubectl, remedy=remedy)
 
 
-def _read_objects(kind: str, kubectl: str, context: str | None) -> Sequence[object]:
+def _read_objects(kind: str, kubectl: str, context: str | None) -> Sequence[JsonDict]:
     import msgspec
 
     flags = ["--context", context] if context else []

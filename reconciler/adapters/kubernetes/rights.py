@@ -7,17 +7,31 @@ from typing import Final
 import msgspec
 
 from reconciler.adapters.kubernetes.api import REVIEWS, Api, review_access
-from reconciler.adapters.kubernetes.kinds import NODE, NODE_CLAIM, NODE_POOL, POD
+from reconciler.adapters.kubernetes.kinds import (
+    EC2_NODE_CLASS,
+    NODE,
+    NODE_CLAIM,
+    NODE_OVERLAY,
+    NODE_POOL,
+    POD,
+)
 from reconciler.model.errors import ClusterError
 
+_VERBS: Final = ("create", "update", "patch", "delete", "deletecollection")
 _WRITES: Final = (
-    *((verb, NODE_CLAIM.group, NODE_CLAIM.resource) for verb in ("create", "patch", "delete")),
-    *((verb, NODE_POOL.group, NODE_POOL.resource) for verb in ("create", "patch", "delete")),
-    *((verb, NODE.group, NODE.resource) for verb in ("patch", "update", "delete")),
+    *(
+        (verb, kind.group, kind.resource)
+        for kind in (NODE_CLAIM, NODE_POOL, NODE_OVERLAY, EC2_NODE_CLASS, NODE, POD)
+        for verb in _VERBS
+    ),
+    ("patch", NODE_CLAIM.group, f"{NODE_CLAIM.resource}/status"),
     ("create", POD.group, f"{POD.resource}/eviction"),
-    ("delete", POD.group, POD.resource),
+    ("create", POD.group, f"{POD.resource}/binding"),
+    ("create", POD.group, f"{POD.resource}/exec"),
+    ("create", NODE.group, f"{NODE.resource}/proxy"),
+    ("impersonate", "", "users"),
 )
-"""What acts on nodes; any of it lets a mistake do what Karpenter alone should do."""
+"""What acts on nodes and pods; any of it lets a mistake do what Karpenter alone should do."""
 
 
 def writing_rights(api: Api) -> tuple[str, ...]:

@@ -115,6 +115,23 @@ def settings_of_deployment(data: JsonObject) -> ControllerSettings:
     return read if release is None else read._replace(values={"karpenter": release, **read.values})
 
 
+def known_variables(container: JsonObject) -> list[JsonDict]:
+    """Return the settings in the environment and flags of a controller, as an environment.
+
+    A variable whose value is elsewhere has none.
+    """
+    found: list[JsonDict] = []
+    for variable in _mappings(container.get("env")):
+        name, value = str(variable.get("name", "")), variable.get("value")
+        if name in _VARIABLES or name in _GATES:
+            has_value = isinstance(value, str | int | float)
+            found.append({"name": name, "value": value} if has_value else {"name": name})
+    for name, text in _parse_arguments(container.get("args")):
+        if name in _VARIABLES or name in _GATES:
+            found.append({"name": name, "value": text})
+    return found
+
+
 def followed_release(data: JsonObject) -> str | None:
     """Return the release whose rules a fleet of this Deployment follows; None if it is not known.
 

@@ -26,10 +26,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from reconciler.adapters.kubernetes.kinds import (
     EVENT,
-    NODE_CLAIM,
-    NODE_OVERLAY,
-    NODE_POOL,
     OBSERVED,
+    OF_KARPENTER,
     VOLUME_ATTACHMENT,
 )
 from reconciler.source.plainyaml import dump
@@ -38,7 +36,7 @@ TOKEN = "s3cret"
 Object = dict[str, Any]
 KINDS = {
     (kind.group, kind.resource): kind
-    for kind in (*OBSERVED, VOLUME_ATTACHMENT, EVENT, NODE_CLAIM, NODE_POOL, NODE_OVERLAY)
+    for kind in (*OBSERVED, *OF_KARPENTER, VOLUME_ATTACHMENT, EVENT)
 }
 _PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>v\w+)"

@@ -115,10 +115,15 @@ def capture_objects(request: SnapshotRequest) -> Sequence[object]:
     Raises:
         ReconcilerError: something could not be read; an incomplete snapshot is never written.
     """
+    from reconciler.desired.migration.captured import without_environments
+
     if request.kubectl is not None:
         from reconciler.adapters.kubernetes.kubectl import read_cluster_objects
 
-        return read_cluster_objects(request.kubectl, request.context)
+        return [
+            without_environments(item)
+            for item in read_cluster_objects(request.kubectl, request.context)
+        ]
     from reconciler.assembly import capturing
 
     if not request.no_records and _captures_fleet(request):

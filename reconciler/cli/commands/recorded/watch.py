@@ -14,11 +14,9 @@ from reconciler.cli.parser import inputs
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
 
     from reconciler.assembly.inputs.request import FleetRequest, StateRequest
     from reconciler.model.karpenter.prediction import Score
-    from reconciler.watch.episode import Episode
     from reconciler.watch.report import WatchReport
 
 SUBCOMMANDS: Final = {
@@ -75,7 +73,7 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
     )  # fmt: skip
     add(
         "--episodes", metavar="DIR",
-        help="save each wrong prediction in this folder, as a file that can be replayed",
+        help="save wrong predictions in this folder, at most 200 files that can be replayed",
     )  # fmt: skip
     add(
         "--allow-write-access", action="store_true",
@@ -166,7 +164,8 @@ def _replay(request: WatchRequest) -> int:
     from reconciler.assembly.inputs.files import read_bytes
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.model.karpenter.prediction import PredictionVerdict
-    from reconciler.watch.episode import decode_episode
+    from reconciler.model.text.visible import one_line
+    from reconciler.watch.episodefile import decode_episode
     from reconciler.watch.planning import planner_of
     from reconciler.watch.replay import replay
     from reconciler.watch.report import describe_score, report_of
@@ -180,7 +179,7 @@ def _replay(request: WatchRequest) -> int:
             scores.append(score)
             if request.output == "text":
                 cause = f" ({score.cause})" if score.cause else ""
-                print(f"{Path(file).name}: {describe_score(score)}{cause}", flush=True)
+                print(one_line(f"{Path(file).name}: {describe_score(score)}{cause}"), flush=True)
     _print(report_of(scores), request.output)
     wrong = any(score.verdict is PredictionVerdict.WRONG for score in scores)
     return exitcode.FAILED if wrong else exitcode.DONE
@@ -194,6 +193,7 @@ def _watch(request: WatchRequest) -> int:
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.assembly.inputs.watching import stop_on_signal
     from reconciler.model.text.visible import one_line
+    from reconciler.watch.episodefolder import episode_saver
     from reconciler.watch.livecluster import watched_cluster
     from reconciler.watch.metrics import PredictionMetrics, serve_metrics
     from reconciler.watch.planning import planner_of
@@ -201,7 +201,12 @@ def _watch(request: WatchRequest) -> int:
     from reconciler.watch.rights import expect_read_only
     from reconciler.watch.session import KarpenterWatch
 
-    fleet, clock, save = request.fleet, SystemClock(), _saver(request.episodes)
+    fleet, clock = request.fleet, SystemClock()
+
+    def warn(problem: object) -> None:
+        print(f"Warning: {one_line(str(problem))}", file=sys.stderr, flush=True)
+
+    save = None if request.episodes is None else episode_saver(request.episodes, warn)
     assert isinstance(fleet, FleetRequest)
     settings = settings_of(request.fleet).settings
     api = api_of(settings, clock)
@@ -227,7 +232,7 @@ def _watch(request: WatchRequest) -> int:
             recorded.state.predictions,
             save,
             show_score,
-            lambda error: print(f"Warning: {one_line(str(error))}", file=sys.stderr, flush=True),
+            warn,
         )
         print(f"Watching Karpenter in {one_line(str(api.access))}", file=sys.stderr, flush=True)
         session.step(clock.now())
@@ -235,26 +240,3 @@ def _watch(request: WatchRequest) -> int:
             clock.wait(request.interval.total_seconds(), stop)
             session.step(clock.now())
     return exitcode.DONE
-
-
-def _saver(folder: str | None) -> Callable[[Episode], str] | None:
-    """Make the folder, and return what saves an episode there and returns its file.
-
-    Raises:
-        UnreadableError: the folder cannot be made, or a link of a checkout leads to it.
-    """
-    if folder is None:
-        return None
-    import os
-
-    from reconciler.adapters.writing import PRIVATE, make_folder, write_file
-    from reconciler.watch.episode import encode_episode
-
-    make_folder(folder)
-
-    def save(episode: Episode) -> str:
-        path = os.path.join(folder, f"{episode['name']}.json.gz")
-        write_file(path, encode_episode(episode), mode=PRIVATE)
-        return path
-
-    return save

@@ -1,0 +1,225 @@
+"""Episodes as they are read: from `watch`, recordings of a real Karpenter, or strangers.
+
+A file is read into the types below, so that nothing in it reaches the planner unseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Final
+
+import msgspec
+
+from reconciler.model.decode import describe_mismatch
+from reconciler.model.errors import UnreadableError
+from reconciler.model.json import JsonDict
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.prediction import (
+    CommandFacts,
+    KarpenterAction,
+    KarpenterActionKind,
+    NodeFacts,
+    offering_of,
+)
+from reconciler.source.compressed import decompress
+from reconciler.watch.episode import CREATED, DISRUPTING, FOUND_PODS
+
+BYTES_MAX: Final = 1 << 30
+"""The maximum size of an episode once it is decompressed."""
+_REPLACEMENTS_MAX: Final = 10_000
+_YEARS: Final = range(2000, 2400)
+
+_Time = Annotated[datetime, msgspec.Meta(tz=True)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=_REPLACEMENTS_MAX)]
+
+
+class _Name(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _DisruptedNode(msgspec.Struct, frozen=True):
+    node: _Name = msgspec.field(name="Node")
+
+
+class _LogLine(msgspec.Struct, frozen=True, rename="kebab"):
+    """A line of Karpenter's log."""
+
+    time: _Time
+    message: str
+    command: str = ""
+    disrupted_nodes: tuple[_DisruptedNode, ...] = ()
+    replacement_node_count: _Count = 0
+    node_claim: _Name | None = msgspec.field(name="NodeClaim", default=None)
+
+
+class _Node(msgspec.Struct, frozen=True, rename="camel"):
+    """A node that there was at the start."""
+
+    node: str
+    node_pool: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+    price: float | None = None
+
+
+class _Created(msgspec.Struct, frozen=True, rename="camel"):
+    """A NodeClaim that Karpenter created."""
+
+    name: str
+    node_pool: str
+    labels: dict[str, str]
+
+
+class _Objects(msgspec.Struct, frozen=True):
+    items: tuple[JsonDict, ...]
+
+
+class _Step(msgspec.Struct, frozen=True):
+    """A command with the objects right before it, captured ``age`` seconds before."""
+
+    now: _Time
+    age: float
+    command: _LogLine
+    snapshot: _Objects
+
+
+class EpisodeFile(msgspec.Struct, frozen=True):
+    """The parts of an episode that predictions need."""
+
+    now: _Time
+    pools: tuple[JsonDict, ...]
+    before: tuple[_Node, ...]
+    log: tuple[_LogLine, ...]
+    created: tuple[_Created, ...]
+    snapshot: _Objects
+    steps: tuple[_Step, ...] = ()
+
+
+class EpisodeAction(msgspec.Struct, frozen=True):
+    """An action of Karpenter, with what it is predicted from: objects, NodeClaims and time."""
+
+    action: KarpenterAction
+    objects: Sequence[JsonDict]
+    claims: Sequence[NodeClaim]
+    now: datetime
+
+
+def decode_episode(content: bytes, name: str) -> EpisodeFile:
+    """Return an episode from its file.
+
+    Raises:
+        UnreadableError: it is not an episode.
+    """
+    plain = decompress(content, BYTES_MAX, name)
+    try:
+        found = msgspec.json.decode(plain, type=EpisodeFile)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _not_an_episode(describe_mismatch(error), name) from error
+    except RecursionError as error:
+        raise _not_an_episode("it is nested too deeply", name) from error
+    times = (found.now, *(s.now for s in found.steps), *(line.time for line in found.log))
+    listed = (*found.snapshot.items, *(o for step in found.steps for o in step.snapshot.items))
+    if not all(isinstance(item.get("kind"), str) for item in listed):
+        raise _not_an_episode("an object without a kind", name)
+    if any(at.year not in _YEARS for at in times):
+        raise _not_an_episode(f"a time before {_YEARS.start} or after {_YEARS.stop}", name)
+    return found
+
+
+def _not_an_episode(why: str, name: str) -> UnreadableError:
+    return UnreadableError(
+        f"not an episode: {why}", where=name, remedy="pass a file that `reconciler watch` has saved"
+    )
+
+
+def actions_of(episode: EpisodeFile) -> list[EpisodeAction]:
+    """Return what can be predicted in an episode: its first launches, and each command.
+
+    A command is predicted from the objects that were captured right before it, or from those of
+    the start if nothing happened in between.
+    """
+    objects = [
+        *(o for o in episode.snapshot.items if o["kind"] != "NodePool"),
+        *({"apiVersion": "karpenter.sh/v1", "kind": "NodePool"} | p for p in episode.pools),
+    ]
+    claims = _claims_in(objects)
+    found = []
+    launches = _first_launches(episode)
+    if launches is not None:
+        found.append(EpisodeAction(launches, objects, claims, episode.now))
+    for step in episode.steps:
+        if not _is_stale(episode, step):
+            items = step.snapshot.items
+            there = _claims_in(items)
+            action = _command(step.command, _nodes_in(episode, there))
+            found.append(EpisodeAction(action, items, there, step.now))
+    disrupting = [line for line in episode.log if line.message == DISRUPTING]
+    if disrupting and launches is None and not episode.steps:
+        action = _command(disrupting[0], _nodes_in(episode, claims))
+        found.append(EpisodeAction(action, objects, claims, max(episode.now, action.at)))
+    return found
+
+
+def _claims_in(objects: Sequence[JsonDict]) -> list[NodeClaim]:
+    """Return the NodeClaims among objects; one that cannot be read is left out, as in a plan."""
+    found = []
+    for item in objects:
+        if item["kind"] == "NodeClaim":
+            try:
+                found.append(msgspec.convert(item, NodeClaim))
+            except msgspec.ValidationError:
+                continue
+    return found
+
+
+def _first_launches(episode: EpisodeFile) -> KarpenterAction | None:
+    """Return the launches of the first pass, None if a command came before or there are none."""
+    log = episode.log
+    created = {claim.name: claim for claim in episode.created}
+    stops = [line.time for line in log if line.message == DISRUPTING][:1]
+    stops += [line.time for line in log if line.message == FOUND_PODS][1:2]
+    first = [
+        line for line in log if line.message == CREATED and all(line.time < at for at in stops)
+    ]
+    named = [line.node_claim.name for line in first if line.node_claim is not None]
+    nodes = [created[name] for name in named if name in created]
+    if not nodes:
+        return None
+    facts = tuple(
+        NodeFacts(claim.node_pool, *offering_of(claim.labels), None, claim.name) for claim in nodes
+    )
+    return KarpenterAction(first[0].time, KarpenterActionKind.LAUNCH, facts)
+
+
+def _is_stale(episode: EpisodeFile, step: _Step) -> bool:
+    """Return whether nodes or commands came between a snapshot and the decision."""
+    taken = step.now.timestamp() - 0.6
+    messages = (DISRUPTING, CREATED, "registered nodeclaim")
+    times = (line.time.timestamp() for line in episode.log if line.message in messages)
+    return any(taken - 1 < at < taken + step.age + 1.2 for at in times)
+
+
+def _command(line: _LogLine, nodes: Mapping[str, NodeFacts]) -> KarpenterAction:
+    names = sorted(item.node.name for item in line.disrupted_nodes)
+    replacement = NodeFacts("", "", "", "", None)
+    command = CommandFacts(
+        line.command.split("/")[0],
+        tuple(nodes.get(name) or NodeFacts("", "", "", "", None, name) for name in names),
+        (replacement,) * line.replacement_node_count,
+    )
+    return KarpenterAction(line.time, KarpenterActionKind.COMMAND, (), command)
+
+
+def _nodes_in(episode: EpisodeFile, claims: Sequence[NodeClaim]) -> dict[str, NodeFacts]:
+    found = {
+        name: NodeFacts(claim.node_pool, *offering_of(claim.metadata.labels), None, name)
+        for claim in claims
+        for name in [claim.status.node_name or claim.name]
+    }
+    for row in episode.before:
+        found[row.node] = NodeFacts(
+            row.node_pool, row.instance_type, row.zone, row.capacity_type, row.price, row.node
+        )
+    return found

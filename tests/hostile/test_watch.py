@@ -1,0 +1,278 @@
+"""What strangers and tenants can do to ``watch``: its episodes, its record, its rights."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from reconciler.adapters.clock import SystemClock
+from reconciler.adapters.database import predictions as record
+from reconciler.adapters.kubernetes.informers import ClusterCache, Freshness
+from reconciler.adapters.kubernetes.kinds import OBSERVED, OF_KARPENTER, watch_role
+from reconciler.assembly.cluster import api_of
+from reconciler.cli.main import main
+from reconciler.model.json import JsonDict
+from reconciler.model.karpenter.labels import LAST_APPLIED
+from reconciler.model.settings import Settings
+from reconciler.watch import episodefile
+from reconciler.watch.episodefolder import EPISODES_MAX, episode_saver
+from reconciler.watch.livecluster import KINDS
+from tests.adapters.kubernetes.apiserver import Kube
+from tests.hostile.test_output import assert_inert_on_a_terminal
+from tests.hostile.threats import Threat, attack
+from tests.states import open_state
+from tests.watch.claims import START, after, claim
+from tests.watch.test_live import POOL, a_watched_kube, stop_after
+from tests.watch.test_session import Seen, World, launching
+
+kube = pytest.fixture(a_watched_kube, name="kube")
+LINE: JsonDict = {
+    "message": "disrupting node(s)",
+    "time": "2026-03-01T12:00:00Z",
+    "disrupted-nodes": [{"Node": {"name": "a"}}],
+    "command": "Empty/1",
+    "replacement-node-count": 0,
+}
+EPISODE: JsonDict = {
+    "now": "2026-03-01T12:00:00Z", "pools": [], "log": [LINE], "created": [], "before": [],
+    "snapshot": {"items": []},
+}  # fmt: skip
+CLAIM: JsonDict = {"kind": "NodeClaim", "metadata": {"name": "a"}}
+ODD: dict[str, JsonDict] = {
+    "text for labels": {"snapshot": {"items": [CLAIM | {"metadata": {"labels": "x"}}]}},
+    "a number for a command": {"log": [LINE | {"command": 5}]},
+    "more replacements than memory": {"log": [LINE | {"replacement-node-count": 10**12}]},
+    "a negative number": {"log": [LINE | {"replacement-node-count": -1}]},
+    "no time zone": {"now": "2026-03-01T12:00:00"},
+    "the first year": {"now": "0001-01-01T00:00:00Z"},
+    "the last year": {"now": "9999-12-31T23:59:59Z"},
+    "an object without a kind": {"snapshot": {"items": [{}]}},
+    "an object that is text": {"snapshot": {"items": ["x"]}},
+    "a pool that is text": {"pools": ["x"]},
+    "a pool without a name": {"pools": [{}]},
+    "an age that is text": {"steps": [{"now": EPISODE["now"], "age": "x", "command": LINE}]},
+    "a name that is a list": {"created": [{"name": [], "nodePool": "", "labels": {}}]},
+    "a number that is none": {"before": [CLAIM | {"price": 1e999}]},
+}
+RAW = {
+    "nothing": b"",
+    "an empty archive": gzip.compress(b""),
+    "an archive that is cut": gzip.compress(json.dumps(EPISODE).encode())[:-9],
+    "nested without end": b"[" * 100_000,
+    "nested in a field": b'{"pools":' + b"[" * 100_000,
+    "bytes": b"\xff\xfe\x00",
+}
+
+
+def replayed(content: bytes, folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Return the status and the output of a replay of a file with this content."""
+    file = folder / "miss.json.gz"
+    file.write_bytes(content)
+    (folder / "catalog.json").write_text("[]")
+    code = main(["watch", "replay", str(file), "--catalog", str(folder / "catalog.json")])
+    shown = capsys.readouterr()
+    return code, shown.out + shown.err
+
+
+@attack(Threat.EXHAUSTION, "an episode with odd values, in place of one that watch has saved")
+@pytest.mark.parametrize("odd", ODD)
+def test_an_odd_episode_is_an_error_of_one_line(
+    odd: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, shown = replayed(json.dumps(EPISODE | ODD[odd]).encode(), tmp_path, capsys)
+    assert code in (0, 1)
+    assert "internal error" not in shown.lower()
+    assert "Traceback" not in shown
+    assert shown.count("\n") < 12
+
+
+@attack(Threat.EXHAUSTION, "a file that is not an episode, is damaged, or is nested without end")
+@pytest.mark.parametrize("kind", RAW)
+def test_a_damaged_episode_is_an_error_of_one_line(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, shown = replayed(RAW[kind], tmp_path, capsys)
+    assert code == 1
+    assert "miss.json.gz: " in shown
+    assert shown.count("\n") == 1
+
+
+@attack(Threat.EXHAUSTION, "an episode that unpacks to more than memory")
+def test_an_episode_is_unpacked_up_to_a_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(episodefile, "BYTES_MAX", 1 << 20)
+    for content in (gzip.compress(b" " * (1 << 21)), b" " * (1 << 21)):
+        code, shown = replayed(content, tmp_path, capsys)
+        assert (code, "has more than 1 MiB" in shown) == (1, True)
+
+
+@attack(Threat.OUTPUT, "an episode whose names contain terminal escapes and workflow commands")
+def test_names_in_an_episode_are_printed_as_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = "a\n::set-output name=x::y\x1b[2J\u202e"
+    created = {"name": evil, "nodePool": evil, "labels": {"node.kubernetes.io/instance-type": evil}}
+    lines = [
+        {"message": "created nodeclaim", "time": LINE["time"], "NodeClaim": {"name": evil}},
+        LINE | {"time": "2026-03-01T12:00:05Z", "command": evil},
+    ]
+    for log in (lines, lines[1:]):
+        content = json.dumps(EPISODE | {"log": log, "created": [created], "pools": [POOL]}).encode()
+        _, shown = replayed(content, tmp_path, capsys)
+        assert "1 launch" in shown or "1 command" in shown
+        assert_inert_on_a_terminal(shown)
+        assert not any(line.startswith("::") for line in shown.splitlines())
+
+
+@attack(Threat.SECRETS, "environments and annotations of pods, in an episode that watch saves")
+def test_an_episode_contains_no_environment_of_a_pod(tmp_path: Path) -> None:
+    secret = {"name": "TOKEN", "value": "canary"}
+    pod = {
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "n", "annotations": {LAST_APPLIED: "canary"},
+                     "managedFields": [{"manager": "canary"}]},
+        "spec": {"containers": [{"name": "c", "image": "canary", "env": [secret],
+                                 "args": ["canary"]}],
+                 },
+    }  # fmt: skip
+
+    class Cluster(World):
+        def observe(self) -> Seen:
+            return SeenWith(self.claims, [pod])
+
+    with open_state(str(tmp_path), "web") as state:
+        world = Cluster(state)
+        world.steps(0)
+        world.claims = (claim("a", "c5.large", at=2), claim("b", at=2))
+        world.steps(2, 8)
+        (episode,) = world.episodes
+    text = msgspec.json.encode(episode)
+    assert b'"name":"p"' in text
+    assert b"canary" not in text
+
+
+@dataclass(frozen=True)
+class SeenWith(Seen):
+    """NodeClaims and other objects, as one observation has them."""
+
+    others: Sequence[JsonDict] = ()
+
+    def objects(self) -> Sequence[JsonDict]:
+        return [*super().objects(), *self.others]
+
+
+@attack(Threat.EXHAUSTION, "pods that make predictions wrong until episodes fill the disk")
+def test_a_folder_of_episodes_has_a_limit(tmp_path: Path) -> None:
+    warnings: list[str] = []
+    save = episode_saver(str(tmp_path / "misses"), warnings.append)
+    saved = [save({"name": f"launch-{number}"}) for number in range(EPISODES_MAX + 3)]
+    assert all(saved[:EPISODES_MAX])
+    assert saved[EPISODES_MAX:] == ["", "", ""]
+    assert len(list((tmp_path / "misses").iterdir())) == EPISODES_MAX
+    (warning,) = warnings
+    assert "misses: 200 episodes are saved" in warning
+
+
+@attack(Threat.EXHAUSTION, "a pod that comes and goes twice a second, for the record to grow")
+def test_the_record_of_predictions_has_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "KEPT_MAX", 5)
+    with open_state(str(tmp_path), "web") as state:
+        world = World(state)
+        for number in range(20):
+            world.plan = launching(*["m5.large"] * (1 + number % 2))
+            world.until = after(float(number))
+            world.steps(float(number))
+        world.until = after(3700)
+        world.steps(3700)  # what is too much is removed once an hour
+        assert len(state.predictions.predictions(START)) <= 6
+        assert state.predictions.predictions(START)[-1].sequence == 20, "the last one is kept"
+
+
+@attack(Threat.HIDDEN, "two commands of one second, of which one episode would replace the other")
+def test_two_actions_of_one_second_are_two_episodes(tmp_path: Path) -> None:
+    with open_state(str(tmp_path), "web") as state:
+        world = World(state, claims=(claim("a"), claim("b")), plan=launching())
+        world.steps(0)
+        world.claims = (
+            claim("a", disrupted=("Underutilized", 3)),
+            claim("b", disrupted=("Drifted", 3)),
+        )
+        world.steps(4, 10)
+        assert len({episode["name"] for episode in world.episodes}) == 2
+
+
+WRITING = [
+    *(
+        (verb, group, resource)
+        for group, resource in (
+            ("karpenter.sh", "nodeclaims"), ("karpenter.sh", "nodepools"),
+            ("karpenter.sh", "nodeoverlays"), ("karpenter.k8s.aws", "ec2nodeclasses"),
+            ("", "nodes"), ("", "pods"),
+        )
+        for verb in ("create", "update", "patch", "delete", "deletecollection")
+    ),
+    ("create", "", "pods/eviction"), ("create", "", "pods/exec"), ("create", "", "pods/binding"),
+    ("create", "", "nodes/proxy"), ("impersonate", "", "users"),
+]  # fmt: skip
+
+
+@attack(Threat.CLUSTER, "credentials for watch that could change a node or a pod")
+@pytest.mark.parametrize("right", WRITING, ids=" ".join)
+def test_no_right_to_write_is_accepted(
+    right: tuple[str, str, str], kube: Kube, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verb, group, resource = right
+    rules: Any = watch_role("any")["rules"]
+    kube.rules = [*rules, {"apiGroups": [group], "resources": [resource], "verbs": [verb]}]
+    assert main(["watch", "--context", "shop", "--set", "aws.region=us-east-1"]) == 1
+    error = capsys.readouterr().err
+    assert f"could write: {verb} {resource}" in error
+    assert not [c for c in kube.calls if c.resource != "selfsubjectaccessreviews"]
+
+
+READ = [(verb, kind) for kind in (*OBSERVED, *OF_KARPENTER) for verb in ("list", "watch")]
+
+
+@attack(Threat.CLUSTER, "a right of watch that it does not need, each taken away")
+@pytest.mark.parametrize(("verb", "kind"), READ, ids=lambda v: getattr(v, "resource", v))
+def test_each_right_of_watch_is_missed(
+    verb: str, kind: Any, kube: Kube, capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    kube.absent = frozenset()
+    kube.rules = [
+        {"apiGroups": [k.group], "resources": [k.resource], "verbs": [v]}
+        for v, k in READ
+        if (v, k) != (verb, kind)
+    ]
+    if verb == "watch":
+        api = api_of(Settings(cluster="kubeconfig"), SystemClock())
+        cache = ClusterCache(api, Freshness(stale_after_s=0.1), kinds=KINDS)
+        cache.advance()
+        cache.advance()
+        assert f"cannot watch {kind.resource}" in caplog.text
+    else:
+        stop_after(kube, 2)
+        assert main(["watch", "--context", "shop", "--set", "aws.region=us-east-1"]) == 1
+        assert kind.resource in capsys.readouterr().err
+
+
+@attack(Threat.EXHAUSTION, "a NodeClaim that cannot be read, while Karpenter is watched")
+def test_an_unreadable_nodeclaim_does_not_stop_watch(
+    kube: Kube, capsys: pytest.CaptureFixture[str]
+) -> None:
+    item = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "odd"}}
+    kube.add({**item, "spec": {"requirements": 5}, "status": {"nodeName": [1]}})
+    stop_after(kube, 2)
+    status = main(["watch", "--context", "shop", "--set", "aws.region=us-east-1"])
+    assert status == 0, capsys.readouterr().err
