@@ -60,10 +60,28 @@ def read_key() -> bytes | None:
 def anonymize_objects(
     items: Iterable[object], fleet: FleetRequest, *, has_fleet: bool
 ) -> Sequence[JsonDict]:
-    """Return captured objects without names, as ``observed.anonymization`` describes.
+    """Return captured objects without names, as ``anonymize_lists`` does it.
+
+    Raises:
+        UsageError: the key is too short.
+        ReconcilerError: the fleet cannot be read.
+    """
+    (found,), _ = anonymize_lists([items], fleet, has_fleet=has_fleet)
+    return found
+
+
+def anonymize_lists(
+    lists: Iterable[Iterable[object]],
+    fleet: FleetRequest,
+    *,
+    has_fleet: bool,
+    names: Iterable[str] = (),
+) -> tuple[list[list[JsonDict]], Anonymizer]:
+    """Return lists of captured objects without names, as ``observed.anonymization`` describes.
 
     Names in the files of the fleet are kept; without files, those of NodePools, NodeOverlays and
-    EC2NodeClasses of the cluster, and the labels that the first two name.
+    EC2NodeClasses of the cluster, and the labels that the first two name. The result also has
+    what replaces further ``names`` alike.
 
     Raises:
         UsageError: the key is too short.
@@ -80,11 +98,18 @@ def anonymize_objects(
     from reconciler.observed.snapshot import read_snapshot
 
     key = read_key()
-    content = msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": list(items)})
-    snapshot = read_snapshot(content, "the captured objects")
-    objects = [
-        msgspec.json.decode(msgspec.json.encode(item)) for item in objects_of_snapshot(snapshot)
+    snapshots = [
+        read_snapshot(
+            msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": list(items)}),
+            "the captured objects",
+        )
+        for items in lists
     ]
+    plain = [
+        [msgspec.json.decode(msgspec.json.encode(item)) for item in objects_of_snapshot(snapshot)]
+        for snapshot in snapshots
+    ]
+    objects = [item for items in plain for item in items]
     catalog = _custom_catalog(fleet)
     vocabulary = (
         vocabulary_of(_configuration_objects(fleet), catalog)
@@ -97,8 +122,50 @@ def anonymize_objects(
         numeric_label_keys(objects),
         in_order=key is None,
     )
-    found = anonymizer.objects(objects)
-    _update_pod_digests(found, snapshot, anonymizer)
+    found = anonymizer.lists(plain, names)
+    for items, snapshot in zip(found, snapshots, strict=True):
+        _update_pod_digests(items, snapshot, anonymizer)
+    if not has_fleet:
+        _update_template_hashes([item for items in found for item in items], objects)
+    return found, anonymizer
+
+
+def _update_template_hashes(objects: Sequence[JsonDict], before: Iterable[JsonDict]) -> None:
+    """Change the hashes in NodeClaims as those of their NodePool and node class have changed.
+
+    Otherwise every node would seem to have drifted. A hash that differed still differs: both are
+    combined with the same number.
+    """
+    from reconciler.model.karpenter.labels import NODECLASS_HASH, NODEPOOL, NODEPOOL_HASH
+
+    old, new = _template_hashes(before), _template_hashes(objects)
+    for item in objects:
+        if item["kind"] != "NodeClaim":
+            continue
+        metadata = item["metadata"]
+        pool = (metadata.get("labels") or {}).get(NODEPOOL, "")
+        node_class = ((item.get("spec") or {}).get("nodeClassRef") or {}).get("name", "")
+        annotations = metadata.get("annotations") or {}
+        for key, known in (
+            (NODEPOOL_HASH, ("NodePool", pool)),
+            (NODECLASS_HASH, ("EC2NodeClass", node_class)),
+        ):
+            recorded = str(annotations.get(key, ""))
+            if recorded.isdecimal() and known in old and known in new:
+                annotations[key] = str(int(recorded) ^ old[known] ^ new[known])
+
+
+def _template_hashes(objects: Iterable[JsonDict]) -> dict[tuple[str, str], int]:
+    from reconciler.desired.hash import object_hash
+
+    found = {}
+    for item in objects:
+        try:
+            known = object_hash(item)
+        except ValueError:  # a value that cannot be read has no hash, neither here nor in a plan
+            continue
+        if known is not None:
+            found[item["kind"], item["metadata"]["name"]] = int(known[0])
     return found
 
 

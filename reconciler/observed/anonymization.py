@@ -20,7 +20,7 @@ import hmac
 import re
 from base64 import b32encode
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -74,7 +74,16 @@ _PLAIN_IN_RECORDS: Final = frozenset(
 """Fields of the records whose texts are written by the engine, or are in the fleet's files."""
 _USER_DATA: Final = "userData"
 _DROPPED: Final = frozenset(
-    {"message", "findings", "parameters", "failure", "waitsFor", "stoppedWhy", "generateName"}
+    {
+        "managedFields",
+        "message",
+        "findings",
+        "parameters",
+        "failure",
+        "waitsFor",
+        "stoppedWhy",
+        "generateName",
+    }
 )
 _CONFIGURED: Final = frozenset({"NodePool", "NodeOverlay", "EC2NodeClass"})
 _REFERRING: Final = frozenset({"CapacityBuffer"})
@@ -124,10 +133,13 @@ _DRIVER: Final = re.compile(
 _PROVIDER_ID: Final = re.compile(r"aws:///[a-z0-9-]+/i-[0-9a-f]+")
 _AWS_ID: Final = re.compile(r"(i|ami|subnet|sg|lt|cr|vol|pg)-[0-9a-f]{8,17}")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_IDS: Final = {"uid": _UUID, "providerID": _PROVIDER_ID, "driver": _DRIVER, "provisioner": _DRIVER}
 _ADDRESSES: Final = frozenset({"0.0.0.0", "::", "127.0.0.1", "::1"})  # noqa: S104 - compared, not bound
 _SETTING: Final = re.compile(rf"true|false|v?[0-9]{{1,20}}|{DURATION}|{TIME}")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
 _HEX: Final = re.compile(r"[0-9a-f-]{1,64}")
+_SUBSTITUTES: Final = {"ownerID": "0" * 12}
+"""Fields of which even a hash must have the form: accounts of AWS."""
 _COMPARING: Final = frozenset({"Gt", "Lt", "Gte", "Lte"})
 
 
@@ -272,17 +284,28 @@ class Anonymizer:
 
     def objects(self, items: Iterable[JsonDict]) -> list[JsonDict]:
         """Return objects without names, in the order of the new ones."""
-        items = list(items)
+        return self.lists([list(items)])[0]
+
+    def lists(
+        self, lists: Sequence[Sequence[JsonDict]], names: Iterable[str] = ()
+    ) -> list[list[JsonDict]]:
+        """Return lists of objects without names; a name is replaced alike in all of them.
+
+        ``names`` are those that occur elsewhere, and that ``name`` is asked for afterwards.
+        """
         self._ephemeral_claims = {
             f"{pod}-{volume}": (pod, volume)
+            for items in lists
             for item in items
             for pod, volume in _ephemeral_volumes(item)
         }
-        found = [self._object(item) for item in items]
+        found = [[self._object(item) for item in items] for items in lists]
         if self._in_order:
+            for name in names:
+                self.name(name)
             self._number_hashes()
-            found = [self._object(item) for item in items]
-        return sorted(found, key=_sort_key)
+            found = [[self._object(item) for item in items] for items in lists]
+        return [sorted(items, key=_sort_key) for items in found]
 
     def _number_hashes(self) -> None:
         """Put a number before each hash; the first pass has met every name."""
@@ -359,7 +382,8 @@ class Anonymizer:
         is_number = self._is_setting(value) or _HEX.fullmatch(value) is not None
         return domain == "reconciler" or is_number
 
-    def _labels(self, labels: JsonDict) -> JsonDict:
+    def labels(self, labels: JsonDict) -> JsonDict:
+        """Return labels without names."""
         return {self._label_key(k): self._label_value(k, str(v)) for k, v in labels.items()}
 
     def _annotations(self, annotations: JsonDict) -> JsonDict:
@@ -397,7 +421,7 @@ class Anonymizer:
 
     def _mapping(self, data: JsonDict, name: str, plain: frozenset[str]) -> JsonDict:
         if name in _LABEL_MAPS or (name == "selector" and _is_label_map(data)):
-            return self._labels(data)
+            return self.labels(data)
         if name == "annotations":
             return self._annotations(data)
         if name == "capacity" and isinstance(data.get("requests"), dict):
@@ -452,22 +476,16 @@ class Anonymizer:
         if name == "kind":
             is_known = is_kind(text) or text in self._known.texts
             return text if is_known else self._hash(text)
-        form = FORMS.get(name)
+        form = FORMS.get(name) or _IDS.get(name)
         if form is not None and form.fullmatch(text):
             return text
-        if name == "topologyKey":
+        if name in ("topologyKey", "finalizers"):
             return self._label_key(text)
-        if name == "uid" and _UUID.fullmatch(text):
-            return text
-        if name == "providerID" and _PROVIDER_ID.fullmatch(text):
-            return text
-        if name in ("driver", "provisioner") and _DRIVER.fullmatch(text):
-            return text
         if name == "hostIP" and text in _ADDRESSES:
             return text
-        if name == "finalizers":
-            return self._label_key(text)
-        return self._hash(text) if name in ("providerID", "path") else self.name(text)
+        if name in ("providerID", "path"):
+            return self._hash(text)
+        return _SUBSTITUTES.get(name) or self.name(text)
 
 
 def _ephemeral_volumes(item: JsonDict) -> Iterator[tuple[str, str]]:

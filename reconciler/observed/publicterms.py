@@ -51,7 +51,15 @@ DURATION: Final = r"([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h|d))+|Never"
 _COUNT: Final = r"[0-9]{1,20}%?"
 _QUANTITY: Final = r"[+-]?[0-9.]{1,40}([eE][+-]?[0-9]{1,3})?[A-Za-z]{0,2}"
 _CAMEL_CASE: Final = r"([A-Z][A-Za-z0-9]{1,62})?"
+_DAYS: Final = "SUN|MON|TUE|WED|THU|FRI|SAT"
+_MONTHS: Final = "JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC"
+_CRON: Final = rf"(?i:[0-9*/,?-]|{_DAYS}|{_MONTHS}){{1,60}}"
 _GROUP: Final = r"(|apps|batch|core|policy|v1)|([a-z0-9-]+\.)*(k8s\.io|k8s\.aws|karpenter\.sh)"
+_RESERVED: Final = (
+    "cpu memory ephemeral-storage pid memory.available nodefs.available nodefs.inodesFree "
+    "imagefs.available imagefs.inodesFree pid.available"
+)
+"""What a kubelet reserves, and what it measures to evict pods."""
 FORMS: Final[dict[str, re.Pattern[str]]] = {
     name: re.compile(form)
     for form, names in {
@@ -77,7 +85,22 @@ FORMS: Final[dict[str, re.Pattern[str]]] = {
         r"[0-9a-f]{1,64}": "resourceVersion hash",
         rf"{_COUNT}": "minAvailable maxUnavailable",
         _QUANTITY: "value default min max step validValues",
-        rf"{DURATION}": "expireAfter terminationGracePeriod",
+        rf"{DURATION}": "expireAfter terminationGracePeriod consolidateAfter duration",
+        "WhenEmpty|WhenEmptyOrUnderutilized|Balanced": "consolidationPolicy",
+        "Underutilized|Empty|Drifted|Unhealthy": "reasons",
+        "[0-9]{1,5}%?": "nodes",
+        rf"@[a-z]{{4,8}}|{_CRON}( {_CRON}){{4}}": "schedule",
+        "[+-]?[0-9.]{1,16}%?": "price priceAdjustment",
+        "AL2|AL2023|Bottlerocket|Custom|Windows20[0-9]{2}": "amiFamily",
+        "(al2|al2023|bottlerocket|windows20[0-9]{2})@(latest|v?[0-9.]{1,20})": "alias",
+        "standard|io1|io2|gp2|gp3|sc1|st1": "volumeType",
+        "enabled|disabled|required|optional": (
+            "httpEndpoint httpProtocolIPv6 httpTokens nestedVirtualization"
+        ),
+        "RAID0|interface|efa-only|open|targeted": (
+            "instanceStorePolicy interfaceType instanceMatchCriteria"
+        ),
+        rf"{_QUANTITY}|{_COUNT}|{DURATION}": f"volumeSize {_RESERVED}",
         rf"{TIME}": (
             "creationTimestamp deletionTimestamp lastTransitionTime lastPodEventTime startTime at"
         ),
@@ -229,7 +252,7 @@ def _field_names(kind: msgspec.inspect.Type) -> Iterator[str]:
 
 
 FIELDS: Final = _KUBELET | {
-    *("apiVersion", "kind"),
+    *("apiVersion", "kind", "generation", "observedGeneration", "resourceVersion"),
     *(
         name
         for kind in (NodePool, NodeOverlay, EC2NodeClass)

@@ -10,7 +10,7 @@ import gzip
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -24,6 +24,9 @@ from reconciler.model.karpenter.prediction import (
     Score,
     offering_of,
 )
+
+if TYPE_CHECKING:
+    from reconciler.watch.episodefile import EpisodeFile
 
 CREATED: Final = "created nodeclaim"
 DISRUPTING: Final = "disrupting node(s)"
@@ -137,7 +140,7 @@ def _created(node: NodeFacts, at: datetime, start: datetime) -> JsonDict:
     }
 
 
-def encode_episode(episode: Episode) -> bytes:
+def encode_episode(episode: Episode | EpisodeFile) -> bytes:
     """Return the content of the file of an episode."""
     return gzip.compress(msgspec.json.encode(episode), mtime=0)
 

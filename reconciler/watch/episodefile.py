@@ -25,6 +25,7 @@ from reconciler.model.karpenter.prediction import (
 from reconciler.source.compressed import decompress
 from reconciler.watch.episode import CREATED, DISRUPTING, FOUND_PODS
 
+REGISTERED: Final = "registered nodeclaim"
 BYTES_MAX: Final = 1 << 30
 """The maximum size of an episode once it is decompressed."""
 _REPLACEMENTS_MAX: Final = 10_000
@@ -34,26 +35,30 @@ _Time = Annotated[datetime, msgspec.Meta(tz=True)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=_REPLACEMENTS_MAX)]
 
 
-class _Name(msgspec.Struct, frozen=True):
+class Named(msgspec.Struct, frozen=True):
+    """The name of an object."""
+
     name: str
 
 
-class _DisruptedNode(msgspec.Struct, frozen=True):
-    node: _Name = msgspec.field(name="Node")
+class DisruptedNode(msgspec.Struct, frozen=True):
+    """A node of a command."""
+
+    node: Named = msgspec.field(name="Node")
 
 
-class _LogLine(msgspec.Struct, frozen=True, rename="kebab"):
+class LogLine(msgspec.Struct, frozen=True, rename="kebab"):
     """A line of Karpenter's log."""
 
     time: _Time
     message: str
     command: str = ""
-    disrupted_nodes: tuple[_DisruptedNode, ...] = ()
+    disrupted_nodes: tuple[DisruptedNode, ...] = ()
     replacement_node_count: _Count = 0
-    node_claim: _Name | None = msgspec.field(name="NodeClaim", default=None)
+    node_claim: Named | None = msgspec.field(name="NodeClaim", default=None)
 
 
-class _Node(msgspec.Struct, frozen=True, rename="camel"):
+class NodeRow(msgspec.Struct, frozen=True, rename="camel"):
     """A node that there was at the start."""
 
     node: str
@@ -64,7 +69,7 @@ class _Node(msgspec.Struct, frozen=True, rename="camel"):
     price: float | None = None
 
 
-class _Created(msgspec.Struct, frozen=True, rename="camel"):
+class CreatedClaim(msgspec.Struct, frozen=True, rename="camel"):
     """A NodeClaim that Karpenter created."""
 
     name: str
@@ -72,17 +77,19 @@ class _Created(msgspec.Struct, frozen=True, rename="camel"):
     labels: dict[str, str]
 
 
-class _Objects(msgspec.Struct, frozen=True):
+class CapturedObjects(msgspec.Struct, frozen=True):
+    """Objects of the cluster at one time."""
+
     items: tuple[JsonDict, ...]
 
 
-class _Step(msgspec.Struct, frozen=True):
+class EpisodeStep(msgspec.Struct, frozen=True):
     """A command with the objects right before it, captured ``age`` seconds before."""
 
     now: _Time
     age: float
-    command: _LogLine
-    snapshot: _Objects
+    command: LogLine
+    snapshot: CapturedObjects
 
 
 class EpisodeFile(msgspec.Struct, frozen=True):
@@ -90,11 +97,11 @@ class EpisodeFile(msgspec.Struct, frozen=True):
 
     now: _Time
     pools: tuple[JsonDict, ...]
-    before: tuple[_Node, ...]
-    log: tuple[_LogLine, ...]
-    created: tuple[_Created, ...]
-    snapshot: _Objects
-    steps: tuple[_Step, ...] = ()
+    before: tuple[NodeRow, ...]
+    log: tuple[LogLine, ...]
+    created: tuple[CreatedClaim, ...]
+    snapshot: CapturedObjects
+    steps: tuple[EpisodeStep, ...] = ()
 
 
 class EpisodeAction(msgspec.Struct, frozen=True):
@@ -193,15 +200,15 @@ def _first_launches(episode: EpisodeFile) -> KarpenterAction | None:
     return KarpenterAction(first[0].time, KarpenterActionKind.LAUNCH, facts)
 
 
-def _is_stale(episode: EpisodeFile, step: _Step) -> bool:
+def _is_stale(episode: EpisodeFile, step: EpisodeStep) -> bool:
     """Return whether nodes or commands came between a snapshot and the decision."""
     taken = step.now.timestamp() - 0.6
-    messages = (DISRUPTING, CREATED, "registered nodeclaim")
+    messages = (DISRUPTING, CREATED, REGISTERED)
     times = (line.time.timestamp() for line in episode.log if line.message in messages)
     return any(taken - 1 < at < taken + step.age + 1.2 for at in times)
 
 
-def _command(line: _LogLine, nodes: Mapping[str, NodeFacts]) -> KarpenterAction:
+def _command(line: LogLine, nodes: Mapping[str, NodeFacts]) -> KarpenterAction:
     names = sorted(item.node.name for item in line.disrupted_nodes)
     replacement = NodeFacts("", "", "", "", None)
     command = CommandFacts(

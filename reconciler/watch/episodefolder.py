@@ -18,7 +18,9 @@ EPISODES_MAX: Final = 200
 make predictions wrong."""
 
 
-def episode_saver(folder: str, warn: Callable[[str], None]) -> Callable[[Episode], str]:
+def episode_saver(
+    folder: str, warn: Callable[[str], None], encode: Callable[[Episode], bytes] = encode_episode
+) -> Callable[[Episode], str]:
     """Make the folder, and return what saves an episode there and returns its file.
 
     Once the folder is full nothing is saved, and the result is empty; ``warn`` is called once.
@@ -37,7 +39,7 @@ def episode_saver(folder: str, warn: Callable[[str], None]) -> Callable[[Episode
             warned = True
             return ""
         path = os.path.join(folder, f"{episode['name']}.json.gz")
-        write_file(path, encode_episode(episode), mode=PRIVATE)
+        write_file(path, encode(episode), mode=PRIVATE)
         return path
 
     return save

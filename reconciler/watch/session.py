@@ -103,7 +103,10 @@ class KarpenterWatch:
             before = self._observations.get(found.prediction.sequence)
             if score.verdict is PredictionVerdict.WRONG and self.save and before is not None:
                 episode = episode_of(score, found.prediction, before.objects(), now)
-                score = msgspec.structs.replace(score, episode=self.save(episode))
+                try:
+                    score = msgspec.structs.replace(score, episode=self.save(episode))
+                except ReconcilerError as error:  # the score counts without it
+                    self.on_problem(error)
             scores.append(score)
         if scores:
             self.log.score(scores)

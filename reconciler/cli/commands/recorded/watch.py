@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from reconciler.assembly.inputs.request import FleetRequest, StateRequest
     from reconciler.model.karpenter.prediction import Score
+    from reconciler.watch.episodefile import EpisodeFile
     from reconciler.watch.report import WatchReport
 
 SUBCOMMANDS: Final = {
@@ -34,8 +36,9 @@ class WatchRequest:
     """The cluster to watch, the period of a report, or the episodes to replay.
 
     ``interval`` is the time between two observations. ``may_write`` is whether credentials that
-    could write are accepted. ``episodes`` is the folder for wrong predictions, None to save none.
-    ``listen`` is the address for metrics, empty for none.
+    could write are accepted. ``episodes`` is the folder where episodes are saved, None to save
+    none; ``anonymize`` is whether without names. ``listen`` is the address for metrics, empty for
+    none.
     """
 
     subcommand: str
@@ -47,6 +50,7 @@ class WatchRequest:
     since: str = ""
     files: tuple[str, ...] = ()
     output: str = "text"
+    anonymize: bool = False
 
 
 def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
@@ -54,6 +58,8 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
     add = parser.add_argument
     if name == "replay":
         add("files", metavar="FILE", nargs="+", help="episode that `reconciler watch` has saved")
+        add("--anonymize", action="store_true", help="write the episodes without names to --out")
+        add("--out", metavar="DIR", help="folder for the episodes without names")
         inputs.add_output(parser)
         inputs.add_flags(parser, ("catalog", "settings", "config"))
         return
@@ -75,6 +81,7 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
         "--episodes", metavar="DIR",
         help="save wrong predictions in this folder, at most 200 files that can be replayed",
     )  # fmt: skip
+    add("--anonymize", action="store_true", help="save episodes without names")
     add(
         "--allow-write-access", action="store_true",
         help="start although the credentials could change nodes; nothing is ever written",
@@ -95,7 +102,18 @@ def request_of(args: argparse.Namespace) -> WatchRequest:
             catalog=args.catalog,
             is_of_cluster=True,
         )
-        return WatchRequest(name, fleet, files=tuple(args.files), output=args.output)
+        if args.anonymize != (args.out is not None):
+            from reconciler.model.errors import UsageError
+
+            raise UsageError(
+                "--anonymize and --out go together",
+                where="watch replay",
+                remedy="pass both, as in `reconciler watch replay FILE --anonymize --out shared`",
+            )
+        return WatchRequest(
+            name, fleet, files=tuple(args.files), output=args.output, episodes=args.out,
+            anonymize=args.anonymize,
+        )  # fmt: skip
     if name == "report":
         known = inputs.state_request(args, args.path)
         return WatchRequest(name, known, since=args.since, output=args.output)
@@ -106,7 +124,10 @@ def request_of(args: argparse.Namespace) -> WatchRequest:
     is_of_cluster = not (args.path or args.repo or args.below or is_in_fleet())
     fleet = replace(fleet, settings=settings, is_of_cluster=is_of_cluster)
     interval = inputs.read_duration(args.interval, "--interval")
-    return WatchRequest(name, fleet, interval, args.allow_write_access, args.episodes, args.listen)
+    return WatchRequest(
+        name, fleet, interval, args.allow_write_access, args.episodes, args.listen,
+        anonymize=args.anonymize,
+    )  # fmt: skip
 
 
 def run(request: WatchRequest) -> int:
@@ -174,15 +195,38 @@ def _replay(request: WatchRequest) -> int:
     predict = planner_of(request.fleet)
     scores: list[Score] = []
     for file in request.files:
-        episode = decode_episode(read_bytes(file), file)
-        for score in replay(episode, predict):
-            scores.append(score)
-            if request.output == "text":
+        episode, name = decode_episode(read_bytes(file), file), Path(file).name
+        found = list(replay(episode, predict))
+        scores += found
+        if request.output == "text":
+            for score in found:
                 cause = f" ({score.cause})" if score.cause else ""
-                print(one_line(f"{Path(file).name}: {describe_score(score)}{cause}"), flush=True)
+                print(one_line(f"{name}: {describe_score(score)}{cause}"), flush=True)
+        if request.episodes is not None:
+            shared = _share(episode, request.fleet, os.path.join(request.episodes, name))
+            verdicts = [score.verdict for score in replay(shared, predict)]
+            if verdicts != [score.verdict for score in found]:
+                warning = f"Warning: without names, {name} has other verdicts"
+                print(one_line(warning), file=sys.stderr)
     _print(report_of(scores), request.output)
     wrong = any(score.verdict is PredictionVerdict.WRONG for score in scores)
     return exitcode.FAILED if wrong else exitcode.DONE
+
+
+def _share(episode: EpisodeFile, fleet: FleetRequest, path: str) -> EpisodeFile:
+    """Write an episode without names, and return it.
+
+    Raises:
+        ReconcilerError: it cannot be anonymized or written.
+    """
+    from reconciler.adapters.writing import PRIVATE, make_folder, write_file
+    from reconciler.watch.anonymizing import anonymize_episode
+    from reconciler.watch.episode import encode_episode
+
+    shared = anonymize_episode(episode, fleet)
+    make_folder(os.path.dirname(path))
+    write_file(path, encode_episode(shared), mode=PRIVATE)
+    return shared
 
 
 def _watch(request: WatchRequest) -> int:
@@ -193,6 +237,8 @@ def _watch(request: WatchRequest) -> int:
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.assembly.inputs.watching import stop_on_signal
     from reconciler.model.text.visible import one_line
+    from reconciler.watch.anonymizing import encoder_without_names
+    from reconciler.watch.episode import encode_episode
     from reconciler.watch.episodefolder import episode_saver
     from reconciler.watch.livecluster import watched_cluster
     from reconciler.watch.metrics import PredictionMetrics, serve_metrics
@@ -206,8 +252,11 @@ def _watch(request: WatchRequest) -> int:
     def warn(problem: object) -> None:
         print(f"Warning: {one_line(str(problem))}", file=sys.stderr, flush=True)
 
-    save = None if request.episodes is None else episode_saver(request.episodes, warn)
     assert isinstance(fleet, FleetRequest)
+    save = None
+    if request.episodes is not None:
+        encode = encoder_without_names(fleet) if request.anonymize else encode_episode
+        save = episode_saver(request.episodes, warn, encode)
     settings = settings_of(request.fleet).settings
     api = api_of(settings, clock)
     expect_read_only(api, may_write=request.may_write)
