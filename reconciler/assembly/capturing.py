@@ -41,7 +41,6 @@ def read_key() -> bytes | None:
     Raises:
         UsageError: it is too short to keep names secret.
     """
-    from reconciler.model.errors import UsageError
     from reconciler.observed.anonymization import KEY_BYTES_MIN
 
     text = os.environ.get(KEY_VARIABLE)
@@ -89,13 +88,14 @@ def anonymize_lists(
     """
     import msgspec
 
-    from reconciler.observed.anonymization import (
-        Anonymizer,
+    from reconciler.desired.nodehashes import carry_hashes
+    from reconciler.observed.anonymization import Anonymizer
+    from reconciler.observed.snapshot import read_snapshot
+    from reconciler.observed.vocabulary import (
         numeric_label_keys,
         vocabulary_of,
         vocabulary_of_cluster,
     )
-    from reconciler.observed.snapshot import read_snapshot
 
     key = read_key()
     snapshots = [
@@ -126,47 +126,8 @@ def anonymize_lists(
     for items, snapshot in zip(found, snapshots, strict=True):
         _update_pod_digests(items, snapshot, anonymizer)
     if not has_fleet:
-        _update_template_hashes([item for items in found for item in items], objects)
+        carry_hashes([item for items in found for item in items], objects)
     return found, anonymizer
-
-
-def _update_template_hashes(objects: Sequence[JsonDict], before: Iterable[JsonDict]) -> None:
-    """Change the hashes in NodeClaims as those of their NodePool and node class have changed.
-
-    Otherwise every node would seem to have drifted. A hash that differed still differs: both are
-    combined with the same number.
-    """
-    from reconciler.model.karpenter.labels import NODECLASS_HASH, NODEPOOL, NODEPOOL_HASH
-
-    old, new = _template_hashes(before), _template_hashes(objects)
-    for item in objects:
-        if item["kind"] != "NodeClaim":
-            continue
-        metadata = item["metadata"]
-        pool = (metadata.get("labels") or {}).get(NODEPOOL, "")
-        node_class = ((item.get("spec") or {}).get("nodeClassRef") or {}).get("name", "")
-        annotations = metadata.get("annotations") or {}
-        for key, known in (
-            (NODEPOOL_HASH, ("NodePool", pool)),
-            (NODECLASS_HASH, ("EC2NodeClass", node_class)),
-        ):
-            recorded = str(annotations.get(key, ""))
-            if recorded.isdecimal() and known in old and known in new:
-                annotations[key] = str(int(recorded) ^ old[known] ^ new[known])
-
-
-def _template_hashes(objects: Iterable[JsonDict]) -> dict[tuple[str, str], int]:
-    from reconciler.desired.hash import object_hash
-
-    found = {}
-    for item in objects:
-        try:
-            known = object_hash(item)
-        except ValueError:  # a value that cannot be read has no hash, neither here nor in a plan
-            continue
-        if known is not None:
-            found[item["kind"], item["metadata"]["name"]] = int(known[0])
-    return found
 
 
 def _update_pod_digests(
@@ -280,14 +241,9 @@ def _node_class_object(node_class: EC2NodeClass) -> dict[str, Any]:
     """Return the status of a node class; its selectors are in git."""
     import msgspec
 
-    name, status = node_class.name, msgspec.to_builtins(node_class.status)
-    version = _VERSIONS["EC2NodeClass"]
-    return {
-        "apiVersion": version,
-        "kind": "EC2NodeClass",
-        "metadata": {"name": name},
-        "status": status,
-    }
+    stated = {"apiVersion": _VERSIONS["EC2NodeClass"], "kind": "EC2NodeClass"}
+    status = msgspec.to_builtins(node_class.status)
+    return {**stated, "metadata": {"name": node_class.name}, "status": status}
 
 
 def _no_cluster_error() -> UsageError:

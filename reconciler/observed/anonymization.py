@@ -19,9 +19,7 @@ from __future__ import annotations
 import hmac
 import re
 from base64 import b32encode
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from reconciler.model.json import JsonDict
@@ -44,12 +42,12 @@ from reconciler.observed.publicterms import (
     is_value,
 )
 from reconciler.observed.snapshot import RECORDS_KIND
+from reconciler.observed.vocabulary import CONFIGURED, LABEL_MAPS, Vocabulary
 
 KEY_BYTES_MIN: Final = 16
 """A shorter key could be found by trying."""
 
 _CLAIM_TAG: Final = "karpenter.sh/nodeclaim"
-_LABEL_MAPS: Final = frozenset({"labels", "matchLabels", "nodeSelector", "tags"})
 _AMOUNTS: Final = frozenset(
     {
         "requests",
@@ -85,9 +83,6 @@ _DROPPED: Final = frozenset(
         "generateName",
     }
 )
-_CONFIGURED: Final = frozenset({"NodePool", "NodeOverlay", "EC2NodeClass"})
-_REFERRING: Final = frozenset({"CapacityBuffer"})
-"""Kinds of the fleet's files that name objects of the cluster."""
 _KEPT_NAMES: Final = frozenset(
     {
         *(
@@ -140,120 +135,6 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
 _HEX: Final = re.compile(r"[0-9a-f-]{1,64}")
 _SUBSTITUTES: Final = {"ownerID": "0" * 12}
 """Fields of which even a hash must have the form: accounts of AWS."""
-_COMPARING: Final = frozenset({"Gt", "Lt", "Gte", "Lte"})
-
-
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """The names in a fleet's own files: ``keys`` of labels, and ``values`` by key.
-
-    ``compared`` are the keys whose values are compared as numbers. ``names`` are those of its
-    NodePools, node classes and overlays. ``texts`` are all texts of its configuration, and
-    ``terms`` those of a catalog of the user's own: names of types, zones and resources.
-    ``resources`` are those with a limit or an added capacity.
-    """
-
-    keys: frozenset[str] = frozenset()
-    values: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    compared: frozenset[str] = frozenset()
-    names: frozenset[str] = frozenset()
-    texts: frozenset[str] = frozenset()
-    terms: frozenset[str] = frozenset()
-    resources: frozenset[str] = frozenset()
-
-
-def vocabulary_of_cluster(objects: Iterable[JsonDict], catalog: object = None) -> Vocabulary:
-    """Return what a plan without files needs: the labels of NodePools and overlays, and names."""
-    mine = [o for o in objects if o.get("kind") in ("NodePool", "NodeOverlay")]
-    found = vocabulary_of(mine, catalog)
-    classes = {str((o.get("metadata") or {}).get("name", "")) for o in objects if _is_class(o)}
-    return replace(found, names=found.names | classes, texts=frozenset())
-
-
-def _is_class(item: JsonDict) -> bool:
-    return item.get("kind") == "EC2NodeClass"
-
-
-def vocabulary_of(objects: Iterable[JsonDict], catalog: object = None) -> Vocabulary:
-    """Return what NodePools, NodeOverlays and EC2NodeClasses name, in the API's spelling.
-
-    ``catalog`` is the JSON of a catalog of the user's own, whose labels count as well.
-    """
-    values: dict[str, set[str]] = defaultdict(set)
-    compared: set[str] = set()
-    names: set[str] = set()
-    texts: set[str] = set()
-    resources: set[str] = set()
-    for item in objects:
-        if item.get("kind") in _REFERRING:
-            names.update(_object_names(item))
-        if item.get("kind") == "Configuration":
-            texts.update(_all_texts(item))
-        if item.get("kind") not in _CONFIGURED:
-            continue
-        names.add(str((item.get("metadata") or {}).get("name", "")))
-        spec = item.get("spec") or {}
-        texts.update(_all_texts(spec))
-        resources.update(*(spec.get(part) or () for part in ("limits", "capacity")))
-        for key, value, operator in _label_values(spec, ""):
-            values[key].update(value)
-            if operator in _COMPARING:
-                compared.add(key)
-    for key, value, _ in _label_values(catalog, ""):
-        values[key].update(value)
-    known = {key: frozenset(found) for key, found in values.items()}
-    return Vocabulary(
-        frozenset(known), known, frozenset(compared), frozenset(names), frozenset(texts),
-        frozenset(_all_texts(catalog)), frozenset(resources),
-    )  # fmt: skip
-
-
-def _object_names(data: object) -> Iterator[str]:
-    """Yield the names and namespaces in an object."""
-    if isinstance(data, dict):
-        for key, value in data.items():
-            if key in ("name", "namespace") and isinstance(value, str):
-                yield value
-            else:
-                yield from _object_names(value)
-
-
-def _all_texts(data: object) -> Iterator[str]:
-    if isinstance(data, str):
-        yield data
-    elif isinstance(data, dict):
-        for key, value in data.items():
-            yield str(key)
-            yield from _all_texts(value)
-    elif isinstance(data, (list, tuple)):
-        for item in data:
-            yield from _all_texts(item)
-
-
-def _label_values(data: object, name: str) -> Iterator[tuple[str, tuple[str, ...], str]]:
-    """Yield each key of a label, taint or tag with its values and operator."""
-    if isinstance(data, dict):
-        if name in _LABEL_MAPS:
-            for key, value in data.items():
-                yield str(key), (str(value),), "In"
-            return
-        if isinstance(data.get("key"), str):
-            found = data.get("values") or [data.get("value") or ""]
-            yield data["key"], tuple(map(str, found)), str(data.get("operator", ""))
-            return
-        for key, value in data.items():
-            yield from _label_values(value, str(key))
-    elif isinstance(data, (list, tuple)):
-        for item in data:
-            yield from _label_values(item, name)
-
-
-def numeric_label_keys(objects: Iterable[JsonDict]) -> frozenset[str]:
-    """Return the label keys whose values objects of the cluster compare as numbers."""
-    found: set[str] = set()
-    for item in objects:
-        found.update(key for key, _, operator in _label_values(item, "") if operator in _COMPARING)
-    return frozenset(found)
 
 
 class Anonymizer:
@@ -315,10 +196,10 @@ class Anonymizer:
 
     def _object(self, item: JsonDict) -> JsonDict:
         kind = item.get("kind", "")
-        plain = self._known.texts if kind in _CONFIGURED else frozenset()
+        plain = self._known.texts if kind in CONFIGURED else frozenset()
         self._in_records = kind == RECORDS_KIND
-        self._is_plain_data = kind in _CONFIGURED or kind.endswith("NodeClass")
-        if kind.endswith("NodeClass") and kind not in _CONFIGURED:
+        self._is_plain_data = kind in CONFIGURED or kind.endswith("NodeClass")
+        if kind.endswith("NodeClass") and kind not in CONFIGURED:
             item = _conditions_alone(item)
         data = self._mapping(item, "", plain)
         if "objects" in item and self._in_records:
@@ -420,7 +301,7 @@ class Anonymizer:
         return data
 
     def _mapping(self, data: JsonDict, name: str, plain: frozenset[str]) -> JsonDict:
-        if name in _LABEL_MAPS or (name == "selector" and _is_label_map(data)):
+        if name in LABEL_MAPS or (name == "selector" and _is_label_map(data)):
             return self.labels(data)
         if name == "annotations":
             return self._annotations(data)

@@ -11,7 +11,7 @@ import msgspec
 
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.karpenter.prediction import Prediction, PredictionVerdict, Score
-from reconciler.watch.episode import episode_of
+from reconciler.watch.episodes.episode import episode_of
 from reconciler.watch.observing import KarpenterActions
 from reconciler.watch.predicting import prediction_of, prices_of
 from reconciler.watch.scoring import score_action
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reconciler.model.karpenter.nodeclaim import NodeClaim
     from reconciler.plan.value.plan import Plan
     from reconciler.ports.predictions import PredictionLog
-    from reconciler.watch.episode import Episode
+    from reconciler.watch.episodes.episode import Episode
 
 KEPT: Final = timedelta(days=90)
 """How long predictions and their scores are kept."""

@@ -22,7 +22,7 @@ from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import LAST_APPLIED
 from reconciler.model.settings import Settings
 from reconciler.watch import episodefile
-from reconciler.watch.episodefolder import EPISODES_MAX, episode_saver
+from reconciler.watch.episodes.folder import EPISODES_MAX, episode_saver
 from reconciler.watch.livecluster import KINDS
 from tests.adapters.kubernetes.apiserver import Kube
 from tests.hostile.test_output import assert_inert_on_a_terminal

@@ -18,12 +18,12 @@ from reconciler.assembly.inputs.request import FleetRequest
 from reconciler.cli.main import main
 from reconciler.desired.hash import object_hash
 from reconciler.model.karpenter.prediction import Score
-from reconciler.watch.anonymizing import anonymize_episode, encoder_without_names
-from reconciler.watch.episode import encode_episode
-from reconciler.watch.episodefile import EpisodeFile, decode_episode
-from reconciler.watch.episodefolder import episode_saver
+from reconciler.watch.episodes.anonymizing import anonymize_episode, encoder_without_names
+from reconciler.watch.episodes.episode import encode_episode
+from reconciler.watch.episodes.file import EpisodeFile, decode_episode
+from reconciler.watch.episodes.folder import episode_saver
+from reconciler.watch.episodes.replay import replay
 from reconciler.watch.planning import planner_of
-from reconciler.watch.replay import replay
 from tests.cli.test_snapshot_anonymized import secret_cluster
 
 EPISODES = (

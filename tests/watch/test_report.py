@@ -14,7 +14,7 @@ from reconciler.model.karpenter.prediction import (
     PredictionVerdict,
     Score,
 )
-from reconciler.watch.episodefile import decode_episode
+from reconciler.watch.episodes.file import decode_episode
 from reconciler.watch.page import render_html
 from reconciler.watch.report import render_report, report_of
 from reconciler.watch.scoring import score_action

@@ -19,8 +19,8 @@ from reconciler.model.karpenter.prediction import PredictionVerdict, Score
 from reconciler.plan.value.costs import Cost
 from reconciler.plan.value.nodes import LaunchOffering, PlannedNodeClaim
 from reconciler.plan.value.plan import Plan
-from reconciler.watch.episode import Episode, encode_episode
-from reconciler.watch.episodefile import actions_of, decode_episode
+from reconciler.watch.episodes.episode import Episode, encode_episode
+from reconciler.watch.episodes.file import actions_of, decode_episode
 from reconciler.watch.session import KarpenterWatch, PlannedCluster
 from tests.states import open_state
 from tests.watch.claims import START, after, claim

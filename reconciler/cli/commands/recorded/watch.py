@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from reconciler.assembly.inputs.request import FleetRequest, StateRequest
     from reconciler.model.karpenter.prediction import Score
-    from reconciler.watch.episodefile import EpisodeFile
+    from reconciler.watch.episodes.file import EpisodeFile
     from reconciler.watch.report import WatchReport
 
 SUBCOMMANDS: Final = {
@@ -186,9 +186,9 @@ def _replay(request: WatchRequest) -> int:
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.model.karpenter.prediction import PredictionVerdict
     from reconciler.model.text.visible import one_line
-    from reconciler.watch.episodefile import decode_episode
+    from reconciler.watch.episodes.file import decode_episode
+    from reconciler.watch.episodes.replay import replay
     from reconciler.watch.planning import planner_of
-    from reconciler.watch.replay import replay
     from reconciler.watch.report import describe_score, report_of
 
     assert isinstance(request.fleet, FleetRequest)
@@ -220,8 +220,8 @@ def _share(episode: EpisodeFile, fleet: FleetRequest, path: str) -> EpisodeFile:
         ReconcilerError: it cannot be anonymized or written.
     """
     from reconciler.adapters.writing import PRIVATE, make_folder, write_file
-    from reconciler.watch.anonymizing import anonymize_episode
-    from reconciler.watch.episode import encode_episode
+    from reconciler.watch.episodes.anonymizing import anonymize_episode
+    from reconciler.watch.episodes.episode import encode_episode
 
     shared = anonymize_episode(episode, fleet)
     make_folder(os.path.dirname(path))
@@ -237,9 +237,9 @@ def _watch(request: WatchRequest) -> int:
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.assembly.inputs.watching import stop_on_signal
     from reconciler.model.text.visible import one_line
-    from reconciler.watch.anonymizing import encoder_without_names
-    from reconciler.watch.episode import encode_episode
-    from reconciler.watch.episodefolder import episode_saver
+    from reconciler.watch.episodes.anonymizing import encoder_without_names
+    from reconciler.watch.episodes.episode import encode_episode
+    from reconciler.watch.episodes.folder import episode_saver
     from reconciler.watch.livecluster import watched_cluster
     from reconciler.watch.metrics import PredictionMetrics, serve_metrics
     from reconciler.watch.planning import planner_of

@@ -26,7 +26,7 @@ from reconciler.model.karpenter.prediction import (
 )
 
 if TYPE_CHECKING:
-    from reconciler.watch.episodefile import EpisodeFile
+    from reconciler.watch.episodes.file import EpisodeFile
 
 CREATED: Final = "created nodeclaim"
 DISRUPTING: Final = "disrupting node(s)"

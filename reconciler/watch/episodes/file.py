@@ -23,7 +23,7 @@ from reconciler.model.karpenter.prediction import (
     offering_of,
 )
 from reconciler.source.compressed import decompress
-from reconciler.watch.episode import CREATED, DISRUPTING, FOUND_PODS
+from reconciler.watch.episodes.episode import CREATED, DISRUPTING, FOUND_PODS
 
 REGISTERED: Final = "registered nodeclaim"
 BYTES_MAX: Final = 1 << 30
@@ -58,7 +58,7 @@ class LogLine(msgspec.Struct, frozen=True, rename="kebab"):
     node_claim: Named | None = msgspec.field(name="NodeClaim", default=None)
 
 
-class NodeRow(msgspec.Struct, frozen=True, rename="camel"):
+class EpisodeNode(msgspec.Struct, frozen=True, rename="camel"):
     """A node that there was at the start."""
 
     node: str
@@ -97,7 +97,7 @@ class EpisodeFile(msgspec.Struct, frozen=True):
 
     now: _Time
     pools: tuple[JsonDict, ...]
-    before: tuple[NodeRow, ...]
+    before: tuple[EpisodeNode, ...]
     log: tuple[LogLine, ...]
     created: tuple[CreatedClaim, ...]
     snapshot: CapturedObjects

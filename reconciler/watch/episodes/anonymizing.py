@@ -14,23 +14,23 @@ from msgspec.structs import replace
 
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, ZONE
-from reconciler.watch.episode import CREATED, DISRUPTING, FOUND_PODS, encode_episode
-from reconciler.watch.episodefile import (
+from reconciler.watch.episodes.episode import CREATED, DISRUPTING, FOUND_PODS, encode_episode
+from reconciler.watch.episodes.file import (
     REGISTERED,
     CapturedObjects,
     CreatedClaim,
     DisruptedNode,
     EpisodeFile,
+    EpisodeNode,
     LogLine,
     Named,
-    NodeRow,
     decode_episode,
 )
 
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.observed.anonymization import Anonymizer
-    from reconciler.watch.episode import Episode
+    from reconciler.watch.episodes.episode import Episode
 
 _REPLAYED: Final = (CREATED, DISRUPTING, FOUND_PODS, REGISTERED)
 
@@ -118,8 +118,8 @@ class _Rewriting:
             None if claim is None else Named(self._name(claim.name)),
         )
 
-    def row(self, row: NodeRow) -> NodeRow:
-        return NodeRow(
+    def row(self, row: EpisodeNode) -> EpisodeNode:
+        return EpisodeNode(
             self._name(row.node),
             self._label(NODEPOOL, row.node_pool),
             self._label(INSTANCE_TYPE, row.instance_type),

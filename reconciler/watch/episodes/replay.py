@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reconciler.watch.episodefile import actions_of
+from reconciler.watch.episodes.file import actions_of
 from reconciler.watch.predicting import prediction_of
 from reconciler.watch.scoring import score_action
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from reconciler.catalog.catalog import Catalog
     from reconciler.model.json import JsonDict
     from reconciler.model.karpenter.prediction import KarpenterAction, NodeFacts, Score
-    from reconciler.watch.episodefile import EpisodeFile
+    from reconciler.watch.episodes.file import EpisodeFile
     from reconciler.watch.session import PlannedCluster
 
 
