@@ -21,7 +21,7 @@ from reconciler.cli.main import main
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import LAST_APPLIED
 from reconciler.model.settings import Settings
-from reconciler.watch import episodefile
+from reconciler.watch.episodes import file as episodefile
 from reconciler.watch.episodes.folder import EPISODES_MAX, episode_saver
 from reconciler.watch.livecluster import KINDS
 from tests.adapters.kubernetes.apiserver import Kube
