@@ -162,6 +162,18 @@ WAYS: Final[Mapping[str, Awkward]] = {
     ),
     "prefers nodes of its own": _each(lambda i: _preferring_nodes([i])),
     "prefers distance by a rule of its own": _each(lambda i: _preferring_distance([i])),
+    "follows any by zone, repels all by host": _each(
+        lambda i: {
+            "affinity": {
+                **near(_term(ZONE, "NotIn", f"z{i}")),
+                **apart(_term(HOST, "NotIn", f"z{i}")),
+            }
+        }
+    ),
+    "spreads with a skew of its own": _each(
+        lambda i: {"topologySpreadConstraints": [{**_spread_over(ZONE, i), "maxSkew": 1 + i}]}
+    ),
+    "20 host ports of its own": _each(lambda i: {"ports": range(10_000 + 20 * i, 10_020 + 20 * i)}),
     "a host port of its own": _each(lambda i: {"ports": [10_000 + i]}),
     "the same host port": _each(lambda _: {"ports": [10_000]}),
     "a volume of its own": _with_volumes,

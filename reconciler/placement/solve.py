@@ -30,7 +30,6 @@ from reconciler.placement.nodes.template import (
     PoolTemplate,
     RemainingLimits,
     Reservations,
-    ports_conflict,
 )
 from reconciler.placement.pods.cohort import Cohort, CohortStage, CohortView
 from reconciler.placement.pods.shape import Shape
@@ -319,7 +318,7 @@ class _CohortPlacement:
         """Return how many pods the node takes, ignoring topology rules; 0 if it never takes one."""
         use, shape = self.placement_pass.nodes, self.shape
         if shape.ports:
-            if ports_conflict(shape.ports, use.ports(index)):
+            if use.ports(index).conflict(shape.ports):
                 return 0
             most = 1
         if shape.volumes.attached or shape.exclusive:

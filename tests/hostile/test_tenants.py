@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.awkward import WAYS, Planner, running
 from reconciler.adapters.aws.bootstrap.family import user_data
 from reconciler.cli.main import main
 from reconciler.model.errors import CloudError
@@ -115,3 +116,51 @@ def test_running_pods_of_a_tenant_do_not_stall_the_planner(
     placed = {pod for claim in plan["nodeClaims"] for pod in claim["pods"]}
     placed |= {row["pod"] for row in plan["placements"]}
     assert {f"shop/{pod['metadata']['name']}" for pod in shop} <= placed
+
+
+@attack(Threat.EXHAUSTION, "pods with hundreds of host ports each, compared with those of a node")
+@pytest.mark.parametrize("where", ["waiting", "running"])
+def test_host_ports_of_a_tenant_do_not_stall_the_planner(
+    where: str, command: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    crowd = in_namespace("crowd", [
+        a_pod(f"p-{i:03}", "10m", "16Mi", ports=range(1 + 400 * i, 401 + 400 * i))
+        for i in range(60)
+    ])  # fmt: skip
+    nodes: list[Object] = []
+    if where == "running":
+        nodes = a_node("n0")
+        for pod in crowd[:30]:
+            pod["spec"]["nodeName"] = "n0"
+            pod["status"] = {"phase": "Running"}
+    shop = in_namespace("shop", some_pods(20, cpu="1"))
+    start = time.process_time()
+    assert main(command(["plan", "-o", "json"], [*nodes, *crowd, *shop])) == 0
+    assert time.process_time() - start < 60
+    assert not json.loads(capsys.readouterr().out)["unschedulable"]
+
+
+@attack(Threat.EXHAUSTION, "pods whose rules differ so that none is compared together with another")
+@pytest.mark.parametrize("is_running", [False, True], ids=["waiting", "running"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "repels by a key of its own",
+        "follows any by zone, repels all by host",
+        "20 host ports of its own",
+    ],
+)
+def test_work_grows_with_the_number_of_awkward_pods(
+    way: str, is_running: bool, tmp_path: Path
+) -> None:
+    """A short time says little, and one measured on a busy machine is not exact."""
+    planner = Planner(tmp_path)
+    planner.seconds([])
+    base = planner.seconds([])
+
+    def seconds(count: int) -> float:
+        made = WAYS[way](count)
+        return planner.seconds(running(made) if is_running else made) - base
+
+    few, many = max(seconds(100), 0.1), seconds(400)
+    assert many < 1 or many / few < 4**1.4

@@ -12,6 +12,7 @@ from reconciler.model.kubernetes import taint
 from reconciler.model.kubernetes.pod import HostPort, Pod
 from reconciler.model.kubernetes.taint import Taint, Toleration
 from reconciler.model.resources import parse_resources
+from reconciler.placement.nodes.ports import UsedPorts
 from tests.tables import cases
 
 
@@ -58,7 +59,10 @@ def answer(kind: str, given: dict[str, Any]) -> Any:
             ]
         case "hostport_match":
             a, b = port(given["a"]), port(given["b"])
-            return {"a_matches_b": a.matches(b), "b_matches_a": b.matches(a)}
+            return {
+                "a_matches_b": UsedPorts([a]).conflict([b]),
+                "b_matches_a": UsedPorts([b]).conflict([a]),
+            }
         case "hostport_string":
             return str(port(given))
         case "hostport_conflict":
@@ -68,7 +72,7 @@ def answer(kind: str, given: dict[str, Any]) -> Any:
                 for name, ports in given["reserved"].items() if name != given["pod"]
                 for one in ports
             ]  # fmt: skip
-            return any(one.matches(mine) for one in others for mine in own)
+            return UsedPorts(others).conflict(own)
         case "hostports_of_pod":
             ports = a_pod(given).host_ports()
             return [{"ip": p.ip, "port": p.port, "protocol": p.protocol} for p in ports]

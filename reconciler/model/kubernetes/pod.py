@@ -48,23 +48,8 @@ class HostPort:
     port: int
     protocol: str = "TCP"
 
-    def matches(self, other: HostPort) -> bool:
-        """Return whether both conflict; the unspecified address conflicts with all."""
-        if self.protocol != other.protocol or self.port != other.port:
-            return False
-        return self.ip == other.ip or _is_unspecified(self.ip) or _is_unspecified(other.ip)
-
     def __str__(self) -> str:
         return f"IP={self.ip} Port={self.port} Proto={self.protocol}"
-
-
-def _is_unspecified(ip: str) -> bool:
-    from ipaddress import ip_address
-
-    try:
-        return ip_address(ip).is_unspecified
-    except ValueError:
-        return False
 
 
 Amounts = dict[str, str | int | float]

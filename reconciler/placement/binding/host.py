@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from reconciler.model.kubernetes.node import Node
-from reconciler.model.kubernetes.pod import HostPort, Pod
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.storage import claim_keys
 from reconciler.model.resources import parse_resources
 from reconciler.placement.binding.shape import Amounts, PodRequests, SchedulingShape
+from reconciler.placement.nodes.ports import UsedPorts
 
 
 @dataclass(eq=False, slots=True)
@@ -38,7 +39,7 @@ class HostNode:
     least_memory: int = 0
     pods: dict[str, tuple[Pod, SchedulingShape]] = field(default_factory=dict)
     shapes: Counter[SchedulingShape] = field(default_factory=Counter)
-    ports: Counter[HostPort] = field(default_factory=Counter)
+    ports: UsedPorts = field(default_factory=UsedPorts)
     claims: Counter[str] = field(default_factory=Counter)
     followed: tuple[Pod, ...] | None = None
 
@@ -94,10 +95,7 @@ class HostNode:
         self.least_memory += sign * demand.non_zero.memory
         for name, amount in demand.requests.others.items():
             self.others[name] += sign * amount
-        for port in shape.ports:
-            self.ports[port] += sign
-            if not self.ports[port]:
-                del self.ports[port]
+        self.ports.add(shape.ports, sign)
 
     def used(self, name: str) -> int:
         """Return how much of a resource its pods request."""
@@ -121,7 +119,7 @@ class HostNode:
 
     def has_port_conflict(self, shape: SchedulingShape) -> bool:
         """Return whether a pod of the node uses a host port of ``shape``."""
-        return any(port.matches(other) for port in shape.ports for other in self.ports)
+        return self.ports.conflict(shape.ports)
 
     def offers(self, demand: PodRequests) -> bool:
         """Return whether the empty node is large enough."""

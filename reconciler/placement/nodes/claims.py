@@ -16,11 +16,12 @@ from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import requirements_of
 from reconciler.model.karpenter.requirements import equals
-from reconciler.model.kubernetes.pod import HostPort, Pod
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import CPU, MEMORY, Resources, parse_resources
 from reconciler.placement.devices.hosts import DeviceLoad
 from reconciler.placement.devices.needs import DeviceNeeds
 from reconciler.placement.nodes.existing import Target
+from reconciler.placement.nodes.ports import UsedPorts
 from reconciler.placement.nodes.space import Space
 from reconciler.placement.nodes.template import (
     NONE_HELD,
@@ -28,7 +29,6 @@ from reconciler.placement.nodes.template import (
     PoolTemplate,
     Reservations,
     min_values_shortfalls,
-    ports_conflict,
 )
 from reconciler.placement.pods.cohort import Cohort, CohortView
 from reconciler.placement.pods.shape import Shape
@@ -121,9 +121,7 @@ def fit(
     NodePool, and only if the policy is best effort.
     """
     shape, template = view.cohort.shape, claim.template
-    if not view.stage.tolerates(template) or (
-        claim.ports and ports_conflict(shape.ports, claim.ports)
-    ):
+    if not view.stage.tolerates(template) or claim.ports.conflict(shape.ports):
         return _NEVER
     spaces = view.spaces(claim.space)
     failure = _NEVER if view.stage.only_fills_up else _NOT_NOW
@@ -292,7 +290,7 @@ class OpenClaim:
         self.members: list[tuple[Shape, list[Pod]]] = []
         self.count = 0
         self.sequence = 0
-        self.ports: tuple[HostPort, ...] = ()
+        self.ports = UsedPorts()
         self.disks: frozenset[str] = frozenset()
         self.held: Held = NONE_HELD
         self.load: DeviceLoad | None = None
@@ -334,8 +332,7 @@ class OpenClaim:
         self.count += len(pods)
         self.space = space
         self.mask = mask
-        if shape.ports:
-            self.ports += shape.ports
+        self.ports.add(shape.ports)
         if shape.disks:
             self.disks |= shape.disks
         if shape.devices is not None:

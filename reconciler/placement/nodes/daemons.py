@@ -21,6 +21,7 @@ from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated_tai
 from reconciler.model.resources import Resources, add_resources, minimum_resources
 from reconciler.observed.fingerprint import Pods
 from reconciler.observed.state import ClusterState
+from reconciler.placement.nodes.ports import UsedPorts
 from reconciler.placement.pods.relaxation import PREFER_NO_SCHEDULE
 from reconciler.placement.pods.shape import queue_position
 from reconciler.placement.topology.rules import node_terms
@@ -40,7 +41,7 @@ class DaemonGroup(msgspec.Struct, frozen=True):
 
     mask: int
     requests: Resources
-    ports: tuple[HostPort, ...]
+    ports: UsedPorts
 
 
 def daemons(cluster: ClusterState, *, ignores_claims: bool = True) -> tuple[Daemon, ...]:
@@ -126,7 +127,7 @@ def group_by_daemons(
         DaemonGroup(
             members,
             add_resources(*(d.requests for d in running)),
-            tuple(p for d in running for p in d.ports),
+            UsedPorts(p for d in running for p in d.ports),
         )
         for members, running in found
     )

@@ -16,7 +16,7 @@ from reconciler.model.karpenter.labels import HOSTNAME
 from reconciler.model.karpenter.requirements import Requirement, Requirements
 from reconciler.model.kubernetes.cluster import EBS_DRIVER
 from reconciler.model.kubernetes.node import CSINode
-from reconciler.model.kubernetes.pod import HostPort, Pod
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated_taints
 from reconciler.model.resources import CPU, MEMORY, Resources, add_resources
 from reconciler.observed.state import ClusterState, StateNode
@@ -28,6 +28,7 @@ from reconciler.placement.devices.hosts import (
 )
 from reconciler.placement.devices.needs import DeviceNeeds
 from reconciler.placement.nodes.daemons import Daemon, daemons
+from reconciler.placement.nodes.ports import UsedPorts
 from reconciler.placement.nodes.space import Demand
 from reconciler.placement.pods.shape import Shape
 
@@ -49,13 +50,19 @@ class LabelIndex:
         self._names = names
         self._labels = labels
         self._by_key: dict[str, dict[str | None, int]] = {}
+        self._keys = frozenset(key for row in labels for key in row).union((HOSTNAME,))
         by_taints: dict[tuple[Taint, ...], list[int]] = {}
         for index, row in enumerate(taints):
             by_taints.setdefault(row, []).append(index)
         self._taints = {row: bits(members) for row, members in by_taints.items()}
 
     def values(self, key: str) -> dict[str | None, int]:
-        """Return the nodes for each value of a label; None stands for nodes without it."""
+        """Return the nodes for each value of a label; None stands for nodes without it.
+
+        A tenant may name any number of labels that no node has: those are not kept.
+        """
+        if key not in self._keys:
+            return {None: self.all} if self.all else {}
         known = self._by_key.get(key)
         if known is None:
             column = [row.get(key) for row in self._labels]
@@ -124,7 +131,7 @@ class NodeUse:
         self.placed: dict[int, list[Pod]] = {}
         self._attached = attached
         self._left: dict[int, Resources] = {}
-        self._ports: dict[int, list[HostPort]] = {}
+        self._ports: dict[int, UsedPorts] = {}
         self._volumes: dict[int, dict[str, frozenset[str]]] = {}
         self._devices: dict[int, HostDevices] = {}
 
@@ -151,13 +158,14 @@ class NodeUse:
         known = self._devices.get(index)
         return self.nodes.host_devices(index) if known is None else known
 
-    def ports(self, index: int) -> list[HostPort]:
+    def ports(self, index: int) -> UsedPorts:
         """Return the host ports in use on the node."""
         known = self._ports.get(index)
         if known is None:
             state = self.nodes.rows[index].state
             pods = state.pods if state is not None else ()
-            known = [port for pod in pods if not pod.is_terminal for port in pod.host_ports()]
+            active = (pod for pod in pods if not pod.is_terminal)
+            known = UsedPorts(port for pod in active for port in pod.host_ports())
             self._ports[index] = known
         return known
 
@@ -192,7 +200,7 @@ class NodeUse:
         self.memory[index] = left.get(MEMORY, 0)
         self.placed.setdefault(index, []).extend(pods)
         if shape.ports:
-            self._ports[index] = [*self.ports(index), *shape.ports]
+            self.ports(index).add(shape.ports)
         if shape.devices is not None:
             self._devices[index] = self._host_devices(index).with_pods(shape.devices, len(pods))
         if shape.volumes.attached:

@@ -86,7 +86,7 @@ class PoolTemplate:
         found = 0
         for group in self.daemon_groups:
             fits = mask & group.mask
-            if not fits or (ports and group.ports and ports_conflict(ports, group.ports)):
+            if not fits or (ports and group.ports.conflict(ports)):
                 continue
             if group.requests:
                 for name, amount in group.requests.items():
@@ -120,12 +120,6 @@ class VolumeLimits:
             mask = template.table.values(INSTANCE_TYPE).get(key[1], 0) if template else 0
             self._known[key] = template.volume_limit(mask) if template and mask else None
         return self._known[key]
-
-
-def ports_conflict(ports: Iterable[HostPort], used: Iterable[HostPort]) -> bool:
-    """Return whether a host port of one side conflicts with one of the other."""
-    used_ports = tuple(used)
-    return any(port.matches(other) for port in ports for other in used_ports)
 
 
 def min_values_shortfalls(

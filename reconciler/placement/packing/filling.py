@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import lt
 
-from reconciler.model.kubernetes.pod import HostPort
+from reconciler.placement.nodes.ports import UsedPorts
 from reconciler.placement.nodes.space import Space
-from reconciler.placement.nodes.template import PoolTemplate, ports_conflict
+from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.packing.goal import Effort
 from reconciler.placement.packing.lots import Lot
 from reconciler.placement.packing.market import Charge, PackingMarket, PoolOffers, Row
@@ -59,7 +59,7 @@ class DraftNode:
         self.room = list(row.room)
         self.taken: dict[Lot, int] = {}
         self.hosts: dict[Group, Group] = {}
-        self.ports: tuple[HostPort, ...] = ()
+        self.ports: UsedPorts | None = None
         self.disks: frozenset[str] = frozenset()
 
     @property
@@ -100,7 +100,8 @@ class DraftNode:
     def _room_by_rules(self, lot: Lot, limit: int) -> int:
         """Return how many units the rules about hosts and ports allow, and count them."""
         if lot.ports:
-            limit = min(limit, 1) if not ports_conflict(lot.ports, self.ports) else 0
+            taken = self.ports is not None and self.ports.conflict(lot.ports)
+            limit = 0 if taken else min(limit, 1)
         if lot.disks and not self._can_attach(lot):
             return 0
         for group, selects_itself in lot.by_host:
@@ -109,7 +110,9 @@ class DraftNode:
                 counting = self.hosts[group] = Group(group.rule, {})
             limit = min(limit, counting.room_on_host(_HOST, selects_itself, None))
         if limit > 0:
-            self.ports += lot.ports
+            if lot.ports:
+                self.ports = self.ports or UsedPorts()
+                self.ports.add(lot.ports)
             self.disks |= lot.disks
             for group in lot.counted:
                 counting = self.hosts.get(group)
@@ -155,7 +158,7 @@ class DraftNode:
         copied = DraftNode(self.site, self.row)
         copied.room = list(self.room)
         copied.taken = dict(self.taken)
-        copied.ports = self.ports
+        copied.ports = self.ports.copy() if self.ports is not None else None
         copied.disks = self.disks
         for group, counting in self.hosts.items():
             copied.hosts[group] = Group(counting.rule, dict(counting.counts))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import untolerated_taints
+from reconciler.placement.nodes.ports import PORTS_PER_CHECK
 from reconciler.placement.nodes.space import Demands, Space
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.pods.shape import RelaxedShape, Shape, queue_position
@@ -58,6 +59,7 @@ class CohortStage:
         step: RelaxedShape,
         reach: Mapping[Group, frozenset[str]],
         repellers: dict[str, set[Group]],
+        ports: int = 0,
     ) -> None:
         self.step = step
         self.reach = reach
@@ -75,7 +77,7 @@ class CohortStage:
             g.kind is RuleKind.ANTI_AFFINITY or (g.by_host and g.kind is RuleKind.SPREAD)
             for g in found
         )
-        self.host_checks = 1 + len(self.own_by_host)
+        self.host_checks = 1 + len(self.own_by_host) + ports // PORTS_PER_CHECK
         self.view_checks = 1 + sum(DOMAIN_RULE_CHECKS + len(reach[g]) for g in self.by_domain)
         self.many_at_once = not self.by_domain and self.only_fills_up
         self.taints_seen: dict[str, bool] = {}
@@ -171,13 +173,13 @@ class Cohort:
         self.counted_set = frozenset(self.counted)
         self.recorded = [g for g in self.counted if topology.may_count(g)]
         self.recorded_repelling = [g for g in self.repelling if topology.may_count(g)]
-        repelled = [g for g in selecting if g.rule.inverse]
+        repelled = _decisive(topology, [g for g in selecting if g.rule.inverse])
         self.stages = []
         for step in self.shape.steps:
             owned = list(dict.fromkeys(topology.group(rule) for rule in step.rules))
             applying = dict.fromkeys([*owned, *repelled])
             reach = topology.reaches(applying, self.shape, step)
-            self.stages.append(CohortStage(step, reach, topology.repellers))
+            self.stages.append(CohortStage(step, reach, topology.repellers, len(self.shape.ports)))
 
     def release(self) -> None:
         """Break the cycles between its stages, their views and groups: nothing is placed any more.
@@ -195,6 +197,15 @@ class Cohort:
     def may_fit_later(self) -> bool:
         """Whether placing another pod may open a domain for these."""
         return not all(stage.only_fills_up for stage in self.stages)
+
+
+def _decisive(topology: Topology, repelled: list[Group]) -> list[Group]:
+    """Return the groups that decide where others repel pods: one that leaves no domain is enough.
+
+    Nothing has the label of such a group, and a tenant may repel by any number of such labels.
+    """
+    without_domain = next((group for group in repelled if not topology.may_count(group)), None)
+    return repelled if without_domain is None else [without_domain]
 
 
 def cohorts_of(
@@ -274,10 +285,15 @@ class CohortView:
         return 0 if at_host and not self.stage.repelled.isdisjoint(at_host) else room
 
     def closed_hosts(self) -> frozenset[str]:
-        """Return hosts on which rules leave no room, now and for the rest of the pass."""
+        """Return hosts on which rules leave no room, now and for the rest of the pass.
+
+        Only an affinity may open a host again: the counts of a pass never decrease.
+        """
         stage, counted = self.stage, self.cohort.counted_set
         closed: set[str] = set()
-        for group in stage.by_host if stage.only_fills_up else ():
+        for group in stage.by_host:
+            if group.kind is RuleKind.AFFINITY:
+                continue
             is_spread = group.kind is RuleKind.SPREAD
             most = group.rule.max_skew - (group in counted) if is_spread else 0
             closed.update(host for host, count in group.counts.items() if count > most)

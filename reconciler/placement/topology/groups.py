@@ -268,7 +268,9 @@ class Topology:
             counts = self._census.counts(rule)
             same = frozenset(counts.items())
         limits = (rule.max_skew, rule.min_domains, rule.node_filter, rule.tolerations)
-        key = (rule.kind, rule.key, rule.inverse, *limits, selected, pairs[:1], same)
+        # labels that nothing has leave no domain, whatever they are called
+        label = rule.key if not rule.inverse or self._may_have(rule) else ""
+        key = (rule.kind, label, rule.inverse, *limits, selected, pairs[:1], same)
         known = self._alike.get(key)
         if known is None:
             known = self._alike[key] = self._new_group(rule, counts)
@@ -292,11 +294,14 @@ class Topology:
 
         A tenant may name as many labels as it likes that no node has.
         """
-        known = self._may_exist.get(group.key)
+        return self._may_have(group.rule)
+
+    def _may_have(self, rule: Rule) -> bool:
+        known = self._may_exist.get(rule.key)
         if known is None:
-            known = group.by_host or self._census.has_label(group.key)
-            known = known or self._universe.may_define(group.key)
-            self._may_exist[group.key] = known
+            known = rule.by_host or self._census.has_label(rule.key)
+            known = known or self._universe.may_define(rule.key)
+            self._may_exist[rule.key] = known
         return known
 
     def reach(self, group: Group, shape: Shape, step: RelaxedShape) -> frozenset[str]:

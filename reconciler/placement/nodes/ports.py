@@ -1,0 +1,75 @@
+"""The host ports in use on a node, by port, so that a check takes a step for each port of the pod.
+
+A pod may have any number of host ports, and comparing each of them with each port of a node would
+take the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import Final
+
+from reconciler.model.kubernetes.pod import HostPort
+
+PORTS_PER_CHECK: Final = 8
+"""How many ports of a pod are looked up in the time of a check."""
+
+_EVERY: Final = ""
+"""The unspecified address, which conflicts with all others."""
+
+
+class UsedPorts:
+    """Host ports with the number of their users, by port and by address."""
+
+    __slots__ = ("_addresses", "_ports")
+
+    def __init__(self, ports: Iterable[HostPort] = ()) -> None:
+        self._ports: dict[tuple[int, str], int] = {}
+        self._addresses: dict[tuple[int, str, str], int] = {}
+        self.add(ports)
+
+    def __bool__(self) -> bool:
+        return bool(self._ports)
+
+    def add(self, ports: Iterable[HostPort], sign: int = 1) -> None:
+        """Count the ports of a pod, or with ``sign`` -1 remove those of one that was counted."""
+        for port in ports:
+            key = port.port, port.protocol
+            address = (*key, _address(port.ip))
+            self._ports[key] = self._ports.get(key, 0) + sign
+            self._addresses[address] = self._addresses.get(address, 0) + sign
+            if not self._ports[key]:
+                del self._ports[key]
+            if not self._addresses[address]:
+                del self._addresses[address]
+
+    def conflict(self, ports: Iterable[HostPort]) -> bool:
+        """Return whether a port of a pod conflicts with one in use."""
+        used = self._ports
+        return bool(used) and any(
+            (port.port, port.protocol) in used and self._is_taken(port) for port in ports
+        )
+
+    def _is_taken(self, port: HostPort) -> bool:
+        address = _address(port.ip)
+        if address == _EVERY:
+            return True
+        key = port.port, port.protocol
+        return (*key, _EVERY) in self._addresses or (*key, address) in self._addresses
+
+    def copy(self) -> UsedPorts:
+        """Return a copy, which may be changed."""
+        found = UsedPorts()
+        found._ports = dict(self._ports)
+        found._addresses = dict(self._addresses)
+        return found
+
+
+@lru_cache(maxsize=4096)
+def _address(ip: str) -> str:
+    try:
+        return _EVERY if ip_address(ip).is_unspecified else ip
+    except ValueError:
+        return ip
