@@ -419,7 +419,7 @@ class CapturedFleet:
 
         records, store, journal = self.records, MemoryStateStore(), MemoryJournal()
         restore(records, self.snapshot.node_claims, store, journal)
-        compute = CapturedCompute([i.instance for i in records.instances])
+        compute = CapturedCompute(records.instances)
         cluster = ReadOnlyCluster(CapturedCluster(self.snapshot))
         world = World(
             SimulatedClock(now),

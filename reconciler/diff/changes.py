@@ -3,51 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from reconciler.desired.hash import object_hash
+from reconciler.model.decision.changes import Change, ChangeKind, FieldChange
 from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.karpenter.requirements import Requirement, Requirements, requirement
 from reconciler.source.resource import LOCK_FILE
 
 Object = JsonObject
 
-CREATE: Final = "create"
-UPDATE: Final = "update"
-DELETE: Final = "delete"
+CREATE: Final[ChangeKind] = "create"
+UPDATE: Final[ChangeKind] = "update"
+DELETE: Final[ChangeKind] = "delete"
 
 _REQUIREMENTS: Final = ("spec", "template", "spec", "requirements")
-
-
-@dataclass(frozen=True, slots=True)
-class FieldChange:
-    """One field that differs; ``old`` or ``new`` is None if it is not set on that side.
-
-    ``drifts`` is whether nodes launched before the change have to be replaced.
-    """
-
-    path: str
-    old: object
-    new: object
-    drifts: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One object that git creates, changes or deletes, with its ``file`` and ``line``."""
-
-    op: str
-    kind: str
-    name: str
-    file: str | None = None
-    line: int | None = None
-    fields: tuple[FieldChange, ...] = ()
-
-    @property
-    def drifts(self) -> bool:
-        """Whether running nodes have to be replaced because of it."""
-        return any(field.drifts for field in self.fields)
 
 
 Place = Callable[[Object], tuple[str | None, int | None]]

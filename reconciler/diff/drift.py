@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Final
 
 from reconciler.desired.hash import NODE_POOL_HASH_VERSION
-from reconciler.diff.changes import FieldChange, format_path
+from reconciler.diff.changes import format_path
 from reconciler.diff.nodeclass import ClassState, class_drift
+from reconciler.model.decision.changes import DriftedClaim, FieldChange, Side
 from reconciler.model.duration import parse_nillable
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import (
@@ -91,32 +91,6 @@ INSTANCE_TYPE_NOT_FOUND: Final = "InstanceTypeNotFound"
 
 _TYPE_CHECK_AGE: Final = timedelta(hours=1)
 _REQUIREMENTS_PATH: Final = "spec.template.spec.requirements"
-
-
-class Side(StrEnum):
-    """The side that changed since the last agreed state."""
-
-    GIT = "git"
-    WORLD = "world"
-    US = "us"
-
-
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """A NodeClaim that has to be replaced, and why.
-
-    The hashes are those of the object in the reason, None unless a hash differs; ``fields`` are the
-    fields of that object that are known to differ.
-    """
-
-    node_claim: str
-    node: str | None
-    node_pool: str
-    reason: str
-    recorded_hash: str | None = None
-    desired_hash: str | None = None
-    fields: tuple[FieldChange, ...] = ()
-    side: Side = Side.GIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +175,7 @@ def _is_same_desired_state(left: DesiredObjects, right: DesiredObjects) -> bool:
 
 def find_drift(
     desired: DesiredObjects, cluster: ClusterState, now: datetime, cache: DriftCache | None = None
-) -> tuple[Drift, ...]:
+) -> tuple[DriftedClaim, ...]:
     """Return the NodeClaims that drifted, ordered by name.
 
     ``cache`` holds the results of the last search of the same loop.
@@ -209,7 +183,7 @@ def find_drift(
     cache = cache or DriftCache()
     cache.begin(desired)
     pools = {pool.node_pool.name: _PoolChecks(pool) for pool in desired.pools}
-    found: list[Drift] = []
+    found: list[DriftedClaim] = []
     results: dict[str, _CachedResult] = {}
     for node in cluster.nodes:
         claim = node.claim
@@ -250,9 +224,9 @@ def type_check_due_at(claim: NodeClaim) -> datetime | None:
     return None if created is None else created + _TYPE_CHECK_AGE + datetime.resolution
 
 
-def _make_drift(node: StateNode, claim: NodeClaim, finding: _Finding) -> Drift:
+def _make_drift(node: StateNode, claim: NodeClaim, finding: _Finding) -> DriftedClaim:
     assert finding.reason is not None
-    return Drift(
+    return DriftedClaim(
         node_claim=claim.name,
         node=node.node.name if node.node is not None else None,
         node_pool=claim.node_pool,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from reconciler.desired.hash import NODE_CLASS_HASH_VERSION
-from reconciler.diff.changes import FieldChange
+from reconciler.model.decision.changes import FieldChange
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     INSTANCE_TYPE,

@@ -18,13 +18,7 @@ from msgspec.structs import replace
 
 from reconciler.disruption.calendar import protected_until
 from reconciler.disruption.candidates import Candidate, CandidateSet, price_refusal
-from reconciler.disruption.command import (
-    BlockCode,
-    Blocker,
-    Deferral,
-    ForcefulReason,
-    WaitsFor,
-)
+from reconciler.disruption.command import BlockCode, ForcefulReason
 from reconciler.disruption.consolidation.proposal import (
     REASON,
     Proposal,
@@ -35,6 +29,7 @@ from reconciler.disruption.disruptionpass import DisruptionPass, with_claims
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.disruption.methods.emptiness import savings_ratio_key
 from reconciler.disruption.podrules import NEEDS_REPLACEMENT, RetainingRules, RuleSearch
+from reconciler.model.decision.waiting import Blocker, DeferredClaim, WaitsFor
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.karpenter.nodepool import WHEN_EMPTY
@@ -219,10 +214,10 @@ def _blocker(
     owner: str = "",
 ) -> Blocker:
     return Blocker(
-        kind,
-        name,
-        str(code),
-        message,
+        kind=kind,
+        name=name,
+        code=str(code),
+        message=message,
         nodes=(candidate.name,),
         node_pools=(candidate.pool.name,),
         reasons=(reason.value,),
@@ -235,7 +230,7 @@ def _owner(pod: Pod) -> str:
     return f"{owners[0].kind} {pod.namespace}/{owners[0].name}" if owners else ""
 
 
-def _deferral_blocker(deferral: Deferral, work: DisruptionPass) -> Blocker | None:
+def _deferral_blocker(deferral: DeferredClaim, work: DisruptionPass) -> Blocker | None:
     """Return what a node waits for, unless it only waits its turn or for consolidateAfter.
 
     A node that is still tolerated as unhealthy is not blocked either.
@@ -249,21 +244,21 @@ def _deferral_blocker(deferral: Deferral, work: DisruptionPass) -> Blocker | Non
     if deferral.waits_for is WaitsFor.BUDGET and not _is_closed(deferral, work):
         return None
     return Blocker(
-        kind,
-        f"{deferral.node_pool}/{deferral.reason}",
-        deferral.waits_for.value,
-        deferral.message,
+        kind=kind,
+        name=f"{deferral.node_pool}/{deferral.reason}",
+        code=deferral.waits_for,
+        message=deferral.message,
         nodes=(deferral.node,),
         node_pools=(deferral.node_pool,),
-        reasons=(deferral.reason.value,),
+        reasons=(deferral.reason,),
         until=deferral.not_before,
     )
 
 
-def _is_closed(deferral: Deferral, work: DisruptionPass) -> bool:
+def _is_closed(deferral: DeferredClaim, work: DisruptionPass) -> bool:
     """Return whether budgets allow no disruption at all, rather than a limited number at a time."""
-    reason = deferral.reason
-    gate = reason if isinstance(reason, DisruptionReason) else DisruptionReason.DRIFTED
+    gates = (reason for reason in DisruptionReason if reason == deferral.reason)
+    gate = next(gates, DisruptionReason.DRIFTED)
     return any(
         state.allowed + state.disrupting == 0
         for state in (*work.limits.states, *work.limits.fleet)
@@ -335,7 +330,7 @@ def _annotations_without_protection(pod: Pod) -> dict[str, str]:
 
 def _with_savings(blocker: Blocker, savings: Mapping[str, float | None]) -> Blocker:
     prices = [price for name in blocker.nodes if (price := savings.get(name)) is not None]
-    return dataclasses.replace(
+    return replace(
         blocker,
         forgone=round(sum(prices), 9) if prices else None,
         unpriced=len(blocker.nodes) - len(prices),

@@ -2,17 +2,18 @@
 
 As in Karpenter, a command is a set of nodes that are disrupted together, and the NodeClaims that
 must be ready first. A node that a method selected and cannot take is a Block if someone has to
-change something, and a Deferral if it only has to wait.
+change something, and a DeferredClaim if it only has to wait.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from reconciler.model.decision.waiting import Blocker, DeferredClaim
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.placement.question import Placement, PlannedClaim
 
@@ -65,17 +66,6 @@ class BlockCode(StrEnum):
     UNHEALTHY_SHARE = "UnhealthyShare"
     DO_NOT_REPAIR = "DoNotRepair"
     UNBOUNDED_DRAIN = "UnboundedDrain"
-
-
-class WaitsFor(StrEnum):
-    """What a deferred node waits for."""
-
-    BUDGET = "budget"
-    SCHEDULE = "schedule"
-    CONSOLIDATE_AFTER = "consolidateAfter"
-    VALIDATION = "validation"
-    POLICY = "policy"
-    APPROVAL = "approval"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,51 +125,6 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Deferral:
-    """A node that will be disrupted later, and what it waits for; ``not_before`` if it is known."""
-
-    node_claim: str
-    node: str | None
-    node_pool: str
-    reason: Reason
-    waits_for: WaitsFor
-    not_before: datetime | None
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Blocker:
-    """Something that blocks nodes, with all nodes that it blocks.
-
-    ``kind`` and ``name`` identify it: an object in the cluster or in git, or the NodePool and
-    reason for which its nodes wait, with the end time in ``until`` if it is known. ``forgone`` is
-    what consolidating the nodes would save, in USD an hour, None if none of them has a price;
-    ``unpriced`` counts those without a price.
-    """
-
-    kind: str
-    name: str
-    code: str
-    message: str
-    nodes: tuple[str, ...]
-    node_pools: tuple[str, ...]
-    reasons: tuple[str, ...]
-    owner: str = ""
-    until: datetime | None = None
-    forgone: float | None = None
-    unpriced: int = 0
-
-    def merged_with(self, other: Blocker) -> Blocker:
-        """Return this blocker with the nodes of ``other``, which has the same kind and name."""
-        return replace(
-            self,
-            nodes=tuple(sorted({*self.nodes, *other.nodes})),
-            node_pools=tuple(sorted({*self.node_pools, *other.node_pools})),
-            reasons=tuple(sorted({*self.reasons, *other.reasons})),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class BudgetState:
     """The budgets of a NodePool for one reason, before any command of this pass.
 
@@ -212,7 +157,7 @@ class Decisions:
 
     commands: tuple[Command, ...] = ()
     blocked: tuple[Block, ...] = ()
-    deferred: tuple[Deferral, ...] = ()
+    deferred: tuple[DeferredClaim, ...] = ()
     budgets: tuple[BudgetState, ...] = ()
     placement: Placement | None = None
     limits_hit: tuple[str, ...] = ()

@@ -11,14 +11,7 @@ from typing import Final
 
 from reconciler.disruption.blockers import blockers_of
 from reconciler.disruption.candidates import Drifted
-from reconciler.disruption.command import (
-    Block,
-    BlockCode,
-    Decisions,
-    Deferral,
-    ForcefulReason,
-    WaitsFor,
-)
+from reconciler.disruption.command import Block, BlockCode, Decisions, ForcefulReason
 from reconciler.disruption.consolidation.multinode import (
     CheckedConsolidation,
     MultiNodeConsolidation,
@@ -41,6 +34,7 @@ from reconciler.disruption.methods.removal import Removal
 from reconciler.disruption.methods.repair import RepairMethod
 from reconciler.disruption.methods.repairpolicy import repair_matches
 from reconciler.disruption.methods.staticdrift import StaticDrift
+from reconciler.model.decision.waiting import DeferredClaim, WaitsFor
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT, DO_NOT_REPAIR
 from reconciler.model.settings import DecisionRules, Settings
@@ -252,10 +246,10 @@ def _prevented_reason(work: DisruptionPass, node: StateNode) -> DisruptionReason
     return DisruptionReason.UNDERUTILIZED if consolidates else DisruptionReason.DRIFTED
 
 
-def _unapproved_removals(work: DisruptionPass, known_pools: Collection[str]) -> list[Deferral]:
+def _unapproved_removals(work: DisruptionPass, known_pools: Collection[str]) -> list[DeferredClaim]:
     """Return the nodes of removed NodePools, which wait until their removal is allowed."""
     return [
-        Deferral(
+        DeferredClaim(
             node_claim=node.claim.name,
             node=node.name,
             node_pool=node.node_pool,
@@ -272,5 +266,5 @@ def _unapproved_removals(work: DisruptionPass, known_pools: Collection[str]) -> 
     ]
 
 
-def _sort_deferrals(deferrals: Sequence[Deferral]) -> list[Deferral]:
+def _sort_deferrals(deferrals: Sequence[DeferredClaim]) -> list[DeferredClaim]:
     return sorted(deferrals, key=lambda d: (d.node_pool, d.node_claim, d.reason, d.waits_for))

@@ -8,14 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal, CandidateSet, node_price
-from reconciler.disruption.command import (
-    DELETE,
-    REPLACE,
-    Block,
-    Command,
-    Deferral,
-    Reason,
-)
+from reconciler.disruption.command import DELETE, REPLACE, Block, Command, Reason
 from reconciler.disruption.consolidation.balanced import Totals, pool_totals
 from reconciler.disruption.consolidation.pricing import estimated_savings
 from reconciler.disruption.consolidation.rejections import RejectionCache
@@ -23,6 +16,7 @@ from reconciler.disruption.gates.budgets import BudgetLedger
 from reconciler.disruption.gates.limits import Limits
 from reconciler.disruption.gates.policy import Hold
 from reconciler.disruption.simulation import Simulation
+from reconciler.model.decision.waiting import DeferredClaim
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import INSTANCE_TYPE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -71,7 +65,7 @@ class DisruptionPass:
     excluded_nodes: set[str] = field(default_factory=set)
     commands: list[Command] = field(default_factory=list)
     blocks: dict[Block, None] = field(default_factory=dict)
-    deferrals: dict[Deferral, None] = field(default_factory=dict)
+    deferrals: dict[DeferredClaim, None] = field(default_factory=dict)
     limits_hit: list[str] = field(default_factory=list)
     has_merged: bool = False
     used_thorough_search: bool = False
@@ -165,7 +159,7 @@ class DisruptionPass:
 
     def defer(self, candidate: Candidate, reason: Reason, hold: Hold) -> None:
         """Record that a node is deferred, and what it waits for."""
-        deferral = Deferral(
+        deferral = DeferredClaim(
             node_claim=candidate.claim.name,
             node=candidate.name,
             node_pool=candidate.pool.name,

@@ -6,7 +6,6 @@ the records in a snapshot, a plan in CI equals the plan in the cluster.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -122,29 +121,6 @@ def _amounts(known: Discoveries) -> dict[str, dict[str, int]]:
 API_VERSION: Final = "reconciler/v1"
 
 
-class RecordedInstance(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """An instance as EC2 described it (``ports.cloud.Instance``)."""
-
-    id: str
-    instance_type: str
-    zone: str
-    capacity_type: str
-    state: str
-    launched_at: Annotated[datetime, msgspec.Meta(tz=True)]
-    tags: dict[str, str] = {}
-    image_id: str = ""
-    subnet_id: str = ""
-    security_groups: tuple[str, ...] = ()
-    private_dns_name: str = ""
-    reservation_id: str = ""
-    tenancy: str = ""
-
-    @property
-    def instance(self) -> Instance:
-        """The instance in the form that the engine uses."""
-        return Instance(**msgspec.structs.asdict(self))
-
-
 class FleetRecords(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """What was recorded for a fleet at ``at``, and the instances that EC2 described then.
 
@@ -161,7 +137,7 @@ class FleetRecords(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     fleet: str
     at: Annotated[datetime, msgspec.Meta(tz=True)]
     serial: int = 0
-    instances: tuple[RecordedInstance, ...] = ()
+    instances: tuple[Instance, ...] = ()
     commands: tuple[RunningCommand, ...] = ()
     rollouts: tuple[Rollout, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
@@ -188,7 +164,7 @@ def fleet_records(
         fleet=fleet,
         at=seen.at,
         serial=serial,
-        instances=tuple(RecordedInstance(**dataclasses.asdict(i)) for i in seen.instances),
+        instances=tuple(seen.instances),
         commands=_commands(store, seen.at),
         rollouts=tuple(store.rollouts()),
         obstacles=tuple(store.obstacles()),

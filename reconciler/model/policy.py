@@ -55,38 +55,3 @@ class Policy:
     severity: PolicySeverity = PolicySeverity.ERROR
     exemptions: tuple[Exemption, ...] = ()
     source: PolicySource = PolicySource.HEAD
-
-
-Scalar = str | int | float | bool
-
-
-@dataclass(frozen=True, slots=True)
-class FoundValue:
-    """A value of the plan that a violated policy has compared; ``path`` is within the plan.
-
-    Of a list there is the ``count`` of its entries, and if the policy is about each of them, how
-    many are ``violating`` it and the first of their ``names``. ``operator`` and ``limit`` are the
-    comparison that does not hold, where it is one with a literal.
-    """
-
-    path: str
-    value: Scalar | None = None
-    count: int | None = None
-    violating: int | None = None
-    names: tuple[str, ...] = ()
-    operator: str = ""
-    limit: Scalar | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyAnswer:
-    """Whether a plan complies with a policy; if not, the message, and what exempts the plan.
-
-    ``exempted`` has an entry for each exemption of the policy: whether it is for this plan.
-    ``values`` are those that the policy has compared.
-    """
-
-    holds: bool
-    message: str = ""
-    exempted: tuple[bool, ...] = ()
-    values: tuple[FoundValue, ...] = ()

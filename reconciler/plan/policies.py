@@ -8,12 +8,12 @@ revision, with its exemptions. A revision can therefore only add policies, until
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from typing import Final
 
-from reconciler.model.policy import Exemption, Policy, PolicyAnswer, PolicySource
-from reconciler.plan.value.plan import ComparedValue, JudgedPolicy, PlannedExemption
+from reconciler.model.decision.verdicts import PolicyAnswer
+from reconciler.model.policy import Exemption, Policy, PolicySource
+from reconciler.plan.value.plan import JudgedPolicy, PlannedExemption
 
 _RANK: Final = {PolicySource.OPERATOR: 0, PolicySource.BASE: 1, PolicySource.HEAD: 2}
 
@@ -48,7 +48,7 @@ def _judge_policy(policy: Policy, answer: PolicyAnswer, now: datetime) -> Judged
         line=place.line,
         column=place.column,
         exemption=exemption,
-        values=tuple(ComparedValue(**asdict(found)) for found in answer.values),
+        values=answer.values,
     )
 
 

@@ -6,15 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Annotated, Protocol
+
+import msgspec
 
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """An EC2 instance with our tags, as described by EC2.
+class Instance(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """An EC2 instance with our tags, as described by EC2 and recorded in a snapshot.
 
     ``state`` is EC2's: pending, running, stopping, stopped, shutting-down, terminated.
     """
@@ -24,8 +25,8 @@ class Instance:
     zone: str
     capacity_type: str
     state: str
-    launched_at: datetime
-    tags: Mapping[str, str]
+    launched_at: Annotated[datetime, msgspec.Meta(tz=True)]
+    tags: Mapping[str, str] = {}
     image_id: str = ""
     subnet_id: str = ""
     security_groups: tuple[str, ...] = ()

@@ -476,10 +476,10 @@ def _record_history(
     store.put_node_claims(claims)
     ours = owner_of(desired.settings).tags
     found = captured_fleet(snapshot)
-    shown = {i.id: i.instance for i in found.records.instances} if found is not None else {}
+    shown = {i.id: i for i in found.records.instances} if found is not None else {}
     for derived in first.instances:
-        instance = replace(shown.get(derived.id, derived), state=derived.state)
-        tagged = replace(instance, tags={**instance.tags, **ours})
+        instance = msgspec.structs.replace(shown.get(derived.id, derived), state=derived.state)
+        tagged = msgspec.structs.replace(instance, tags={**instance.tags, **ours})
         stage.compute.add(tagged, _price(instance, desired))
     if found is not None:
         restore_records(found.records, store)

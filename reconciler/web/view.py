@@ -19,6 +19,7 @@ from reconciler.engine.reconcile import Pass
 from reconciler.engine.steps.bookkeeping import node_usage, workload_costs
 from reconciler.engine.steps.lifecycle import INITIALIZED
 from reconciler.model.billing import HOURS_A_MONTH
+from reconciler.model.decision.waiting import Blocker
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodepool import NodePool
@@ -26,7 +27,7 @@ from reconciler.model.resources import CPU, MEMORY
 from reconciler.observed.allocation import BY_NAMESPACE, GroupCost, group_costs
 from reconciler.observed.state import StateNode
 from reconciler.plan.render.wording import NoteText, note_texts, removal_texts
-from reconciler.plan.value.actions import Action, PlannedBlocker, PoolBudget
+from reconciler.plan.value.actions import Action, PoolBudget
 from reconciler.plan.value.costs import PoolCost
 from reconciler.plan.value.nodes import UnschedulablePod
 from reconciler.plan.value.plan import Plan
@@ -377,7 +378,7 @@ class FleetView:
     nodes: tuple[NodeView, ...]
     actions: tuple[Action, ...]
     unschedulable: tuple[UnschedulablePod, ...]
-    blockers: tuple[PlannedBlocker, ...]
+    blockers: tuple[Blocker, ...]
     in_progress: int
     calendar: tuple[CalendarRow, ...]
     days: tuple[tuple[int, str], ...]

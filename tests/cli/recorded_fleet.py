@@ -11,22 +11,15 @@ from pathlib import Path
 
 import msgspec
 
+from reconciler.model.decision.changes import DriftedClaim, FieldChange
+from reconciler.model.decision.waiting import Blocker, DeferredClaim
 from reconciler.model.history import Move, Rollout
 from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
 from reconciler.model.karpenter.nodepool import NodeClassRef
 from reconciler.model.kubernetes.metadata import Condition, Metadata
 from reconciler.observed.allocation import WorkloadCost
 from reconciler.plan.explain.answer import Decision, decisions_of
-from reconciler.plan.value.actions import (
-    Action,
-    BlockedNode,
-    DeferredClaim,
-    DriftedClaim,
-    PlannedBlocker,
-    PlannedCommand,
-    PlannedFieldChange,
-    PoolBudget,
-)
+from reconciler.plan.value.actions import Action, BlockedNode, PlannedCommand, PoolBudget
 from reconciler.plan.value.costs import Cost
 from reconciler.plan.value.nodes import (
     LaunchOffering,
@@ -132,9 +125,7 @@ def the_plan() -> Plan:
                 node_pool="web",
                 reason="NodePoolDrifted",
                 fields=(
-                    PlannedFieldChange(
-                        path="spec.template.spec.expireAfter", old="720h", new="360h"
-                    ),
+                    FieldChange(path="spec.template.spec.expireAfter", old="720h", new="360h"),
                 ),
                 side="git",
             ),
@@ -160,7 +151,7 @@ def the_plan() -> Plan:
             ),
         ),
         blockers=(
-            PlannedBlocker(
+            Blocker(
                 kind="PodDisruptionBudget",
                 name="shop/api",
                 message="shop/api allows no disruption",

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from reconciler.desired.hash import NODE_CLASS_HASH_VERSION, NODE_POOL_HASH_VERSION
-from reconciler.diff.drift import DesiredObjects, Drift, DriftCache, Side, find_drift
+from reconciler.diff.drift import DesiredObjects, DriftCache, find_drift
 from reconciler.diff.nodeclass import ClassState, LiveInstance
+from reconciler.model.decision.changes import DriftedClaim, Side
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
@@ -26,7 +27,7 @@ def _pool(requirements: list[dict[str, Any]] | None = None, **template: Any) -> 
     return decode({"metadata": {"name": "default"}, "spec": {"template": {"spec": spec}}}, NodePool)
 
 
-def _found(*objects: Any, pool: NodePool | None = None, **facts: Any) -> tuple[Drift, ...]:
+def _found(*objects: Any, pool: NodePool | None = None, **facts: Any) -> tuple[DriftedClaim, ...]:
     catalog = facts.pop("catalog", None) or a_catalog()
     now = facts.pop("now", NOW)
     desired = DesiredObjects([LaunchPool(pool or _pool(), catalog)], **facts)
@@ -194,7 +195,7 @@ def _class(**status: Any) -> EC2NodeClass:
     return decode({"metadata": {"name": "default"}, "status": status}, EC2NodeClass)
 
 
-def _of_class(facts: ClassState, annotations: dict[str, str] | None = None) -> list[Drift]:
+def _of_class(facts: ClassState, annotations: dict[str, str] | None = None) -> list[DriftedClaim]:
     reference = {"nodeClassRef": {"group": "g", "kind": "EC2NodeClass", "name": "default"}}
     node = _node(annotations, claim=reference)
     node[1]["status"]["imageID"] = "ami-old"

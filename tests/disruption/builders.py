@@ -9,11 +9,11 @@ from typing import Any
 
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.file import read_catalog
-from reconciler.diff.drift import Drift
 from reconciler.disruption.command import Decisions
 from reconciler.disruption.decide import METHODS, decide
 from reconciler.disruption.disruptionpass import Method
 from reconciler.disruption.inputs import DisruptionInputs
+from reconciler.model.decision.changes import DriftedClaim
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import (
@@ -189,8 +189,11 @@ def a_cluster(*objects: Any) -> ClusterState:
     return cluster_state(read_snapshot(content, "snapshot"))
 
 
-def drifted(*nodes: str) -> tuple[Drift, ...]:
-    return tuple(Drift(f"claim-{n}", n, "default", "NodePoolDrifted") for n in nodes)
+def drifted(*nodes: str) -> tuple[DriftedClaim, ...]:
+    return tuple(
+        DriftedClaim(node_claim=f"claim-{n}", node=n, node_pool="default", reason="NodePoolDrifted")
+        for n in nodes
+    )
 
 
 def a_situation(cluster: ClusterState, pools: Sequence[NodePool], **facts: Any) -> DisruptionInputs:

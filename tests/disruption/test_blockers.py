@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reconciler.desired.settings.layers import resolve
-from reconciler.disruption.command import Blocker
+from reconciler.model.decision.waiting import Blocker
 from reconciler.model.karpenter.nodepool import NodePool
 from tests.disruption.builders import a_node, a_pod, a_pool, decided, drifted
 

@@ -1,6 +1,6 @@
 from datetime import timedelta
 
-from reconciler.disruption.command import WaitsFor
+from reconciler.model.decision.waiting import WaitsFor
 from tests.disruption.builders import (
     NOW,
     a_node,

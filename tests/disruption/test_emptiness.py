@@ -2,9 +2,9 @@ from datetime import timedelta
 
 import pytest
 
-from reconciler.disruption.command import WaitsFor
 from reconciler.disruption.decide import METHODS
 from reconciler.disruption.gates.consolidatable import LEFT_OVER
+from reconciler.model.decision.waiting import WaitsFor
 from reconciler.model.karpenter.budget import DisruptionReason
 from tests.disruption.builders import (
     NOW,

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.disruption.command import Decisions, WaitsFor
+from reconciler.disruption.command import Decisions
+from reconciler.model.decision.waiting import WaitsFor
 from reconciler.model.karpenter.labels import DISRUPTION_COST
 from tests.disruption.builders import NOW, a_node, a_pod, brief, decided, refusal_of, stamp
 from tests.disruption.test_policy import configured

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.disruption.command import ForcefulReason, WaitsFor
+from reconciler.disruption.command import ForcefulReason
+from reconciler.model.decision.waiting import WaitsFor
 from reconciler.model.settings import DEFAULT_FEATURE_GATES, KarpenterVersion, Settings
 from tests.disruption.builders import (
     NOW,

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from reconciler.disruption.candidates import Candidate
-from reconciler.disruption.command import BudgetState, WaitsFor
+from reconciler.disruption.command import BudgetState
 from reconciler.disruption.gates.budgets import BudgetLedger, node_counts
 from reconciler.disruption.gates.guards import EVERY_REASON, Cap, retry_delay
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.disruption.gates.policy import Hold
+from reconciler.model.decision.waiting import WaitsFor
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import ClusterState

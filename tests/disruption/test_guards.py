@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reconciler.desired.settings.layers import resolve
 from reconciler.disruption.calendar import next_decision_change
-from reconciler.disruption.command import Decisions, WaitsFor
+from reconciler.disruption.command import Decisions
 from reconciler.disruption.consolidation.flapdamping import (
     GAVE_UP,
     AbandonedOffering,
@@ -19,6 +19,7 @@ from reconciler.disruption.consolidation.flapdamping import (
     avoided_offerings,
     gave_up_annotation,
 )
+from reconciler.model.decision.waiting import WaitsFor
 from reconciler.model.decode import decode
 from reconciler.model.errors import UsageError
 from reconciler.model.history import DAY, DisruptionRecord, History, Move, Rollout, next_free_at

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from reconciler.disruption.command import Decisions, WaitsFor
+from reconciler.disruption.command import Decisions
 from reconciler.disruption.simulation import cluster_after_removal
+from reconciler.model.decision.waiting import WaitsFor
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.placement.question import Placement
 from tests.disruption.builders import (

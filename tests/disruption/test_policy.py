@@ -9,7 +9,8 @@ import pytest
 
 from reconciler.desired.settings.layers import resolve
 from reconciler.disruption.calendar import next_decision_change
-from reconciler.disruption.command import Decisions, WaitsFor
+from reconciler.disruption.command import Decisions
+from reconciler.model.decision.waiting import WaitsFor
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from tests.disruption.builders import (

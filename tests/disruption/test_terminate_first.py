@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.disruption.command import WaitsFor
+from reconciler.model.decision.waiting import WaitsFor
 from reconciler.model.settings import DEFAULT_FEATURE_GATES, FeatureGate, KarpenterVersion, Settings
 from tests.disruption.builders import a_node, a_pool, brief, decided, drifted, refusal_of
 

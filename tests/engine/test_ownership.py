@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from reconciler.adapters.simulated.memory import MemoryJournal
 from reconciler.engine.ownership import could_have_launched, launches_of

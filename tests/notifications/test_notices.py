@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from reconciler.model.decision.changes import DriftedClaim
 from reconciler.model.notification import NoticeKind
 from reconciler.notifications.notices import (
     Notice,
@@ -16,7 +17,7 @@ from reconciler.notifications.notices import (
     notices_of_event,
     notices_of_pass,
 )
-from reconciler.plan.value.actions import DriftedClaim, PlannedCommand
+from reconciler.plan.value.actions import PlannedCommand
 from reconciler.plan.value.nodes import Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.progress import EventKind, Progress

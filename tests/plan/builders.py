@@ -6,20 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from reconciler.model.decision.changes import Change, DriftedClaim, FieldChange
+from reconciler.model.decision.waiting import Blocker, DeferredClaim
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.karpenter.requirements import Operator
 from reconciler.plan.make.actions import OwnedNode, actions_of
-from reconciler.plan.value.actions import (
-    Action,
-    BlockedNode,
-    DeferredClaim,
-    DriftedClaim,
-    PlannedBlocker,
-    PlannedChange,
-    PlannedCommand,
-    PlannedFieldChange,
-    PoolBudget,
-)
+from reconciler.plan.value.actions import Action, BlockedNode, PlannedCommand, PoolBudget
 from reconciler.plan.value.costs import AtRest, Cost, PoolAtRest, PoolChange, PoolCost, StuckNode
 from reconciler.plan.value.nodes import (
     LaunchOffering,
@@ -127,10 +119,8 @@ def first_nodes() -> Plan:
         compared_with="records",
         revision=Revision(head=HEAD, dirty=True),
         changes=(
-            PlannedChange(
-                op="create", kind="NodePool", name="general", file="pools/general.yaml", line=1
-            ),
-            PlannedChange(op="create", kind="NodePool", name="gpu", file="pools/gpu.yaml", line=1),
+            Change(op="create", kind="NodePool", name="general", file="pools/general.yaml", line=1),
+            Change(op="create", kind="NodePool", name="gpu", file="pools/gpu.yaml", line=1),
         ),
         node_claims=(*claims, gpu),
         placements=tuple(PlacedPod(pod=pod, node_claim=c.name) for c in claims for pod in c.pods),
@@ -184,7 +174,7 @@ def pull_request() -> Plan:
             recorded_hash="12345678901234567890",
             desired_hash="98765432109876543210",
             fields=(
-                PlannedFieldChange(
+                FieldChange(
                     path="spec.template.spec.expireAfter", old="720h", new="360h", drifts=True
                 ),
             ),
@@ -235,14 +225,14 @@ def pull_request() -> Plan:
             head=HEAD, base=BASE, repo="https://github.com/acme/fleet", path="clusters/web"
         ),
         changes=(
-            PlannedChange(
+            Change(
                 op="update",
                 kind="NodePool",
                 name="general",
                 file="pools/general.yaml",
                 line=1,
                 fields=(
-                    PlannedFieldChange(
+                    FieldChange(
                         path="spec.disruption.budgets",
                         old=[{"nodes": "10%"}],
                         new=[
@@ -250,10 +240,10 @@ def pull_request() -> Plan:
                             {"nodes": "0", "schedule": "0 9 * * mon-fri", "duration": "8h"},
                         ],
                     ),
-                    PlannedFieldChange(
+                    FieldChange(
                         path="spec.template.spec.expireAfter", old="720h", new="360h", drifts=True
                     ),
-                    PlannedFieldChange(
+                    FieldChange(
                         path="spec.template.spec.requirements",
                         old=[
                             {
@@ -273,7 +263,7 @@ def pull_request() -> Plan:
                 ),
                 drifted=tuple(n.node_claim for n in nodes),
             ),
-            PlannedChange(op="delete", kind="NodeOverlay", name="discount"),
+            Change(op="delete", kind="NodeOverlay", name="discount"),
         ),
         node_claims=new,
         placements=tuple(PlacedPod(pod=pod, node_claim=c.name) for c in new for pod in c.pods),
@@ -314,7 +304,7 @@ def pull_request() -> Plan:
             ),
         ),
         blockers=(
-            PlannedBlocker(
+            Blocker(
                 kind="PodDisruptionBudget",
                 name="web/api",
                 code="PodDisruptionBudget",
@@ -325,7 +315,7 @@ def pull_request() -> Plan:
                 since=NOW - timedelta(days=12),
                 forgone=0.0639,
             ),
-            PlannedBlocker(
+            Blocker(
                 kind="Pod",
                 name="web/db-0",
                 code="PodDoNotDisrupt",
@@ -443,7 +433,7 @@ def closed_window() -> Plan:
         at_rest=None,
         offers={},
         blockers=(
-            PlannedBlocker(
+            Blocker(
                 kind="Schedule",
                 name="batch/Empty",
                 message="the window of NodePool batch is closed",

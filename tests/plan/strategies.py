@@ -6,21 +6,13 @@ from datetime import UTC, datetime
 
 from hypothesis import strategies as st
 
+from reconciler.model.decision.changes import Change, DriftedClaim, FieldChange, Side
+from reconciler.model.decision.waiting import Blocker, DeferredClaim, WaitsFor
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.karpenter.requirements import Operator
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.plan.graph import sort_into_waves
-from reconciler.plan.value.actions import (
-    Action,
-    BlockedNode,
-    DeferredClaim,
-    DriftedClaim,
-    PlannedBlocker,
-    PlannedChange,
-    PlannedCommand,
-    PlannedFieldChange,
-    PoolBudget,
-)
+from reconciler.plan.value.actions import Action, BlockedNode, PlannedCommand, PoolBudget
 from reconciler.plan.value.costs import Cost, PoolCost
 from reconciler.plan.value.nodes import (
     LaunchOffering,
@@ -48,11 +40,9 @@ def tuples(of: st.SearchStrategy, most: int = 3) -> st.SearchStrategy:
     return st.lists(of, max_size=most).map(tuple)
 
 
-fields = st.builds(
-    PlannedFieldChange, path=names, old=json_values, new=json_values, drifts=st.booleans()
-)
+fields = st.builds(FieldChange, path=names, old=json_values, new=json_values, drifts=st.booleans())
 changes = st.builds(
-    PlannedChange,
+    Change,
     op=st.sampled_from(["create", "update", "delete"]),
     kind=names,
     name=names,
@@ -179,7 +169,7 @@ plans = st.builds(
             recorded_hash=texts,
             desired_hash=texts,
             fields=tuples(fields),
-            side=st.sampled_from(["", "git", "world", "us"]),
+            side=st.sampled_from(Side),
         )
     ),
     commands=tuples(commands),
@@ -206,9 +196,7 @@ plans = st.builds(
             node=texts,
             node_pool=words,
             reason=words,
-            waits_for=st.sampled_from(
-                ["budget", "schedule", "consolidateAfter", "validation", "policy", "approval"]
-            ),
+            waits_for=st.sampled_from(WaitsFor),
             not_before=st.none() | moments,
             message=words,
         )
@@ -216,7 +204,7 @@ plans = st.builds(
     cost=costs,
     blockers=tuples(
         st.builds(
-            PlannedBlocker,
+            Blocker,
             kind=words,
             name=names,
             message=words,

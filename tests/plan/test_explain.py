@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
+from reconciler.model.decision.waiting import DeferredClaim
 from reconciler.model.text.times import format_time
 from reconciler.plan.explain.answer import decisions_of
 from reconciler.plan.explain.reasons import (
@@ -16,7 +17,7 @@ from reconciler.plan.explain.reasons import (
     pod_names,
 )
 from reconciler.plan.render.wording import format_reason
-from reconciler.plan.value.actions import Action, BlockedNode, DeferredClaim, PlannedCommand
+from reconciler.plan.value.actions import Action, BlockedNode, PlannedCommand
 from reconciler.plan.value.nodes import PlacedPod, Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan
 from tests.examples import examples

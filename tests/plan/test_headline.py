@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from reconciler.model.decision.changes import Change
 from reconciler.plan.render.headline import headline
 from reconciler.plan.render.summary import summary_lines, summary_of
 from reconciler.plan.render.unplaced import pods_at_fault
-from reconciler.plan.value.actions import PlannedChange
 from reconciler.plan.value.costs import AtRest, Cost, PoolCost, StuckNode, combine_seeds
 from reconciler.plan.value.nodes import OfferedTypes, OffersChange, Reason, UnschedulablePod
 from reconciler.plan.value.plan import JudgedPolicy, PlanFinding
@@ -107,7 +107,7 @@ UNREAD = PlanFinding(severity="warning", code="change-not-included", message="no
     ],
 )  # fmt: skip
 def test_changed_workloads_beside_a_cluster_are_not_free(kinds: tuple[str, ...], line: str) -> None:
-    changes = tuple(PlannedChange(kind=kind, name="web", op="update") for kind in kinds)
+    changes = tuple(Change(kind=kind, name="web", op="update") for kind in kinds)
     plan = a_plan(at_rest=change(1, 3), diagnostics=(UNREAD,), changes=changes)
     lines = summary_lines(plan)
     assert lines[0] == line

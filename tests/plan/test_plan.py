@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from jsonschema import Draft202012Validator, FormatChecker
 
 from reconciler._resources import resource_path
+from reconciler.model.decision.part import Part
 from reconciler.model.errors import UnreadableError
 from reconciler.plan.explain.answer import Explanation
 from reconciler.plan.value.actions import PlannedCommand
 from reconciler.plan.value.nodes import PlacedPod
-from reconciler.plan.value.part import Part
 from reconciler.plan.value.plan import InputDigests, Plan, from_json, to_json
 from tests.examples import examples
 from tests.plan.builders import PLANS, a_plan

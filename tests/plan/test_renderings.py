@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
+from reconciler.model.decision.changes import Change, FieldChange
 from reconciler.model.text.visible import markdown_text
 from reconciler.plan.render.html import render_html
 from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown, render_mermaid
 from reconciler.plan.render.page import SCRIPT
 from reconciler.plan.render.text import render_text
 from reconciler.plan.render.wording import code_spans, format_percent_change
-from reconciler.plan.value.actions import PlannedChange, PlannedFieldChange
 from reconciler.plan.value.costs import Cost, PoolCost
 from reconciler.plan.value.nodes import Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan
@@ -76,13 +76,13 @@ def nasty_plan(times: int = 1) -> Plan:
         fleet=name,
         compared_with="base",
         changes=(
-            PlannedChange(
+            Change(
                 op="update",
                 kind=name,
                 name=name,
                 file=name,
                 line=1,
-                fields=(PlannedFieldChange(path=name, old=name, new=[name, {"key": name}]),),
+                fields=(FieldChange(path=name, old=name, new=[name, {"key": name}]),),
             ),
         ),
         unschedulable=(a_pod,),

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from reconciler.plan.value.actions import DeferredClaim
+from reconciler.model.decision.waiting import DeferredClaim
 from reconciler.ports.progress import EventKind
 from reconciler.web.dashboard import Dashboard
 from reconciler.web.health import DaemonHealth

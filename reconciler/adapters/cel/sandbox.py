@@ -17,10 +17,11 @@ from importlib.util import find_spec
 from typing import Final
 
 from reconciler.adapters import processes
+from reconciler.model.decision.verdicts import ComparedValue, PolicyAnswer
 from reconciler.model.diagnostics import Place
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.json import JsonDict
-from reconciler.model.policy import FoundValue, Policy, PolicyAnswer, PolicySource
+from reconciler.model.policy import Policy, PolicySource
 
 CPU_SECONDS: Final = 10
 """How long the policies of a small plan may be evaluated, all together."""
@@ -57,7 +58,7 @@ def evaluate(policies: Sequence[Policy], plan: bytes, now: datetime) -> list[Pol
     ]
 
 
-def _compared_values(policy: Policy, answer: JsonDict, plan: JsonDict) -> tuple[FoundValue, ...]:
+def _compared_values(policy: Policy, answer: JsonDict, plan: JsonDict) -> tuple[ComparedValue, ...]:
     """Return the values of the plan that a violated policy has compared."""
     from reconciler.adapters.cel.values import find_values, violation_counts
 

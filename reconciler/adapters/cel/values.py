@@ -20,8 +20,8 @@ from reconciler.adapters.cel.paths import (
     match_brackets,
     tokenize,
 )
+from reconciler.model.decision.verdicts import ComparedValue, Scalar
 from reconciler.model.json import JsonDict
-from reconciler.model.policy import FoundValue, Scalar
 
 VALUES_MAX: Final = 8
 """The maximum number of values that are shown for a rule."""
@@ -67,11 +67,11 @@ def parse_quantified(expression: str) -> Quantified | None:
     return Quantified(use.steps, f"{path}.filter({tokens[variable].text}, {violates})")
 
 
-def violation_counts(expression: str, counts: JsonDict) -> FoundValue:
+def violation_counts(expression: str, counts: JsonDict) -> ComparedValue:
     """Return what was found in the list that a rule is about."""
     rule = parse_quantified(expression)
     assert rule is not None, "only such rules are asked about"
-    return FoundValue(
+    return ComparedValue(
         _path_text(rule.steps),
         count=counts["count"],
         violating=counts["violating"],
@@ -79,7 +79,7 @@ def violation_counts(expression: str, counts: JsonDict) -> FoundValue:
     )
 
 
-def find_values(expression: str, plan: JsonDict) -> tuple[FoundValue, ...]:
+def find_values(expression: str, plan: JsonDict) -> tuple[ComparedValue, ...]:
     """Return the values of the paths in a violated rule, each path once, at most 8."""
     tokens = tokenize(expression)
     pairs = match_brackets(tokens)
@@ -87,7 +87,7 @@ def find_values(expression: str, plan: JsonDict) -> tuple[FoundValue, ...]:
         return ()
     reader = _BranchReader(tokens, pairs, plan=plan)
     reader.read(0, len(tokens))
-    found: dict[Steps, FoundValue] = {}
+    found: dict[Steps, ComparedValue] = {}
     for use in reader.uses:
         value = _value_at(plan, use.steps)
         if not (use.is_tested or use.macro) and isinstance(value, (str, int, float, list)):
@@ -100,11 +100,11 @@ def find_values(expression: str, plan: JsonDict) -> tuple[FoundValue, ...]:
 
 def _found_value(
     steps: Steps, value: Scalar | list[object], sign: str = "", limit: Scalar | None = None
-) -> FoundValue:
+) -> ComparedValue:
     path = _path_text(steps)
     if isinstance(value, list):
-        return FoundValue(path, count=len(value), operator=sign, limit=limit)
-    return FoundValue(path, value, operator=sign, limit=limit)
+        return ComparedValue(path, count=len(value), operator=sign, limit=limit)
+    return ComparedValue(path, value, operator=sign, limit=limit)
 
 
 def _path_text(steps: Steps) -> str:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Final, TypeVar
+
+from msgspec.structs import replace
 
 from reconciler.adapters.simulated.conditions import NOTICE, Conditions, Fault, Faults, Pool
 from reconciler.model.chance import Chance

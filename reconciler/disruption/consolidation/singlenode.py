@@ -8,7 +8,7 @@ from math import sqrt
 from typing import Final
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
-from reconciler.disruption.command import BlockCode, WaitsFor
+from reconciler.disruption.command import BlockCode
 from reconciler.disruption.consolidation.balanced import is_balanced, may_pass, score_move
 from reconciler.disruption.consolidation.proposal import (
     REASON,
@@ -20,6 +20,7 @@ from reconciler.disruption.consolidation.proposal import (
 from reconciler.disruption.disruptionpass import DisruptionPass
 from reconciler.disruption.gates.policy import Hold
 from reconciler.disruption.methods.emptiness import savings_ratio_key
+from reconciler.model.decision.waiting import WaitsFor
 from reconciler.model.settings import ConsolidationSearch
 
 COMMANDS_MAX: Final = 20

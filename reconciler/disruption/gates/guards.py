@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.disruption.candidates import Candidate
-from reconciler.disruption.command import WaitsFor
 from reconciler.disruption.gates.policy import Hold, Holds
+from reconciler.model.decision.waiting import WaitsFor
 from reconciler.model.history import DAY, History, Rollout, next_free_at
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.nodeclaim import NodeClaim

@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from reconciler.disruption.command import BudgetState, WaitsFor
+from reconciler.disruption.command import BudgetState
 from reconciler.disruption.gates.budgets import (
     BudgetLedger,
     Count,
@@ -37,6 +37,7 @@ from reconciler.disruption.gates.guards import (
     rollout_change_times,
 )
 from reconciler.disruption.gates.policy import Hold, Holds, holds_of, policy_changes
+from reconciler.model.decision.waiting import WaitsFor
 from reconciler.model.history import DAY, NO_HISTORY, History, Rollout
 from reconciler.model.karpenter.budget import Budget, DisruptionReason, next_budget_change
 from reconciler.model.karpenter.nodepool import NodePool

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
-from reconciler.disruption.command import BlockCode, WaitsFor
+from reconciler.disruption.command import BlockCode
+from reconciler.model.decision.waiting import WaitsFor
 from reconciler.model.karpenter.budget import DisruptionReason, next_budget_change
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.settings import ExpirationPolicy, PoolOption, Settings

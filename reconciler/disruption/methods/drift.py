@@ -12,12 +12,13 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
-from reconciler.disruption.command import BlockCode, Reason, WaitsFor
+from reconciler.disruption.command import BlockCode, Reason
 from reconciler.disruption.disruptionpass import DisruptionPass, with_claims
 from reconciler.disruption.gates.guards import retry_delay
 from reconciler.disruption.gates.policy import Hold
 from reconciler.disruption.methods.staticdrift import RESERVATION_FULL, reservation_of
 from reconciler.disruption.simulation import RemovalOutcome
+from reconciler.model.decision.waiting import WaitsFor
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.settings import FeatureGate

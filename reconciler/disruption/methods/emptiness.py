@@ -10,7 +10,7 @@ import math
 from typing import Final
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
-from reconciler.disruption.command import BlockCode, WaitsFor
+from reconciler.disruption.command import BlockCode
 from reconciler.disruption.disruptionpass import DisruptionPass
 from reconciler.disruption.gates.consolidatable import (
     consolidatable_at,
@@ -18,6 +18,7 @@ from reconciler.disruption.gates.consolidatable import (
     retained_until,
 )
 from reconciler.disruption.gates.policy import Hold
+from reconciler.model.decision.waiting import WaitsFor
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.placement.pods.headroom import buffer_of
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from reconciler.disruption.candidates import scale_down_cost
-from reconciler.disruption.command import Block, BlockCode, Command, Deferral, ForcefulReason
+from reconciler.disruption.command import Block, BlockCode, Command, ForcefulReason
 from reconciler.disruption.gates.policy import forceful_expiry_at
 from reconciler.disruption.methods.repairpolicy import (
     UNHEALTHY_SHARE_PERCENT,
@@ -20,6 +20,7 @@ from reconciler.disruption.methods.repairpolicy import (
     repair_matches,
     waiting_repair,
 )
+from reconciler.model.decision.waiting import DeferredClaim
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import FeatureGate, Settings
@@ -31,7 +32,7 @@ class RepairFindings:
     """The unhealthy nodes that are not repaired now: those that cannot be, and those that wait."""
 
     blocks: list[Block] = field(default_factory=list)
-    deferrals: list[Deferral] = field(default_factory=list)
+    deferrals: list[DeferredClaim] = field(default_factory=list)
 
 
 def forceful_commands(

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from reconciler.disruption.command import Deferral, Reason, WaitsFor
+from reconciler.disruption.command import Reason
+from reconciler.model.decision.waiting import DeferredClaim, WaitsFor
 from reconciler.model.duration import format_duration
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.metadata import Condition
@@ -238,9 +239,9 @@ def pools_with_too_many_unhealthy_nodes(
 
 def waiting_repair(
     node: StateNode, claim: NodeClaim, match: RepairMatch, reason: Reason
-) -> Deferral:
+) -> DeferredClaim:
     """Return that a node is repaired if its condition lasts for as long as its policy tolerates."""
-    return Deferral(
+    return DeferredClaim(
         node_claim=claim.name,
         node=node.name,
         node_pool=node.node_pool,

@@ -14,11 +14,12 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
-from reconciler.disruption.command import BlockCode, Reason, WaitsFor
+from reconciler.disruption.command import BlockCode, Reason
 from reconciler.disruption.consolidation.pricing import OfferingChoice
 from reconciler.disruption.disruptionpass import DisruptionPass
 from reconciler.disruption.gates.guards import retry_delay
 from reconciler.disruption.gates.policy import Hold
+from reconciler.model.decision.waiting import WaitsFor
 from reconciler.model.karpenter.budget import UNBOUNDED, DisruptionReason
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,

@@ -6,11 +6,11 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from reconciler.model.decision.part import Part
+from reconciler.model.decision.waiting import DeferredClaim
 from reconciler.model.text.times import format_time
 from reconciler.plan.render.wording import format_reason
-from reconciler.plan.value.actions import DeferredClaim
 from reconciler.plan.value.nodes import LaunchOffering, Reason
-from reconciler.plan.value.part import Part
 from reconciler.plan.value.plan import Plan
 
 

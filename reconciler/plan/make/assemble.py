@@ -20,16 +20,7 @@ from reconciler.observed.state import ClusterState
 from reconciler.placement.explain.reasons import NO_NODE_POOLS
 from reconciler.placement.question import LaunchPool, Placement, PlannedClaim, Rejection
 from reconciler.plan.make.actions import Namer, planned_node_claim
-from reconciler.plan.make.disclosure import planned_field
-from reconciler.plan.value.actions import (
-    BlockedNode,
-    Decision,
-    DeferredClaim,
-    DriftedClaim,
-    PlannedBlocker,
-    PlannedCommand,
-    PoolBudget,
-)
+from reconciler.plan.value.actions import BlockedNode, Decision, PlannedCommand, PoolBudget
 from reconciler.plan.value.nodes import (
     LaunchReason,
     PlacedPod,
@@ -40,20 +31,8 @@ from reconciler.plan.value.nodes import (
 )
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from reconciler.diff.drift import Drift
-    from reconciler.disruption.command import (
-        Block,
-        Blocker,
-        BudgetState,
-        Command,
-        Decisions,
-        Deferral,
-    )
-    from reconciler.model.history import History
+    from reconciler.disruption.command import Block, BudgetState, Command, Decisions
     from reconciler.placement.pods.headroom import Headroom
-    from reconciler.plan.make.decide import PlacementDecisions
 
 
 FITS: Final = "FitsExistingCapacity"
@@ -171,7 +150,7 @@ class PlanPlacements:
 
 
 def collect_placements(
-    decisions: Decisions | PlacementDecisions,
+    decisions: Decisions,
     static: Iterable[PlannedClaim],
     namer: Namer,
     pools: Mapping[str, LaunchPool],
@@ -267,39 +246,6 @@ def blocked_node(block: Block, cluster: ClusterState) -> BlockedNode:
     )
 
 
-def deferred_claim(deferral: Deferral) -> DeferredClaim:
-    """Return a deferral as the plan lists it."""
-    return DeferredClaim(
-        node_claim=deferral.node_claim,
-        node=deferral.node,
-        node_pool=deferral.node_pool,
-        reason=deferral.reason.value,
-        waits_for=deferral.waits_for.value,
-        not_before=deferral.not_before,
-        message=deferral.message,
-    )
-
-
-def planned_blocker(blocker: Blocker, history: History | None, now: datetime) -> PlannedBlocker:
-    """Return a blocker as the plan lists it, with the time at which it was first seen."""
-    known = history.obstacle(blocker.kind, blocker.name) if history is not None else None
-    fresh = now if history is not None else None
-    return PlannedBlocker(
-        kind=blocker.kind,
-        name=blocker.name,
-        code=blocker.code,
-        message=blocker.message,
-        owner=blocker.owner,
-        nodes=blocker.nodes,
-        node_pools=blocker.node_pools,
-        reasons=blocker.reasons,
-        since=known.since if known is not None else fresh,
-        until=blocker.until,
-        forgone=blocker.forgone,
-        unpriced=blocker.unpriced,
-    )
-
-
 def pool_budget(state: BudgetState) -> PoolBudget:
     """Return budgets as the plan lists them."""
     return PoolBudget(
@@ -310,23 +256,6 @@ def pool_budget(state: BudgetState) -> PoolBudget:
         allowed=state.allowed,
         next_change=state.next_change,
         binding=state.binding,
-    )
-
-
-def drifted_claims(drift: Iterable[Drift]) -> tuple[DriftedClaim, ...]:
-    """Return drift as the plan lists it."""
-    return tuple(
-        DriftedClaim(
-            node_claim=d.node_claim,
-            node=d.node,
-            node_pool=d.node_pool,
-            reason=d.reason,
-            recorded_hash=d.recorded_hash,
-            desired_hash=d.desired_hash,
-            fields=tuple(map(planned_field, d.fields)),
-            side=d.side.value,
-        )
-        for d in drift
     )
 
 

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final
 
 import msgspec
 
 from reconciler.desired.fleet import Fleet
+from reconciler.model.decision.changes import Change, DriftedClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import FeatureGate
-from reconciler.plan.make.disclosure import planned_field
+from reconciler.plan.make.disclosure import disclosed_fields
 from reconciler.plan.make.factscache import FactsCache, HashCache
 from reconciler.plan.make.inputs import Inputs, Object
 from reconciler.plan.make.pools import PoolTypes
-from reconciler.plan.value.actions import ChangeKind, PlannedChange
 from reconciler.source.resource import CONFIG_FILES, Resource
-
-if TYPE_CHECKING:
-    from reconciler.diff.changes import Change as Changed
-    from reconciler.diff.drift import Drift
 
 _OURS: Final = ("NodePool", "NodeOverlay", "EC2NodeClass")
 _FILES: Final = ("Configuration", "Lock")
@@ -31,7 +27,7 @@ def drift_of(
     pools: PoolTypes,
     classes: Mapping[str, EC2NodeClass],
     cache: FactsCache | None = None,
-) -> tuple[Drift, ...]:
+) -> tuple[DriftedClaim, ...]:
     """Return the NodeClaims that drifted, by name; none while the feature gate ``Drift`` is off.
 
     ``cache`` has the results for the last inputs of the same loop.
@@ -61,7 +57,7 @@ def drift_of(
     )
 
 
-def changes_of(inputs: Inputs, drift: Iterable[Drift]) -> tuple[PlannedChange, ...]:
+def changes_of(inputs: Inputs, drift: Iterable[DriftedClaim]) -> tuple[Change, ...]:
     """Return what git changes, each object with the NodeClaims that drift because of it.
 
     Compared with another commit, every object counts; compared with records or a cluster, only the
@@ -93,7 +89,7 @@ def changes_of(inputs: Inputs, drift: Iterable[Drift]) -> tuple[PlannedChange, .
     return (*objects, *_file_changes(inputs, drifted))
 
 
-def _file_changes(inputs: Inputs, drift: list[Drift]) -> tuple[PlannedChange, ...]:
+def _file_changes(inputs: Inputs, drift: list[DriftedClaim]) -> tuple[Change, ...]:
     """Return what changes in the fleet's config and in its lock; a cluster has neither."""
     if inputs.compared_with == "cluster":
         return ()
@@ -130,7 +126,9 @@ def _line(lines: Mapping[str, int], path: str) -> int:
     return lines.get(path, 1)
 
 
-def _claims_drifted_by_lock(change: Changed, fleet: Fleet, drift: list[Drift]) -> tuple[str, ...]:
+def _claims_drifted_by_lock(
+    change: Change, fleet: Fleet, drift: list[DriftedClaim]
+) -> tuple[str, ...]:
     """Return the claims that drifted because of the lock entry of their node class."""
     from reconciler.diff.changes import IMAGES, SECURITY_GROUPS, SUBNETS
     from reconciler.diff.nodeclass import AMI_DRIFT, SECURITY_GROUP_DRIFT, SUBNET_DRIFT
@@ -150,19 +148,15 @@ def _claims_drifted_by_lock(change: Changed, fleet: Fleet, drift: list[Drift]) -
     )
 
 
-def _planned_change(change: Changed, fleet: Fleet, drift: list[Drift]) -> PlannedChange:
-    return PlannedChange(
-        op=cast("ChangeKind", change.op),
-        kind=change.kind,
-        name=change.name,
-        file=change.file,
-        line=change.line,
-        fields=tuple(map(planned_field, change.fields)),
+def _planned_change(change: Change, fleet: Fleet, drift: list[DriftedClaim]) -> Change:
+    return msgspec.structs.replace(
+        change,
+        fields=disclosed_fields(change.fields),
         drifted=_claims_drifted_by(change, fleet, drift) if change.drifts else (),
     )
 
 
-def _claims_drifted_by(change: Changed, fleet: Fleet, drift: list[Drift]) -> tuple[str, ...]:
+def _claims_drifted_by(change: Change, fleet: Fleet, drift: list[DriftedClaim]) -> tuple[str, ...]:
     """Return the claims whose drift is of the kind that this change causes."""
     from reconciler.diff.drift import (
         INSTANCE_TYPE_NOT_FOUND,

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from reconciler.disruption.command import Decisions
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import ClusterState
 from reconciler.placement.inputs import PlacementInputs
@@ -24,14 +23,6 @@ from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.factscache import FactsCache
 
 if TYPE_CHECKING:
-    from reconciler.disruption.command import (
-        Block,
-        Blocker,
-        BudgetState,
-        Command,
-        Decisions,
-        Deferral,
-    )
     from reconciler.disruption.inputs import DisruptionInputs
     from reconciler.disruption.simulation import Placer
 
@@ -42,20 +33,6 @@ Phase = Callable[[str], AbstractContextManager[None]]
 def ignore_phase(_: str) -> AbstractContextManager[None]:
     """Ignore the phase."""
     return nullcontext()
-
-
-class PlacementDecisions(msgspec.Struct, frozen=True):
-    """The decisions without nodes: placements only, in the form of ``Decisions``."""
-
-    placement: Placement | None
-    commands: tuple[Command, ...] = ()
-    blocked: tuple[Block, ...] = ()
-    deferred: tuple[Deferral, ...] = ()
-    budgets: tuple[BudgetState, ...] = ()
-    limits_hit: tuple[str, ...] = ()
-    reached_limit: bool = False
-    consolidation_waits: bool = False
-    blockers: tuple[Blocker, ...] = ()
 
 
 def lazy_scheduler(facts: Facts, salt: str) -> Callable[[], Scheduler]:
@@ -70,7 +47,7 @@ def make_decisions(
     phase: Phase,
     scheduler: Callable[[], Scheduler] | None = None,
     cache: FactsCache | None = None,
-) -> Decisions | PlacementDecisions:
+) -> Decisions:
     """Return what disruption and placement decide together; ``salt`` goes into new names.
 
     ``scheduler`` returns that of the present cluster, if the caller uses it as well. ``cache`` has
@@ -86,9 +63,9 @@ def make_decisions(
             return decide(inputs)
     pending = pods_to_place(facts.cluster, facts.now)
     if not pending:
-        return PlacementDecisions(None)
+        return Decisions()
     with phase("placement"):
-        return PlacementDecisions(current().place(Question(pods=pending)))
+        return Decisions(placement=current().place(Question(pods=pending)))
 
 
 def disruption_inputs(

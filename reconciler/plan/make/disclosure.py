@@ -8,18 +8,15 @@ that a value changed but not the value.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
+from reconciler.model.decision.changes import DriftedClaim, FieldChange
 from reconciler.model.karpenter.labels import LAST_APPLIED
 from reconciler.model.text.counting import format_count
-from reconciler.plan.value.actions import PlannedFieldChange
-
-if TYPE_CHECKING:
-    from reconciler.diff.changes import FieldChange as ChangedField
 
 _USER_DATA: Final = "userData"
 _HIDDEN: Final = frozenset(
@@ -63,10 +60,21 @@ def _digest(value: object, digits: int) -> str:
     return f"sha256:{sha256(content).hexdigest()[:digits]}"
 
 
-def planned_field(field: ChangedField) -> PlannedFieldChange:
-    """Return a changed field as a plan may contain it."""
-    old, new = (disclose_field(_to_json_value(side), field.path) for side in (field.old, field.new))
-    return PlannedFieldChange(path=field.path, old=old, new=new, drifts=field.drifts)
+def disclosed_fields(fields: Iterable[FieldChange]) -> tuple[FieldChange, ...]:
+    """Return changed fields as a plan may contain them."""
+
+    def disclosed(value: object, path: str) -> object:
+        return disclose_field(_to_json_value(value), path)
+
+    return tuple(
+        FieldChange(f.path, disclosed(f.old, f.path), disclosed(f.new, f.path), f.drifts)
+        for f in fields
+    )
+
+
+def disclosed_drift(drift: DriftedClaim) -> DriftedClaim:
+    """Return drift as a plan may contain it."""
+    return msgspec.structs.replace(drift, fields=disclosed_fields(drift.fields))
 
 
 def _to_json_value(value: object) -> object:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reconciler.catalog.catalog import Catalog
+from reconciler.model.decision.changes import Change
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState
 from reconciler.plan.make.pools import PoolTypes
-from reconciler.plan.value.actions import PlannedChange
 from reconciler.plan.value.costs import AtRest, Cost
 from reconciler.plan.value.nodes import OffersChange
 from reconciler.plan.value.plan import (
@@ -30,7 +30,7 @@ from reconciler.plan.value.plan import (
 
 if TYPE_CHECKING:
     from reconciler.catalog.commitments.coverage import Cover
-    from reconciler.diff.drift import Drift
+    from reconciler.model.decision.changes import DriftedClaim
     from reconciler.model.history import History
     from reconciler.placement.pods.headroom import Headroom
     from reconciler.placement.question import LaunchPool
@@ -87,8 +87,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     unsettled: frozenset[str] = frozenset()
     history: History | None = None
     lists_blockers: bool = True
-    drift: tuple[Drift, ...] = ()
-    changes: tuple[PlannedChange, ...] = ()
+    drift: tuple[DriftedClaim, ...] = ()
+    changes: tuple[Change, ...] = ()
     base_cost: BaseCost | None = None
     findings: tuple[PlanFinding, ...] = ()
     buffer_findings: tuple[PlanFinding, ...] = ()

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.catalog.catalog import Catalog
 from reconciler.disruption.methods.drift import drifted_since
+from reconciler.model.decision.changes import Change, DriftedClaim
+from reconciler.model.decision.waiting import DeferredClaim
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
@@ -45,13 +47,7 @@ from reconciler.plan.render.wording import (
     format_pods,
     format_price_source,
 )
-from reconciler.plan.value.actions import (
-    BlockedNode,
-    DeferredClaim,
-    DriftedClaim,
-    PlannedChange,
-    PlannedCommand,
-)
+from reconciler.plan.value.actions import BlockedNode, PlannedCommand
 from reconciler.plan.value.nodes import PlannedNodeClaim
 from reconciler.plan.value.plan import PlanFinding, PlannedLock
 from reconciler.source.resource import LOCK_FILE
@@ -59,7 +55,6 @@ from reconciler.source.resource import LOCK_FILE
 if TYPE_CHECKING:
     from reconciler.disruption.command import Decisions
     from reconciler.plan.make.actions import OwnedNode
-    from reconciler.plan.make.decide import PlacementDecisions
     from reconciler.plan.make.facts import Facts
 
 
@@ -97,7 +92,7 @@ _LOOKED_UP: Final = {
 
 
 def selector_findings(
-    changes: Iterable[PlannedChange],
+    changes: Iterable[Change],
     classes: Mapping[str, EC2NodeClass],
     pools: Iterable[NodePool] = (),
     nodes: Mapping[str, int] | None = None,
@@ -260,9 +255,7 @@ def _lookup_finding(message: str, hint: str = _LOOK_UP) -> PlanFinding:
 _REGION: Final = "aws.region"
 
 
-def region_findings(
-    before: str, after: str, changes: Iterable[PlannedChange]
-) -> Iterator[PlanFinding]:
+def region_findings(before: str, after: str, changes: Iterable[Change]) -> Iterator[PlanFinding]:
     """Warn that the nodes of the region ``before`` are abandoned; it is empty if none is left.
 
     Pods and nodes cannot be moved to another region by disruption, and a plan must not read as if
@@ -367,7 +360,7 @@ def daemon_set_findings(cluster: ClusterState) -> Iterator[PlanFinding]:
         yield PlanFinding(severity="warning", code="daemonset-unreadable", message=message)
 
 
-def decision_findings(decisions: Decisions | PlacementDecisions) -> Iterator[PlanFinding]:
+def decision_findings(decisions: Decisions) -> Iterator[PlanFinding]:
     """Report reached work limits, dropped preferences and invalid budgets."""
     placement = decisions.placement
     if placement is not None and placement.work_limit is not None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from reconciler.model.decision.changes import DriftedClaim
+from reconciler.model.decision.waiting import Blocker, DeferredClaim
 from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.static import static_claims
 from reconciler.plan.make import assemble, findings
@@ -32,21 +34,15 @@ from reconciler.plan.make.costs import (
 )
 from reconciler.plan.make.decide import (
     Phase,
-    PlacementDecisions,
     ignore_phase,
     lazy_scheduler,
     make_decisions,
 )
+from reconciler.plan.make.disclosure import disclosed_drift
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.factscache import FactsCache
 from reconciler.plan.make.launch import BootImages, launch_classes
-from reconciler.plan.value.actions import (
-    BlockedNode,
-    DeferredClaim,
-    DriftedClaim,
-    PlannedBlocker,
-    PlannedCommand,
-)
+from reconciler.plan.value.actions import BlockedNode, PlannedCommand
 from reconciler.plan.value.costs import Cost
 from reconciler.plan.value.nodes import PlannedHeadroom, PlannedNodeClaim, Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan, PlanFinding
@@ -120,9 +116,8 @@ def make_plan(facts: Facts, phase: Phase = ignore_phase, cache: FactsCache | Non
         cost = with_lower_bound(cost, scheduler, facts.cluster, decisions.placement)
     if change is not None:
         cost = with_base(cost, change.base)
-    drifted = assemble.drifted_claims(facts.drift)
+    drifted = tuple(map(disclosed_drift, facts.drift))
     blocked = tuple(assemble.blocked_node(b, facts.cluster) for b in decisions.blocked)
-    deferred = tuple(map(assemble.deferred_claim, decisions.deferred))
     plan = Plan(
         fleet=facts.settings.fleet,
         at=facts.now,
@@ -146,14 +141,14 @@ def make_plan(facts: Facts, phase: Phase = ignore_phase, cache: FactsCache | Non
         actions=actions_of(
             claims, outcome.unlaunched, commands, _nodes_by_name(outcome.nodes, facts.cluster)
         ),
-        deferred=deferred,
+        deferred=decisions.deferred,
         blockers=_blockers(facts, decisions),
         cost=cost,
         observation=facts.observation,
         observed_at=facts.observed_at,
         observed=dict(facts.observed),
         diagnostics=(
-            *_overdue_findings(facts, drifted, commands, blocked, deferred),
+            *_overdue_findings(facts, drifted, commands, blocked, decisions.deferred),
             *_findings(facts, decisions, claims),
             *findings.uninitialized_findings(facts, outcome.nodes),
         ),
@@ -183,9 +178,7 @@ class PlanOutcome(msgspec.Struct, frozen=True):
     cost: Cost
 
 
-def outcome_of(
-    facts: Facts, decisions: Decisions | PlacementDecisions, static: Iterable[PlannedClaim]
-) -> PlanOutcome:
+def outcome_of(facts: Facts, decisions: Decisions, static: Iterable[PlannedClaim]) -> PlanOutcome:
     """Return the result of decisions; ``static`` are the claims that static pools lack."""
     namer = Namer(_claim_names(facts.cluster))
     placements = assemble.collect_placements(
@@ -200,9 +193,7 @@ def outcome_of(
     return PlanOutcome(placements, claims, commands, nodes, unlaunched, cost)
 
 
-def _with_commitment_prices(
-    decisions: Decisions | PlacementDecisions, facts: Facts
-) -> Decisions | PlacementDecisions:
+def _with_commitment_prices(decisions: Decisions, facts: Facts) -> Decisions:
     """Return the decisions, with new claims priced by the unused part of commitments."""
     placement = decisions.placement
     if placement is None:
@@ -210,13 +201,11 @@ def _with_commitment_prices(
     placement = replace(
         placement, claims=with_commitment_prices(placement.claims, facts.covers, facts.uncovered)
     )
-    if isinstance(decisions, PlacementDecisions):
-        return msgspec.structs.replace(decisions, placement=placement)
     return replace(decisions, placement=placement)
 
 
 def _headroom(
-    facts: Facts, placements: assemble.PlanPlacements, decisions: Decisions | PlacementDecisions
+    facts: Facts, placements: assemble.PlanPlacements, decisions: Decisions
 ) -> tuple[PlannedHeadroom, ...]:
     if not facts.headroom:
         return ()
@@ -229,13 +218,14 @@ def _headroom(
     )
 
 
-def _blockers(
-    facts: Facts, decisions: Decisions | PlacementDecisions
-) -> tuple[PlannedBlocker, ...]:
-    """Return the blockers of disruption, the most expensive first."""
-    made = [assemble.planned_blocker(b, facts.history, facts.now) for b in decisions.blockers]
-    most_expensive = sorted(made, key=lambda b: (-(b.forgone or 0.0), b.kind, b.name))
-    return tuple(most_expensive)
+def _blockers(facts: Facts, decisions: Decisions) -> tuple[Blocker, ...]:
+    """Return what blocks disruption and since when, the most expensive first."""
+    blockers = decisions.blockers
+    if facts.history is not None:
+        known = {(b.kind, b.name): facts.history.obstacle(b.kind, b.name) for b in blockers}
+        first = {key: facts.now if o is None else o.since for key, o in known.items()}
+        blockers = tuple(msgspec.structs.replace(b, since=first[b.kind, b.name]) for b in blockers)
+    return tuple(sorted(blockers, key=lambda b: (-(b.forgone or 0.0), b.kind, b.name)))
 
 
 def _overdue_findings(
@@ -294,7 +284,7 @@ def _nodes_by_pool(facts: Facts) -> dict[str, int]:
 
 
 def _findings(
-    facts: Facts, decisions: Decisions | PlacementDecisions, claims: Sequence[PlannedNodeClaim]
+    facts: Facts, decisions: Decisions, claims: Sequence[PlannedNodeClaim]
 ) -> tuple[PlanFinding, ...]:
     found = (
         *findings.workload_findings(facts),

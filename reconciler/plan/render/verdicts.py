@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from reconciler.model.decision.verdicts import ComparedValue
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_time
 from reconciler.plan.render.wording import (
@@ -12,7 +13,7 @@ from reconciler.plan.render.wording import (
     format_whole_dollars,
     without_backticks,
 )
-from reconciler.plan.value.plan import ComparedValue, JudgedPolicy, Plan
+from reconciler.plan.value.plan import JudgedPolicy, Plan
 
 _NAMED: Final = 5
 _WIDTH: Final = 80

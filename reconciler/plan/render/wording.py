@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from reconciler.model.billing import HOURS_A_MONTH
+from reconciler.model.decision.changes import Change
+from reconciler.model.decision.waiting import DeferredClaim
 from reconciler.model.json import JsonDict
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_date, format_time
-from reconciler.plan.value.actions import DeferredClaim, PlannedChange
 from reconciler.plan.value.nodes import PlannedImage, PriceSource
 from reconciler.plan.value.plan import Plan, PlanFinding, Revision
 
@@ -382,7 +383,7 @@ def list_changes(old: Any, new: Any) -> tuple[Sequence[object], Sequence[object]
     return lost, gained
 
 
-def summarize_fields(change: PlannedChange) -> str | None:
+def summarize_fields(change: Change) -> str | None:
     """Return many changes of instance types as one line: ``312 prices from -4.2% to +10.0%``.
 
     Return None for few changes, which are listed one by one.

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from reconciler.disruption.calendar import Windows, protected_until
-from reconciler.disruption.command import Command, Decisions, Deferral, WaitsFor
+from reconciler.disruption.command import Command, Decisions
 from reconciler.disruption.decide import decide
 from reconciler.disruption.disruptionpass import WORK_MAX
 from reconciler.disruption.gates.consolidatable import consolidatable_at, retained_until
@@ -25,6 +25,7 @@ from reconciler.disruption.gates.policy import forceful_expiry_at
 from reconciler.disruption.methods.repairpolicy import repair_matches
 from reconciler.disruption.simulation import examinable_nodes
 from reconciler.model.chance import Chance
+from reconciler.model.decision.waiting import DeferredClaim, WaitsFor
 from reconciler.model.history import History
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
@@ -35,7 +36,6 @@ from reconciler.placement.question import Placement, PlannedClaim
 from reconciler.plan.make.actions import Namer
 from reconciler.plan.make.costs import owned_nodes, sum_dollars
 from reconciler.plan.make.decide import (
-    PlacementDecisions,
     disruption_inputs,
     ignore_phase,
     make_decisions,
@@ -70,7 +70,7 @@ def next_possible_change(
     cluster: ClusterState,
     pools: Iterable[NodePool],
     settings: Settings,
-    deferred: Iterable[Deferral],
+    deferred: Iterable[DeferredClaim],
     now: datetime,
 ) -> datetime | None:
     """Return the next time at which something that the fleet waits for may happen, or None.
@@ -90,7 +90,7 @@ def next_possible_change(
 
 
 def _consolidatable_times(
-    cluster: ClusterState, pools: dict[str, NodePool], deferred: Iterable[Deferral]
+    cluster: ClusterState, pools: dict[str, NodePool], deferred: Iterable[DeferredClaim]
 ) -> Iterator[datetime]:
     """Yield when ``consolidateAfter`` of nodes ends."""
     for node in cluster.nodes:
@@ -108,7 +108,7 @@ def _consolidatable_times(
             yield deferral.not_before
 
 
-def _opening_times(cluster: ClusterState, deferred: Iterable[Deferral]) -> Iterator[datetime]:
+def _opening_times(cluster: ClusterState, deferred: Iterable[DeferredClaim]) -> Iterator[datetime]:
     """Yield when windows open, suspensions end, and pods are no longer protected."""
     for deferral in deferred:
         if deferral.waits_for is not WaitsFor.CONSOLIDATE_AFTER and deferral.not_before is not None:
@@ -200,7 +200,7 @@ class _FirstPlan:
     cluster: ClusterState
     world: RestingFleet
     facts: Facts
-    answer: Decisions | PlacementDecisions
+    answer: Decisions
     work: int
     was_cut: bool
 
@@ -251,7 +251,7 @@ class RestResult:
     rested: bool = False
     ended: bool = False
     first: Cost | None = None
-    decisions: Decisions | PlacementDecisions = field(default_factory=Decisions)
+    decisions: Decisions = field(default_factory=Decisions)
     later: tuple[Command, ...] = ()
     spec_keys: SpecKeys = field(default_factory=SpecKeys)
 
@@ -383,9 +383,7 @@ def _inputs_at(inputs: Inputs, world: RestingFleet, now: datetime, history: Hist
     )
 
 
-def _decide_within_limit(
-    facts: Facts, salt: str, work: Work, cache: FactsCache
-) -> Decisions | PlacementDecisions:
+def _decide_within_limit(facts: Facts, salt: str, work: Work, cache: FactsCache) -> Decisions:
     """Return what the planner decides within the remaining work."""
     cluster, work.has_cut_plan = facts.cluster, False
     work.spend(_ANSWER + _NODE * len(cluster.nodes) + _POD * len(cluster.pending))
@@ -401,7 +399,7 @@ def _decide_within_limit(
 
 def _apply_decisions(
     rest: RestResult,
-    answer: Decisions | PlacementDecisions,
+    answer: Decisions,
     static: Iterable[PlannedClaim],
     launcher: InstantLauncher,
     chance: Chance,
@@ -450,7 +448,7 @@ def _removed_names(cluster: ClusterState, commands: Iterable[Command]) -> frozen
 
 
 def _planned_launches(
-    answer: Decisions | PlacementDecisions, static: Iterable[PlannedClaim], cluster: ClusterState
+    answer: Decisions, static: Iterable[PlannedClaim], cluster: ClusterState
 ) -> tuple[list[PlannedClaim], dict[str, str]]:
     """Return the NodeClaims to launch with unique names, and the node of each pod."""
     placements = [answer.placement, *map(_command_placement, answer.commands)]

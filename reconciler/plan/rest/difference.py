@@ -9,9 +9,10 @@ from typing import Final
 
 import msgspec
 
-from reconciler.disruption.command import ForcefulReason, WaitsFor
+from reconciler.disruption.command import ForcefulReason
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.model.billing import HOURS_A_MONTH
+from reconciler.model.decision.waiting import WaitsFor
 from reconciler.model.duration import iso_duration
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE

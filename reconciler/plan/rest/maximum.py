@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
+from reconciler.disruption.command import Decisions
 from reconciler.placement.nodes.static import static_claims
 from reconciler.placement.pods.pending import pods_to_place
 from reconciler.placement.question import Question
 from reconciler.plan.make.assemble import unschedulable_pods
-from reconciler.plan.make.decide import PlacementDecisions, lazy_scheduler
+from reconciler.plan.make.decide import lazy_scheduler
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
@@ -62,7 +63,7 @@ def place_all(facts: Facts, occasion: str) -> tuple[FleetAtMaximum, tuple[Unsche
         scheduler = lazy_scheduler(facts, f"{facts.salt}\n{occasion}")()
         placement = scheduler.place(Question(pods=pending))
     static = static_claims(facts.types.ready, facts.cluster, facts.settings, salt=facts.salt)
-    cost = outcome_of(facts, PlacementDecisions(placement), static).cost
+    cost = outcome_of(facts, Decisions(placement=placement), static).cost
     unplaced = unschedulable_pods(placement, facts.virtual, facts.types.unready)
     fleet = FleetAtMaximum(
         nodes=sum(pool.nodes_after for pool in cost.by_node_pool.values()),

@@ -9,6 +9,7 @@ from typing import Final
 from reconciler.catalog.catalog import Catalog
 from reconciler.desired.objects import node_classes, node_pools
 from reconciler.disruption.gates.budgets import budget_reasons
+from reconciler.model.decision.changes import Change
 from reconciler.model.karpenter.budget import allowance
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget
@@ -18,7 +19,6 @@ from reconciler.observed.state import ClusterState
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.render.headline import WORKLOAD_KINDS
 from reconciler.plan.render.wording import format_list, format_monthly, format_words
-from reconciler.plan.value.actions import PlannedChange
 from reconciler.plan.value.costs import AtRest, PoolAtRest
 from reconciler.plan.value.plan import PlanFinding
 
@@ -27,7 +27,7 @@ _MANY: Final = 100
 
 
 def risks_of(
-    inputs: Inputs, base: Inputs, changes: Iterable[PlannedChange], change: AtRest
+    inputs: Inputs, base: Inputs, changes: Iterable[Change], change: AtRest
 ) -> tuple[PlanFinding, ...]:
     """Return what the change from ``base`` brings about later."""
     changes = tuple(changes)
@@ -40,7 +40,7 @@ def risks_of(
     )
 
 
-def _unread_workloads(inputs: Inputs, changes: Iterable[PlannedChange]) -> Iterator[PlanFinding]:
+def _unread_workloads(inputs: Inputs, changes: Iterable[Change]) -> Iterator[PlanFinding]:
     """Yield that workloads of the files change, while the pods are those of a cluster."""
     names = [f"{row.kind} {row.name}" for row in changes if row.kind in WORKLOAD_KINDS]
     if not names or inputs.observation not in ("snapshot", "cluster"):
@@ -58,9 +58,7 @@ def _unread_workloads(inputs: Inputs, changes: Iterable[PlannedChange]) -> Itera
 _NAMED: Final = 3
 
 
-def _closed_pools(
-    inputs: Inputs, base: Inputs, changes: Iterable[PlannedChange]
-) -> Iterator[PlanFinding]:
+def _closed_pools(inputs: Inputs, base: Inputs, changes: Iterable[Change]) -> Iterator[PlanFinding]:
     """Yield the NodePools whose budgets allow no disruption any more."""
     before = {pool.name: pool for pool in node_pools(base.fleet)}
     places = {row.name: row for row in changes if row.kind == "NodePool"}
@@ -136,7 +134,7 @@ def _latest_aliases(terms: Iterable[object]) -> frozenset[str]:
 
 
 def _overlay_prices(
-    head: Catalog, base: Catalog, changes: Iterable[PlannedChange], change: AtRest
+    head: Catalog, base: Catalog, changes: Iterable[Change], change: AtRest
 ) -> Iterator[PlanFinding]:
     """Yield what a change of NodeOverlays costs at the prices of AWS."""
     names = [row.name for row in changes if row.kind == "NodeOverlay"]

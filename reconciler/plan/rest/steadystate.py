@@ -16,6 +16,7 @@ from reconciler.desired.objects import node_pools
 from reconciler.disruption.command import Command
 from reconciler.disruption.gates.consolidatable import consolidatable_at, is_consolidatable
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.model.decision.waiting import DeferredClaim, WaitsFor
 from reconciler.model.history import History
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.text.counting import format_count
@@ -31,7 +32,6 @@ from reconciler.plan.rest.difference import (
     waiting_pods,
 )
 from reconciler.plan.rest.world import RestingFleet, pods_blocking_drain
-from reconciler.plan.value.actions import DeferredClaim
 from reconciler.plan.value.costs import SteadyState
 from reconciler.plan.value.plan import Plan
 
@@ -107,7 +107,7 @@ def _later_disruptions(
                     node=node.name,
                     node_pool=node.node_pool,
                     reason=command.reason.value,
-                    waits_for="consolidateAfter",
+                    waits_for=WaitsFor.CONSOLIDATE_AFTER,
                     not_before=at,
                     message=_describe_disruption(command),
                 )

@@ -1,57 +1,15 @@
-"""What a plan does: changes in git, actions, and nodes that wait or cannot be disrupted."""
+"""What a plan does: commands and actions, and the nodes and budgets that limit them."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-import msgspec
-
+from reconciler.model.decision.part import Part
 from reconciler.plan.value.nodes import PlannedImage
-from reconciler.plan.value.part import Part
-
-ChangeKind = Literal["create", "update", "delete"]
-
-
-class PlannedFieldChange(Part, frozen=True, kw_only=True):
-    """A field that differs; ``drifts`` means that running nodes no longer match it."""
-
-    path: str
-    old: Any = msgspec.field(default=None, name="from")
-    new: Any = msgspec.field(default=None, name="to")
-    drifts: bool = False
-
-
-class PlannedChange(Part, frozen=True, kw_only=True):
-    """An object that git creates, updates or deletes; ``drifted`` are the affected NodeClaims."""
-
-    op: ChangeKind
-    kind: str
-    name: str
-    file: str | None = None
-    line: int | None = None
-    fields: tuple[PlannedFieldChange, ...] = ()
-    drifted: tuple[str, ...] = ()
-
-
-class DriftedClaim(Part, frozen=True, kw_only=True):
-    """A NodeClaim that no longer matches git; ``side`` is the side that changed."""
-
-    node_claim: str
-    node: str | None = None
-    node_pool: str = ""
-    reason: str
-    recorded_hash: str | None = None
-    desired_hash: str | None = None
-    fields: tuple[PlannedFieldChange, ...] = ()
-    side: str = ""
-
 
 Decision = Literal["delete", "replace"]
-
-
-Wait = Literal["budget", "schedule", "consolidateAfter", "validation", "policy", "approval"]
 
 
 class PlannedCommand(Part, frozen=True, kw_only=True):
@@ -88,29 +46,6 @@ class BlockedNode(Part, frozen=True, kw_only=True):
     reason: str = ""
     code: str = ""
     message: str
-
-
-class PlannedBlocker(Part, frozen=True, kw_only=True):
-    """Something that blocks the disruption of nodes, with all nodes that it blocks.
-
-    ``kind`` and ``name`` identify it (``PodDisruptionBudget`` ``shop/web``, ``NodePool`` ``db``),
-    or by NodePool and reason what its nodes wait for (``Budget`` ``web/Drifted``). ``since`` is
-    when it was first observed, None without records. ``forgone`` is what consolidation of the
-    nodes would save, in USD an hour, None if none has a price; ``unpriced`` counts those without.
-    """
-
-    kind: str
-    name: str
-    code: str = ""
-    message: str = ""
-    owner: str = ""
-    nodes: tuple[str, ...] = ()
-    node_pools: tuple[str, ...] = ()
-    reasons: tuple[str, ...] = ()
-    since: datetime | None = None
-    until: datetime | None = None
-    forgone: float | None = None
-    unpriced: int = 0
 
 
 class PoolBudget(Part, frozen=True, kw_only=True):
@@ -156,20 +91,3 @@ class Action(Part, frozen=True, kw_only=True):
     image: PlannedImage | None = None
 
     left_out: ClassVar = ("image",)
-
-
-class DeferredClaim(Part, frozen=True, kw_only=True):
-    """A NodeClaim whose disruption is deferred, the reason, and the earliest time."""
-
-    node_claim: str
-    node: str | None = None
-    node_pool: str = ""
-    reason: str
-    waits_for: Wait
-    not_before: datetime | None = None
-    message: str = ""
-
-    @property
-    def is_unapproved_removal(self) -> bool:
-        """Whether its NodePool was removed from git, and its node waits for ``--allow-removal``."""
-        return self.reason == "NodePoolDeleted" and self.waits_for == "approval"

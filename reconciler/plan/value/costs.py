@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 
 from reconciler.model.billing import HOURS_A_MONTH
-from reconciler.plan.value.part import Part
+from reconciler.model.decision.part import Part
 from reconciler.plan.value.ranges import (
     CostDifference,
     FleetAtRest,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from reconciler.plan.value.part import Part
+from reconciler.model.decision.part import Part
 
 
 class GapCost(Part, frozen=True, kw_only=True):

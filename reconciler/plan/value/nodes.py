@@ -8,10 +8,10 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from reconciler.model.decision.part import Part
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.kubernetes.taint import Taint
-from reconciler.plan.value.part import Part
 
 
 class PriceSource(Part, frozen=True, kw_only=True):

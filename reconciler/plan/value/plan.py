@@ -7,18 +7,13 @@ from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
+from reconciler.model.decision.changes import Change, DriftedClaim
+from reconciler.model.decision.part import Part
+from reconciler.model.decision.verdicts import ComparedValue
+from reconciler.model.decision.waiting import Blocker, DeferredClaim
 from reconciler.model.decode import describe_mismatch
 from reconciler.model.errors import UnreadableError
-from reconciler.plan.value.actions import (
-    Action,
-    BlockedNode,
-    DeferredClaim,
-    DriftedClaim,
-    PlannedBlocker,
-    PlannedChange,
-    PlannedCommand,
-    PoolBudget,
-)
+from reconciler.plan.value.actions import Action, BlockedNode, PlannedCommand, PoolBudget
 from reconciler.plan.value.costs import (
     AtRest,
     Backtest,
@@ -37,7 +32,6 @@ from reconciler.plan.value.nodes import (
     PlannedNodeClass,
     UnschedulablePod,
 )
-from reconciler.plan.value.part import Part
 
 PolicyResult = Literal["passed", "failed", "exempted"]
 
@@ -51,25 +45,6 @@ class PlannedExemption(Part, frozen=True, kw_only=True):
     reason: str = ""
 
     left_out: ClassVar = ("reason",)
-
-
-class ComparedValue(Part, frozen=True, kw_only=True):
-    """A value of the plan that a violated policy has compared; ``path`` is within the plan.
-
-    Of a list there is the ``count`` of its entries. If the policy is about each of them,
-    ``violating`` counts those that violate it, and ``names`` are the first of them. ``operator``
-    and ``limit`` are the comparison that does not hold, where it is one with a literal.
-    """
-
-    path: str
-    value: str | int | float | bool | None = None
-    count: int | None = None
-    violating: int | None = None
-    names: tuple[str, ...] = ()
-    operator: str = ""
-    limit: str | int | float | bool | None = None
-
-    left_out: ClassVar = ("value", "count", "violating", "names", "operator", "limit")
 
 
 class JudgedPolicy(Part, frozen=True, kw_only=True):
@@ -192,7 +167,7 @@ class Plan(Part, frozen=True, kw_only=True):
     revision: Revision = Revision()
     inputs_digest: str = ""
     inputs: InputDigests = InputDigests()
-    changes: tuple[PlannedChange, ...] = ()
+    changes: tuple[Change, ...] = ()
     compared_with: ComparedWith = ""
     actor: PlanActor = ""
     node_claims: tuple[PlannedNodeClaim, ...] = ()
@@ -207,7 +182,7 @@ class Plan(Part, frozen=True, kw_only=True):
     deferred: tuple[DeferredClaim, ...] = ()
     cost: Cost
     diagnostics: tuple[PlanFinding, ...] = ()
-    blockers: tuple[PlannedBlocker, ...] = ()
+    blockers: tuple[Blocker, ...] = ()
     lock: PlannedLock | None = None
     node_classes: tuple[PlannedNodeClass, ...] = ()
     approved_as: str | None = None

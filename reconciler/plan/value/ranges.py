@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import fsum
 from typing import ClassVar, Final
 
-from reconciler.plan.value.part import Part
+from reconciler.model.decision.part import Part
 
 
 class FleetAtRest(Part, frozen=True, kw_only=True):

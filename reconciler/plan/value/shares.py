@@ -7,7 +7,7 @@ from math import fsum
 from typing import Final
 
 from reconciler.model.billing import HOURS_A_MONTH
-from reconciler.plan.value.part import Part
+from reconciler.model.decision.part import Part
 
 _DOLLAR_A_MONTH: Final = 1 / HOURS_A_MONTH
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from msgspec.structs import replace as with_fields
@@ -80,7 +80,7 @@ def an_instance(name: str, zone: str = "us-east-1a", **fields: object) -> Instan
         tags={"karpenter.sh/nodepool": "general"},
         private_dns_name=f"{name}.internal",
     )
-    return replace(instance, **fields)
+    return with_fields(instance, **fields)
 
 
 def a_claim(instance: Instance, **spec: object) -> NodeClaim:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from reconciler.model.errors import ClusterError
@@ -74,14 +75,14 @@ def test_joining_and_becoming_ready_take_time() -> None:
 
 def test_a_pending_instance_has_no_node_yet() -> None:
     sandbox = a_sandbox(nodes=1)
-    sandbox.instances = [replace(sandbox.instances[0], state="pending")]
+    sandbox.instances = [msgspec.structs.replace(sandbox.instances[0], state="pending")]
     assert sandbox.observe().nodes == ()
 
 
 def test_a_node_becomes_not_ready_and_disappears_with_its_instance() -> None:
     sandbox = a_sandbox(*pods(2), nodes=1)
     assert set(sandbox.places().values()) == {"n0.internal"}
-    sandbox.instances = [replace(sandbox.instances[0], state="shutting-down")]
+    sandbox.instances = [msgspec.structs.replace(sandbox.instances[0], state="shutting-down")]
     (node,) = sandbox.observe().nodes
     assert not node.is_ready
     sandbox.instances = []

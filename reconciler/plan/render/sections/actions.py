@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from math import fsum
 from typing import Final, NamedTuple
 
+from reconciler.model.decision.changes import DriftedClaim
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.text.counting import format_count
 from reconciler.plan.render.sections.cells import (
@@ -36,7 +37,7 @@ from reconciler.plan.render.wording import (
     format_zones,
     short_node_name,
 )
-from reconciler.plan.value.actions import Action, ActionKind, DriftedClaim, PlannedCommand
+from reconciler.plan.value.actions import Action, ActionKind, PlannedCommand
 from reconciler.plan.value.nodes import LaunchReason, PlannedNodeClaim
 from reconciler.plan.value.plan import Plan
 

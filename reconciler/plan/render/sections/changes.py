@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from reconciler.diff.changes import CONFIGURATION
+from reconciler.model.decision.changes import Change, FieldChange
 from reconciler.model.text.counting import format_count, pluralize
 from reconciler.plan.render.sections.cells import (
     Cell,
@@ -30,7 +31,6 @@ from reconciler.plan.render.wording import (
     list_changes,
     summarize_fields,
 )
-from reconciler.plan.value.actions import PlannedChange, PlannedFieldChange
 from reconciler.plan.value.plan import Plan
 
 _EDITS_MAX: Final = 10
@@ -58,24 +58,24 @@ def changes(plan: Plan) -> Section | None:
     )
 
 
-def _row_key(change: PlannedChange) -> object:
+def _row_key(change: Change) -> object:
     own = () if change.op == "update" else (change.name, change.file)
     return (*own, _fields_key(change))
 
 
-def _fields_key(change: PlannedChange) -> object:
+def _fields_key(change: Change) -> object:
     return (change.op, change.kind, msgspec.json.encode(change.fields))
 
 
-def _paths_key(change: PlannedChange) -> object:
+def _paths_key(change: Change) -> object:
     return (change.op, change.kind, tuple(field.path for field in change.fields))
 
 
-def _kind_key(change: PlannedChange) -> object:
+def _kind_key(change: Change) -> object:
     return (change.op, change.kind)
 
 
-def _change_row(group: Sequence[PlannedChange]) -> SectionRow:
+def _change_row(group: Sequence[Change]) -> SectionRow:
     first = group[0]
     drifted = sum(len(change.drifted) for change in group)
     lines, more = _field_lines(group)
@@ -93,7 +93,7 @@ def _change_row(group: Sequence[PlannedChange]) -> SectionRow:
     )
 
 
-def _settings_row(group: Sequence[PlannedChange]) -> SectionRow:
+def _settings_row(group: Sequence[Change]) -> SectionRow:
     """Return the settings that change as one row; those of a new fleet are only named."""
     row = _change_row([msgspec.structs.replace(group[0], fields=tuple(_fields(group)))])
     if len(group) > 1:
@@ -105,11 +105,11 @@ def _settings_row(group: Sequence[PlannedChange]) -> SectionRow:
     return msgspec.structs.replace(row, lines=(), more=()) if is_new and is_long else row
 
 
-def _fields(group: Iterable[PlannedChange]) -> Iterator[PlannedFieldChange]:
+def _fields(group: Iterable[Change]) -> Iterator[FieldChange]:
     return (field for change in group for field in change.fields)
 
 
-def _object_cell(group: Sequence[PlannedChange]) -> Cell:
+def _object_cell(group: Sequence[Change]) -> Cell:
     kind = group[0].kind
     if len(group) == 1:
         return Name(group[0].name, kind)
@@ -117,7 +117,7 @@ def _object_cell(group: Sequence[PlannedChange]) -> Cell:
     return NameList(tuple(change.name for change in group), kind, f"{many}:", most=3)
 
 
-def _place_cell(group: Sequence[PlannedChange]) -> Cell:
+def _place_cell(group: Sequence[Change]) -> Cell:
     files = {change.file for change in group if change.file}
     if len(files) > 1:
         return Text(format_count(len(group), "place"), "soft")
@@ -126,7 +126,7 @@ def _place_cell(group: Sequence[PlannedChange]) -> Cell:
     return Name(where) if where else Text("")
 
 
-def _field_lines(group: Sequence[PlannedChange]) -> tuple[tuple[Line, ...], tuple[SectionRow, ...]]:
+def _field_lines(group: Sequence[Change]) -> tuple[tuple[Line, ...], tuple[SectionRow, ...]]:
     """Return the fields that change, and as rows those beyond what is listed."""
     first = group[0]
     if first.op != "update":
@@ -146,9 +146,9 @@ def _folded_row(cell: Cell) -> SectionRow:
     return SectionRow(cells=(cell, Text(""), Text("")))
 
 
-def _edit_cells(group: Sequence[PlannedChange]) -> list[Cell]:
+def _edit_cells(group: Sequence[Change]) -> list[Cell]:
     """Return each field with its values, or with its number of different changes."""
-    by_path: dict[str, list[PlannedFieldChange]] = {}
+    by_path: dict[str, list[FieldChange]] = {}
     for change in group:
         for field in change.fields:
             by_path.setdefault(field.path, []).append(field)
@@ -163,7 +163,7 @@ def _edit_cells(group: Sequence[PlannedChange]) -> list[Cell]:
     return cells
 
 
-def _edit_cell(field: PlannedFieldChange) -> Edit:
+def _edit_cell(field: FieldChange) -> Edit:
     lists = list_changes(field.old, field.new)
     old, new = lists if lists is not None else ([field.old], [field.new])
     width = _VALUE_MAX if lists is not None else 60

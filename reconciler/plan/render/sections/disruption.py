@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from reconciler.model.decision.waiting import Blocker, DeferredClaim
 from reconciler.model.text.counting import format_count
 from reconciler.plan.render.sections.actions import pool_cell
 from reconciler.plan.render.sections.cells import (
@@ -29,7 +30,7 @@ from reconciler.plan.render.sections.cells import (
     without_pool,
 )
 from reconciler.plan.render.wording import blocker_title, format_near_time, short_node_name
-from reconciler.plan.value.actions import BlockedNode, DeferredClaim, PlannedBlocker, PoolBudget
+from reconciler.plan.value.actions import BlockedNode, PoolBudget
 from reconciler.plan.value.plan import Plan
 
 _WAITS: Final = {
@@ -147,7 +148,7 @@ def blockers(plan: Plan) -> Section | None:
     )
 
 
-def _blocker_row(group: Sequence[PlannedBlocker], now: datetime) -> SectionRow:
+def _blocker_row(group: Sequence[Blocker], now: datetime) -> SectionRow:
     first = group[0]
     nodes = dict.fromkeys(short_node_name(node) for b in group for node in b.nodes)
     priced = [b.forgone for b in group if b.forgone is not None]
@@ -174,11 +175,11 @@ def _blocker_row(group: Sequence[PlannedBlocker], now: datetime) -> SectionRow:
     )
 
 
-def _unpriced_nodes(group: Sequence[PlannedBlocker]) -> int:
+def _unpriced_nodes(group: Sequence[Blocker]) -> int:
     return sum(b.unpriced for b in group)
 
 
-def _format_blocking_times(blocker: PlannedBlocker, now: datetime) -> str:
+def _format_blocking_times(blocker: Blocker, now: datetime) -> str:
     """Return since when a blocker blocks nodes, and when that ends, if known."""
     is_window = blocker.kind == "Schedule"
     since = (

@@ -1,0 +1,1 @@
+"""What is decided about a fleet, in the form in which a plan holds and encodes it."""

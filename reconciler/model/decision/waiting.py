@@ -1,0 +1,74 @@
+"""NodeClaims whose disruption waits, and what keeps nodes from being disrupted."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from reconciler.model.decision.part import Part
+
+
+class WaitsFor(StrEnum):
+    """What a deferred node waits for."""
+
+    BUDGET = "budget"
+    SCHEDULE = "schedule"
+    CONSOLIDATE_AFTER = "consolidateAfter"
+    VALIDATION = "validation"
+    POLICY = "policy"
+    APPROVAL = "approval"
+
+
+class DeferredClaim(Part, frozen=True, kw_only=True):
+    """A NodeClaim that will be disrupted later, and what it waits for.
+
+    ``not_before`` is the earliest time, None if it is not known.
+    """
+
+    node_claim: str
+    node: str | None = None
+    node_pool: str = ""
+    reason: str
+    waits_for: WaitsFor
+    not_before: datetime | None = None
+    message: str = ""
+
+    @property
+    def is_unapproved_removal(self) -> bool:
+        """Whether its NodePool was removed from git, and its node waits for ``--allow-removal``."""
+        return self.reason == "NodePoolDeleted" and self.waits_for is WaitsFor.APPROVAL
+
+
+class Blocker(Part, frozen=True, kw_only=True):
+    """Something that blocks the disruption of nodes, with all nodes that it blocks.
+
+    ``kind`` and ``name`` identify it: an object in the cluster or in git (``PodDisruptionBudget``
+    ``shop/web``, ``NodePool`` ``db``), or the NodePool and reason for which its nodes wait
+    (``Budget`` ``web/Drifted``), with the end time in ``until`` if it is known. ``since`` is when
+    it was first observed, None without records. ``forgone`` is what consolidation of the nodes
+    would save, in USD an hour, None if none has a price; ``unpriced`` counts those without.
+    """
+
+    kind: str
+    name: str
+    code: str = ""
+    message: str = ""
+    owner: str = ""
+    nodes: tuple[str, ...] = ()
+    node_pools: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    forgone: float | None = None
+    unpriced: int = 0
+
+    def merged_with(self, other: Blocker) -> Blocker:
+        """Return this blocker with the nodes of ``other``, which has the same kind and name."""
+        return msgspec.structs.replace(
+            self,
+            nodes=tuple(sorted({*self.nodes, *other.nodes})),
+            node_pools=tuple(sorted({*self.node_pools, *other.node_pools})),
+            reasons=tuple(sorted({*self.reasons, *other.reasons})),
+        )
