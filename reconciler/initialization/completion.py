@@ -13,14 +13,16 @@ from functools import partial
 from typing import Final
 
 from reconciler.desired.migration.objects import Note
+from reconciler.desired.placeholders import CODE as PLACEHOLDER
 from reconciler.desired.placeholders import Placeholder, fill, summary, without_placeholders
+from reconciler.desired.rules.crd import check_rules
 from reconciler.desired.workloads.kinds import BUILT_IN
 from reconciler.initialization.collection import Collection, class_of, other_provider
 from reconciler.initialization.objects import SourceObject
-from reconciler.model.diagnostics import Severity
+from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.json import JsonDict
 from reconciler.source.document import Pointer
-from reconciler.source.finding import Finding
+from reconciler.source.finding import Finding, field_path
 from reconciler.source.objects import Entry
 from reconciler.source.resource import VALIDATED_KINDS, schema_name
 from reconciler.source.scalars import resolve_scalar
@@ -44,8 +46,9 @@ def complete(found: Collection, known: dict[str, str], name: str) -> None:
     _assume_zones(found, known)
     named = _fill_placeholders(found, known)
     _complete_pools(found)
-    _assume_classes(found, name, named)
     _complete_classes(found, name)
+    _leave_out_refused(found, known)
+    _assume_classes(found, name, named)
 
 
 def _leave_out_unknown_fields(found: Collection) -> None:
@@ -64,6 +67,45 @@ def _leave_out_unknown_fields(found: Collection) -> None:
             message = f"no {item.kind} has this field; it is left out"
             hint = "the API server drops it or refuses the object"
             found.note(item, Note(Severity.WARNING, finding.pointer, message, hint))
+
+
+def _leave_out_refused(found: Collection, known: dict[str, str]) -> None:
+    """Leave out the objects that Karpenter's API refuses, with the first reason of each.
+
+    No cluster has them, and one of them would be the end of every plan. A class that a NodePool
+    uses stays, for the user to complete. So do objects of templates and of alpha versions, since
+    what they lack may be elsewhere, those that a cluster has listed, and all if no NodePool would
+    be left.
+    """
+    faults = {
+        id(item): first
+        for item in found.items
+        if item.kind in VALIDATED_KINDS and (first := _first_fault(item, known))
+    }
+    pools = [pool for pool in found.of_kind("NodePool") if id(pool) not in faults]
+    used = {class_of(pool) for pool in pools}
+    for item in list(found.items) if pools else ():
+        fault = faults.get(id(item))
+        if fault is None or (item.kind == "EC2NodeClass" and item.name in used):
+            continue
+        found.items.remove(item)
+        text = f"{item.kind} {item.name}: {fault.message}"
+        hint = "Karpenter's API refuses it, so no cluster has it; correct it and run init again"
+        at, path = item.place_of(fault.pointer), field_path(fault.pointer)
+        found.notes.append(Diagnostic(Severity.ERROR, "refused-object", text, at, path, hint))
+
+
+def _first_fault(item: SourceObject, known: dict[str, str]) -> Finding | None:
+    """Return why the API refuses an object; None if it does not, or if the user has to decide."""
+    is_live = value_at(item.entry.data, ("metadata", "uid")) is not None
+    if is_live or item.is_made or item.entry.api_version.endswith(_ALPHA):
+        return None
+    shape = _findings_on(item.kind, item.data)
+    findings = [*shape, *check_rules(schema_name(item.kind), item.data, shape)]
+    left = fill(item.data, known, is_workload=False).left
+    faults = [f for f in without_placeholders(findings, left) if f.severity is Severity.ERROR]
+    is_open = any(f.code in (PLACEHOLDER, "unknown-field") for f in faults)
+    return None if is_open or not faults else faults[0]
 
 
 def _is_misspelled(item: SourceObject, finding: Finding) -> bool:

@@ -204,6 +204,44 @@ def test_a_class_of_the_current_version_in_a_plain_file_is_never_completed(work:
     assert "role" not in taken()["EC2NodeClass default"]["spec"]
 
 
+@pytest.mark.parametrize(
+    ("refused", "reason"),
+    [
+        (
+            CLASS.replace("name: default", "name: own").replace(
+                "alias: al2023@latest", "id: ami-1"
+            ),
+            "EC2NodeClass own: required field `amiFamily` is missing",
+        ),
+        (
+            POOL.replace("name: general", "name: extra").replace(
+                "    spec:", "    metadata: {labels: {karpenter.sh/pool: a}}\n    spec:"
+            ),
+            'NodePool extra: label "karpenter.sh/pool" is not allowed',
+        ),
+    ],
+)
+def test_an_object_that_karpenter_refuses_does_not_end_the_plan_of_the_others(
+    refused: str, reason: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"given/nodes.yaml": f"{POOL}---\n{CLASS}", "given/web.yaml": WEB}
+    write(work, files | {"given/other.yaml": refused})
+    assert init() == 3, "something is to be completed by hand"
+    listed = capsys.readouterr().out
+    assert "other.yaml:" in listed
+    assert reason in listed
+    assert set(taken()) == {"NodePool general", "EC2NodeClass default", "Deployment web"}
+    assert launched(capsys) == {"general"}
+
+
+def test_an_object_that_a_cluster_has_listed_is_never_refused(work: Path) -> None:
+    live = CLASS.replace("{name: default}", "{name: own, uid: 0b5e}")
+    live = live.replace("alias: al2023@latest", "id: ami-1")
+    write(work, {"given/nodes.yaml": f"{POOL}---\n{CLASS}---\n{live}"})
+    init()
+    assert "EC2NodeClass own" in taken()
+
+
 def test_a_field_that_no_object_has_is_left_out_and_named(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

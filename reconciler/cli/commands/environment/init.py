@@ -163,7 +163,7 @@ def run(request: InitRequest) -> int:
     return exitcode.DONE if is_valid and not undecided else exitcode.REFUSED
 
 
-_UNDECIDED: Final = frozenset({"duplicate-name", "migrated"})
+_UNDECIDED: Final = frozenset({"duplicate-name", "migrated", "refused-object"})
 """The findings on the source that the user has to decide, although the fleet is valid."""
 
 
