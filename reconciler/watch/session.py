@@ -11,6 +11,7 @@ import msgspec
 
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.karpenter.prediction import Prediction, PredictionVerdict, Score
+from reconciler.watch.causes import Evidence, explain_miss
 from reconciler.watch.episodes.episode import episode_of
 from reconciler.watch.observing import KarpenterActions
 from reconciler.watch.predicting import prediction_of, prices_of
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from reconciler.model.karpenter.nodeclaim import NodeClaim
     from reconciler.plan.value.plan import Plan
     from reconciler.ports.predictions import PredictionLog
+    from reconciler.watch.causes import KarpenterEvent
     from reconciler.watch.episodes.episode import Episode
 
 KEPT: Final = timedelta(days=90)
@@ -58,6 +60,7 @@ class KarpenterWatch:
 
     ``observe`` reads the cluster, ``predict`` plans it. ``save`` keeps an episode and returns its
     name. ``on_scored`` receives each score, and ``on_problem`` what could not be read.
+    ``read_events`` lists Karpenter's Events, once predictions were wrong.
     """
 
     observe: Callable[[], ClusterObservation]
@@ -66,6 +69,7 @@ class KarpenterWatch:
     save: Callable[[Episode], str] | None
     on_scored: Callable[[Score], None]
     on_problem: Callable[[ReconcilerError], None]
+    read_events: Callable[[], Sequence[KarpenterEvent]] = tuple
     _actions: KarpenterActions = field(default_factory=KarpenterActions)
     _prediction: Prediction | None = None
     _catalog: Catalog | None = None
@@ -83,7 +87,7 @@ class KarpenterWatch:
         try:
             observed = self.observe()
             claims = observed.node_claims()
-            self._compare(claims, now)
+            self._compare(observed, now)
             if self._is_due(observed, now):
                 self._predict(observed, claims, now)
         except ReconcilerError as error:
@@ -92,26 +96,57 @@ class KarpenterWatch:
             self._actions, self._seen = KarpenterActions(), None
             self.on_problem(error)
 
-    def _compare(self, claims: Sequence[NodeClaim], now: datetime) -> None:
+    def _compare(self, observed: ClusterObservation, now: datetime) -> None:
         """Score what Karpenter has done by now."""
         if self._prediction is None or self._catalog is None:
             return
+        claims = observed.node_claims()
         prices = prices_of(self._catalog, claims)
-        scores = []
-        for found in self._actions.observe(claims, now, self._prediction, prices):
-            score = score_action(found.action, found.prediction)
-            before = self._observations.get(found.prediction.sequence)
-            if score.verdict is PredictionVerdict.WRONG and self.save and before is not None:
-                episode = episode_of(score, found.prediction, before.objects(), now)
-                try:
-                    score = msgspec.structs.replace(score, episode=self.save(episode))
-                except ReconcilerError as error:  # the score counts without it
-                    self.on_problem(error)
-            scores.append(score)
+        found = self._actions.observe(claims, now, self._prediction, prices)
+        scores = [score_action(one.action, one.prediction) for one in found]
+        if any(score.verdict is PredictionVerdict.WRONG for score in scores):
+            events = self._events()
+            scores = [
+                self._complete(score, one.prediction, events, observed, now)
+                for score, one in zip(scores, found, strict=True)
+            ]
         if scores:
             self.log.score(scores)
         for score in scores:
             self.on_scored(score)
+
+    def _events(self) -> Sequence[KarpenterEvent]:
+        try:
+            return self.read_events()
+        except ReconcilerError as error:  # the verdict is the same without them
+            self.on_problem(error)
+            return ()
+
+    def _complete(
+        self,
+        score: Score,
+        prediction: Prediction,
+        events: Sequence[KarpenterEvent],
+        observed: ClusterObservation,
+        now: datetime,
+    ) -> Score:
+        """Return the score of a wrong prediction with its cause and its episode."""
+        before = self._observations.get(prediction.sequence)
+        if score.verdict is not PredictionVerdict.WRONG or before is None:
+            return score
+        objects = before.objects()
+        claims = [*before.node_claims(), *observed.node_claims()]
+        evidence = Evidence(events, claims, [*objects, *observed.objects()])
+        cause = explain_miss(score, prediction, evidence)
+        score = msgspec.structs.replace(score, cause=cause)
+        if self.save is None:
+            return score
+        try:
+            saved = self.save(episode_of(score, prediction, objects, now))
+        except ReconcilerError as error:  # the score counts without it
+            self.on_problem(error)
+            return score
+        return msgspec.structs.replace(score, episode=saved)
 
     def _is_due(self, observed: ClusterObservation, now: datetime) -> bool:
         if self._seen is None or self._seen != observed:

@@ -19,6 +19,7 @@ from reconciler.model.karpenter.prediction import PredictionVerdict, Score
 from reconciler.plan.value.costs import Cost
 from reconciler.plan.value.nodes import LaunchOffering, PlannedNodeClaim
 from reconciler.plan.value.plan import Plan
+from reconciler.watch.causes import KarpenterEvent
 from reconciler.watch.episodes.episode import Episode, encode_episode
 from reconciler.watch.episodes.file import actions_of, decode_episode
 from reconciler.watch.session import KarpenterWatch, PlannedCluster
@@ -86,6 +87,8 @@ class World:
     scores: list[Score] = field(default_factory=list)
     problems: list[ReconcilerError] = field(default_factory=list)
     episodes: list[Episode] = field(default_factory=list)
+    events: Sequence[KarpenterEvent] | ReconcilerError = ()
+    events_read: int = 0
 
     def __post_init__(self) -> None:
         self.watch = KarpenterWatch(
@@ -95,7 +98,14 @@ class World:
             self.save,
             self.scores.append,
             self.problems.append,
+            self.read_events,
         )
+
+    def read_events(self) -> Sequence[KarpenterEvent]:
+        self.events_read += 1
+        if isinstance(self.events, ReconcilerError):
+            raise self.events
+        return self.events
 
     def observe(self) -> Seen:
         if self.error is not None:

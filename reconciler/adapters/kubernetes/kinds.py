@@ -162,9 +162,12 @@ def watch_role(name: str) -> dict[str, object]:
     return _role(
         name,
         (
-            Permission(verb, kind.group, kind.resource, "read")
-            for kind in (*OBSERVED, *OF_KARPENTER)
-            for verb in ("list", "watch")
+            *(
+                Permission(verb, kind.group, kind.resource, "read")
+                for kind in (*OBSERVED, *OF_KARPENTER)
+                for verb in ("list", "watch")
+            ),
+            Permission("list", EVENT.group, EVENT.resource, "name why a prediction was wrong"),
         ),
     )
 

@@ -419,8 +419,11 @@ class Kube:
 
 
 def _selected(item: Object, selector: str) -> bool:
-    field_, _, value = selector.partition("=")
-    return not field_ or item.get("spec", {}).get("nodeName", "") == value
+    path, _, value = selector.partition("=")
+    found: Any = item
+    for name in path.split(".") if path else ():
+        found = found.get(name, {})
+    return not path or (found or "") == value
 
 
 def _covers(budget: Object, pod: Object) -> bool:

@@ -237,6 +237,7 @@ def _watch(request: WatchRequest) -> int:
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.assembly.inputs.watching import stop_on_signal
     from reconciler.model.text.visible import one_line
+    from reconciler.watch.causes import read_events
     from reconciler.watch.episodes.anonymizing import encoder_without_names
     from reconciler.watch.episodes.episode import encode_episode
     from reconciler.watch.episodes.folder import episode_saver
@@ -282,6 +283,7 @@ def _watch(request: WatchRequest) -> int:
             save,
             show_score,
             warn,
+            lambda: read_events(api),
         )
         print(f"Watching Karpenter in {one_line(str(api.access))}", file=sys.stderr, flush=True)
         session.step(clock.now())
