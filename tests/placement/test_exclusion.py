@@ -173,3 +173,20 @@ def test_a_label_of_eks_itself_is_not_to_be_added_to_a_node_pool() -> None:
     assert only.code == "LabelUnknown"
     assert "EKS sets on nodes of EKS Auto Mode, Fargate and its node groups" in only.message
     assert "spec.template.metadata.labels" not in only.message
+
+
+@pytest.mark.parametrize(
+    ("label", "hint"),
+    [
+        ("no", ""),
+        ("team", ""),
+        ("example.com/zone", ZONE),
+        ("example.com/instance-type", "node.kubernetes.io/instance-type"),
+    ],
+)
+def test_only_a_similar_label_is_suggested(label: str, hint: str) -> None:
+    """Karpenter suggests any label that contains the text: ec2nodeclass for no."""
+    found = placed([a_pool(), *pods(1, nodeSelector={label: "a"})])
+    ((only,),) = found.unschedulable.values()
+    assert only.code == "LabelUnknown"
+    assert only.message.partition("did you mean ")[2].rstrip("?") == hint

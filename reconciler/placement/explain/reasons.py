@@ -15,6 +15,7 @@ from reconciler.model.karpenter.labels import NODEPOOL, OS, ZONE
 from reconciler.model.karpenter.requirements import Requirement
 from reconciler.model.kubernetes.taint import untolerated_taints
 from reconciler.model.resources import EPHEMERAL_STORAGE, HUGEPAGES, MEMORY, MILLI, NODES, Resources
+from reconciler.model.text.nearest import nearest
 from reconciler.placement.explain.devices import device_shortage
 from reconciler.placement.explain.domains import rule_rejection
 from reconciler.placement.explain.exclusion import (
@@ -385,7 +386,8 @@ def _requirement_rejection(view: CohortView, template: PoolTemplate) -> Rejectio
             facts,
         )
     if conflict.existing is None:
-        hint = f"; did you mean {conflict.suggestion}?" if conflict.suggestion else ""
+        near = _similar_label(conflict.key, conflict.suggestion)
+        hint = f"; did you mean {near}?" if near else ""
         return Rejection(
             "LabelUnknown",
             f"requires the label {conflict.key}, which nodes of NodePool {template.name} do not "
@@ -406,6 +408,13 @@ def _requirement_rejection(view: CohortView, template: PoolTemplate) -> Rejectio
         template.name,
         {**facts, "allowed": str(conflict.existing)},
     )
+
+
+def _similar_label(key: str, suggestion: str | None) -> str | None:
+    """Return Karpenter's suggestion for a label if it is similar: it may only contain its text."""
+    if suggestion is None or key.rpartition("/")[2] == suggestion.rpartition("/")[2]:
+        return suggestion
+    return nearest(key, (suggestion,))
 
 
 def _volume_rejection(view: CohortView, template: PoolTemplate) -> Rejection | None:
