@@ -109,6 +109,11 @@ class Command:
         return isinstance(self.reason, ForcefulReason) and not self.graceful
 
     @property
+    def ends_drain(self) -> bool:
+        """Whether its drain ends although pods cannot be evicted: by its limit, or by EC2."""
+        return self.drain_limit is not None or self.reason is ForcefulReason.INTERRUPTED
+
+    @property
     def savings_per_eviction(self) -> float | None:
         """USD an hour saved for each pod that has to move; None without prices."""
         return None if self.savings is None else self.savings / max(self.pods_evicted, 1)

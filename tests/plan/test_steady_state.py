@@ -9,19 +9,20 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from reconciler.disruption.gates.draining import describe_endless_drain
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
-from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
+from reconciler.model.karpenter.labels import DO_NOT_DISRUPT, TERMINATION_TIMESTAMP
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget, PodDisruptionBudgetSpec
 from reconciler.model.kubernetes.metadata import LabelSelector, Metadata
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.settings import FeatureGate, Settings
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import ClusterState, cluster_state
 from reconciler.plan.planning import plan_of
 from reconciler.plan.render.sections.pods import unschedulable_pods as unschedulable_section
 from reconciler.plan.render.summary import pods_placed_later, summary_lines, unschedulable_pods
 from reconciler.plan.rest.difference import named_alike
-from reconciler.plan.rest.world import describe_endless_drain
-from reconciler.plan.value.costs import Cost, SteadyState, StuckNode
+from reconciler.plan.value.costs import Cost, PoolCost, SteadyState, StuckNode
 from reconciler.plan.value.nodes import Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan, from_json, to_json
 from tests.engine.world import a_deployment, a_pool
@@ -130,19 +131,20 @@ def test_the_headline_separates_the_pods_of_later_passes_and_names_drains_withou
         unschedulable=("shop/a",),
         stuck=(node,),
     )
+    pool = PoolCost(nodes_before=1, nodes_after=1, before=0.1, after=0.1)
     plan = a_plan(
-        cost=Cost(before=0.1, after=0.0),
+        cost=Cost(before=0.1, after=0.1, by_node_pool={"web": pool}),
         unschedulable=_unplaced("a", "b"),
         steady_state=steady_state,
     )
     lines = summary_lines(plan)
     assert lines[0] == (
-        "Nothing to do now: 2 nodes, 1 cannot be drained; +$73/month ($0.1000 → $0.2000/hour); "
+        "Nothing to do now: 1 node, 1 cannot be drained; $73/month ($0.1000/hour); "
         "1 pod cannot be scheduled."
     )
     assert lines[1] == "1 pod cannot be scheduled: shop/a."
     assert lines[2] == "1 pod placed in a later pass: shop/b."
-    assert lines[3] == "Steady state: 0 → 2 nodes, +$73/month ($0.1000 → $0.2000/hour)."
+    assert lines[3] == "Steady state: 1 → 2 nodes, +$73/month ($0.1000 → $0.2000/hour)."
     assert lines[4] == "1 node cannot be drained: n1 (its drain never ends)."
     section = unschedulable_section(plan)
     assert section is not None
@@ -185,6 +187,79 @@ def test_a_drain_without_end_names_what_blocks_it(
 ) -> None:
     text = describe_endless_drain([pod], PodDisruptionBudgets(budgets), PLANNED_AT)
     assert text == f"its drain never ends: {why}, and it has no terminationGracePeriod"
+
+
+DELETED = "2026-01-01T01:00:00Z"
+
+
+def draining_fleet(*ends: str, removal: str = DELETED) -> Plan:
+    """Return the plan of a node whose pod a budget of 0 protects, with what ends its drain."""
+    claim, node = a_node("n1")
+    if removal:
+        claim["metadata"] = {**claim["metadata"], "deletionTimestamp": removal}
+    if "expiry" in ends:
+        claim["spec"]["expireAfter"] = "1h"
+    if "grace" in ends:
+        claim["spec"]["terminationGracePeriod"] = "1h"
+    if "timestamp" in ends:
+        claim["metadata"]["annotations"] = {TERMINATION_TIMESTAMP: "2026-01-01T02:00:00Z"}
+    if "terminating" in ends:
+        ended = {"type": "InstanceTerminating", "status": "True", "lastTransitionTime": DELETED}
+        claim["status"] = {
+            **claim["status"], "conditions": [*claim["status"]["conditions"], ended]
+        }  # fmt: skip
+    if "repair" in ends:
+        broken = {"type": "Ready", "status": "False", "lastTransitionTime": DELETED}
+        others = [c for c in node["status"]["conditions"] if c["type"] != "Ready"]
+        node["status"] = {**node["status"], "conditions": [*others, broken]}
+    pod = a_pod("p", 500, "n1")
+    pod["metadata"]["labels"] = {"app": "web"}
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b", "namespace": "web"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 0},
+        "status": {"disruptionsAllowed": 0},
+    }
+    rules = {"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]}
+    question = inputs(
+        [a_node_pool(disruption=rules), a_class()],
+        [claim, node, pod, budget],
+        settings=Settings(feature_gates={FeatureGate.NODE_REPAIR: True}),
+    )
+    return plan_of(replace(question, finds_steady_state=True))
+
+
+def test_a_node_whose_drain_never_ends_costs_what_it_costs() -> None:
+    plan = draining_fleet()
+    assert plan.cost.after == plan.cost.before > 0
+    assert [(p.nodes_before, p.nodes_after) for p in plan.cost.by_node_pool.values()] == [(1, 1)]
+    assert plan.steady_state is not None
+    assert [node.reason for node in plan.steady_state.stuck] == ["Draining"]
+    assert summary_lines(plan)[0].startswith("Nothing to do now: 1 node, 1 cannot be drained; ")
+
+
+@pytest.mark.parametrize("end", ["grace", "timestamp", "terminating"])
+def test_a_drain_with_an_end_leaves_no_node(end: str) -> None:
+    """By the NodeClaim's grace period, the time in its annotation, or because it is over."""
+    plan = draining_fleet(end)
+    assert (plan.cost.before > 0, plan.cost.after) == (True, 0)
+    assert plan.steady_state is None or plan.steady_state.stuck == ()
+
+
+def test_a_repaired_node_is_drained_whatever_budgets_allow() -> None:
+    plan = draining_fleet("repair", removal="")
+    (action,) = plan.actions
+    assert (action.reason, plan.cost.after) == ("Unhealthy", 0)
+    assert action.cost_delta == -plan.cost.before
+    assert plan.steady_state is None or plan.steady_state.stuck == ()
+
+
+def test_an_expired_node_whose_drain_never_ends_saves_nothing() -> None:
+    plan = draining_fleet("expiry", removal="")
+    (action,) = plan.actions
+    assert (action.reason, action.cost_delta) == ("Expired", 0.0)
+    assert plan.cost.after == plan.cost.before
 
 
 def waiting_node(name: str, cpu: int, minutes: int) -> list[dict[str, Any]]:

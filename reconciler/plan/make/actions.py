@@ -165,7 +165,8 @@ class OwnedNode(msgspec.Struct, frozen=True):
     """A node of a NodePool, as known from its labels and the catalog.
 
     ``name`` is the Node's, or its NodeClaim's before it has joined. ``price`` is USD an hour, None
-    if the catalog has none.
+    if the catalog has none. ``never_leaves`` is whether it is being removed, or will be, and its
+    drain never ends.
     """
 
     name: str
@@ -177,6 +178,7 @@ class OwnedNode(msgspec.Struct, frozen=True):
     price: float | None = None
     has_node: bool = True
     is_deleting: bool = False
+    never_leaves: bool = False
 
 
 class UnlaunchedClaim(msgspec.Struct, frozen=True):
@@ -286,7 +288,7 @@ def _terminate_action(
         command=command.id,
         depends_on=waits_for,
         reason=command.reason,
-        cost_delta=None if node.price is None else -node.price,
+        cost_delta=0.0 if node.never_leaves else None if node.price is None else -node.price,
         instance_type=node.instance_type,
         zone=node.zone,
         capacity_type=node.capacity_type,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from math import fsum
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from reconciler.catalog.catalog import Catalog
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ON_DEMAND, ZONE
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import CPU, MILLI
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.question import LaunchPool, Placement
@@ -176,13 +178,25 @@ def sum_dollars(amounts: Iterable[float]) -> float:
 
 
 def owned_nodes(
-    cluster: ClusterState, pools: Mapping[str, LaunchPool], catalog: Catalog
+    cluster: ClusterState,
+    pools: Mapping[str, LaunchPool],
+    catalog: Catalog,
+    drains: Mapping[str, Sequence[Pod]] = MappingProxyType({}),
 ) -> tuple[OwnedNode, ...]:
-    """Return the nodes with a NodeClaim, priced by their pool's types or by ``catalog``."""
-    return tuple(_owned_node(node, pools, catalog) for node in cluster.nodes if node.is_managed)
+    """Return the nodes with a NodeClaim, priced by their pool's types or by ``catalog``.
+
+    ``drains`` has the pods that a drain waits for without end, by the name of its node.
+    """
+    return tuple(
+        _owned_node(node, pools, catalog, never_leaves=bool(drains.get(node.name)))
+        for node in cluster.nodes
+        if node.is_managed
+    )
 
 
-def _owned_node(node: StateNode, pools: Mapping[str, LaunchPool], catalog: Catalog) -> OwnedNode:
+def _owned_node(
+    node: StateNode, pools: Mapping[str, LaunchPool], catalog: Catalog, *, never_leaves: bool
+) -> OwnedNode:
     assert node.claim is not None
     labels = node.labels
     instance_type, zone = labels.get(INSTANCE_TYPE), labels.get(ZONE)
@@ -202,6 +216,7 @@ def _owned_node(node: StateNode, pools: Mapping[str, LaunchPool], catalog: Catal
         price=price,
         has_node=node.node is not None,
         is_deleting=node.is_deleting,
+        never_leaves=never_leaves,
     )
 
 
@@ -242,7 +257,7 @@ def cost_of(
 ) -> Cost:
     """Return the cost before and after; every pool is listed, even without nodes.
 
-    Nodes that are already being removed count before and not after.
+    Nodes that are already being removed count before and not after, unless their drain never ends.
     """
     accounts = {name: _Account() for name in pools}
     gone = {name for command in commands for name in (*command.node_claims, *command.nodes)}
@@ -253,7 +268,8 @@ def cost_of(
         unpriced += node.price is None
         account.nodes_before += 1
         account.before.append(price)
-        if not node.is_deleting and node.node_claim not in gone and node.name not in gone:
+        is_leaving = node.is_deleting or node.node_claim in gone or node.name in gone
+        if node.never_leaves or not is_leaving:
             account.nodes_after += 1
             account.after.append(price)
     launches: list[PlannedNodeClaim | UnlaunchedClaim] = [*node_claims, *unlaunched]

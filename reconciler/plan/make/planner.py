@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from reconciler.disruption.gates.draining import drains_of, removed_nodes
 from reconciler.model.decision.changes import DriftedClaim
 from reconciler.model.decision.waiting import Blocker, DeferredClaim
 from reconciler.observed.state import ClusterState
@@ -187,7 +188,14 @@ def outcome_of(facts: Facts, decisions: Decisions, static: Iterable[PlannedClaim
     images = BootImages(facts.classes, facts.types.by_name)
     claims = tuple(map(images.with_image, placements.node_claims(facts.cluster.pods)))
     commands = tuple(assemble.planned_command(c, placements) for c in decisions.commands)
-    nodes = owned_nodes(facts.cluster, facts.types.by_name, facts.catalog)
+    bounded = (command for command in decisions.commands if command.ends_drain)
+    drains = drains_of(
+        facts.cluster,
+        removed_nodes(facts.cluster, decisions.commands),
+        removed_nodes(facts.cluster, bounded),
+        facts.now,
+    )
+    nodes = owned_nodes(facts.cluster, facts.types.by_name, facts.catalog, drains)
     unlaunched = _unlaunched_claims(facts, commands, images)
     cost = cost_of([p.name for p in facts.pools], nodes, commands, claims, unlaunched)
     return PlanOutcome(placements, claims, commands, nodes, unlaunched, cost)

@@ -282,19 +282,14 @@ def _plan_facts(plan: Plan) -> list[str]:
 
 
 def first_pass(plan: Plan) -> str:
-    """Return what the first pass does to the nodes and to the bill.
-
-    Nodes that cannot be drained stay and cost what they cost: their numbers are those at rest.
-    """
+    """Return what the first pass does to the nodes and to the bill."""
     cost = plan.cost
     pool = sum_pools(cost.by_node_pool.values())
-    before, after, per_hour = pool.nodes_before, pool.nodes_after, cost.after
+    before, after = pool.nodes_before, pool.nodes_after
     rest = plan.steady_state
     endless = sum(node.reason == DRAINING for node in rest.stuck) if rest is not None else 0
     stays = f", {endless:,} cannot be drained" if endless else ""
-    if rest is not None and endless:
-        after, per_hour = rest.nodes, rest.per_hour
-    price = cost_change(cost.before, per_hour)
+    price = cost_change(cost.before, cost.after)
     if cost.unpriced:
         price = f"{price} ({format_count(cost.unpriced, 'node')} without a price not counted)"
     if plan.is_empty:

@@ -20,7 +20,7 @@ from reconciler.disruption.command import Command, Decisions
 from reconciler.disruption.decide import decide
 from reconciler.disruption.disruptionpass import WORK_MAX
 from reconciler.disruption.gates.consolidatable import consolidatable_at, retained_until
-from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.disruption.gates.draining import drains_of, removed_nodes
 from reconciler.disruption.gates.policy import forceful_expiry_at
 from reconciler.disruption.methods.repairpolicy import repair_matches
 from reconciler.disruption.simulation import examinable_nodes
@@ -52,7 +52,6 @@ from reconciler.plan.rest.world import (
     RestBinder,
     RestingFleet,
     apply_transition,
-    pods_blocking_drain,
     start_nodes,
 )
 from reconciler.plan.value.costs import Cost
@@ -422,7 +421,8 @@ def _apply_decisions(
     if not (launched or made or leaves or places_pods):
         return None
     names = frozenset(launch.node.name for launch in made)
-    moves = FleetTransition(gone, placed_on, (*launched, *made), names | gone)
+    bounded = removed_nodes(cluster, (c for c in answer.commands if c.ends_drain))
+    moves = FleetTransition(gone, placed_on, (*launched, *made), names | gone, bounded)
     return with_fields(
         rest,
         world=apply_transition(rest.world, moves, done, chance, binder),
@@ -436,15 +436,10 @@ def _apply_decisions(
 
 def _removed_names(cluster: ClusterState, commands: Iterable[Command]) -> frozenset[str]:
     """Return the names of the nodes that commands remove, and of claims without an instance."""
-    named = {name for c in commands for name in (*c.nodes, *c.node_claims)}
-    if not named:
-        return frozenset()
-    nodes = (
-        node.name
-        for node in cluster.nodes
-        if node.name in named or (node.claim is not None and node.claim.name in named)
-    )
-    return frozenset((*nodes, *(c.name for c in cluster.unlaunched if c.name in named)))
+    commands = tuple(commands)
+    named = {name for c in commands for name in c.node_claims}
+    unlaunched = (c.name for c in cluster.unlaunched if c.name in named)
+    return removed_nodes(cluster, commands) | frozenset(unlaunched)
 
 
 def _planned_launches(
@@ -476,8 +471,4 @@ def _command_placement(command: Command) -> Placement | None:
 
 def _finishes_draining(cluster: ClusterState, now: datetime) -> bool:
     """Return whether a node that is being removed is gone by now."""
-    leaving = [node for node in cluster.nodes if node.is_deleting]
-    if not leaving:
-        return False
-    budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
-    return any(not pods_blocking_drain(node, budgets, now) for node in leaving)
+    return any(not blocking for blocking in drains_of(cluster, (), (), now).values())

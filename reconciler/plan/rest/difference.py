@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from reconciler.disruption.command import ForcefulReason
+from reconciler.disruption.gates.draining import describe_endless_drain, pods_blocking_drain
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.decision.waiting import WaitsFor
@@ -32,8 +33,6 @@ from reconciler.placement.topology.peers import controller_of
 from reconciler.plan.make.costs import sum_dollars
 from reconciler.plan.rest.continuation import RestResult
 from reconciler.plan.rest.world import (
-    describe_endless_drain,
-    pods_blocking_drain,
     without_nodes,
 )
 from reconciler.plan.value.costs import (

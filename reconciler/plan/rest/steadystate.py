@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from reconciler.desired.objects import node_pools
 from reconciler.disruption.command import Command
 from reconciler.disruption.gates.consolidatable import consolidatable_at, is_consolidatable
+from reconciler.disruption.gates.draining import pods_blocking_drain
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.model.decision.waiting import DeferredClaim, WaitsFor
 from reconciler.model.history import History
@@ -31,7 +32,7 @@ from reconciler.plan.rest.difference import (
     stuck_nodes,
     waiting_pods,
 )
-from reconciler.plan.rest.world import RestingFleet, pods_blocking_drain
+from reconciler.plan.rest.world import RestingFleet
 from reconciler.plan.value.costs import SteadyState
 from reconciler.plan.value.plan import Plan
 

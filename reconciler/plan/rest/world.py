@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.disruption.gates.draining import drains_of
 from reconciler.model.chance import Chance
-from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.kubernetes.cluster import (
     DaemonSet,
     PodDisruptionBudget,
@@ -252,12 +251,14 @@ class FleetTransition:
 
     ``removed`` are the names of removed nodes, ``placed_on`` the intended node of each pod,
     ``launched`` the new nodes, and ``started_claims`` the NodeClaims that got their instance.
+    ``bounded`` are the removed nodes whose command ends the drain.
     """
 
     removed: frozenset[str] = frozenset()
     placed_on: Mapping[str, str] = field(default_factory=dict)
     launched: Sequence[LaunchedNode] = ()
     started_claims: frozenset[str] = frozenset()
+    bounded: frozenset[str] = frozenset()
 
 
 def _claim_name(launched: LaunchedNode) -> str:
@@ -293,39 +294,6 @@ def apply_transition(
     )
 
 
-def pods_blocking_drain(node: StateNode, budgets: PodDisruptionBudgets, now: datetime) -> list[Pod]:
-    """Return the pods that a drain of the node waits for, none where a grace period ends it."""
-    if node.claim is not None and node.claim.termination_grace_period is not None:
-        return []
-    return [
-        pod
-        for pod in node.pods
-        if not pod.is_daemon
-        and pod.is_active
-        and pod.is_drainable(now)
-        and (not pod.is_evictable(now) or budgets.is_fully_blocked(pod, now))
-    ]
-
-
-def describe_endless_drain(
-    blocking: Sequence[Pod], budgets: PodDisruptionBudgets, now: datetime
-) -> str:
-    """Return why a drain that waits for these pods never ends.
-
-    A pod that two budgets select is never evicted: the eviction API refuses to choose one.
-    """
-    first = blocking[0]
-    names = [budget.key for budget in budgets.budgets_selecting(first)]
-    why = f"{DO_NOT_DISRUPT} protects pod {first.key}"
-    if budgets.is_fully_blocked(first, now):
-        why = f"PodDisruptionBudget {names[0]} never allows the eviction of pod {first.key}"
-        if len(names) > 1:
-            found = " and ".join(names)
-            why = f"PodDisruptionBudgets {found} select pod {first.key}, so it is never evicted"
-    more = f" and {len(blocking) - 1} more" if len(blocking) > 1 else ""
-    return f"its drain never ends: {why}{more}, and it has no terminationGracePeriod"
-
-
 def _cluster_after(
     cluster: ClusterState,
     moves: FleetTransition,
@@ -339,12 +307,7 @@ def _cluster_after(
     It makes the draws of every transition different ones. The time does not: the same fleet has the
     same future at any second.
     """
-    budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
-    leaving = {
-        node.name: pods_blocking_drain(node, budgets, now)
-        for node in cluster.nodes
-        if node.name in moves.removed or node.is_deleting
-    }
+    leaving = drains_of(cluster, moves.removed, moves.bounded, now)
     ended, displaced = _displaced_pods(cluster, leaving)
     kept = (_remaining_node(node, leaving.get(node.name), now) for node in cluster.nodes)
     fresh = [with_daemons(n.node, cluster.daemon_sets, now) for n in moves.launched]
