@@ -66,6 +66,11 @@ class JournalEntry(msgspec.Struct, frozen=True, rename="camel"):
     finished_at: datetime | None = None
     message: str = ""
 
+    @property
+    def shown_verb(self) -> str:
+        """The verb in text: unused resources are deleted, not discarded."""
+        return "delete" if self.intent.verb is Verb.DISCARD else self.intent.verb.value
+
 
 class IntentOutcome(NamedTuple):
     """How an intent, named by its id, has ended."""

@@ -7,15 +7,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconciler.model.text.times import format_time, timestamp
 from reconciler.model.text.visible import Painted, one_line
 from reconciler.notifications.stream import has_colour
 from reconciler.plan.render.layout import table
-
-if TYPE_CHECKING:
-    from reconciler.ports.journal import JournalEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +147,3 @@ def truncate(text: str, width: int) -> str:
     """Return a text on one line of at most ``width`` characters."""
     line = one_line(text)
     return line if len(line) <= width else line[: width - 1] + "…"
-
-
-def verb_of(entry: JournalEntry) -> str:
-    """Return the verb of an entry in text: unused resources are deleted, not discarded."""
-    verb = entry.intent.verb.value
-    return "delete" if verb == "discard" else verb

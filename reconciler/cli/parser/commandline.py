@@ -82,8 +82,7 @@ def _parse_command(words: Sequence[str], commands: Mapping[str, CommandSpec]) ->
         args = parser.read(rest)
     except SystemExit:  # argparse has printed the help
         return None
-    if subcommand is not None:
-        args.subcommand = subcommand
+    args.command, args.subcommand = name, subcommand
     return Invocation(module.run, module.request_of(args))
 
 
@@ -196,8 +195,13 @@ def _unknown_name_error(what: str, word: str, known: Sequence[str], program: str
     )
 
 
+_MODULES: Final = {"cordon": "nodes", "uncordon": "nodes", "drain": "nodes"}
+"""The module of a command that shares one."""
+
 COMMANDS: Final[dict[str, CommandSpec]] = {
-    name: CommandSpec(f"reconciler.cli.commands.{folder}.{name}", summary, group)
+    name: CommandSpec(
+        f"reconciler.cli.commands.{folder}.{_MODULES.get(name, name)}", summary, group
+    )
     for group, folder, members in (
         (
             "desired state",

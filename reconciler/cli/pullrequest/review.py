@@ -46,24 +46,27 @@ class Review:
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewOptions:
-    """What all fleets of a run share; ``out`` is the folder for the files of the plans.
+class ReviewRequest:
+    """The fleets to plan, none for all of the repository; ``base`` is None for the job's own.
 
-    ``trace`` is a file with a workload that is replayed with and without the change of each fleet
-    that the base has.
+    ``out`` is the folder for the files of the plans. ``trace`` is a file with a workload that is
+    replayed with and without the change of each fleet that the base has.
     """
 
-    out: str
+    fleets: tuple[str, ...]
+    base: str | None
     snapshot: str | None
+    out: str
     settings: tuple[str, ...]
     policies: tuple[str, ...]
     fail_on: frozenset[str]
+    jobs: int
     is_github: bool
     snapshot_max_age: timedelta = SNAPSHOT_MAX_AGE
     trace: str | None = None
 
 
-def review(change: FleetChange, stem: str, options: ReviewOptions) -> Review:
+def review(change: FleetChange, stem: str, options: ReviewRequest) -> Review:
     """Validate and plan one fleet; a problem of the fleet is in the result, not an exception.
 
     ``stem`` is the name of its files, without the ending.
@@ -76,7 +79,7 @@ def review(change: FleetChange, stem: str, options: ReviewOptions) -> Review:
     return replace(found, code=code, error=error)
 
 
-def _review(change: FleetChange, stem: str, options: ReviewOptions) -> Review:
+def _review(change: FleetChange, stem: str, options: ReviewRequest) -> Review:
     request = _request_of(change, options)
     annotations = ""
     if not change.is_removed:
@@ -102,7 +105,7 @@ def _line(error: ReconcilerError) -> str:
 def _report_failure(
     request: FleetRequest,
     stem: str,
-    options: ReviewOptions,
+    options: ReviewRequest,
     reasons: Sequence[FailureReason],
     cause: Literal["files", "inputs"] = "files",
 ) -> str:
@@ -148,7 +151,7 @@ def _fleet_name(request: FleetRequest) -> str:
     return sources.fleet_name(request)
 
 
-def _request_of(change: FleetChange, options: ReviewOptions) -> FleetRequest:
+def _request_of(change: FleetChange, options: ReviewRequest) -> FleetRequest:
     """Return the request for the plan of a fleet; the nodes of deleted NodePools may go."""
     from reconciler.assembly.comparison import emptied_request, pools_of_base
     from reconciler.assembly.inputs.request import FleetRequest
@@ -171,7 +174,7 @@ def _request_of(change: FleetChange, options: ReviewOptions) -> FleetRequest:
         return request  # what is wrong with the folder is reported where it is validated
 
 
-def _validate(fleet: FleetRequest, options: ReviewOptions) -> ValidationResult:
+def _validate(fleet: FleetRequest, options: ReviewRequest) -> ValidationResult:
     from reconciler.cli.validation import ValidateRequest, validate_fleet
 
     request = ValidateRequest(
@@ -183,7 +186,7 @@ def _validate(fleet: FleetRequest, options: ReviewOptions) -> ValidationResult:
     return validate_fleet(request)
 
 
-def _plan_fleet(request: FleetRequest, stem: str, options: ReviewOptions, findings: str) -> Review:
+def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findings: str) -> Review:
     import msgspec
 
     from reconciler.assembly.inputs import planfile, policies
@@ -241,7 +244,7 @@ def _write(path: str, text: str) -> None:
 class _Reviews:
     """The reviews of a run (``sweeps.evaluation.Evaluations``)."""
 
-    options: ReviewOptions
+    options: ReviewRequest
     result = Review
 
     def evaluate(self, key: tuple[FleetChange, str]) -> Review:
@@ -252,11 +255,12 @@ class _Reviews:
         """Return None: a review is not cached."""
 
 
-def review_all(changes: Sequence[FleetChange], options: ReviewOptions, jobs: int) -> list[Review]:
+def review_all(changes: Sequence[FleetChange], options: ReviewRequest) -> list[Review]:
     """Review the fleets in this order, several at a time if there are several processors."""
     from reconciler.sweep.processes import InThisProcess, Processes
 
     stems = file_stems([f"{c.folder}-removed" if c.is_removed else c.folder for c in changes])
+    jobs = options.jobs or os.cpu_count() or 1
     executor = Processes(jobs) if jobs > 1 else InThisProcess()
     keys = list(zip(changes, stems, strict=True))
     outcomes = dict(executor.outcomes(_Reviews(options), keys))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.parser import inputs
+from reconciler.cli.commands.acting import nodes
 
 if TYPE_CHECKING:
     import argparse
-
-    from reconciler.cli.parser.inputs import NodeRequest
 
 SUBCOMMANDS: Final = {
     "nodeclaim": "drain the node of a NodeClaim, then terminate its instance",
@@ -17,19 +15,10 @@ SUBCOMMANDS: Final = {
 }
 """Name of a subcommand → its line of help."""
 
+request_of = nodes.request_of
+run = nodes.run
+
 
 def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
     """Declare the arguments of one subcommand."""
-    inputs.add_arguments(parser, "NodeClaim" if name == "nodeclaim" else name)
-
-
-def request_of(args: argparse.Namespace) -> NodeRequest:
-    """Return the request in the arguments."""
-    return inputs.request_of(args, "delete-nodeclaim")
-
-
-def run(request: NodeRequest) -> int:
-    """Record the request, and execute it if no daemon does."""
-    from reconciler.cli.maintenance import noderequests
-
-    return noderequests.run(request)
+    nodes.add_arguments(parser, "NodeClaim" if name == "nodeclaim" else name)

@@ -9,36 +9,17 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler import exitcode
 from reconciler.cli.parser import inputs
+from reconciler.cli.pullrequest.review import Review, ReviewRequest, review_all
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
-    from datetime import timedelta
-
-    from reconciler.cli.pullrequest.review import Review
 
 _OUT = "reconciler-plans"
-
-
-@dataclass(frozen=True, slots=True)
-class CiRequest:
-    """The fleets to plan, none for all of the repository; ``base`` is None for the job's own."""
-
-    fleets: tuple[str, ...]
-    base: str | None
-    snapshot: str | None
-    out: str
-    settings: tuple[str, ...]
-    policies: tuple[str, ...]
-    fail_on: frozenset[str]
-    jobs: int
-    snapshot_max_age: timedelta
-    trace: str | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,16 +58,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def request_of(args: argparse.Namespace) -> CiRequest:
+def request_of(args: argparse.Namespace) -> ReviewRequest:
     """Return the request in the arguments."""
-    return CiRequest(
+    return ReviewRequest(
         tuple(os.path.normpath(fleet) for fleet in args.fleets), args.base, args.snapshot,
         args.out, tuple(args.settings), tuple(args.policy), frozenset(args.fail_on), args.jobs,
-        inputs.snapshot_max_age_of(args), args.trace,
+        os.environ.get("GITHUB_ACTIONS") == "true", inputs.snapshot_max_age_of(args), args.trace,
     )  # fmt: skip
 
 
-def run(request: CiRequest) -> int:
+def run(request: ReviewRequest) -> int:
     """Plan and report; 3 if a fleet is invalid or a policy forbids its plan, 1 on any error.
 
     Raises:
@@ -95,24 +76,13 @@ def run(request: CiRequest) -> int:
     from reconciler.adapters.writing import make_folder
     from reconciler.backtest.change import expect_base
     from reconciler.cli.pullrequest.fleets import changed_fleets, fleets_below
-    from reconciler.cli.pullrequest.review import ReviewOptions, review_all
 
     base = request.base or base_of(os.environ)
     expect_base(request.trace, base)
     fleets = list(request.fleets) or fleets_below(".")
     changes = changed_fleets(fleets, base, are_named=bool(request.fleets))
     make_folder(request.out, remedy="pass another folder with --out")
-    options = ReviewOptions(
-        out=request.out,
-        snapshot=request.snapshot,
-        snapshot_max_age=request.snapshot_max_age,
-        settings=request.settings,
-        policies=request.policies,
-        fail_on=request.fail_on,
-        trace=request.trace,
-        is_github=os.environ.get("GITHUB_ACTIONS") == "true",
-    )
-    reviews = review_all(changes, options, request.jobs or os.cpu_count() or 1)
+    reviews = review_all(changes, request)
     for review in reviews:
         for text in review.annotations:
             sys.stdout.write(text)

@@ -22,7 +22,7 @@ from reconciler.cli.commands.acting.run import DASHBOARD
 if TYPE_CHECKING:
     import argparse
 
-    from reconciler.cli.demo.narrator import Narrator, Pace
+    from reconciler.demo.narrator import Narrator, Pace
 
 _LINE_S: Final = 0.05
 _CHAPTER_S: Final = 0.6
@@ -66,7 +66,7 @@ def run(request: DemoRequest) -> int:
     """Play the demo."""
     from reconciler.assembly.embedded import expect_installed
     from reconciler.assembly.inputs.watching import stop_on_signal
-    from reconciler.cli.demo.narrator import Narrator
+    from reconciler.demo.narrator import Narrator
     from reconciler.exitcode import DONE
     from reconciler.notifications.stream import has_colour
 
@@ -87,7 +87,7 @@ def _serve(request: DemoRequest) -> int:
     from reconciler.assembly.embedded import isolated_environment
     from reconciler.assembly.inputs.request import FleetRequest, RunRequest
     from reconciler.cli.commands.acting import run as daemon
-    from reconciler.cli.demo.stage import create_repository
+    from reconciler.demo.stage import create_repository
 
     with isolated_environment(), _fleet_folder(request.folder) as folder:
         create_repository(folder, SystemClock().now())
@@ -119,9 +119,9 @@ def play_demo(folder: str | None, narrator: Narrator) -> None:
 
 
 def _play_in(folder: Path, narrator: Narrator, named_folder: str | None) -> None:
-    from reconciler.cli.demo import story
-    from reconciler.cli.demo.narrator import Reporter
-    from reconciler.cli.demo.stage import REGION, START, DemoStage, StageClock
+    from reconciler.demo import story
+    from reconciler.demo.narrator import Reporter
+    from reconciler.demo.stage import REGION, START, DemoStage, StageClock
     from reconciler_embedded.ec2 import EmbeddedEC2
     from reconciler_embedded.server import serve
 
@@ -135,7 +135,7 @@ def _play_in(folder: Path, narrator: Narrator, named_folder: str | None) -> None
 
 def _pace(request: DemoRequest, stop: Callable[[], bool]) -> Pace:
     """Return the pace: none without a terminal."""
-    from reconciler.cli.demo.narrator import Pace
+    from reconciler.demo.narrator import Pace
 
     if request.waits_for_enter and sys.stdin.isatty() and sys.stdout.isatty():
         return Pace(turn=partial(_wait_for_enter, stop))
@@ -180,7 +180,7 @@ def _copy_fleet(folder: Path) -> Path:
                 where=str(folder),
                 remedy="pass a new folder with --dir",
             )
-        with as_file(files("reconciler.cli.demo") / "fleet") as fleet:
+        with as_file(files("reconciler.demo") / "fleet") as fleet:
             shutil.copytree(fleet, folder, dirs_exist_ok=True)
     except OSError as error:
         raise UnreadableError(error.strerror or str(error), where=str(folder)) from error

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler import exitcode
 from reconciler.assembly.inputs import records
-from reconciler.cli.output.listing import verb_of
 from reconciler.cli.parser import inputs
 from reconciler.model.text.quoting import quote_value
 
@@ -85,7 +84,7 @@ def run(request: HistoryRequest) -> int:
             header += ("ACTION", "STATE", "PLAN")
             more = [_action_cells(served.get(entry.sequence)) for entry in entries]
             rows = [(*row, *cells) for row, cells in zip(rows, more, strict=True)]
-        sys.stdout.write(columns([header, *rows], verbs=["", *map(verb_of, entries)]))
+        sys.stdout.write(columns([header, *rows], verbs=["", *(e.shown_verb for e in entries)]))
     else:
         print(f"No operations are recorded for fleet {recorded.fleet}.", file=sys.stderr)
     return exitcode.DONE
@@ -103,7 +102,7 @@ def rows_of(entries: Sequence[JournalEntry], width: int | None) -> list[tuple[st
     return [
         (
             clock_time(e.intent.at),
-            verb_of(e),
+            e.shown_verb,
             e.intent.target,
             _outcome(e),
             short_commit(e.intent.revision),

@@ -1,22 +1,80 @@
-"""Requests of users for a named node: recorded, and executed by the process that acts.
+"""``reconciler cordon``, ``uncordon``, ``drain`` and ``delete``: requests for a named node.
 
-If a daemon holds the lease of the fleet, it executes the request in its next pass. Otherwise the
-command acquires the lease and runs passes until the request is done.
+A request is recorded, and executed by the process that acts. If a daemon holds the lease of the
+fleet, it executes it in its next pass. Otherwise the command acquires the lease and runs passes
+until the request is done.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
 from reconciler.assembly.inputs import records
+from reconciler.cli.parser import inputs
 
 if TYPE_CHECKING:
+    import argparse
+    from datetime import timedelta
+
     from reconciler.assembly.inputs.records import RecordedFleet
-    from reconciler.cli.parser.inputs import NodeRequest
+    from reconciler.assembly.inputs.request import FleetRequest, StateRequest
     from reconciler.model.karpenter.nodeclaim import NodeClaim
     from reconciler.ports.journal import Intent, Verb
+
+
+_VERBS: Final = {
+    "cordon": "cordon",
+    "uncordon": "uncordon",
+    "drain": "drain-node",
+    "delete": "delete-nodeclaim",
+}
+"""The verb of each command."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRequest:
+    """The operation (a ``Verb``), its node, and how long it may take at once."""
+
+    state: StateRequest
+    fleet: FleetRequest
+    verb: str
+    name: str
+    reason: str
+    is_dry_run: bool
+    timeout: timedelta
+
+
+def add_arguments(parser: argparse.ArgumentParser, what: str = "node") -> None:
+    """Declare the node and how the request is made."""
+    parser.add_argument("name", metavar="NAME", help=f"name of the {what}")
+    inputs.add_path(parser)
+    add = parser.add_argument
+    add("--dry-run", action="store_true", help="show what would be done; change nothing")
+    add("--reason", default="", metavar="TEXT", help="why, for the history")
+    add(
+        "--timeout", default="30m", metavar="DURATION",
+        help=(
+            "without a daemon: give up after this long; the next `apply` or `run` continues it "
+            "(default: 30m)"
+        ),
+    )  # fmt: skip
+    inputs.add_flags(parser, inputs.ACTING)
+
+
+def request_of(args: argparse.Namespace) -> NodeRequest:
+    """Return the request in the arguments."""
+    return NodeRequest(
+        inputs.state_request(args, args.path),
+        inputs.fleet_request(args, args.path),
+        _VERBS[args.command],
+        args.name,
+        args.reason,
+        args.dry_run,
+        inputs.read_duration(args.timeout, "--timeout"),
+    )
 
 
 def run(request: NodeRequest) -> int:

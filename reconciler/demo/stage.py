@@ -22,7 +22,7 @@ from reconciler.adapters.aws.tags import INTENT
 from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.assembly.assembly import Assembly, assemble_world, live_inputs
 from reconciler.assembly.environment import Environment
-from reconciler.cli.demo.narrator import Reporter
+from reconciler.demo.narrator import Reporter
 from reconciler.model.text.times import timestamp
 
 if TYPE_CHECKING:

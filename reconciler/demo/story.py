@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from shlex import quote
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.demo.stage import FLEET, START, DemoStage, duplicate_launches
+from reconciler.demo.stage import FLEET, START, DemoStage, duplicate_launches
 from reconciler.model.karpenter.labels import INSTANCE_TYPE
 
 if TYPE_CHECKING:
-    from reconciler.cli.demo.narrator import Narrator
+    from reconciler.demo.narrator import Narrator
     from reconciler.engine.reconcile import Pass
     from reconciler.plan.value.plan import Plan
 
@@ -155,7 +155,6 @@ def _crash(stage: DemoStage, narrator: Narrator) -> Pass:
 
 
 def _result(stage: DemoStage, narrator: Narrator, last: Pass, folder: str | None) -> None:
-    from reconciler.cli.output.listing import verb_of
     from reconciler.model.text.counting import format_count
     from reconciler.plan.render.layout import table
     from reconciler.plan.render.wording import format_dollars, format_monthly
@@ -166,7 +165,7 @@ def _result(stage: DemoStage, narrator: Narrator, last: Pass, folder: str | None
         entries = state.journal.entries(limit=_ENTRIES_MAX)
     cost = last.plan.cost.after
     types = _format_counts((c.metadata.labels[INSTANCE_TYPE] for c in claims), " × ")
-    verbs = _format_counts((verb_of(entry) for entry in entries), " ")
+    verbs = _format_counts((entry.shown_verb for entry in entries), " ")
     doubts = sum(entry.outcome is None for entry in entries)
     living, twice = len(stage.ec2.running_instances()), duplicate_launches(stage.ledger)
     rows = [
