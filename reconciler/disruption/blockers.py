@@ -17,7 +17,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from reconciler.disruption.calendar import protected_until
-from reconciler.disruption.candidates import Candidate, CandidateSet, price_refusal
+from reconciler.disruption.candidates import (
+    Candidate,
+    CandidateSet,
+    describe_protection,
+    price_refusal,
+)
 from reconciler.disruption.command import BlockCode, ForcefulReason
 from reconciler.disruption.consolidation.proposal import (
     REASON,
@@ -26,7 +31,7 @@ from reconciler.disruption.consolidation.proposal import (
     score_proposal,
 )
 from reconciler.disruption.disruptionpass import DisruptionPass, with_claims
-from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.disruption.gates.pdb import BUDGETS_SHOWN, PodDisruptionBudgets
 from reconciler.disruption.methods.emptiness import savings_ratio_key
 from reconciler.disruption.podrules import NEEDS_REPLACEMENT, RetainingRules, RuleSearch
 from reconciler.model.decision.waiting import Blocker, DeferredClaim, WaitsFor
@@ -175,7 +180,8 @@ def _candidate_blockers(candidate: Candidate, annotated: Collection[str]) -> Ite
         yield _pool_blocker(candidate, BlockCode.CONSOLIDATION_DISABLED, text)
         return
     if candidate.name in annotated:
-        code, text = BlockCode.NODE_DO_NOT_DISRUPT, f"the node is annotated {DO_NOT_DISRUPT}"
+        code = BlockCode.NODE_DO_NOT_DISRUPT
+        text = f"the node {describe_protection(candidate.node.annotations)}"
         yield _blocker("Node", candidate.name, code, text, candidate, reason)
     if candidate.pod_refusal is not None:
         yield from _pod_blockers(candidate, reason)
@@ -189,12 +195,12 @@ def _pod_blockers(candidate: Candidate, reason: DisruptionReason) -> Iterator[Bl
         if not pod.is_disruptable(candidate.now):
             end = protected_until(pod)
             until = f" until {format_time(end)}" if end is not None else ""
-            text = f"the pod is annotated {DO_NOT_DISRUPT}{until}"
+            text = f"the pod {describe_protection(pod.metadata.annotations)}{until}"
             code = BlockCode.POD_DO_NOT_DISRUPT
             yield _blocker("Pod", pod.key, code, text, candidate, reason, owner=_owner(pod))
         message = candidate.budgets.refusal(pod, candidate.now)
         if message is not None:
-            for budget in candidate.budgets.budgets_selecting(pod):
+            for budget in candidate.budgets.budgets_selecting(pod)[:BUDGETS_SHOWN]:
                 name, code = budget.key, BlockCode.PDB
                 yield _blocker("PodDisruptionBudget", name, code, message, candidate, reason)
 

@@ -21,6 +21,7 @@ from reconciler.model.karpenter.labels import (
     DO_NOT_DISRUPT,
     INSTANCE_TYPE,
     NODEPOOL,
+    UNREADABLE,
     ZONE,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -271,6 +272,8 @@ def node_refusal(
         return CandidateRefusal(BlockCode.NOMINATED, "node is nominated for a pending pod")
     if node.annotations.get(DO_NOT_DISRUPT) == "true":
         text = f'disruption is blocked through the "{DO_NOT_DISRUPT}" annotation'
+        if UNREADABLE in node.annotations:
+            text = "node cannot be read"
         return CandidateRefusal(BlockCode.NODE_DO_NOT_DISRUPT, text)
     if NODEPOOL not in node.labels:
         text = f"node doesn't have required label (label={NODEPOOL})"
@@ -288,6 +291,11 @@ def _can_be_repaired(node: StateNode, refusal: CandidateRefusal) -> bool:
     return refusal.code in codes and node.is_registered and NODEPOOL in node.labels
 
 
+def describe_protection(annotations: Mapping[str, str]) -> str:
+    """Return why a pod or Node with these annotations is protected, as a predicate."""
+    return "cannot be read" if UNREADABLE in annotations else f"is annotated {DO_NOT_DISRUPT}"
+
+
 def pod_refusal(
     pods: Iterable[Pod], budgets: PodDisruptionBudgets, now: datetime
 ) -> CandidateRefusal | None:
@@ -299,6 +307,8 @@ def pod_refusal(
     for pod in on_node:
         if DO_NOT_DISRUPT in pod.metadata.annotations and not pod.is_disruptable(now):
             text = f'pod has "{DO_NOT_DISRUPT}" annotation (Pod={pod.key})'
+            if UNREADABLE in pod.metadata.annotations:
+                text = f"pod cannot be read (Pod={pod.key})"
             return CandidateRefusal(BlockCode.POD_DO_NOT_DISRUPT, text)
     for pod in on_node:
         text_or_none = budgets.refusal(pod, now)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.disruption.blockers import blockers_of
-from reconciler.disruption.candidates import Drifted
+from reconciler.disruption.candidates import Drifted, describe_protection
 from reconciler.disruption.command import Block, BlockCode, Decisions, ForcefulReason
 from reconciler.disruption.consolidation.multinode import (
     CheckedConsolidation,
@@ -87,14 +87,16 @@ def _node_protection(node: StateNode, reason: str, settings: Settings, now: date
     if reason == DisruptionReason.UNHEALTHY:
         return _repair_objection(node, settings)
     if node.annotations.get(DO_NOT_DISRUPT) == "true":
-        return f"node {node.name} is annotated {DO_NOT_DISRUPT}"
+        return f"node {node.name} {describe_protection(node.annotations)}"
     if reason == DisruptionReason.EMPTY and node.reschedulable:
         return f"node {node.name} is no longer empty"
     ends = node.claim is not None and node.claim.spec.termination_grace_period is not None
     if reason == DisruptionReason.DRIFTED and ends:
         return None  # the grace period ends such protection anyway
     pod = next((p for p in node.pods if not p.is_disruptable(now)), None)
-    return f"pod {pod.key} is annotated {DO_NOT_DISRUPT}" if pod is not None else None
+    if pod is None:
+        return None
+    return f"pod {pod.key} {describe_protection(pod.metadata.annotations)}"
 
 
 def _repair_objection(node: StateNode, settings: Settings) -> str | None:

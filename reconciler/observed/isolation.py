@@ -26,7 +26,7 @@ from reconciler.model.karpenter.capacitybuffer import (
     StatefulSet,
     StoredTemplate,
 )
-from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
+from reconciler.model.karpenter.labels import DO_NOT_DISRUPT, UNREADABLE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay
@@ -281,7 +281,7 @@ def _substitute(item: object) -> tuple[object, str]:
 
 
 def _protected_metadata(metadata: Metadata) -> Metadata:
-    annotations = {**metadata.annotations, DO_NOT_DISRUPT: "true"}
+    annotations = {**metadata.annotations, DO_NOT_DISRUPT: "true", UNREADABLE: "true"}
     moments = {
         name: at if _is_usable_time(at) else None
         for name in ("creation_timestamp", "deletion_timestamp")

@@ -37,7 +37,7 @@ from reconciler.plan.render.summary import summary_lines
 from reconciler.plan.render.text import render_text
 from reconciler.plan.value.costs import Cost, PoolCost
 from reconciler.plan.value.nodes import Reason, UnschedulablePod
-from reconciler.plan.value.plan import Plan
+from reconciler.plan.value.plan import Plan, PlanFinding
 from tests.examples import examples
 from tests.plan import fleets
 from tests.plan.builders import NOW, PLANS, a_plan, an_action
@@ -306,3 +306,17 @@ def test_a_plan_with_unknown_waiting_times_has_no_chart() -> None:
     timeless = tuple(d for d in plan.deferred if d.not_before is None)
     plan = msgspec.structs.replace(plan, deferred=timeless, budgets=())
     assert "rollout" not in {found.key for found in sections_of(plan)}
+
+
+def test_every_object_that_cannot_be_read_is_named() -> None:
+    rows = [
+        PlanFinding(
+            severity="warning",
+            code="unreadable-object",
+            message=f"cluster.json:{number}:1: Pod shop/web-{number}: cpu: not a quantity",
+        )
+        for number in range(9)
+    ]
+    text = render_text(a_plan(diagnostics=tuple(rows)))
+    flat = " ".join(text.split())
+    assert all(f"Pod shop/web-{number}" in flat for number in range(9))

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Final
 
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.pod import Pod, is_ready_false
 
 _Label = tuple[str, str, str]
+
+BUDGETS_SHOWN: Final = 10
+"""How many of the budgets that select a pod are named; somebody may create any number of them."""
 
 
 class PodDisruptionBudgets:
@@ -62,7 +66,9 @@ class PodDisruptionBudgets:
         if not names:
             return None
         if len(names) > 1:
-            found = " ".join(names)
+            found = " ".join(names[:BUDGETS_SHOWN])
+            if len(names) > BUDGETS_SHOWN:
+                found += f" and {len(names) - BUDGETS_SHOWN} more"
             return f"eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{found}])"
         return f"pdb prevents pod evictions (PodDisruptionBudget=[{names[0]}])"
 

@@ -48,6 +48,8 @@ DISRUPTION_ANNOTATIONS: Final = (DO_NOT_DISRUPT, DISRUPTION_COST, POD_DELETION_C
 """The annotations of a pod that say whether and in which order its node is disrupted."""
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """The object as ``kubectl apply`` last sent it, secrets included."""
+UNREADABLE: Final = "reconciler/unreadable"
+"""The annotation of what stands for a pod or Node that cannot be read, and is not disrupted."""
 FAKE_POD: Final = "karpenter.sh/capacity-buffer-fake-pod"
 """Marks with ``true`` a virtual pod, which only represents the capacity of a CapacityBuffer."""
 BUFFER_NAME: Final = "karpenter.sh/capacity-buffer-name"

@@ -7,6 +7,7 @@ from math import fsum
 from typing import Final
 
 from reconciler.model.text.counting import format_count
+from reconciler.observed.isolation import CODE as UNREADABLE_OBJECT
 from reconciler.plan.render.headline import format_vcpu_price, is_cost_unknown
 from reconciler.plan.render.sections.cells import (
     ROWS_SHOWN_MAX,
@@ -274,4 +275,20 @@ def notes(plan: Plan) -> Section | None:
 
 
 def _note_row(group: Sequence[NoteText]) -> SectionRow:
-    return SectionRow(verb=group[0].severity, cells=(Text(summarize_texts(f.text for f in group)),))
+    text = summarize_texts(f.text for f in group)
+    if len(group) > 1 and group[0].code == UNREADABLE_OBJECT:
+        others = filter(None, (_subject(f.text) for f in group[1:]))
+        text = f"{group[0].text} (also {format_list(others, _OBJECTS_NAMED)})"
+    return SectionRow(verb=group[0].severity, cells=(Text(text),))
+
+
+_OBJECTS_NAMED: Final = 10
+
+
+def _subject(text: str) -> str:
+    """Return the object that a finding about one names after its place: ``Pod shop/web-1``."""
+    for part in text.split(": "):
+        kind, _, name = part.partition(" ")
+        if kind.isalpha() and kind[:1].isupper() and name and " " not in name:
+            return part
+    return ""
