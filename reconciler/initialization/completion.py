@@ -24,7 +24,7 @@ from reconciler.model.json import JsonDict
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding, field_path
 from reconciler.source.objects import Entry
-from reconciler.source.resource import VALIDATED_KINDS, schema_name
+from reconciler.source.resource import AUTO_MODE, VALIDATED_KINDS, group_of, schema_name
 from reconciler.source.scalars import resolve_scalar
 from reconciler.source.schema import check_schema, value_at
 
@@ -293,14 +293,17 @@ def _assume_classes(found: Collection, name: str, named: set[str]) -> None:
 def _complete_classes(found: Collection, name: str) -> None:
     """Give classes the role and the selectors that the files leave open.
 
-    Those of Karpenter's alpha versions had them from its settings or a launch template; a template
-    gets them from values that are not in the files. ``name`` is that of the cluster.
+    Those of Karpenter's alpha versions had them from its settings or a launch template, and EKS
+    Auto Mode has a role of its own; a template gets them from values that are not in the files.
+    ``name`` is that of the cluster.
     """
     for item in found.of_kind("EC2NodeClass"):
         spec = item.data.get("spec")
         if not isinstance(spec, dict):
             continue
-        if not item.is_made and not item.entry.api_version.endswith(_ALPHA):
+        is_auto_mode = group_of(item.entry.api_version) == AUTO_MODE
+        is_alpha = item.entry.api_version.endswith(_ALPHA)
+        if not item.is_made and not is_alpha and not is_auto_mode:
             continue
         missing: JsonDict = {key: _terms(name) for key in _TERMS if not spec.get(key)}
         if not spec.get("role") and not spec.get("instanceProfile"):

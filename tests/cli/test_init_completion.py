@@ -128,6 +128,20 @@ def test_a_class_of_an_alpha_version_gets_what_karpenters_settings_gave_it(
     assert launched(capsys) == {"general"}
 
 
+def test_a_class_of_auto_mode_gets_the_role_that_auto_mode_would_give_it(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node_class = CLASS.replace("karpenter.k8s.aws/v1", "eks.amazonaws.com/v1")
+    node_class = node_class.replace("EC2NodeClass", "NodeClass").replace("  role: nodes\n", "")
+    node_class = node_class.replace("  amiSelectorTerms: [{alias: al2023@latest}]\n", "")
+    pool = POOL.replace("karpenter.k8s.aws", "eks.amazonaws.com", 1)
+    pool = pool.replace("kind: EC2NodeClass", "kind: NodeClass")
+    write(work, {"given/nodes.yaml": f"{pool}---\n{node_class}", "given/web.yaml": WEB})
+    assert init() == 0
+    assert "names no role; assumed: role KarpenterNodeRole-blue" in capsys.readouterr().out
+    assert launched(capsys) == {"general"}
+
+
 def test_a_kind_of_the_alpha_versions_is_migrated_whatever_version_is_written(work: Path) -> None:
     template = (
         "apiVersion: karpenter.k8s.aws/v1\nkind: AWSNodeTemplate\nmetadata: {name: general}\n"
