@@ -17,6 +17,7 @@ from tests.hostile import catalogue
 from tests.hostile.threats import Threat
 
 ROOT = Path(__file__).resolve().parents[1]
+ANCHOR = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
 LINK = re.compile(r"\[[^\]]+\]\((?!https?://)([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -87,6 +88,29 @@ def test_every_link_in_the_texts_has_a_target() -> None:
         if not (page.parent / target).exists()
     ]
     assert broken == []
+
+
+def test_every_anchor_in_the_texts_is_a_heading() -> None:
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
+    broken = [
+        f"{page.relative_to(ROOT)}: {target}#{anchor}"
+        for page in pages
+        for target, anchor in ANCHOR.findall(page.read_text(encoding="utf-8"))
+        if "://" not in target
+        for goal in [(page.parent / target).resolve() if target else page]
+        if goal.suffix == ".md" and anchor not in anchors(goal)
+    ]
+    assert broken == []
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """Return the anchors of a page, as GitHub and the site make them from its headings."""
+    prose = re.sub(
+        r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", prose), re.MULTILINE)
+    return frozenset(re.sub(r"[^\w -]", "", t.lower()).replace(" ", "-") for t in titles)
 
 
 def test_no_sentence_is_on_two_pages() -> None:

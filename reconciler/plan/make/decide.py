@@ -1,7 +1,7 @@
 """The decisions of placement and disruption, made in the same way for all plans.
 
-Without nodes nothing can be disrupted. Then only placement decides, and disruption is not even
-loaded, so that a plan of a repository alone starts fast.
+Without nodes nothing can be disrupted. Then only placement decides, and the methods of disruption
+are not even loaded, so that a plan of a repository alone starts fast.
 """
 
 from __future__ import annotations
