@@ -171,9 +171,9 @@ def _source_of_cluster(objects: Sequence[JsonDict]) -> SourceFiles:
     regions = (value_at(o, ("metadata", "labels", _REGION)) for o in objects if o["kind"] == "Node")
     region = next((found for found in regions if found), "")
     values: dict[str, object] = {"aws.region": region} if region else {}
-    for item in objects:
-        if controller.is_running(item):
-            values |= controller.settings_of_deployment(item).values
+    running = controller.running_controller(objects)
+    if running is not None:
+        values |= controller.settings_of_deployment(running).values
     config = {
         "apiVersion": "reconciler/v1",
         "kind": "Configuration",

@@ -18,6 +18,7 @@ from reconciler.adapters.kubernetes.informers import ClusterCache, Freshness
 from reconciler.adapters.kubernetes.kinds import OBSERVED, OF_KARPENTER, watch_role
 from reconciler.assembly.cluster import api_of
 from reconciler.cli.main import main
+from reconciler.desired.migration.controller import running_controller, settings_of_deployment
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import LAST_APPLIED
 from reconciler.model.settings import Settings
@@ -276,3 +277,23 @@ def test_an_unreadable_nodeclaim_does_not_stop_watch(
     stop_after(kube, 2)
     status = main(["watch", "--context", "shop", "--set", "aws.region=us-east-1"])
     assert status == 0, capsys.readouterr().err
+
+
+@attack(Threat.SETTINGS, "a Deployment of a tenant that looks like Karpenter's controller")
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("namespace", ["kube-system", "platform"])
+def test_no_deployment_of_a_tenant_chooses_settings(namespace: str, is_first: bool) -> None:
+    def deployment(where: str, created: str, name: str) -> JsonDict:
+        env = [{"name": "CLUSTER_NAME", "value": name}]
+        container = {"name": "controller", "image": "karpenter/controller:1.6.0", "env": env}
+        return {
+            "kind": "Deployment",
+            "metadata": {"name": "karpenter", "namespace": where, "creationTimestamp": created},
+            "spec": {"replicas": 1, "template": {"spec": {"containers": [container]}}},
+        }
+
+    own = deployment(namespace, "2026-01-01T00:00:00Z", "shop")
+    forged = deployment("tenant", "2026-02-01T00:00:00Z", "forged")
+    found = running_controller([own, forged] if is_first else [forged, own])
+    assert found is not None
+    assert settings_of_deployment(found).values["clusterName"] == "shop"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from reconciler.desired.settings.keys import KEYS
@@ -15,6 +15,7 @@ from reconciler.source.schema import value_at
 CONFIG_MAP: Final = "karpenter-global-settings"
 
 _NAME: Final = "karpenter"
+_NAMESPACES: Final = ("kube-system", "karpenter")
 _GATES: Final = ("FEATURE_GATES", "AWS_FEATURE_GATES")
 
 
@@ -96,6 +97,21 @@ def is_controller(data: JsonObject) -> bool:
 def is_running(data: JsonObject) -> bool:
     """Return whether a Deployment runs Karpenter's controller, and is not scaled to zero."""
     return is_controller(data) and value_at(data, ("spec", "replicas")) != 0
+
+
+def running_controller(objects: Iterable[JsonObject]) -> JsonObject | None:
+    """Return the Deployment that runs Karpenter's controller, None without one.
+
+    A tenant may call any Deployment ``karpenter``. One in a namespace that Karpenter's documents
+    name is preferred, then the oldest: nobody chooses the time of creation.
+    """
+    found = [data for data in objects if is_running(data)]
+    return min(found, key=_rank, default=None)
+
+
+def _rank(data: JsonObject) -> tuple[bool, str]:
+    namespace = value_at(data, ("metadata", "namespace"))
+    return namespace not in _NAMESPACES, str(value_at(data, ("metadata", "creationTimestamp")))
 
 
 def settings_of_deployment(data: JsonObject) -> ControllerSettings:
