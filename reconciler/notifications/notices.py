@@ -7,7 +7,7 @@ replica repeats nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -17,8 +17,8 @@ import msgspec
 from reconciler.model.duration import format_duration
 from reconciler.model.notification import NoticeKind
 from reconciler.model.text.counting import format_count
-from reconciler.model.text.times import format_date
-from reconciler.plan.render.wording import format_dollars, format_list, format_monthly
+from reconciler.notifications.weekly import FleetReport, text_of
+from reconciler.plan.render.wording import format_list
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.ports.state import CommandPhase, RunningCommand
@@ -69,8 +69,8 @@ class RolloutMemory(msgspec.Struct, frozen=True, rename="camel"):
 class NoticeMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The sent notices, and the data for those that are due later.
 
-    ``reported`` has the time at which a problem was last reported. ``saved`` is USD an hour, of
-    ``commands`` consolidation commands that removed ``nodes`` nodes since ``week_from``.
+    ``reported`` has the time at which a problem was last reported. The next report on a week is
+    about the time since ``week_from``.
     """
 
     rollouts: dict[str, RolloutMemory] = {}
@@ -78,20 +78,21 @@ class NoticeMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     unschedulable_since: datetime | None = None
     unschedulable_reported: bool = msgspec.field(default=False, name="unschedulableTold")
     week_from: datetime | None = None
-    saved: float = 0.0
-    commands: int = 0
-    nodes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PassFacts:
-    """The result of a pass: its plan, the running commands, and the fleet by name and revision."""
+    """The result of a pass: its plan, the running commands, and the fleet by name and revision.
+
+    ``report_since`` returns the report on the fleet since a time.
+    """
 
     at: datetime
     fleet: str
     revision: str
     plan: Plan
     running: Sequence[RunningCommand]
+    report_since: Callable[[datetime], FleetReport]
 
     def notice(self, kind: NoticeKind, title: str, text: str, node_pool: str = "") -> Notice:
         """Return a notice about this pass."""
@@ -102,7 +103,7 @@ class PassFacts:
 def notices_of_pass(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:
     """Return the notices about a pass, and the data to record."""
     notices: list[Notice] = []
-    for step in (_rollout_notices, _unschedulable_notices, _savings_notices):
+    for step in (_rollout_notices, _unschedulable_notices, _weekly_notices):
         memory, found = step(memory, facts)
         notices += found
     return memory, notices
@@ -220,31 +221,16 @@ def _unschedulable_notices(
     return replace(memory, unschedulable_reported=True, reported=reported), [notice]
 
 
-def _savings_notices(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:
-    """Add up the savings of consolidation, and report them on Monday at 09:00 UTC."""
-    replace = msgspec.structs.replace
-    started = [c for c in facts.plan.commands if c.savings is not None and c.savings > 0]
-    memory = replace(
-        memory,
-        saved=memory.saved + sum(command.savings or 0.0 for command in started),
-        commands=memory.commands + len(started),
-        nodes=memory.nodes + sum(len(command.node_claims) for command in started),
-        week_from=memory.week_from or facts.at,
-    )
-    since = memory.week_from or facts.at
+def _weekly_notices(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:
+    """Report on the week on Monday at 09:00 UTC."""
+    since = memory.week_from
+    if since is None:
+        return msgspec.structs.replace(memory, week_from=facts.at), []
     if not since < _last_monday(facts.at):
         return memory, []
-    fresh = replace(memory, saved=0.0, commands=0, nodes=0, week_from=facts.at)
-    if not memory.commands:
-        return fresh, []
-    text = (
-        f"Since {format_date(since)}, {format_count(memory.commands, 'command')} "
-        f"removed or replaced {format_count(memory.nodes, 'node')} and saved "
-        f"{format_dollars(memory.saved)} an hour "
-        f"({format_monthly(memory.saved)} a month). The fleet costs "
-        f"{format_dollars(facts.plan.cost.before)} an hour now."
-    )
-    return fresh, [facts.notice(NoticeKind.WEEKLY_SAVINGS, "Savings of the week", text)]
+    text = text_of(facts.report_since(since))
+    notice = facts.notice(NoticeKind.WEEKLY_SAVINGS, "Report on the week", text)
+    return msgspec.structs.replace(memory, week_from=facts.at), [notice]
 
 
 def _last_monday(now: datetime) -> datetime:

@@ -23,6 +23,7 @@ from reconciler.notifications.notices import (
     notices_of_event,
     notices_of_pass,
 )
+from reconciler.notifications.weekly import report_of
 from reconciler.ports.progress import Notifier, Progress
 from reconciler.ports.state import Shelf
 
@@ -62,9 +63,11 @@ class NoticeObserver:
         self._webhooks = desired.settings.webhooks
         memory, notices = self._notices_of_events()
         if self._webhooks:
+            fleet, store, plan, at = self._fleet, world.store, result.plan, result.seen.at
             facts = PassFacts(
-                result.seen.at, self._fleet, self._revision, result.plan, world.store.commands()
-            )
+                at, fleet, self._revision, plan, store.commands(),
+                lambda since: report_of(fleet, store, plan, since, at),
+            )  # fmt: skip
             memory, found = notices_of_pass(memory, facts)
             notices += found
         self._deliver_notices(memory, notices)

@@ -156,6 +156,9 @@ class StateStore(Protocol):
     def plans(self, *, limit: int = 20) -> Sequence[RecordedPlan]:
         """Return the newest plans, newest first."""
 
+    def plans_since(self, at: datetime) -> Iterator[RecordedPlan]:
+        """Yield the plans from the last one at or before ``at`` on, oldest first."""
+
     def unavailable(self, now: datetime) -> Sequence[Unavailable]:
         """Return the offerings that are unavailable at ``now``."""
 

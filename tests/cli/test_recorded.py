@@ -48,6 +48,10 @@ COMMANDS = {
     "history-wide": ["history", "-o", "wide"],
     "history.json": ["history", "-o", "json", "--limit", "4"],
     "history-target": ["history", "--target", "batch-6"],
+    "report": ["report"],
+    "report.md": ["report", "--since", "2d", "-o", "markdown"],
+    "report.html": ["report", "-o", "html"],
+    "report.json": ["report", "-o", "json"],
     "explain-pod-unschedulable": ["explain", "pod", "ml/train-0"],
     "explain-pod-launching": ["explain", "pod", "shop/api-1"],
     "explain-pod-fits": ["explain", "pod", "api-2"],
@@ -136,6 +140,7 @@ def test_a_single_plan_is_shown_completely(
 SCHEMAS = {
     "status.json": "status.v1",
     "top.json": "top.v1",
+    "report.json": "report.v1",
     "top-by.json": "costallocation.v1",
     "explain-node-blocked.json": "explanation.v1",
     "get-plans.json": "recorded.v1",

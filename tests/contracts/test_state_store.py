@@ -184,6 +184,16 @@ def test_plans_are_read_back_byte_for_byte_newest_first(state: Parts) -> None:
     assert state.store.plan("d0") == plans[0]
 
 
+def test_plans_of_a_period_begin_with_the_one_that_was_in_effect(state: Parts) -> None:
+    plans = [a_plan(f"d{n}", at=after(10 * n)) for n in range(4)]
+    for plan in reversed(plans):
+        state.store.put_plan(plan)
+    assert list(state.store.plans_since(after(15))) == plans[1:]
+    assert list(state.store.plans_since(after(20))) == plans[2:]
+    assert list(state.store.plans_since(after(-5))) == plans
+    assert list(state.store.plans_since(after(99))) == plans[3:]
+
+
 def test_of_plans_made_at_the_same_time_the_one_recorded_last_is_the_newest(state: Parts) -> None:
     for digest in "bac":
         state.store.put_plan(a_plan(digest, at=NOW))

@@ -17,7 +17,7 @@ from reconciler.notifications.notices import (
     notices_of_event,
     notices_of_pass,
 )
-from reconciler.plan.value.actions import PlannedCommand
+from reconciler.notifications.weekly import FleetReport
 from reconciler.plan.value.nodes import Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.progress import EventKind, Progress
@@ -25,7 +25,10 @@ from reconciler.ports.state import CommandPhase, RunningCommand
 from tests.cli.recorded_fleet import the_plan
 
 START = datetime(2026, 3, 3, 12, 0, tzinfo=UTC)  # a Tuesday
-NOTHING = PassFacts(START, "shop", "4f2c9e1a", the_plan(), ())
+NOTHING = PassFacts(
+    START, "shop", "4f2c9e1a", the_plan(), (),
+    lambda since: FleetReport(fleet="shop", since=since, until=START),
+)  # fmt: skip
 POD = UnschedulablePod(pod="shop/api-0", reasons=(Reason(code="x", message="no zone fits"),))
 
 
@@ -177,28 +180,26 @@ def test_unimportant_events_are_not_announced() -> None:
     assert notices_of_event(NoticeMemory(), event, "shop", "") == (NoticeMemory(), [])
 
 
-def saving(amount: float, *claims: str) -> PlannedCommand:
-    return PlannedCommand(
-        id="c", reason="Underutilized", decision="replace", nodes=claims, node_claims=claims,
-        savings=amount,
-    )  # fmt: skip
+def test_the_week_is_reported_on_monday() -> None:
+    day, begins = 24 * 60, []
 
+    def report_since(since: datetime) -> FleetReport:
+        begins.append(since)
+        return FleetReport(fleet="shop", since=since, until=since, spent=7.0, known_since=since)
 
-def test_weekly_savings_are_announced_on_monday() -> None:
-    day = 24 * 60
-    _, notices = after_passes(
-        facts(0, a_plan(commands=(saving(0.5, "a", "b"),))),
-        facts(day, a_plan(commands=(saving(0.25, "c"), saving(-1.0, "d")))),
-        facts(5 * day),  # Sunday
-        facts(6 * day - 181),  # Monday 08:59
-        facts(6 * day - 180),  # Monday 09:00
-        facts(6 * day),
-        facts(13 * day),  # a week without savings
-    )
-    (notice,) = notices
-    assert notice.kind is NoticeKind.WEEKLY_SAVINGS
-    assert notice.at == START + timedelta(minutes=6 * day - 180)
-    assert notice.text.startswith(
-        "Since 2026-03-03, 2 commands removed or replaced 3 nodes and saved $0.7500 an hour "
-        "($548 a month)."
-    )
+    passes = [
+        replace(facts(minutes), report_since=report_since)
+        for minutes in (
+            0,
+            5 * day,  # Sunday
+            6 * day - 181,  # Monday 08:59
+            6 * day - 180,  # Monday 09:00
+            6 * day,
+            13 * day,
+        )
+    ]
+    _, notices = after_passes(*passes)
+    assert [notice.kind for notice in notices] == [NoticeKind.WEEKLY_SAVINGS] * 2
+    assert notices[0].at == START + timedelta(minutes=6 * day - 180)
+    assert begins == [START, notices[0].at]
+    assert notices[0].text.startswith("Since 2026-03-03, the fleet has cost $7.00")

@@ -6,7 +6,7 @@ stale. Recording a plan does not change the serial either.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeVar
@@ -59,6 +59,9 @@ from reconciler.ports.state import (
 )
 
 T = TypeVar("T")
+
+_PLANS_AT_ONCE: Final = 20
+"""How many plans are in memory at once while those of a period are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +268,22 @@ class DatabaseStateStore:
         )
         with self.database.read_transaction() as connection:
             return [_recorded_plan(row) for row in connection.execute(query)]
+
+    def plans_since(self, at: datetime) -> Iterator[RecordedPlan]:
+        known = (
+            select(func.max(plan.c.at))
+            .where(self._is_ours(plan), plan.c.at <= format_time(at))
+            .scalar_subquery()
+        )
+        query = (
+            select(plan)
+            .where(self._is_ours(plan), plan.c.at >= func.coalesce(known, ""))
+            .order_by(plan.c.at, plan.c.sequence)
+            .execution_options(yield_per=_PLANS_AT_ONCE)
+        )
+        with self.database.read_transaction() as connection:
+            for row in connection.execute(query):
+                yield _recorded_plan(row)
 
     def unavailable(self, now: datetime) -> Sequence[Unavailable]:
         key = (unavailable.c[name] for name in _OFFERING)

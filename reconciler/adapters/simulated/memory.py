@@ -5,8 +5,8 @@ They keep the promises of the database adapter but durability; ``simulate`` and 
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Collection, Mapping, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from operator import itemgetter
@@ -191,6 +191,11 @@ class MemoryStateStore:
     def plans(self, *, limit: int = 20) -> Sequence[RecordedPlan]:
         """Return the newest plans, newest first."""
         return [self._plans[digest] for _, digest in islice(reversed(self._plans_by_time), limit)]
+
+    def plans_since(self, at: datetime) -> Iterator[RecordedPlan]:
+        """Yield the plans from the last one at or before ``at`` on, oldest first."""
+        first = bisect_right(self._plans_by_time, at, key=itemgetter(0)) - 1
+        yield from (self._plans[digest] for _, digest in self._plans_by_time[max(first, 0) :])
 
     def unavailable(self, now: datetime) -> Sequence[Unavailable]:
         """Return the offerings that must not be requested now."""

@@ -116,6 +116,10 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("history fleet --limit 10", "list the last ten operations"),
         ("history --target web-1a2b -o json", "list the operations on one NodeClaim"),
     ),
+    "report": (
+        ("report fleet", "show the last week"),
+        ("report fleet --since 30d -o html > month.html", "save the last month as a page"),
+    ),
     "lock": (
         ("lock fleet", "pin what is not pinned yet"),
         ("lock fleet --update", "pin the current images and prices"),

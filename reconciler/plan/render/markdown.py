@@ -131,8 +131,13 @@ class _Comment:
     def _title(self) -> list[str]:
         """Return the fleet, the headline, and what else decides as a list."""
         first, *more = [truncate(line, _SUMMARY_MAX // 4) for line in self._document.headline]
-        parts = [f"### Plan for {self._text(self._document.fleet)}", f"**{_sentence(first)}**"]
-        return [*parts, "\n".join(f"- {_sentence(line)}" for line in more)] if more else parts
+        parts = [
+            f"### Plan for {self._text(self._document.fleet)}",
+            f"**{sentence_markdown(first)}**",
+        ]
+        return (
+            [*parts, "\n".join(f"- {sentence_markdown(line)}" for line in more)] if more else parts
+        )
 
     def _footer(self) -> str:
         document = self._document
@@ -259,7 +264,7 @@ class _Comment:
         return markdown_code(truncate(text, self._limits.cell))
 
 
-def _sentence(text: str) -> str:
+def sentence_markdown(text: str) -> str:
     """Return a sentence, with code as such; ``markdown_text`` strips the spaces around it."""
     parts = []
     for part, is_code in code_spans(text):

@@ -1,0 +1,95 @@
+"""``reconciler report``: what a fleet spent and saved in a period, and what blocks it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from reconciler import exitcode
+from reconciler.assembly.inputs import records
+from reconciler.cli.parser import inputs
+from reconciler.model.text.quoting import quote_value
+
+if TYPE_CHECKING:
+    import argparse
+
+    from reconciler.assembly.inputs.request import StateRequest
+    from reconciler.notifications.weekly import FleetReport
+    from reconciler.plan.value.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRequest:
+    """The fleet that the report is about, from when on, and the output format."""
+
+    fleet: StateRequest
+    since: str
+    output: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the fleet, the period and the output format."""
+    inputs.add_path(parser)
+    parser.add_argument(
+        "--since", metavar="DURATION|TIME", default="7d",
+        help="when the period begins, as a time or as a duration before now (default: 7d)",
+    )  # fmt: skip
+    inputs.add_output(parser, more=("markdown", "html"))
+    inputs.add_flags(parser, inputs.RECORDED)
+
+
+def request_of(args: argparse.Namespace) -> ReportRequest:
+    """Return the request in the arguments."""
+    return ReportRequest(inputs.state_request(args, args.path), args.since, args.output)
+
+
+def run(request: ReportRequest) -> int:
+    """Print the report."""
+    sys.stdout.write(_render(_report(request), request.output))
+    return exitcode.DONE
+
+
+def _report(request: ReportRequest) -> FleetReport:
+    """Return the report on the period.
+
+    Raises:
+        StateError: the state cannot be read.
+        UsageError: the period does not begin before now.
+    """
+    from reconciler.assembly.inputs.timings import read_time_or_span
+    from reconciler.notifications.weekly import report_of
+    from reconciler.plan.value.plan import from_json
+
+    begin = read_time_or_span(request.since, "--since")
+    with records.open_recorded(request.fleet) as recorded:
+        now, store = recorded.now, recorded.state.store
+        since = now - begin if isinstance(begin, timedelta) else begin
+        if since >= now:
+            from reconciler.model.errors import UsageError
+
+            what = f"{quote_value(request.since)} is not before now"
+            raise UsageError(what, where="--since", remedy="pass an earlier time")
+        newest = next(iter(store.plans(limit=1)), None)
+        plan: Plan | None = None
+        if newest is not None:
+            plan = from_json(newest.body, f"plan {newest.digest}")
+        return report_of(recorded.fleet, store, plan, since, now)
+
+
+def _render(report: FleetReport, output: str) -> str:
+    from reconciler.cli.output import weekly
+
+    match output:
+        case "text":
+            return weekly.render_text(report)
+        case "markdown":
+            return weekly.render_markdown(report)
+        case "html":
+            return weekly.render_html(report)
+    import msgspec
+
+    from reconciler.cli.output.listing import format_document
+
+    return format_document(msgspec.to_builtins(report), output)

@@ -1,0 +1,161 @@
+"""The report on a period, as text, Markdown or one page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from reconciler.model.text.counting import format_count
+from reconciler.model.text.times import format_time
+from reconciler.model.text.visible import markdown_text, one_line
+from reconciler.notifications.weekly import FleetReport
+from reconciler.plan.render.layout import table
+from reconciler.plan.render.markdown import sentence_markdown
+from reconciler.plan.render.page import Markup, el, page
+from reconciler.plan.render.wording import (
+    blocker_title,
+    code_spans,
+    format_dollars,
+    format_whole_dollars,
+)
+
+_RULES: Final = ("rule", "commands", "nodes", "$/month")
+_POOLS: Final = ("NodePool", "nodes")
+_BLOCKERS: Final = ("blocker", "nodes", "since", "$/month not saved", "reason")
+
+
+class ReportSection(NamedTuple):
+    """A part of the report: a table with its header, or sentences (a table without a header)."""
+
+    title: str
+    header: tuple[str, ...]
+    align: str
+    rows: tuple[tuple[str, ...], ...]
+
+
+def sections_of(report: FleetReport) -> tuple[ReportSection, ...]:
+    """Return the sections that have content."""
+    rules = tuple(
+        (
+            rule.reason, str(rule.commands), str(rule.nodes),
+            _signed(None if rule.saved_per_month is None else -rule.saved_per_month),
+        )
+        for rule in report.rules
+    )  # fmt: skip
+    pools = tuple((pool or "(none)", str(count)) for pool, count in report.interrupted.items())
+    blockers = tuple(
+        (
+            blocker_title(one.kind, one.name), str(one.nodes),
+            "" if one.since is None else format_time(one.since),
+            "" if one.forgone_per_month is None else format_whole_dollars(one.forgone_per_month),
+            one.message,
+        )
+        for one in report.blockers
+    )  # fmt: skip
+    advice = tuple((f"{sentence[:1].upper()}{sentence[1:]}.",) for sentence in report.advice)
+    found = (
+        ReportSection("Cost", (), "<<", tuple(_costs(report))),
+        ReportSection("Disruption by rule", _RULES, "<>>>", rules),
+        ReportSection("Interrupted nodes", _POOLS, "<>", pools),
+        ReportSection("Blocked now", _BLOCKERS, "<><><", blockers),
+        ReportSection("Advice", (), "<", advice),
+    )
+    return tuple(section for section in found if section.rows)
+
+
+def _costs(report: FleetReport) -> Iterator[tuple[str, str]]:
+    """Yield what was spent and what is expected, each with its name."""
+    if report.spent is None or report.known_since is None:
+        yield "Spent", "unknown: no plan was recorded in this period"
+    else:
+        late = report.known_since > report.since
+        known = f", since {format_time(report.known_since)}" if late else ""
+        daily = format_dollars(report.per_day)
+        yield "Spent", f"{format_dollars(report.spent)} ({daily} a day{known})"
+    if report.forecast is not None:
+        now, then = report.forecast.per_month, report.forecast.planned_per_month
+        yield "Forecast", f"{format_whole_dollars(now)} a month at the present cost"
+        if round(now) != round(then):
+            yield "", f"{format_whole_dollars(then)} a month once the newest plan is applied"
+    if report.unpriced:
+        nodes = format_count(report.unpriced, "node")
+        yield "Not included", f"{nodes} without a known price"
+    if report.rolled_back:
+        yield "Rolled back", format_count(report.rolled_back, "command")
+
+
+def _signed(amount: float | None) -> str:
+    return "" if amount is None else format_whole_dollars(amount, signed=True)
+
+
+def _title(report: FleetReport) -> str:
+    return f"{report.fleet}: {format_time(report.since)} to {format_time(report.until)}"
+
+
+def render_text(report: FleetReport) -> str:
+    """Return the report for a terminal."""
+    lines = [_title(report)]
+    for section in sections_of(report):
+        lines += ["", section.title]
+        rows = [tuple(map(one_line, row)) for row in section.rows]
+        rows = [section.header, *rows] if section.header else rows
+        lines += [f"  {line}" for line in table(rows, section.align)]
+    return "\n".join(lines) + "\n"
+
+
+def render_markdown(report: FleetReport) -> str:
+    """Return the report for a chat, an issue or a mail."""
+    lines = [f"### {markdown_text(_title(report))}"]
+    for section in sections_of(report):
+        lines += ["", f"**{section.title}**", ""]
+        if len(section.align) == 1:
+            lines += [f"- {sentence_markdown(row[0])}" for row in section.rows]
+            continue
+        header = section.header or ("",) * len(section.align)
+        marks = ("---:" if side == ">" else "---" for side in section.align)
+        lines += [f"| {' | '.join(header)} |", f"| {' | '.join(marks)} |"]
+        lines += [f"| {' | '.join(map(sentence_markdown, row))} |" for row in section.rows]
+    return "\n".join(lines) + "\n"
+
+
+def render_html(report: FleetReport) -> str:
+    """Return the report as one page."""
+    body: list[Markup] = [el("h1", _title(report))]
+    for section in sections_of(report):
+        body.append(el("h2", section.title))
+        if len(section.align) == 1:
+            body.append(el("ul", *(el("li", *_spans(row[0])) for row in section.rows)))
+            continue
+        sides = ["n" if side == ">" else None for side in section.align]
+        rows = [
+            el(
+                "tr",
+                *(el("td", *_spans(cell), cls=side) for cell, side in zip(row, sides, strict=True)),
+            )
+            for row in section.rows
+        ]
+        head = (
+            [
+                el(
+                    "tr",
+                    *(
+                        el("th", name, cls=side)
+                        for name, side in zip(section.header, sides, strict=True)
+                    ),
+                )
+            ]
+            if section.header
+            else []
+        )
+        body.append(
+            el(
+                "div",
+                el("table", *(el("thead", *head) for _ in head), el("tbody", *rows)),
+                cls="wide",
+            )
+        )
+    return page(f"{report.fleet}: report", *body)
+
+
+def _spans(cell: str) -> list[str]:
+    return [el("code", text) if is_code else text for text, is_code in code_spans(cell)]
