@@ -74,16 +74,20 @@ def dashboard_url() -> Iterator[str]:
 
     The engine is the real one; EC2 and the cluster are simulated, as in its tests.
     """
-    api = a_pool("api", capacity_types=("spot",)), a_deployment("api", "api", 7)
-    batch = a_pool("batch"), a_deployment("batch", "batch", 4, cpu="700m")
+    api = a_pool("api", policy="WhenEmptyOrUnderutilized", after="5m", budgets=[{"nodes": "50%"}])
+    batch = a_pool("batch", capacity_types=("spot",)), a_deployment("batch", "batch", 4, cpu="700m")
     web = a_deployment("web", "web", 6)
-    world = a_world(a_pool("web"), web, *api, *batch, starting_s=60, settings=SHOP)
-    world.converge()
+    many, few = (a_deployment("api", "api", count) for count in (9, 4))
+    for workload in (web, many, few, batch[1]):
+        (container,) = workload["spec"]["template"]["spec"]["containers"]
+        container["resources"]["requests"]["memory"] = "3Gi"
+    world = a_world(a_pool("web"), web, api, many, *batch, starting_s=60, settings=SHOP)
+    site = Site(world)
+    site.passes(30)
     world.git.commit(
         a_node_class(), a_pool("web", labels={"release": "2"}, budgets=[{"nodes": "2"}]), web,
-        *api, *batch,
+        api, few, *batch,
     )  # fmt: skip
-    site = Site(world)
     site.passes(3)
     with serve_in_thread("127.0.0.1:0", site.app) as url:
         yield url

@@ -17,6 +17,7 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.observed.fingerprint import Fingerprints
+from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.plancache import PlanCache
 from reconciler.plan.value.plan import InputDigests, Plan, Revision
 from reconciler.ports.state import RecordedObject, RunningCommand, Unavailable
@@ -100,6 +101,16 @@ class Desired(Protocol):
 
         ``cache`` holds what earlier passes have computed.
         """
+        ...
+
+    def inputs(
+        self,
+        seen: Observation,
+        unavailable: Sequence[Unavailable],
+        recorded: Sequence[RecordedObject],
+        serial: int,
+    ) -> Inputs:
+        """Return what ``plan`` decides from."""
         ...
 
     def evidence(self, seen: Observation) -> Fingerprints:

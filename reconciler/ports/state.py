@@ -32,7 +32,8 @@ class RunningCommand(msgspec.Struct, frozen=True, rename="camel"):
     ``node_pools`` are the NodePools of ``node_claims``, in the same order. ``voluntary`` means that
     budgets apply. ``failed`` means that it was rolled back because its replacements did not become
     ready, and not because validation failed. ``termination_grace_period`` limits the drain, in
-    addition to that of each claim; empty without such a limit.
+    addition to that of each claim; empty without such a limit. ``pods`` is how many pods it moves,
+    None if an earlier release recorded it.
     """
 
     id: str
@@ -50,6 +51,7 @@ class RunningCommand(msgspec.Struct, frozen=True, rename="camel"):
     voluntary: bool = False
     failed: bool = False
     termination_grace_period: str = ""
+    pods: int | None = None
 
     @property
     def is_under_way(self) -> bool:

@@ -28,10 +28,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
 from reconciler.model.billing import HOURS_A_MONTH
-from reconciler.model.duration import format_duration
+from reconciler.model.duration import format_duration, iso_duration
 from reconciler.model.text.times import format_seconds
 from reconciler.model.text.urls import is_loopback
 from reconciler.model.text.visible import escape_invisible
+from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.render import wording
 from reconciler.plan.render.wording import format_whole_dollars
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.web.health import DaemonHealth
@@ -161,7 +163,7 @@ class Dashboard:
         self._health = health
         self._lock = Lock()
         self._events: deque[Progress] = deque(maxlen=EVENTS_MAX)
-        self._last: tuple[Desired, Pass] | None = None
+        self._last: tuple[Desired, Pass, Inputs | None] | None = None
         self._view: FleetView | None = None
         self._commits: tuple[CommitView, ...] = ()
         self._invalid: Progress | None = None
@@ -174,13 +176,20 @@ class Dashboard:
         return self._serial
 
     def show_pass(
-        self, desired: Desired, result: Pass, commits: tuple[CommitView, ...] = ()
+        self,
+        desired: Desired,
+        result: Pass,
+        commits: tuple[CommitView, ...] = (),
+        inputs: Inputs | None = None,
     ) -> None:
-        """Show a pass, and the commits under which the fleet was changed."""
+        """Show a pass, and the commits under which the fleet was changed.
+
+        With the ``inputs`` of its plan, it also shows what consolidation does later.
+        """
         with self._lock:
             self.fleet = desired.settings.fleet
             self._commits = commits
-            self._last, self._view = (desired, result), None
+            self._last, self._view = (desired, result, inputs), None
             self._record_cost(CostSample(result.seen.at, result.plan.cost.before))
             self._serial += 1
 
@@ -421,6 +430,13 @@ def _format_age(span: timedelta | None) -> str:
     return format_duration(span - span % _MINUTE) if span >= _MINUTE else "under 1m"
 
 
+def _format_wait(span: timedelta) -> str:
+    """Return a time from now on in words: ``4 min``."""
+    if span < _MINUTE:
+        return "less than a minute"
+    return wording.format_duration(iso_duration(span - span % _MINUTE))
+
+
 def _format_seconds(span: timedelta | None) -> str:
     return format_duration(span - span % timedelta(seconds=1)) if span is not None else ""
 
@@ -439,6 +455,7 @@ def _environment() -> Environment:
         "whole": format_whole_dollars,
         "signed": _format_change,
         "monthly": lambda per_hour: per_hour * HOURS_A_MONTH,
+        "wait": _format_wait,
         "moment": _format_time,
         "label": label_of,
         "age": _format_age,

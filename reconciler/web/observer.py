@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
 from reconciler.engine.world import World
+from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.rest.steadystate import has_waiting_nodes
 from reconciler.ports.progress import EventKind, Notifier, Progress
 from reconciler.web.dashboard import Dashboard
 from reconciler.web.health import DaemonHealth
@@ -39,12 +42,27 @@ class WebObserver:
             oldest = min((entry.intent.at for entry in entries), default=result.seen.at)
             commands = world.store.commands_since(oldest)
             commits = commit_views(entries, result.seen.at, commands)
-            self._dashboard.show_pass(desired, result, commits)
+            self._dashboard.show_pass(desired, result, commits, _foreseen(world, desired, result))
 
     def pass_failed(self, problem: str) -> None:
         """Count the failure; the metrics keep showing the last pass that succeeded."""
         self._metrics.record_failure()
         self._health.record_failure(problem)
+
+
+_FORESEEN_NODES_MAX: Final = 300
+"""Up to how many nodes the dashboard shows what consolidation does later."""
+
+
+def _foreseen(world: World, desired: Desired, result: Pass) -> Inputs | None:
+    """Return the inputs of the last plan if a node waits for ``consolidateAfter``."""
+    seen, store = result.seen, world.store
+    nodes = [node for node in seen.state().nodes if node.is_managed]
+    if len(nodes) > _FORESEEN_NODES_MAX or not has_waiting_nodes(
+        nodes, desired.node_pools, seen.at
+    ):
+        return None
+    return desired.inputs(seen, store.unavailable(seen.at), store.objects(), store.serial())
 
 
 class WebNotifier:

@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Final
 
-from reconciler.disruption.gates.consolidatable import consolidatable_at
 from reconciler.disruption.gates.limits import FleetLimits, Span
 from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
@@ -26,15 +25,17 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import CPU, MEMORY
 from reconciler.observed.allocation import BY_NAMESPACE, GroupCost, group_costs
 from reconciler.observed.state import StateNode
+from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.render.wording import NoteText, note_texts, removal_texts
+from reconciler.plan.rest.steadystate import later_consolidations
 from reconciler.plan.value.actions import Action, PoolBudget
 from reconciler.plan.value.costs import PoolCost
 from reconciler.plan.value.nodes import UnschedulablePod
-from reconciler.plan.value.plan import Plan
 from reconciler.ports.cluster import NodeUsage
 from reconciler.ports.journal import JournalEntry, Outcome
 from reconciler.ports.state import RunningCommand
 from reconciler.web.labels import label_of
+from reconciler.web.upcoming import UpcomingStep, upcoming_steps
 
 AHEAD: Final = timedelta(days=7)
 WIDTH: Final = 1000
@@ -118,8 +119,8 @@ class CommandView:
     """The operations of one command, or those of one plan that belong to no command.
 
     ``start`` and ``length`` place it on the timeline of its commit. ``outcome`` is
-    "succeeded", "failed" (an operation of it failed) or "in progress". ``saves`` is in USD an hour,
-    None if that is not known.
+    "succeeded", "failed" (an operation of it failed) or "in progress". ``saves`` is in USD an hour
+    and ``pods`` how many pods it moves, both None if that is not known.
     """
 
     reason: str
@@ -133,6 +134,7 @@ class CommandView:
     start: int
     length: int
     saves: float | None = None
+    pods: int | None = None
 
     @property
     def took(self) -> timedelta | None:
@@ -218,6 +220,7 @@ def _command_view(
         start=start,
         length=max(_LENGTH_MIN, _position((ended or now) - origin, span) - start),
         saves=command.savings if command is not None else None,
+        pods=command.pods if command is not None else None,
     )
 
 
@@ -283,44 +286,6 @@ class PoolView:
             f"{label_of(b.reason)}: {text}{end}"
             for b, text, end in zip(self.budgets, texts, until, strict=True)
         )
-
-
-@dataclass(frozen=True, slots=True)
-class UpcomingStep:
-    """When nodes may be disrupted next: how many, for what, and what they wait for until then."""
-
-    at: datetime
-    reason: str
-    nodes: int
-    wait: timedelta
-
-
-_UPCOMING_MAX: Final = 3
-
-
-def upcoming_steps(
-    plan: Plan, nodes: Iterable[StateNode], pools: Iterable[NodePool], now: datetime
-) -> tuple[UpcomingStep, ...]:
-    """Return the next times at which nodes may be disrupted, the first one first.
-
-    These are the ends of ``consolidateAfter``, and the openings of budgets and windows.
-    """
-    by_name = {pool.name: pool for pool in pools}
-    found: Counter[tuple[datetime, str]] = Counter()
-    for item in plan.deferred:
-        if item.not_before is not None and item.not_before > now:
-            found[item.not_before, item.reason] += 1
-    for node in nodes:
-        pool = by_name.get(node.node_pool)
-        if node.claim is None or pool is None or node.is_deleting:
-            continue
-        at = consolidatable_at(node.claim, pool)
-        if at is not None and at > now:
-            found[at, DisruptionReason.UNDERUTILIZED.value] += 1
-    return tuple(
-        UpcomingStep(at, reason, count, at - now)
-        for (at, reason), count in sorted(found.items())[:_UPCOMING_MAX]
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,8 +367,15 @@ class FleetView:
         return (self.planned_per_hour - self.per_hour) * HOURS_A_MONTH
 
 
-def fleet_view(desired: Desired, result: Pass) -> FleetView:
-    """Return what the dashboard shows of a pass."""
+_FORESEEN_WORK: Final = 100_000
+"""The work limit of what comes next, in evaluated nodes: about half a second."""
+
+
+def fleet_view(desired: Desired, result: Pass, inputs: Inputs | None = None) -> FleetView:
+    """Return what the dashboard shows of a pass.
+
+    ``inputs`` are those of its plan, None if what consolidation does later is not of interest.
+    """
     plan, seen = result.plan, result.seen
     state = seen.state()
     managed = [node for node in state.nodes if node.is_managed]
@@ -413,6 +385,7 @@ def fleet_view(desired: Desired, result: Pass) -> FleetView:
     names = [pool.name for pool in desired.node_pools]
     names += sorted({node.node_pool for node in nodes} - set(names))
     cost = plan.cost
+    later = None if inputs is None else later_consolidations(inputs, _FORESEEN_WORK)
     return FleetView(
         at=seen.at,
         revision=desired.revision,
@@ -437,7 +410,7 @@ def fleet_view(desired: Desired, result: Pass) -> FleetView:
         days=calendar_days(seen.at),
         notes=tuple(note_texts(plan.diagnostics)),
         groups=group_costs(workload_costs(state, desired), BY_NAMESPACE),
-        upcoming=upcoming_steps(plan, managed, desired.node_pools, seen.at),
+        upcoming=upcoming_steps(plan, managed, desired.node_pools, seen.at, later),
     )
 
 

@@ -120,6 +120,26 @@ def test_the_cost_is_drawn_once_it_has_a_past() -> None:
     assert re.search(r"Cost over time .* \$[0-9,]+ to \$[0-9,]+ a month", text)
 
 
+def test_the_overview_says_when_consolidation_acts_and_what_that_saves() -> None:
+    pool = a_pool("web", policy="WhenEmptyOrUnderutilized", after="5m", budgets=[{"nodes": "100%"}])
+    world = a_world(pool, a_deployment("web", "web", 6), starting_s=5)
+    world.converge()
+    world.git.commit(a_node_class(), pool, a_deployment("web", "web", 1))
+    site = Site(world)
+    site.passes(2)
+    view = site.dashboard.view()
+    assert view is not None
+    saving = [step for step in view.upcoming if step.saves]
+    assert saving, view.upcoming
+    assert timedelta(0) < saving[0].wait <= timedelta(minutes=5)
+    text = words(site.page("/"))
+    assert re.search(r"Next: .* in \d min, about −\$\d+ a month", text), text[:600]
+
+
+def test_the_history_shows_how_many_pods_a_command_moves(rolling: Site) -> None:
+    assert re.search(r'data-label="Pods moved">\d', rolling.page("/history"))
+
+
 def test_the_history_names_commits_and_their_commands(rolling: Site) -> None:
     text = words(rolling.page("/history"))
     assert re.search(r"Commit [0-9a-f]{12}", text)

@@ -6,12 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from reconciler.model.decision.waiting import DeferredClaim
+from reconciler.model.decision.waiting import DeferredClaim, WaitsFor
+from reconciler.plan.rest.steadystate import LaterConsolidation
 from reconciler.ports.progress import EventKind
 from reconciler.web.dashboard import Dashboard
 from reconciler.web.health import DaemonHealth
 from reconciler.web.labels import label_of
-from reconciler.web.view import HEIGHT, WIDTH, CostSample, cost_curve, upcoming_steps
+from reconciler.web.upcoming import UpcomingStep, upcoming_steps
+from reconciler.web.view import HEIGHT, WIDTH, CostSample, cost_curve
 from tests.plan.builders import a_plan
 
 NOW = datetime(2026, 1, 3, 12, tzinfo=UTC)
@@ -81,3 +83,18 @@ def test_what_comes_next_is_counted_by_time_and_reason() -> None:
     assert [(s.reason, s.nodes, s.wait) for s in steps] == [
         ("Empty", 1, HOUR), ("Drifted", 2, 2 * HOUR),
     ]  # fmt: skip
+
+
+def test_what_consolidation_does_next_has_an_amount_once_it_is_known() -> None:
+    waiting = DeferredClaim(
+        node_claim="web-1", node_pool="web", reason="Empty", waits_for=WaitsFor.CONSOLIDATE_AFTER,
+        not_before=NOW + HOUR, message="",
+    )  # fmt: skip
+    plan = a_plan(at=NOW, deferred=(waiting,))
+    (unknown,) = upcoming_steps(plan, (), (), NOW)
+    assert unknown == UpcomingStep(NOW + HOUR, "Empty", 1, HOUR, None)
+    later = (LaterConsolidation(NOW + 2 * HOUR, "Underutilized", 2, 0.25),)
+    assert upcoming_steps(plan, (), (), NOW, later) == (
+        UpcomingStep(NOW + 2 * HOUR, "Underutilized", 2, 2 * HOUR, 0.25),
+    )
+    assert upcoming_steps(plan, (), (), NOW, ()) == (), "nothing is saved"

@@ -245,6 +245,7 @@ def _running_command(
         node_pools=tuple(pools.get(name, "") for name in command.node_claims),
         voluntary=not command.forceful,
         termination_grace_period=command.termination_grace_period,
+        pods=command.pods_evicted,
     )
 
 

@@ -6,9 +6,9 @@ whose drain never ends stays and costs. Readers are interested in the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -20,6 +20,7 @@ from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.model.decision.waiting import DeferredClaim, WaitsFor
 from reconciler.model.history import History
 from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.text.counting import format_count
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.plan.make.inputs import Inputs
@@ -79,16 +80,65 @@ def with_prospect(plan: Plan, inputs: Inputs, cluster: ClusterState) -> Plan:
     return replace(plan, steady_state=state)
 
 
+class LaterConsolidation(NamedTuple):
+    """What consolidation does with ``nodes`` nodes once the last of them no longer waits.
+
+    ``saves`` is USD an hour.
+    """
+
+    at: datetime
+    reason: str
+    nodes: int
+    saves: float
+
+
+def later_consolidations(inputs: Inputs, work_max: int) -> tuple[LaterConsolidation, ...] | None:
+    """Return what consolidation does with nodes that wait for ``consolidateAfter``, in order.
+
+    That is what follows if nothing else changes. None if more than ``work_max`` nodes would have to
+    be evaluated to know it.
+    """
+    waiting = _waiting_nodes(inputs, inputs.cluster)
+    if not waiting:
+        return ()
+    world = RestingFleet(inputs.cluster, instances=inputs.instances)
+    work = Work(work_max)
+    rest = continue_fleet(inputs, world, inputs.now, inputs.history or History(), work)
+    if not rest.rested:
+        return None
+    found = []
+    for command in rest.later:
+        times = [waiting[name][1] for name in command.node_claims if name in waiting]
+        if times and command.savings is not None:
+            nodes = len(command.node_claims)
+            found.append(
+                LaterConsolidation(max(times), command.reason.value, nodes, command.savings)
+            )
+    return tuple(sorted(found))
+
+
+def has_waiting_nodes(nodes: Iterable[StateNode], pools: Iterable[NodePool], now: datetime) -> bool:
+    """Return whether a node waits for ``consolidateAfter``."""
+    by_name = {pool.name: pool for pool in pools}
+    return any(_waits_until(node, by_name, now) is not None for node in nodes)
+
+
+def _waits_until(node: StateNode, pools: Mapping[str, NodePool], now: datetime) -> datetime | None:
+    """Return when ``consolidateAfter`` is over for a node, None if the node does not wait."""
+    pool = pools.get(node.node_pool)
+    if node.claim is None or node.is_deleting or pool is None:
+        return None
+    at = consolidatable_at(node.claim, pool)
+    return None if at is None or is_consolidatable(node.claim, pool, now) else at
+
+
 def _waiting_nodes(inputs: Inputs, cluster: ClusterState) -> dict[str, tuple[StateNode, datetime]]:
     """Return the nodes that wait for ``consolidateAfter``, with the time at which that is over."""
     pools = {pool.name: pool for pool in node_pools(inputs.fleet)}
     found = {}
     for node in cluster.nodes:
-        pool = pools.get(node.node_pool)
-        if node.claim is None or node.is_deleting or pool is None:
-            continue
-        at = consolidatable_at(node.claim, pool)
-        if at is not None and not is_consolidatable(node.claim, pool, inputs.now):
+        at = _waits_until(node, pools, inputs.now)
+        if node.claim is not None and at is not None:
             found[node.claim.name] = (node, at)
     return found
 

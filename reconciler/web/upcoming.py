@@ -1,0 +1,77 @@
+"""When nodes are disrupted next, for what, and what that saves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from reconciler.disruption.gates.consolidatable import consolidatable_at
+from reconciler.model.decision.waiting import WaitsFor
+from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.text.counting import format_count
+from reconciler.observed.state import StateNode
+from reconciler.plan.rest.steadystate import LaterConsolidation
+from reconciler.plan.value.plan import Plan
+from reconciler.web.labels import label_of
+
+
+@dataclass(frozen=True, slots=True)
+class UpcomingStep:
+    """When nodes are disrupted next: how many, for what, and how long that is from now.
+
+    ``saves`` is what it saves in USD an hour; None if it is not known whether they are disrupted.
+    """
+
+    at: datetime
+    reason: str
+    nodes: int
+    wait: timedelta
+    saves: float | None = None
+
+    @property
+    def title(self) -> str:
+        """What happens to how many nodes."""
+        if self.reason == DisruptionReason.EMPTY.value:
+            return f"Removal of {format_count(self.nodes, 'empty node')}"
+        return f"{label_of(self.reason)} of {format_count(self.nodes, 'node')}"
+
+
+_UPCOMING_MAX: Final = 3
+
+
+def upcoming_steps(
+    plan: Plan,
+    nodes: Iterable[StateNode],
+    pools: Iterable[NodePool],
+    now: datetime,
+    later: Sequence[LaterConsolidation] | None = None,
+) -> tuple[UpcomingStep, ...]:
+    """Return the next times at which nodes may be disrupted, the first one first.
+
+    These are the ends of ``consolidateAfter``, and the openings of budgets and windows. ``later``
+    is what consolidation then does, None if that is not known.
+    """
+    by_name = {pool.name: pool for pool in pools}
+    found: Counter[tuple[datetime, str]] = Counter()
+    for item in plan.deferred:
+        is_foreseen = later is not None and item.waits_for == WaitsFor.CONSOLIDATE_AFTER
+        if item.not_before is not None and item.not_before > now and not is_foreseen:
+            found[item.not_before, item.reason] += 1
+    for node in nodes if later is None else ():
+        pool = by_name.get(node.node_pool)
+        if node.claim is None or pool is None or node.is_deleting:
+            continue
+        at = consolidatable_at(node.claim, pool)
+        if at is not None and at > now:
+            found[at, DisruptionReason.UNDERUTILIZED.value] += 1
+    steps = [UpcomingStep(at, reason, count, at - now) for (at, reason), count in found.items()]
+    steps += (
+        UpcomingStep(one.at, one.reason, one.nodes, one.at - now, one.saves)
+        for one in later or ()
+        if one.at > now
+    )
+    return tuple(sorted(steps, key=lambda step: (step.at, step.reason))[:_UPCOMING_MAX])
