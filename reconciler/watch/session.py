@@ -60,7 +60,8 @@ class KarpenterWatch:
 
     ``observe`` reads the cluster, ``predict`` plans it. ``save`` keeps an episode and returns its
     name. ``on_scored`` receives each score, and ``on_problem`` what could not be read.
-    ``read_events`` lists Karpenter's Events, once predictions were wrong.
+    ``read_events`` lists Karpenter's Events, once predictions were wrong. ``publish`` receives
+    every observation, after its scores.
     """
 
     observe: Callable[[], ClusterObservation]
@@ -70,6 +71,7 @@ class KarpenterWatch:
     on_scored: Callable[[Score], None]
     on_problem: Callable[[ReconcilerError], None]
     read_events: Callable[[], Sequence[KarpenterEvent]] = tuple
+    publish: Callable[[ClusterObservation, datetime], None] | None = None
     _actions: KarpenterActions = field(default_factory=KarpenterActions)
     _prediction: Prediction | None = None
     _catalog: Catalog | None = None
@@ -90,6 +92,8 @@ class KarpenterWatch:
             self._compare(observed, now)
             if self._is_due(observed, now):
                 self._predict(observed, claims, now)
+            if self.publish is not None:
+                self.publish(observed, now)
         except ReconcilerError as error:
             if self._prediction is None:
                 raise

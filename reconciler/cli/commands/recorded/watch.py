@@ -15,11 +15,15 @@ from reconciler.cli.parser import inputs
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
 
     from reconciler.assembly.inputs.request import FleetRequest, StateRequest
+    from reconciler.model.json import JsonDict
     from reconciler.model.karpenter.prediction import Score
     from reconciler.watch.episodes.file import EpisodeFile
     from reconciler.watch.report import WatchReport
+    from reconciler.watch.session import ClusterObservation
 
 SUBCOMMANDS: Final = {
     "start": "predict what Karpenter does next until it is stopped; the default",
@@ -38,7 +42,7 @@ class WatchRequest:
     ``interval`` is the time between two observations. ``may_write`` is whether credentials that
     could write are accepted. ``episodes`` is the folder where episodes are saved, None to save
     none; ``anonymize`` is whether without names. ``listen`` is the address for metrics, empty for
-    none.
+    none. ``publish`` is where snapshots are written, None for nowhere.
     """
 
     subcommand: str
@@ -51,6 +55,8 @@ class WatchRequest:
     files: tuple[str, ...] = ()
     output: str = "text"
     anonymize: bool = False
+    publish: str | None = None
+    publish_interval: timedelta = timedelta(0)
 
 
 def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
@@ -81,7 +87,16 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
         "--episodes", metavar="DIR",
         help="save wrong predictions in this folder, at most 200 files that can be replayed",
     )  # fmt: skip
-    add("--anonymize", action="store_true", help="save episodes without names")
+    add(
+        "--publish", metavar="PLACE",
+        help="write snapshots of the cluster to a file, s3://BUCKET/KEY, or git:BRANCH:PATH, for "
+        "plans without access to it",
+    )  # fmt: skip
+    add(
+        "--publish-interval", default="10m", metavar="DURATION",
+        help="time between two published snapshots (default: 10m)",
+    )  # fmt: skip
+    add("--anonymize", action="store_true", help="save and publish without names")
     add(
         "--allow-write-access", action="store_true",
         help="start although the credentials could change nodes; nothing is ever written",
@@ -126,7 +141,8 @@ def request_of(args: argparse.Namespace) -> WatchRequest:
     interval = inputs.read_duration(args.interval, "--interval")
     return WatchRequest(
         name, fleet, interval, args.allow_write_access, args.episodes, args.listen,
-        anonymize=args.anonymize,
+        anonymize=args.anonymize, publish=args.publish,
+        publish_interval=inputs.read_duration(args.publish_interval, "--publish-interval"),
     )  # fmt: skip
 
 
@@ -258,6 +274,7 @@ def _watch(request: WatchRequest) -> int:
     if request.episodes is not None:
         encode = encoder_without_names(fleet) if request.anonymize else encode_episode
         save = episode_saver(request.episodes, warn, encode)
+    publish = _publisher(request, warn)
     settings = settings_of(request.fleet).settings
     api = api_of(settings, clock)
     expect_read_only(api, may_write=request.may_write)
@@ -284,6 +301,7 @@ def _watch(request: WatchRequest) -> int:
             show_score,
             warn,
             lambda: read_events(api),
+            publish,
         )
         print(f"Watching Karpenter in {one_line(str(api.access))}", file=sys.stderr, flush=True)
         session.step(clock.now())
@@ -291,3 +309,38 @@ def _watch(request: WatchRequest) -> int:
             clock.wait(request.interval.total_seconds(), stop)
             session.step(clock.now())
     return exitcode.DONE
+
+
+def _publisher(
+    request: WatchRequest, warn: Callable[[object], None]
+) -> Callable[[ClusterObservation, datetime], None] | None:
+    """Return what publishes observations as snapshots, None if nothing is to be published.
+
+    Raises:
+        UsageError: the place has a form that is not written, or a key is too short.
+    """
+    from reconciler.assembly.capturing import anonymize_objects, read_key
+    from reconciler.assembly.inputs.request import FleetRequest
+    from reconciler.assembly.snapshots import destination_of
+    from reconciler.model.errors import UsageError
+    from reconciler.watch.publishing import SnapshotPublisher
+
+    if request.publish is None:
+        return None
+    if request.publish == "-":
+        raise UsageError(
+            "snapshots cannot be published on standard output",
+            where="--publish",
+            remedy="pass a file, s3://BUCKET/KEY or git:BRANCH:PATH",
+        )
+    fleet = request.fleet
+    assert isinstance(fleet, FleetRequest)
+    destination = destination_of(request.publish, fleet, remote=None, author=None)
+
+    def prepare(objects: Sequence[JsonDict]) -> Sequence[JsonDict]:
+        if not request.anonymize:
+            return objects
+        return anonymize_objects(objects, fleet, has_fleet=not fleet.is_of_cluster)
+
+    read_key()
+    return SnapshotPublisher(destination.write, request.publish_interval, prepare, warn).publish
