@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from reconciler.model.decision.equals import EqualCandidates
 from reconciler.model.decision.waiting import Blocker, DeferredClaim
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.placement.question import Placement, PlannedClaim
@@ -79,7 +80,8 @@ class Command:
     usually forceful. ``message`` adds to the reason: the event of an interruption, the condition of
     an unhealthy node, or why a node is terminated before its replacement. ``drain_limit`` is how
     long the drain may take before its remaining pods are deleted, None for the NodeClaim's own
-    termination grace period.
+    termination grace period. ``equals`` are the nodes that might be removed in place of its own,
+    where the caller of the pass lists them.
     """
 
     reason: Reason
@@ -94,6 +96,7 @@ class Command:
     graceful: bool = False
     message: str = ""
     drain_limit: timedelta | None = None
+    equals: tuple[EqualCandidates, ...] = ()
     id: str = field(init=False, default="")
 
     def __post_init__(self) -> None:

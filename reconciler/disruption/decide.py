@@ -25,6 +25,7 @@ from reconciler.disruption.consolidation.thorough import (
     ThoroughConsolidation,
 )
 from reconciler.disruption.disruptionpass import DisruptionPass, Method
+from reconciler.disruption.equalcandidates import with_equal_candidates
 from reconciler.disruption.gates.policy import holds_of, is_due_for_expiry
 from reconciler.disruption.inputs import DisruptionInputs, PassStart, open_pass
 from reconciler.disruption.methods.drift import DriftMethod
@@ -176,7 +177,7 @@ def decide(inputs: DisruptionInputs, methods: Sequence[Method] = METHODS) -> Dec
     blocks = [*work.blocks, *start.blocks, *_blocks_of_refused_nodes(work, inputs.drifted)]
     desired = {pool.name for pool in inputs.pools} | start.removed.keys()
     return Decisions(
-        commands=tuple(work.commands),
+        commands=tuple(with_equal_candidates(work) if inputs.lists_blockers else work.commands),
         blocked=tuple(sorted(set(blocks))),
         deferred=tuple(_sort_deferrals([*work.deferrals, *_unapproved_removals(work, desired)])),
         budgets=work.limits.states,

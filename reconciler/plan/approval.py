@@ -130,7 +130,14 @@ _INPUTS: Final = {
     "settings": "settings",
     "engine": "the release of reconciler",
 }
-_MOMENTARY_COMMAND: Final = ("id", "replacements", "score", "message", "savingsPerEviction")
+_MOMENTARY_COMMAND: Final = (
+    "id",
+    "replacements",
+    "score",
+    "message",
+    "savingsPerEviction",
+    "equalCandidates",
+)
 """Fields of a command: its name, those of its launches, and what depends on the time."""
 
 

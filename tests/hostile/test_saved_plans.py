@@ -297,7 +297,13 @@ def test_any_changed_value_is_refused_or_has_no_effect() -> None:
     assert outcome(world) == outcome(twin)
     effects = {"nodeClaims", "commands", "nodeClasses", "inputs"}
     let_through = {p for p in harmless if p[0] in effects}
-    assert {p[-1] for p in let_through} <= {"name", "id", "score", "savingsPerEviction"}
+    assert {p[-1] for p in let_through} <= {
+        "name",
+        "id",
+        "score",
+        "savingsPerEviction",
+        "equalCandidates",
+    }
 
 
 def test_a_plan_is_accepted_while_its_inputs_are_unchanged() -> None:

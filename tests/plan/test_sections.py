@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reconciler.model.decision.equals import EqualCandidates
 from reconciler.model.text.visible import html_text, markdown_code, one_line
 from reconciler.notifications.stream import render_for_terminal
 from reconciler.plan.approval import encode_saved_plan
@@ -35,6 +36,7 @@ from reconciler.plan.render.sections.cells import (
 from reconciler.plan.render.sections.document import sections_of
 from reconciler.plan.render.summary import summary_lines
 from reconciler.plan.render.text import render_text
+from reconciler.plan.value.actions import ActionKind, PlannedCommand
 from reconciler.plan.value.costs import Cost, PoolCost
 from reconciler.plan.value.nodes import Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan, PlanFinding
@@ -320,3 +322,26 @@ def test_every_object_that_cannot_be_read_is_named() -> None:
     text = render_text(a_plan(diagnostics=tuple(rows)))
     flat = " ".join(text.split())
     assert all(f"Pod shop/web-{number}" in flat for number in range(9))
+
+
+def test_a_row_counts_how_many_of_equal_candidates_are_removed() -> None:
+    nodes = ("n1", "n2", "n3", "n4")
+
+    def removing(*names: str) -> Plan:
+        equal = (EqualCandidates(count=1, nodes=nodes),)
+        commands = tuple(
+            PlannedCommand(
+                id=n, reason="Drifted", decision="delete", nodes=(n,), equal_candidates=equal
+            )
+            for n in names
+        )
+        actions = tuple(
+            an_action(n, kind=ActionKind.TERMINATE, node=n, command=n, reason="Drifted")
+            for n in names
+        )
+        return a_plan(commands=commands, actions=actions)
+
+    for render in (render_text, render_markdown, render_html):
+        assert "one of these 4 equal candidates: n1, n2, n3, n4" in render(removing("n1"))
+        assert "2 of these 4 equal candidates: n1, n2, n3, n4" in render(removing("n1", "n3"))
+        assert "equal candidates" not in render(removing(*nodes))

@@ -36,7 +36,7 @@ class DriftMethod:
 
     def decide(self, work: DisruptionPass) -> None:
         drifted = work.candidates(lambda c: c.drift is not None and not c.pool.is_static)
-        for candidate in sorted(drifted, key=_drift_age_key):
+        for candidate in sorted(drifted, key=drift_age_key):
             if not work.is_free(candidate):
                 continue  # it receives pods from an earlier command
             commands = len(work.commands)
@@ -132,6 +132,7 @@ def drifted_since(claim: NodeClaim) -> datetime | None:
     return None
 
 
-def _drift_age_key(candidate: Candidate) -> tuple[bool, datetime, str]:
+def drift_age_key(candidate: Candidate) -> tuple[bool, datetime, str]:
+    """Return the key that sorts drifted nodes: empty ones first, then by the age of the drift."""
     since = drifted_since(candidate.claim) or _JUST_DETECTED
     return bool(candidate.reschedulable), since, candidate.name

@@ -20,7 +20,12 @@ from reconciler.observed.state import ClusterState
 from reconciler.placement.explain.reasons import NO_NODE_POOLS
 from reconciler.placement.question import LaunchPool, Placement, PlannedClaim, Rejection
 from reconciler.plan.make.actions import Namer, planned_node_claim
-from reconciler.plan.value.actions import BlockedNode, Decision, PlannedCommand, PoolBudget
+from reconciler.plan.value.actions import (
+    BlockedNode,
+    Decision,
+    PlannedCommand,
+    PoolBudget,
+)
 from reconciler.plan.value.nodes import (
     LaunchReason,
     PlacedPod,
@@ -188,6 +193,7 @@ def planned_command(command: Command, placements: PlanPlacements) -> PlannedComm
         termination_grace_period=(
             "" if command.drain_limit is None else format_duration(command.drain_limit)
         ),
+        equal_candidates=command.equals,
     )
 
 

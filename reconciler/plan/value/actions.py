@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar, Literal
 
+from reconciler.model.decision.equals import EqualCandidates
 from reconciler.model.decision.part import Part
 from reconciler.plan.value.nodes import PlannedImage
 
@@ -19,6 +20,7 @@ class PlannedCommand(Part, frozen=True, kw_only=True):
     reason, such as the event of an interruption; most commands have none.
     ``savings_per_eviction`` is the savings per pod that a consolidation moves.
     ``termination_grace_period`` limits the drain in addition to that of each NodeClaim.
+    ``equal_candidates`` are the nodes that might be removed just as well.
     """
 
     id: str
@@ -34,8 +36,14 @@ class PlannedCommand(Part, frozen=True, kw_only=True):
     forceful: bool = False
     message: str = ""
     termination_grace_period: str = ""
+    equal_candidates: tuple[EqualCandidates, ...] = ()
 
-    left_out: ClassVar = ("savings_per_eviction", "message", "termination_grace_period")
+    left_out: ClassVar = (
+        "savings_per_eviction",
+        "message",
+        "termination_grace_period",
+        "equal_candidates",
+    )
 
 
 class BlockedNode(Part, frozen=True, kw_only=True):

@@ -219,7 +219,22 @@ def _disruption_reasons(group: Sequence[ActionStep]) -> list[str]:
     return [
         f"{reason}{' (forceful)' if forceful else ''}: {cause_text}",
         "; ".join(filter(None, (moves, rule, drain))),
+        _equal_candidates(commands),
     ]
+
+
+def _equal_candidates(commands: Iterable[PlannedCommand]) -> str:
+    """Return which equal nodes commands choose from: ``one of these 4 equal candidates: …``."""
+    counts: dict[tuple[str, ...], int] = {}
+    for command in commands:
+        for group in command.equal_candidates:
+            counts[group.nodes] = counts.get(group.nodes, 0) + group.count
+    return "; ".join(
+        f"{'one' if count == 1 else count} of these {len(nodes)} equal candidates: "
+        f"{format_list(map(short_node_name, nodes), 4)}"
+        for nodes, count in counts.items()
+        if count < len(nodes)
+    )
 
 
 def _drift_cause(drift: DriftedClaim) -> str:
