@@ -299,12 +299,16 @@ class EndlessError(ReconcilerError):
 
 @dataclass(frozen=True, slots=True)
 class SimulationOutcome:
-    """The result: the last pass, and whether the fleet converged."""
+    """The result: the last pass, and whether the fleet converged.
+
+    ``renamed`` has the key in the workloads of each pod that has another name at the end.
+    """
 
     last: Pass | None
     ahead: Outlook | None
     converged: bool
     at: datetime
+    renamed: Mapping[str, str]
 
 
 def play(
@@ -357,7 +361,8 @@ def play(
             assert done is not None
             ahead = next_window.add_to(ahead, fleet, done, stage.world.store, now)
             if ahead.is_settled(now):
-                return SimulationOutcome(last, ahead, converged=True, at=now)
+                renamed = stage.cluster.renamed_pods()
+                return SimulationOutcome(last, ahead, converged=True, at=now, renamed=renamed)
         elif moved:
             next_window.forget()
         following = _next_pass_at(stage, ahead, pause, plans.due, moved=moved)
@@ -366,7 +371,8 @@ def play(
             _notify_of_interruptions(stage)
             _record_sample(stage)
             settled = at_rest and ahead is not None and ahead.is_settled(end)
-            return SimulationOutcome(last, ahead, converged=settled, at=end)
+            renamed = stage.cluster.renamed_pods()
+            return SimulationOutcome(last, ahead, converged=settled, at=end, renamed=renamed)
         stage.clock.advance((following - now).total_seconds())
 
 

@@ -290,14 +290,19 @@ def _node_lives(stage: SimulationStage, start: datetime) -> tuple[Life, ...]:
 def _stuck_objects(outcome: SimulationOutcome) -> tuple[Stuck, ...]:
     """Return what is stuck: unschedulable pods, stalled drains, blocked nodes.
 
-    A node of a NodePool that was removed from git is stuck until its removal is allowed.
+    Pods have the names of the workloads, which are the same in every run. A node of a NodePool
+    that was removed from git is stuck until its removal is allowed.
     """
     if outcome.last is None:
         return ()
     plan, seen = outcome.last.plan, outcome.last.seen
     found = [
         Stuck(
-            "Pod", p.pod, limiting_pool(p), p.reasons[0].code if p.reasons else "", _first_reason(p)
+            "Pod",
+            outcome.renamed.get(p.pod, p.pod),
+            limiting_pool(p),
+            p.reasons[0].code if p.reasons else "",
+            _first_reason(p),
         )
         for p in plan.unschedulable
     ]

@@ -27,7 +27,7 @@ from tests.contracts.records import a_claim
 from tests.repositories import commit_all, git, init
 from tests.states import open_state
 
-DEMO = Path(__file__).parents[2] / "reconciler" / "cli" / "demo" / "fleet"
+DEMO = Path(__file__).parents[2] / "reconciler" / "demo" / "fleet"
 NOW = "2026-01-03T12:00:00Z"
 POOL = """\
 apiVersion: karpenter.sh/v1

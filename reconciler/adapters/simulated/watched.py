@@ -405,6 +405,10 @@ class WatchedCluster(EmbeddedCluster):
             return joins_at
         return joins_at + timedelta(seconds=self._conditions.latencies.ready)
 
+    def renamed_pods(self) -> dict[str, str]:
+        """Return the key in the workloads of each present pod that has another name there."""
+        return self._pods.renamed()
+
     def _node_by_pod(self) -> dict[str, tuple[str, str]]:
         """Return the name and the node of the present pod of each pod of the workloads."""
         return {
