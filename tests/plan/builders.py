@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from reconciler.model.decision.changes import Change, DriftedClaim, FieldChange
-from reconciler.model.decision.waiting import Blocker, DeferredClaim
+from reconciler.model.decision.changes import Change, DriftedClaim, FieldChange, Side
+from reconciler.model.decision.waiting import Blocker, DeferredClaim, WaitsFor
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.karpenter.requirements import Operator
 from reconciler.plan.make.actions import OwnedNode, actions_of
@@ -178,7 +178,7 @@ def pull_request() -> Plan:
                     path="spec.template.spec.expireAfter", old="720h", new="360h", drifts=True
                 ),
             ),
-            side="git",
+            side=Side.GIT,
         )
         for n in nodes
     )
@@ -346,7 +346,7 @@ def pull_request() -> Plan:
                     node=n.name,
                     node_pool="general",
                     reason="Drifted",
-                    waits_for="budget",
+                    waits_for=WaitsFor.BUDGET,
                     not_before=None,
                     message="budget 0 of NodePool general (20%) lets 2 of 12 nodes go at once",
                 )
@@ -357,7 +357,7 @@ def pull_request() -> Plan:
                 node=nodes[8].name,
                 node_pool="general",
                 reason="Underutilized",
-                waits_for="consolidateAfter",
+                waits_for=WaitsFor.CONSOLIDATE_AFTER,
                 not_before=NOW + timedelta(hours=14, minutes=30),
                 message="a pod came or went 20m ago; consolidateAfter is 15h",
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from reconciler.model.decision.waiting import DeferredClaim
+from reconciler.model.decision.waiting import DeferredClaim, WaitsFor
 from reconciler.model.text.times import format_time
 from reconciler.plan.explain.answer import decisions_of
 from reconciler.plan.explain.reasons import (
@@ -50,7 +50,9 @@ def test_reasons_contain_pool_method_and_time() -> None:
         ),
         blocked=(BlockedNode(node="n1", reason="Empty", message="do-not-disrupt"),),
         deferred=(
-            DeferredClaim(node_claim="c1", reason="Drifted", waits_for="budget", not_before=NOW),
+            DeferredClaim(
+                node_claim="c1", reason="Drifted", waits_for=WaitsFor.BUDGET, not_before=NOW
+            ),
         ),
     )
     assert [(d.kind, d.name, d.code, d.message) for d in decisions_of(plan)] == [
