@@ -123,7 +123,7 @@ _KEPT_ANNOTATIONS: Final = frozenset(
 )
 _NOMINATED: Final = "reconciler/nominated-pods"
 _DRIVER: Final = re.compile(
-    r"([a-z0-9-]+\.)*(aws\.com|amazonaws\.com|k8s\.io|kubernetes\.io|k8s\.aws)(/[a-z-]+)?"
+    r"([a-z0-9-]{1,63}\.){0,8}(aws\.com|amazonaws\.com|k8s\.io|kubernetes\.io|k8s\.aws)(/[a-z-]{1,63})?"
 )
 _PROVIDER_ID: Final = re.compile(r"aws:///[a-z0-9-]+/i-[0-9a-f]+")
 _AWS_ID: Final = re.compile(r"(i|ami|subnet|sg|lt|cr|vol|pg)-[0-9a-f]{8,17}")
