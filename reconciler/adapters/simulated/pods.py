@@ -205,10 +205,6 @@ class PodBook:
         name = self._record.pods[key].name
         return f"{key.rpartition('/')[0]}/{name}" if name else key
 
-    def renamed(self) -> dict[str, str]:
-        """Return the key in the workloads of each present pod that has another name there."""
-        return {self.key_of(key): key for key, pod in self._record.pods.items() if pod.name}
-
     def _workload_key(self, pod: Pod) -> str:
         """Return the key in the workloads of a pod that exists."""
         if pod.key in self._record.pods and not self._record.pods[pod.key].name:

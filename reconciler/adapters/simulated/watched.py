@@ -407,7 +407,8 @@ class WatchedCluster(EmbeddedCluster):
 
     def renamed_pods(self) -> dict[str, str]:
         """Return the key in the workloads of each present pod that has another name there."""
-        return self._pods.renamed()
+        pods = self._record.pods.items()
+        return {self._pods.key_of(key): key for key, pod in pods if pod.name}
 
     def _node_by_pod(self) -> dict[str, tuple[str, str]]:
         """Return the name and the node of the present pod of each pod of the workloads."""
