@@ -18,7 +18,7 @@ from reconciler.model.policy import Policy
 from reconciler.model.settings import Settings
 from reconciler.observed.allocation import BY_NAMESPACE, Grouping
 from reconciler.observed.state import ClusterState
-from reconciler.plan.make.pools import ClassKey, RefusedOffering
+from reconciler.plan.make.pools import ClassKey
 from reconciler.plan.value.plan import (
     ComparedWith,
     InputDigests,
@@ -28,6 +28,7 @@ from reconciler.plan.value.plan import (
 )
 
 if TYPE_CHECKING:
+    from reconciler.catalog.adjusted.adjustment import RefusedOffering
     from reconciler.diff.nodeclass import LiveInstance
     from reconciler.model.history import History
     from reconciler.plan.value.costs import AtRest

@@ -40,6 +40,7 @@ STATIC_CODE: Final = "StaticNodePool"
 """The code of the reason why a static NodePool launches nothing for a pod."""
 
 if TYPE_CHECKING:
+    from reconciler.catalog.adjusted.adjustment import RefusedOffering
     from reconciler.catalog.commitments.coverage import Cover
 
 # The preferences in the annotations of NodePools, as the NodeOverlays that they stand for.
@@ -109,9 +110,6 @@ def _rounding_findings(preference: Preference) -> Iterator[PlanFinding]:
 
 NO_INSTANCE_TYPES: Final = "no-instance-types"
 """The code of the finding on a NodePool whose requirements exclude every instance type."""
-
-RefusedOffering = tuple[str, str, str, str]
-"""Instance type, zone, capacity type, and the id of one reservation; empty for every offering."""
 
 ClassKey = tuple[str, str]
 """Kind and name of a node class."""
