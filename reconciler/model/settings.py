@@ -334,7 +334,7 @@ class Settings(PoolSettings):
     kube_watch: bool = True
     kube_allow_karpenter: bool = False
     kube_resync_interval: Duration = Duration("10m")
-    kube_stale_after: Duration = Duration("30s")
+    kube_stale_after: Duration = Duration("90s")
     region: str = DEFAULT_REGION
     endpoint_url: str = ""
     role_arn: str = ""

@@ -98,8 +98,11 @@ class Reflector:
 
     def needs_list(self, now_s: float) -> bool:
         """Return whether a list is to be requested next; otherwise a watch from ``version`` on."""
-        is_due = now_s - self._listed_s >= self._resync_s
-        return self._version is None or self._is_expired or is_due
+        return self._version is None or self._is_expired or self.list_due_s(now_s) <= 0
+
+    def list_due_s(self, now_s: float) -> float:
+        """Return the time until the next complete list."""
+        return self._listed_s + self._resync_s - now_s
 
     def age_s(self, now_s: float) -> float | None:
         """Return for how long nothing has confirmed the copy, None before the first list.

@@ -23,6 +23,9 @@ _DEFAULT: Final = "~/.kube/config"
 _AGENT: Final = "reconciler"
 _CONNECTIONS: Final = 40
 """The number of kept connections: a watch of each kind, and the calls outside the pass."""
+_KEEPALIVE: Final = (10, 5, 3)
+"""Seconds until an idle connection is probed, seconds between probes, and how many may fail. A
+server that is gone is detected in 25 seconds, while its watches may be silent for longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ def access_of(settings: Settings) -> Access:
     try:
         from kubernetes.client.api_client import ApiClient
         from kubernetes.client.configuration import Configuration
+        from kubernetes.utils.keepalive import tcp_keepalive_socket_options
     except ImportError as error:
         from reconciler.installation import install_remedy
 
@@ -66,6 +70,7 @@ def access_of(settings: Settings) -> Access:
     configuration = Configuration()
     configuration.retries = False  # retries are decided in one place, ours
     configuration.connection_pool_maxsize = _CONNECTIONS
+    configuration.socket_options = tcp_keepalive_socket_options(*_KEEPALIVE)
     name = _load_configuration(settings, configuration)
     _expect_encrypted(configuration.host)
     client = ApiClient(configuration)

@@ -44,6 +44,8 @@ GONE: Final = 410
 TOO_MANY: Final = 429
 NO_ANSWER: Final = 0
 """Used as a status: the call may or may not have had its effect."""
+SILENT: Final = "no answer in time"
+"""Used as a reason: the connection was there, and nothing came for too long."""
 
 _TRANSIENT: Final = frozenset({NO_ANSWER, TOO_MANY, 500, 502, 503, 504})
 ALLOW_IT: Final = "grant it by RBAC; docs/kubernetes contains the full ClusterRole"
@@ -381,12 +383,14 @@ class Api:
         """Convert a connection error to our error."""
         from kubernetes.client.exceptions import ApiException
         from kubernetes.config import ConfigException
-        from urllib3.exceptions import HTTPError
+        from urllib3.exceptions import HTTPError, ReadTimeoutError
 
         try:
             yield
         except ApiException as error:  # of TLS: a retry changes nothing
             raise ApiError(call, -1, "no trusted connection", str(error.reason)) from error
+        except ReadTimeoutError as error:
+            raise ApiError(call, NO_ANSWER, SILENT, f"from {self.access}") from error
         except (HTTPError, OSError, ConfigException) as error:
             what = f"{type(error).__name__} from {self.access}"
             raise ApiError(call, NO_ANSWER, "no answer", what) from error

@@ -5,14 +5,16 @@ is used only while its watch works and it was confirmed within ``stale_after_s``
 is listed. So an unreachable API server is the same error with the copy as without it, and a copy
 that lags is never used (decision 28).
 
-A watch lasts two thirds of that limit: the API then ends it regularly, and the next one starts.
-This confirms the copy of a kind that does not change, and it detects a connection that is dead
-without having been closed.
+A watch lasts as long as the server allows, at most until the next complete list. The bookmarks that
+the server sends once a minute confirm the copy of a kind that does not change. Where they are too
+rare for ``stale_after_s``, or do not come, a watch lasts two thirds of that limit, and its regular
+end confirms the copy.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,6 +27,7 @@ import msgspec
 from reconciler.adapters.kubernetes.api import (
     FORBIDDEN,
     GONE,
+    SILENT,
     Api,
     ApiError,
     ObjectList,
@@ -50,22 +53,29 @@ class Freshness:
     """How up to date a copy must be, in seconds.
 
     ``resync_s`` is the interval of complete lists. A copy that was not confirmed for
-    ``stale_after_s`` is not used. The first list may take ``first_list_s``.
+    ``stale_after_s`` is not used. The first list may take ``first_list_s``. The server sends
+    bookmarks every ``bookmark_s`` (``defaultBookmarkFrequency`` of kube-apiserver).
     """
 
     resync_s: float = 600.0
-    stale_after_s: float = 30.0
+    stale_after_s: float = 90.0
     first_list_s: float = 30.0
+    bookmark_s: float = 60.0
 
     @property
-    def watch_s(self) -> int:
-        """How long a watch lasts."""
+    def short_watch_s(self) -> int:
+        """How long a watch lasts whose end confirms the copy."""
         return max(1, int(self.stale_after_s * 2 / 3))
 
     @property
     def silence_s(self) -> float:
         """How long a watch may be silent until its connection counts as broken."""
-        return max(self.watch_s + 1.0, self.stale_after_s * 5 / 6)
+        return max(self.short_watch_s + 1.0, self.stale_after_s * 5 / 6)
+
+    @property
+    def is_confirmed_by_bookmarks(self) -> bool:
+        """Whether bookmarks come often enough to confirm a copy, the last second included."""
+        return self.silence_s > self.bookmark_s * 1.1
 
 
 class _Uid(msgspec.Struct, frozen=True):
@@ -119,6 +129,7 @@ class Informer:
         )
         self._changed = threading.Condition()
         self._is_tried = self._is_broken = False
+        self._has_bookmarks = freshness.is_confirmed_by_bookmarks
         self._min_version = 0
         self._complaints = complaints
 
@@ -174,6 +185,9 @@ class Informer:
         except ClusterError as error:
             if stop is not None and stop.is_set():
                 return 0.0
+            if isinstance(error, ApiError) and error.reason == SILENT and self._has_bookmarks:
+                self._has_bookmarks = False  # a short watch tells whether the server is there
+                return 0.0
             return self._record_failure(error)
 
     def run(self, stop: threading.Event) -> None:
@@ -198,17 +212,20 @@ class Informer:
             self._is_tried, self._is_broken = True, False
             self._on_objects(self._reflector.cached_objects(), True)
             self._changed.notify_all()
-        return 0.0 if found.version else float(self._freshness.watch_s)
+        self._has_bookmarks = self._freshness.is_confirmed_by_bookmarks
+        return 0.0 if found.version else float(self._freshness.short_watch_s)
 
     def _watch(self, stop: threading.Event | None) -> float:
         with self._changed:
-            self._reflector.begin_watch(self._elapsed())
+            now_s = self._elapsed()
+            self._reflector.begin_watch(now_s)
             version = str(self._reflector.version)
+            left_s = max(1, math.ceil(self._reflector.list_due_s(now_s)))
         query = {
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": version,
-            "timeoutSeconds": str(self._freshness.watch_s),
+            "timeoutSeconds": str(left_s if self._has_bookmarks else self._freshness.short_watch_s),
         }
         with closing(
             self._api.stream_lines(self.kind.path, query, self._freshness.silence_s)

@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.kubernetes.api import Api
 from reconciler.adapters.kubernetes.cluster import KubernetesCluster
 from reconciler.adapters.kubernetes.informers import ClusterCache, Freshness, Informer
-from reconciler.adapters.kubernetes.kinds import OBSERVED, WATCHED, Kind
+from reconciler.adapters.kubernetes.kinds import OBSERVED, POD, WATCHED, Kind
 from reconciler.assembly.decoding import prepare_decoders
 from reconciler.model.errors import ClusterError
 from reconciler.observed.reflector import CachedObject
@@ -138,7 +138,7 @@ def test_a_watch_starts_at_the_version_of_the_list_and_requests_bookmarks(watche
         "watch": "1",
         "allowWatchBookmarks": "true",
         "resourceVersion": version,
-        "timeoutSeconds": "20",
+        "timeoutSeconds": "600",
     }
     absent = {kind.resource for kind in WATCHED if kind.optional}
     assert {c.verb for c in made if c.resource not in absent} == {"watch"}
@@ -150,7 +150,7 @@ def test_before_the_first_list_an_observation_lists_everything(sandbox: Sandbox)
 
 
 def test_a_cache_without_recent_confirmation_is_not_used(watched: Watched) -> None:
-    watched.pass_time(30.0)
+    watched.pass_time(90.0)
     assert watched.lists_of_an_observation() == set()
     watched.pass_time(0.1)
     assert watched.lists_of_an_observation() == {kind.resource for kind in OBSERVED}
@@ -289,7 +289,7 @@ def test_a_kind_installed_later_is_observed(watched: Watched) -> None:
     kube.absent = frozenset()
     kube.add(buffer)
     assert watched.observe().capacity_buffers == ()
-    watched.pass_time(20.0)
+    watched.pass_time(60.0)
     watched.advance()
     assert [b.metadata.name for b in watched.observe().capacity_buffers] == ["spare"]
 
@@ -381,14 +381,14 @@ def test_a_deleted_pod_is_terminating_before_the_watch_reports_it(
 
 
 @pytest.mark.parametrize(
-    ("stale_after_s", "watches"), [(30.0, 30), (450.0, 2)], ids=["default", "long"]
+    ("stale_after_s", "watches"), [(90.0, 1), (79.0, 12), (30.0, 30)], ids=["default", "low", "30s"]
 )
 @pytest.mark.parametrize("kind", [k for k in WATCHED if not k.optional], ids=lambda k: k.resource)
 def test_an_idle_watch_lasts_until_its_timeout(
     sandbox: Sandbox, kind: Kind, stale_after_s: float, watches: int
 ) -> None:
-    """In ten minutes of an unchanged cluster, a kind is listed once and its watch starts again only
-    when the API ends it, with the least interval that confirms the copy in time."""
+    """In ten minutes of an unchanged cluster, a kind is listed once. Its watch starts again only
+    where bookmarks are too rare to confirm the copy in time."""
     seconds, pauses = [0.0], []
 
     def last_until_the_timeout(call: Call) -> None:
@@ -405,6 +405,51 @@ def test_an_idle_watch_lasts_until_its_timeout(
     verbs = [call.verb for call in sandbox.kube.calls if call.resource == kind.resource]
     assert (verbs.count("list"), verbs.count("watch")) == (1, watches)
     assert sum(pauses) == 0
+
+
+def test_bookmarks_confirm_a_copy_while_its_watch_lasts(watched: Watched) -> None:
+    kube = watched.sandbox.kube
+    listed: list[set[str]] = []
+
+    def bookmarks(call: Call) -> Iterator[bytes]:
+        for _ in range(9):
+            watched.pass_time(60.0)
+            yield _bookmark(call.query["resourceVersion"])
+            SystemClock().wait(10, lambda: call.resource not in watched.lists_of_an_observation())
+            listed.append(watched.lists_of_an_observation() & {call.resource})
+
+    kube.watched = bookmarks
+    watched.advance()
+    assert set().union(*listed) == set()
+    assert len(listed) == 18, "of the nodes and of the pods: other kinds are listed again by then"
+
+
+def test_a_server_without_bookmarks_is_confirmed_by_short_watches(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until the next list, after which it may be another server."""
+    seconds, lasted, is_over = [0.0], [], threading.Event()
+
+    def be_silent(call: Call) -> Iterator[bytes]:
+        lasted.append(int(call.query["timeoutSeconds"]))
+        if lasted[-1] > 1:
+            is_over.wait(20)
+        yield from ()
+
+    sandbox.kube.watched = be_silent
+    informer = Informer(
+        sandbox.api, POD, Freshness(stale_after_s=0.5, bookmark_s=0.1), lambda: seconds[0], {},
+        lambda _, __: None,
+    )  # fmt: skip
+    pauses = [informer.advance() for _ in range(4)]
+    assert lasted == [600, 1, 1]
+    assert sum(pauses[:2]) == 0, "silence is no failure"
+    assert not caplog.records
+    seconds[0] = 600.0
+    for _ in range(2):
+        informer.advance()
+    is_over.set()
+    assert lasted == [600, 1, 1, 600]
 
 
 def test_new_and_changed_pods_are_reported(watched: Watched) -> None:
@@ -443,6 +488,11 @@ def test_changes_are_observed_while_the_watches_run_and_they_end_with_the_block(
     assert time.monotonic() - began < 5.0
     clock.wait(10, lambda: not _watching(before))
     assert not _watching(before)
+
+
+def _bookmark(version: str) -> bytes:
+    told = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}}
+    return json.dumps(told).encode() + b"\n"
 
 
 def _watching(before: set[threading.Thread]) -> set[str]:
