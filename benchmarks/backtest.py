@@ -7,8 +7,8 @@ pods with and without GPUs. The sides are Karpenter's packing and search, our de
 NodePools for the pods that run at each moment. ``--days FROM-TO`` replays only the pods that were
 created in these days.
 
-``python -m benchmarks.backtest --frontier`` replays it with several prices of an eviction, to show
-how many dollars fewer evictions cost.
+``python -m benchmarks.backtest --frontier`` prints what fewer evictions cost (``simulate --against
+frontier``), and the CPU time.
 
 ``python -m benchmarks.backtest --advice`` finds advice on the first half of the trace, by default
 of days 116 and 117, and backtests it on the second half. The pods of the moment with the most pods
@@ -44,7 +44,6 @@ BENCH = Path(os.environ.get("CONFORMANCE") or ROOT.parent / "shared" / "conforma
 NOW = "2026-01-01T00:00:00Z"
 DAY_S = 86_400
 KARPENTERS = ("--set", "consolidation.search=karpenter")
-EVICTION_COSTS = ("0", "0.1", "0.3", "1")
 CHEAPEST = ("--set", "packing=cheapest", "--set", "consolidation.search=thorough")
 FLEET = """\
 apiVersion: karpenter.k8s.aws/v1
@@ -100,7 +99,7 @@ def main() -> None:
     parser.add_argument("trace", nargs="?", default=str(TRACE / "openb-default.csv.gz"))
     parser.add_argument("--days", metavar="FROM-TO", help="only pods created in these days")
     parser.add_argument(
-        "--frontier", action="store_true", help="compare prices of an eviction instead"
+        "--frontier", action="store_true", help="compare all points of the frontier instead"
     )
     parser.add_argument("--sweep", action="store_true", help="measure processes instead")
     parser.add_argument(
@@ -127,8 +126,10 @@ def main() -> None:
             print_sweep(fleet, trace)
         elif arguments.advice:
             print_kept_savings(fleet, trace, arguments.candidates, arguments.seeds)
+        elif arguments.frontier:
+            print_frontier(fleet, trace)
         else:
-            print_comparison(fleet, trace, FRONTIER if arguments.frontier else SIDES)
+            print_comparison(fleet, trace)
 
 
 TIMES = ("creation_time", "scheduled_time", "deletion_time")
@@ -168,16 +169,19 @@ SIDES = {
     "our defaults": (),
     "cheapest, thorough": CHEAPEST,
 }
-FRONTIER = {
-    "Karpenter's defaults": KARPENTERS,
-    **{f"evictions ${c}": ("--set", f"evictionCost={c}") for c in EVICTION_COSTS},
-    **{f"  cheapest, ${c}": (*CHEAPEST, "--set", f"evictionCost={c}") for c in EVICTION_COSTS},
-}
 
 
-def print_comparison(fleet: Path, trace: Path, sides: dict[str, tuple[str, ...]]) -> None:
+def print_frontier(fleet: Path, trace: Path) -> None:
+    """Print the points of the frontier, and the CPU time of the command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    print(run_backtest(fleet, trace, "--against", "frontier", output="text").decode())
+    seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    print(f"{seconds:.0f} CPU s")
+
+
+def print_comparison(fleet: Path, trace: Path) -> None:
     """Print the results of each configuration."""
-    found = {name: run_side(fleet, trace, *options) for name, options in sides.items()}
+    found = {name: run_side(fleet, trace, *options) for name, options in SIDES.items()}
     base = found["Karpenter's defaults"][0]
     row = "{:22} {:>12} {:>8} {:>9} {:>8} {:>8} {:>10} {:>8} {:>8}"
     columns = ("side", "dollars", "ratio", "x bound", "p50 s", "p99 s", "evictions", "passes")
@@ -213,9 +217,9 @@ def run_side(fleet: Path, trace: Path, *options: str) -> tuple[dict[str, Any], f
     return side, seconds
 
 
-def run_backtest(fleet: Path, trace: Path, *options: str) -> bytes:
+def run_backtest(fleet: Path, trace: Path, *options: str, output: str = "json") -> bytes:
     """Run the backtest, and return its output."""
-    words = ["simulate", str(fleet), "--trace", str(trace), "--now", NOW, "-o", "json", *options]
+    words = ["simulate", str(fleet), "--trace", str(trace), "--now", NOW, "-o", output, *options]
     result = subprocess.run([sys.executable, "-m", "reconciler", *words], stdout=-1, check=True)
     return result.stdout
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from reconciler.backtest.frontier import frontier_chart, frontier_rows
 from reconciler.backtest.sides import SideCurves
 from reconciler.model.duration import format_duration
 from reconciler.model.text.counting import format_count
@@ -27,6 +28,7 @@ from reconciler.plan.render.summary import backtest_length, backtest_sentence, f
 from reconciler.plan.render.wording import format_dollars, format_whole_dollars
 from reconciler.plan.value.costs import (
     BASE,
+    COMPARED,
     HEAD,
     KARPENTER,
     Backtest,
@@ -124,13 +126,17 @@ def render_text(backtest: Backtest) -> str:
     lines = [
         f"Backtest {period} ({format_duration(backtest.until - backtest.begin)})",
         "",
-        *table(rows_of(backtest), "<" + ">" * len(backtest.sides)),
+        *table(rows_of(backtest), "<" + ">" * len(_compared(backtest))),
     ]
+    if backtest.frontier:
+        rows = frontier_rows(backtest.frontier, backtest.sides)
+        lines += ["", FRONTIER_TITLE, "", *table(rows, "><" + ">" * (len(rows[0]) - 2))]
+        lines += ["", FRONTIER_NOTE]
     for note in notes_of(backtest):
         lines += ["", note]
     gaps = gap_rows(backtest)
     if gaps:
-        lines += ["", GAP_TITLE, "", *table(gaps, "<" + ">" * len(backtest.sides))]
+        lines += ["", GAP_TITLE, "", *table(gaps, "<" + ">" * (len(gaps[0]) - 1))]
     if backtest.difference is not None:
         lines += ["", backtest_sentence(backtest)]
     return "\n".join(lines) + "\n"
@@ -138,7 +144,7 @@ def render_text(backtest: Backtest) -> str:
 
 def rows_of(backtest: Backtest) -> list[list[str]]:
     """Return the figures with one column for each side; the first row names the sides."""
-    names = list(backtest.sides)
+    names = _compared(backtest)
     rows = [["", *names]]
     for label, show in _LINES:
         rows.append([label, *(show(backtest.sides[name]) for name in names)])
@@ -149,6 +155,15 @@ def rows_of(backtest: Backtest) -> list[list[str]]:
         ]
         rows.append([f"cost over {backtest.seeds} seeds", *cells])
     return rows
+
+
+def _compared(backtest: Backtest) -> list[str]:
+    """Return the names of the sides that are shown in columns."""
+    return [name for name in backtest.sides if name in COMPARED]
+
+
+FRONTIER_TITLE: Final = "Cost and evictions"
+FRONTIER_NOTE: Final = "* No other side costs at most as much with at most as many evictions."
 
 
 def gap_rows(backtest: Backtest) -> list[list[str]]:
@@ -227,6 +242,7 @@ def outcome_of(backtest: Backtest) -> str:
 def render_html(backtest: Backtest, curves: Mapping[str, SideCurves]) -> str:
     """Return the page; ``curves`` are those of each side with the first seed."""
     begin, until = backtest.begin, backtest.until
+    curves = {name: curve for name, curve in curves.items() if name in COMPARED}
     period = f"{format_time(begin)} to {format_time(until)} ({format_duration(until - begin)})"
     change = backtest.difference
     places_fewer = change is not None and change.unplaced > 0
@@ -238,6 +254,7 @@ def render_html(backtest: Backtest, curves: Mapping[str, SideCurves]) -> str:
         el("h2", "Results", _seeds_note(backtest)),
         _table(rows_of(backtest)),
         *(el("p", note, cls="soft") for note in notes_of(backtest)),
+        _frontier_section(backtest),
         _gap_section(backtest),
         _cost_section(curves, begin, until),
         _utilization_section(curves, begin, until),
@@ -264,6 +281,40 @@ def _table(rows: Sequence[Sequence[str]]) -> Markup:
         "table",
         el("thead", el("tr", el("td", blank), *heads)),
         el("tbody", *body),
+        cls="sides",
+    )
+
+
+def _frontier_section(backtest: Backtest) -> Markup:
+    if not backtest.frontier:
+        return Markup("")
+    rows = frontier_rows(backtest.frontier, backtest.sides)
+    return join_markup(
+        el("h2", FRONTIER_TITLE, el("small", "of the same workload with other settings")),
+        frontier_chart(backtest.frontier, backtest.sides),
+        _rows_table(rows),
+        el("p", FRONTIER_NOTE, cls="soft"),
+    )
+
+
+def _rows_table(rows: Sequence[Sequence[str]]) -> Markup:
+    """Return points as rows; the first row has the headings, the first cells the numbers."""
+    heads, *points = rows
+    return el(
+        "table",
+        el("thead", el("tr", *(el("th", head, cls="n", scope="col") for head in heads))),
+        el(
+            "tbody",
+            *(
+                el(
+                    "tr",
+                    el("td", number, cls="n"),
+                    el("th", side, scope="row"),
+                    *(el("td", value, cls="n") for value in values),
+                )
+                for number, side, *values in points
+            ),
+        ),
         cls="sides",
     )
 

@@ -5,23 +5,24 @@ Each play replays the trace against one side with one seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace as with_fields
 
 from reconciler.assembly.inputs import timings
 from reconciler.assembly.inputs.files import read_bytes
 from reconciler.assembly.inputs.request import FleetRequest, SweepRequest
+from reconciler.backtest.frontier import FRONTIER, TRADEOFFS, points_of
 from reconciler.backtest.replay import Replay
 from reconciler.backtest.report import backtest_of
-from reconciler.backtest.sides import PlayedSide, SideCurves, play_side, with_karpenter_defaults
+from reconciler.backtest.sides import PlayedSide, SideCurves, play_side
 from reconciler.backtest.trace import Trace, read_trace
 from reconciler.plan.make.decide import Phase
-from reconciler.plan.value.costs import BASE, HEAD, KARPENTER, Backtest
+from reconciler.plan.value.costs import BASE, COMPARED, HEAD, KARPENTER, Backtest
 from reconciler.simulate.building import (
     SimulatedFleet,
     SimulationInputs,
@@ -69,8 +70,11 @@ class Replays:
         def build(replay: Replay) -> SimulationSetup:
             return build_simulation(self.inputs, self.script, key.seed, replay, replay.market)
 
-        start, choose = self.inputs.start, _SIDES[key.side]
-        return play_side(build, choose, self.trace, start, self.end, explains=True)
+        def choose(setup: SimulationSetup) -> SimulatedFleet:
+            return _fleet_of(key.side, setup)
+
+        explains = key.side in COMPARED
+        return play_side(build, choose, self.trace, self.inputs.start, self.end, explains=explains)
 
     def address(self, key: Play) -> str:
         """Return the address of the result of a play."""
@@ -81,33 +85,23 @@ class Replays:
         return (self.inputs.address, self.script, self.trace.digest, self.end)
 
 
-def _head_fleet(setup: SimulationSetup) -> SimulatedFleet:
-    return setup.head
-
-
-def _base_fleet(setup: SimulationSetup) -> SimulatedFleet:
-    assert setup.base is not None, "there is a base where one is asked for"
-    return setup.base
-
-
-def _karpenter_fleet(setup: SimulationSetup) -> SimulatedFleet:
-    return with_karpenter_defaults(setup.head)
-
-
-_SIDES: Final[Mapping[str, Callable[[SimulationSetup], SimulatedFleet]]] = {
-    HEAD: _head_fleet,
-    BASE: _base_fleet,
-    KARPENTER: _karpenter_fleet,
-}
+def _fleet_of(side: str, setup: SimulationSetup) -> SimulatedFleet:
+    """Return the fleet of a side: the head, the base, or the head with other settings."""
+    if side == HEAD:
+        return setup.head
+    if side == BASE:
+        assert setup.base is not None, "there is a base where one is asked for"
+        return setup.base
+    return TRADEOFFS[side].apply_to(setup.head)
 
 
 @dataclass(frozen=True, slots=True)
 class BacktestRequest:
     """A trace and what it is replayed against.
 
-    ``until`` is when to stop, None for the end of the trace. ``against`` is ``karpenter-defaults``
-    or None. Each side is played with ``seeds`` seeds, from ``seed`` on, where ``sweep`` says.
-    With ``workload_alone``, the spot prices and refusals of the trace are left out.
+    ``until`` is when to stop, None for the end of the trace. ``against`` is ``karpenter-defaults``,
+    ``frontier`` or None. Each side is played with ``seeds`` seeds, from ``seed`` on, where
+    ``sweep`` says. With ``workload_alone``, the spot prices and refusals of the trace are left out.
     """
 
     fleet: FleetRequest
@@ -147,20 +141,33 @@ def run_backtest(
     if request.until is not None:
         until = request.until
         end = min(end, start + until if isinstance(until, timedelta) else until)
-    sides = [HEAD]
-    if fleet.base is not None:
-        sides.append(BASE)
-    if request.against is not None:
-        sides.append(KARPENTER)
+    inputs = read_simulation(fleet, phase, is_replay=True)
+    sides = _sides(inputs, request.against)
     seeds = range(request.seed, request.seed + request.seeds)
     plays = [Play(side, seed) for seed in seeds for side in sides]
-    replays = Replays(read_simulation(fleet, phase, is_replay=True), request.script, trace, end)
+    replays = Replays(inputs, request.script, trace, end)
     found = Sweep(request.sweep, progress).evaluate_all(replays, plays)
     played: dict[str, list[PlayedSide]] = {side: [] for side in sides}
     for play, side_result in zip(plays, found, strict=True):
         played[play.side].append(side_result)
     results = {side: [found.result for found in every] for side, every in played.items()}
     backtest = backtest_of(start, end, trace.rounded, results)
+    if request.against == FRONTIER:
+        backtest = with_fields(backtest, frontier=points_of(backtest.sides))
     report = with_fields(played[HEAD][0].report, backtest=backtest)
     curves = {side: every[0].curves for side, every in played.items()}
     return BacktestResult(report, backtest, curves)
+
+
+def _sides(inputs: SimulationInputs, against: str | None) -> list[str]:
+    """Return the names of the sides.
+
+    Settings of the frontier that the head has already are left out.
+    """
+    sides = [HEAD, *([BASE] if inputs.base is not None else [])]
+    if against is not None:
+        sides.append(KARPENTER)
+    if against == FRONTIER:
+        others = (name for name in TRADEOFFS if name != KARPENTER)
+        sides += [name for name in others if not TRADEOFFS[name].is_met_by(inputs.head)]
+    return sides

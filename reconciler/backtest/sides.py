@@ -19,7 +19,6 @@ from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod, PodSpec
 from reconciler.model.resources import CPU, MEMORY, Resources, parse_resources
-from reconciler.model.settings import ConsolidationSearch, Packing
 from reconciler.plan.value.costs import SideResult, Utilization, WaitingSeconds
 from reconciler.plan.value.plan import InputDigests, Revision
 from reconciler.ports.progress import EventKind
@@ -149,21 +148,6 @@ class PlayedSide:
     result: SideResult
     report: Report
     curves: SideCurves
-
-
-def with_karpenter_defaults(fleet: SimulatedFleet) -> SimulatedFleet:
-    """Return the fleet as Karpenter decides by default: its packing and its search."""
-    pools = {
-        name: replace(options, packing=None, consolidation_search=None)
-        for name, options in fleet.settings.node_pools.items()
-    }
-    settings = replace(
-        fleet.settings,
-        packing=Packing.DEFAULT,
-        consolidation_search=ConsolidationSearch.KARPENTER,
-        node_pools=pools,
-    )
-    return replace(fleet, settings=settings)
 
 
 def play_side(

@@ -276,6 +276,103 @@ def _legend(curves: Sequence[Curve]) -> Markup:
     return el("p", Markup(" ".join(items)), cls="samples")
 
 
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A labelled point of a scatter chart; a line joins the ``marked`` ones."""
+
+    x: float
+    y: float
+    label: str
+    about: str
+    marked: bool = False
+
+
+def scatter(dots: Sequence[Dot], unit: str, label: Callable[[float], str], about: str) -> Markup:
+    """Return points over a width from 0 and a height around their values.
+
+    ``unit`` is what the width counts, ``label`` formats a height. Points of the same place are
+    drawn above each other, with all labels beside them.
+    """
+    right = round_up(max((dot.x for dot in dots), default=0.0) or 1.0)
+    low, high = _height_range([dot.y for dot in dots])
+
+    def y(value: float) -> float:
+        return round(_BOTTOM - (value - low) / (high - low) * (_BOTTOM - _TOP), 1)
+
+    levels = [low + (high - low) * quarter / 4 for quarter in range(5)]
+    ends = [right * quarter / 4 for quarter in range(5)]
+    marked = sorted({(dot.x, dot.y) for dot in dots if dot.marked})
+    path = "".join(
+        f"{'L' if number else 'M'}{_x(x / right)} {y(value)}"
+        for number, (x, value) in enumerate(marked)
+    )
+    return el(
+        "svg",
+        *(level_line(label(value), y(value), _LEFT, _WIDTH - RIGHT) for value in levels),
+        *(
+            el(
+                "text", f"{value:,.0f}", cls="soft", x=_x(value / right), y=_BOTTOM + _DROP,
+                text_anchor="middle",
+            )
+            for value in ends
+        ),
+        el("text", unit, cls="soft", x=_LEFT - 8, y=_BOTTOM + _DROP, text_anchor="end"),
+        *([el("path", cls="front", d=path)] if len(marked) > 1 else []),
+        *(_dot(dot, _x(dot.x / right), y(dot.y)) for dot in dots),
+        *_dot_labels([(_x(dot.x / right), y(dot.y), dot.label) for dot in dots]), cls="curves",
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img", aria_label=about,
+    )  # fmt: skip
+
+
+def _dot(dot: Dot, x: float, y: float) -> Markup:
+    return el(
+        "g", el("title", dot.about), el("circle", cls="dot on" if dot.marked else "dot",
+        cx=x, cy=y, r=5),
+    )  # fmt: skip
+
+
+_NEAR: Final = 14.0
+"""Points that are closer than this share a label, since their labels would overlap."""
+
+
+def _dot_labels(places: Sequence[tuple[float, float, str]]) -> list[Markup]:
+    """Return the labels above and to the right of the points."""
+    groups: list[list[tuple[float, float, str]]] = []
+    for place in sorted(places):
+        near = (
+            group
+            for group in groups
+            if any(
+                abs(place[0] - x) < _NEAR * 1.6 and abs(place[1] - y) < _NEAR for x, y, _ in group
+            )
+        )
+        group = next(near, None)
+        if group is None:
+            groups.append([place])
+        else:
+            group.append(place)
+    return [
+        el(
+            "text", ", ".join(sorted((name for *_, name in group), key=int)),
+            x=max(x for x, *_ in group) + 8, y=round(min(y for _, y, _ in group) - 6, 1),
+        )
+        for group in groups
+    ]  # fmt: skip
+
+
+def _height_range(values: Sequence[float]) -> tuple[float, float]:
+    """Return round limits below and above values, of which a quarter is round as well."""
+    least, most = min(values, default=0.0), max(values, default=1.0)
+    if least == most:
+        return (0.0, round_up(most)) if most > 0 else (0.0, 1.0)
+    step = round_up((most - least) / 3) / 4
+    while True:
+        low = floor(least / step) * step
+        if low + 4 * step >= most:
+            return low, low + 4 * step
+        step *= 2
+
+
 def level_line(label: str, at: float, left: float, right: float) -> Markup:
     """Return a line across a chart with its label to the left."""
     return join_markup(

@@ -74,6 +74,8 @@ vertical-align:-.08em}.key:first-child{margin-left:0}.k-launch{background:var(--
 .k-closed{background:var(--soft);opacity:.5}
 .k-limited{border:1.5px dashed var(--swap)}
 svg .area{fill:var(--go);opacity:.12}svg .cost{fill:none;stroke:var(--go);stroke-width:2}
+svg .dot{fill:var(--paper);stroke:var(--soft);stroke-width:2}svg .on{fill:var(--go);
+stroke:var(--go)}svg .front{fill:none;stroke:var(--go);stroke-width:1.5}
 svg.curves{width:100%;max-width:60rem}svg .curve{fill:none;stroke-width:2}
 svg .s0{stroke:var(--link);stroke-width:4}svg .s1{stroke:var(--ink);stroke-dasharray:9 5}
 svg .s2{stroke:var(--swap);stroke-width:3;stroke-dasharray:3 6}.samples span{margin-right:1.4em;

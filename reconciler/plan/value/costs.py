@@ -296,6 +296,8 @@ def _mean_pool(runs: Sequence[PoolAtRest]) -> PoolAtRest:
 HEAD: Final = "head"
 BASE: Final = "base"
 KARPENTER: Final = "karpenter-defaults"
+COMPARED: Final = (HEAD, BASE, KARPENTER)
+"""The sides that are shown in columns, with the causes of their cost."""
 
 
 class WaitingSeconds(msgspec.Struct, frozen=True, rename="camel"):
@@ -392,10 +394,23 @@ class DollarSpread(msgspec.Struct, frozen=True, rename="camel"):
     high: float
 
 
+class FrontierPoint(msgspec.Struct, frozen=True, rename="camel"):
+    """A side as a point between cost and evictions.
+
+    ``efficient`` is whether no other side costs at most as much with at most as many evictions.
+    ``settings`` are those that replace the settings of the fleet, empty for the head and the base.
+    """
+
+    side: str
+    efficient: bool
+    settings: dict[str, str]
+
+
 class Backtest(msgspec.Struct, frozen=True, rename="camel"):
     """A trace replayed ``from`` one time ``until`` another; sides are means over the seeds.
 
     ``rounded_gpus`` counts pods that requested a share of a GPU and got a complete one.
+    ``frontier`` are all sides, the cheapest first, where they were compared as points.
     """
 
     begin: Annotated[datetime, msgspec.Meta(tz=True)] = msgspec.field(name="from")
@@ -405,6 +420,7 @@ class Backtest(msgspec.Struct, frozen=True, rename="camel"):
     sides: dict[str, SideResult]
     spread: dict[str, DollarSpread]
     difference: Difference | None = None
+    frontier: tuple[FrontierPoint, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         """Reject a difference of missing sides.

@@ -73,8 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="replay this workload: a trace of reconciler or an openb CSV, plain or gzipped",
     )  # fmt: skip
     add(
-        "--against", choices=("karpenter-defaults",),
-        help="with --trace: also replay it with Karpenter's packing and search",
+        "--against", choices=("karpenter-defaults", "frontier"),
+        help="with --trace: also replay it with Karpenter's packing and search, or with each of "
+        "the settings that trade cost for evictions",
     )  # fmt: skip
     add(
         "--workload-only", action="store_true",
