@@ -327,7 +327,7 @@ def _with_scaled(facts: Inputs, cluster: ObservedCluster) -> Inputs:
 
 
 def _with_simulated_change(facts: Inputs, request: FleetRequest, snapshot: Snapshot) -> Inputs:
-    """Return the facts with a simulation of the change, in a captured fleet or in a folder."""
+    """Return the facts with a simulation of the change, in a cluster or in a folder."""
     if facts.against is None:
         return facts
     from msgspec.structs import replace
@@ -335,7 +335,7 @@ def _with_simulated_change(facts: Inputs, request: FleetRequest, snapshot: Snaps
     from reconciler.observed.identity import identify_nodes
     from reconciler.simulate.change import SimulatedChange
 
-    observed = identify_nodes(snapshot).snapshot if request.snapshot is not None else None
+    observed = identify_nodes(snapshot).snapshot if facts.observation != "workloads" else None
     catalogs = (facts.catalog, facts.against.catalog)
     return replace(facts, simulation=SimulatedChange(request, facts.now, observed, *catalogs))
 

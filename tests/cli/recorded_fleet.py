@@ -288,7 +288,15 @@ def _write(folder: str, fleet: str) -> None:
                     "spot",
                     NOW + timedelta(minutes=2),
                     code="InsufficientInstanceCapacity",
-                )
+                ),
+                Unavailable(
+                    "m7i.large",
+                    "eu-central-1b",
+                    "reserved",
+                    NOW + timedelta(minutes=3),
+                    code="ReservationCapacityExceeded",
+                    reservation_id="cr-0123456789abcdef0",
+                ),
             ]
         )
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reconciler.adapters.kubernetes.kinds import NODE_CLAIM, OBSERVED, OF_KARPENTER
+from reconciler.assembly.inputs.request import FleetRequest
+from reconciler.assembly.inputs.timings import Timings
 from reconciler.cli.main import main
+from reconciler.simulate.change import SimulatedChange
+from reconciler.simulate.planinputs import read_inputs
 from tests.adapters.kubernetes.apiserver import write_kubeconfig
 from tests.cli.karpenterapi import Lists, serving
+from tests.repositories import commit_all, init
 
 NOW = "2026-03-02T09:00:00Z"
 EARLIER = "2026-03-02T07:00:00Z"
@@ -223,6 +229,38 @@ def test_a_change_in_git_is_shown_without_the_defaults_beside_it(
         assert [f["path"] for f in change["fields"]] == ["spec.template.spec.expireAfter"]
         file.write_text(text.replace("      expireAfter: 720h\n", ""))
         assert planned(capsys)["changes"] == []
+
+
+def a_change(folder: Path) -> None:
+    """Commit the fleet, and change it in the working tree."""
+    initialize()
+    init(folder / "fleet")
+    commit_all(folder / "fleet")
+    file = folder / "fleet" / "nodes" / "nodepool-web.yaml"
+    file.write_text(file.read_text().replace("expireAfter: 720h", "expireAfter: 480h"))
+
+
+def test_the_simulation_of_a_change_beside_karpenter_starts_from_its_nodes(tmp_path: Path) -> None:
+    with a_cluster(tmp_path, lists_of(node_pool(), *TWO, pods=LOAD)):
+        a_change(tmp_path)
+        request = FleetRequest(path="fleet", base="HEAD", now=datetime.fromisoformat(NOW))
+        simulation = read_inputs(request, Timings()).simulation
+    assert isinstance(simulation, SimulatedChange)
+    assert simulation.snapshot is not None
+    assert [node.name for node in simulation.snapshot.nodes] == ["node-web-1", "node-web-2"]
+
+
+@pytest.mark.exhaustive
+def test_a_change_beside_karpenter_costs_what_it_costs_from_its_snapshot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with a_cluster(tmp_path, lists_of(node_pool(), *TWO, pods=LOAD)):
+        a_change(tmp_path)
+        live = planned(capsys, "--base", "HEAD")
+        assert main(["snapshot", "fleet", "--now", NOW, "--out", "cluster.json"]) == 0
+        captured = planned(capsys, "--base", "HEAD", "--snapshot", "cluster.json")
+    assert live["atRest"]["before"]["nodes"] == 2
+    assert live["atRest"] == captured["atRest"]
 
 
 def test_a_snapshot_of_a_fleet_has_karpenters_objects_and_gives_the_same_plan(

@@ -93,6 +93,21 @@ def test_headroom_is_launched_for_virtual_pods() -> None:
     assert room.node_claims == {claim.name: 3}
 
 
+def test_a_launch_for_headroom_names_the_buffers_that_it_is_for() -> None:
+    one, two = (
+        a_plan(THREE, a_template()),
+        a_plan(
+            THREE,
+            HALF | {"metadata": {"name": "half", "namespace": "web"}},
+            a_template(),
+            a_deployment(4),
+        ),
+    )
+
+    assert "Headroom for CapacityBuffer web/web\n" in render_text(one)
+    assert "Headroom for CapacityBuffers web/half, web/web\n" in render_text(two)
+
+
 def test_headroom_on_existing_nodes_launches_nothing() -> None:
     plan = a_plan(THREE, a_template(), observed=a_node("n-1", "medium"))
 

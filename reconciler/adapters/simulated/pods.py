@@ -96,9 +96,8 @@ class PodBook:
             return
         earlier, rows = self._by_key, self._rows(workloads)
         known, fresh = self._record.pods, dict[str, PodRecord]()
-        ending = [
-            one for one in self._record.ending if not self._is_over(one.shown, one.record, now)
-        ]
+        ending = self._record.ending_pods(self._by_key)
+        ending = [one for one in ending if not self._is_over(one.shown, one.record, now)]
         if workloads.pods is not self._followed:
             ending += self._unwanted(rows, earlier, now)
         latest = {one.pod: one for one in ending}

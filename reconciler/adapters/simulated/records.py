@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
 
+from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
 
@@ -42,12 +44,12 @@ class EndingPod(msgspec.Struct, rename="camel"):
     """A pod that still terminates on its node: its successor exists, or its workload has none.
 
     ``pod`` is the key of its pod in the workloads, as that of the successor; ``shown`` is the pod
-    as it was there.
+    as it was there, which an older release did not store.
     """
 
     pod: str
     record: PodRecord
-    shown: Pod
+    shown: Pod = Pod(Metadata())
 
 
 class ClusterRecord(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -64,6 +66,17 @@ class ClusterRecord(msgspec.Struct, rename="camel", omit_defaults=True):
     templates: dict[str, Pod] = {}
     volume_zones: dict[str, str] = {}
     removed: list[str] = []
+
+    def ending_pods(self, workloads: Mapping[str, Pod]) -> list[EndingPod]:
+        """Return the pods that terminate, one of an older release as its successor is.
+
+        Without that successor nothing is known of the pod, and it counts as terminated.
+        """
+        return [
+            one if one.shown.metadata.name else EndingPod(one.pod, one.record, workloads[one.pod])
+            for one in self.ending
+            if one.shown.metadata.name or one.pod in workloads
+        ]
 
 
 def decode_record(content: bytes | None) -> ClusterRecord:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
 
+from reconciler.adapters.simulated.cluster import SHELF_NAME
 from reconciler.model.chance import Chance
 from reconciler.model.kubernetes.metadata import OwnerReference
 from reconciler.model.kubernetes.pod import Pod
@@ -43,6 +45,21 @@ def test_a_replica_set_creates_another_pod_at_once() -> None:
     assert len(sandbox.places()) == 2
     sandbox.clock.advance(1)
     assert sandbox.places() == {name: ""}
+
+
+def test_the_state_of_an_older_release_has_terminating_pods_without_their_specification() -> None:
+    """The successor tells what such a pod was; a pod without one counts as terminated."""
+    sandbox = drained(*(owned(a_pod(f"web-5f-{name}"), *REPLICA_SET) for name in "abc"))
+    state = json.loads(sandbox.shelf.read(SHELF_NAME) or b"")
+    for ending in state["ending"]:
+        del ending["shown"]
+    state["ending"][0]["pod"] = "default/gone"
+    sandbox.shelf.write(SHELF_NAME, json.dumps(state).encode())
+    sandbox.restart()
+    pods = sandbox.observe().pods
+    leaving = {p.metadata.name: p.spec for p in pods if p.spec.node_name == "n0.internal"}
+    assert leaving.keys() == {"web-5f-b", "web-5f-c"}
+    assert all(spec.containers for spec in leaving.values())
 
 
 @pytest.mark.parametrize("seconds", [0, 5, 120])

@@ -395,7 +395,13 @@ def _unavailable_section(facts: JsonDict) -> str:
     rows = [
         ("UNAVAILABLE", "ZONE", "CAPACITY", "UNTIL", "CODE"),
         *(
-            (u["instanceType"], u["zone"], u["capacityType"], format_stamp(u["until"]), u["code"])
+            (
+                u["instanceType"],
+                u["zone"],
+                " ".join(filter(None, (u["capacityType"], u.get("reservationId")))),
+                format_stamp(u["until"]),
+                u["code"],
+            )
             for u in facts["unavailable"]
         ),
     ]

@@ -38,7 +38,7 @@ from reconciler.plan.render.wording import (
     short_node_name,
 )
 from reconciler.plan.value.actions import Action, ActionKind, PlannedCommand
-from reconciler.plan.value.nodes import LaunchReason, PlannedNodeClaim
+from reconciler.plan.value.nodes import LaunchReason, PlannedHeadroom, PlannedNodeClaim
 from reconciler.plan.value.plan import Plan
 
 _KINDS_MAX: Final = 3
@@ -75,6 +75,7 @@ def actions(plan: Plan) -> Section | None:
     if not steps:
         return None
     claims = {claim.name: claim for claim in plan.node_claims}
+    rooms = plan.headroom
     clusters = group_similar(steps, _row_key, _machines_key, _reason_key)
     is_change = plan.at_rest is not None
     title = "Karpenter's next actions" if plan.actor else "Actions"
@@ -85,7 +86,7 @@ def actions(plan: Plan) -> Section | None:
         title=title,
         note="(cost change, $/hour)",
         columns=(Column("nodes"), Column("NodePool"), Column("$/hour", numeric=True)),
-        rows=rows_of(clusters, lambda group: _action_row(group, claims), "action"),
+        rows=rows_of(clusters, lambda group: _action_row(group, claims, rooms), "action"),
         lines_title="reason",
         folded=is_change,
     )
@@ -142,13 +143,21 @@ def _reason_key(step: ActionStep) -> Hashable:
     return (step.verb, step.reason)
 
 
-def _action_row(group: Sequence[ActionStep], claims: Mapping[str, PlannedNodeClaim]) -> SectionRow:
+def _action_row(
+    group: Sequence[ActionStep],
+    claims: Mapping[str, PlannedNodeClaim],
+    rooms: Sequence[PlannedHeadroom],
+) -> SectionRow:
     first = group[0]
     removed = [action for step in group for action in step.removed]
     launched = [action for step in group for action in step.launched]
     pools = tuple(sorted({pool for step in group for pool in step.pools}))
     label = " with ".join(filter(None, (format_machines(removed), format_machines(launched))))
-    lines = _launch_reasons(group, claims) if first.command is None else _disruption_reasons(group)
+    lines = (
+        _launch_reasons(group, claims, rooms)
+        if first.command is None
+        else _disruption_reasons(group)
+    )
     images = format_list(dict.fromkeys(filter(None, map(_image, launched))), 3)
     nodes = tuple(short_node_name(a.node or a.node_claim or "") for a in removed)
     cells: list[Line] = [Line((Text(text),)) for text in (*lines, images) if text]
@@ -175,7 +184,9 @@ def _image(action: Action) -> str:
 
 
 def _launch_reasons(
-    group: Sequence[ActionStep], claims: Mapping[str, PlannedNodeClaim]
+    group: Sequence[ActionStep],
+    claims: Mapping[str, PlannedNodeClaim],
+    rooms: Sequence[PlannedHeadroom],
 ) -> list[str]:
     launched = [action for step in group for action in step.launched]
     claims_launched = [
@@ -185,6 +196,11 @@ def _launch_reasons(
     if group[0].reason == LaunchReason.UNSCHEDULABLE:
         pods = [pod for claim in claims_launched for pod in claim.pods]
         why = f"{format_count(len(pods), 'pending pod')}: {format_pods(pods)}"
+    if group[0].reason == LaunchReason.HEADROOM:
+        names = {action.node_claim for action in launched}
+        buffers = [room.buffer for room in rooms if names & room.node_claims.keys()]
+        noun = "CapacityBuffer" if len(buffers) == 1 else "CapacityBuffers"
+        why = f"Headroom for {noun} {format_list(buffers)}".strip()
     return [why, _launch_alternatives(launched, claims_launched)]
 
 
