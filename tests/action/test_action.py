@@ -14,7 +14,7 @@ from reconciler.cli.main import main
 from reconciler.initialization.pipelines import CI, ci_files
 from tests.action.runner import ROOT, Job
 from tests.cli.forgeapi import ForgeImitation, serving
-from tests.repositories import commit_all, git, init
+from tests.repositories import commit_all, copy_small_web, git, init
 
 BOT = "github-actions[bot]"
 pytestmark = pytest.mark.skipif(
@@ -26,14 +26,14 @@ pytestmark = pytest.mark.skipif(
 def repository(tmp_path: Path) -> Path:
     """A repository with two fleets, and a pull request that changes one of them."""
     folder = tmp_path / "repository"
-    for name in ("web", "gpu"):
-        shutil.copytree(ROOT / "examples" / name, folder / "fleets" / name)
+    copy_small_web(folder / "fleets" / "web")
+    shutil.copytree(ROOT / "examples" / "gpu", folder / "fleets" / "gpu")
     init(folder)
     commit_all(folder)
     git(folder, "update-ref", "refs/remotes/origin/main", "HEAD")
     git(folder, "switch", "--quiet", "--create", "change")
     pods = folder / "fleets" / "web" / "workloads" / "frontend.yaml"
-    pods.write_text(pods.read_text().replace("replicas: 12", "replicas: 24"))
+    pods.write_text(pods.read_text().replace("replicas: 2", "replicas: 9"))
     commit_all(folder)
     return folder
 

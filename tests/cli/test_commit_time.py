@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reconciler.cli.main import main
-from tests.repositories import commit_all, git, init
+from tests.repositories import commit_all, copy_small_web, git, init
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMITTED = "2026-01-05T10:00:00Z"
@@ -37,8 +37,8 @@ def fleet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Path:
     """A repository whose newest commit changes a fleet, made at ``COMMITTED``."""
-    shutil.copytree(ROOT / "examples" / "web", tmp_path / "repository")
     folder = tmp_path / "repository"
+    copy_small_web(folder)
     init(folder)
     commit_at(folder, "2026-01-01T00:00:00Z", monkeypatch)
     git(folder, "tag", "base")
@@ -50,7 +50,7 @@ def fleet(
 
 def change(folder: Path) -> None:
     pods = folder / "workloads" / "frontend.yaml"
-    pods.write_text(pods.read_text().replace("replicas: 12", "replicas: 13"))
+    pods.write_text(pods.read_text().replace("replicas: 2", "replicas: 3"))
 
 
 def plan(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def test_uncommitted_files_are_planned_for_the_time_of_their_commit(
     fleet: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pods = fleet / "workloads" / "frontend.yaml"
-    pods.write_text(pods.read_text().replace("replicas: 13", "replicas: 14"))
+    pods.write_text(pods.read_text().replace("replicas: 3", "replicas: 4"))
     assert plan(capsys, "--base", "base")["at"] == COMMITTED
 
 

@@ -16,7 +16,7 @@ from reconciler.cli.main import main
 from reconciler.model.errors import UnreadableError
 from tests.cli.recorded_fleet import record
 from tests.engine.world import a_pool
-from tests.repositories import commit_all, git, init
+from tests.repositories import commit_all, copy_small_web, git, init
 from tests.simulated.simulations import write_fleet
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -51,7 +51,7 @@ def checkout(tmp_path: Path, outside: Path, monkeypatch: pytest.MonkeyPatch) -> 
     write = folder / "work"
     write.mkdir(parents=True)
     write_fleet(write, [a_pool("web", policy="WhenEmpty")])
-    shutil.copytree(EXAMPLES / "web", folder / "web")
+    copy_small_web(folder / "web")
     init(folder)
     commit_all(folder)
     git(folder, "switch", "--quiet", "--create", "change")

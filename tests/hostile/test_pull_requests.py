@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
 from reconciler.cli.main import main
-from tests.cli.test_ci import EXAMPLES, POLICY, prod, repository
+from tests.cli.test_ci import POLICY, prod, repository
 from tests.hostile.threats import Threat, attack
-from tests.repositories import commit_all, git
+from tests.repositories import commit_all, copy_small_web, git
 
 __all__ = ["prod", "repository"]
 
@@ -24,7 +23,7 @@ def test_no_plan_takes_the_place_of_another(
     other: str, repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for folder, name in (("prod/a", "strict"), (other, "cheap")):
-        shutil.copytree(EXAMPLES / "web", repository / folder, dirs_exist_ok=True)
+        copy_small_web(repository / folder)
         settings = repository / folder / "reconciler.yaml"
         settings.write_text(settings.read_text().replace("fleet: web", f"fleet: {name}"))
     commit_all(repository)
