@@ -30,8 +30,8 @@ FUNCTIONS: Final = frozenset(
 ANCHORED: Final = frozenset({"match", "fullmatch"})
 _ALPHABET: Final = string.printable + "éµ\u2028\u202e\x1b\x85\0"
 _LENGTH: Final = 400
-_SHORT: Final = 26
-_SHORT_S: Final = 0.02
+_SHORT: Final = 22
+_SHORT_S: Final = 0.005
 """What takes this long in so short a text grows exponentially."""
 
 _LENGTH_MAX: Final = 100_000
@@ -39,6 +39,9 @@ _MEASURABLE_S: Final = 0.0005
 
 RATIO_MAX: Final = 32.0
 """Eight times the text may take so many times as long; quadratic growth is 64 times."""
+
+_CERTAIN: Final = 48.0
+"""What takes so many times as long is no effect of memory."""
 
 
 class Use(NamedTuple):
@@ -347,7 +350,7 @@ def growth(run_of: Callable[[int], Callable[[], None]]) -> float:
         if length > _LENGTH_MAX:
             return 8.0
     ratio = min(_seconds(run_of(8 * length)) / _seconds(run_of(length), 3) for _ in range(2))
-    if ratio < RATIO_MAX:
+    if not RATIO_MAX <= ratio < _CERTAIN:
         return ratio
     # memory that the longer text is the first to need may have taken the time
     return min(ratio, _seconds(run_of(64 * length)) / _seconds(run_of(8 * length), 3))
