@@ -13,6 +13,7 @@ from reconciler.disruption.consolidation.balanced import Totals, pool_totals
 from reconciler.disruption.consolidation.pricing import estimated_savings
 from reconciler.disruption.consolidation.rejections import RejectionCache
 from reconciler.disruption.gates.budgets import BudgetLedger
+from reconciler.disruption.gates.evictioncost import hourly_eviction_cost
 from reconciler.disruption.gates.limits import Limits
 from reconciler.disruption.gates.policy import Hold
 from reconciler.disruption.simulation import Simulation
@@ -50,6 +51,7 @@ class DisruptionPass:
     A node that a command removes, or that receives pods from one, is no longer a candidate: pods
     move once in a pass. ``has_merged`` is whether several nodes were removed together, ``searched``
     whether the thorough search found them. ``work_max`` is the number of nodes that it may examine.
+    ``moves_cost`` is what the moves of consolidation cost so far, in USD an hour.
     ``refusals`` are those of earlier passes.
     """
 
@@ -71,6 +73,7 @@ class DisruptionPass:
     used_thorough_search: bool = False
     work_max: int = WORK_MAX
     refusals: RejectionCache = field(default_factory=RejectionCache)
+    moves_cost: float = 0.0
     _totals: dict[str, Totals] | None = None
 
     def candidates(self, selects: Callable[[Candidate], bool]) -> Iterator[Candidate]:
@@ -128,6 +131,8 @@ class DisruptionPass:
                 drain_limit=drain_limit,
             )
         )
+        if reason is DisruptionReason.UNDERUTILIZED:
+            self.moves_cost += hourly_eviction_cost(ordered, self.settings, self.now)
         gate = reason if isinstance(reason, DisruptionReason) else DisruptionReason.DRIFTED
         for candidate in ordered:
             if candidate.node.is_initialized:  # budgets do not count any other node
@@ -188,8 +193,8 @@ class DisruptionPass:
 
     @property
     def savings(self) -> float:
-        """The savings of the commands so far, in USD an hour."""
-        return sum(command.savings or 0.0 for command in self.commands)
+        """The savings of the commands so far above what their moves cost, in USD an hour."""
+        return sum(command.savings or 0.0 for command in self.commands) - self.moves_cost
 
     @property
     def totals(self) -> Mapping[str, Totals]:

@@ -117,3 +117,20 @@ def test_a_higher_price_never_starts_a_move(cents: int, age: int) -> None:
     pods = [a_job_pod(timedelta(seconds=age), cpu="2"), a_pod("p", "wide", "1")]
     if at_cost(cents / 100, *pods).commands:
         assert brief(at_cost(cents / 200, *pods)) == MADE
+
+
+def on_three_nodes(*, young: timedelta) -> list[dict[str, Any]]:
+    """Return three nodes whose pods fit on one for less, one of them with a pod of a Job."""
+    job = a_job_pod(young, cpu="1")
+    job["spec"]["nodeName"] = "a"
+    nodes = [item for name in "abc" for item in a_node(name, "huge")]
+    return [*nodes, job, a_pod("p", "b", "1"), a_pod("q", "c", "1")]
+
+
+@pytest.mark.parametrize("search", ["karpenter", "default", "thorough"])
+def test_a_set_leaves_out_a_node_that_is_not_worth_its_moves(search: str) -> None:
+    made = configured(evictionCost=0.1, consolidation={"search": search})
+    young = brief(decided(*on_three_nodes(young=HOUR / 60), settings=made))
+    assert {name for _, _, names in young for name in names} == {"b", "c"}
+    old = brief(decided(*on_three_nodes(young=HOUR), settings=made))
+    assert {name for _, _, names in old for name in names} == {"a", "b", "c"}

@@ -17,6 +17,7 @@ from reconciler.disruption.consolidation.proposal import (
     score_proposal,
 )
 from reconciler.disruption.disruptionpass import DisruptionPass
+from reconciler.disruption.gates.evictioncost import hourly_eviction_cost
 from reconciler.disruption.methods.emptiness import savings_ratio_key
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, ZONE
@@ -96,7 +97,7 @@ class MultiNodeOfOnePool:
             if proposal is not None:
                 found.append(proposal)
         if found:
-            max(found, key=lambda proposal: proposal.savings).start(work)
+            max(found, key=lambda proposal: proposal.net_savings(work)).start(work)
             work.has_merged = True
 
 
@@ -131,12 +132,17 @@ def _evaluate_prefix(candidates: Sequence[Candidate], work: DisruptionPass) -> P
 
 
 def select_within_budget(candidates: Iterable[Candidate], work: DisruptionPass) -> list[Candidate]:
-    """Return the candidates that the budgets allow to be disrupted together, in order."""
+    """Return the candidates that the budgets allow to be disrupted together, in order.
+
+    A node whose moves cost more than the node itself is left out: no set saves more on it.
+    """
     trial = work.ledger.copy()
     chosen: list[Candidate] = []
     for candidate in candidates:
         pool = candidate.pool.name
-        if work.is_free(candidate) and trial.allowed_disruptions(pool, REASON) > 0:
+        if not work.is_free(candidate) or trial.allowed_disruptions(pool, REASON) == 0:
+            continue
+        if hourly_eviction_cost([candidate], work.settings, work.now) <= candidate.price:
             trial.count_disruption(pool, REASON)
             chosen.append(candidate)
     return chosen

@@ -27,7 +27,7 @@ from reconciler.disruption.consolidation.pricing import (
 from reconciler.disruption.consolidation.rejections import RefusedSet, set_question
 from reconciler.disruption.disruptionpass import DisruptionPass, with_claims
 from reconciler.disruption.gates.consolidatable import is_consolidatable
-from reconciler.disruption.gates.evictioncost import eviction_cost_refusal
+from reconciler.disruption.gates.evictioncost import eviction_cost_refusal, hourly_eviction_cost
 from reconciler.disruption.gates.guards import retry_delay
 from reconciler.disruption.gates.policy import minimum_age_hold, minimum_savings_refusal
 from reconciler.model.karpenter.budget import DisruptionReason
@@ -62,6 +62,10 @@ class Proposal:
     def savings(self) -> float:
         """The savings in USD an hour."""
         return estimated_savings((c.price for c in self.candidates), self.replacements)
+
+    def net_savings(self, work: DisruptionPass) -> float:
+        """Return the savings above what its moves cost, in USD an hour."""
+        return self.savings - hourly_eviction_cost(self.candidates, work.settings, work.now)
 
     def start(self, work: DisruptionPass) -> None:
         """Start it as a command of the pass."""

@@ -38,14 +38,15 @@ class RemovedNode(msgspec.Struct, frozen=True):
 class SetQuestion(msgspec.Struct, frozen=True):
     """Whether a set of nodes can be removed, and all inputs of the result.
 
-    ``pod_values`` and ``closed`` are those of a set that several nodes may replace. ``pod_values``
-    is None if only one may.
+    ``pod_values``, ``closed`` and ``least``, what each node has to save, are those of a set that
+    several nodes may replace. ``pod_values`` is None if only one may.
     """
 
     removed_nodes: tuple[RemovedNode, ...]
     placement_inputs: PlacementInputs
     pod_values: Mapping[str, float] | None
     closed: frozenset[str]
+    least: Mapping[str, float] | None
 
     @property
     def key(self) -> tuple[bool, tuple[str, ...]]:
@@ -129,6 +130,7 @@ def set_question(
     simulation: Simulation,
     pod_values: Mapping[str, float] | None = None,
     closed: Collection[str] = (),
+    least: Mapping[str, float] | None = None,
 ) -> SetQuestion | None:
     """Return the inputs of removing some nodes, None if they cannot be compared."""
     inputs = simulation.placement_inputs(candidates)
@@ -139,7 +141,7 @@ def set_question(
         if pod_values is None
         else {pod.key: pod_values.get(pod.key, 0.0) for pod in inputs.pods}
     )
-    return SetQuestion(tuple(map(_removed_node, candidates)), inputs, own, frozenset(closed))
+    return SetQuestion(tuple(map(_removed_node, candidates)), inputs, own, frozenset(closed), least)
 
 
 def _removed_node(candidate: Candidate) -> RemovedNode:

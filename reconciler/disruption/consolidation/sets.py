@@ -29,6 +29,7 @@ from reconciler.disruption.consolidation.proposal import (
 )
 from reconciler.disruption.consolidation.rejections import RefusedSet, set_question
 from reconciler.disruption.disruptionpass import DisruptionPass
+from reconciler.disruption.gates.evictioncost import least_savings
 from reconciler.model.karpenter.labels import CAPACITY_TYPE
 from reconciler.model.resources import PODS, Resources
 from reconciler.model.settings import FeatureGate
@@ -97,12 +98,14 @@ def nodes_to_retain(
     turn: int,
     *,
     gate: bool,
+    least: Mapping[str, float],
 ) -> set[str]:
     """Return the names of the nodes to leave out before the set is evaluated again.
 
     An empty result means that the rest can be removed. ``unplaced`` are pods that did not fit.
     ``pod_values`` are each pod's share of the price of a new node. More nodes are retained at once
-    as ``turn`` increases. ``gate`` is whether spot nodes may replace spot nodes.
+    as ``turn`` increases. ``gate`` is whether spot nodes may replace spot nodes. ``least`` is what
+    each node has to save.
     """
     retained = {evaluated.source[pod].name for pod in unplaced}
     gated = [] if gate else [claim for claim in claims if is_spot_to_spot(claim, evaluated)]
@@ -112,7 +115,7 @@ def nodes_to_retain(
         if claim.name not in gated_names:
             limit = 1 if turn < _TURNS_ONE_BY_ONE else len(evaluated.candidates)
             retained.update(_same_offering_nodes(claim, evaluated, retained, limit))
-    return retained or _unprofitable_nodes(claims, evaluated, pod_values)
+    return retained or _unprofitable_nodes(claims, evaluated, pod_values, least)
 
 
 def is_spot_to_spot(claim: PlannedClaim, evaluated: EvaluatedSet) -> bool:
@@ -191,9 +194,12 @@ def _cheapest_nodes_for(amounts: Resources, candidates: Iterable[Candidate]) -> 
 
 
 def _unprofitable_nodes(
-    claims: Sequence[PlannedClaim], evaluated: EvaluatedSet, pod_values: Mapping[str, float]
+    claims: Sequence[PlannedClaim],
+    evaluated: EvaluatedSet,
+    pod_values: Mapping[str, float],
+    least: Mapping[str, float],
 ) -> set[str]:
-    """Return the nodes whose pods would cost about as much on the new nodes."""
+    """Return the nodes that save too little: their pods would cost about as much on new nodes."""
     if not claims:
         return set()
     new_costs = {candidate.name: 0.0 for candidate in evaluated.candidates}
@@ -204,7 +210,11 @@ def _unprofitable_nodes(
             share = pod_values.get(pod, 0.0) / total if total else 1 / len(claim.pods)
             new_costs[evaluated.source[pod].name] += price * share
     share_max = 1 - MINIMUM_SAVED
-    return {c.name for c in evaluated.candidates if new_costs[c.name] > c.price * share_max}
+    return {
+        c.name
+        for c in evaluated.candidates
+        if new_costs[c.name] > min(c.price * share_max, c.price - least[c.name])
+    }
 
 
 REPLACEMENTS_MAX: Final = 48
@@ -237,7 +247,8 @@ def propose_set_removal(
     none of the pods.
     """
     simulation = work.simulation
-    question = set_question(candidates, simulation, pod_values, closed)
+    least = {c.name: least_savings(c, work.settings, work.now) for c in candidates}
+    question = set_question(candidates, simulation, pod_values, closed, least)
     cached = work.refusals.find(question) if question is not None else None
     if (
         cached is not None
@@ -246,7 +257,7 @@ def propose_set_removal(
         simulation.count_effort(cached.effort)
         return ReducedSet(tuple(c for c in candidates if c.name in cached.left), cached.refusal)
     before = simulation.effort
-    reduced = _reduce_set(candidates, work, pod_values, closed)
+    reduced = _reduce_set(candidates, work, pod_values, closed, least)
     if (
         question is not None
         and isinstance(reduced.proposal, CandidateRefusal)
@@ -263,6 +274,7 @@ def _reduce_set(
     work: DisruptionPass,
     pod_values: Mapping[str, float],
     closed: Collection[str],
+    least: Mapping[str, float],
 ) -> ReducedSet:
     gate = work.settings.gate(FeatureGate.SPOT_TO_SPOT_CONSOLIDATION)
     chosen = tuple(candidates)
@@ -273,7 +285,9 @@ def _reduce_set(
             chosen, consolidating=True, closed=closed, pod_values=pod_values
         )
         claims, evaluated = outcome.placement.claims, EvaluatedSet(chosen)
-        retained = nodes_to_retain(evaluated, claims, outcome.unplaced, pod_values, turn, gate=gate)
+        retained = nodes_to_retain(
+            evaluated, claims, outcome.unplaced, pod_values, turn, gate=gate, least=least
+        )
         if not retained:
             if len(claims) > REPLACEMENTS_MAX:
                 text = f"Can't remove without creating {len(claims)} candidates"

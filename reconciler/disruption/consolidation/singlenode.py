@@ -56,7 +56,7 @@ class SingleNodeConsolidation:
                 found.append(proposal)
                 if _ends_search(candidate, work):
                     break
-        found.sort(key=_move_gain, reverse=True)
+        found.sort(key=lambda proposal: _move_gain(proposal, work), reverse=True)
         self._start(found, work)
 
     def _start(self, found: Iterable[Proposal], work: DisruptionPass) -> None:
@@ -105,13 +105,13 @@ def _ends_search(candidate: Candidate, work: DisruptionPass) -> bool:
     return work.starts_one_command or search is ConsolidationSearch.KARPENTER
 
 
-def _move_gain(proposal: Proposal) -> float:
-    """Return the sort key of moves: savings divided by the square root of the disruption cost.
+def _move_gain(proposal: Proposal, work: DisruptionPass) -> float:
+    """Return the sort key of moves: net savings divided by the square root of the disruption cost.
 
     Sorting by savings alone moves pods more often; savings for each pod end at a costlier fleet.
     """
     (candidate,) = proposal.candidates
-    return proposal.savings / sqrt(candidate.cost)
+    return proposal.net_savings(work) / sqrt(candidate.cost)
 
 
 def interleave_pools(candidates: Iterable[Candidate]) -> Iterator[Candidate]:

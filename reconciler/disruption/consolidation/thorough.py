@@ -248,7 +248,7 @@ class Search:
             proposal = self._evaluate(allowed).proposal
             if isinstance(proposal, Proposal):
                 found.append(proposal)
-        found.sort(key=lambda proposal: -proposal.savings)
+        found.sort(key=lambda proposal: -proposal.net_savings(self._work))
         for proposal in found:
             current = self._reevaluate(proposal)
             if current is not None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from math import ceil, inf, log2
 from typing import Final
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
@@ -31,6 +32,34 @@ _HOUR: Final = timedelta(hours=1)
 _NONE: Final = timedelta(0)
 
 
+def hourly_eviction_cost(
+    candidates: Sequence[Candidate], settings: Settings, now: datetime
+) -> float:
+    """Return what the moves cost for each hour that the nodes would have lived on, in USD.
+
+    It is what a consolidation of these nodes has to save, 0 if moves have no price, and infinite if
+    the nodes are not needed any longer.
+    """
+    cost = sum(settings.pool(c.pool.name).eviction_cost * _moves(c) for c in candidates)
+    if not cost:
+        return 0.0
+    life = _life_of_all(candidates, now)
+    return cost / (life / _HOUR) if life else inf
+
+
+def least_savings(candidate: Candidate, settings: Settings, now: datetime) -> float:
+    """Return the USD an hour that a set has to save on a node, or it is better without the node.
+
+    The time for which the node is expected to be needed is rounded up to a power of two, so that
+    the result seldom changes and the rejection of a set can be reused.
+    """
+    cost = settings.pool(candidate.pool.name).eviction_cost * _moves(candidate)
+    life = _life_of(candidate, now)
+    if not cost or not life:
+        return inf if cost else 0.0
+    return cost / min(2.0 ** ceil(log2(life / _HOUR)), LIFE_MAX / _HOUR)
+
+
 def eviction_cost_refusal(
     candidates: Sequence[Candidate], savings: float, settings: Settings, now: datetime
 ) -> CandidateRefusal | None:
@@ -44,7 +73,7 @@ def eviction_cost_refusal(
         return None
     moves = [(candidate.pool.name, _moves(candidate)) for candidate in candidates]
     cost = sum(prices[name] * number for name, number in moves)
-    life = max((_life_of(candidate, now) for candidate in candidates), default=_NONE)
+    life = _life_of_all(candidates, now)
     if savings * (life / _HOUR) >= cost:
         return None
     name, price = max(prices.items(), key=lambda row: (row[1], row[0]))
@@ -57,6 +86,11 @@ def eviction_cost_refusal(
     return CandidateRefusal(
         BlockCode.EVICTION_COST, text, _worthwhile_at(candidates, savings, cost, now)
     )
+
+
+def _life_of_all(candidates: Sequence[Candidate], now: datetime) -> timedelta:
+    """Return how long the last of the nodes is expected to be needed, at most a day."""
+    return max((_life_of(candidate, now) for candidate in candidates), default=_NONE)
 
 
 def _life_of(candidate: Candidate, now: datetime) -> timedelta:
