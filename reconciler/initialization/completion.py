@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -43,6 +43,7 @@ _NAME_MAX: Final = 40
 def complete(found: Collection, known: dict[str, str], name: str) -> None:
     """Complete the objects, with the ``known`` values of placeholders and the cluster's name."""
     _leave_out_unknown_fields(found)
+    _leave_out_open_collections(found, known)
     _assume_zones(found, known)
     named = _fill_placeholders(found, known)
     _complete_pools(found)
@@ -67,6 +68,57 @@ def _leave_out_unknown_fields(found: Collection) -> None:
             message = f"no {item.kind} has this field; it is left out"
             hint = "the API server drops it or refuses the object"
             found.note(item, Note(Severity.WARNING, finding.pointer, message, hint))
+
+
+def _leave_out_open_collections(found: Collection, known: dict[str, str]) -> None:
+    """Leave out maps and lists that one placeholder stands for, with a note on each.
+
+    No text can take their place, so such an object has no plan. What a kind requires is left to
+    the user. ``merge`` of Terraform leaves a placeholder among entries that are known.
+    """
+    for item in found.items:
+        for pointer in [*_open_entries(item.data, known), *_open_collections(item, known)]:
+            above = field_path(pointer[:-1]) if pointer[-1] == value_at(item.data, pointer) else ""
+            text = value_at(item.data, pointer)
+            item.change(partial(_remove_field, pointer=pointer))
+            what = f"the entries of {text} in {above} are" if above else f"{text} is"
+            message = f"{what} not known; left out"
+            at = pointer[:-1] if above else pointer
+            found.note(item, Note(Severity.WARNING, at, message, "write what the cluster has"))
+
+
+def _open_entries(data: object, known: dict[str, str], at: Pointer = ()) -> Iterator[Pointer]:
+    """Yield the entries of maps whose key and value are the same placeholder."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            if key == value and _is_one_placeholder(value, known):
+                yield (*at, key)
+            else:
+                yield from _open_entries(value, known, (*at, key))
+    elif isinstance(data, list):
+        for number, one in enumerate(data):
+            yield from _open_entries(one, known, (*at, number))
+
+
+def _open_collections(item: SourceObject, known: dict[str, str]) -> Iterator[Pointer]:
+    """Yield the optional maps and lists in whose place there is a placeholder."""
+    if item.kind not in VALIDATED_KINDS:
+        return
+    findings = _faults_of(item.kind, item.data)
+    for finding in findings:
+        value = value_at(item.data, finding.pointer)
+        is_text = finding.code == "wrong-type" and isinstance(value, str)
+        if not is_text or finding.pointer[-1] in _NUMBERS or not _is_one_placeholder(value, known):
+            continue
+        without = copy.deepcopy(item.data)
+        _remove_field(without, finding.pointer)
+        if set(_faults_of(item.kind, without)) < set(findings):
+            yield finding.pointer
+
+
+def _is_one_placeholder(value: object, known: dict[str, str]) -> bool:
+    left = fill({"value": value}, known).left
+    return len(left) == 1 and left[0].text == value
 
 
 def _leave_out_refused(found: Collection, known: dict[str, str]) -> None:
@@ -100,8 +152,7 @@ def _first_fault(item: SourceObject, known: dict[str, str]) -> Finding | None:
     is_live = value_at(item.entry.data, ("metadata", "uid")) is not None
     if is_live or item.is_made or item.entry.api_version.endswith(_ALPHA):
         return None
-    shape = _findings_on(item.kind, item.data)
-    findings = [*shape, *check_rules(schema_name(item.kind), item.data, shape)]
+    findings = _faults_of(item.kind, item.data)
     left = fill(item.data, known, is_workload=False).left
     faults = [f for f in without_placeholders(findings, left) if f.severity is Severity.ERROR]
     is_open = any(f.code in (PLACEHOLDER, "unknown-field") for f in faults)
@@ -122,6 +173,12 @@ def _is_misspelled(item: SourceObject, finding: Finding) -> bool:
 
 def _findings_on(kind: str, data: JsonDict) -> list[Finding]:
     return check_schema(schema_name(kind), data)
+
+
+def _faults_of(kind: str, data: JsonDict) -> list[Finding]:
+    """Return what the API would refuse in an object: its shape and the rules of its kind."""
+    shape = _findings_on(kind, data)
+    return [*shape, *check_rules(schema_name(kind), data, shape)]
 
 
 def _remove_field(data: JsonDict, pointer: Pointer) -> None:
@@ -188,9 +245,8 @@ def _only_placeholder(requirement: object, known: dict[str, str]) -> str:
         return ""
     if len(texts) != 1 or not isinstance(texts[0], str):
         return ""
-    left = fill({"values": texts[0]}, known).left
-    is_all = len(left) == 1 and left[0].text == texts[0].strip()
-    return left[0].text if is_all else ""
+    text = texts[0].strip()
+    return text if _is_one_placeholder(text, known) else ""
 
 
 def _remove_requirement(data: JsonDict, number: int) -> None:

@@ -381,3 +381,56 @@ def test_zones_of_another_region_are_named_as_such(
     assert main(["plan", "fleet", "--set", "cluster=none"]) == 0
     says = "its zones are those of eu-west-1, and the plan is for us-east-1"
     assert says in " ".join(capsys.readouterr().out.split())
+
+
+TAGS = """\
+variable "extra" {}
+locals {
+  owned = merge(var.extra, { team = "web" })
+}
+resource "kubectl_manifest" "class" {
+  yaml_body = yamlencode({
+    apiVersion = "karpenter.k8s.aws/v1"
+    kind       = "EC2NodeClass"
+    metadata   = { name = "default", labels = var.labels }
+    spec = {
+      role                       = "nodes"
+      amiSelectorTerms           = [{ alias = "al2023@latest" }]
+      subnetSelectorTerms        = [{ tags = { a = "b" } }]
+      securityGroupSelectorTerms = [{ tags = { a = "b" } }]
+      tags                       = TAGS
+      kubelet                    = var.kubelet
+    }
+  })
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "tags", "unknown"),
+    [
+        ('merge(local.owned, { env = "dev" })', {"team": "web", "env": "dev"}, "${var.extra}"),
+        ('merge(var.a, { env = "dev" }, var.b)', {"env": "dev"}, "${var.b}"),
+        ('merge(null, { env = local.owned["team"] })', {"env": "web"}, ""),
+        ("local.owned", {"team": "web"}, "${var.extra}"),
+        ("var.extra", None, "${var.extra}"),
+        ("merge(var.extra, var.b)", None, "${merge(var.extra, var.b)}"),
+        ("{ for k, v in local.owned : upper(k) => v }", {"TEAM": "web"}, "${var.extra}"),
+        ("[for x in var.a : x]...", None, "${expression [for x in var.a : x]...}"),
+    ],
+)
+def test_maps_that_terraform_knows_in_part_have_the_entries_of_the_files(
+    written: str, tags: dict[str, str] | None, unknown: str, work: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    write(work, {"given/main.tf": TAGS.replace("TAGS", written), "given/pool.yaml": POOL})
+    write(work, {"given/web.yaml": WEB})
+    assert init() == 0
+    printed = capsys.readouterr().out
+    spec = taken()["EC2NodeClass default"]["spec"]
+    assert spec.get("tags") == tags
+    assert "kubelet" not in spec
+    assert "${var.kubelet} is not known; left out" in printed
+    assert unknown in printed
+    assert ("in spec.tags are not known" in printed) is bool(tags and unknown)
+    assert launched(capsys) == {"general"}

@@ -15,8 +15,10 @@ from typing import Final
 from reconciler.desired.terraform.functions import (
     FUNCTIONS,
     OPERATORS,
+    PartialMap,
     Unknown,
     Value,
+    merge,
     plain,
     to_text,
 )
@@ -24,6 +26,7 @@ from reconciler.desired.terraform.hcl import (
     DEPTH_MAX,
     HclError,
     closing_end,
+    find_outside,
     heredoc_at,
     offsets_outside,
     split_items,
@@ -149,14 +152,6 @@ def split_operation(text: str) -> tuple[str, str, str] | None:
     return text[:at].strip(), operator, text[at + len(operator) :].strip()
 
 
-def find_outside(text: str, operator: str | tuple[str, ...], start: int = 0) -> int:
-    """Return the offset of an operator outside brackets and strings, -1 if it is not there.
-
-    Of several operators, it is that of the first one that occurs.
-    """
-    return next((at for at in offsets_outside(text, start) if text.startswith(operator, at)), -1)
-
-
 def _comprehension(text: str, scope: ModuleScope, depth: int) -> Value:
     """Return ``[for x in list : value if condition]`` or ``{for … : key => value}``."""
     inner = text[1:-1].strip()
@@ -165,6 +160,9 @@ def _comprehension(text: str, scope: ModuleScope, depth: int) -> Value:
     if colon < 0 or header is None:
         return Unknown(text)
     items = evaluate(header[3], scope, depth + 1)
+    rest: Sequence[Unknown] = ()
+    if isinstance(items, PartialMap) and text.startswith("{"):
+        rest, items = items.rest, items.known
     if isinstance(items, Unknown) and text.startswith("["):
         return _one_of_unknown(items, header, inner[colon + 1 :], scope, depth)
     if not isinstance(items, list | Mapping):
@@ -188,7 +186,9 @@ def _comprehension(text: str, scope: ModuleScope, depth: int) -> Value:
             made[to_text(evaluate(body[:arrow], here, depth + 1))] = evaluate(
                 body[arrow + 2 :], here, depth + 1
             )
-    return listed if arrow < 0 else made
+    if arrow < 0:
+        return listed
+    return PartialMap(text, made, rest) if rest else made
 
 
 def _one_of_unknown(
@@ -227,6 +227,8 @@ def _reference(text: str, scope: ModuleScope, depth: int) -> Value:
         return scope.folder
     steps = re.findall(r"[A-Za-z_*][\w-]*|\[[^\[\]]*\]", text)
     value, rest = _named(text, steps, scope, depth)
+    if isinstance(value, PartialMap) and rest:
+        value = value.known
     if isinstance(value, Unknown):
         return Unknown(text) if rest else value
     for step in rest:
@@ -344,8 +346,11 @@ def _call(name: str, arguments: Sequence[str], scope: ModuleScope, text: str, de
         return _file(name, values, scope, text, depth)
     if name == "replace" and len(values) == 3 and str(values[1]).startswith("/"):
         return values[0]  # a regular expression that only changes how YAML is quoted
+    if name == "merge":
+        return merge(values, text)
     if name in ("yamlencode", "jsonencode"):
-        return Unknown(text) if isinstance(values[0], Unknown) else _encode(name, values[0])
+        is_open = isinstance(values[0], Unknown) and not isinstance(values[0], PartialMap)
+        return Unknown(text) if is_open else _encode(name, plain(values[0]))
     if name == "yamldecode":
         return _decode(values[0], text)
     if any(isinstance(value, Unknown) for value in values):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final, TypeAlias
 
 _NUMBER_MAX: Final = 10**18
+_SHOWN_MAX: Final = 160
+_BRACES: Final = re.compile(r"\{.*\}")
 
 Value: TypeAlias = object
 """A JSON value, or ``Unknown``."""
@@ -23,11 +25,29 @@ class Unknown:
     text: str
 
     def __str__(self) -> str:
-        return f"${{{self.text}}}"
+        shown = _BRACES.sub("{…}", " ".join(self.text.split()))
+        if not shown[:1].isalpha():
+            shown = f"expression {shown}"
+        return f"${{{shown if len(shown) <= _SHOWN_MAX else shown[:_SHOWN_MAX] + '…'}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartialMap(Unknown):
+    """A map of which only the ``known`` entries are in the files; ``rest`` has the others."""
+
+    known: Mapping[str, Value]
+    rest: Sequence[Unknown]
 
 
 def plain(value: Value) -> Value:
-    """Return a value as JSON: what is unknown becomes a placeholder, ``${...}``."""
+    """Return a value as JSON: what is unknown becomes a placeholder, ``${...}``.
+
+    The unknown entries of a map become one entry, whose key and value are the placeholder.
+    """
+    if isinstance(value, PartialMap):
+        return {str(k): plain(v) for k, v in value.known.items()} | {
+            str(one): str(one) for one in value.rest
+        }
     if isinstance(value, Unknown):
         return str(value)
     if isinstance(value, Mapping):
@@ -37,12 +57,27 @@ def plain(value: Value) -> Value:
     return value
 
 
-def _merge(*values: Value) -> Value:
+def merge(values: Sequence[Value], text: str) -> Value:
+    """Return the entries of several maps, with those of unknown ones as ``rest``.
+
+    ``text`` is the expression. Entries that are known are taken to hold: an unknown map that
+    replaces one mostly adds to the defaults.
+    """
     merged: dict[str, Value] = {}
+    rest: list[Unknown] = []
     for value in values:
-        assert isinstance(value, Mapping), "merge takes maps"
-        merged |= {str(k): v for k, v in value.items()}
-    return merged
+        known = value.known if isinstance(value, PartialMap) else value
+        if isinstance(known, Mapping):
+            merged |= {str(k): v for k, v in known.items()}
+        if isinstance(value, PartialMap):
+            rest += value.rest
+        elif isinstance(value, Unknown):
+            rest.append(value)
+        elif value is not None and not isinstance(value, Mapping):
+            raise TypeError("merge takes maps")
+    if not rest:
+        return merged
+    return PartialMap(text, merged, tuple(rest)) if merged else Unknown(text)
 
 
 def _concat(*values: Value) -> Value:
@@ -175,7 +210,6 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Value]]] = {
     "tomap": lambda value: value,
     "tostring": to_text,
     "tonumber": int,
-    "merge": _merge,
     "concat": _concat,
     "join": _join,
     "format": _format,

@@ -149,6 +149,14 @@ def offsets_outside(text: str, start: int = 0) -> Iterator[int]:
     return (at for at, end in _pieces(text, start) if end == at)
 
 
+def find_outside(text: str, operator: str | tuple[str, ...], start: int = 0) -> int:
+    """Return the offset of an operator outside brackets and strings, -1 if it is not there.
+
+    Of several operators, it is that of the first one that occurs.
+    """
+    return next((at for at in offsets_outside(text, start) if text.startswith(operator, at)), -1)
+
+
 def _pieces(text: str, start: int = 0) -> Iterator[tuple[int, int]]:
     """Yield the start and the end of what is enclosed, and twice the offset of other characters."""
     position = start

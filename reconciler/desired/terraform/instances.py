@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from reconciler.desired.terraform.expressions import evaluate, find_outside
+from reconciler.desired.terraform.expressions import evaluate
 from reconciler.desired.terraform.functions import Value
-from reconciler.desired.terraform.hcl import HclBlock
+from reconciler.desired.terraform.hcl import HclBlock, find_outside
 from reconciler.desired.terraform.scope import ModuleScope
 from reconciler.model.text.quoting import quote_value
 

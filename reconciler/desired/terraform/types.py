@@ -10,9 +10,15 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from reconciler.desired.terraform.expressions import evaluate, find_outside
+from reconciler.desired.terraform.expressions import evaluate
 from reconciler.desired.terraform.functions import Unknown, Value
-from reconciler.desired.terraform.hcl import DEPTH_MAX, HclError, closing_end, split_items
+from reconciler.desired.terraform.hcl import (
+    DEPTH_MAX,
+    HclError,
+    closing_end,
+    find_outside,
+    split_items,
+)
 from reconciler.desired.terraform.scope import ModuleScope
 
 _CALL: Final = re.compile(r"\s*([a-z]+)\s*\(")
