@@ -100,8 +100,8 @@ def _rules_key(cohort: Cohort) -> tuple[object, ...]:
     that their volumes tie to a place come first, because the others can follow them there.
     """
     stage = cohort.stages[0]
-    groups = (*stage.by_domain, *stage.by_host)
-    apart = sum(group.kind is not RuleKind.AFFINITY for group in groups)
+    rules = (*stage.by_domain, *stage.by_host)
+    apart = sum(rule.kind is not RuleKind.AFFINITY for rule in rules)
     return (not _volume_requirements(cohort), -apart, *_cpu_key(cohort))
 
 

@@ -112,8 +112,8 @@ def applied_rules(
     the pods. The cohorts cannot be used any more.
     """
     names = frozenset(host.labels.get(HOSTNAME) or host.name for host in hosts)
-    groups = dict.fromkeys(g for cohort in cohorts for stage in cohort.stages for g in stage.reach)
-    found = tuple(AppliedRule(g.rule, _counts(g, names), g.standing) for g in groups)
+    rules = dict.fromkeys(c for cohort in cohorts for stage in cohort.stages for c in stage.reach)
+    found = tuple(AppliedRule(c.rule, _counts(c.group, names), c.group.standing) for c in rules)
     for cohort in cohorts:
         cohort.release()
     domains = max((max(len(rule.counts), len(rule.standing)) for rule in found), default=0)

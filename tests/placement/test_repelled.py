@@ -6,7 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.model.karpenter.requirements import Requirement, requirement
-from reconciler.placement.topology.groups import Group, intersect_by_label, unrepelled_domains
+from reconciler.placement.topology.groups import (
+    Constraint,
+    Group,
+    intersect_by_label,
+    unrepelled_domains,
+)
 from reconciler.placement.topology.rules import Rule, RuleKind, Selector
 from tests.examples import examples
 from tests.placement.builders import ZONE
@@ -37,6 +42,8 @@ def test_rules_of_one_label_leave_the_intersection_of_their_domains(
         group = Group(rule, dict(row), standing)
         group.add_domains([*standing, *reach])
         groups.append(group)
-    (each,) = intersect_by_label(g.open_domains(False, allowed, reach) for g in groups)
+    (each,) = intersect_by_label(
+        Constraint(g.rule, g).open_domains(False, allowed, reach) for g in groups
+    )
     every = unrepelled_domains(groups, allowed, reach)
     assert (every.key, every.tiers, every.pins) == (each.key, each.tiers, each.pins)

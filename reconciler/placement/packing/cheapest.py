@@ -306,9 +306,9 @@ def _domain_orders(cohorts: Iterable[Cohort]) -> list[dict[str, int]]:
         {
             domain
             for cohort in cohorts
-            for group in cohort.stages[0].by_domain
-            if group.kind is RuleKind.SPREAD
-            for domain in group.counts
+            for rule in cohort.stages[0].by_domain
+            if rule.kind is RuleKind.SPREAD
+            for domain in rule.group.counts
         }
     )[:_ORDERS_MAX]
     count = len(domains)

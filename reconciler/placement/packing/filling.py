@@ -20,7 +20,6 @@ from reconciler.placement.topology.groups import Group
 Needs = Sequence[tuple[int, int]]
 """The requests of a unit: amounts by resource index, without zeros."""
 
-_HOST = "this"
 _ORDERS_MAX = 12
 _LOTS_TO_REORDER = 100
 _GAIN = 1e-9
@@ -49,7 +48,7 @@ class Site:
 class DraftNode:
     """A node with the number of units that it takes of each lot."""
 
-    __slots__ = ("cost", "disks", "hosts", "index", "ports", "room", "row", "site", "taken")
+    __slots__ = ("cost", "counts", "disks", "index", "ports", "room", "row", "site", "taken")
 
     def __init__(self, site: Site, row: Row) -> None:
         self.site = site
@@ -58,7 +57,7 @@ class DraftNode:
         self.cost = row.cost
         self.room = list(row.room)
         self.taken: dict[Lot, int] = {}
-        self.hosts: dict[Group, Group] = {}
+        self.counts: dict[Group, int] = {}
         self.ports: UsedPorts | None = None
         self.disks: frozenset[str] = frozenset()
 
@@ -104,21 +103,16 @@ class DraftNode:
             limit = 0 if taken else min(limit, 1)
         if lot.disks and not self._can_attach(lot):
             return 0
-        for group, selects_itself in lot.by_host:
-            counting = self.hosts.get(group)
-            if counting is None:
-                counting = self.hosts[group] = Group(group.rule, {})
-            limit = min(limit, counting.room_on_host(_HOST, selects_itself, None))
+        for rule, selects_itself in lot.by_host:
+            count = self.counts.get(rule.group, 0)
+            limit = min(limit, rule.room_beside(count, selects_itself))
         if limit > 0:
             if lot.ports:
                 self.ports = self.ports or UsedPorts()
                 self.ports.add(lot.ports)
             self.disks |= lot.disks
             for group in lot.counted:
-                counting = self.hosts.get(group)
-                if counting is None:
-                    counting = self.hosts[group] = Group(group.rule, {})
-                counting.record(_HOST, limit)
+                self.counts[group] = self.counts.get(group, 0) + limit
         return limit
 
     def _can_attach(self, lot: Lot) -> bool:
@@ -160,8 +154,7 @@ class DraftNode:
         copied.taken = dict(self.taken)
         copied.ports = self.ports.copy() if self.ports is not None else None
         copied.disks = self.disks
-        for group, counting in self.hosts.items():
-            copied.hosts[group] = Group(counting.rule, dict(counting.counts))
+        copied.counts = dict(self.counts)
         return copied
 
     @property

@@ -21,7 +21,7 @@ from reconciler.placement.packing.goal import Goal
 from reconciler.placement.packing.market import PackingMarket, PoolOffers
 from reconciler.placement.pods.cohort import Cohort, CohortStage, CohortView
 from reconciler.placement.solve import PlacementPass
-from reconciler.placement.topology.groups import Group
+from reconciler.placement.topology.groups import Constraint, Group
 from reconciler.placement.topology.rules import RuleKind
 
 
@@ -44,7 +44,7 @@ class Lot:
     requests: Resources
     shelves: tuple[tuple[PoolOffers, ...], ...]
     units: int = 0
-    by_host: tuple[tuple[Group, bool], ...] = ()
+    by_host: tuple[tuple[Constraint, bool], ...] = ()
     counted: tuple[Group, ...] = ()
     ports: tuple[HostPort, ...] = ()
     disks: frozenset[str] = frozenset()
@@ -157,9 +157,9 @@ class LotSorter:
         bound: set[int] = set()
         for i, cohort in enumerate(self._cohorts):
             groups = [
-                g
-                for g in cohort.stages[0].by_host
-                if g.kind is RuleKind.AFFINITY and cohort.waiting
+                c.group
+                for c in cohort.stages[0].by_host
+                if c.kind is RuleKind.AFFINITY and cohort.waiting
             ]
             for group in groups:
                 bound.add(i)
@@ -336,7 +336,7 @@ class LotSorter:
             stages=(stage,),
             requests=cohort.shape.requests,
             shelves=self._shelves((stage,), demands, cohort.shape.requests),
-            by_host=tuple((g, g in cohort.counted_set) for g in stage.by_host),
+            by_host=tuple((c, c.group in cohort.counted_set) for c in stage.by_host),
             counted=tuple(g for g in counted if g.by_host),
             ports=cohort.shape.ports,
             disks=cohort.shape.disks,

@@ -11,6 +11,7 @@ from reconciler.placement.nodes.space import Demands, Space
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.pods.shape import RelaxedShape, Shape, queue_position
 from reconciler.placement.topology.groups import (
+    Constraint,
     Group,
     OpenDomains,
     Topology,
@@ -24,16 +25,16 @@ _UNLIMITED = 2**31
 
 
 class CohortStage:
-    """A relaxation step of a cohort with the groups that apply to it.
+    """A relaxation step of a cohort with the rules that apply to it.
 
-    ``reach`` are the domains of each group in which a node can be launched for the pods.
+    ``reach`` are the domains of each rule in which a node can be launched for the pods.
     ``only_fills_up`` is whether a node that rejected this step rejects it for the rest of the pass.
     Nodes fill up and anti-affinity excludes more, whereas a spread or an affinity may open a domain
     again. ``many_at_once`` is whether placing one pod affects the next one only through room and
-    the count on that host. ``own_by_host`` are the pods' own rules about hosts, ``repelled`` those
-    of other pods that repel them, and ``repellers`` everything that repels pods, by host.
-    ``repelled_by_key`` are the rules about other domains by which other pods repel them.
-    ``host_checks`` is the work of checking one host, ``view_checks`` that of a new view.
+    the count on that host. ``own_by_host`` are the pods' own rules about hosts. ``repelled`` are
+    the groups of those by which other pods repel them, and ``repellers`` everything that repels
+    pods, by host. ``repelled_by_key`` are the rules about other domains by which other pods repel
+    them. ``host_checks`` is the work of checking one host, ``view_checks`` that of a new view.
     """
 
     __slots__ = (
@@ -57,28 +58,28 @@ class CohortStage:
     def __init__(
         self,
         step: RelaxedShape,
-        reach: Mapping[Group, frozenset[str]],
+        reach: Mapping[Constraint, frozenset[str]],
         repellers: dict[str, set[Group]],
         ports: int = 0,
     ) -> None:
         self.step = step
         self.reach = reach
         found = list(reach)
-        self.by_host = [g for g in found if g.by_host]
-        self.own_by_host = [g for g in self.by_host if not g.rule.inverse]
-        self.repelled = frozenset(g for g in self.by_host if g.rule.inverse)
+        self.by_host = [c for c in found if c.by_host]
+        self.own_by_host = [c for c in self.by_host if not c.rule.inverse]
+        self.repelled = frozenset(c.group for c in self.by_host if c.rule.inverse)
         self.repellers = repellers
-        self.by_domain = [g for g in found if not g.by_host]
-        self.repelled_by_key: dict[str, list[Group]] = {}
-        for group in self.by_domain:
-            if group.rule.inverse:
-                self.repelled_by_key.setdefault(group.key, []).append(group)
+        self.by_domain = [c for c in found if not c.by_host]
+        self.repelled_by_key: dict[str, list[Constraint]] = {}
+        for constraint in self.by_domain:
+            if constraint.rule.inverse:
+                self.repelled_by_key.setdefault(constraint.key, []).append(constraint)
         self.only_fills_up = all(
-            g.kind is RuleKind.ANTI_AFFINITY or (g.by_host and g.kind is RuleKind.SPREAD)
-            for g in found
+            c.kind is RuleKind.ANTI_AFFINITY or (c.by_host and c.kind is RuleKind.SPREAD)
+            for c in found
         )
         self.host_checks = 1 + len(self.own_by_host) + ports // PORTS_PER_CHECK
-        self.view_checks = 1 + sum(DOMAIN_RULE_CHECKS + len(reach[g]) for g in self.by_domain)
+        self.view_checks = 1 + sum(DOMAIN_RULE_CHECKS + len(reach[c]) for c in self.by_domain)
         self.many_at_once = not self.by_domain and self.only_fills_up
         self.taints_seen: dict[str, bool] = {}
         self._view: CohortView | None = None
@@ -86,7 +87,7 @@ class CohortStage:
 
     def view(self, cohort: Cohort, demands: Demands) -> CohortView:
         """Return what the stage allows now; it changes only with the counts of rules on domains."""
-        version = sum([group.version for group in self.by_domain])  # none of them ever decreases
+        version = sum([c.group.version for c in self.by_domain])  # none of them ever decreases
         if self._view is None or self._version != version:
             self._view = CohortView(cohort, self, demands)
             self._version = version
@@ -173,10 +174,11 @@ class Cohort:
         self.counted_set = frozenset(self.counted)
         self.recorded = [g for g in self.counted if topology.may_count(g)]
         self.recorded_repelling = [g for g in self.repelling if topology.may_count(g)]
-        repelled = _decisive(topology, [g for g in selecting if g.rule.inverse])
+        repelling = _decisive(topology, [g for g in selecting if g.rule.inverse])
+        repelled = [topology.constraint(group.rule) for group in repelling]
         self.stages = []
         for step in self.shape.steps:
-            owned = list(dict.fromkeys(topology.group(rule) for rule in step.rules))
+            owned = list(dict.fromkeys(topology.constraint(rule) for rule in step.rules))
             applying = dict.fromkeys([*owned, *repelled])
             reach = topology.reaches(applying, self.shape, step)
             self.stages.append(CohortStage(step, reach, topology.repellers, len(self.shape.ports)))
@@ -252,15 +254,16 @@ class CohortView:
         A tenant may repel its pods by as many labels as it likes, most of which no node has.
         """
         stage, counted, strict = self.stage, self.cohort.counted_set, self.stage.step.strict
-        for key, groups in stage.repelled_by_key.items():
-            found = unrepelled_domains(groups, strict.get(key), stage.reach[groups[0]])
+        for key, repelling in stage.repelled_by_key.items():
+            groups = [constraint.group for constraint in repelling]
+            found = unrepelled_domains(groups, strict.get(key), stage.reach[repelling[0]])
             yield found
             if not found.members:
                 return
-        for group in stage.by_domain:
-            if not group.rule.inverse:
-                allowed = strict.get(group.key)
-                found = group.open_domains(group in counted, allowed, stage.reach[group])
+        for own in stage.by_domain:
+            if not own.rule.inverse:
+                allowed = strict.get(own.key)
+                found = own.open_domains(own.group in counted, allowed, stage.reach[own])
                 yield found
                 if not found.members:
                     return
@@ -276,9 +279,9 @@ class CohortView:
             return 0
         room = _UNLIMITED
         counted, strict = self.cohort.counted_set, self.stage.step.strict
-        for group in self.stage.own_by_host:
-            allowed = strict.get(group.key) if group.kind is RuleKind.AFFINITY else None
-            room = min(room, group.room_on_host(host, group in counted, allowed))
+        for own in self.stage.own_by_host:
+            allowed = strict.get(own.key) if own.kind is RuleKind.AFFINITY else None
+            room = min(room, own.room_on_host(host, own.group in counted, allowed))
             if not room:
                 return 0
         at_host = self.stage.repellers.get(host) if self.stage.repelled else None
@@ -291,12 +294,12 @@ class CohortView:
         """
         stage, counted = self.stage, self.cohort.counted_set
         closed: set[str] = set()
-        for group in stage.by_host:
-            if group.kind is RuleKind.AFFINITY:
+        for rule in stage.by_host:
+            if rule.kind is RuleKind.AFFINITY:
                 continue
-            is_spread = group.kind is RuleKind.SPREAD
-            most = group.rule.max_skew - (group in counted) if is_spread else 0
-            closed.update(host for host, count in group.counts.items() if count > most)
+            is_spread = rule.kind is RuleKind.SPREAD
+            most = rule.rule.max_skew - (rule.group in counted) if is_spread else 0
+            closed.update(host for host, count in rule.group.counts.items() if count > most)
         return frozenset(closed)
 
     def spaces(self, space: Space) -> tuple[tuple[Space, ...], ...]:

@@ -25,7 +25,7 @@ _UNLIMITED = 2**31
 
 
 class Group:
-    """One rule with its counts in this pass.
+    """The counts of one rule in this pass, or of several that differ only in their limits.
 
     ``counts`` has every known domain, including empty ones; for hosts only those with pods.
     ``standing`` are the domains of remaining nodes. ``version`` increases with each change.
@@ -111,26 +111,8 @@ class Group:
             self._filtered[key] = known
         return known
 
-    def room_on_host(self, host: str, selects_itself: bool, allowed: Requirement | None) -> int:
-        """Return how many pods of a kind the host can take one after another under this rule.
-
-        ``allowed`` is the pod's requirement on the hostname, used for affinity only.
-        """
-        count = self.counts.get(host, 0)
-        if self.kind is RuleKind.SPREAD:
-            left = self.rule.max_skew - count
-            return max(left, 0) if selects_itself else (_UNLIMITED if left >= 0 else 0)
-        if self.kind is RuleKind.ANTI_AFFINITY:
-            if count:
-                return 0
-            return 1 if selects_itself and not self.rule.inverse else _UNLIMITED
-        if allowed is not None and not allowed.has(host):
-            return 0
-        if count:
-            return _UNLIMITED
-        return 1 if selects_itself and not self._has_pods(allowed) else 0
-
-    def _has_pods(self, allowed: Requirement | None) -> bool:
+    def has_pods(self, allowed: Requirement | None) -> bool:
+        """Return whether pods count in one of the domains that a requirement allows."""
         known = self._peers.get(allowed)
         if known is None or known[0] != self.version:
             found = any(
@@ -139,6 +121,46 @@ class Group:
             )
             known = self._peers[allowed] = (self.version, found)
         return known[1]
+
+
+class Constraint:
+    """One rule as it restricts pods: the counts of its group, and its own limits on them.
+
+    A tenant may give each of its pods a limit of its own, which changes nothing that is counted.
+    """
+
+    __slots__ = ("by_host", "group", "key", "kind", "rule")
+
+    def __init__(self, rule: Rule, group: Group) -> None:
+        self.rule = rule
+        self.group = group
+        self.kind = rule.kind
+        self.key = rule.key
+        self.by_host = rule.by_host
+
+    def room_on_host(self, host: str, selects_itself: bool, allowed: Requirement | None) -> int:
+        """Return how many pods of a kind the host can take one after another under this rule.
+
+        ``allowed`` is the pod's requirement on the hostname, used for affinity only.
+        """
+        count = self.group.counts.get(host, 0)
+        if self.kind is RuleKind.AFFINITY:
+            if allowed is not None and not allowed.has(host):
+                return 0
+            if not count and self.group.has_pods(allowed):
+                return 0
+        return self.room_beside(count, selects_itself)
+
+    def room_beside(self, count: int, selects_itself: bool) -> int:
+        """Return the room on a host where ``count`` pods count, if none count elsewhere."""
+        if self.kind is RuleKind.SPREAD:
+            left = self.rule.max_skew - count
+            return max(left, 0) if selects_itself else (_UNLIMITED if left >= 0 else 0)
+        if self.kind is RuleKind.ANTI_AFFINITY:
+            if count:
+                return 0
+            return 1 if selects_itself and not self.rule.inverse else _UNLIMITED
+        return _UNLIMITED if count else int(selects_itself)
 
     def open_domains(
         self, selects_itself: bool, allowed: Requirement | None, reach: Collection[str]
@@ -149,7 +171,7 @@ class Group:
         domains among which the minimum is computed, not where the pod may be placed. ``reach`` are
         the domains in which a node can be launched for the pod.
         """
-        counts = self.counts_for(reach)
+        counts = self.group.counts_for(reach)
         if self.kind is RuleKind.SPREAD:
             return self._spread_domains(counts, selects_itself, allowed)
         known = [d for d in counts if allowed is None or allowed.has(d)]
@@ -230,7 +252,7 @@ class Topology:
 
     ``shapes`` are those of the pods to place. Rules of one kind that select the same of them, and
     that count the same running pods, have the same counts for the whole pass. They are one group:
-    a tenant's pods may each have a rule of its own.
+    a tenant's pods may each have a rule of its own. Those with the same limits are one constraint.
     """
 
     def __init__(
@@ -246,6 +268,7 @@ class Topology:
         self._kinds = PodKinds(shapes)
         self._groups: dict[Rule, Group] = {}
         self._alike: dict[tuple[object, ...], Group] = {}
+        self._constraints: dict[tuple[Group, int, int | None], Constraint] = {}
         self._selected: dict[Group, int] = {}
         self._by_pair: dict[tuple[str, str], list[Group]] = {}
         self._unindexed: list[Group] = []
@@ -259,18 +282,27 @@ class Topology:
             known = self._groups[rule] = self._group_alike(rule)
         return known
 
+    def constraint(self, rule: Rule) -> Constraint:
+        """Return a rule as it restricts pods; rules with the same effect are one object."""
+        group = self.group(rule)
+        key = (group, rule.max_skew, rule.min_domains)
+        known = self._constraints.get(key)
+        if known is None:
+            known = self._constraints[key] = Constraint(rule, group)
+        return known
+
     def _group_alike(self, rule: Rule) -> Group:
-        """Return the group of the rules that have the same effect, or a new one."""
+        """Return the group of the rules that have the same counts, or a new one."""
         selected, pairs = self._kinds.selected_by(rule), rule.selector.pairs
         if rule.inverse:
             counts, same = dict(self._census.repelling_rules.get(rule, {})), None
         else:
             counts = self._census.counts(rule)
             same = frozenset(counts.items())
-        limits = (rule.max_skew, rule.min_domains, rule.node_filter, rule.tolerations)
         # labels that nothing has leave no domain, whatever they are called
         label = rule.key if not rule.inverse or self._may_have(rule) else ""
-        key = (rule.kind, label, rule.inverse, *limits, selected, pairs[:1], same)
+        nodes = (rule.node_filter, rule.tolerations)
+        key = (rule.kind, label, rule.inverse, *nodes, selected, pairs[:1], same)
         known = self._alike.get(key)
         if known is None:
             known = self._alike[key] = self._new_group(rule, counts)
@@ -304,29 +336,29 @@ class Topology:
             self._may_exist[rule.key] = known
         return known
 
-    def reach(self, group: Group, shape: Shape, step: RelaxedShape) -> frozenset[str]:
+    def reach(self, constraint: Constraint, shape: Shape, step: RelaxedShape) -> frozenset[str]:
         """Return the domains in which a node can be launched for pods of a shape."""
-        if group.by_host:
+        if constraint.by_host:
             return frozenset()
-        found = self._universe.domains(group.rule, shape, step)
-        group.add_domains(sorted(found))
+        found = self._universe.domains(constraint.group.rule, shape, step)
+        constraint.group.add_domains(sorted(found))
         return found
 
     def reaches(
-        self, groups: Iterable[Group], shape: Shape, step: RelaxedShape
-    ) -> dict[Group, frozenset[str]]:
-        """Return what each group reaches, computed once for all that repel by the same label."""
-        found: dict[Group, frozenset[str]] = {}
+        self, constraints: Iterable[Constraint], shape: Shape, step: RelaxedShape
+    ) -> dict[Constraint, frozenset[str]]:
+        """Return what each rule reaches, computed once for all that repel by the same label."""
+        found: dict[Constraint, frozenset[str]] = {}
         by_key: dict[str, frozenset[str]] = {}
-        for group in groups:
-            known = by_key.get(group.key) if group.rule.inverse else None
+        for constraint in constraints:
+            known = by_key.get(constraint.key) if constraint.rule.inverse else None
             if known is None:
-                known = self.reach(group, shape, step)
-                if group.rule.inverse:
-                    by_key[group.key] = known
+                known = self.reach(constraint, shape, step)
+                if constraint.rule.inverse:
+                    by_key[constraint.key] = known
             else:
-                group.add_domains(sorted(known))
-            found[group] = known
+                constraint.group.add_domains(sorted(known))
+            found[constraint] = known
         return found
 
     def add_running_repellers(self) -> None:
