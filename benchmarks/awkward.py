@@ -122,6 +122,27 @@ def _with_volumes(count: int) -> list[Object]:
     return made
 
 
+def _behind_budgets(operator: str, value: str) -> Awkward:
+    """Return n pods and n PodDisruptionBudgets; one selects the pods of its value, or the others.
+
+    ``value`` is the beginning of the label's value.
+    """
+
+    def make(count: int) -> list[Object]:
+        made = [_pod(number) for number in range(count)]
+        for number in range(count):
+            selected = {"key": "app", "operator": operator, "values": [f"{value}{number}"]}
+            made.append({
+                "kind": "PodDisruptionBudget",
+                "metadata": {"name": f"b{number:04}", "namespace": TENANT},
+                "spec": {"minAvailable": 0, "selector": {"matchExpressions": [selected]}},
+                "status": {"disruptionsAllowed": 1},
+            })  # fmt: skip
+        return made
+
+    return make
+
+
 WAYS: Final[Mapping[str, Awkward]] = {
     "requests of its own": lambda n: [
         a_pod(f"p-{i:04}", f"{100 + i}m", f"{64 + i}Mi") for i in range(n)
@@ -170,6 +191,12 @@ WAYS: Final[Mapping[str, Awkward]] = {
             }
         }
     ),
+    "spreads over zones and hosts, repels all by host": _each(
+        lambda i: {
+            "topologySpreadConstraints": [_spread_over(ZONE, i), _spread_over(HOST, i)],
+            "affinity": apart(_term(HOST, "NotIn", f"z{i}")),
+        }
+    ),
     "spreads with a skew of its own": _each(
         lambda i: {"topologySpreadConstraints": [{**_spread_over(ZONE, i), "maxSkew": 1 + i}]}
     ),
@@ -177,6 +204,8 @@ WAYS: Final[Mapping[str, Awkward]] = {
     "a host port of its own": _each(lambda i: {"ports": [10_000 + i]}),
     "the same host port": _each(lambda _: {"ports": [10_000]}),
     "a volume of its own": _with_volumes,
+    "n PodDisruptionBudgets for each": _behind_budgets("NotIn", "z"),
+    "a PodDisruptionBudget of its own": _behind_budgets("In", "a"),
     "a device claim of its own": _each(
         lambda i: {"resourceClaims": [{"name": "d", "resourceClaimName": f"d{i}"}]}
     ),

@@ -37,7 +37,7 @@ def keep_in_sync(
 ) -> None:
     """Keep the fleet in sync with git until ``stop``, which is called between passes, is true.
 
-    ``alive`` is called again and again within a pass, from one step or placement to the next.
+    ``alive`` is called again and again within a pass, also during a placement.
 
     If another process holds the lease, it waits or ends, as requested. Once it has acted or
     waited, no error of the lease, the state or the clock ends it: it restarts, as after a
@@ -155,7 +155,7 @@ def next_change(plan: Plan) -> datetime | None:
 def with_heartbeat(file: str | None, stop: Callable[[], bool]) -> Callable[[], bool]:
     """Return a ``stop`` that also touches ``file``, at most once every few seconds.
 
-    The loop calls it between passes, while it waits, and at each step and placement of a pass.
+    The loop calls it between passes, while it waits, at each step of a pass, and during placements.
 
     Raises:
         StateError: its path is a link, or not a regular file.

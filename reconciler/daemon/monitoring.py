@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from reconciler.web.health import DaemonHealth
 
 BEATING_FOR_S: Final = 60.0
-"""The maximum duration of a pass of a fleet before the heartbeat of the process stops."""
+"""How long a fleet may give no sign of life before the heartbeat of the process stops."""
 
 
 class LockedStream:

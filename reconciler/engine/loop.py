@@ -36,6 +36,7 @@ from reconciler.model.errors import (
 )
 from reconciler.model.history import DAY
 from reconciler.model.settings import Settings
+from reconciler.placement.work import with_pulse
 from reconciler.plan.plancache import PlanCache
 from reconciler.plan.render.wording import removal_texts
 from reconciler.plan.value.plan import Plan
@@ -213,7 +214,8 @@ def run(
 
     A revision that is invalid or cannot be read is reported and not applied: the last valid one
     stays in effect. ``observed`` receives what each pass observed. ``alive`` is called again and
-    again within a pass, so that a long one is not taken for one that hangs.
+    again within a pass, also during a placement, so that a long one is not taken for one that
+    hangs.
 
     Raises:
         LeaseLostError: another process acts for the fleet, or may soon: acting stopped.
@@ -244,7 +246,8 @@ def run(
         try:
             observer.pass_started()
             world.arrivals.acknowledge()
-            result = reconcile(world, desired, mandate, cache)
+            with with_pulse(alive):
+                result = reconcile(world, desired, mandate, cache)
             observer.pass_ended(world, desired, result)
             observed(result.seen)
             if recorder is not None:

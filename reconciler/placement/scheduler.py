@@ -210,7 +210,8 @@ class Scheduler:
         Nodes that are being deleted take no new pods, though the pods on them count.
         """
         limit = WORK_MAX if question.is_launched else min(WORK_MAX, self._work_left)
-        self._work, self._has_answer = PlacementWork(limit), False
+        self._work = PlacementWork(limit, self._census.repelling_namespaces)
+        self._has_answer = False
         try:
             return self._place(question)
         finally:
@@ -412,7 +413,7 @@ class Scheduler:
                 break  # what was found within the limit is complete
             if placement_pass.unserved and not self._has_answer:
                 topology.restore(initial_counts)
-                self._work = PlacementWork(self._work.limit)
+                self._work = PlacementWork(self._work.limit, self._census.repelling_namespaces)
                 placement_pass = self._new_pass(question, to_front=approach.to_front)
                 serve_in_turns(placement_pass, cohorts, approach)
             result = score(placement_pass, cohorts)
@@ -478,14 +479,13 @@ class Scheduler:
     def _topology(self, cohorts: list[Cohort], without: Collection[str]) -> Topology:
         topology = Topology(self._census, self._universe, without, (c.shape for c in cohorts))
         topology.add_running_repellers()
-        self._work.charge_all(len(self._census.repelling_rules))
         for cohort in cohorts:
+            self._work.pulse.count(len(cohorts))
             cohort.register(topology)
         for cohort in cohorts:
+            self._work.pulse.count(len(cohorts))
             cohort.bind(topology)
-            bound = [pod for pod in cohort.pods if pod.spec.node_name]
-            if bound:
-                topology.forget(cohort.counted, cohort.repelling, bound)
+            topology.forget(cohort.counted, cohort.repelling, cohort.pods)
         return topology
 
     @cached_property

@@ -10,8 +10,11 @@ work. Karpenter stops a solve after a minute and keeps what it has.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import zip_longest
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -37,8 +40,45 @@ DOMAIN_RULE_CHECKS: Final = 8
 _RUNNING_RULE_CHECKS: Final = 8
 """How many checks it takes to count the pods of a rule."""
 
+PULSE_CHECKS: Final = 10_000
+"""After how many checks a placement gives a sign of life: some tens of milliseconds."""
+
+_pulse: Final[ContextVar[Callable[[], object] | None]] = ContextVar("pulse", default=None)
+
 _SETUP_SHARE: Final = 2
 """The part of the work (a half) for finding out which rules select which pods."""
+
+
+@contextmanager
+def with_pulse(pulse: Callable[[], object]) -> Iterator[None]:
+    """Call ``pulse`` again and again during long placements within this context.
+
+    It is called after a number of checks, and decides nothing: a placement reads no clock. It is
+    not a parameter, because plans make schedulers in many places.
+    """
+    token = _pulse.set(pulse)
+    try:
+        yield
+    finally:
+        _pulse.reset(token)
+
+
+class Pulse:
+    """Counts checks, and gives a sign of life after every ``PULSE_CHECKS`` of them."""
+
+    __slots__ = ("_call", "_counted")
+
+    def __init__(self) -> None:
+        self._call = _pulse.get()
+        self._counted = 0
+
+    def count(self, checks: int) -> None:
+        """Count checks."""
+        self._counted += checks
+        if self._counted >= PULSE_CHECKS:
+            self._counted = 0
+            if self._call is not None:
+                self._call()
 
 
 class WorkLimit(msgspec.Struct, frozen=True):
@@ -61,25 +101,27 @@ class WorkLimit(msgspec.Struct, frozen=True):
 class PlacementWork:
     """The checks of one placement, by the namespace whose pods needed them.
 
-    ``share`` is what one namespace may use, None without a limit for each.
+    ``running`` is how many rules the running pods of each namespace have, which every placement
+    reads. ``share`` is what one namespace may use, None without a limit for each. ``pulse`` gives
+    signs of life, also for work that is charged beforehand.
     """
 
-    __slots__ = ("limit", "share", "total", "used")
+    __slots__ = ("limit", "pulse", "share", "total", "used")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, running: Mapping[str, int] = MappingProxyType({})) -> None:
         self.limit = limit
         self.share: int | None = None
         self.total = 0
         self.used: dict[str, int] = {}
+        self.pulse = Pulse()
+        for namespace, rules in running.items():
+            self.charge(namespace, rules * _RUNNING_RULE_CHECKS)
 
     def charge(self, namespace: str, checks: int) -> None:
         """Count checks."""
         self.total += checks
         self.used[namespace] = self.used.get(namespace, 0) + checks
-
-    def charge_all(self, rules: int) -> None:
-        """Count the work on the rules of running pods, which every placement needs."""
-        self.total += rules * _RUNNING_RULE_CHECKS
+        self.pulse.count(checks)
 
     @property
     def is_over(self) -> bool:

@@ -120,7 +120,7 @@ class PlanCache:
     """Makes plans one after another, and reuses the last one while it is certain to be the same.
 
     The plans of a run that begins like others may be ``shared``. ``alive`` is called at each phase
-    and each placement of a plan: none of them takes longer than its limit of work.
+    and each placement of a plan.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Whether a daemon is alive and ready, as a probe of Kubernetes asks.
 
-A daemon is alive while its loop waits, or runs from one step or placement to the next. It is ready
+A daemon is alive while its loop waits, runs from one step to the next, or places pods. It is ready
 once a pass has ended, for as long as the last one is not too old. A standby is ready while it waits
 for the lease: it does its work.
 """

@@ -25,6 +25,7 @@ from reconciler.model.errors import (
     TransientCloudError,
     UnreadableError,
 )
+from reconciler.placement import work
 from reconciler.ports.state import RevisionProblem
 from tests.engine.faults import commit_drift, three_nodes
 from tests.engine.test_crash import LARGE
@@ -59,6 +60,29 @@ def test_the_daemon_continues_with_the_last_valid_revision() -> None:
     assert again == f"{first} (for 5m10s)"
     assert victim not in world.instances()
     assert len(world.instances()) == 3
+
+
+def test_a_long_placement_gives_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods of a tenant can make one placement take long, which is not a daemon that hangs."""
+    monkeypatch.setattr(work, "PULSE_CHECKS", 1)
+    signs: list[int] = []
+
+    def signs_of_a_pass(replicas: int) -> int:
+        world = a_world(a_pool("web"), a_deployment("web", "web", replicas))
+        engine, first = world.engine(), len(signs)
+        passes = iter(range(1))
+        run(
+            engine.ports,
+            engine.source,
+            Mandate(TAGS),
+            intervals=PassIntervals(busy=5.0),
+            stop=lambda: next(passes, None) is None,
+            next_change=lambda _: None,
+            alive=lambda: signs.append(1),
+        )
+        return len(signs) - first
+
+    assert signs_of_a_pass(40) > signs_of_a_pass(2)
 
 
 def test_pending_pods_wake_the_daemon_and_one_pass_handles_them_all() -> None:

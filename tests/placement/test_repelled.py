@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from reconciler.model.karpenter.requirements import Requirement, requirement
 from reconciler.placement.topology.groups import (
-    Constraint,
     Group,
+    Restriction,
     intersect_by_label,
     unrepelled_domains,
 )
@@ -43,7 +43,7 @@ def test_rules_of_one_label_leave_the_intersection_of_their_domains(
         group.add_domains([*standing, *reach])
         groups.append(group)
     (each,) = intersect_by_label(
-        Constraint(g.rule, g).open_domains(False, allowed, reach) for g in groups
+        Restriction(g.rule, g).open_domains(False, allowed, reach) for g in groups
     )
     every = unrepelled_domains(groups, allowed, reach)
     assert (every.key, every.tiers, every.pins) == (each.key, each.tiers, each.pins)

@@ -7,11 +7,13 @@ import pytest
 from reconciler.placement import scheduler as scheduling
 from reconciler.placement.pods.pending import pods_to_place
 from reconciler.placement.question import Placement, Question
+from reconciler.placement.work import PULSE_CHECKS, WORK_MAX, PlacementWork, with_pulse
 from tests.placement.builders import (
     HOST,
     NOW,
     REQUIRED,
     Object,
+    a_node,
     a_pod,
     a_pool,
     a_scheduler,
@@ -103,3 +105,47 @@ def test_pending_pods_are_placed_whatever_disruption_has_used(
     found = scheduler.place(Question(pods=pending))
     assert found.work_limit is None
     assert len(found.claims) == 60
+
+
+def test_a_long_placement_gives_signs_of_life_that_change_nothing() -> None:
+    objects = [a_pool("default"), *repelling(150)]
+    signs: list[int] = []
+    with with_pulse(lambda: signs.append(1)):
+        found = placed(objects)
+    assert len(signs) > 10
+    before = len(signs)
+    assert placed(objects) == found
+    assert len(signs) == before, "a sign of life was given outside of the context"
+
+
+def test_signs_of_life_come_with_the_work_of_a_placement() -> None:
+    signs: list[int] = []
+    with with_pulse(lambda: signs.append(1)):
+        work = PlacementWork(WORK_MAX)
+    for _ in range(10):
+        work.charge("crowd", PULSE_CHECKS)
+    assert len(signs) == 10
+
+
+def test_rules_of_running_pods_are_work_of_their_namespace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A namespace whose running pods have many rules has less left for its waiting pods."""
+    monkeypatch.setattr(scheduling, "WORK_MAX", 3_000)
+    running = in_namespace("one", pods(4, name="running", node="n0"))
+    for number, pod in enumerate(running):
+        terms = [
+            {"labelSelector": {"matchLabels": {"app": f"none-{number}-{i}"}}, "topologyKey": HOST}
+            for i in range(25)
+        ]
+        pod["spec"]["affinity"] = {"podAntiAffinity": {REQUIRED: terms}}
+    waiting = [
+        pod
+        for namespace in ("one", "two")
+        for i in range(150)
+        for pod in in_namespace(namespace, [a_pod(f"p-{i:03}", f"{900 + i}m")])
+    ]
+    found = placed([a_pool("default"), *a_node("n0"), *running, *waiting])
+    shares = [sum(key.startswith(f"{name}/") for key in placed_keys(found)) for name in
+              ("one", "two")]  # fmt: skip
+    assert 0 < shares[0] < shares[1] - 10

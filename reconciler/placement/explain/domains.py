@@ -11,7 +11,7 @@ from reconciler.placement.nodes.space import Demands
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.pods.cohort import CohortView
 from reconciler.placement.question import Rejection
-from reconciler.placement.topology.groups import Constraint
+from reconciler.placement.topology.groups import Restriction
 from reconciler.placement.topology.rules import RuleKind
 
 _COUNTS_SHOWN: Final = 10
@@ -40,24 +40,25 @@ def rule_rejection(
     base = template.space.narrow(view.stage.step.demand)
     if base is None or not base.mask:
         return None
-    constraint = _excluding_rule(view, template)
-    if constraint is None:
+    restriction = _excluding_rule(view, template)
+    if restriction is None:
         return None
-    found = constraint.group.counts_for(view.stage.reach[constraint])
+    found = restriction.group.counts_for(view.stage.reach[restriction])
     shown = sorted(found.items())[:_COUNTS_SHOWN]
     counts = ", ".join(f"{domain}: {count}" for domain, count in shown) or "no domain"
-    hint = _spread_hint(constraint, found, view, template, templates, demands)
+    hint = _spread_hint(restriction, found, view, template, templates, demands)
+    rule = restriction.rule
     return Rejection(
-        _CODES[constraint.kind],
-        f"{_SENTENCES[constraint.kind].format(key=constraint.key, skew=constraint.rule.max_skew)} "
+        _CODES[rule.kind],
+        f"{_SENTENCES[rule.kind].format(key=rule.key, skew=rule.max_skew)} "
         f"in NodePool {template.name} ({counts}){hint}",
         template.name,
-        {"label": constraint.key, "rule": str(constraint.kind), "counts": counts},
+        {"label": rule.key, "rule": str(rule.kind), "counts": counts},
     )
 
 
 def _spread_hint(
-    constraint: Constraint,
+    restriction: Restriction,
     counts: Mapping[str, int],
     view: CohortView,
     template: PoolTemplate,
@@ -65,18 +66,18 @@ def _spread_hint(
     demands: Demands,
 ) -> str:
     """Return what to do about a spread that counts domains in which the pod cannot be placed."""
-    if constraint.kind is not RuleKind.SPREAD:
+    if restriction.kind is not RuleKind.SPREAD:
         return ""
-    least = constraint.rule.min_domains or 0
+    least = restriction.rule.min_domains or 0
     if len(counts) < least:
         return f"; minDomains is {least}, so a domain without pods is assumed: lower it"
     return (
-        _unserved_hint(constraint, counts, template, demands) if constraint.key == ZONE else ""
-    ) or _policy_hint(constraint, counts, view, templates, demands)
+        _unserved_hint(restriction, counts, template, demands) if restriction.key == ZONE else ""
+    ) or _policy_hint(restriction, counts, view, templates, demands)
 
 
 def _policy_hint(
-    constraint: Constraint,
+    restriction: Restriction,
     counts: Mapping[str, int],
     view: CohortView,
     templates: Iterable[PoolTemplate],
@@ -92,7 +93,7 @@ def _policy_hint(
         tolerated = not untolerated_taints(pool.taints, step.tolerations)
         selected = pool.space.narrow(step.demand)
         for domain in (d for d, count in counts.items() if count == fewest):
-            wanted = demands.one_of(constraint.key, frozenset((domain,)))
+            wanted = demands.one_of(restriction.key, frozenset((domain,)))
             space = pool.space.narrow(wanted)
             if space is None or not space.mask & pool.table.usable:
                 continue
@@ -102,7 +103,7 @@ def _policy_hint(
                 others.add(domain)
             else:
                 reachable.add(domain)
-    rule = constraint.rule
+    rule = restriction.rule
     ignores_affinity = rule.node_filter is None or rule.node_filter.terms is None
     if tainted - others - reachable and rule.tolerations is None:
         found, policy = tainted - others - reachable, "nodeTaintsPolicy"
@@ -119,14 +120,14 @@ def _policy_hint(
 
 
 def _unserved_hint(
-    constraint: Constraint, counts: Mapping[str, int], template: PoolTemplate, demands: Demands
+    restriction: Restriction, counts: Mapping[str, int], template: PoolTemplate, demands: Demands
 ) -> str:
     """Return what to do about empty domains that a NodePool allows and has no offering for."""
-    known = template.space.requirements.get(constraint.key)
+    known = template.space.requirements.get(restriction.key)
     unserved = []
     for domain in sorted(d for d, count in counts.items() if not count):
         if known is None or known.has(domain):
-            space = template.space.narrow(demands.one_of(constraint.key, frozenset((domain,))))
+            space = template.space.narrow(demands.one_of(restriction.key, frozenset((domain,))))
             if space is None or not space.mask & template.table.usable:
                 unserved.append(domain)
     if not unserved:
@@ -137,14 +138,14 @@ def _unserved_hint(
     )
 
 
-def _excluding_rule(view: CohortView, template: PoolTemplate) -> Constraint | None:
+def _excluding_rule(view: CohortView, template: PoolTemplate) -> Restriction | None:
     """Return the first rule that alone excludes the pool; if there is none, the first of all."""
     strict = view.stage.step.strict
-    for constraint in view.stage.by_domain:
-        counted = constraint.group in view.cohort.counted_set
-        reach = view.stage.reach[constraint]
-        open_domains = constraint.open_domains(counted, strict.get(constraint.key), reach)
-        known = template.space.requirements.get(constraint.key)
+    for restriction in view.stage.by_domain:
+        counted = restriction.group in view.cohort.counted_set
+        reach = view.stage.reach[restriction]
+        open_domains = restriction.open_domains(counted, strict.get(restriction.key), reach)
+        known = template.space.requirements.get(restriction.key)
         if not any(known is None or known.has(d) for d in open_domains.members):
-            return constraint
+            return restriction
     return next(iter(view.stage.by_domain), None)

@@ -273,7 +273,7 @@ class Filler:
             node = fill()
             here[kind, row.index, shelf] = (node, self.effort.done - before)
             return node
-        self.effort.done += known[1]
+        self.effort.spend(known[1])
         return known[0]
 
     def _fillings(self) -> _Fillings:
@@ -310,7 +310,7 @@ class Filler:
             else:
                 if node.join(lot, its_needs, most, sites) and any(map(lt, room, least)):
                     break
-        self.effort.done += seen
+        self.effort.spend(seen)
         return node
 
     def holds_all(self, node: DraftNode) -> bool:
@@ -338,7 +338,7 @@ class Filler:
         for number, lot in enumerate(self.order[:_ORDERS_MAX]):
             if not empty.may_take(lot, self.needs[lot], self.sites):
                 if number:  # the same filling as before, which reads the lot as well
-                    self.effort.done += seen + (number >= seen)
+                    self.effort.spend(seen + (number >= seen))
                 continue
             others = [*self.order[:number], *self.order[number + 1 :]]
             orders = [[lot, *others]] if number else []

@@ -18,6 +18,7 @@ from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.pods.cohort import Cohort
 from reconciler.placement.pods.shape import Shape
 from reconciler.placement.solve import PlacementPass
+from reconciler.placement.work import Pulse
 
 # The work limit: counted in checks of a lot against a node, never in time.
 
@@ -25,11 +26,17 @@ from reconciler.placement.solve import PlacementPass
 class Effort:
     """The work used, out of what all packings of one question share."""
 
-    __slots__ = ("done", "most")
+    __slots__ = ("_pulse", "done", "most")
 
     def __init__(self, most: int) -> None:
         self.done = 0
         self.most = most
+        self._pulse = Pulse()
+
+    def spend(self, checks: int) -> None:
+        """Count work."""
+        self.done += checks
+        self._pulse.count(checks)
 
     @property
     def left(self) -> int:

@@ -377,7 +377,7 @@ class DraftImprovement:
         retained: list[DraftNode] = []
         for node in rest:
             grown = node
-            filler.effort.done += len(order)
+            filler.effort.spend(len(order))
             for lot in order:
                 if left[lot] and grown.has_room(filler.needs[lot]):
                     if grown is node:

@@ -21,7 +21,7 @@ from reconciler.placement.packing.goal import Goal
 from reconciler.placement.packing.market import PackingMarket, PoolOffers
 from reconciler.placement.pods.cohort import Cohort, CohortStage, CohortView
 from reconciler.placement.solve import PlacementPass
-from reconciler.placement.topology.groups import Constraint, Group
+from reconciler.placement.topology.groups import Group, Restriction
 from reconciler.placement.topology.rules import RuleKind
 
 
@@ -44,7 +44,7 @@ class Lot:
     requests: Resources
     shelves: tuple[tuple[PoolOffers, ...], ...]
     units: int = 0
-    by_host: tuple[tuple[Constraint, bool], ...] = ()
+    by_host: tuple[tuple[Restriction, bool], ...] = ()
     counted: tuple[Group, ...] = ()
     ports: tuple[HostPort, ...] = ()
     disks: frozenset[str] = frozenset()

@@ -11,9 +11,9 @@ from reconciler.placement.nodes.space import Demands, Space
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.pods.shape import RelaxedShape, Shape, queue_position
 from reconciler.placement.topology.groups import (
-    Constraint,
     Group,
     OpenDomains,
+    Restriction,
     Topology,
     intersect_by_label,
     unrepelled_domains,
@@ -58,7 +58,7 @@ class CohortStage:
     def __init__(
         self,
         step: RelaxedShape,
-        reach: Mapping[Constraint, frozenset[str]],
+        reach: Mapping[Restriction, frozenset[str]],
         repellers: dict[str, set[Group]],
         ports: int = 0,
     ) -> None:
@@ -70,10 +70,10 @@ class CohortStage:
         self.repelled = frozenset(c.group for c in self.by_host if c.rule.inverse)
         self.repellers = repellers
         self.by_domain = [c for c in found if not c.by_host]
-        self.repelled_by_key: dict[str, list[Constraint]] = {}
-        for constraint in self.by_domain:
-            if constraint.rule.inverse:
-                self.repelled_by_key.setdefault(constraint.key, []).append(constraint)
+        self.repelled_by_key: dict[str, list[Restriction]] = {}
+        for restriction in self.by_domain:
+            if restriction.rule.inverse:
+                self.repelled_by_key.setdefault(restriction.key, []).append(restriction)
         self.only_fills_up = all(
             c.kind is RuleKind.ANTI_AFFINITY or (c.by_host and c.kind is RuleKind.SPREAD)
             for c in found
@@ -175,10 +175,10 @@ class Cohort:
         self.recorded = [g for g in self.counted if topology.may_count(g)]
         self.recorded_repelling = [g for g in self.repelling if topology.may_count(g)]
         repelling = _decisive(topology, [g for g in selecting if g.rule.inverse])
-        repelled = [topology.constraint(group.rule) for group in repelling]
+        repelled = [topology.restriction(group.rule) for group in repelling]
         self.stages = []
         for step in self.shape.steps:
-            owned = list(dict.fromkeys(topology.constraint(rule) for rule in step.rules))
+            owned = list(dict.fromkeys(topology.restriction(rule) for rule in step.rules))
             applying = dict.fromkeys([*owned, *repelled])
             reach = topology.reaches(applying, self.shape, step)
             self.stages.append(CohortStage(step, reach, topology.repellers, len(self.shape.ports)))
@@ -255,7 +255,7 @@ class CohortView:
         """
         stage, counted, strict = self.stage, self.cohort.counted_set, self.stage.step.strict
         for key, repelling in stage.repelled_by_key.items():
-            groups = [constraint.group for constraint in repelling]
+            groups = [restriction.group for restriction in repelling]
             found = unrepelled_domains(groups, strict.get(key), stage.reach[repelling[0]])
             yield found
             if not found.members:

@@ -6,7 +6,8 @@ match. A cluster with a hundred thousand pods is read only once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 from reconciler.catalog.table import bits, mask_of_flags
@@ -272,18 +273,28 @@ class Census:
     def repelling_rules(self) -> dict[Rule, dict[str, int]]:
         """The required anti-affinity of running pods: rules and the domains of their pods."""
         found: dict[Rule, dict[str, int]] = {}
-        for index, rule in self._repelling_pods():
-            domain = self._domain(rule, index)
+        for (_, rule), nodes in self._repelling_pods.items():
             counts = found.setdefault(rule, {})
-            if domain is not None:
-                counts[domain] = counts.get(domain, 0) + 1
+            for index in nodes:
+                domain = self._domain(rule, index)
+                if domain is not None:
+                    counts[domain] = counts.get(domain, 0) + 1
         return found
 
-    def _repelling_pods(self) -> Iterator[tuple[int, Rule]]:
+    @cached_property
+    def repelling_namespaces(self) -> Mapping[str, int]:
+        """How many different rules of required anti-affinity the pods of each namespace have."""
+        return Counter(namespace for namespace, _ in self._repelling_pods)
+
+    @cached_property
+    def _repelling_pods(self) -> Mapping[tuple[str, Rule], list[int]]:
+        """The nodes of the running pods with a rule, by their namespace and the rule."""
+        found: dict[tuple[str, Rule], list[int]] = {}
         for index, node in enumerate(self._nodes):
             for pod in node.pods:
                 affinity = pod.spec.affinity
                 if affinity is None or affinity.pod_anti_affinity is None or not pod.is_active:
                     continue
                 for rule in repelling_rules(pod, self._cluster.namespaces):
-                    yield index, rule
+                    found.setdefault((pod.namespace, rule), []).append(index)
+        return found

@@ -123,7 +123,7 @@ class Group:
         return known[1]
 
 
-class Constraint:
+class Restriction:
     """One rule as it restricts pods: the counts of its group, and its own limits on them.
 
     A tenant may give each of its pods a limit of its own, which changes nothing that is counted.
@@ -252,7 +252,7 @@ class Topology:
 
     ``shapes`` are those of the pods to place. Rules of one kind that select the same of them, and
     that count the same running pods, have the same counts for the whole pass. They are one group:
-    a tenant's pods may each have a rule of its own. Those with the same limits are one constraint.
+    a tenant's pods may each have a rule of its own. Those with the same limits are one restriction.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class Topology:
         self._kinds = PodKinds(shapes)
         self._groups: dict[Rule, Group] = {}
         self._alike: dict[tuple[object, ...], Group] = {}
-        self._constraints: dict[tuple[Group, int, int | None], Constraint] = {}
+        self._restrictions: dict[tuple[Group, int, int | None], Restriction] = {}
         self._selected: dict[Group, int] = {}
         self._by_pair: dict[tuple[str, str], list[Group]] = {}
         self._unindexed: list[Group] = []
@@ -282,13 +282,13 @@ class Topology:
             known = self._groups[rule] = self._group_alike(rule)
         return known
 
-    def constraint(self, rule: Rule) -> Constraint:
+    def restriction(self, rule: Rule) -> Restriction:
         """Return a rule as it restricts pods; rules with the same effect are one object."""
         group = self.group(rule)
         key = (group, rule.max_skew, rule.min_domains)
-        known = self._constraints.get(key)
+        known = self._restrictions.get(key)
         if known is None:
-            known = self._constraints[key] = Constraint(rule, group)
+            known = self._restrictions[key] = Restriction(rule, group)
         return known
 
     def _group_alike(self, rule: Rule) -> Group:
@@ -336,29 +336,29 @@ class Topology:
             self._may_exist[rule.key] = known
         return known
 
-    def reach(self, constraint: Constraint, shape: Shape, step: RelaxedShape) -> frozenset[str]:
+    def reach(self, restriction: Restriction, shape: Shape, step: RelaxedShape) -> frozenset[str]:
         """Return the domains in which a node can be launched for pods of a shape."""
-        if constraint.by_host:
+        if restriction.by_host:
             return frozenset()
-        found = self._universe.domains(constraint.group.rule, shape, step)
-        constraint.group.add_domains(sorted(found))
+        found = self._universe.domains(restriction.group.rule, shape, step)
+        restriction.group.add_domains(sorted(found))
         return found
 
     def reaches(
-        self, constraints: Iterable[Constraint], shape: Shape, step: RelaxedShape
-    ) -> dict[Constraint, frozenset[str]]:
+        self, restrictions: Iterable[Restriction], shape: Shape, step: RelaxedShape
+    ) -> dict[Restriction, frozenset[str]]:
         """Return what each rule reaches, computed once for all that repel by the same label."""
-        found: dict[Constraint, frozenset[str]] = {}
+        found: dict[Restriction, frozenset[str]] = {}
         by_key: dict[str, frozenset[str]] = {}
-        for constraint in constraints:
-            known = by_key.get(constraint.key) if constraint.rule.inverse else None
+        for restriction in restrictions:
+            known = by_key.get(restriction.key) if restriction.rule.inverse else None
             if known is None:
-                known = self.reach(constraint, shape, step)
-                if constraint.rule.inverse:
-                    by_key[constraint.key] = known
+                known = self.reach(restriction, shape, step)
+                if restriction.rule.inverse:
+                    by_key[restriction.key] = known
             else:
-                constraint.group.add_domains(sorted(known))
-            found[constraint] = known
+                restriction.group.add_domains(sorted(known))
+            found[restriction] = known
         return found
 
     def add_running_repellers(self) -> None:
@@ -386,9 +386,9 @@ class Topology:
         return found
 
     def forget(self, groups: Iterable[Group], owned: Iterable[Group], pods: Iterable[Pod]) -> None:
-        """Remove pods that will be placed again from the counts that include them."""
+        """Remove the running ones of pods to place from the counts that include them."""
         selecting, repelling = list(groups), list(owned)
-        for pod in pods:
+        for pod in (pod for pod in pods if pod.spec.node_name):
             for group in (*selecting, *repelling):
                 domain = self._census.domain_of(group.rule, pod)
                 if domain is not None and group.counts.get(domain):

@@ -1,7 +1,8 @@
 """``reconciler health``: whether the daemon of this machine or container is alive.
 
-``run --heartbeat FILE`` touches a file between passes, at each step and placement of a pass, and
-while it waits. If a pass hangs, the file is not touched, which a container's health check detects.
+``run --heartbeat FILE`` touches a file between passes, at each step of a pass, during placements,
+and while it waits. If a pass hangs, the file is not touched, which a container's health check
+detects.
 """
 
 from __future__ import annotations
