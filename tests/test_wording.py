@@ -204,7 +204,7 @@ OF_OTHERS = (
     "adapters/database",
     "initialization/pipelines.py",
     "cli/parser/examples.py",
-    "plan/render/page.py",
+    "render/page.py",
     "web/dashboard.py",
 )
 """Modules of ``reconciler`` with text in other languages: shells, SQL, YAML, HTTP headers, and

@@ -15,9 +15,9 @@ from reconciler.assembly.inputs.fixing import replace_file
 from reconciler.desired.fleet import SourceFile
 from reconciler.initialization.writing import NewFile, write_new_files
 from reconciler.model.errors import ReconcilerError, UsageError
+from reconciler.model.text.money import format_dollars
 from reconciler.model.text.nearest import did_you_mean
 from reconciler.model.text.times import format_time
-from reconciler.plan.render.wording import format_dollars
 
 Change = tuple[SourceFile | None, SourceFile]
 

@@ -7,10 +7,10 @@ from typing import Final
 
 from reconciler.advise.result import Advice, AdviceReport, SavingRange
 from reconciler.model.text.counting import format_count
-from reconciler.plan.render.layout import table
+from reconciler.model.text.money import format_dollars, format_percent_change
 from reconciler.plan.render.spans import range_phrase
-from reconciler.plan.render.wording import format_dollars, format_percent_change
 from reconciler.plan.rest.compare import SIMULATED_NODES_MAX
+from reconciler.render.layout import table
 
 NOT_TRIED_MAX: Final = 12
 _METHOD: Final = (

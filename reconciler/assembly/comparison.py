@@ -199,8 +199,8 @@ def with_removal(inputs: Inputs, request: FleetRequest) -> Inputs:
     from msgspec.structs import replace
 
     from reconciler.model.diagnostics import Diagnostic, Severity
+    from reconciler.model.text.counting import format_list
     from reconciler.model.text.quoting import quote_value
-    from reconciler.plan.render.wording import format_list
 
     pools = request.allow_removal
     nodes = sorted(n.name for n in inputs.cluster.nodes if n.node_pool in pools)

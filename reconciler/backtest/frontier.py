@@ -17,11 +17,11 @@ from msgspec.structs import replace as with_fields
 
 from reconciler.model.karpenter.nodepool import BALANCED, WHEN_EMPTY_OR_UNDERUTILIZED, NodePool
 from reconciler.model.settings import ConsolidationSearch, Packing, PoolOption
-from reconciler.plan.render.charts import Dot, scatter
-from reconciler.plan.render.page import Markup
+from reconciler.model.text.money import format_dollars, format_whole_dollars
 from reconciler.plan.render.summary import format_seconds
-from reconciler.plan.render.wording import format_dollars, format_whole_dollars
 from reconciler.plan.value.costs import KARPENTER, FrontierPoint, SideResult
+from reconciler.render.charts import Dot, scatter
+from reconciler.render.page import Markup
 from reconciler.simulate.building import SimulatedFleet
 from reconciler.source.resource import Resource
 

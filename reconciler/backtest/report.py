@@ -13,19 +13,9 @@ from reconciler.backtest.frontier import frontier_chart, frontier_rows
 from reconciler.backtest.sides import SideCurves
 from reconciler.model.duration import format_duration
 from reconciler.model.text.counting import format_count
+from reconciler.model.text.money import format_dollars, format_whole_dollars
 from reconciler.model.text.times import format_time
-from reconciler.plan.render.charts import (
-    Curve,
-    SpanScale,
-    TimeScale,
-    chart,
-    format_price_label,
-    round_up,
-)
-from reconciler.plan.render.layout import table
-from reconciler.plan.render.page import Markup, el, join_markup, page
 from reconciler.plan.render.summary import backtest_length, backtest_sentence, format_seconds
-from reconciler.plan.render.wording import format_dollars, format_whole_dollars
 from reconciler.plan.value.costs import (
     BASE,
     COMPARED,
@@ -39,6 +29,16 @@ from reconciler.plan.value.costs import (
     Utilization,
     WaitingSeconds,
 )
+from reconciler.render.charts import (
+    Curve,
+    SpanScale,
+    TimeScale,
+    chart,
+    format_price_label,
+    round_up,
+)
+from reconciler.render.layout import table
+from reconciler.render.page import Markup, el, join_markup, page
 
 _COUNTS: Final = ("evictions", "interruptions", "commands", "pods", "unplaced", "passes")
 _AMOUNTS: Final = (

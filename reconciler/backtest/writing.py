@@ -46,8 +46,8 @@ from reconciler.model.kubernetes.pod import (
 )
 from reconciler.model.resources import CPU, MEMORY
 from reconciler.model.text.counting import format_count
-from reconciler.plan.render.layout import table
-from reconciler.plan.render.wording import format_dollars
+from reconciler.model.text.money import format_dollars
+from reconciler.render.layout import table
 
 
 class _Names:

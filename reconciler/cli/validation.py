@@ -113,7 +113,7 @@ def _render_findings(
         case "json":
             return findings.render_json(diagnostics, fixes)
         case "yaml":
-            from reconciler.cli.output.listing import json_to_yaml
+            from reconciler.render.listing import json_to_yaml
 
             return json_to_yaml(findings.render_json(diagnostics, fixes))
         case "github":

@@ -10,13 +10,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, TextIO
 
 from reconciler.engine.tracking import track_command
-from reconciler.model.text.counting import format_count
+from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.visible import Painted, escape_invisible, one_line
-from reconciler.plan.render.layout import wrap
-from reconciler.plan.render.wording import format_list
 from reconciler.plan.value.actions import ActionKind
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.ports.state import RunningCommand
+from reconciler.render.layout import wrap
 
 if TYPE_CHECKING:
     from reconciler.model.karpenter.nodeclaim import NodeClaim

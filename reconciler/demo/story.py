@@ -78,7 +78,7 @@ def _pull_request(stage: DemoStage, narrator: Narrator) -> None:
 
 def _roll_out(stage: DemoStage, narrator: Narrator) -> None:
     from reconciler.model.text.counting import format_count
-    from reconciler.plan.render.wording import format_dollars
+    from reconciler.model.text.money import format_dollars
 
     narrator.chapter("Merged: one node at a time")
     narrator.paragraph(
@@ -156,8 +156,8 @@ def _crash(stage: DemoStage, narrator: Narrator) -> Pass:
 
 def _result(stage: DemoStage, narrator: Narrator, last: Pass, folder: str | None) -> None:
     from reconciler.model.text.counting import format_count
-    from reconciler.plan.render.layout import table
-    from reconciler.plan.render.wording import format_dollars, format_monthly
+    from reconciler.model.text.money import format_dollars, format_monthly
+    from reconciler.render.layout import table
 
     narrator.chapter("Result")
     with stage.open_recorded() as state:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconciler.engine.world import World
-from reconciler.plan.render.wording import format_list
+from reconciler.model.text.counting import format_list
 from reconciler.ports.calls import Answer, UnansweredError
 from reconciler.ports.journal import Intent, IntentOutcome, Outcome, Verb
 from reconciler.ports.progress import EventKind

@@ -16,9 +16,8 @@ import msgspec
 
 from reconciler.model.duration import format_duration
 from reconciler.model.notification import NoticeKind
-from reconciler.model.text.counting import format_count
+from reconciler.model.text.counting import format_count, format_list
 from reconciler.notifications.weekly import FleetReport, text_of
-from reconciler.plan.render.wording import format_list
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.ports.state import CommandPhase, RunningCommand

@@ -16,15 +16,10 @@ import msgspec
 from reconciler.disruption.command import ForcefulReason
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.decision.waiting import Blocker
-from reconciler.model.text.counting import format_count
+from reconciler.model.text.counting import format_count, format_list
+from reconciler.model.text.money import format_dollars, format_monthly, format_whole_dollars
 from reconciler.model.text.times import format_date
-from reconciler.plan.render.wording import (
-    blocker_title,
-    format_dollars,
-    format_list,
-    format_monthly,
-    format_whole_dollars,
-)
+from reconciler.plan.render.wording import blocker_title
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.state import CommandPhase, RecordedPlan, RunningCommand, StateStore
 

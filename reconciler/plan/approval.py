@@ -18,10 +18,11 @@ import msgspec
 from reconciler.model.decode import describe_mismatch
 from reconciler.model.errors import UnreadableError
 from reconciler.model.json import JsonDict
+from reconciler.model.text.counting import format_list
 from reconciler.model.text.quoting import quote_value
 from reconciler.observed.fingerprint import describe_changes
 from reconciler.plan.render.summary import summary_of
-from reconciler.plan.render.wording import commit_problem, format_list
+from reconciler.plan.render.wording import commit_problem
 from reconciler.plan.value.actions import Action, PlannedCommand
 from reconciler.plan.value.nodes import PlannedNodeClaim, PlannedNodeClass
 from reconciler.plan.value.plan import (

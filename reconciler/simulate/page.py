@@ -7,22 +7,9 @@ from datetime import datetime
 from typing import Final
 
 from reconciler.model.text.counting import format_count
+from reconciler.model.text.money import format_dollars
 from reconciler.model.text.times import format_time
-from reconciler.plan.render.charts import (
-    LEFT,
-    RIGHT,
-    WIDTH,
-    Axis,
-    format_price_label,
-    hue_of,
-    lanes,
-    level_line,
-    round_up,
-    timeline,
-)
-from reconciler.plan.render.html import render_section
-from reconciler.plan.render.page import Markup, el, filter_field, join_markup, page
-from reconciler.plan.render.sections.cells import (
+from reconciler.render.cells import (
     Bar,
     BarKind,
     Cell,
@@ -40,7 +27,20 @@ from reconciler.plan.render.sections.cells import (
     Timeline,
     ValueChange,
 )
-from reconciler.plan.render.wording import format_dollars
+from reconciler.render.charts import (
+    LEFT,
+    RIGHT,
+    WIDTH,
+    Axis,
+    format_price_label,
+    hue_of,
+    lanes,
+    level_line,
+    round_up,
+    timeline,
+)
+from reconciler.render.html import render_section
+from reconciler.render.page import Markup, el, filter_field, join_markup, page
 from reconciler.simulate.driver import Sample
 from reconciler.simulate.eventlog import RulePeriod
 from reconciler.simulate.report import Life, Report

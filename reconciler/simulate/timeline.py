@@ -10,17 +10,12 @@ import msgspec
 from msgspec.structs import replace
 
 from reconciler.model.duration import format_duration
-from reconciler.model.text.counting import format_count
+from reconciler.model.text.counting import format_count, format_list
+from reconciler.model.text.money import format_dollars
+from reconciler.model.text.money import format_monthly as month_of
 from reconciler.model.text.times import format_time
 from reconciler.plan.render.spans import difference_phrase, range_phrase
-from reconciler.plan.render.wording import (
-    MessageGroup,
-    format_dollars,
-    format_list,
-    format_pods,
-    group_messages,
-)
-from reconciler.plan.render.wording import format_monthly as month_of
+from reconciler.plan.render.wording import MessageGroup, format_pods, group_messages
 from reconciler.ports.progress import EventKind
 from reconciler.simulate.eventlog import Event
 from reconciler.simulate.report import Merge, Money, Report

@@ -9,9 +9,7 @@ from typing import Final
 from reconciler.model.karpenter.prediction import KarpenterActionKind, PredictionVerdict, Score
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import format_time
-from reconciler.plan.render.html import render_section
-from reconciler.plan.render.page import el, filter_field, page
-from reconciler.plan.render.sections.cells import (
+from reconciler.render.cells import (
     Cell,
     Column,
     Dollars,
@@ -22,6 +20,8 @@ from reconciler.plan.render.sections.cells import (
     SectionRow,
     Text,
 )
+from reconciler.render.html import render_section
+from reconciler.render.page import el, filter_field, page
 from reconciler.watch.report import WatchReport, describe_action, summary_lines
 
 _TITLE: Final = "Predictions of what Karpenter does"

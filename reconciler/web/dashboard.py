@@ -29,12 +29,12 @@ from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import format_duration, iso_duration
+from reconciler.model.text.money import format_whole_dollars
 from reconciler.model.text.times import format_seconds
 from reconciler.model.text.urls import is_loopback
 from reconciler.model.text.visible import escape_invisible
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.render import wording
-from reconciler.plan.render.wording import format_whole_dollars
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.web.health import DaemonHealth
 from reconciler.web.labels import label_of

@@ -10,9 +10,9 @@ import pytest
 
 from reconciler.cli.main import main
 from reconciler.cli.output import progressline
-from reconciler.cli.output.listing import columns
 from reconciler.cli.output.progressline import AFTER_S, ProgressLine, show_progress, terminal_of
 from reconciler.notifications.stream import FilteredStream, has_colour
+from reconciler.render.listing import columns
 from tests.cli.test_plan import CATALOG, DEPLOYMENT, NOW, a_fleet
 
 

@@ -31,11 +31,11 @@ from reconciler.notifications.log import TerminalNotifier
 from reconciler.notifications.stream import FilteredStream
 from reconciler.plan.render.html import render_html
 from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown, render_mermaid
-from reconciler.plan.render.page import SCRIPT
 from reconciler.plan.render.text import render_text
 from reconciler.plan.value.actions import ActionKind
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.progress import Progress
+from reconciler.render.page import SCRIPT
 from tests.cli.test_plan import CATALOG, CLASS, NOW, POOL
 from tests.hostile.threats import Threat, attack
 from tests.plan.builders import PLANS

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.plan.render.charts import (
+from reconciler.render.charts import (
     POINTS_MAX,
     Curve,
     Point,
@@ -17,7 +17,7 @@ from reconciler.plan.render.charts import (
     round_up,
     thin_points,
 )
-from reconciler.plan.render.page import Markup
+from reconciler.render.page import Markup
 
 points = st.lists(
     st.tuples(st.floats(0, 1), st.floats(0, 100)), min_size=1, max_size=300

@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given, settings
 
 from reconciler.model.decision.changes import Change, FieldChange
+from reconciler.model.text.money import format_percent_change
+from reconciler.model.text.quoting import code_spans
 from reconciler.model.text.visible import markdown_text
 from reconciler.plan.render.html import render_html
 from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown, render_mermaid
-from reconciler.plan.render.page import SCRIPT
 from reconciler.plan.render.text import render_text
-from reconciler.plan.render.wording import code_spans, format_percent_change
 from reconciler.plan.value.costs import Cost, PoolCost
 from reconciler.plan.value.nodes import Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan
+from reconciler.render.page import SCRIPT
 from tests.examples import examples
 from tests.plan.builders import PLANS, a_claim, a_plan, an_action
 from tests.plan.strategies import plans

@@ -19,10 +19,16 @@ from reconciler.model.decision.equals import EqualCandidates
 from reconciler.model.text.visible import html_text, markdown_code, one_line
 from reconciler.notifications.stream import render_for_terminal
 from reconciler.plan.approval import encode_saved_plan
-from reconciler.plan.render.charts import Axis
 from reconciler.plan.render.html import render_html
 from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown
-from reconciler.plan.render.sections.cells import (
+from reconciler.plan.render.sections.document import sections_of
+from reconciler.plan.render.summary import summary_lines
+from reconciler.plan.render.text import render_text
+from reconciler.plan.value.actions import ActionKind, PlannedCommand
+from reconciler.plan.value.costs import Cost, PoolCost
+from reconciler.plan.value.nodes import Reason, UnschedulablePod
+from reconciler.plan.value.plan import Plan, PlanFinding
+from reconciler.render.cells import (
     ROWS_SHOWN_MAX,
     Cell,
     Name,
@@ -33,13 +39,7 @@ from reconciler.plan.render.sections.cells import (
     text_of,
     without_pool,
 )
-from reconciler.plan.render.sections.document import sections_of
-from reconciler.plan.render.summary import summary_lines
-from reconciler.plan.render.text import render_text
-from reconciler.plan.value.actions import ActionKind, PlannedCommand
-from reconciler.plan.value.costs import Cost, PoolCost
-from reconciler.plan.value.nodes import Reason, UnschedulablePod
-from reconciler.plan.value.plan import Plan, PlanFinding
+from reconciler.render.charts import Axis
 from tests.examples import examples
 from tests.plan import fleets
 from tests.plan.builders import NOW, PLANS, a_plan, an_action

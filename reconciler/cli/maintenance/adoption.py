@@ -55,7 +55,7 @@ def run(request: AdoptionRequest) -> int:
                 _refuse_two_owners(snapshot, is_karpenter_gone=request.is_karpenter_gone)
             problems = takeover.adopt(stakes)
     if request.output != "text":
-        from reconciler.cli.output.listing import format_document
+        from reconciler.render.listing import format_document
 
         document = _as_document(stakes, takeover, problems, is_done=acts)
         sys.stdout.write(format_document(document, request.output))
@@ -86,8 +86,8 @@ def _as_document(
     is_done: bool,
 ) -> dict[str, object]:
     """Return the outcome of each instance as data (``schemas/adoption.v1.json``)."""
-    from reconciler.cli.output.listing import stamp
     from reconciler.model.karpenter.labels import NODEPOOL
+    from reconciler.render.listing import stamp
 
     return {
         "fleet": takeover.fleet,
@@ -150,8 +150,8 @@ def _refuse_two_owners(snapshot: Snapshot | None, *, is_karpenter_gone: bool) ->
 
 
 def _render_table(stakes: Sequence[AdoptionCandidate], takeover: Takeover) -> str:
-    from reconciler.cli.output.listing import clock_time, columns
     from reconciler.model.karpenter.labels import NODEPOOL
+    from reconciler.render.listing import clock_time, columns
 
     if not stakes:
         return f"Cluster {takeover.cluster} has no instances to adopt.\n"

@@ -7,8 +7,8 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from reconciler.cli.output.listing import columns
 from reconciler.model.json import JsonDict
+from reconciler.model.text.money import format_monthly
 from reconciler.model.text.visible import one_line
 from reconciler.observed.allocation import (
     NANODOLLARS,
@@ -17,7 +17,7 @@ from reconciler.observed.allocation import (
     WorkloadCost,
     group_costs,
 )
-from reconciler.plan.render.wording import format_monthly
+from reconciler.render.listing import columns
 
 IDLE_NAME: Final = "(idle)"
 """What is shown for nodes that no pod pays for."""

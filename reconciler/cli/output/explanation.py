@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.cli.output.listing import age, clock_time, columns
-from reconciler.model.text.counting import format_count
+from reconciler.model.text.counting import format_count, format_list
+from reconciler.model.text.money import format_dollars
 from reconciler.model.text.visible import escape_invisible, one_line
-from reconciler.plan.render.wording import format_dollars, format_list, format_price_source
+from reconciler.plan.render.wording import format_price_source
+from reconciler.render.listing import age, clock_time, columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reconciler.cli.output.listing import columns
 from reconciler.model.text.counting import format_count
+from reconciler.model.text.money import format_monthly
 from reconciler.observed.allocation import NANODOLLARS
-from reconciler.plan.render.wording import format_monthly
+from reconciler.render.listing import columns
 
 if TYPE_CHECKING:
     from reconciler.model.json import JsonDict

@@ -21,7 +21,7 @@ _SHOWN: Final = 12
 
 def rollouts(found: Iterable[Rollout]) -> list[JsonDict]:
     """Return the rollouts that are in progress or have failures, as objects."""
-    from reconciler.cli.output.listing import stamp
+    from reconciler.render.listing import stamp
 
     return [
         {
@@ -41,7 +41,7 @@ def rollouts(found: Iterable[Rollout]) -> list[JsonDict]:
 
 def blockers(plan: Plan | None) -> list[JsonDict]:
     """Return what blocks disruption in the newest plan; money is USD an hour."""
-    from reconciler.cli.output.listing import stamp
+    from reconciler.render.listing import stamp
 
     return [
         {
@@ -65,7 +65,7 @@ def render_status_lines(facts: JsonDict) -> str:
 
 
 def _rollout_table(rows: list[JsonDict]) -> str:
-    from reconciler.cli.output.listing import columns, format_stamp
+    from reconciler.render.listing import columns, format_stamp
 
     if not rows:
         return ""
@@ -82,8 +82,8 @@ def _rollout_table(rows: list[JsonDict]) -> str:
 
 
 def _blocker_table(rows: list[JsonDict]) -> str:
-    from reconciler.cli.output.listing import columns, format_stamp
-    from reconciler.plan.render.wording import format_forgone_savings
+    from reconciler.model.text.money import format_forgone_savings
+    from reconciler.render.listing import columns, format_stamp
 
     if not rows:
         return ""
@@ -139,7 +139,7 @@ def _lock_time(path: str | None) -> datetime | None:
 
 def document(known: dict[str, datetime]) -> dict[str, Any]:
     """Return the times as in JSON."""
-    from reconciler.cli.output.listing import stamp
+    from reconciler.render.listing import stamp
 
     return {name: stamp(at) for name, at in known.items()}
 

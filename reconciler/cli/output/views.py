@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from reconciler.cli.output.listing import Item, Listing, age, clock_time, stamp
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.text.counting import format_list
 from reconciler.model.text.quoting import quote_value
-from reconciler.plan.render.wording import format_list, short_commit
+from reconciler.plan.render.wording import short_commit
 from reconciler.ports.cluster import USAGE_RECORD, FleetUsage, NodeUsage
+from reconciler.render.listing import Item, Listing, age, clock_time, stamp
 
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.records import RecordedFleet

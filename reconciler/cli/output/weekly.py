@@ -6,18 +6,15 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from reconciler.model.text.counting import format_count
+from reconciler.model.text.money import format_dollars, format_whole_dollars
+from reconciler.model.text.quoting import code_spans
 from reconciler.model.text.times import format_time
 from reconciler.model.text.visible import markdown_text, one_line
 from reconciler.notifications.weekly import FleetReport
-from reconciler.plan.render.layout import table
-from reconciler.plan.render.markdown import sentence_markdown
-from reconciler.plan.render.page import Markup, el, page
-from reconciler.plan.render.wording import (
-    blocker_title,
-    code_spans,
-    format_dollars,
-    format_whole_dollars,
-)
+from reconciler.plan.render.wording import blocker_title
+from reconciler.render.layout import table
+from reconciler.render.markdown import sentence_markdown
+from reconciler.render.page import Markup, el, page
 
 _RULES: Final = ("rule", "commands", "nodes", "$/month")
 _POOLS: Final = ("NodePool", "nodes")

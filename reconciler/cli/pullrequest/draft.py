@@ -90,7 +90,7 @@ def _figure(amount: float | None) -> str:
 
 
 def _was_sentence(before: float | None, now: float | None) -> list[str]:
-    from reconciler.plan.render.wording import format_whole_dollars
+    from reconciler.model.text.money import format_whole_dollars
 
     if before is None:
         return []
@@ -103,7 +103,7 @@ def _was_sentence(before: float | None, now: float | None) -> list[str]:
 def total_sentence(drafts: Sequence[Draft]) -> str:
     """Return what all fleets of a pull request cost together, empty for one fleet."""
     from reconciler.model.text.counting import format_count
-    from reconciler.plan.render.wording import format_whole_dollars
+    from reconciler.model.text.money import format_whole_dollars
 
     planned = [draft for draft in drafts if draft.head]
     known = [draft.per_month for draft in planned if draft.per_month is not None]
@@ -138,10 +138,10 @@ def marker_of(fleet: str, folder: str = "") -> str:
 
 def draft_of_plan(plan: Plan) -> Draft:
     """Return the comment of a plan; every name in it is escaped by the renderer."""
+    from reconciler.model.text.quoting import without_backticks
     from reconciler.model.text.visible import one_line
     from reconciler.plan.render.markdown import render_markdown
     from reconciler.plan.render.summary import summary_of
-    from reconciler.plan.render.wording import without_backticks
 
     folder = plan.revision.path or ""
     head = plan.revision.head or ""

@@ -32,9 +32,9 @@ from reconciler.model.karpenter.labels import DISRUPTED_TAINT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import NODES, parse_resources, pod_amount
+from reconciler.model.text.counting import format_list
 from reconciler.plan.make.actions import provision_id
 from reconciler.plan.make.gather import deleted_pools
-from reconciler.plan.render.wording import format_list
 from reconciler.plan.run import ActionEvent, ActionState, PlanRun, RunEvent
 from reconciler.plan.value.actions import Action, ActionKind, PlannedCommand
 from reconciler.plan.value.plan import Plan

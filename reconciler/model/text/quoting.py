@@ -35,3 +35,19 @@ def _format_value(value: object) -> str:
     if isinstance(value, dict):
         return "a mapping"
     return "a list" if isinstance(value, list) else str(value)
+
+
+def without_backticks(name: str) -> str:
+    """Return a name from elsewhere for a sentence with code, without any backtick of its own.
+
+    Names that Kubernetes accepts have none, but those of a file may.
+    """
+    return name.replace("`", "'")
+
+
+def code_spans(text: str) -> list[tuple[str, bool]]:
+    """Return the parts of a text in order, and whether each is code: it was between backticks."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # one backtick has no partner
+        return [(text, False)]
+    return [(part, number % 2 == 1) for number, part in enumerate(parts) if part]

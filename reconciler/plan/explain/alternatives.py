@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from reconciler.model.karpenter.nodepool import requirements_of
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import parse_resources
+from reconciler.model.text.money import format_dollars
 from reconciler.placement.explain.constraints import (
     Constraint,
     constraints_of,
@@ -37,7 +38,6 @@ from reconciler.plan.explain.answer import (
 from reconciler.plan.make.actions import launch_offering, unlaunched_claim
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.pools import NO_INSTANCE_TYPES
-from reconciler.plan.render.wording import format_dollars
 from reconciler.plan.value.nodes import LaunchOffering, LaunchReason, PlannedNodeClaim
 from reconciler.plan.value.plan import Plan
 

@@ -25,14 +25,14 @@ from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.text.counting import format_count
+from reconciler.model.text.counting import format_count, format_list
+from reconciler.model.text.money import format_dollars, format_monthly
 from reconciler.model.text.times import format_time
 from reconciler.observed.state import StateNode
 from reconciler.plan.explain.answer import Explanation
 from reconciler.plan.explain.reasons import format_budget
 from reconciler.plan.make.decide import disruption_inputs
 from reconciler.plan.make.facts import Facts
-from reconciler.plan.render.wording import format_dollars, format_list, format_monthly
 from reconciler.plan.value.plan import Plan
 
 _REMEDIES: Final = {

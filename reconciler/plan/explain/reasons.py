@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from reconciler.disruption.command import ForcefulReason
 from reconciler.model.karpenter.budget import DisruptionReason
-from reconciler.model.text.counting import format_count
+from reconciler.model.text.counting import format_count, format_list
+from reconciler.model.text.money import format_dollars
 from reconciler.model.text.times import format_time
 from reconciler.plan.explain.answer import Explanation, Subject, decisions_of
 from reconciler.plan.render.wording import (
-    format_dollars,
     format_drain_limit,
-    format_list,
     format_reason,
     format_side,
     format_value,

@@ -32,7 +32,8 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.karpenter.requirements import Requirements
 from reconciler.model.kubernetes.pod import Affinity, NodeAffinity, Pod, PodSpec
 from reconciler.model.settings import PoolOption, Settings
-from reconciler.model.text.counting import format_count
+from reconciler.model.text.counting import format_count, format_list
+from reconciler.model.text.money import format_dollars, format_monthly
 from reconciler.model.text.times import format_time
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.explain.exclusion import is_local_zone
@@ -40,13 +41,7 @@ from reconciler.placement.nodes.daemons import unreadable_daemon_sets
 from reconciler.placement.question import DroppedPreferences
 from reconciler.placement.work import WorkLimit
 from reconciler.plan.render.headline import NO_WORKLOADS
-from reconciler.plan.render.wording import (
-    format_dollars,
-    format_list,
-    format_monthly,
-    format_pods,
-    format_price_source,
-)
+from reconciler.plan.render.wording import format_pods, format_price_source
 from reconciler.plan.value.actions import BlockedNode, PlannedCommand
 from reconciler.plan.value.nodes import PlannedNodeClaim
 from reconciler.plan.value.plan import PlanFinding, PlannedLock

@@ -10,14 +10,10 @@ import msgspec
 from reconciler.disruption.command import ForcefulReason
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.text.counting import format_count
+from reconciler.model.text.money import format_dollars, format_hourly, format_monthly
+from reconciler.model.text.quoting import without_backticks
 from reconciler.plan.render.unplaced import stranded_pods, unschedulable_pods
 from reconciler.plan.render.verdicts import forbidding_phrase
-from reconciler.plan.render.wording import (
-    format_dollars,
-    format_hourly,
-    format_monthly,
-    without_backticks,
-)
 from reconciler.plan.value.actions import ActionKind
 from reconciler.plan.value.costs import DRAINING, AtRest, sum_pools
 from reconciler.plan.value.nodes import OfferedTypes, OffersChange

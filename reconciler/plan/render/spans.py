@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reconciler.model.text.counting import format_count
-from reconciler.plan.render.wording import format_dollars, format_hourly, format_monthly
+from reconciler.model.text.money import format_dollars, format_hourly, format_monthly
 from reconciler.plan.value.ranges import CostDifference, CostSpan, FleetRange, NodeSpan
 
 

@@ -8,15 +8,11 @@ from typing import Final
 
 from reconciler.disruption.simulation import PODS_WITHOUT_PLACE
 from reconciler.model.karpenter.budget import DisruptionReason
-from reconciler.model.text.counting import format_count
-from reconciler.plan.render.layout import truncate
-from reconciler.plan.render.wording import (
-    format_list,
-    group_messages,
-    short_node_name,
-    without_backticks,
-)
+from reconciler.model.text.counting import format_count, format_list
+from reconciler.model.text.quoting import without_backticks
+from reconciler.plan.render.wording import group_messages, short_node_name
 from reconciler.plan.value.costs import DRAINING, NOT_JOINED, StuckNode
+from reconciler.render.layout import truncate
 
 _STUCK_NAMED: Final = 3
 _STUCK_WIDTH: Final = 200

@@ -10,6 +10,13 @@ import msgspec
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import iso_duration
 from reconciler.model.text.counting import format_count
+from reconciler.model.text.money import (
+    format_dollars,
+    format_hourly,
+    format_monthly,
+    format_percent_change,
+)
+from reconciler.model.text.quoting import without_backticks
 from reconciler.model.text.times import format_time
 from reconciler.plan.render.headline import (
     ActionCounts,
@@ -20,7 +27,6 @@ from reconciler.plan.render.headline import (
     headline,
     is_cost_unknown,
 )
-from reconciler.plan.render.layout import truncate
 from reconciler.plan.render.stuck import stuck_lines
 from reconciler.plan.render.unplaced import (
     has_nodes,
@@ -30,19 +36,15 @@ from reconciler.plan.render.unplaced import (
 )
 from reconciler.plan.render.verdicts import policy_lines
 from reconciler.plan.render.wording import (
-    format_dollars,
     format_duration,
-    format_hourly,
-    format_monthly,
-    format_percent_change,
     format_pods,
     format_words,
     rough_duration,
-    without_backticks,
 )
 from reconciler.plan.value.costs import BASE, HEAD, AtRest, Backtest, sum_pools
 from reconciler.plan.value.gap import PlannedGap
 from reconciler.plan.value.plan import Plan
+from reconciler.render.layout import truncate
 
 
 def backtest_sentence(backtest: Backtest) -> str:

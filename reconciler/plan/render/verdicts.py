@@ -7,12 +7,9 @@ from typing import Final
 
 from reconciler.model.decision.verdicts import ComparedValue
 from reconciler.model.text.counting import format_count
+from reconciler.model.text.money import format_dollars, format_whole_dollars
+from reconciler.model.text.quoting import without_backticks
 from reconciler.model.text.times import format_time
-from reconciler.plan.render.wording import (
-    format_dollars,
-    format_whole_dollars,
-    without_backticks,
-)
 from reconciler.plan.value.plan import JudgedPolicy, Plan
 
 _NAMED: Final = 5

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.decision.changes import Change
 from reconciler.model.decision.waiting import DeferredClaim
 from reconciler.model.json import JsonDict
-from reconciler.model.text.counting import format_count
+from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.times import format_date, format_time
 from reconciler.plan.value.nodes import PlannedImage, PriceSource
 from reconciler.plan.value.plan import Plan, PlanFinding, Revision
@@ -65,46 +64,6 @@ def format_drain_limit(limit: str) -> str:
 def format_side(side: str) -> str:
     """Return where a change that caused drift was made."""
     return _SIDES.get(side, side)
-
-
-def format_dollars(amount: float, *, signed: bool = False) -> str:
-    """Return USD with cents, and with four digits below a dollar: ``$12.24``, ``+$0.0931``."""
-    digits = 4 if abs(amount) < 1 and round(amount, 4) else 2
-    return f"{_sign(amount, digits, signed=signed)}${abs(amount):,.{digits}f}"
-
-
-def format_hourly(amount: float, *, signed: bool = False) -> str:
-    """Return USD an hour for a column of a table: always four digits after the point."""
-    return f"{_sign(amount, 4, signed=signed)}{abs(amount):,.4f}"
-
-
-def format_monthly(amount: float, *, signed: bool = False) -> str:
-    """Return an hourly price as a price of a month of 730 hours, in whole dollars."""
-    return format_whole_dollars(amount * HOURS_A_MONTH, signed=signed)
-
-
-def format_whole_dollars(amount: float, *, signed: bool = False) -> str:
-    """Return USD without cents, as sums of a month are shown: ``$1,204``."""
-    return f"{_sign(amount, 0, signed=signed)}${abs(amount):,.0f}"
-
-
-def _sign(amount: float, digits: int, *, signed: bool) -> str:
-    if not round(abs(amount), digits):
-        return ""
-    return "−" if amount < 0 else "+" if signed else ""
-
-
-def format_percent_change(percent: float, digits: int = 0) -> str:
-    """Return a change in percent with its sign; one that rounds to zero has none."""
-    return f"{_sign(percent, digits, signed=True)}{abs(percent):.{digits}f}%"
-
-
-def format_list(names: Iterable[str], most: int = 5) -> str:
-    """Return the first names, and the number of others."""
-    every = list(names)
-    if len(every) <= most + 1:
-        return ", ".join(every)
-    return f"{', '.join(every[:most])} and {len(every) - most:,} more"
 
 
 class MessageGroup(NamedTuple):
@@ -217,14 +176,6 @@ def format_price_source(source: PriceSource, now: datetime | None = None) -> str
         if now is None
         else f"{text}, {format_age(source.at, now)}"
     )
-
-
-def format_forgone_savings(forgone: float | None, unpriced: int) -> str:
-    """Return the savings that a blocker prevents: ``$1,204/month``."""
-    if forgone is None:
-        return "no price"
-    some = f" ({format_count(unpriced, 'node')} without a price)" if unpriced else ""
-    return f"{format_monthly(forgone)}/month{some}"
 
 
 def blocker_title(kind: str, name: str) -> str:
@@ -437,19 +388,3 @@ def _format_finding(places: list[str], path: str | None, message: str, hint: str
     what = f"{path}: " if path else ""
     advice = f" ({hint})" if hint else ""
     return f"{where}{what}{message}{advice}"
-
-
-def without_backticks(name: str) -> str:
-    """Return a name from elsewhere for a sentence with code, without any backtick of its own.
-
-    Names that Kubernetes accepts have none, but those of a file may.
-    """
-    return name.replace("`", "'")
-
-
-def code_spans(text: str) -> list[tuple[str, bool]]:
-    """Return the parts of a text in order, and whether each is code: it was between backticks."""
-    parts = text.split("`")
-    if len(parts) % 2 == 0:  # one backtick has no partner
-        return [(text, False)]
-    return [(part, number % 2 == 1) for number, part in enumerate(parts) if part]

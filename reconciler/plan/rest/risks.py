@@ -14,11 +14,12 @@ from reconciler.model.karpenter.budget import allowance
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.eviction import desired_healthy
-from reconciler.model.text.counting import format_count
+from reconciler.model.text.counting import format_count, format_list
+from reconciler.model.text.money import format_monthly
 from reconciler.observed.state import ClusterState
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.render.headline import WORKLOAD_KINDS
-from reconciler.plan.render.wording import format_list, format_monthly, format_words
+from reconciler.plan.render.wording import format_words
 from reconciler.plan.value.costs import AtRest, PoolAtRest
 from reconciler.plan.value.plan import PlanFinding
 

@@ -22,10 +22,10 @@ from reconciler.model.history import History
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.text.counting import format_count
+from reconciler.model.text.money import format_monthly
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.pools import STATIC_CODE
-from reconciler.plan.render.wording import format_monthly
 from reconciler.plan.rest.continuation import RestResult, Work, continue_fleet
 from reconciler.plan.rest.difference import (
     named_alike,

@@ -351,7 +351,7 @@ def render_summary(result: Pass, assembly: Assembly, started_at: datetime, outpu
         text = msgspec.json.encode(facts, order="sorted").decode() + "\n"
         if output == "json":
             return text
-        from reconciler.cli.output.listing import json_to_yaml
+        from reconciler.render.listing import json_to_yaml
 
         return json_to_yaml(text)
     state = "converged" if result.is_quiet else "stopped; run `reconciler apply` again to continue"

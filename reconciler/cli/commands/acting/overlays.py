@@ -213,7 +213,7 @@ def _print_rows(rows: Sequence[OverlayRow], output: str, verb: str, failed: int)
     import msgspec
 
     from reconciler.catalog.commitments.overlays import OverlayAction, document
-    from reconciler.cli.output.listing import columns, json_to_yaml
+    from reconciler.render.listing import columns, json_to_yaml
 
     if output != "text":
         items = [

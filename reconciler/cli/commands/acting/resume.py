@@ -59,7 +59,7 @@ def run(request: ResumeRequest) -> int:
         for rollout in halted:
             store.put_rollout(resume(rollout))
     if request.output != "text":
-        from reconciler.cli.output.listing import format_document
+        from reconciler.render.listing import format_document
 
         document = {"resumed": [_document(rollout) for rollout in halted]}
         sys.stdout.write(format_document(document, request.output))
@@ -77,7 +77,7 @@ def run(request: ResumeRequest) -> int:
 
 
 def _document(rollout: Rollout) -> dict[str, object]:
-    from reconciler.cli.output.listing import stamp
+    from reconciler.render.listing import stamp
 
     return {
         "nodePool": rollout.node_pool,

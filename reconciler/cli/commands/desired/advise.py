@@ -268,6 +268,6 @@ def render(report: AdviceReport, request: AdviseRequest) -> str:
     text = msgspec.json.encode(report, order="sorted").decode() + "\n"
     if request.output == "json":
         return text
-    from reconciler.cli.output.listing import json_to_yaml
+    from reconciler.render.listing import json_to_yaml
 
     return json_to_yaml(text)

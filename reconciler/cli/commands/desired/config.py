@@ -59,7 +59,7 @@ def run(request: ConfigRequest) -> int:
     if request.output == "text":
         _print_table(resolved)
     else:
-        from reconciler.cli.output.listing import format_document
+        from reconciler.render.listing import format_document
 
         sys.stdout.write(format_document(_as_document(resolved), request.output, sort_keys=False))
     return exitcode.DONE

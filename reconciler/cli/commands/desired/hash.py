@@ -68,7 +68,7 @@ def run(request: HashRequest) -> int:
     if request.output == "text":
         _print_table(rows)
     else:
-        from reconciler.cli.output.listing import format_document
+        from reconciler.render.listing import format_document
 
         keys = ("kind", "name", "hash", "version")
         document = [dict(zip(keys, row, strict=True)) for row in rows]

@@ -320,8 +320,8 @@ def _resource_ids(entry: LockedClass) -> dict[str, list[str]]:
 
 
 def _summary_line(lock: Lock) -> str:
-    from reconciler.cli.output.listing import clock_time
     from reconciler.model.text.counting import format_count
+    from reconciler.render.listing import clock_time
 
     classes = format_count(len(lock.node_classes), "node class", "node classes")
     return (
@@ -380,7 +380,7 @@ def _print_result(request: LockRequest, result: str, lock: Lock, changes: Sequen
             print(line)
         print(f"{result}: {_summary_line(lock)}")
         return exitcode.DONE
-    from reconciler.cli.output.listing import format_document, stamp
+    from reconciler.render.listing import format_document, stamp
 
     document = {
         "result": result,

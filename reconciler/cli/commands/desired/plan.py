@@ -299,8 +299,8 @@ def render(plan: Plan, request: PlanRequest, inputs: Inputs) -> str:
 
             return encode_saved_plan(plan).decode() + "\n"
         case "yaml":
-            from reconciler.cli.output.listing import json_to_yaml
             from reconciler.plan.approval import encode_saved_plan
+            from reconciler.render.listing import json_to_yaml
 
             return json_to_yaml(encode_saved_plan(plan).decode())
         case "markdown":

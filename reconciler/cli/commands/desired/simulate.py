@@ -258,7 +258,7 @@ def render(report: Report, output: str) -> str:
 
         return msgspec.json.encode(report, order="sorted").decode() + "\n"
     if output == "yaml":
-        from reconciler.cli.output.listing import json_to_yaml
+        from reconciler.render.listing import json_to_yaml
 
         return json_to_yaml(render(report, "json"))
     from reconciler.simulate.page import render_html

@@ -268,7 +268,7 @@ def _print_summary(output: str, summary: object) -> None:
     assert isinstance(summary, TraceSummary), "a summary is shown"
     text = msgspec.json.encode(summary, order="sorted").decode() + "\n"
     if output == "yaml":
-        from reconciler.cli.output.listing import json_to_yaml
+        from reconciler.render.listing import json_to_yaml
 
         text = json_to_yaml(text)
     write_output(render_summary(summary) if output == "text" else text)

@@ -77,10 +77,10 @@ def request_of(args: argparse.Namespace) -> CheckRequest:
 def run(request: CheckRequest) -> int:
     """Print one line for each check; exit 1 if one failed."""
     from reconciler.adapters.aws.permissions import Need
-    from reconciler.cli.output.listing import format_document
     from reconciler.cli.output.progressline import show_progress
     from reconciler.exitcode import DONE, FAILED
     from reconciler.model.diagnostics import Verdict
+    from reconciler.render.listing import format_document
 
     need, is_text = Need(request.need), request.output == "text"
     if request.prints_policy:
@@ -157,7 +157,7 @@ def format_commitments(request: FleetRequest, output: str) -> str:
     settings = sources.settings_of(request, fleet).settings
     found = read_commitments(connections().connector(settings), settings.region)
     if output != "text":
-        from reconciler.cli.output.listing import format_document
+        from reconciler.render.listing import format_document
 
         document = {**_commitments_document(found), "passedOver": list(found.passed_over)}
         return format_document(document, output)

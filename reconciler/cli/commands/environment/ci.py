@@ -109,8 +109,8 @@ def _print_reviews(reviews: Sequence[Review], fleets: Sequence[str], base: str |
     """Print one line for each fleet, and write the summary of a job of GitHub Actions."""
     from reconciler.cli.pullrequest.event import append_to_file
     from reconciler.model.text.counting import format_count
+    from reconciler.model.text.money import format_whole_dollars
     from reconciler.model.text.visible import one_line
-    from reconciler.plan.render.wording import format_whole_dollars
 
     compared = f" compared with {base}" if base else ""
     planned = sum(1 for one in reviews if one.file)

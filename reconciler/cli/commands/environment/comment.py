@@ -187,7 +187,7 @@ def _report_checks(
     from reconciler.adapters.forge import TITLE_MAX, CommitCheck
     from reconciler.cli.pullrequest.draft import check_name_of, shorten
     from reconciler.model.errors import UsageError
-    from reconciler.plan.render.layout import truncate
+    from reconciler.render.layout import truncate
 
     commit = (event.commit if _is_of_event(request, event) else "") or forge.head()
     if not commit:

@@ -83,7 +83,7 @@ def run(request: HealthRequest) -> int:
     if request.output == "text":
         print(f"{'healthy' if is_healthy else 'unhealthy'}: {message}")
     else:
-        from reconciler.cli.output.listing import format_document
+        from reconciler.render.listing import format_document
 
         document = {"healthy": is_healthy, "heartbeatAgeSeconds": age_s, "message": message}
         sys.stdout.write(format_document(document, request.output))

@@ -356,7 +356,7 @@ def _new_files(
 def _expect_no_files(files: Sequence[NewFile]) -> None:
     from reconciler.initialization.writing import existing_files
     from reconciler.model.errors import UsageError
-    from reconciler.plan.render.wording import format_list
+    from reconciler.model.text.counting import format_list
 
     found = existing_files(files)
     if found:

@@ -151,6 +151,6 @@ def _encode_list(items: Iterable[object], output: str) -> bytes:
     content = msgspec.json.encode(whole) + b"\n"
     if output == "json":
         return content
-    from reconciler.cli.output.listing import json_to_yaml
+    from reconciler.render.listing import json_to_yaml
 
     return json_to_yaml(content.decode()).encode()

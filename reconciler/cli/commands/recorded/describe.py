@@ -70,7 +70,7 @@ def run(request: DescribeRequest) -> int:
         if request.output == "text":
             sys.stdout.write(_DESCRIBERS[request.kind](recorded, request.name))
         else:
-            from reconciler.cli.output.listing import format_document
+            from reconciler.render.listing import format_document
 
             sys.stdout.write(format_document(_document(request, recorded), request.output))
     return exitcode.DONE
@@ -122,7 +122,7 @@ def _describe_node(recorded: RecordedFleet, name: str) -> str:
 
 def _claim_text(recorded: RecordedFleet, claim: NodeClaim) -> str:
     """Return everything that is recorded about a claim and its node."""
-    from reconciler.cli.output.listing import columns
+    from reconciler.render.listing import columns
 
     return (
         columns(_claim_facts(recorded, claim))
@@ -136,9 +136,9 @@ def _claim_text(recorded: RecordedFleet, claim: NodeClaim) -> str:
 
 
 def _claim_facts(recorded: RecordedFleet, claim: NodeClaim) -> list[tuple[str, str]]:
-    from reconciler.cli.output.listing import age, clock_time
     from reconciler.cli.output.views import phase_of
     from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+    from reconciler.render.listing import age, clock_time
 
     labels, created = claim.metadata.labels, claim.metadata.creation_timestamp
     since = age(created, recorded.now)
@@ -176,7 +176,7 @@ def _pair_section(title: str, pairs: Mapping[str, Any]) -> str:
 
 
 def _condition_section(recorded: RecordedFleet, claim: NodeClaim) -> str:
-    from reconciler.cli.output.listing import age, columns
+    from reconciler.render.listing import age, columns
 
     if not claim.status.conditions:
         return ""
@@ -204,7 +204,7 @@ def _plan_section(recorded: RecordedFleet, claim: NodeClaim) -> str:
 
 def _history_section(recorded: RecordedFleet, targets: set[str]) -> str:
     from reconciler.cli.commands.recorded.history import rows_of
-    from reconciler.cli.output.listing import columns
+    from reconciler.render.listing import columns
 
     entries = _operations(recorded, targets)
     if not entries:
@@ -223,7 +223,7 @@ def _operations(recorded: RecordedFleet, targets: set[str]) -> list[JournalEntry
 
 def _describe_node_pool(recorded: RecordedFleet, name: str) -> str:
     from reconciler.cli.output import views
-    from reconciler.cli.output.listing import Listing, columns, format_table
+    from reconciler.render.listing import Listing, columns, format_table
     from reconciler.source.plainyaml import dump
 
     item = views.find_item(views.node_pools(recorded), "nodepools", name, recorded)
@@ -260,8 +260,9 @@ def _describe_plan(recorded: RecordedFleet, digest: str) -> str:
 def _describe_command(recorded: RecordedFleet, name: str) -> str:
     from reconciler.cli.commands.recorded.history import rows_of
     from reconciler.cli.output import views
-    from reconciler.cli.output.listing import age, clock_time, columns
-    from reconciler.plan.render.wording import format_dollars, format_reason
+    from reconciler.model.text.money import format_dollars
+    from reconciler.plan.render.wording import format_reason
+    from reconciler.render.listing import age, clock_time, columns
 
     views.find_item(views.commands(recorded), "commands", name, recorded)
     command = next(c for c in recorded.state.history.commands() if c.id == name)

@@ -179,7 +179,7 @@ def run(request: ExplainRequest) -> int:
 
         sys.stdout.write(explanation.render_explanation(*parts, current_time(request.fleet.now)))
     else:
-        from reconciler.cli.output.listing import format_document
+        from reconciler.render.listing import format_document
 
         sys.stdout.write(format_document(explanation.document(*parts), request.output))
     return exitcode.DONE
@@ -194,7 +194,7 @@ def _explain_code(request: ExplainRequest) -> int:
 
         sys.stdout.write(f"{request.name}\n\n{fill(about.meaning, 80)}\n{fill(about.remedy, 80)}\n")
         return exitcode.DONE
-    from reconciler.cli.output.listing import format_document
+    from reconciler.render.listing import format_document
 
     document = {"code": request.name, "meaning": about.meaning, "remedy": about.remedy}
     sys.stdout.write(format_document(document, request.output))
@@ -215,7 +215,7 @@ def _explain_gap(request: ExplainRequest) -> int:
     if request.output == "text":
         sys.stdout.write(render_gap(fleet, found))
     else:
-        from reconciler.cli.output.listing import format_document
+        from reconciler.render.listing import format_document
 
         sys.stdout.write(format_document(gap_document(fleet, found), request.output))
     return exitcode.DONE
@@ -353,8 +353,8 @@ def _answer(
 
 def _explain_pod(source: PlanSource, name: str, inquiry: Inquiry | None = None) -> Explanation:
     from reconciler.model.errors import UsageError
+    from reconciler.model.text.counting import format_list
     from reconciler.plan.explain import reasons
-    from reconciler.plan.render.wording import format_list
 
     plan = source.plan
     names = reasons.matching_pods(plan, name)

@@ -74,13 +74,9 @@ def _view(request: GetRequest) -> watching.View:
     Raises:
         StateError: the name is not recorded.
     """
-    from reconciler.cli.output.listing import (
-        Listing,
-        format_document,
-        format_table,
-        kubernetes_list,
-    )
     from reconciler.cli.output.views import VIEWS, find_item
+    from reconciler.notifications.stream import has_colour
+    from reconciler.render.listing import Listing, format_document, format_table, kubernetes_list
 
     kind, name = request.kind, request.name
     is_document = request.output in ("json", "yaml")
@@ -100,7 +96,8 @@ def _view(request: GetRequest) -> watching.View:
         note = f"No {kind} are recorded for fleet {recorded.fleet}."
         return watching.View("", documents, note)
     verb = "KIND" if kind == "actions" else ""
-    text = format_table(listing, wide=request.output == "wide", verb=verb)
+    is_wide, colour = request.output == "wide", has_colour(sys.stdout)
+    text = format_table(listing, wide=is_wide, verb=verb, colour=colour)
     return watching.View(text, documents)
 
 

@@ -68,7 +68,8 @@ def parse_limit(text: str) -> int:
 def run(request: HistoryRequest) -> int:
     """Print the newest entries of the journal, newest first."""
     from reconciler.assembly.inputs.records import served_actions
-    from reconciler.cli.output.listing import columns, format_document, kubernetes_list
+    from reconciler.notifications.stream import has_colour
+    from reconciler.render.listing import columns, format_document, kubernetes_list
 
     is_short = request.output == "text"
     with records.open_recorded(request.fleet) as recorded:
@@ -84,7 +85,8 @@ def run(request: HistoryRequest) -> int:
             header += ("ACTION", "STATE", "PLAN")
             more = [_action_cells(served.get(entry.sequence)) for entry in entries]
             rows = [(*row, *cells) for row, cells in zip(rows, more, strict=True)]
-        sys.stdout.write(columns([header, *rows], verbs=["", *(e.shown_verb for e in entries)]))
+        verbs = ["", *(e.shown_verb for e in entries)] if has_colour(sys.stdout) else ()
+        sys.stdout.write(columns([header, *rows], verbs=verbs))
     else:
         print(f"No operations are recorded for fleet {recorded.fleet}.", file=sys.stderr)
     return exitcode.DONE
@@ -96,8 +98,8 @@ def _action_cells(served: ServedAction | None) -> tuple[str, str, str]:
 
 def rows_of(entries: Sequence[JournalEntry], width: int | None) -> list[tuple[str, ...]]:
     """Return a row of cells for each entry; messages are cut to ``width``."""
-    from reconciler.cli.output.listing import clock_time, truncate
     from reconciler.plan.render.wording import short_commit
+    from reconciler.render.listing import clock_time, truncate
 
     return [
         (

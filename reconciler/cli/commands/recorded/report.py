@@ -90,6 +90,6 @@ def _render(report: FleetReport, output: str) -> str:
             return weekly.render_html(report)
     import msgspec
 
-    from reconciler.cli.output.listing import format_document
+    from reconciler.render.listing import format_document
 
     return format_document(msgspec.to_builtins(report), output)

@@ -131,7 +131,7 @@ def _print_result(
     if request.output == "text":
         print(text, file=file)
         return
-    from reconciler.cli.output.listing import format_document
+    from reconciler.render.listing import format_document
 
     sys.stdout.write(format_document(document, request.output))
 
@@ -147,7 +147,7 @@ def _migrate(request: MaintenanceRequest) -> int:
 
 def _check(request: MaintenanceRequest) -> int:
     from reconciler.adapters.database.maintenance import ProblemSeverity, check
-    from reconciler.cli.output.listing import format_document
+    from reconciler.render.listing import format_document
 
     with records.open_recorded(request.fleet) as recorded:
         faults = check(recorded.state.database)
@@ -211,7 +211,7 @@ _KINDS: Final = {
 
 def prune_records(request: PruningRequest) -> int:
     """Remove old records, and print how many were removed and kept."""
-    from reconciler.cli.output.listing import clock_time, columns, format_document, stamp
+    from reconciler.render.listing import clock_time, columns, format_document, stamp
 
     keep = _retention(request)
     with records.open_recorded(request.fleet) as recorded:

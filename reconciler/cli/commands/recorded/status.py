@@ -65,7 +65,7 @@ def _view(request: StatusRequest) -> watching.View:
         if request.output == "text":
             text = _render_text(recorded, facts, statuslines.format_ages(known, recorded.now))
             return watching.View(text, facts)
-    from reconciler.cli.output.listing import format_document
+    from reconciler.render.listing import format_document
 
     return watching.View(format_document(facts, request.output), facts)
 
@@ -73,8 +73,8 @@ def _view(request: StatusRequest) -> watching.View:
 def facts_of(recorded: RecordedFleet) -> JsonDict:
     """Return the status as an object; money is USD an hour."""
     from reconciler.cli.output import statuslines
-    from reconciler.cli.output.listing import stamp
     from reconciler.ports.journal import REQUESTED
+    from reconciler.render.listing import stamp
 
     store = recorded.state.store
     open_intents = recorded.state.journal.in_doubt()
@@ -176,8 +176,8 @@ def _removals(plan: Plan | None) -> list[str]:
 
 def _plan_facts(recorded: RecordedFleet) -> JsonDict | None:
     """Return the totals of the newest plan."""
-    from reconciler.cli.output.listing import stamp
     from reconciler.plan.value.plan import from_json
+    from reconciler.render.listing import stamp
 
     newest = next(iter(recorded.state.store.plans(limit=1)), None)
     if newest is None:
@@ -199,8 +199,8 @@ def _revision_problem(recorded: RecordedFleet) -> JsonDict | None:
     """Return why the newest revision is not in effect, None if it is."""
     import msgspec
 
-    from reconciler.cli.output.listing import stamp
     from reconciler.ports.state import REVISION_PROBLEM_RECORD, RevisionProblem
+    from reconciler.render.listing import stamp
 
     content = recorded.state.shelf.read(REVISION_PROBLEM_RECORD)
     if content is None:
@@ -234,8 +234,8 @@ def _progress_facts(recorded: RecordedFleet) -> JsonDict | None:
 
 
 def _render_text(recorded: RecordedFleet, facts: JsonDict, known: str) -> str:
-    from reconciler.cli.output.listing import columns, format_stamp
     from reconciler.plan.render.wording import short_commit
+    from reconciler.render.listing import columns, format_stamp
 
     revision = facts["revision"]
     head = (
@@ -298,9 +298,9 @@ def _ownership_section(facts: JsonDict) -> str:
 
 
 def _plan_rows(plan: JsonDict | None) -> list[tuple[str, str]]:
-    from reconciler.cli.output.listing import format_stamp
     from reconciler.model.text.counting import format_count
-    from reconciler.plan.render.wording import format_dollars
+    from reconciler.model.text.money import format_dollars
+    from reconciler.render.listing import format_stamp
 
     if plan is None:
         return [("Plan:", "none yet")]
@@ -321,7 +321,7 @@ def _plan_rows(plan: JsonDict | None) -> list[tuple[str, str]]:
 
 
 def _problem_rows(problem: JsonDict | None) -> list[tuple[str, str]]:
-    from reconciler.cli.output.listing import format_stamp
+    from reconciler.render.listing import format_stamp
 
     if problem is None:
         return []
@@ -338,22 +338,24 @@ def _progress_rows(progress: JsonDict | None) -> list[tuple[str, str]]:
 
 def _unfinished_section(progress: JsonDict | None) -> str:
     """Return the first actions that are not finished, each with what it waits for."""
-    from reconciler.cli.output.listing import columns
+    from reconciler.notifications.stream import has_colour
+    from reconciler.render.listing import columns
 
     rows = progress["unfinished"] if progress is not None else []
     if not rows:
         return ""
     shown = [(row["action"], row["state"], row["why"]) for row in rows[:_ACTIONS_MAX]]
-    verbs = [row["action"].partition("/")[0] for row in rows[:_ACTIONS_MAX]]
-    table = columns([("ACTION", "STATE", "WHY"), *shown], verbs=["", *verbs])
+    verbs = ["", *(row["action"].partition("/")[0] for row in rows[:_ACTIONS_MAX])]
+    verbs = verbs if has_colour(sys.stdout) else []
+    table = columns([("ACTION", "STATE", "WHY"), *shown], verbs=verbs)
     left = len(rows) - len(shown)
     more = f"and {left} more; `reconciler get actions` lists all\n" if left else ""
     return f"\n{table}{more}"
 
 
 def _command_section(recorded: RecordedFleet) -> str:
-    from reconciler.cli.output.listing import age, columns
-    from reconciler.plan.render.wording import format_list
+    from reconciler.model.text.counting import format_list
+    from reconciler.render.listing import age, columns
 
     running = recorded.state.store.commands()
     if not running:
@@ -377,18 +379,21 @@ def _command_section(recorded: RecordedFleet) -> str:
 
 
 def _in_doubt_section(facts: JsonDict) -> str:
-    from reconciler.cli.output.listing import columns
+    from reconciler.notifications.stream import has_colour
+    from reconciler.render.listing import columns
 
     if not facts["inDoubt"]:
         return ""
     rows = [(d["verb"], d["target"], d["id"]) for d in facts["inDoubt"]]
     return "\nOperations with unknown outcome (checked first in the next pass):\n" + columns(
-        rows, indent=2, verbs=[d["verb"] for d in facts["inDoubt"]]
+        rows,
+        indent=2,
+        verbs=[d["verb"] for d in facts["inDoubt"]] if has_colour(sys.stdout) else (),
     )
 
 
 def _unavailable_section(facts: JsonDict) -> str:
-    from reconciler.cli.output.listing import columns, format_stamp
+    from reconciler.render.listing import columns, format_stamp
 
     if not facts["unavailable"]:
         return ""

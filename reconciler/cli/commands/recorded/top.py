@@ -165,7 +165,7 @@ def run(request: TopRequest) -> int:
 
 def _view(request: TopRequest) -> watching.View:
     """Return the fleet in the output format."""
-    from reconciler.cli.output.listing import format_document
+    from reconciler.render.listing import format_document
 
     with records.open_recorded(request.fleet) as recorded:
         if request.by is not None:
@@ -183,8 +183,8 @@ def _view(request: TopRequest) -> watching.View:
 def _cost_view(recorded: RecordedFleet, by: Grouping, output: str) -> watching.View:
     """Return who costs what, as the last pass observed it."""
     from reconciler.cli.output import costs
-    from reconciler.cli.output.listing import format_document
     from reconciler.cli.output.views import fleet_usage
+    from reconciler.render.listing import format_document
 
     usage = fleet_usage(recorded)
     rows = usage.costs if usage is not None else ()
@@ -244,8 +244,8 @@ def _facts(recorded: RecordedFleet, rows: Sequence[NodeRow]) -> JsonDict:
 
 def _node_facts(row: NodeRow) -> JsonDict:
     labels = row.claim.metadata.labels
-    from reconciler.cli.output.listing import stamp
     from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+    from reconciler.render.listing import stamp
 
     return {
         "name": row.name,
@@ -283,10 +283,10 @@ def _render_text(recorded: RecordedFleet, rows: Sequence[NodeRow], request: TopR
     from os import terminal_size
     from shutil import get_terminal_size
 
-    from reconciler.cli.output.listing import columns
     from reconciler.model.text.counting import format_count
     from reconciler.model.text.visible import Painted, one_line
     from reconciler.notifications.stream import has_colour
+    from reconciler.render.listing import columns
 
     size = get_terminal_size() if sys.stdout.isatty() else terminal_size((100, 0))
     colour = has_colour(sys.stdout)
@@ -314,7 +314,7 @@ def _filter_suffix(request: TopRequest) -> str:
 def _headline(recorded: RecordedFleet, rows: Sequence[NodeRow]) -> str:
     from reconciler.model.karpenter.labels import CAPACITY_TYPE
     from reconciler.model.text.counting import format_count
-    from reconciler.plan.render.wording import format_hourly, format_monthly
+    from reconciler.model.text.money import format_hourly, format_monthly
 
     states = Counter(row.status for row in rows)
     phases = [f"{states[phase]} {phase.lower()}" for phase in _PHASES if states[phase]]
@@ -358,8 +358,8 @@ def draw_bar(share: float, length: int) -> str:
 
 
 def _cells(row: NodeRow, now: datetime, length: int) -> tuple[str, ...]:
-    from reconciler.cli.output.listing import age
     from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+    from reconciler.render.listing import age
 
     labels = row.claim.metadata.labels
     price = "unknown" if row.usage is not None and row.price is None else ""

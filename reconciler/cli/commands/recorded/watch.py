@@ -172,7 +172,7 @@ def _print(report: WatchReport, output: str) -> int:
         return exitcode.DONE
     import msgspec
 
-    from reconciler.cli.output.listing import format_document
+    from reconciler.render.listing import format_document
 
     sys.stdout.write(format_document(msgspec.to_builtins(report), output))
     return exitcode.DONE

@@ -8,8 +8,23 @@ from typing import Final, NamedTuple
 
 from reconciler.model.decision.changes import DriftedClaim
 from reconciler.model.karpenter.budget import DisruptionReason
-from reconciler.model.text.counting import format_count
-from reconciler.plan.render.sections.cells import (
+from reconciler.model.text.counting import format_count, format_list
+from reconciler.model.text.money import format_dollars
+from reconciler.plan.render.unplaced import has_nodes
+from reconciler.plan.render.wording import (
+    format_drain_limit,
+    format_image,
+    format_pods,
+    format_reason,
+    format_side,
+    format_zones,
+    short_node_name,
+)
+from reconciler.plan.value.actions import Action, ActionKind, PlannedCommand
+from reconciler.plan.value.nodes import LaunchReason, PlannedHeadroom, PlannedNodeClaim
+from reconciler.plan.value.plan import Plan
+from reconciler.render.cells import (
+    BOXES_MAX,
     Box,
     Cell,
     Column,
@@ -25,27 +40,9 @@ from reconciler.plan.render.sections.cells import (
     rows_of,
     summarize_texts,
 )
-from reconciler.plan.render.unplaced import has_nodes
-from reconciler.plan.render.wording import (
-    format_dollars,
-    format_drain_limit,
-    format_image,
-    format_list,
-    format_pods,
-    format_reason,
-    format_side,
-    format_zones,
-    short_node_name,
-)
-from reconciler.plan.value.actions import Action, ActionKind, PlannedCommand
-from reconciler.plan.value.nodes import LaunchReason, PlannedHeadroom, PlannedNodeClaim
-from reconciler.plan.value.plan import Plan
 
 _KINDS_MAX: Final = 3
 """The maximum number of machine types in a row; more are counted."""
-
-BOXES_MAX: Final = 120
-"""A chart of more actions is not readable."""
 
 
 class ActionStep(NamedTuple):

@@ -10,7 +10,14 @@ import msgspec
 from reconciler.diff.changes import CONFIGURATION
 from reconciler.model.decision.changes import Change, FieldChange
 from reconciler.model.text.counting import format_count, pluralize
-from reconciler.plan.render.sections.cells import (
+from reconciler.plan.render.wording import (
+    format_comparison,
+    format_value,
+    list_changes,
+    summarize_fields,
+)
+from reconciler.plan.value.plan import Plan
+from reconciler.render.cells import (
     Cell,
     Column,
     Edit,
@@ -25,13 +32,6 @@ from reconciler.plan.render.sections.cells import (
     group_similar,
     rows_of,
 )
-from reconciler.plan.render.wording import (
-    format_comparison,
-    format_value,
-    list_changes,
-    summarize_fields,
-)
-from reconciler.plan.value.plan import Plan
 
 _EDITS_MAX: Final = 10
 _VALUE_MAX: Final = 400

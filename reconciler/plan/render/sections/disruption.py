@@ -9,7 +9,10 @@ from typing import Final
 from reconciler.model.decision.waiting import Blocker, DeferredClaim
 from reconciler.model.text.counting import format_count
 from reconciler.plan.render.sections.actions import pool_cell
-from reconciler.plan.render.sections.cells import (
+from reconciler.plan.render.wording import blocker_title, format_near_time, short_node_name
+from reconciler.plan.value.actions import BlockedNode, PoolBudget
+from reconciler.plan.value.plan import Plan
+from reconciler.render.cells import (
     Bar,
     Cell,
     Column,
@@ -29,9 +32,6 @@ from reconciler.plan.render.sections.cells import (
     summarize_texts,
     without_pool,
 )
-from reconciler.plan.render.wording import blocker_title, format_near_time, short_node_name
-from reconciler.plan.value.actions import BlockedNode, PoolBudget
-from reconciler.plan.value.plan import Plan
 
 _WAITS: Final = {
     "budget": "its disruption budget",

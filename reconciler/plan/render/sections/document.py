@@ -15,7 +15,6 @@ from reconciler.plan.render.sections import (
     pods,
     policies,
 )
-from reconciler.plan.render.sections.cells import PlanDocument, Section
 from reconciler.plan.render.summary import summary_lines
 from reconciler.plan.render.wording import (
     commit_problem,
@@ -24,6 +23,7 @@ from reconciler.plan.render.wording import (
     short_commit,
 )
 from reconciler.plan.value.plan import Plan
+from reconciler.render.cells import PlanDocument, Section
 
 SECTIONS: Final = (
     policies.violated_policies,

@@ -6,10 +6,17 @@ from collections.abc import Mapping, Sequence
 from math import fsum
 from typing import Final
 
-from reconciler.model.text.counting import format_count
+from reconciler.model.text.counting import format_count, format_list
+from reconciler.model.text.money import format_hourly, format_monthly, format_percent_change
 from reconciler.observed.isolation import CODE as UNREADABLE_OBJECT
 from reconciler.plan.render.headline import format_vcpu_price, is_cost_unknown
-from reconciler.plan.render.sections.cells import (
+from reconciler.plan.render.wording import NoteText, note_texts
+from reconciler.plan.value.costs import PoolChange, PoolCost, sum_pools
+from reconciler.plan.value.nodes import OfferedTypes, OffersChange
+from reconciler.plan.value.plan import Plan
+from reconciler.plan.value.ranges import FleetAtRest
+from reconciler.plan.value.shares import ShareChange
+from reconciler.render.cells import (
     ROWS_SHOWN_MAX,
     Cell,
     Column,
@@ -26,19 +33,6 @@ from reconciler.plan.render.sections.cells import (
     rows_of,
     summarize_texts,
 )
-from reconciler.plan.render.wording import (
-    NoteText,
-    format_hourly,
-    format_list,
-    format_monthly,
-    format_percent_change,
-    note_texts,
-)
-from reconciler.plan.value.costs import PoolChange, PoolCost, sum_pools
-from reconciler.plan.value.nodes import OfferedTypes, OffersChange
-from reconciler.plan.value.plan import Plan
-from reconciler.plan.value.ranges import FleetAtRest
-from reconciler.plan.value.shares import ShareChange
 
 MONTH: Final = Column("$/month", numeric=True, page_only=True)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from reconciler.model.text.counting import format_count
-from reconciler.plan.render.sections.cells import Column, Section, SectionRow, Text
-from reconciler.plan.render.wording import format_monthly
+from reconciler.model.text.money import format_monthly
 from reconciler.plan.value.plan import Plan
+from reconciler.render.cells import Column, Section, SectionRow, Text
 
 
 def constraint_costs(plan: Plan) -> Section | None:

@@ -6,7 +6,16 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from reconciler.model.text.counting import format_count
-from reconciler.plan.render.sections.cells import (
+from reconciler.plan.render.unplaced import (
+    LASTING,
+    has_nodes,
+    pods_placed_later,
+    stranded_pods,
+)
+from reconciler.plan.render.wording import format_pods
+from reconciler.plan.value.nodes import PlannedHeadroom, Reason, UnschedulablePod
+from reconciler.plan.value.plan import Plan
+from reconciler.render.cells import (
     ROWS_UNGROUPED_MAX,
     Column,
     Line,
@@ -23,15 +32,6 @@ from reconciler.plan.render.sections.cells import (
     summarize_texts,
     without_pool,
 )
-from reconciler.plan.render.unplaced import (
-    LASTING,
-    has_nodes,
-    pods_placed_later,
-    stranded_pods,
-)
-from reconciler.plan.render.wording import format_pods
-from reconciler.plan.value.nodes import PlannedHeadroom, Reason, UnschedulablePod
-from reconciler.plan.value.plan import Plan
 
 _EARLY: Final = (*LASTING, "OtherNodePool")
 """Reasons of NodePools that are not meant for these pods, the most informative first.

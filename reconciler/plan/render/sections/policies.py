@@ -5,17 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from reconciler.model.text.counting import format_count
-from reconciler.plan.render.sections.cells import (
-    Column,
-    Line,
-    Name,
-    Section,
-    SectionRow,
-    Text,
-    Tone,
-)
 from reconciler.plan.render.verdicts import compared_values, verdict_of
 from reconciler.plan.value.plan import JudgedPolicy, Plan
+from reconciler.render.cells import Column, Line, Name, Section, SectionRow, Text, Tone
 
 _SOURCES: Final = {
     "operator": "the operator",

@@ -13,14 +13,9 @@ from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from reconciler.model.text.counting import format_count
+from reconciler.model.text.counting import format_count, format_list
+from reconciler.model.text.money import format_forgone_savings, format_hourly, format_monthly
 from reconciler.model.text.times import format_time
-from reconciler.plan.render.wording import (
-    format_forgone_savings,
-    format_hourly,
-    format_list,
-    format_monthly,
-)
 
 Tone = Literal["", "soft", "good", "bad", "warn"]
 
@@ -183,6 +178,10 @@ class Box(msgspec.Struct, frozen=True):
     detail: str
     wave: int
     after: tuple[str, ...]
+
+
+BOXES_MAX: Final = 120
+"""A chart of more actions is not readable."""
 
 
 class Flow(msgspec.Struct, frozen=True):

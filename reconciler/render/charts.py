@@ -12,9 +12,9 @@ from itertools import groupby
 from math import floor, log10
 from typing import Final
 
-from reconciler.plan.render.layout import truncate
-from reconciler.plan.render.page import Markup, el, join_markup
-from reconciler.plan.render.sections.cells import Bar, Box, Flow, Lane, Timeline
+from reconciler.render.cells import Bar, Box, Flow, Lane, Timeline
+from reconciler.render.layout import truncate
+from reconciler.render.page import Markup, el, join_markup
 
 WIDTH: Final = 1100
 LEFT: Final = 230

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -11,8 +10,7 @@ from typing import Final
 
 from reconciler.model.text.times import format_time, timestamp
 from reconciler.model.text.visible import Painted, one_line
-from reconciler.notifications.stream import has_colour
-from reconciler.plan.render.layout import table
+from reconciler.render.layout import table
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +32,25 @@ class Listing:
     wide_header: tuple[str, ...] = field(default=())
 
 
-def format_table(listing: Listing, *, wide: bool, verb: str = "") -> str:
+def format_table(listing: Listing, *, wide: bool, verb: str = "", colour: bool = False) -> str:
     """Return the items as aligned columns below their header.
 
-    ``verb`` is the header of the column with the verb of an item, which decides its colour.
+    ``verb`` is the header of the column with the verb of an item, which decides its ``colour``.
     """
     header = listing.header + (listing.wide_header if wide else ())
     rows = [i.cells + (i.wide if wide else ()) for i in listing.items]
     verbs = [row[listing.header.index(verb)] for row in rows] if verb else []
-    return columns([header, *rows], verbs=["", *verbs])
+    return columns([header, *rows], verbs=["", *verbs] if colour and verbs else ())
 
 
 def columns(rows: Sequence[Sequence[str]], indent: int = 0, verbs: Sequence[str] = ()) -> str:
     """Return rows as lines of aligned columns; an empty cell is shown as a dash.
 
-    ``verbs`` has the verb of each row: a terminal that shows colours gets the row in its colour.
+    ``verbs`` has the verb of each row, which decides its colour; none for an output without colour.
     """
     shown = [[one_line(cell) or "-" for cell in row] for row in rows]
     lines = table(shown, "<" * max((len(row) for row in rows), default=0))
-    if not any(verbs) or not has_colour(sys.stdout):
+    if not any(verbs):
         return "".join(f"{' ' * indent}{line}\n" for line in lines)
     pairs = zip(lines, verbs, strict=True)
     return Painted("".join(f"{' ' * indent}{_paint(line, verb)}\n" for line, verb in pairs))

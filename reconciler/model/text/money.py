@@ -1,0 +1,46 @@
+"""USD as every text shows it: with a sign, an hour and a month, and without cents."""
+
+from __future__ import annotations
+
+from reconciler.model.billing import HOURS_A_MONTH
+from reconciler.model.text.counting import format_count
+
+
+def format_dollars(amount: float, *, signed: bool = False) -> str:
+    """Return USD with cents, and with four digits below a dollar: ``$12.24``, ``+$0.0931``."""
+    digits = 4 if abs(amount) < 1 and round(amount, 4) else 2
+    return f"{_sign(amount, digits, signed=signed)}${abs(amount):,.{digits}f}"
+
+
+def format_hourly(amount: float, *, signed: bool = False) -> str:
+    """Return USD an hour for a column of a table: always four digits after the point."""
+    return f"{_sign(amount, 4, signed=signed)}{abs(amount):,.4f}"
+
+
+def format_monthly(amount: float, *, signed: bool = False) -> str:
+    """Return an hourly price as a price of a month of 730 hours, in whole dollars."""
+    return format_whole_dollars(amount * HOURS_A_MONTH, signed=signed)
+
+
+def format_whole_dollars(amount: float, *, signed: bool = False) -> str:
+    """Return USD without cents, as sums of a month are shown: ``$1,204``."""
+    return f"{_sign(amount, 0, signed=signed)}${abs(amount):,.0f}"
+
+
+def _sign(amount: float, digits: int, *, signed: bool) -> str:
+    if not round(abs(amount), digits):
+        return ""
+    return "−" if amount < 0 else "+" if signed else ""
+
+
+def format_percent_change(percent: float, digits: int = 0) -> str:
+    """Return a change in percent with its sign; one that rounds to zero has none."""
+    return f"{_sign(percent, digits, signed=True)}{abs(percent):.{digits}f}%"
+
+
+def format_forgone_savings(forgone: float | None, unpriced: int) -> str:
+    """Return the savings that a blocker prevents: ``$1,204/month``."""
+    if forgone is None:
+        return "no price"
+    some = f" ({format_count(unpriced, 'node')} without a price)" if unpriced else ""
+    return f"{format_monthly(forgone)}/month{some}"

@@ -1,0 +1,1 @@
+"""The document kit: sections, cells, pages and charts, and a painter for each format."""
