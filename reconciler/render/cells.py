@@ -195,7 +195,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 
     ``table`` sections align all columns on a terminal; the others are lists of rows with lines
     below them, titled ``lines_title`` if they are a column. ``folded`` sections can be expanded.
-    ``figure`` is drawn if the format supports it.
+    ``figure`` is drawn if the format supports it. ``end`` is a line below the rows.
     """
 
     key: str
@@ -208,6 +208,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     table: bool = False
     folded: bool = False
     figure: Timeline | Flow | None = None
+    end: str = ""
 
     @property
     def heading(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from reconciler.model.text.counting import format_count
+from reconciler.model.text.quoting import code_spans
 from reconciler.model.text.times import format_time
 from reconciler.render.cells import (
     VERBS,
@@ -36,14 +37,22 @@ ROWS_MAX: Final = 5000
 _NAMES_SHOWN: Final = 8
 
 
+def sentence(text: str) -> Markup:
+    """Return a sentence as a paragraph, with its code as such."""
+    return el("p", *(el("code", part) if is_code else part for part, is_code in code_spans(text)))
+
+
 def render_section(section: Section) -> Markup:
     """Return a section of a page."""
     note = el("small", f" {section.note}") if section.note else ""
     title, body = section.title.rstrip(":"), _body(section)
+    if section.end:
+        body = join_markup(body, sentence(section.end))
     if section.folded:
         shown = el("details", el("summary", title, note), body)
     else:
-        shown = join_markup(el("h2", title, note, cls=section.tone or None), body)
+        head = el("h2", title, note, cls=section.tone or None) if title else ""
+        shown = join_markup(head, body)
     return el("section", shown, id=section.key)
 
 
@@ -78,7 +87,8 @@ def _table(columns: Sequence[Column], rows: Sequence[SectionRow], lines_title: s
         bodies.append(_tbody(row, cells, columns, lines_title))
     rest = len(rows) - ROWS_MAX
     more = el("p", f"and {rest:,} more (`-o json` lists all)", cls="soft") if rest > 0 else ""
-    return join_markup(el("table", el("thead", head), *bodies, cls="cards"), more)
+    heading = el("thead", head) if any(column.title for column in heads) else ""
+    return join_markup(el("table", heading, *bodies, cls="cards"), more)
 
 
 def _tbody(

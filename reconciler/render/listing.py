@@ -10,6 +10,7 @@ from typing import Final
 
 from reconciler.model.text.times import format_time, timestamp
 from reconciler.model.text.visible import Painted, one_line
+from reconciler.render.cells import Tone
 from reconciler.render.layout import table
 
 
@@ -39,32 +40,40 @@ def format_table(listing: Listing, *, wide: bool, verb: str = "", colour: bool =
     """
     header = listing.header + (listing.wide_header if wide else ())
     rows = [i.cells + (i.wide if wide else ()) for i in listing.items]
-    verbs = [row[listing.header.index(verb)] for row in rows] if verb else []
-    return columns([header, *rows], verbs=["", *verbs] if colour and verbs else ())
+    tones: list[Tone] = []
+    if colour and verb:
+        tones = ["", *(verb_tone(row[listing.header.index(verb)]) for row in rows)]
+    return columns([header, *rows], tones=tones)
 
 
-def columns(rows: Sequence[Sequence[str]], indent: int = 0, verbs: Sequence[str] = ()) -> str:
+def columns(rows: Sequence[Sequence[str]], indent: int = 0, tones: Sequence[Tone] = ()) -> str:
     """Return rows as lines of aligned columns; an empty cell is shown as a dash.
 
-    ``verbs`` has the verb of each row, which decides its colour; none for an output without colour.
+    ``tones`` has the tone of each row, which is its colour; none for an output without colour.
     """
     shown = [[one_line(cell) or "-" for cell in row] for row in rows]
     lines = table(shown, "<" * max((len(row) for row in rows), default=0))
-    if not any(verbs):
+    if not any(tones):
         return "".join(f"{' ' * indent}{line}\n" for line in lines)
-    pairs = zip(lines, verbs, strict=True)
-    return Painted("".join(f"{' ' * indent}{_paint(line, verb)}\n" for line, verb in pairs))
+    pairs = zip(lines, tones, strict=True)
+    return Painted("".join(f"{' ' * indent}{_paint(line, tone)}\n" for line, tone in pairs))
 
 
-_COLOURS: Final = {
-    **dict.fromkeys(("launch", "launch-batch", "provision"), "32"),
-    **dict.fromkeys(("replace", "taint", "drain"), "33"),
-    **dict.fromkeys(("terminate", "delete-node", "delete"), "31"),
+_COLOURS: Final = {"good": "32", "warn": "33", "bad": "31"}
+_TONES: Final[dict[str, Tone]] = {
+    **dict.fromkeys(("launch", "launch-batch", "provision"), "good"),
+    **dict.fromkeys(("replace", "taint", "drain"), "warn"),
+    **dict.fromkeys(("terminate", "delete-node", "delete"), "bad"),
 }
 
 
-def _paint(line: str, verb: str) -> str:
-    code = _COLOURS.get(verb)
+def verb_tone(verb: str) -> Tone:
+    """Return the tone of an operation or action: whether it adds, changes or removes."""
+    return _TONES.get(verb, "")
+
+
+def _paint(line: str, tone: Tone) -> str:
+    code = _COLOURS.get(tone)
     return f"\x1b[{code}m{line}\x1b[0m" if code else line
 
 

@@ -119,7 +119,8 @@ class MarkdownSections:
         table = self._table(section)
         if section.folded:
             return [_fold(_fold_title(section), table)]
-        return [f"#### {_heading(section.heading)}", table]
+        heading = [f"#### {_heading(section.heading)}"] if section.heading else []
+        return [*heading, table, *([sentence_markdown(section.end)] if section.end else [])]
 
     def _table(self, section: Section) -> str:
         columns_shown = columns_to_show(section.columns, section.rows)

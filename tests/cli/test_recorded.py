@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 
 from reconciler._resources import resource_path
 from reconciler.cli.main import main
+from reconciler.cli.output.status import Status
 from tests.cli.recorded_fleet import NOW_ARGUMENT, record, the_plan
 
 GOLDEN = Path(__file__).parent / "golden" / "recorded"
@@ -73,6 +75,24 @@ def fleet_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.chdir(folder)
     return folder
+
+
+@pytest.mark.parametrize(("form", "code"), [("html", "<code>{}</code>"), ("markdown", "`{}`")])
+def test_every_format_of_the_status_has_what_the_text_has(
+    fleet_folder: Path, capsys: pytest.CaptureFixture[str], form: str, code: str
+) -> None:
+    record(fleet_folder / ".reconciler")
+    assert main(["status", ".", NOW_ARGUMENT, "-o", form]) == 0
+    page = capsys.readouterr().out
+    for text in ("2026-01-03 07:00 UTC", "halted at", "ReservationCapacityExceeded", "47/month"):
+        assert text in page
+    assert code.format("reconciler resume") in page
+
+
+def test_the_schema_of_the_status_has_the_fields_of_the_reply() -> None:
+    schema = json.loads(Path(resource_path("schemas", "status.v1.json")).read_bytes())
+    fields = {field.encode_name for field in msgspec.structs.fields(Status)}
+    assert fields == schema["properties"].keys()
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from reconciler.model.text.quoting import code_spans
 from reconciler.model.text.times import format_time
 from reconciler.plan.render.sections.document import document_of
 from reconciler.plan.value.plan import Plan
 from reconciler.render.cells import (
     PlanDocument,
 )
-from reconciler.render.html import render_section
+from reconciler.render.html import render_section, sentence
 from reconciler.render.page import Markup, el, filter_field, page
 
 
@@ -24,10 +23,6 @@ def render_document(document: PlanDocument) -> str:
     return page(title, _header(document), *map(render_section, document.sections))
 
 
-def _sentence(text: str) -> Markup:
-    return el("p", *(el("code", part) if is_code else part for part, is_code in code_spans(text)))
-
-
 def _header(document: PlanDocument) -> Markup:
     facts = (
         f"plan {document.digest} of {format_time(document.at)}",
@@ -40,6 +35,6 @@ def _header(document: PlanDocument) -> Markup:
         "header",
         el("h1", document.fleet, el("small", revision)),
         el("p", " · ".join(filter(None, facts)), cls="soft"),
-        el("div", *map(_sentence, document.headline), cls=f"sum{' alarm' * has_pods}"),
+        el("div", *map(sentence, document.headline), cls=f"sum{' alarm' * has_pods}"),
         filter_field(),
     )

@@ -69,7 +69,7 @@ def run(request: HistoryRequest) -> int:
     """Print the newest entries of the journal, newest first."""
     from reconciler.assembly.inputs.records import served_actions
     from reconciler.notifications.stream import has_colour
-    from reconciler.render.listing import columns, format_document, kubernetes_list
+    from reconciler.render.listing import columns, format_document, kubernetes_list, verb_tone
 
     is_short = request.output == "text"
     with records.open_recorded(request.fleet) as recorded:
@@ -85,8 +85,8 @@ def run(request: HistoryRequest) -> int:
             header += ("ACTION", "STATE", "PLAN")
             more = [_action_cells(served.get(entry.sequence)) for entry in entries]
             rows = [(*row, *cells) for row, cells in zip(rows, more, strict=True)]
-        verbs = ["", *(e.shown_verb for e in entries)] if has_colour(sys.stdout) else ()
-        sys.stdout.write(columns([header, *rows], verbs=verbs))
+        tones = ["", *(verb_tone(e.shown_verb) for e in entries)] if has_colour(sys.stdout) else ()
+        sys.stdout.write(columns([header, *rows], tones=tones))
     else:
         print(f"No operations are recorded for fleet {recorded.fleet}.", file=sys.stderr)
     return exitcode.DONE
