@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Final
 
 from msgspec.structs import replace
@@ -43,25 +44,32 @@ _EQUAL: Final = sorted(
 """The fields that are compared as they are, the most expensive comparison last."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Answer:
-    """Inputs, their plan, and the first time at which another plan may be right."""
+    """Inputs and their plan."""
 
     inputs: Inputs
     plan: Plan
-    until: datetime | None
+
+    @cached_property
+    def until(self) -> datetime | None:
+        """The first time at which another plan may be right, None if time changes nothing.
+
+        Only found when inputs are equal otherwise, which is rare while a fleet changes.
+        """
+        return steady_until(self.inputs)
 
     def holds_for(self, inputs: Inputs) -> bool:
         """Return whether ``inputs`` lead to the same plan."""
         planned_at = self.inputs.now
         if inputs.now < planned_at or inputs.now.utcoffset() != planned_at.utcoffset():
             return False
-        if self.until is not None and inputs.now >= self.until:
-            return False
         names_nodes = self.plan.actions or self.plan.node_claims
         if names_nodes and any(getattr(inputs, n) != getattr(self.inputs, n) for n in _NAMING):
             return False
-        return are_equal_except_time(inputs, self.inputs)
+        if not are_equal_except_time(inputs, self.inputs):
+            return False
+        return self.until is None or inputs.now < self.until
 
     def plan_at(self, inputs: Inputs) -> Plan:
         """Return the plan for ``inputs``, which are equal to these."""
@@ -151,7 +159,7 @@ class PlanCache:
             return phase(name)
 
         plan = plan_of(inputs, report_alive, self._facts)
-        self._last = _Answer(inputs, plan, steady_until(inputs))
+        self._last = _Answer(inputs, plan)
         if self._shared is not None:
             self._shared.record(self._last)
         return plan

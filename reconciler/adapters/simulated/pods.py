@@ -14,6 +14,7 @@ from reconciler.adapters.simulated.podstatus import (
     has_own_claims,
     named_pod,
     pod_of_template,
+    present_key,
     running_pod,
 )
 from reconciler.adapters.simulated.records import ClusterRecord, EndingPod, PodRecord, pod_hash
@@ -201,8 +202,7 @@ class PodBook:
 
     def key_of(self, key: str) -> str:
         """Return ``namespace/name`` of the present pod for a pod of the workloads."""
-        name = self._record.pods[key].name
-        return f"{key.rpartition('/')[0]}/{name}" if name else key
+        return present_key(key, self._record.pods[key].name)
 
     def _workload_key(self, pod: Pod) -> str:
         """Return the key in the workloads of a pod that exists."""

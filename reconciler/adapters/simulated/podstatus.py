@@ -43,6 +43,11 @@ def named_pod(pod: Pod, record: PodRecord) -> Pod:
     return _with_name(pod, pod.namespace, record.name) if record.name else pod
 
 
+def present_key(key: str, name: str) -> str:
+    """Return ``namespace/name`` of the present pod for a key of the workloads; no name keeps it."""
+    return f"{key.rpartition('/')[0]}/{name}" if name else key
+
+
 def pod_of_template(template: Pod | None, key: str) -> Pod | None:
     """Return the pod ``namespace/name`` that is made as ``template`` is; None without one."""
     if template is None or template.key == key:

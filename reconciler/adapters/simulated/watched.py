@@ -13,6 +13,7 @@ from reconciler.adapters.simulated.cluster import EmbeddedCluster
 from reconciler.adapters.simulated.compute import CLAIM_TAG
 from reconciler.adapters.simulated.conditions import Conditions
 from reconciler.adapters.simulated.nodes import Drivers, Types, devices_of_catalog
+from reconciler.adapters.simulated.podstatus import present_key
 from reconciler.adapters.simulated.records import ClusterRecord, NodeRecord, PodRecord, pod_hash
 from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.chance import Chance
@@ -289,11 +290,12 @@ class WatchedCluster(EmbeddedCluster):
         """Return what runs now, and notify about pods that got or lost their nodes."""
         self._instances = tuple(instances)
         self._claims = {c.status.provider_id: c for c in claims if c.status.provider_id}
-        before = self._node_by_pod()
+        before = {key: (record.name, record.node) for key, record in self._record.pods.items()}
         snapshot = super().observe(claims, (*instances, *self._first.foreign))
         for key, record in self._record.pods.items():
-            pod, was = before.get(key, ("", ""))
+            name, was = before.get(key, ("", ""))
             if was and was != record.node and was not in self._record.nodes:
+                pod = present_key(key, name)
                 self._notify(
                     EventKind.POD_EVICTED, f"{pod} lost {was}", was, reason="NodeGone", pod=pod
                 )
@@ -409,12 +411,6 @@ class WatchedCluster(EmbeddedCluster):
         """Return the key in the workloads of each present pod that has another name there."""
         pods = self._record.pods.items()
         return {self._pods.key_of(key): key for key, pod in pods if pod.name}
-
-    def _node_by_pod(self) -> dict[str, tuple[str, str]]:
-        """Return the name and the node of the present pod of each pod of the workloads."""
-        return {
-            key: (self._pods.key_of(key), record.node) for key, record in self._record.pods.items()
-        }
 
     def _notify(self, kind: EventKind, message: str, node: str, **facts: str) -> None:
         reason = facts.pop("reason", "")
