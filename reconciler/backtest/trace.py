@@ -30,6 +30,7 @@ from reconciler.backtest.market import (
 )
 from reconciler.model.decode import describe_mismatch
 from reconciler.model.errors import UnreadableError
+from reconciler.model.history import RecordedNode
 from reconciler.model.kubernetes.cluster import DaemonSet, DaemonSetSpec, PodTemplate
 from reconciler.model.kubernetes.metadata import Metadata, OwnerReference
 from reconciler.model.kubernetes.pod import Container, Pod, PodSpec, ResourceRequirements
@@ -88,14 +89,9 @@ class TracedPod:
         )
 
 
-class TracedNode(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class TracedNode(RecordedNode, frozen=True, forbid_unknown_fields=True):
     """A node that the fleet had; times are as those of a pod, ``price`` is in USD an hour."""
 
-    node: str
-    node_pool: str
-    instance_type: str
-    zone: str
-    capacity_type: str
     price: float | None
     created: float
     deleted: float | None = None

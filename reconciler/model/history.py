@@ -17,6 +17,16 @@ DAY: Final = timedelta(hours=24)
 """The period of a daily maximum: always the last 24 hours, not a calendar day."""
 
 
+class RecordedNode(msgspec.Struct, frozen=True, rename="camel"):
+    """A node of a recording: its NodePool, and the offering that it was launched as."""
+
+    node: str
+    node_pool: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+
+
 class DisruptionRecord(msgspec.Struct, frozen=True, rename="camel"):
     """Nodes of one NodePool that a voluntary command disrupted at one time."""
 

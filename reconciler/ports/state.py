@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from reconciler.model.history import Obstacle, Rollout
+from reconciler.model.history import Obstacle, RecordedNode, Rollout
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.metadata import OwnerReference
 from reconciler.model.kubernetes.pod import PodSpec
@@ -239,14 +239,9 @@ class PodArrival(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     bound: datetime | None = None
 
 
-class NodeArrival(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class NodeArrival(RecordedNode, frozen=True, omit_defaults=True):
     """A node of the fleet; ``price`` is in USD an hour, None if unknown."""
 
-    node: str
-    node_pool: str
-    instance_type: str
-    zone: str
-    capacity_type: str
     created: datetime
     price: float | None = None
 

@@ -10,7 +10,7 @@ import msgspec
 
 from reconciler.model.text.times import timestamp
 from reconciler.model.text.visible import Painted, markdown_text
-from reconciler.render.cells import Section, Text, Tone, text_of
+from reconciler.render.cells import Column, Section, SectionRow, Text, Tone, text_of
 from reconciler.render.listing import columns, format_document
 
 PAGES: Final = ("markdown", "html")
@@ -28,9 +28,16 @@ def render_reply(
     colour: bool = False,
 ) -> str:
     """Return a reply in the format ``output``; ``title`` is that of a page."""
+    if output in ("json", "yaml"):
+        return format_document(document_of(reply), output)
+    if output in PAGES:
+        return render_page(title, sections, output)
+    return Painted("\n".join(_section_text(section, colour=colour) for section in sections))
+
+
+def render_page(title: str, sections: Sequence[Section], output: str) -> str:
+    """Return sections as one of ``PAGES``."""
     match output:
-        case "json" | "yaml":
-            return format_document(document_of(reply), output)
         case "html":
             from reconciler.render.html import render_section
             from reconciler.render.page import el, page
@@ -42,7 +49,13 @@ def render_reply(
             paint = MarkdownSections(SectionLimits(rows=200, folded=200, cell=400, chart=False))
             parts = [part for section in sections for part in paint.parts(section)]
             return "\n\n".join([f"### {markdown_text(title)}", *parts]) + "\n"
-    return Painted("\n".join(_section_text(section, colour=colour) for section in sections))
+    raise ValueError(output)
+
+
+def table_section(key: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Section:
+    """Return a table of texts as a section."""
+    cells = (SectionRow(cells=tuple(map(Text, row))) for row in rows)
+    return Section(key=key, title="", columns=tuple(map(Column, header)), rows=tuple(cells))
 
 
 def document_of(reply: msgspec.Struct) -> Any:

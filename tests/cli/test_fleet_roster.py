@@ -128,6 +128,7 @@ def test_a_folder_that_does_not_exist_is_refused_before_anything_starts(
 OF_COMMANDS = (
     *("reconciler.cli.", "reconciler.advise.", "reconciler.backtest.", "reconciler.simulate."),
     "reconciler.watch.",
+    "reconciler.render.",
     "reconciler.adapters.prometheus",
 )
 """What only commands decode, which have one thread."""

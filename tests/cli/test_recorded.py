@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 
 from reconciler._resources import resource_path
 from reconciler.cli.main import main
+from reconciler.cli.output.replies import ChecksReply, CostReply, TopReply
 from reconciler.cli.output.status import Status
 from tests.cli.recorded_fleet import NOW_ARGUMENT, record, the_plan
 
@@ -89,10 +90,46 @@ def test_every_format_of_the_status_has_what_the_text_has(
     assert code.format("reconciler resume") in page
 
 
-def test_the_schema_of_the_status_has_the_fields_of_the_reply() -> None:
-    schema = json.loads(Path(resource_path("schemas", "status.v1.json")).read_bytes())
-    fields = {field.encode_name for field in msgspec.structs.fields(Status)}
+@pytest.mark.parametrize(
+    ("name", "reply"),
+    [
+        ("status.v1", Status),
+        ("top.v1", TopReply),
+        ("costallocation.v1", CostReply),
+        ("check.v1", ChecksReply),
+    ],
+)
+def test_the_schema_of_a_reply_has_the_fields_of_its_type(
+    name: str, reply: type[msgspec.Struct]
+) -> None:
+    schema = json.loads(Path(resource_path("schemas", f"{name}.json")).read_bytes())
+    fields = {field.encode_name for field in msgspec.structs.fields(reply)}
     assert fields == schema["properties"].keys()
+
+
+@pytest.mark.parametrize("form", ["html", "markdown"])
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["top"], "eu-central-1a"),
+        (["top", "--by", "workload"], "incl. idle"),
+        (["get", "nodeclaims"], "web-old1"),
+        (["get", "commands"], "drifted-1"),
+        (["history"], "launch"),
+    ],
+)
+def test_every_list_has_a_page(
+    fleet_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    form: str,
+    words: list[str],
+    text: str,
+) -> None:
+    record(fleet_folder / ".reconciler")
+    assert main([*words, NOW_ARGUMENT, "-o", form]) == 0
+    page = capsys.readouterr().out
+    assert text in page
+    assert page.startswith("<!doctype html>" if form == "html" else "### ")
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

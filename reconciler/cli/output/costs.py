@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from reconciler.model.json import JsonDict
+from reconciler.cli.output.replies import CostOfGroup, CostReply, CostTotal
 from reconciler.model.text.money import format_monthly
 from reconciler.model.text.visible import one_line
 from reconciler.observed.allocation import (
@@ -17,7 +17,9 @@ from reconciler.observed.allocation import (
     WorkloadCost,
     group_costs,
 )
+from reconciler.render.cells import Section
 from reconciler.render.listing import columns
+from reconciler.render.reply import table_section
 
 IDLE_NAME: Final = "(idle)"
 """What is shown for nodes that no pod pays for."""
@@ -26,29 +28,32 @@ _FORMULA: Final = ("=", "+", "-", "@")
 """The beginnings of a cell that a spreadsheet evaluates."""
 
 
-def cost_document(fleet: str, by: Grouping, rows: Iterable[WorkloadCost]) -> JsonDict:
-    """Return the cost by group as an object; money is USD an hour, and adds up to ``total``."""
+def cost_reply(fleet: str, by: Grouping, rows: Iterable[WorkloadCost]) -> CostReply:
+    """Return the cost by group; money is USD an hour, and adds up to ``total``."""
     groups = group_costs(rows, by)
-    return {
-        "apiVersion": "reconciler/v1",
-        "kind": "CostAllocation",
-        "fleet": fleet,
-        "by": str(by),
-        "groups": [
-            {
-                "name": group.name or IDLE_NAME,
-                "pods": group.pods,
-                "pricePerHour": group.per_hour,
-                "idlePerHour": group.idle_per_hour,
-            }
-            for group in groups
-        ],
-        "total": {
-            "pods": sum(group.pods for group in groups),
-            "pricePerHour": round(sum(g.nanodollars for g in groups) / NANODOLLARS, 9),
-            "idlePerHour": round(sum(g.idle for g in groups) / NANODOLLARS, 9),
-        },
-    }
+    total = CostTotal(
+        pods=sum(group.pods for group in groups),
+        price_per_hour=round(sum(g.nanodollars for g in groups) / NANODOLLARS, 9),
+        idle_per_hour=round(sum(g.idle for g in groups) / NANODOLLARS, 9),
+    )
+    shown = tuple(
+        CostOfGroup(
+            name=group.name or IDLE_NAME,
+            pods=group.pods,
+            price_per_hour=group.per_hour,
+            idle_per_hour=group.idle_per_hour,
+        )
+        for group in groups
+    )
+    return CostReply(fleet=fleet, by=str(by), groups=shown, total=total)
+
+
+def cost_section(by: Grouping, rows: Iterable[WorkloadCost]) -> Section:
+    """Return the cost by group as a section of a page, the most expensive first."""
+    groups = group_costs(rows, by)
+    whole = sum(group.nanodollars for group in groups)
+    header = (_noun(by), "pods", "$/month", "incl. idle", "share")
+    return table_section("costs", header, [_cells(group, whole) for group in groups])
 
 
 def render_costs(fleet: str, by: Grouping, rows: Iterable[WorkloadCost]) -> str:

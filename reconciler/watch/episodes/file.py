@@ -13,6 +13,7 @@ import msgspec
 
 from reconciler.model.decode import describe_mismatch
 from reconciler.model.errors import UnreadableError
+from reconciler.model.history import RecordedNode
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.prediction import (
@@ -58,14 +59,9 @@ class LogLine(msgspec.Struct, frozen=True, rename="kebab"):
     node_claim: Named | None = msgspec.field(name="NodeClaim", default=None)
 
 
-class EpisodeNode(msgspec.Struct, frozen=True, rename="camel"):
+class EpisodeNode(RecordedNode, frozen=True):
     """A node that there was at the start."""
 
-    node: str
-    node_pool: str
-    instance_type: str
-    zone: str
-    capacity_type: str
     price: float | None = None
 
 

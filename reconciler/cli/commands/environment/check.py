@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
     from reconciler.plan.value.nodes import PlannedNodeClaim
+    from reconciler.render.cells import Section
 
 # The purchased commitments in AWS, in the form of ``reconciler.yaml``.
 
@@ -64,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print the account's savings plans and reserved instances as `commitments` for "
         "the config",
     )  # fmt: skip
-    inputs.add_output(parser)
+    inputs.add_output(parser, more=("markdown", "html"))
     inputs.add_flags(parser, [name for name in inputs.PLANNING if name != "base"])
 
 
@@ -78,9 +79,11 @@ def run(request: CheckRequest) -> int:
     """Print one line for each check; exit 1 if one failed."""
     from reconciler.adapters.aws.permissions import Need
     from reconciler.cli.output.progressline import show_progress
+    from reconciler.cli.output.replies import ChecksReply
     from reconciler.exitcode import DONE, FAILED
     from reconciler.model.diagnostics import Verdict
     from reconciler.render.listing import format_document
+    from reconciler.render.reply import render_reply
 
     need, is_text = Need(request.need), request.output == "text"
     if request.prints_policy:
@@ -92,29 +95,26 @@ def run(request: CheckRequest) -> int:
         return DONE
     with show_progress("Checking the account and the cluster"):
         rows = run_checks(request.fleet, need)
+    passed = not any(row.verdict is Verdict.FAILED for row in rows)
+    reply, title = ChecksReply(passed, tuple(rows)), "Checks of the account and the cluster"
     sys.stdout.write(
-        checks_table(rows) if is_text else format_document(checks_document(rows), request.output)
+        checks_table(rows)
+        if is_text
+        else render_reply(reply, [checks_section(rows)], request.output, title=title)
     )
-    return FAILED if any(row.verdict is Verdict.FAILED for row in rows) else DONE
+    return DONE if passed else FAILED
 
 
-def checks_document(rows: Sequence[Check]) -> dict[str, object]:
-    """Return the checks as data (``schemas/check.v1.json``)."""
-    from reconciler.model.diagnostics import Verdict
+def checks_section(rows: Sequence[Check]) -> Section:
+    """Return the checks as a section of a page."""
+    from reconciler.render.reply import table_section
 
-    return {
-        "passed": not any(row.verdict is Verdict.FAILED for row in rows),
-        "checks": [
-            {
-                "kind": row.kind,
-                "name": row.name,
-                "verdict": str(row.verdict),
-                "message": row.message,
-                "remedy": row.remedy,
-            }
-            for row in rows
-        ],
-    }
+    header = ("check", "verdict", "result", "remedy")
+    cells = [
+        (f"{row.kind} {row.name}".rstrip(), str(row.verdict), row.message, row.remedy)
+        for row in rows
+    ]
+    return table_section("checks", header, cells)
 
 
 def checks_table(rows: Sequence[Check]) -> str:

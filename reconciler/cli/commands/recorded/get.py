@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words", nargs="*", metavar="[NAME] [PATH]", help="name of one resource; fleet folder"
     )
-    inputs.add_output(parser, "wide")
+    inputs.add_output(parser, "wide", more=("markdown", "html"))
     inputs.add_watch(parser)
     inputs.add_flags(parser, inputs.RECORDED)
 
@@ -77,6 +77,7 @@ def _view(request: GetRequest) -> watching.View:
     from reconciler.cli.output.views import VIEWS, find_item
     from reconciler.notifications.stream import has_colour
     from reconciler.render.listing import Listing, format_document, format_table, kubernetes_list
+    from reconciler.render.reply import PAGES, render_page, table_section
 
     kind, name = request.kind, request.name
     is_document = request.output in ("json", "yaml")
@@ -95,6 +96,12 @@ def _view(request: GetRequest) -> watching.View:
     if not listing.items:
         note = f"No {kind} are recorded for fleet {recorded.fleet}."
         return watching.View("", documents, note)
+    if request.output in PAGES:
+        header = (*listing.header, *listing.wide_header)
+        rows = [(*item.cells, *item.wide) for item in listing.items]
+        title = f"{kind} of {recorded.fleet}"
+        page = render_page(title, [table_section(kind, header, rows)], request.output)
+        return watching.View(page, documents)
     verb = "KIND" if kind == "actions" else ""
     is_wide, colour = request.output == "wide", has_colour(sys.stdout)
     text = format_table(listing, wide=is_wide, verb=verb, colour=colour)

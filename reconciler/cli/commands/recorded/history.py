@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", metavar="NAME", help="only operations on this NodeClaim or node"
     )
-    inputs.add_output(parser, "wide")
+    inputs.add_output(parser, "wide", more=("markdown", "html"))
     inputs.add_flags(parser, inputs.RECORDED)
 
 
@@ -70,6 +70,7 @@ def run(request: HistoryRequest) -> int:
     from reconciler.assembly.inputs.records import served_actions
     from reconciler.notifications.stream import has_colour
     from reconciler.render.listing import columns, format_document, kubernetes_list, verb_tone
+    from reconciler.render.reply import PAGES, render_page, table_section
 
     is_short = request.output == "text"
     with records.open_recorded(request.fleet) as recorded:
@@ -85,6 +86,11 @@ def run(request: HistoryRequest) -> int:
             header += ("ACTION", "STATE", "PLAN")
             more = [_action_cells(served.get(entry.sequence)) for entry in entries]
             rows = [(*row, *cells) for row, cells in zip(rows, more, strict=True)]
+        if request.output in PAGES:
+            title = f"Operations of {recorded.fleet}"
+            sections = [table_section("operations", header, rows)]
+            sys.stdout.write(render_page(title, sections, request.output))
+            return exitcode.DONE
         tones = ["", *(verb_tone(e.shown_verb) for e in entries)] if has_colour(sys.stdout) else ()
         sys.stdout.write(columns([header, *rows], tones=tones))
     else:

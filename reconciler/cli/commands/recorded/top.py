@@ -18,7 +18,7 @@ from reconciler.model.text.quoting import quote_value
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.records import RecordedFleet
     from reconciler.assembly.inputs.request import StateRequest
-    from reconciler.model.json import JsonDict
+    from reconciler.cli.output.replies import TopNode, TopReply
     from reconciler.model.karpenter.nodeclaim import NodeClaim
     from reconciler.observed.allocation import Grouping
     from reconciler.ports.cluster import NodeUsage
@@ -75,13 +75,6 @@ class NodeRow:
         return 0 if self.usage is None else self.usage.pods
 
 
-_CSV_FIELDS: Final = (
-    "name", "nodeClaim", "nodePool", "instanceType", "capacityType", "zone", "status",
-    "pricePerHour", "pods", "createdAt",
-)  # fmt: skip
-"""The fields of a node in CSV, before its shares."""
-
-
 def _created_at(row: NodeRow) -> datetime:
     from datetime import UTC
 
@@ -118,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--once", action="store_true",
         help="print once and exit (default if the output is not a terminal)",
     )  # fmt: skip
-    inputs.add_output(parser, more=("csv",))
+    inputs.add_output(parser, more=("csv", "markdown", "html"))
     inputs.add_flags(parser, inputs.RECORDED)
 
 
@@ -165,51 +158,58 @@ def run(request: TopRequest) -> int:
 
 def _view(request: TopRequest) -> watching.View:
     """Return the fleet in the output format."""
-    from reconciler.render.listing import format_document
+    from reconciler.cli.output.costs import to_csv
+    from reconciler.render.reply import render_reply, table_section
 
     with records.open_recorded(request.fleet) as recorded:
         if request.by is not None:
             return _cost_view(recorded, request.by, request.output)
         rows = sorted(_rows(recorded, request), key=lambda row: row.name)
         rows.sort(key=_SORTS[request.sort])  # type: ignore[arg-type]
-        facts = _facts(recorded, rows)
+        reply = _reply(recorded, rows)
         if request.output == "text":
-            return watching.View(_render_text(recorded, rows, request), facts)
-        if request.output == "csv":
-            return watching.View(_nodes_csv(facts), facts)
-    return watching.View(format_document(facts, request.output), facts)
+            return watching.View(_render_text(recorded, rows, request), reply)
+    header, *cells = _cells_of_nodes(reply)
+    if request.output == "csv":
+        return watching.View(to_csv([header, *cells]), reply)
+    sections, title = [table_section("nodes", header, cells)], f"Nodes of {reply.fleet}"
+    return watching.View(render_reply(reply, sections, request.output, title=title), reply)
 
 
 def _cost_view(recorded: RecordedFleet, by: Grouping, output: str) -> watching.View:
     """Return who costs what, as the last pass observed it."""
     from reconciler.cli.output import costs
     from reconciler.cli.output.views import fleet_usage
-    from reconciler.render.listing import format_document
+    from reconciler.render.reply import render_reply
 
     usage = fleet_usage(recorded)
     rows = usage.costs if usage is not None else ()
-    facts = costs.cost_document(recorded.fleet, by, rows)
+    reply = costs.cost_reply(recorded.fleet, by, rows)
     if output == "text":
-        return watching.View(costs.render_costs(recorded.fleet, by, rows), facts)
+        return watching.View(costs.render_costs(recorded.fleet, by, rows), reply)
     if output == "csv":
-        return watching.View(costs.costs_csv(by, rows), facts)
-    return watching.View(format_document(facts, output), facts)
+        return watching.View(costs.costs_csv(by, rows), reply)
+    sections, title = [costs.cost_section(by, rows)], f"Cost of {recorded.fleet} by {by}"
+    return watching.View(render_reply(reply, sections, output, title=title), reply)
 
 
-def _nodes_csv(facts: JsonDict) -> str:
-    """Return the nodes as CSV, one line each, with the fields of their objects."""
-    from reconciler.cli.output.costs import to_csv
+def _cells_of_nodes(reply: TopReply) -> list[list[str]]:
+    """Return the nodes as a table, with the fields of their objects."""
+    from msgspec.structs import fields
 
-    nodes: list[JsonDict] = facts["nodes"]
-    header = [*_CSV_FIELDS, *(f"requestedShare.{name}" for name in RESOURCES)]
+    from reconciler.cli.output.replies import TopNode
+
+    plain = [field for field in fields(TopNode) if field.name != "requested_share"]
+    names, titles = [f.name for f in plain], [f.encode_name for f in plain]
+    header = [*titles, *(f"requestedShare.{name}" for name in RESOURCES)]
     rows = [
         [
-            *("" if node[name] is None else str(node[name]) for name in _CSV_FIELDS),
-            *(str(node["requestedShare"][name]) for name in RESOURCES),
+            *("" if (value := getattr(node, name)) is None else str(value) for name in names),
+            *(str(node.requested_share[name]) for name in RESOURCES),
         ]
-        for node in nodes
+        for node in reply.nodes
     ]
-    return to_csv([header, *rows])
+    return [header, *rows]
 
 
 def _rows(recorded: RecordedFleet, request: TopRequest) -> Iterable[NodeRow]:
@@ -225,41 +225,39 @@ def _rows(recorded: RecordedFleet, request: TopRequest) -> Iterable[NodeRow]:
         yield NodeRow(name, claim, phase_of(claim), usage.get(claim.name))
 
 
-def _facts(recorded: RecordedFleet, rows: Sequence[NodeRow]) -> JsonDict:
-    """Return the fleet as an object; money is USD an hour, and shares are from 0."""
-    return {
-        "apiVersion": "reconciler/v1",
-        "kind": "Top",
-        "fleet": recorded.fleet,
-        "nodes": [_node_facts(row) for row in rows],
-        "total": {
-            "nodes": len(rows),
-            "pods": sum(row.pods for row in rows),
-            "pricePerHour": round(sum(row.price or 0.0 for row in rows), 6),
-            "unpriced": sum(row.price is None for row in rows),
-            "requestedShare": {name: round(_share(rows, name), 4) for name in RESOURCES},
-        },
-    }
+def _reply(recorded: RecordedFleet, rows: Sequence[NodeRow]) -> TopReply:
+    """Return the fleet as the reply of the command."""
+    from reconciler.cli.output.replies import TopReply, TopTotal
+
+    total = TopTotal(
+        nodes=len(rows),
+        pods=sum(row.pods for row in rows),
+        price_per_hour=round(sum(row.price or 0.0 for row in rows), 6),
+        unpriced=sum(row.price is None for row in rows),
+        requested_share={name: round(_share(rows, name), 4) for name in RESOURCES},
+    )
+    return TopReply(fleet=recorded.fleet, nodes=tuple(map(_node, rows)), total=total)
 
 
-def _node_facts(row: NodeRow) -> JsonDict:
-    labels = row.claim.metadata.labels
+def _node(row: NodeRow) -> TopNode:
+    from reconciler.cli.output.replies import TopNode
     from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
     from reconciler.render.listing import stamp
 
-    return {
-        "name": row.name,
-        "nodeClaim": row.claim.name,
-        "nodePool": row.claim.node_pool,
-        "instanceType": labels.get(INSTANCE_TYPE, ""),
-        "capacityType": labels.get(CAPACITY_TYPE, ""),
-        "zone": labels.get(ZONE, ""),
-        "status": row.status,
-        "pricePerHour": row.price,
-        "pods": row.pods,
-        "requestedShare": {name: round(row.share(name), 4) for name in RESOURCES},
-        "createdAt": stamp(row.claim.metadata.creation_timestamp),
-    }
+    labels = row.claim.metadata.labels
+    return TopNode(
+        name=row.name,
+        node_claim=row.claim.name,
+        node_pool=row.claim.node_pool,
+        instance_type=labels.get(INSTANCE_TYPE, ""),
+        capacity_type=labels.get(CAPACITY_TYPE, ""),
+        zone=labels.get(ZONE, ""),
+        status=row.status,
+        price_per_hour=row.price,
+        pods=row.pods,
+        created_at=stamp(row.claim.metadata.creation_timestamp),
+        requested_share={name: round(row.share(name), 4) for name in RESOURCES},
+    )
 
 
 def _resource_sums(rows: Sequence[NodeRow], resource: str) -> tuple[int, int]:
