@@ -129,6 +129,7 @@ OF_COMMANDS = (
     *("reconciler.cli.", "reconciler.advise.", "reconciler.backtest.", "reconciler.simulate."),
     "reconciler.watch.",
     "reconciler.render.",
+    "reconciler.inspection.",
     "reconciler.adapters.prometheus",
 )
 """What only commands decode, which have one thread."""

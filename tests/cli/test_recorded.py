@@ -16,8 +16,8 @@ from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 
 from reconciler._resources import resource_path
 from reconciler.cli.main import main
-from reconciler.cli.output.replies import ChecksReply, CostReply, TopReply
-from reconciler.cli.output.status import Status
+from reconciler.inspection.replies import ChecksReply, CostReply, TopReply
+from reconciler.inspection.status import Status
 from tests.cli.recorded_fleet import NOW_ARGUMENT, record, the_plan
 
 GOLDEN = Path(__file__).parent / "golden" / "recorded"

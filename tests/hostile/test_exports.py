@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from reconciler.cli.output.costs import costs_csv, to_csv
+from reconciler.inspection.costs import costs_csv, to_csv
 from reconciler.model.notification import NoticeKind, Webhook, WebhookFormat
 from reconciler.notifications.delivery import TEXT_MAX, webhook_request
 from reconciler.notifications.notices import Notice

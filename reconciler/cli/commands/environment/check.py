@@ -79,8 +79,8 @@ def run(request: CheckRequest) -> int:
     """Print one line for each check; exit 1 if one failed."""
     from reconciler.adapters.aws.permissions import Need
     from reconciler.cli.output.progressline import show_progress
-    from reconciler.cli.output.replies import ChecksReply
     from reconciler.exitcode import DONE, FAILED
+    from reconciler.inspection.replies import ChecksReply
     from reconciler.model.diagnostics import Verdict
     from reconciler.render.listing import format_document
     from reconciler.render.reply import render_reply

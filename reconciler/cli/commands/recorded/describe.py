@@ -104,7 +104,7 @@ def _journal_entries(recorded: RecordedFleet, request: DescribeRequest) -> Seque
 
 
 def _describe_claim(recorded: RecordedFleet, name: str) -> str:
-    from reconciler.cli.output import views
+    from reconciler.inspection import views
 
     views.find_item(views.node_claims(recorded), "nodeclaims", name, recorded)
     return _claim_text(
@@ -113,7 +113,7 @@ def _describe_claim(recorded: RecordedFleet, name: str) -> str:
 
 
 def _describe_node(recorded: RecordedFleet, name: str) -> str:
-    from reconciler.cli.output import views
+    from reconciler.inspection import views
 
     views.find_item(views.nodes(recorded), "nodes", name, recorded)
     claims = recorded.state.store.node_claims()
@@ -136,7 +136,7 @@ def _claim_text(recorded: RecordedFleet, claim: NodeClaim) -> str:
 
 
 def _claim_facts(recorded: RecordedFleet, claim: NodeClaim) -> list[tuple[str, str]]:
-    from reconciler.cli.output.views import phase_of
+    from reconciler.inspection.views import phase_of
     from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
     from reconciler.render.listing import age, clock_time
 
@@ -222,7 +222,7 @@ def _operations(recorded: RecordedFleet, targets: set[str]) -> list[JournalEntry
 
 
 def _describe_node_pool(recorded: RecordedFleet, name: str) -> str:
-    from reconciler.cli.output import views
+    from reconciler.inspection import views
     from reconciler.render.listing import Listing, columns, format_table
     from reconciler.source.plainyaml import dump
 
@@ -246,7 +246,7 @@ def _describe_node_pool(recorded: RecordedFleet, name: str) -> str:
 
 
 def _describe_plan(recorded: RecordedFleet, digest: str) -> str:
-    from reconciler.cli.output import views
+    from reconciler.inspection import views
     from reconciler.plan.render.text import render_text
     from reconciler.plan.value.plan import from_json
 
@@ -259,7 +259,7 @@ def _describe_plan(recorded: RecordedFleet, digest: str) -> str:
 
 def _describe_command(recorded: RecordedFleet, name: str) -> str:
     from reconciler.cli.commands.recorded.history import rows_of
-    from reconciler.cli.output import views
+    from reconciler.inspection import views
     from reconciler.model.text.money import format_dollars
     from reconciler.plan.render.wording import format_reason
     from reconciler.render.listing import age, clock_time, columns

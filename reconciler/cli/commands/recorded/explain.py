@@ -171,7 +171,7 @@ def run(request: ExplainRequest) -> int:
             pair = _node_and_claim(recorded, request)
             answer = _answer(source, request, pair)
             source = source._replace(earlier=_earlier_reasons(recorded, answer, source, pair))
-    from reconciler.cli.output import explanation
+    from reconciler.inspection import explanation
 
     parts = (answer, source.plan, source.digest, source.earlier)
     if request.output == "text":
@@ -203,7 +203,7 @@ def _explain_code(request: ExplainRequest) -> int:
 
 def _explain_gap(request: ExplainRequest) -> int:
     from reconciler.assembly.inputs.timings import Timings
-    from reconciler.cli.output.gap import gap_document, render_gap
+    from reconciler.inspection.gap import gap_document, render_gap
     from reconciler.plan.make.planner import make_plan
     from reconciler.plan.planning import gather_facts
     from reconciler.plan.rest.gap import explain_gap

@@ -51,7 +51,7 @@ def request_of(args: argparse.Namespace) -> GetRequest:
 
 def parse_kind(word: str) -> str:
     """Return the plural of a kind, for argparse."""
-    from reconciler.cli.output.views import kind_of
+    from reconciler.inspection.views import kind_of
 
     try:
         return kind_of(word)
@@ -74,7 +74,7 @@ def _view(request: GetRequest) -> watching.View:
     Raises:
         StateError: the name is not recorded.
     """
-    from reconciler.cli.output.views import VIEWS, find_item
+    from reconciler.inspection.views import VIEWS, find_item
     from reconciler.notifications.stream import has_colour
     from reconciler.render.listing import Listing, format_document, format_table, kubernetes_list
     from reconciler.render.reply import PAGES, render_page, table_section
@@ -116,7 +116,7 @@ def document_of(recorded: RecordedFleet, kind: str, name: str) -> dict[str, Any]
     """
     import json
 
-    from reconciler.cli.output.views import VIEWS, find_item
+    from reconciler.inspection.views import VIEWS, find_item
 
     item = find_item(VIEWS[kind](recorded), kind, name, recorded)
     plan = recorded.state.store.plan(name) if kind == "plans" else None

@@ -79,7 +79,7 @@ def _report(request: ReportRequest) -> FleetReport:
 
 
 def _render(report: FleetReport, output: str) -> str:
-    from reconciler.cli.output import weekly
+    from reconciler.inspection import weekly
 
     match output:
         case "text":

@@ -49,8 +49,8 @@ def run(request: StatusRequest) -> int:
 
 def _view(request: StatusRequest) -> watching.View:
     """Return the status in the output format."""
-    from reconciler.cli.output.status import status_of
-    from reconciler.cli.output.statussections import fact_times, status_sections
+    from reconciler.inspection.status import status_of
+    from reconciler.inspection.statussections import fact_times, status_sections
     from reconciler.notifications.stream import has_colour
     from reconciler.render.reply import render_reply
 

@@ -18,7 +18,7 @@ from reconciler.model.text.quoting import quote_value
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.records import RecordedFleet
     from reconciler.assembly.inputs.request import StateRequest
-    from reconciler.cli.output.replies import TopNode, TopReply
+    from reconciler.inspection.replies import TopNode, TopReply
     from reconciler.model.karpenter.nodeclaim import NodeClaim
     from reconciler.observed.allocation import Grouping
     from reconciler.ports.cluster import NodeUsage
@@ -158,7 +158,7 @@ def run(request: TopRequest) -> int:
 
 def _view(request: TopRequest) -> watching.View:
     """Return the fleet in the output format."""
-    from reconciler.cli.output.costs import to_csv
+    from reconciler.inspection.costs import to_csv
     from reconciler.render.reply import render_reply, table_section
 
     with records.open_recorded(request.fleet) as recorded:
@@ -178,8 +178,8 @@ def _view(request: TopRequest) -> watching.View:
 
 def _cost_view(recorded: RecordedFleet, by: Grouping, output: str) -> watching.View:
     """Return who costs what, as the last pass observed it."""
-    from reconciler.cli.output import costs
-    from reconciler.cli.output.views import fleet_usage
+    from reconciler.inspection import costs
+    from reconciler.inspection.views import fleet_usage
     from reconciler.render.reply import render_reply
 
     usage = fleet_usage(recorded)
@@ -197,7 +197,7 @@ def _cells_of_nodes(reply: TopReply) -> list[list[str]]:
     """Return the nodes as a table, with the fields of their objects."""
     from msgspec.structs import fields
 
-    from reconciler.cli.output.replies import TopNode
+    from reconciler.inspection.replies import TopNode
 
     plain = [field for field in fields(TopNode) if field.name != "requested_share"]
     names, titles = [f.name for f in plain], [f.encode_name for f in plain]
@@ -213,7 +213,7 @@ def _cells_of_nodes(reply: TopReply) -> list[list[str]]:
 
 
 def _rows(recorded: RecordedFleet, request: TopRequest) -> Iterable[NodeRow]:
-    from reconciler.cli.output.views import phase_of, usage_of
+    from reconciler.inspection.views import phase_of, usage_of
 
     usage = usage_of(recorded)
     for claim in recorded.state.store.node_claims():
@@ -227,7 +227,7 @@ def _rows(recorded: RecordedFleet, request: TopRequest) -> Iterable[NodeRow]:
 
 def _reply(recorded: RecordedFleet, rows: Sequence[NodeRow]) -> TopReply:
     """Return the fleet as the reply of the command."""
-    from reconciler.cli.output.replies import TopReply, TopTotal
+    from reconciler.inspection.replies import TopReply, TopTotal
 
     total = TopTotal(
         nodes=len(rows),
@@ -240,7 +240,7 @@ def _reply(recorded: RecordedFleet, rows: Sequence[NodeRow]) -> TopReply:
 
 
 def _node(row: NodeRow) -> TopNode:
-    from reconciler.cli.output.replies import TopNode
+    from reconciler.inspection.replies import TopNode
     from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
     from reconciler.render.listing import stamp
 

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from reconciler.cli.output.replies import CostOfGroup, CostReply, CostTotal
+from reconciler.inspection.replies import CostOfGroup, CostReply, CostTotal
 from reconciler.model.text.money import format_monthly
 from reconciler.model.text.visible import one_line
 from reconciler.observed.allocation import (

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from reconciler.assembly.inputs import records
-from reconciler.cli.output.status import PHASES
+from reconciler.inspection.status import PHASES
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_dollars, format_forgone_savings
 from reconciler.model.text.times import format_time, timestamp
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from reconciler.assembly.inputs.request import StateRequest
-    from reconciler.cli.output.status import PlanTotals, Status
+    from reconciler.inspection.status import PlanTotals, Status
 
 _ACTIONS_MAX: Final = 20
 _BLOCKERS_MAX: Final = 12
