@@ -67,7 +67,9 @@ def vocabulary_of(objects: Iterable[JsonDict], catalog: object = None) -> Vocabu
         names.add(str((item.get("metadata") or {}).get("name", "")))
         spec = item.get("spec") or {}
         texts.update(_all_texts(spec))
-        resources.update(*(spec.get(part) or () for part in ("limits", "capacity")))
+        for part in ("limits", "capacity"):
+            amounts = spec.get(part)
+            resources.update(amounts if isinstance(amounts, dict) else ())
         for key, value, operator in _label_values(spec, ""):
             values[key].update(value)
             if operator in _COMPARING:

@@ -36,6 +36,8 @@ _KARPENTER: Final = "karpenter"
 _VALID_FOR: Final = timedelta(minutes=16)
 """Karpenter does not repeat an Event for up to 15 minutes."""
 _TEXT_MAX: Final = 300
+_NAME_MAX: Final = 253
+_CLUSTER_SCOPED: Final = frozenset({"Node", "NodeClaim", "NodePool"})
 _CAUSES_MAX: Final = 3
 
 
@@ -98,7 +100,11 @@ def read_events(api: Api) -> list[KarpenterEvent]:
 
 
 def _event_of(item: bytes | msgspec.Raw, reason: str) -> KarpenterEvent | None:
-    """Return an Event, None if it is not one of Karpenter for this reason, or cannot be read."""
+    """Return an Event, None if it is not one of Karpenter for this reason, or cannot be read.
+
+    Whoever may create Events in a namespace may name any reporter, and API servers compare the kind
+    of an object with its namespace only for kinds of their own.
+    """
     try:
         event = msgspec.json.decode(item, type=_Event)
     except msgspec.MsgspecError:
@@ -107,10 +113,13 @@ def _event_of(item: bytes | msgspec.Raw, reason: str) -> KarpenterEvent | None:
     if _KARPENTER not in reporters or event.reason != reason or event.at is None:
         return None
     about = event.regarding
+    if about.kind not in ("Pod", *_CLUSTER_SCOPED):
+        return None
+    if about.namespace and about.kind in _CLUSTER_SCOPED:
+        return None
     name = f"{about.namespace}/{about.name}" if about.kind == "Pod" else about.name
-    return KarpenterEvent(
-        event.reason, about.kind, one_line(name), one_line(event.note)[:_TEXT_MAX], event.at
-    )
+    name, text = one_line(name)[:_NAME_MAX], one_line(event.note)[:_TEXT_MAX]
+    return KarpenterEvent(event.reason, about.kind, name, text, event.at)
 
 
 class Evidence(NamedTuple):
@@ -127,7 +136,8 @@ class Evidence(NamedTuple):
 def explain_miss(score: Score, prediction: Prediction, evidence: Evidence) -> str:
     """Return the cause of a wrong prediction, continued with what the cluster says about it."""
     since = score.action.at - _VALID_FOR
-    events = [event for event in evidence.events if event.at >= since]
+    until = score.action.at + _VALID_FOR
+    events = [event for event in evidence.events if since <= event.at <= until]
     if score.action.kind is KarpenterActionKind.COMMAND:
         found = _causes_of_command(score, prediction, evidence, events)
     else:

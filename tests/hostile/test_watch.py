@@ -14,22 +14,29 @@ import pytest
 
 from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.database import predictions as record
+from reconciler.adapters.kubernetes.access import access_of
+from reconciler.adapters.kubernetes.api import Api
 from reconciler.adapters.kubernetes.informers import ClusterCache, Freshness
-from reconciler.adapters.kubernetes.kinds import OBSERVED, OF_KARPENTER, watch_role
+from reconciler.adapters.kubernetes.kinds import OBSERVED, OF_KARPENTER, Kind, watch_role
+from reconciler.assembly.capturing import anonymize_objects
 from reconciler.assembly.cluster import api_of
+from reconciler.assembly.inputs.request import FleetRequest
 from reconciler.cli.main import main
+from reconciler.desired.migration.captured import without_environments
 from reconciler.desired.migration.controller import running_controller, settings_of_deployment
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import LAST_APPLIED
-from reconciler.model.settings import Settings
+from reconciler.model.settings import ClusterKind, Settings
+from reconciler.watch.causes import Evidence, KarpenterEvent, explain_miss, read_events
 from reconciler.watch.episodes import file as episodefile
 from reconciler.watch.episodes.folder import EPISODES_MAX, episode_saver
 from reconciler.watch.livecluster import KINDS
-from tests.adapters.kubernetes.apiserver import Kube
+from tests.adapters.kubernetes.apiserver import Kube, serving, write_kubeconfig
 from tests.hostile.test_output import assert_inert_on_a_terminal
 from tests.hostile.threats import Threat, attack
 from tests.states import open_state
 from tests.watch.claims import START, after, claim
+from tests.watch.test_causes import missed
 from tests.watch.test_live import POOL, a_watched_kube, stop_after
 from tests.watch.test_session import Seen, World, launching
 
@@ -297,3 +304,81 @@ def test_no_deployment_of_a_tenant_chooses_settings(namespace: str, is_first: bo
     found = running_controller([own, forged] if is_first else [forged, own])
     assert found is not None
     assert settings_of_deployment(found).values["clusterName"] == "shop"
+
+
+def _about(kind: str, name: str, namespace: str = "", **fields: Any) -> JsonDict:
+    """Return an Event that a tenant has written in the name of Karpenter."""
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{kind[:20].lower()}-{namespace}",
+            "namespace": namespace or "default",
+        },
+        "reason": "DisruptionBlocked",
+        "note": "forged",
+        "regarding": {"kind": kind, "name": name, "namespace": namespace},
+        "reportingController": "karpenter",
+        "deprecatedLastTimestamp": "2026-03-02T09:00:10Z",
+        **fields,
+    }
+
+
+@attack(Threat.HIDDEN, "an Event in a tenant's namespace that Karpenter seems to have written")
+def test_an_event_of_a_tenant_explains_nothing_about_the_cluster(tmp_path: Path) -> None:
+    cluster = Kube(rules=watch_role("any")["rules"])
+    for kind in ("Node", "NodeClaim", "NodePool"):
+        cluster.add(_about(kind, "node-a", "crowd"))
+    cluster.add(_about("K" * 100_000, "node-a"))
+    cluster.add(_about("\x1b[2J", "node-a"))
+    cluster.add(_about("Pod", "p" * 100_000, "crowd"))
+    cluster.add(_about("Node", "node-a", note="of Karpenter"))
+    with serving(cluster) as url:
+        path = write_kubeconfig(tmp_path / "kubeconfig", url)
+        settings = Settings(cluster=ClusterKind.KUBECONFIG, kubeconfig=str(path))
+        found = read_events(Api(lambda: access_of(settings), lambda _: None))
+    assert {(e.kind, e.text) for e in found} == {("Node", "of Karpenter"), ("Pod", "forged")}
+    assert all(len(e.name) < 300 for e in found)
+
+
+@attack(Threat.HIDDEN, "an Event of the future, to be the newest one for ever")
+def test_an_event_of_the_future_is_not_a_cause() -> None:
+    score, prediction = missed("node-a")
+    events = [
+        KarpenterEvent("DisruptionBlocked", "Node", "node-a", "true", after(10)),
+        KarpenterEvent("DisruptionBlocked", "Node", "node-a", "false", after(10**9)),
+    ]
+    cause = explain_miss(score, prediction, Evidence(events, (), ()))
+    assert "true" in cause
+    assert "false" not in cause
+
+
+ODD_VALUES: Sequence[object] = (None, 5, "x", ["x"], {"a": 5}, {"": None}, [[]], {"x": {"y": []}})
+POINTERS = (
+    "spec", "status", "metadata.labels", "metadata.annotations", "metadata.ownerReferences",
+    "spec.template", "spec.template.spec", "spec.template.spec.containers", "spec.selector",
+    "spec.requirements", "spec.limits", "spec.capacity", "spec.taints", "spec.metadata",
+    "spec.scaleTargetRef", "spec.triggers", "status.conditions", "data", "parameters",
+)  # fmt: skip
+
+
+@attack(Threat.EXHAUSTION, "an odd value in an object of any kind, while snapshots are published")
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+def test_no_odd_object_ends_the_publishing_of_snapshots(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECONCILER_ANONYMIZE_KEY", "0123456789abcdef" * 2)
+    fleet = FleetRequest(settings=(), is_of_cluster=True)
+    for pointer in POINTERS:
+        for value in ODD_VALUES:
+            item: JsonDict = {
+                "apiVersion": kind.api_version, "kind": kind.kind,
+                "metadata": {"name": "a", "namespace": "b"},
+            }  # fmt: skip
+            place = item
+            *above, last = pointer.split(".")
+            for step in above:
+                place = place.setdefault(step, {})
+            place[last] = value
+            found = anonymize_objects([without_environments(item)], fleet, has_fleet=False)
+            assert len(found) <= 1
