@@ -20,6 +20,7 @@ from reconciler.disruption.decide import decide
 from reconciler.disruption.inputs import open_pass
 from reconciler.disruption.simulation import cluster_after_removal
 from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import ConsolidationSearch, PoolOptions, Settings
 from reconciler.observed.state import ClusterState
 from reconciler.placement.question import Placement, PlannedClaim
@@ -394,3 +395,40 @@ def _decided(cluster: ClusterState, pool: Any, settings: Settings) -> Decisions:
 
 def _saved(decisions: Decisions) -> float:
     return sum(command.savings or 0.0 for command in decisions.commands)
+
+
+SPOT = {"spec": {"template": {"spec": {"requirements": [], "expireAfter": "Never"}}}}
+
+
+@pytest.mark.parametrize("settings", [Settings(), THOROUGH], ids=["default", "thorough"])
+def test_a_spot_node_that_is_several_times_too_large_becomes_on_demand(settings: Settings) -> None:
+    """The gate keeps it from being spot again, and its pod would hold it for as long as it runs."""
+    node = a_node("n1", "huge", capacity_type="spot")
+    fleet = [*node, a_pod("p", "n1", "1500m")]
+    assert decided(*fleet, pools=[a_pool(**SPOT)], settings=KARPENTER).commands == ()
+
+    (command,) = decided(*fleet, pools=[a_pool(**SPOT)], settings=settings).commands
+
+    (claim,) = command.replacements
+    assert claim.requirements.requirement_on("karpenter.sh/capacity-type").has("on-demand")
+    assert not claim.requirements.requirement_on("karpenter.sh/capacity-type").has("spot")
+    assert dearest(command) < SIZES["huge"][1] / 3
+
+
+@pytest.mark.parametrize(
+    ("size", "cpu", "pool"),
+    [
+        ("medium", "1500m", a_pool(**SPOT)),  # a small on-demand node costs more
+        ("huge", "1500m", None),  # the NodePool allows spot alone
+    ],
+    ids=["dearer", "spot-only"],
+)
+@pytest.mark.parametrize("settings", [Settings(), THOROUGH], ids=["default", "thorough"])
+def test_a_spot_node_stays_where_on_demand_is_no_way_out(
+    size: str, cpu: str, pool: NodePool | None, settings: Settings
+) -> None:
+    rows = [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}]
+    only = a_pool(spec={"template": {"spec": {"requirements": rows, "expireAfter": "Never"}}})
+    node = a_node("n1", size, capacity_type="spot")
+    decisions = decided(*node, a_pod("p", "n1", cpu), pools=[pool or only], settings=settings)
+    assert decisions.commands == ()

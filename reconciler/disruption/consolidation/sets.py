@@ -20,7 +20,11 @@ from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode
 from reconciler.disruption.consolidation.flapdamping import repeat_refusal
 from reconciler.disruption.consolidation.multinode import cheapest_matching_price
-from reconciler.disruption.consolidation.pricing import lowest_worst_launch_price, may_be_spot
+from reconciler.disruption.consolidation.pricing import (
+    lowest_worst_launch_price,
+    may_be_spot,
+    restrict_to_capacity_type,
+)
 from reconciler.disruption.consolidation.proposal import (
     Proposal,
     filter_by_price,
@@ -30,7 +34,7 @@ from reconciler.disruption.consolidation.proposal import (
 from reconciler.disruption.consolidation.rejections import RefusedSet, set_question
 from reconciler.disruption.disruptionpass import DisruptionPass
 from reconciler.disruption.gates.evictioncost import least_savings
-from reconciler.model.karpenter.labels import CAPACITY_TYPE
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, ON_DEMAND
 from reconciler.model.resources import PODS, Resources
 from reconciler.model.settings import FeatureGate
 from reconciler.placement.question import Placement, PlannedClaim
@@ -125,6 +129,20 @@ def is_spot_to_spot(claim: PlannedClaim, evaluated: EvaluatedSet) -> bool:
     for others.
     """
     return may_be_spot(claim) and all(candidate.is_spot for candidate in evaluated.nodes_of(claim))
+
+
+def _on_demand_instead(claim: PlannedClaim, evaluated: EvaluatedSet) -> PlannedClaim:
+    """Return a claim that the gate keeps from being spot as on-demand, if that saves enough.
+
+    Spot nodes of a type that few pods need would otherwise stay for as long as these run. The gate
+    is against chains of launches in ever cheaper and scarcer spot pools, which on-demand nodes do
+    not continue: one costs less than a spot node only if it is several times smaller.
+    """
+    if not is_spot_to_spot(claim, evaluated):
+        return claim
+    pinned = restrict_to_capacity_type(claim, ON_DEMAND)
+    most = sum(node.price for node in evaluated.nodes_of(claim)) * (1 - MINIMUM_SAVED)
+    return pinned if pinned.types and lowest_worst_launch_price(pinned) <= most else claim
 
 
 def _same_offering_nodes(
@@ -284,7 +302,10 @@ def _reduce_set(
         outcome = work.simulation.simulate_removal(
             chosen, consolidating=True, closed=closed, pod_values=pod_values
         )
-        claims, evaluated = outcome.placement.claims, EvaluatedSet(chosen)
+        evaluated = EvaluatedSet(chosen)
+        claims = outcome.placement.claims
+        if not gate:
+            claims = tuple(_on_demand_instead(claim, evaluated) for claim in claims)
         retained = nodes_to_retain(
             evaluated, claims, outcome.unplaced, pod_values, turn, gate=gate, least=least
         )
