@@ -20,6 +20,7 @@ from reconciler.disruption.decide import decide
 from reconciler.disruption.inputs import open_pass
 from reconciler.disruption.simulation import cluster_after_removal
 from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.karpenter.labels import CAPACITY_TYPE
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import ConsolidationSearch, PoolOptions, Settings
 from reconciler.observed.state import ClusterState
@@ -397,38 +398,50 @@ def _saved(decisions: Decisions) -> float:
     return sum(command.savings or 0.0 for command in decisions.commands)
 
 
-SPOT = {"spec": {"template": {"spec": {"requirements": [], "expireAfter": "Never"}}}}
+def on_spot(name: str, size: str) -> list[Any]:
+    """Return a spot node with a pod that needs a small one, and a host port of its own."""
+    ports = [{"containerPort": 80, "hostPort": 80}]
+    amounts = {"requests": {"cpu": "1500m"}}
+    container = {"name": "c", "resources": amounts, "ports": ports}
+    node = a_node(name, size, capacity_type="spot")
+    return [*node, a_pod(f"of-{name}", name, spec={"containers": [container]})]
+
+
+def of_capacity_types(*names: str) -> NodePool:
+    rows = [{"key": CAPACITY_TYPE, "operator": "In", "values": list(names)}]
+    return a_pool(spec={"template": {"spec": {"requirements": rows, "expireAfter": "Never"}}})
+
+
+BOTH = of_capacity_types("spot", "on-demand")
 
 
 @pytest.mark.parametrize("settings", [Settings(), THOROUGH], ids=["default", "thorough"])
-def test_a_spot_node_that_is_several_times_too_large_becomes_on_demand(settings: Settings) -> None:
-    """The gate keeps it from being spot again, and its pod would hold it for as long as it runs."""
-    node = a_node("n1", "huge", capacity_type="spot")
-    fleet = [*node, a_pod("p", "n1", "1500m")]
-    assert decided(*fleet, pools=[a_pool(**SPOT)], settings=KARPENTER).commands == ()
+def test_spot_nodes_that_are_several_times_too_large_become_on_demand(settings: Settings) -> None:
+    """The gate keeps them from being spot again, and would hold them for as long as pods run."""
+    fleet = [*on_spot("n1", "huge"), *on_spot("n2", "huge")]
+    assert decided(*fleet, pools=[BOTH], settings=KARPENTER).commands == ()
 
-    (command,) = decided(*fleet, pools=[a_pool(**SPOT)], settings=settings).commands
+    (command,) = decided(*fleet, pools=[BOTH], settings=settings).commands
 
-    (claim,) = command.replacements
-    assert claim.requirements.requirement_on("karpenter.sh/capacity-type").has("on-demand")
-    assert not claim.requirements.requirement_on("karpenter.sh/capacity-type").has("spot")
-    assert dearest(command) < SIZES["huge"][1] / 3
+    assert command.nodes == ("n1", "n2")
+    for claim in command.replacements:
+        allowed = claim.requirements.requirement_on(CAPACITY_TYPE)
+        assert (allowed.has("on-demand"), allowed.has("spot")) == (True, False)
+    assert dearest(command) < 2 * SIZES["huge"][1] / 3
 
 
 @pytest.mark.parametrize(
-    ("size", "cpu", "pool"),
+    ("nodes", "size", "pool"),
     [
-        ("medium", "1500m", a_pool(**SPOT)),  # a small on-demand node costs more
-        ("huge", "1500m", None),  # the NodePool allows spot alone
+        (2, "medium", BOTH),
+        (2, "huge", of_capacity_types("spot")),
+        (1, "huge", BOTH),
     ],
-    ids=["dearer", "spot-only"],
+    ids=["on-demand costs more", "NodePool of spot nodes", "one node, as in Karpenter"],
 )
 @pytest.mark.parametrize("settings", [Settings(), THOROUGH], ids=["default", "thorough"])
-def test_a_spot_node_stays_where_on_demand_is_no_way_out(
-    size: str, cpu: str, pool: NodePool | None, settings: Settings
+def test_spot_nodes_stay_where_on_demand_is_no_way_out(
+    nodes: int, size: str, pool: NodePool, settings: Settings
 ) -> None:
-    rows = [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}]
-    only = a_pool(spec={"template": {"spec": {"requirements": rows, "expireAfter": "Never"}}})
-    node = a_node("n1", size, capacity_type="spot")
-    decisions = decided(*node, a_pod("p", "n1", cpu), pools=[pool or only], settings=settings)
-    assert decisions.commands == ()
+    fleet = [item for number in range(nodes) for item in on_spot(f"n{number}", size)]
+    assert decided(*fleet, pools=[pool], settings=settings).commands == ()

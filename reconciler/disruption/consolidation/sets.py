@@ -304,7 +304,7 @@ def _reduce_set(
         )
         evaluated = EvaluatedSet(chosen)
         claims = outcome.placement.claims
-        if not gate:
+        if not gate and len(chosen) > 1:
             claims = tuple(_on_demand_instead(claim, evaluated) for claim in claims)
         retained = nodes_to_retain(
             evaluated, claims, outcome.unplaced, pod_values, turn, gate=gate, least=least
