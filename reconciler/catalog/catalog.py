@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, overload
 
 from reconciler.catalog.aws import bundle as bundled_file
-from reconciler.catalog.aws.bundle import Bundle, Header
+from reconciler.catalog.aws.bundle import Bundle, Header, Region
 from reconciler.catalog.aws.rows import AwsRows
 from reconciler.catalog.classfacts import ClassFacts
 from reconciler.catalog.columns import Columns, Rows
@@ -181,12 +181,15 @@ class BundledCatalog(Catalog):
         warnings: tuple[str, ...] = (),
     ) -> None:
         pricing = pricing or None
-        origin, pricer = PriceOrigin("bundled", _publication_time(header)), None
+        self._origin = origin = PriceOrigin(
+            "bundled", _publication_time(header, bundle.regions[region])
+        )
+        pricer = None
         key = f"{header.digest} {region} {facts}"
         if pricing is not None:
             from reconciler.catalog.aws.prices import Pricer
 
-            pricer = Pricer(region, pricing, origin)
+            pricer = Pricer(region, pricing)
             key += f" {pricing.digest}"
         rows = AwsRows(bundle, region, facts, origin, pricer)
         super().__init__(
@@ -222,9 +225,8 @@ class BundledCatalog(Catalog):
     @property
     def price_origin(self) -> PriceOrigin:
         """The source of the data's on-demand prices."""
-        if self._rows.prices_are_estimated:
-            return PriceOrigin("estimate")
-        return PriceOrigin("bundled", _publication_time(self._header))
+        home = self._bundle.regions[self.region]
+        return self._origin if home.prices else PriceOrigin("estimate")
 
     def for_node_class(self, facts: ClassFacts) -> Catalog:
         """Return the types resolved for a node class, cached for facts in use."""
@@ -266,9 +268,9 @@ def _restore(
     return BundledCatalog(*(data or _load()), region, facts, pricing=pricing, **described)
 
 
-def _publication_time(header: Header) -> datetime | None:
-    """Return the publication time of the data's on-demand price list."""
-    text = header.priced_at or header.version
+def _publication_time(header: Header, region: Region) -> datetime | None:
+    """Return the publication time of the on-demand price list of a region."""
+    text = region.priced_at or header.priced_at or header.version
     try:
         return datetime.fromisoformat(text).replace(tzinfo=UTC)
     except ValueError:
@@ -279,10 +281,14 @@ def _notes(rows: AwsRows, bundle: Bundle, region: str, pricing: Pricing | None) 
     quotes_spot = pricing is not None and pricing.spot is not None
     quotes_on_demand = pricing is not None and pricing.on_demand is not None
     notes = [] if quotes_spot else ["spot prices are estimates"]
-    if rows.prices_are_estimated and not quotes_on_demand:
-        notes.append(
-            f"on-demand prices of {region} are unknown; those of {bundle.price_region} are used"
-        )
+    home = bundle.regions[region]
+    if home.assumes_zones:
+        notes.append(f"which zones of {region} offer a type is not known: every zone is assumed")
+    if home.prices and home.priced_at and not quotes_on_demand:
+        notes.append(f"on-demand prices of {region} are those of {home.priced_at}")
+    if rows.estimated and not quotes_on_demand:
+        what = format_count(rows.estimated, "instance type", "instance types")
+        notes.append(f"on-demand prices of {what} are estimates from {bundle.price_region}")
     if rows.unpriced:
         what = format_count(rows.unpriced, "instance type is", "instance types are")
         notes.append(f"{what} excluded, for lack of a known price")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reconciler.catalog.aws.bundle import Bundle, Header, Region, Zone
+from reconciler.catalog.aws.bundle import Bundle, Header, Region, Zone, region_with_prices
 from reconciler.catalog.aws.machine import MachineType
 from reconciler.catalog.aws.prices import OnDemandQuotes, Pricing, SpotQuotes
 from reconciler.catalog.catalog import BundledCatalog
@@ -55,10 +55,12 @@ def locked_data(lock: Lock, bundled: tuple[Header, Bundle]) -> tuple[Header, Bun
         sum(1 << bit for bit, zone in enumerate(places) if zone.name in zones.get(m.name, ()))
         for m in all_machines
     )
-    regions = {lock.region: Region(places, offered, _prices(bundle, lock.region, all_machines))}
+    regions = {lock.region: region_with_prices(bundle, lock.region, all_machines, places, offered)}
     if bundle.price_region != lock.region:
-        substitutes = _prices(bundle, bundle.price_region, all_machines)
-        regions[bundle.price_region] = Region((), bytes(len(all_machines)), substitutes)
+        none = bytes(len(all_machines))
+        regions[bundle.price_region] = region_with_prices(
+            bundle, bundle.price_region, all_machines, (), none
+        )
     result = msgspec.structs.replace(
         bundle,
         machines=tuple(all_machines),
@@ -78,16 +80,6 @@ def _decode_machine(name: str, locked: LockedType) -> MachineType:
             where="reconciler.lock",
             remedy="it was written by another release: run `reconciler lock --update`",
         ) from error
-
-
-def _prices(
-    bundle: Bundle, region: str, machines: Iterable[MachineType]
-) -> tuple[float | None, ...]:
-    known = bundle.regions.get(region)
-    if known is None or not known.prices:
-        return ()
-    prices = dict(zip((m.name for m in bundle.machines), known.prices, strict=True))
-    return tuple(prices.get(machine.name) for machine in machines)
 
 
 def zones_of(bundle: Bundle, region: str) -> dict[str, frozenset[str]]:

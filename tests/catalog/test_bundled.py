@@ -4,6 +4,7 @@ import gc
 import weakref
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from reconciler.catalog.aws.bundle import PATH, decode, encode, load
@@ -19,7 +20,7 @@ from reconciler.catalog.classfacts import ClassFacts, DeviceMapping, Interface, 
 from reconciler.catalog.columns import columns_of
 from reconciler.catalog.regions import REGIONS
 from reconciler.model.errors import UnreadableError, UsageError
-from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.instancetype import InstanceType, PriceOrigin
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     ON_DEMAND,
@@ -61,7 +62,7 @@ def test_a_type_attaches_as_many_volumes_as_ec2_states_minus_its_own(
 
 
 def test_every_region_is_bundled_and_types_are_sorted_by_name() -> None:
-    assert len(bundled_regions()) == 30
+    assert len(bundled_regions()) == 34
     assert len(CATALOG) > 1300
     assert list(CATALOG.names) == sorted(CATALOG.names)
     assert [kind.name for kind in CATALOG.types] == list(CATALOG.names)
@@ -157,13 +158,19 @@ def test_equal_facts_give_the_same_catalog_and_others_another_digest() -> None:
     assert bundled_catalog("us-east-1", facts).digest == CATALOG.for_node_class(facts).digest
 
 
-def test_prices_of_another_region_are_marked_as_estimates() -> None:
-    home, away = a_type(), bundled_catalog("eu-west-1").get("m5.large")
+def test_without_a_list_of_the_region_the_prices_of_another_are_estimates() -> None:
+    header, bundle = load()
+    region = msgspec.structs.replace(bundle.regions["eu-west-1"], prices=(), estimated=())
+    regions = bundle.regions | {"eu-west-1": region}
+    bundle = msgspec.structs.replace(bundle, regions=regions)
+    catalog = BundledCatalog(header, bundle, "eu-west-1", DEFAULT_FACTS)
+    home, away = a_type(), catalog.get("m5.large")
     assert away is not None
     assert {o.estimated for o in home.offerings if o.capacity_type == ON_DEMAND} == {False}
     assert {o.estimated for o in away.offerings} == {True}
     assert {o.price for o in away.offerings if o.capacity_type == ON_DEMAND} == {0.096}
-    assert any("eu-west-1" in note for note in bundled_catalog("eu-west-1").notes)
+    assert catalog.price_origin == PriceOrigin("estimate")
+    assert any("estimates from us-east-1" in note for note in catalog.notes)
 
 
 def test_spot_is_an_estimate_below_on_demand_that_differs_by_zone() -> None:

@@ -60,10 +60,16 @@ def test_bundled_prices_have_their_source() -> None:
     assert an_offering(catalog, "m5.large", "spot").origin == PriceOrigin("estimate")
 
 
-def test_prices_of_another_region_are_estimates() -> None:
-    kind = bundled_catalog("eu-west-1").get("m5.large")
-    assert kind is not None
-    assert {o.origin for o in kind.offerings} == {PriceOrigin("estimate")}
+def test_an_estimate_from_another_region_is_replaced_by_a_quote() -> None:
+    header, bundle = bundled_data()
+
+    def origin(pricing: Pricing | None) -> PriceOrigin:
+        catalog = BundledCatalog(header, bundle, "eu-west-1", DEFAULT_FACTS, pricing=pricing)
+        return an_offering(catalog, "c8a.large", zone="eu-west-1a").origin
+
+    other = Pricing(on_demand=quotes(m5_large=0.5))
+    assert {origin(None), origin(other)} == {PriceOrigin("estimate")}
+    assert origin(Pricing(on_demand=quotes(c8a_large=0.5))) == PriceOrigin("live", NOON)
 
 
 def test_a_quote_overrides_the_bundled_price_and_missing_ones_stay_bundled() -> None:

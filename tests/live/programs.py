@@ -1,7 +1,7 @@
 """Programs that tests run, built from their Go modules and kept for later runs.
 
 They are those of a control plane, and helm, kustomize and promtool. They are kept in the folder
-that ``RECONCILER_CONTROL_PLANE`` names, else in the user's cache.
+that ``CONTROL_PLANE_PROGRAMS`` names, else in the user's cache.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 MODULE = Path(__file__).parent / "controlplane"
 DEPLOY_MODULE = Path(__file__).parents[1] / "deploy" / "programs"
-VARIABLE = "RECONCILER_CONTROL_PLANE"
+VARIABLE = "CONTROL_PLANE_PROGRAMS"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 DEPLOY_PROGRAMS = ("helm", "kustomize", "promtool")
 

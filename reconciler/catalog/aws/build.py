@@ -5,8 +5,13 @@ Machines and offerings come from the installed moto, which contains recorded res
 ``--older`` is the unpacked folder ``moto/ec2/resources`` of an earlier release, from about the date
 of the data files. Its machines take precedence, since they match the limits and bandwidths in DATA.
 A type that EC2 has withdrawn since then is retained: a node that still runs on it has a size and a
-price, but the type is never launched. Nothing is fetched. Run this when the data has been updated,
-review its output, and commit the file it wrote.
+price, but the type is never launched.
+
+``--regional`` is the file ``instances.json`` of ec2instances.info, with ``--regional-date``: its
+prices are those of the regions that are not in DATA (see ``regional.py``).
+
+Nothing is fetched. Run this when the data has been updated, review its output, and commit the file
+that it wrote.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from typing import Any
 
 from reconciler.catalog.aws.bundle import PATH, Bundle, Region, Zone, encode
 from reconciler.catalog.aws.machine import MachineType, is_usable, reduce_body
+from reconciler.catalog.aws.regional import read_listed, with_regional_prices
 from reconciler.model.json import JsonObject
 
 PRICE_REGION = "us-east-1"
@@ -178,10 +184,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path(PATH), help="file to write")
     parser.add_argument("--older", type=Path, help="folder ec2/resources of an earlier moto")
     parser.add_argument("--older-release", default="an earlier moto", help="what to call it")
+    parser.add_argument("--regional", type=Path, help="instances.json of ec2instances.info")
+    parser.add_argument("--regional-date", default="", help="its date, as 2025-05-28")
     options = parser.parse_args(arguments)
     current = read_answers(moto_resources(), f"moto {installed_version('moto')}")
     older = read_answers(options.older, options.older_release) if options.older else None
     bundle, version = build(options.data, current, older)
+    if options.regional:
+        listed = read_listed(options.regional, options.regional_date)
+        lists = _read_json(options.data / "ondemand_prices.json")["prices"]
+        bundle = with_regional_prices(bundle, listed, lists)
     content = encode(bundle, version)
     options.out.write_bytes(content)
     priced = sum(p is not None for p in bundle.regions[PRICE_REGION].prices)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -38,12 +39,17 @@ class Region(msgspec.Struct, array_like=True, frozen=True):
     ``offered`` has a number for each machine of the bundle, in its order: bit *i* is set if
     ``zones[i]`` offers it (bytes, unless an account has opted into more than eight zones).
     ``prices`` are on-demand USD an hour in the same order, or empty if the data has none for the
-    region.
+    region. Those at the positions in ``estimated`` follow from another region's, and the others are
+    of the list of ``priced_at``, empty for that of the bundle. With ``assumes_zones`` it is not
+    known which zones offer a type: every zone of the region counts.
     """
 
     zones: tuple[Zone, ...]
     offered: bytes | tuple[int, ...]
     prices: tuple[float | None, ...] = ()
+    estimated: tuple[int, ...] = ()
+    priced_at: str = ""
+    assumes_zones: bool = False
 
 
 class Bundle(msgspec.Struct, array_like=True, frozen=True):
@@ -58,6 +64,29 @@ class Bundle(msgspec.Struct, array_like=True, frozen=True):
     machines: tuple[MachineType, ...]
     withdrawn: tuple[str, ...]
     regions: dict[str, Region]
+
+
+def region_with_prices(
+    bundle: Bundle,
+    region: str,
+    machines: Sequence[MachineType],
+    zones: tuple[Zone, ...],
+    offered: bytes | tuple[int, ...],
+) -> Region:
+    """Return the zones and offerings of other machines, with the bundle's prices for a region."""
+    known = bundle.regions.get(region)
+    if known is None or not known.prices:
+        return Region(zones, offered)
+    at = {machine.name: position for position, machine in enumerate(bundle.machines)}
+    before = [at.get(machine.name) for machine in machines]
+    estimated = frozenset(known.estimated)
+    return Region(
+        zones,
+        offered,
+        tuple(None if position is None else known.prices[position] for position in before),
+        tuple(now for now, position in enumerate(before) if position in estimated),
+        known.priced_at,
+    )
 
 
 def encode(bundle: Bundle, version: str) -> bytes:

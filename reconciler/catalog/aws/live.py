@@ -13,7 +13,7 @@ from hashlib import sha256
 
 import msgspec
 
-from reconciler.catalog.aws.bundle import Bundle, Header, Region, Zone
+from reconciler.catalog.aws.bundle import Bundle, Header, Region, Zone, region_with_prices
 from reconciler.catalog.aws.machine import MachineType, is_usable, reduce_body
 from reconciler.model.json import JsonObject
 
@@ -116,16 +116,10 @@ def _regions(
     offered: tuple[int, ...],
 ) -> dict[str, Region]:
     """Return the region and, if it has no prices, the region whose prices are used instead."""
-    found = {region: Region(zones, offered, _prices(bundle, region, machines))}
+    found = {region: region_with_prices(bundle, region, machines, zones, offered)}
     if bundle.price_region != region:
-        substitutes = _prices(bundle, bundle.price_region, machines)
-        found[bundle.price_region] = Region((), bytes(len(machines)), substitutes)
+        none = bytes(len(machines))
+        found[bundle.price_region] = region_with_prices(
+            bundle, bundle.price_region, machines, (), none
+        )
     return found
-
-
-def _prices(bundle: Bundle, region: str, machines: list[MachineType]) -> tuple[float | None, ...]:
-    known = bundle.regions.get(region)
-    if known is None or not known.prices:
-        return ()
-    prices = dict(zip((m.name for m in bundle.machines), known.prices, strict=True))
-    return tuple(prices.get(machine.name) for machine in machines)

@@ -8,15 +8,15 @@ zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from reconciler.catalog.aws.bundle import Bundle, Zone
+from reconciler.catalog.aws.bundle import Bundle, Region, Zone
 from reconciler.catalog.aws.machine import MachineType
-from reconciler.catalog.aws.prices import spot_prices
+from reconciler.catalog.aws.prices import QuotedPrice, spot_prices
 from reconciler.catalog.aws.types import AWS
 from reconciler.catalog.classfacts import ClassFacts, Reservation
 from reconciler.catalog.columns import OfferingColumns, append_offerings
@@ -26,7 +26,7 @@ from reconciler.model.karpenter.requirements import Operator, Requirement, equal
 from reconciler.model.settings import PlacementStrategy
 
 if TYPE_CHECKING:
-    from reconciler.catalog.aws.prices import Pricer, QuotedPrice
+    from reconciler.catalog.aws.prices import Pricer
 
 NO_PRICE: Final = "no price is known"
 """The rejection of a type that lacks only a price; a NodeOverlay can set one."""
@@ -73,13 +73,30 @@ def _interface_refusal(machine: MachineType, facts: ClassFacts) -> str | None:
 _ESTIMATE: Final = PriceOrigin("estimate")
 
 
+def _bundled_prices(
+    bundle: Bundle, home: Region, origin: PriceOrigin
+) -> Callable[[int], QuotedPrice]:
+    """Return the on-demand price by position: without a list of the region, another region's."""
+    prices = home.prices or bundle.regions[bundle.price_region].prices
+    estimated = frozenset(home.estimated) if home.prices else range(len(prices))
+
+    def price(position: int) -> QuotedPrice:
+        return QuotedPrice(prices[position], _ESTIMATE if position in estimated else origin)
+
+    return price
+
+
 class _Row(msgspec.Struct, frozen=True):
-    """The inputs for the offerings of one type; ``price`` is the bundled on-demand price."""
+    """The inputs for the offerings of one type; ``bundled`` is the bundled on-demand price."""
 
     machine: MachineType
     mask: int
-    price: float | None
+    bundled: QuotedPrice
     refused: str | None
+
+    @property
+    def price(self) -> float | None:
+        return self.bundled.amount
 
 
 class _Shape(msgspec.Struct, frozen=True):
@@ -108,10 +125,7 @@ class OfferingMaker:
         pricer: Pricer | None = None,
     ) -> None:
         home = bundle.regions[region]
-        self.on_demand_is_estimated = not home.prices
         self._pricer = pricer
-        self._origin = _ESTIMATE if self.on_demand_is_estimated else origin
-        prices = home.prices or bundle.regions[bundle.price_region].prices
         withdrawn = frozenset(bundle.withdrawn)
         self._facts = facts
         self._subnets = None if facts.zones is None else dict(facts.zones)
@@ -119,30 +133,31 @@ class OfferingMaker:
         self._by_mask: dict[int, tuple[Zone, ...]] = {}
         self._names: dict[int, tuple[str, ...]] = {}
         self._shapes: dict[tuple[int, bool, bool], _Shape] = {}
+        bundled = _bundled_prices(bundle, home, origin)
         self._rows = [
-            self._row(bundle.machines[i], home.offered[i], prices[i], withdrawn) for i in indices
+            self._row(bundle.machines[i], home.offered[i], bundled(i), withdrawn) for i in indices
         ]
         self._reservations: dict[str, list[Reservation]] = {}
         for reservation in facts.reservations:
             self._reservations.setdefault(reservation.instance_type, []).append(reservation)
 
     def _row(
-        self, machine: MachineType, mask: int, price: float | None, withdrawn: frozenset[str]
+        self, machine: MachineType, mask: int, bundled: QuotedPrice, withdrawn: frozenset[str]
     ) -> _Row:
         refused = refusal(machine, self._facts)
         if machine.name in withdrawn:
             refused = "EC2 no longer offers it"
-        elif refused is None and not self._is_priced(machine, mask, price):
+        elif refused is None and not self._is_priced(machine, mask, bundled):
             refused = NO_PRICE
-        return _Row(machine, mask, price, refused)
+        return _Row(machine, mask, bundled, refused)
 
-    def _is_priced(self, machine: MachineType, mask: int, price: float | None) -> bool:
+    def _is_priced(self, machine: MachineType, mask: int, bundled: QuotedPrice) -> bool:
         """Return whether any offering of the type has a price."""
         if self._pricer is None:
-            return price is not None
-        if self._pricer.on_demand(machine.name, price).amount is not None:
+            return bundled.amount is not None
+        if self._pricer.on_demand(machine.name, bundled).amount is not None:
             return True
-        row = _Row(machine, mask, price, None)
+        row = _Row(machine, mask, bundled, None)
         return any(spot.amount is not None for spot in self._quoted_spot(row, self._pricer))
 
     def _with_id(self, zone: Zone) -> Zone:
@@ -159,7 +174,12 @@ class OfferingMaker:
     def unpriced(self) -> int:
         if self._pricer is None:
             return sum(row.price is None for row in self._rows)
-        return sum(not self._is_priced(r.machine, r.mask, r.price) for r in self._rows)
+        return sum(not self._is_priced(r.machine, r.mask, r.bundled) for r in self._rows)
+
+    @property
+    def estimated(self) -> int:
+        """The number of types whose bundled on-demand price is derived from another region's."""
+        return sum(row.price is not None and row.bundled.is_estimate for row in self._rows)
 
     def zones(self, mask: int) -> tuple[Zone, ...]:
         """Return the zones of a bit mask of the bundle."""
@@ -212,8 +232,8 @@ class OfferingMaker:
                     available,
                     zone.id,
                     extra=extra,
-                    estimated=self.on_demand_is_estimated,
-                    origin=self._origin,
+                    estimated=row.bundled.is_estimate,
+                    origin=row.bundled.origin,
                 )
             if row.machine.spot:
                 yield Offering(
@@ -235,7 +255,7 @@ class OfferingMaker:
         A node may run on such an offering, so it has the estimate as its price.
         """
         machine = row.machine
-        on_demand = pricer.on_demand(machine.name, row.price)
+        on_demand = pricer.on_demand(machine.name, row.bundled)
         spot = self._quoted_spot(row, pricer)
         estimates = pricer.estimates(
             machine.name, machine.category, row.price, self._zone_names(row)
@@ -293,7 +313,7 @@ class OfferingMaker:
                     equals(_RESERVATION_KEYS[1], r.kind),
                     equals(_RESERVATION_KEYS[2], "true" if r.interruptible else "false"),
                 ),
-                estimated=self.on_demand_is_estimated,
+                estimated=row.bundled.is_estimate,
                 origin=PriceOrigin("reservation"),
             )
 

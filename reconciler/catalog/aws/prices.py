@@ -134,9 +134,8 @@ class QuotedPrice(msgspec.Struct, frozen=True):
 class Pricer:
     """Prices the offerings of one region."""
 
-    def __init__(self, region: str, pricing: Pricing, bundled: PriceOrigin) -> None:
+    def __init__(self, region: str, pricing: Pricing) -> None:
         self._region = region
-        self._bundled = bundled
         self._pricing = pricing
 
     def public_on_demand(self, name: str, bundled: float | None) -> float | None:
@@ -144,13 +143,13 @@ class Pricer:
         quotes = self._pricing.on_demand
         return bundled if quotes is None else quotes.prices.get(name, bundled)
 
-    def on_demand(self, name: str, bundled: float | None) -> QuotedPrice:
+    def on_demand(self, name: str, bundled: QuotedPrice) -> QuotedPrice:
         """Return the on-demand price of a type."""
         quotes = self._pricing.on_demand
         quoted = quotes is not None and name in quotes.prices
-        origin = quotes.origin if quotes is not None and quoted else self._bundled
+        origin = quotes.origin if quotes is not None and quoted else bundled.origin
         return self._apply_price_book(
-            name, ON_DEMAND, QuotedPrice(self.public_on_demand(name, bundled), origin)
+            name, ON_DEMAND, QuotedPrice(self.public_on_demand(name, bundled.amount), origin)
         )
 
     def spot(

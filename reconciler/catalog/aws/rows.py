@@ -96,9 +96,9 @@ class AwsRows:
         return self._maker.unpriced
 
     @property
-    def prices_are_estimated(self) -> bool:
-        """Whether on-demand prices are those of another region."""
-        return self._maker.on_demand_is_estimated
+    def estimated(self) -> int:
+        """The number of types whose bundled on-demand price is derived from another region's."""
+        return self._maker.estimated
 
     def instance_type(self, index: int) -> InstanceType:
         machine = self._machines[index]
