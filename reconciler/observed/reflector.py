@@ -72,9 +72,11 @@ class Reflector:
 
     ``source`` names the kind in errors, ``resync_s`` is the time after which a watch that ends is
     followed by a new list, and ``pause_s_max`` limits the pause after failures.
+    ``has_bookmarks`` is whether the server has sent a bookmark since that was last unset.
     """
 
     def __init__(self, source: str, resync_s: float, pause_s_max: float) -> None:
+        self.has_bookmarks = False
         self._source = source
         self._resync_s = resync_s
         self._pause_s_max = pause_s_max
@@ -170,6 +172,7 @@ class Reflector:
         self._confirmed_s = now_s
         self._failures = 0
         if event.type == "BOOKMARK":
+            self.has_bookmarks = True
             self._version = max(self._version, item.version)
             return None
         if item.version <= self._version:

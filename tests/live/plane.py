@@ -149,7 +149,7 @@ def control_plane(work: Path) -> Iterator[ControlPlane]:
             f"--data-dir={work / 'etcd'}", f"--listen-client-urls={etcd}",
             f"--advertise-client-urls={etcd}", f"--listen-peer-urls={peers}",
             f"--initial-advertise-peer-urls={peers}", f"--initial-cluster=default={peers}",
-            "--unsafe-no-fsync",
+            "--unsafe-no-fsync", "--watch-progress-notify-interval=5s",
         ])  # fmt: skip
         server = start(programs, work, "kube-apiserver", [
             f"--etcd-servers={etcd}", "--bind-address=127.0.0.1", f"--secure-port={secure}",

@@ -5,10 +5,10 @@ is used only while its watch works and it was confirmed within ``stale_after_s``
 is listed. So an unreachable API server is the same error with the copy as without it, and a copy
 that lags is never used (decision 28).
 
-A watch lasts as long as the server allows, at most until the next complete list. The bookmarks that
-the server sends once a minute confirm the copy of a kind that does not change. Where they are too
-rare for ``stale_after_s``, or do not come, a watch lasts two thirds of that limit, and its regular
-end confirms the copy.
+A watch lasts two thirds of that limit: its regular end confirms the copy of a kind that does not
+change. Once the server has sent a bookmark for the kind, a watch lasts as long as the server
+allows, at most until the next complete list, because the bookmarks that follow every minute confirm
+the copy. (A server sends none if its etcd does not report progress.)
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Freshness:
         return max(self.short_watch_s + 1.0, self.stale_after_s * 5 / 6)
 
     @property
-    def is_confirmed_by_bookmarks(self) -> bool:
-        """Whether bookmarks come often enough to confirm a copy, the last second included."""
+    def allows_bookmarks(self) -> bool:
+        """Whether bookmarks come often enough to confirm a copy, even if one is a little late."""
         return self.silence_s > self.bookmark_s * 1.1
 
 
@@ -129,7 +129,6 @@ class Informer:
         )
         self._changed = threading.Condition()
         self._is_tried = self._is_broken = False
-        self._has_bookmarks = freshness.is_confirmed_by_bookmarks
         self._min_version = 0
         self._complaints = complaints
 
@@ -185,8 +184,8 @@ class Informer:
         except ClusterError as error:
             if stop is not None and stop.is_set():
                 return 0.0
-            if isinstance(error, ApiError) and error.reason == SILENT and self._has_bookmarks:
-                self._has_bookmarks = False  # a short watch tells whether the server is there
+            if isinstance(error, ApiError) and error.reason == SILENT and self._lasts_long:
+                self._reflector.has_bookmarks = False  # a short watch tells whether it is there
                 return 0.0
             return self._record_failure(error)
 
@@ -212,7 +211,6 @@ class Informer:
             self._is_tried, self._is_broken = True, False
             self._on_objects(self._reflector.cached_objects(), True)
             self._changed.notify_all()
-        self._has_bookmarks = self._freshness.is_confirmed_by_bookmarks
         return 0.0 if found.version else float(self._freshness.short_watch_s)
 
     def _watch(self, stop: threading.Event | None) -> float:
@@ -225,7 +223,7 @@ class Informer:
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": version,
-            "timeoutSeconds": str(left_s if self._has_bookmarks else self._freshness.short_watch_s),
+            "timeoutSeconds": str(left_s if self._lasts_long else self._freshness.short_watch_s),
         }
         with closing(
             self._api.stream_lines(self.kind.path, query, self._freshness.silence_s)
@@ -237,6 +235,11 @@ class Informer:
         with self._changed:
             self._record_success()
             return self._reflector.end_watch(self._elapsed())
+
+    @property
+    def _lasts_long(self) -> bool:
+        """Whether bookmarks confirm the copy in time, so that no watch has to end for it."""
+        return self._reflector.has_bookmarks and self._freshness.allows_bookmarks
 
     def _receive(self, line: bytes) -> None:
         with self._changed:

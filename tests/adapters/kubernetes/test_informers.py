@@ -138,8 +138,11 @@ def test_a_watch_starts_at_the_version_of_the_list_and_requests_bookmarks(watche
         "watch": "1",
         "allowWatchBookmarks": "true",
         "resourceVersion": version,
-        "timeoutSeconds": "600",
+        "timeoutSeconds": "60",
     }
+    made = watched.calls_of(watched.advance)
+    (pods,) = [c.query for c in made if c.resource == "pods"]
+    assert pods["timeoutSeconds"] == "600", "the first watch has brought a bookmark"
     absent = {kind.resource for kind in WATCHED if kind.optional}
     assert {c.verb for c in made if c.resource not in absent} == {"watch"}
 
@@ -381,7 +384,7 @@ def test_a_deleted_pod_is_terminating_before_the_watch_reports_it(
 
 
 @pytest.mark.parametrize(
-    ("stale_after_s", "watches"), [(90.0, 1), (79.0, 12), (30.0, 30)], ids=["default", "low", "30s"]
+    ("stale_after_s", "watches"), [(90.0, 2), (79.0, 12), (30.0, 30)], ids=["default", "low", "30s"]
 )
 @pytest.mark.parametrize("kind", [k for k in WATCHED if not k.optional], ids=lambda k: k.resource)
 def test_an_idle_watch_lasts_until_its_timeout(
@@ -424,32 +427,28 @@ def test_bookmarks_confirm_a_copy_while_its_watch_lasts(watched: Watched) -> Non
     assert len(listed) == 18, "of the nodes and of the pods: other kinds are listed again by then"
 
 
-def test_a_server_without_bookmarks_is_confirmed_by_short_watches(
+def test_a_server_whose_bookmarks_end_is_confirmed_by_short_watches(
     sandbox: Sandbox, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Until the next list, after which it may be another server."""
-    seconds, lasted, is_over = [0.0], [], threading.Event()
+    lasted, is_over, sends = [], threading.Event(), [False, True, False, False, True]
 
-    def be_silent(call: Call) -> Iterator[bytes]:
+    def watch(call: Call) -> Iterator[bytes]:
         lasted.append(int(call.query["timeoutSeconds"]))
-        if lasted[-1] > 1:
+        if sends.pop(0):
+            yield _bookmark(call.query["resourceVersion"])
+        elif lasted[-1] > 1:
             is_over.wait(20)
-        yield from ()
 
-    sandbox.kube.watched = be_silent
+    sandbox.kube.watched = watch
     informer = Informer(
-        sandbox.api, POD, Freshness(stale_after_s=0.5, bookmark_s=0.1), lambda: seconds[0], {},
+        sandbox.api, POD, Freshness(stale_after_s=0.5, bookmark_s=0.1), lambda: 0.0, {},
         lambda _, __: None,
     )  # fmt: skip
-    pauses = [informer.advance() for _ in range(4)]
-    assert lasted == [600, 1, 1]
-    assert sum(pauses[:2]) == 0, "silence is no failure"
-    assert not caplog.records
-    seconds[0] = 600.0
-    for _ in range(2):
+    for _ in range(6):
         informer.advance()
     is_over.set()
-    assert lasted == [600, 1, 1, 600]
+    assert lasted == [1, 1, 600, 1, 1]
+    assert not caplog.records, "silence is no failure"
 
 
 def test_new_and_changed_pods_are_reported(watched: Watched) -> None:
