@@ -15,7 +15,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 COMPLETE = "requirements.lock"
 PROFILES = {
-    COMPLETE: ("aws", "cel", "comment", "dev", "embedded", "kubernetes", "otel", "postgres", "web"),
+    COMPLETE: (
+        *("aws", "cel", "comment", "dev", "embedded", "kubernetes", "lsp", "otel", "postgres"),
+        "web",
+    ),
     "requirements/action.lock": ("cel", "comment"),
     "requirements/embedded.lock": ("embedded", "web"),
     "requirements/production.lock": (

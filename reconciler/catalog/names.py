@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from reconciler.model.diagnostics import Severity
@@ -61,6 +62,7 @@ class KnownNames:
     as_of: str
 
 
+@lru_cache(maxsize=1)
 def bundled_names() -> KnownNames:
     """Return the names in the bundled catalog.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TextIO
@@ -10,14 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 from reconciler.notifications.stream import has_colour
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from reconciler.assembly.inputs.fixing import FixResult
-    from reconciler.desired.fleet import FolderEntries, SourceFile
+    from reconciler.desired.fleet import SourceFile
     from reconciler.model.diagnostics import Diagnostic
-    from reconciler.model.json import JsonDict
-    from reconciler.source.finding import Finding
-    from reconciler.source.objects import Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +44,13 @@ class ValidationResult(NamedTuple):
 def validate_fleet(request: ValidateRequest) -> ValidationResult:
     """Return every finding on the files of a fleet."""
     from reconciler.adapters.git.folder import read_folder
+    from reconciler.assembly.inputs.checking import check_context, check_files
     from reconciler.assembly.inputs.manifests import with_manifests
     from reconciler.assembly.inputs.rendering import expanded_folder
-    from reconciler.assembly.inputs.sources import SettingLayers, known_values, stated_karpenter
     from reconciler.cli.output import findings
     from reconciler.desired.contents import count_objects
-    from reconciler.desired.fleet import read_fleet
-    from reconciler.desired.settings.layers import setting_variables
 
-    karpenter = stated_karpenter(request.settings)  # a wrong setting is wrong usage
+    context = check_context(request.settings)  # a wrong setting is wrong usage
     files, refused = with_manifests(
         *read_folder(request.path), request.manifests, is_instead=request.is_instead
     )
@@ -69,29 +63,7 @@ def validate_fleet(request: ValidateRequest) -> ValidationResult:
             *read_folder(request.path), request.manifests, is_instead=request.is_instead
         )
     files, refused = expanded_folder(request.path, files, refused)
-    known = known_values(
-        SettingLayers(setting_variables(os.environ), request.settings, "fleet", None)
-    )
-    advice = _Advice(request.settings)
-    fleet, diagnostics = read_fleet(
-        files,
-        allow_empty=request.allow_empty,
-        unread=refused,
-        advise=advice,
-        karpenter=karpenter,
-        is_complete=True,
-        known=known,
-    )
-    if fleet.policies:
-        from reconciler.assembly.inputs.policies import compile_findings, field_findings
-
-        sources = {file.path: file.content for file in files}
-        found = (
-            *diagnostics,
-            *compile_findings(fleet.policies),
-            *field_findings(fleet.policies, sources),
-        )
-        diagnostics = tuple(sorted(found, key=lambda d: d.order))
+    fleet, diagnostics = check_files(context, files, refused, allow_empty=request.allow_empty)
     if fixes is not None:
         _print_fixes(fixes, sys.stdout if request.output == "text" else sys.stderr)
     is_valid = findings.is_valid(diagnostics)
@@ -134,46 +106,6 @@ def _print_fixes(fixes: FixResult, out: TextIO) -> None:
         what = f"{fix.place}: fixed: {fix.path}: {fix.old} is now {fix.new}"
         out.write(Painted(f"{one_line(what)}\n"))
     out.writelines(Painted(f"not fixed: {one_line(failure)}\n") for failure in fixes.failures)
-
-
-@dataclass(frozen=True, slots=True)
-class _Advice:
-    """Findings that require the catalog or the effective settings; see ``Advice``."""
-
-    sets: tuple[str, ...]
-
-    def __call__(self, entries: FolderEntries) -> Iterator[tuple[Entry, Finding]]:
-        if entries.config_file is not None:
-            from reconciler.catalog.regions import unknown_regions
-
-            for finding in unknown_regions(entries.config_file.pruned_data):
-                yield entries.config_file, finding
-        yield from self._object_findings(entries.config, entries.objects)
-
-    def _object_findings(
-        self, config: JsonDict, entries: Sequence[Entry]
-    ) -> Iterator[tuple[Entry, Finding]]:
-        import os
-
-        from reconciler.desired.rules.crd import static_pools_without_gate
-        from reconciler.desired.settings.layers import Layer, resolve
-        from reconciler.source.schema import value_at
-
-        if not any(e.kind in ("NodePool", "NodeClaim", "NodeOverlay") for e in entries):
-            return
-        if any(value_at(e.data, ("spec", "replicas")) is not None for e in entries):
-            yield from static_pools_without_gate(
-                entries, resolve(config, os.environ, self.sets).settings
-            )
-        from reconciler.catalog import names
-
-        yield from names.unknown_label_values(entries)
-        if not names.has_named_values(entries):
-            return
-        resolved = resolve(config, {}, self.sets)
-        stated = resolved.origins["aws.region"].layer != Layer.DEFAULT
-        region = resolved.settings.region if stated else ""
-        yield from names.unknown_names(entries, names.bundled_names(), region)
 
 
 def _quotable_content(file: SourceFile) -> bytes:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli.main import main
-from reconciler.cli.output.codes import chosen_codes, known_codes
+from reconciler.source.codes import chosen_codes, known_codes
 
 PACKAGE = Path(__file__).parents[2] / "reconciler"
 MAKERS = frozenset(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
@@ -26,6 +26,14 @@ ENTRIES_MAX: Final = 200_000
 DEPTH_MAX: Final = 32
 
 
+class FolderLimits(NamedTuple):
+    """How many files and bytes of a folder are read, and how many entries are listed."""
+
+    files_max: int
+    bytes_max: int
+    entries_max: int
+
+
 def is_fleet_file(path: str) -> bool:
     """Return whether a file of that relative path belongs to a fleet, by its name alone."""
     parts = path.split("/")
@@ -34,7 +42,9 @@ def is_fleet_file(path: str) -> bool:
     return path.endswith(SUFFIXES) and not any(part.startswith(".") for part in parts)
 
 
-def read_folder(path: Path | str) -> tuple[list[SourceFile], list[Diagnostic]]:
+def read_folder(
+    path: Path | str, limits: FolderLimits | None = None
+) -> tuple[list[SourceFile], list[Diagnostic]]:
     """Return the YAML and JSON files under ``path`` in order of their paths, and diagnostics.
 
     Raises:
@@ -47,7 +57,7 @@ def read_folder(path: Path | str) -> tuple[list[SourceFile], list[Diagnostic]]:
         is_file = os.path.exists(root)
         what = f'"{path}" is a file' if is_file else f'folder "{path}" does not exist'
         raise UnreadableError(what, remedy="pass the fleet folder as PATH")
-    reading = _FolderReader(root)
+    reading = _FolderReader(root, limits or FolderLimits(FILES_MAX, BYTES_MAX, ENTRIES_MAX))
     try:
         reading.walk()
     except OSError as error:
@@ -56,16 +66,18 @@ def read_folder(path: Path | str) -> tuple[list[SourceFile], list[Diagnostic]]:
 
 
 class _FolderReader:
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, limits: FolderLimits) -> None:
         self.root = root
+        self.limits = limits
         self.files: list[SourceFile] = []
         self.findings: list[Diagnostic] = []
         self.bytes = 0
 
     def walk(self) -> None:
         for relative, real in self._candidates():
-            if len(self.files) >= FILES_MAX or self.bytes >= BYTES_MAX:
-                limit = f"{FILES_MAX} files or {BYTES_MAX // 2**20} MiB"
+            files_max, bytes_max, _ = self.limits
+            if len(self.files) >= files_max or self.bytes >= bytes_max:
+                limit = f"{files_max} files or {bytes_max // 2**20} MiB"
                 self._refuse("too-large", relative, f"the folder holds more than {limit}")
                 return
             self._read_file(relative, real)
@@ -83,8 +95,9 @@ class _FolderReader:
             for entry in names:
                 entries += 1
                 relative = f"{prefix}{entry.name}"
-                if entries > ENTRIES_MAX:
-                    self._refuse("too-large", relative, f"more than {ENTRIES_MAX} entries")
+                if entries > self.limits.entries_max:
+                    message = f"more than {self.limits.entries_max} entries"
+                    self._refuse("too-large", relative, message)
                     return
                 if entry.name.startswith("."):
                     continue

@@ -57,20 +57,31 @@ def fix_folder(path: str, files: Sequence[SourceFile]) -> FixResult:
     fixes: list[Fix] = []
     failures: list[str] = []
     for file in files:
-        if file.path in (*CONFIG_FILES, LOCK_FILE):
-            continue
-        documents, findings = parse_documents(file.path, file.content)
-        found = list(_find_fixes(documents)) if not findings else []
-        if not found:
-            continue
         try:
-            content = apply_replacements(file.content, [replacement for replacement, _ in found])
+            content, found = fix_content(file)
         except RewriteError as error:
             failures.append(f"{file.path}: {error}; {_BY_HAND}")
             continue
-        replace_file(root, file, content)
-        fixes += [fix for _, fix in found]
+        if found:
+            replace_file(root, file, content)
+            fixes += found
     return FixResult(tuple(fixes), tuple(failures))
+
+
+def fix_content(file: SourceFile) -> tuple[bytes, list[Fix]]:
+    """Return the content of a file with its older spellings rewritten, and each rewritten one.
+
+    Raises:
+        RewriteError: it cannot be rewritten without changing something else.
+    """
+    if file.path in (*CONFIG_FILES, LOCK_FILE):
+        return file.content, []
+    documents, findings = parse_documents(file.path, file.content)
+    found = list(_find_fixes(documents)) if not findings else []
+    if not found:
+        return file.content, []
+    replacements = [replacement for replacement, _ in found]
+    return apply_replacements(file.content, replacements), [fix for _, fix in found]
 
 
 def _find_fixes(documents: Sequence[Document]) -> Iterator[tuple[Replacement, Fix]]:

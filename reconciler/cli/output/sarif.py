@@ -8,9 +8,9 @@ from typing import Final
 from urllib.parse import quote
 
 from reconciler import __version__
-from reconciler.cli.output.codes import FindingCode, known_codes
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.json import JsonDict
+from reconciler.source.codes import FindingCode, known_codes
 
 _LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 

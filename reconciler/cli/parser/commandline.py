@@ -258,6 +258,7 @@ COMMANDS: Final[dict[str, CommandSpec]] = {
                 "health": "check whether the daemon is alive",
                 "snapshot": "save the cluster objects that `plan --snapshot` reads",
                 "demo": "try the full loop on this machine, with nothing to set up",
+                "lsp": "check fleets in an editor, with completion and hover (language server)",
                 "completion": "print the completion script for bash, zsh or fish",
             },
         ),

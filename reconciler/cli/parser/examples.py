@@ -153,6 +153,7 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("snapshot --out cluster.json", "capture the cluster of the current context"),
         ("snapshot fleet --out fleet.json", "capture a fleet with its records"),
     ),
+    "lsp": (("lsp --stdio", "the command that an editor starts"),),
     "completion": (
         (
             "completion bash > ~/.local/share/bash-completion/completions/reconciler",

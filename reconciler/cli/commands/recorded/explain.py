@@ -139,8 +139,8 @@ def parse_kind(word: str) -> str:
     found = _GAP if word.lower() == _GAP else KINDS.get(word.lower())
     if found is not None:
         return found
-    from reconciler.cli.output.codes import known_codes
     from reconciler.model.text.nearest import nearest
+    from reconciler.source.codes import known_codes
 
     codes = known_codes()
     code = word.strip("[]").lower()
@@ -186,7 +186,7 @@ def run(request: ExplainRequest) -> int:
 
 
 def _explain_code(request: ExplainRequest) -> int:
-    from reconciler.cli.output.codes import known_codes
+    from reconciler.source.codes import known_codes
 
     about = known_codes()[request.name]
     if request.output == "text":

@@ -1,0 +1,245 @@
+"""The language server: the protocol on standard input and output (pygls), around a session.
+
+Everything that takes time runs in one thread beside the one that reads messages, in order, so that
+a session has one user. Findings follow a short pause after the last change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
+
+from lsprotocol import types
+from pygls.lsp.server import LanguageServer
+from pygls.uris import from_fs_path, to_fs_path
+
+from reconciler import build
+from reconciler.lsp.session import EditorSession
+from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.errors import ReconcilerError
+from reconciler.model.text.visible import neutralize
+
+if TYPE_CHECKING:
+    from reconciler.assembly.inputs.checking import CheckContext
+    from reconciler.lsp.session import LocatedFinding, Span
+
+T = TypeVar("T")
+
+Message = Any
+"""A message of the protocol, or a part of one: its types are those of a package of the extra."""
+
+PAUSE_S: Final = 0.15
+"""How long after the last change the findings are computed."""
+TEXT_MAX: Final = 4 * 1024 * 1024
+"""Characters of a text; a larger one is not kept."""
+SOURCE: Final = "reconciler"
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+
+def serve(context: CheckContext, stdin: BinaryIO, stdout: BinaryIO) -> None:
+    """Answer an editor until it ends the connection."""
+    FleetServer(context).server.start_io(stdin, stdout)
+
+
+class FleetServer:
+    """Connects a session with the messages of the protocol."""
+
+    def __init__(self, context: CheckContext, pause: float = PAUSE_S) -> None:
+        self.session = EditorSession(context)
+        self.pause = pause
+        self._worker = ThreadPoolExecutor(1, "fleet")
+        self._pending: dict[str, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.server: Message = LanguageServer(
+            SOURCE, build.release(), text_document_sync_kind=types.TextDocumentSyncKind.Full
+        )
+        self._answer(types.INITIALIZED, self._start)
+        self._answer(types.SHUTDOWN, self._stop)
+        self._answer(types.TEXT_DOCUMENT_DID_OPEN, self._note_open)
+        self._answer(types.TEXT_DOCUMENT_DID_CHANGE, self._note_change)
+        self._answer(types.TEXT_DOCUMENT_DID_SAVE, self._note_open)
+        self._answer(types.TEXT_DOCUMENT_DID_CLOSE, self._note_close)
+        triggers = types.CompletionOptions(trigger_characters=[":", " ", "-", '"', "[", ","])
+        self._answer(types.TEXT_DOCUMENT_COMPLETION, self._complete, triggers)
+        self._answer(types.TEXT_DOCUMENT_HOVER, self._hover)
+        kinds = types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix])
+        self._answer(types.TEXT_DOCUMENT_CODE_ACTION, self._offer_fixes, kinds)
+
+    def _answer(
+        self, message: str, method: Callable[[Message], Awaitable[Message]], options: Message = None
+    ) -> None:
+        """Let a method answer a kind of message; pygls marks functions, which methods are not."""
+
+        async def answer(params: Message) -> Message:
+            return await method(params)
+
+        self.server.feature(message, options)(answer)
+
+    async def _start(self, _: Message) -> None:
+        workspace = self.server.workspace
+        folders = [folder.uri for folder in workspace.folders.values()]
+        paths = [_real_path(uri) for uri in folders or [workspace.root_uri or ""]]
+        self.session.workspaces = tuple(path for path in paths if path)
+        self.session.encoding = str(getattr(workspace.position_encoding, "value", "utf-16"))
+
+    async def _stop(self, _: Message) -> None:
+        for timer in self._pending.values():
+            timer.cancel()
+        self._worker.shutdown(wait=False, cancel_futures=True)
+
+    async def _note_open(self, params: Message) -> None:
+        self._note_text(params.text_document.uri, 0.0)
+
+    async def _note_change(self, params: Message) -> None:
+        self._note_text(params.text_document.uri, self.pause)
+
+    async def _note_close(self, params: Message) -> None:
+        path = _fleet_file(params.text_document.uri)
+        if path is not None:
+            self._schedule(path, 0.0, lambda: self.session.texts.pop(path, None))
+
+    def _note_text(self, uri: str, pause: float) -> None:
+        """Keep the text of an open file, and compute the findings after a pause."""
+        path = _fleet_file(uri)
+        known = self.server.workspace.text_documents.get(uri)
+        if path is None or known is None or len(known.source) > TEXT_MAX:
+            return
+        text = known.source
+
+        def keep() -> None:
+            self.session.texts[path] = text
+
+        self._schedule(path, pause, keep)
+
+    def _schedule(self, path: str, pause: float, change: Callable[[], object]) -> None:
+        """Apply a change to the session at once, and publish the findings after a pause."""
+        loop = asyncio.get_running_loop()
+        self._worker.submit(change)
+        folder = os.path.dirname(path)
+        timer = self._pending.pop(folder, None)
+        if timer is not None:
+            timer.cancel()
+        self._pending[folder] = loop.call_later(pause, self._start_check, folder, path)
+
+    def _start_check(self, folder: str, path: str) -> None:
+        self._pending.pop(folder, None)
+        task = asyncio.get_running_loop().create_task(self._publish(path))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _publish(self, path: str) -> None:
+        found = await self._ask(lambda: self.session.check(path))
+        for name, findings in (found or {}).items():
+            self.server.text_document_publish_diagnostics(
+                types.PublishDiagnosticsParams(
+                    uri=from_fs_path(name), diagnostics=[_diagnostic(one) for one in findings]
+                )
+            )
+
+    async def _ask(self, question: Callable[[], T]) -> T | None:
+        """Return an answer of the session; None, with a line in the editor's log, on an error."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._worker, question)
+        except ReconcilerError as error:
+            message = neutralize(" ".join(str(error).split()))
+            self.server.window_log_message(
+                types.LogMessageParams(type=types.MessageType.Warning, message=message)
+            )
+            return None
+
+    async def _complete(self, params: Message) -> Message:
+        path, at = _fleet_file(params.text_document.uri), params.position
+        if path is None:
+            return None
+        found = await self._ask(lambda: self.session.complete(path, at.line, at.character))
+        if found is None:
+            return None
+        items = [
+            types.CompletionItem(
+                label=one.label,
+                kind=types.CompletionItemKind.Field
+                if one.is_key
+                else types.CompletionItemKind.Value,
+                documentation=one.meaning or None,
+                sort_text=f"{number:05}",
+                filter_text=one.label,
+                text_edit=types.TextEdit(
+                    _range(found.span), one.label if found.is_quoted else one.text
+                ),
+            )
+            for number, one in enumerate(found.proposals)
+        ]
+        return types.CompletionList(is_incomplete=False, items=items)
+
+    async def _hover(self, params: Message) -> Message:
+        path, at = _fleet_file(params.text_document.uri), params.position
+        if path is None:
+            return None
+        found = await self._ask(lambda: self.session.hover(path, at.line, at.character))
+        if found is None:
+            return None
+        content = types.MarkupContent(types.MarkupKind.Markdown, found.text)
+        return types.Hover(content, _range(found.span))
+
+    async def _offer_fixes(self, params: Message) -> Message:
+        path, uri = _fleet_file(params.text_document.uri), params.text_document.uri
+        if path is None:
+            return None
+        changes = await self._ask(lambda: self.session.fix(path))
+        if not changes:
+            return None
+        edits = [types.TextEdit(_range(change.span), change.text) for change in changes]
+        return [
+            types.CodeAction(
+                title="Rewrite older spellings in this file",
+                kind=types.CodeActionKind.QuickFix,
+                edit=types.WorkspaceEdit(changes={uri: edits}),
+            )
+        ]
+
+
+def _real_path(uri: str) -> str:
+    """Return the real path of a file or folder of this machine, empty for any other address."""
+    path: str | None = to_fs_path(uri)
+    if not path or path.startswith("//") or "\0" in path:
+        return ""
+    return os.path.realpath(path)
+
+
+def _fleet_file(uri: str) -> str | None:
+    """Return the path of a file in its real folder; None if it can be of no fleet.
+
+    The last part is kept: the text of a link is that of the editor, and its target is not read.
+    """
+    path: str | None = to_fs_path(uri)
+    if not path or path.startswith("//") or "\0" in path or not path.endswith(_SUFFIXES):
+        return None
+    folder, name = os.path.split(path)
+    return os.path.join(os.path.realpath(folder), name)
+
+
+def _range(span: Span) -> Message:
+    start, end = span
+    return types.Range(types.Position(*start), types.Position(*end))
+
+
+def _diagnostic(found: LocatedFinding) -> Message:
+    finding = found.finding
+    severity = {
+        Severity.ERROR: types.DiagnosticSeverity.Error,
+        Severity.WARNING: types.DiagnosticSeverity.Warning,
+        Severity.INFO: types.DiagnosticSeverity.Information,
+    }[finding.severity]
+    return types.Diagnostic(
+        _range(found.span), _message(finding), severity=severity, code=finding.code, source=SOURCE
+    )
+
+
+def _message(finding: Diagnostic) -> str:
+    """Return a finding as `validate` prints it, without its place, severity and code."""
+    what = f"{finding.path}: " if finding.path else ""
+    hint = f" ({finding.hint})" if finding.hint else ""
+    return neutralize(f"{what}{finding.message}{hint}")
