@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from reconciler.disruption.gates.draining import describe_endless_drain
-from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.disruption.gates.pdb import PodDisruptionBudgets, list_budgets
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT, TERMINATION_TIMESTAMP
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget, PodDisruptionBudgetSpec
 from reconciler.model.kubernetes.metadata import LabelSelector, Metadata
@@ -310,3 +310,10 @@ def test_a_node_that_stays_is_not_listed_while_it_waits() -> None:
     assert plan.is_empty
     assert plan.deferred == ()
     assert plan.steady_state is None
+
+
+def test_an_endless_drain_names_ten_budgets() -> None:
+    """Somebody may create any number of budgets for each pod."""
+    names = [f"shop/b{number:03}" for number in range(400)]
+    assert list_budgets(names[:2]) == "shop/b000 and shop/b001"
+    assert list_budgets(names).endswith("shop/b009 and 390 more")

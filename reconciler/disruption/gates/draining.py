@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.disruption.gates.pdb import PodDisruptionBudgets, list_budgets
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT, TERMINATION_TIMESTAMP
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.pod import Pod
@@ -87,7 +87,7 @@ def describe_endless_drain(
     if budgets.is_fully_blocked(first, now):
         why = f"PodDisruptionBudget {names[0]} never allows the eviction of pod {first.key}"
         if len(names) > 1:
-            found = " and ".join(names)
+            found = list_budgets(names)
             why = f"PodDisruptionBudgets {found} select pod {first.key}, so it is never evicted"
     more = f" and {len(blocking) - 1} more" if len(blocking) > 1 else ""
     return f"its drain never ends: {why}{more}, and it has no terminationGracePeriod"

@@ -66,9 +66,7 @@ class PodDisruptionBudgets:
         if not names:
             return None
         if len(names) > 1:
-            found = " ".join(names[:BUDGETS_SHOWN])
-            if len(names) > BUDGETS_SHOWN:
-                found += f" and {len(names) - BUDGETS_SHOWN} more"
+            found = list_budgets(names, " ")
             return f"eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{found}])"
         return f"pdb prevents pod evictions (PodDisruptionBudget=[{names[0]}])"
 
@@ -98,6 +96,13 @@ class PodDisruptionBudgets:
         if not pod.is_reschedulable or not pod.is_disruptable(now):
             return False
         return not self.is_fully_blocked(pod, now)
+
+
+def list_budgets(names: Sequence[str], separator: str = " and ") -> str:
+    """Return the names of budgets in one text, the first ``BUDGETS_SHOWN`` of them."""
+    more = len(names) - BUDGETS_SHOWN
+    found = separator.join(names[:BUDGETS_SHOWN])
+    return f"{found} and {more} more" if more > 0 else found
 
 
 def _evicts_unready(budget: PodDisruptionBudget, pod: Pod) -> bool:

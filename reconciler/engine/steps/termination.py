@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 
 from reconciler.disruption.command import ForcefulReason
-from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.disruption.gates.pdb import PodDisruptionBudgets, list_budgets
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Collected, Observation, Observed
 from reconciler.engine.ownership import CLAIM_TAG, launches_of
@@ -257,7 +257,7 @@ def _eviction_blockers(pods: Sequence[Pod], seen: Observation) -> list[str]:
         names = budgets.budgets_refusing(pod, seen.at)
         if len(names) > 1:
             found.append(
-                f"PodDisruptionBudgets {' and '.join(names)} select {pod.key}, so it is never"
+                f"PodDisruptionBudgets {list_budgets(names)} select {pod.key}, so it is never"
                 " evicted"
             )
         elif names:
