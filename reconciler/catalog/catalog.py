@@ -283,7 +283,10 @@ def _notes(rows: AwsRows, bundle: Bundle, region: str, pricing: Pricing | None) 
     notes = [] if quotes_spot else ["spot prices are estimates"]
     home = bundle.regions[region]
     if home.assumes_zones:
-        notes.append(f"which zones of {region} offer a type is not known: every zone is assumed")
+        notes.append(
+            f"which zones of {region} offer a type is not known: every zone is assumed (plan with "
+            "access to its account and --set aws.instanceTypes=live)"
+        )
     if home.prices and home.priced_at and not quotes_on_demand:
         notes.append(f"on-demand prices of {region} are those of {home.priced_at}")
     if rows.estimated and not quotes_on_demand:

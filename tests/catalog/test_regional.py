@@ -124,7 +124,7 @@ def test_the_notes_say_how_old_the_prices_are_and_how_many_are_estimates() -> No
     assert counted.startswith("on-demand prices of 379 instance types")
     assert not any("us-east-1" in note or "2025" in note for note in bundled_catalog().notes)
     assumed = "which zones of mx-central-1 offer a type is not known: every zone is assumed"
-    assert assumed in bundled_catalog("mx-central-1").notes
+    assert any(note.startswith(assumed) for note in bundled_catalog("mx-central-1").notes)
 
 
 def test_every_public_region_has_prices_but_the_newest() -> None:

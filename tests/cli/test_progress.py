@@ -12,7 +12,7 @@ from reconciler.cli.main import main
 from reconciler.cli.output import progressline
 from reconciler.cli.output.progressline import AFTER_S, ProgressLine, show_progress, terminal_of
 from reconciler.notifications.stream import FilteredStream, has_colour
-from reconciler.render.listing import columns
+from reconciler.render.listing import Item, Listing, format_table
 from tests.cli.test_plan import CATALOG, DEPLOYMENT, NOW, a_fleet
 
 
@@ -179,15 +179,18 @@ def test_a_simulation_prints_each_time_after_it_has_passed(
     assert len(written) >= 4
 
 
-ROWS = [("AT", "VERB"), ("12:00", "launch"), ("12:01", "terminate"), ("12:02", "tag")]
-VERBS = ["", "launch", "terminate", "tag"]
+def operations(terminal: Terminal, *rows: tuple[str, str]) -> str:
+    """Return a list of operations as it is printed on a terminal."""
+    items = [Item(at, (at, verb), (), {}) for at, verb in rows]
+    listing = Listing(("AT", "VERB"), items)
+    return format_table(listing, wide=False, verb="VERB", colour=has_colour(terminal))
 
 
-def test_a_list_of_operations_has_the_colours_of_its_verbs(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdout", terminal)
-    lines = columns(ROWS, verbs=VERBS).splitlines()
+ROWS = (("12:00", "launch"), ("12:01", "terminate"), ("12:02", "tag"))
+
+
+def test_a_list_of_operations_has_the_colours_of_its_verbs(terminal: Terminal) -> None:
+    lines = operations(terminal, *ROWS).splitlines()
     assert lines[0].startswith("AT")
     assert lines[1] == "\x1b[32m12:00  launch\x1b[0m"
     assert lines[2] == "\x1b[31m12:01  terminate\x1b[0m"
@@ -198,10 +201,9 @@ def test_a_list_of_operations_has_the_colours_of_its_verbs(
 def test_nothing_is_coloured_where_colours_are_turned_off(
     variable: str, value: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setenv(variable, value)
     assert not has_colour(terminal)
-    assert "\x1b" not in columns(ROWS, verbs=VERBS)
+    assert "\x1b" not in operations(terminal, *ROWS)
 
 
 def test_an_empty_no_color_does_not_count(
@@ -211,9 +213,7 @@ def test_an_empty_no_color_does_not_count(
     assert has_colour(terminal)
 
 
-def test_a_cell_of_a_coloured_list_cannot_set_a_style(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdout", terminal)
-    text = columns([("\x1b[31mevil", "launch")], verbs=["launch"])
+def test_a_cell_of_a_coloured_list_cannot_set_a_style(terminal: Terminal) -> None:
+    text = operations(terminal, ("\x1b[31mevil", "launch"))
+    assert "\x1b[32m" in text
     assert "\x1b[31m" not in text

@@ -84,7 +84,7 @@ def region_with_prices(
         zones,
         offered,
         tuple(None if position is None else known.prices[position] for position in before),
-        tuple(now for now, position in enumerate(before) if position in estimated),
+        tuple(new for new, position in enumerate(before) if position in estimated),
         known.priced_at,
     )
 

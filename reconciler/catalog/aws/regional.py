@@ -115,14 +115,14 @@ def _priced(
     estimated: list[int] = []
     for position, (machine, mask) in enumerate(zip(machines, region.offered, strict=True)):
         kind = machine.name
-        now, old, found = newest.get(kind), before.get(kind), there.get(kind)
+        new, old, found = newest.get(kind), before.get(kind), there.get(kind)
         if not mask:
             found = None
-        elif found is None and now is not None:
-            found = now * (factors.get(machine.family) or factors[""])
+        elif found is None and new is not None:
+            found = new * (factors.get(machine.family) or factors[""])
             estimated.append(position)
-        elif found is not None and now is not None and old is not None and now != old:
-            found *= now / old
+        elif found is not None and new is not None and old is not None and new != old:
+            found *= new / old
             estimated.append(position)
         prices.append(None if found is None else round(found, _DIGITS))
     return msgspec.structs.replace(
