@@ -12,7 +12,6 @@ from typing import Final, TypeAlias
 
 _NUMBER_MAX: Final = 10**18
 _SHOWN_MAX: Final = 160
-_BRACES: Final = re.compile(r"\{.*\}")
 
 Value: TypeAlias = object
 """A JSON value, or ``Unknown``."""
@@ -25,7 +24,10 @@ class Unknown:
     text: str
 
     def __str__(self) -> str:
-        shown = _BRACES.sub("{…}", " ".join(self.text.split()))
+        shown = " ".join(self.text.split())
+        begin, end = shown.find("{"), shown.rfind("}")
+        if 0 <= begin < end:
+            shown = f"{shown[:begin]}{{…}}{shown[end + 1 :]}"
         if not shown[:1].isalpha():
             shown = f"expression {shown}"
         return f"${{{shown if len(shown) <= _SHOWN_MAX else shown[:_SHOWN_MAX] + '…'}}}"
