@@ -60,7 +60,7 @@ class SeededRuns:
         return msgspec.structs.replace(report, seed=seed)
 
 
-_NODE_PASSES: Final = 20_000
+_NODE_PASSES: Final = 22_000
 """How many nodes the passes of all runs may observe together: that takes about 15 seconds."""
 _WORK_MAX: Final = 12_000
 """The most work of one run of a simulation that is repeated with other seeds."""
