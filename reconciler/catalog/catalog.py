@@ -287,10 +287,11 @@ def _notes(rows: AwsRows, bundle: Bundle, region: str, pricing: Pricing | None) 
             f"which zones of {region} offer a type is not known: every zone is assumed (plan with "
             "access to its account and --set aws.instanceTypes=live)"
         )
-    if home.prices and home.priced_at and not quotes_on_demand:
+    if home.priced_at and not quotes_on_demand:
         notes.append(f"on-demand prices of {region} are those of {home.priced_at}")
-    if rows.estimated and not quotes_on_demand:
-        what = format_count(rows.estimated, "instance type", "instance types")
+    estimated = 0 if quotes_on_demand else rows.estimated
+    if estimated:
+        what = format_count(estimated, "instance type", "instance types")
         notes.append(f"on-demand prices of {what} are estimates from {bundle.price_region}")
     if rows.unpriced:
         what = format_count(rows.unpriced, "instance type is", "instance types are")

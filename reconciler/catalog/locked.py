@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reconciler.catalog.aws.bundle import Bundle, Header, Region, Zone, region_with_prices
+from reconciler.catalog.aws.bundle import Bundle, Header, Region, Zone, regions_with_prices
 from reconciler.catalog.aws.machine import MachineType
 from reconciler.catalog.aws.prices import OnDemandQuotes, Pricing, SpotQuotes
 from reconciler.catalog.catalog import BundledCatalog
@@ -55,17 +55,11 @@ def locked_data(lock: Lock, bundled: tuple[Header, Bundle]) -> tuple[Header, Bun
         sum(1 << bit for bit, zone in enumerate(places) if zone.name in zones.get(m.name, ()))
         for m in all_machines
     )
-    regions = {lock.region: region_with_prices(bundle, lock.region, all_machines, places, offered)}
-    if bundle.price_region != lock.region:
-        none = bytes(len(all_machines))
-        regions[bundle.price_region] = region_with_prices(
-            bundle, bundle.price_region, all_machines, (), none
-        )
     result = msgspec.structs.replace(
         bundle,
         machines=tuple(all_machines),
         withdrawn=tuple(name for name in bundle.withdrawn if name not in changed),
-        regions=regions,
+        regions=regions_with_prices(bundle, lock.region, all_machines, places, offered),
     )
     digest = sha256(f"{header.digest} {lock.digest}".encode()).hexdigest()
     return msgspec.structs.replace(header, digest=digest), result

@@ -66,14 +66,31 @@ class Bundle(msgspec.Struct, array_like=True, frozen=True):
     regions: dict[str, Region]
 
 
-def region_with_prices(
+def regions_with_prices(
+    bundle: Bundle,
+    region: str,
+    machines: Sequence[MachineType],
+    zones: tuple[Zone, ...],
+    offered: bytes | tuple[int, ...],
+) -> dict[str, Region]:
+    """Return a region of other machines, and the one whose prices substitute for missing ones.
+
+    Both have the prices of the bundle; the latter has no zones.
+    """
+    found = {region: _with_prices(bundle, region, machines, zones, offered)}
+    home = bundle.price_region
+    if home != region:
+        found[home] = _with_prices(bundle, home, machines, (), bytes(len(machines)))
+    return found
+
+
+def _with_prices(
     bundle: Bundle,
     region: str,
     machines: Sequence[MachineType],
     zones: tuple[Zone, ...],
     offered: bytes | tuple[int, ...],
 ) -> Region:
-    """Return the zones and offerings of other machines, with the bundle's prices for a region."""
     known = bundle.regions.get(region)
     if known is None or not known.prices:
         return Region(zones, offered)

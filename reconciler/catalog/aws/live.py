@@ -13,7 +13,7 @@ from hashlib import sha256
 
 import msgspec
 
-from reconciler.catalog.aws.bundle import Bundle, Header, Region, Zone, region_with_prices
+from reconciler.catalog.aws.bundle import Bundle, Header, Zone, regions_with_prices
 from reconciler.catalog.aws.machine import MachineType, is_usable, reduce_body
 from reconciler.model.json import JsonObject
 
@@ -80,7 +80,7 @@ def live_bundle(
         price_region=bundle.price_region,
         machines=tuple(all_machines),
         withdrawn=tuple(sorted(withdrawn)),
-        regions=_regions(bundle, region, all_machines, live_zones, masks),
+        regions=regions_with_prices(bundle, region, all_machines, live_zones, masks),
     )
     # The time is not included: the same response tomorrow is the same catalog.
     digest = sha256(msgspec.msgpack.encode((result.machines, result.regions))).hexdigest()
@@ -106,20 +106,3 @@ def _withdrawn_machines(
         for machine, mask in zip(bundle.machines, known.offered, strict=True)
         if mask and machine.name not in by_name
     }
-
-
-def _regions(
-    bundle: Bundle,
-    region: str,
-    machines: list[MachineType],
-    zones: tuple[Zone, ...],
-    offered: tuple[int, ...],
-) -> dict[str, Region]:
-    """Return the region and, if it has no prices, the region whose prices are used instead."""
-    found = {region: region_with_prices(bundle, region, machines, zones, offered)}
-    if bundle.price_region != region:
-        none = bytes(len(machines))
-        found[bundle.price_region] = region_with_prices(
-            bundle, bundle.price_region, machines, (), none
-        )
-    return found
