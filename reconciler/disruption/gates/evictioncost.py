@@ -40,7 +40,7 @@ def hourly_eviction_cost(
     It is what a consolidation of these nodes has to save, 0 if moves have no price, and infinite if
     the nodes are not needed any longer.
     """
-    cost = sum(settings.pool(c.pool.name).eviction_cost * _moves(c) for c in candidates)
+    cost = sum(_moves_cost(candidate, settings) for candidate in candidates)
     if not cost:
         return 0.0
     life = _life_of_all(candidates, now)
@@ -53,7 +53,7 @@ def least_savings(candidate: Candidate, settings: Settings, now: datetime) -> fl
     The time for which the node is expected to be needed is rounded up to a power of two, so that
     the result seldom changes and the rejection of a set can be reused.
     """
-    cost = settings.pool(candidate.pool.name).eviction_cost * _moves(candidate)
+    cost = _moves_cost(candidate, settings)
     life = _life_of(candidate, now)
     if not cost or not life:
         return inf if cost else 0.0
@@ -117,6 +117,12 @@ def _runs_to_its_end(pod: Pod) -> bool:
         owner.kind.endswith("Job") or owner.kind in _ENDING
         for owner in pod.metadata.owner_references
     )
+
+
+def _moves_cost(candidate: Candidate, settings: Settings) -> float:
+    """Return what the moves of a node cost in USD; nothing is counted where they are free."""
+    price = settings.pool(candidate.pool.name).eviction_cost
+    return price * _moves(candidate) if price else 0.0
 
 
 def _moves(candidate: Candidate) -> float:
