@@ -341,7 +341,7 @@ def test_an_event_of_a_tenant_explains_nothing_about_the_cluster(tmp_path: Path)
     assert all(len(e.name) < 300 for e in found)
 
 
-@attack(Threat.HIDDEN, "an Event of the future, to be the newest one for ever")
+@attack(Threat.HIDDEN, "an Event of the future, to stay the newest one")
 def test_an_event_of_the_future_is_not_a_cause() -> None:
     score, prediction = missed("node-a")
     events = [
