@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
 from sqlalchemy import event, text
 
@@ -292,6 +293,62 @@ def test_a_holder_that_freezes_within_a_write_is_replaced(
         with pytest.raises(StateError):
             freeze_within_a_write()
         assert other.store.serial() == 0
+
+
+@contextmanager
+def frozen_within_a_batch(url: str, fleet: str) -> Iterator[psycopg.Connection]:
+    """Lock the row of a fleet, and send one of several statements without the end of the batch."""
+    with psycopg.connect(url.replace("+psycopg", "")) as frozen:
+        frozen.execute("SELECT epoch FROM fleet WHERE name = %s FOR UPDATE", [fleet])
+        frozen.pgconn.enter_pipeline_mode()
+        frozen.pgconn.send_query_params(b"UPDATE fleet SET serial = serial + 1", None)
+        frozen.pgconn.send_flush_request()
+        assert frozen.pgconn.flush() == 0
+        try:
+            yield frozen
+        finally:
+            frozen.close()
+
+
+def test_a_holder_that_freezes_within_a_batch_of_writes_is_replaced(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fence.IDLE_MAX, "idle", "1s")
+    with (
+        leader(server, "batch"),
+        open_state(server, "batch") as other,
+        frozen_within_a_batch(server, "batch"),
+    ):
+        expire(other)
+        eventually(lambda: acquires(other))
+        assert other.store.serial() == 0
+        other.store.put_node_claims([a_claim("a")])
+
+
+def test_a_record_of_a_person_does_not_wait_for_a_frozen_process(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fence.IDLE_MAX, "idle", "0s")
+    with (
+        leader(server, "person"),
+        open_state(server, "person", needs_lease=False) as person,
+        frozen_within_a_batch(server, "person"),
+    ):
+        person.store.put_rollout(Rollout(node_pool="p"))
+
+
+def test_a_session_that_only_writes_slowly_is_not_ended(server: str) -> None:
+    """It is ended after the time after which an idle session is, and not before."""
+    with (
+        leader(server, "slow"),
+        open_state(server, "slow") as other,
+        frozen_within_a_batch(server, "slow") as slow,
+    ):
+        expire(other)
+        assert not acquires(other)
+        with other.database.engine.connect() as connection:
+            still_there = text("SELECT pid FROM pg_stat_activity WHERE pid = :pid")
+            assert connection.execute(still_there, {"pid": slow.info.backend_pid}).scalar()
 
 
 def test_the_lease_is_renewed_in_the_background(server: str) -> None:

@@ -24,6 +24,15 @@ the epoch. It is shorter than the lifetime of a lease.
 LIMIT_IDLE: Final = "set_config('idle_in_transaction_session_timeout', :idle, true)"
 """Sets the limit for a transaction of PostgreSQL, with ``IDLE_MAX`` as parameters."""
 
+_END_STALLED: Final = text(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN pg_locks USING (pid)"
+    " WHERE locktype = 'transactionid' AND granted"
+    " AND transactionid = (SELECT xmax FROM fleet WHERE name = :fleet)"
+    " AND state = 'active' AND wait_event = 'ClientRead' AND query NOT LIKE 'COPY%'"
+    " AND state_change < clock_timestamp() - CAST(:idle AS interval)"
+    " AND usename = current_user AND pid <> pg_backend_pid()"
+)
+
 _CHECKED_ON_SERVER: Final = text(
     f"SELECT epoch, {LIMIT_IDLE},"  # noqa: S608 - a constant
     # Committed writes survive a crash of the server, whatever its default is.
@@ -32,6 +41,17 @@ _CHECKED_ON_SERVER: Final = text(
     " FROM fleet WHERE name = :fleet FOR UPDATE"
 )
 _CHECKED_IN_FILE: Final = text("SELECT epoch FROM fleet WHERE name = :fleet")
+
+
+def end_stalled_write(connection: Connection, fleet: str) -> None:
+    """End the transaction that locks the row of ``fleet`` if its client sends half a request.
+
+    A driver sends the statements of a batch one after another. If its process freezes in between,
+    the session is not idle for PostgreSQL, and ``LIMIT_IDLE`` does not end it. Only sessions of the
+    same role are ended: others are not visible, and not ours to end.
+    """
+    if connection.dialect.name != "sqlite":
+        connection.execute(_END_STALLED, {"fleet": fleet, **IDLE_MAX})
 
 
 class Fence:
@@ -73,6 +93,8 @@ class Fence:
         own_epoch = self.epoch  # read once: the thread that renews the lease may lose it meanwhile
         if own_epoch is None and self._required:
             raise self.lease_lost_error(fleet, place)
+        if own_epoch is None:
+            end_stalled_write(connection, fleet)
         epoch = self._lock_epoch(connection, fleet)
         if epoch is None and own_epoch is None:
             connection.execute(

@@ -32,7 +32,7 @@ from reconciler.adapters.database.connection import (
     insert,
     translate_errors,
 )
-from reconciler.adapters.database.leases.fence import IDLE_MAX, LIMIT_IDLE
+from reconciler.adapters.database.leases.fence import IDLE_MAX, LIMIT_IDLE, end_stalled_write
 from reconciler.adapters.database.leases.lock import REMEDY, FileLock, command_name
 from reconciler.adapters.database.leases.renewal import LeaseRenewals
 from reconciler.model.errors import (
@@ -274,6 +274,7 @@ class ServerLease:
             IDLE_MAX,
         )
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ACQUIRING})
+        end_stalled_write(connection, database.fleet)
         _add_rows(connection, database.fleet)
         connection.execute(
             insert(connection, tables.lease)
