@@ -314,21 +314,47 @@ def _left_out_lines(found: Collection) -> Iterator[str]:
 
 _KINDS_MAX: Final = 8
 _FILES_MAX: Final = 3
+_ALIKE_MAX: Final = 3
+_SUBJECTS_MAX: Final = 6
+_KIND_AND_NAME: Final = 2
 
 
 def _section(title: str, findings: Sequence[Diagnostic]) -> Iterator[str]:
+    """Yield the findings; of many sources that are not read, the first and the names of others."""
     if not findings:
         return
     yield ""
     yield f"{title} ({len(findings)})"
-    for finding in findings[:_SHOWN_MAX]:
+    groups: dict[tuple[str, str], list[Diagnostic]] = {}
+    for finding in findings:
+        alone = "" if finding.code == "remote-source" else str(len(groups))
+        groups.setdefault((alone, finding.hint), []).append(finding)
+    lines = [line for group in groups.values() for line in _group_lines(group)]
+    yield from lines[:_SHOWN_MAX]
+    if len(lines) > _SHOWN_MAX:
+        yield f"  … and {len(lines) - _SHOWN_MAX} more"
+
+
+def _group_lines(findings: Sequence[Diagnostic]) -> Iterator[str]:
+    shown = findings if len(findings) <= _ALIKE_MAX else findings[:1]
+    for finding in shown:
         where = f"{finding.place}: " if finding.place else ""
         path = f"{finding.path}: " if finding.path else ""
         hint = f" ({finding.hint})" if finding.hint else ""
         severity = "" if finding.code == "left-out" else f"{finding.severity}: "
         yield _line(2, f"{where}{severity}{path}{finding.message}{hint}")
-    if len(findings) > _SHOWN_MAX:
-        yield f"  … and {len(findings) - _SHOWN_MAX} more"
+    others = findings[len(shown) :]
+    if others:
+        names = [_subject(finding) for finding in others]
+        more = ", …" if len(names) > _SUBJECTS_MAX else ""
+        listed = ", ".join(names[:_SUBJECTS_MAX])
+        yield _line(6, f"and {len(others)} more with this reason: {listed}{more}")
+
+
+def _subject(finding: Diagnostic) -> str:
+    """Return what a finding concerns: the object that its message begins with, else its place."""
+    subject, colon, _ = finding.message.partition(": ")
+    return subject if colon and len(subject.split()) == _KIND_AND_NAME else str(finding.place)
 
 
 def _written_lines(outcome: InitOutcome) -> Iterator[str]:

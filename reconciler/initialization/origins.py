@@ -13,6 +13,7 @@ from reconciler.desired.fleet import SourceFile
 from reconciler.desired.migration import controller
 from reconciler.desired.sources.detection import UNLISTED
 from reconciler.desired.sources.gitops import Rendering, Tool
+from reconciler.desired.terraform.environments import ASSUMED
 from reconciler.desired.terraform.modules import CONDITION, DISABLED
 from reconciler.desired.terraform.releases import FoundRelease
 from reconciler.desired.terraform.variables import SEVERAL
@@ -182,7 +183,7 @@ def _taken_over(finding: Diagnostic) -> Diagnostic:
     return replace(finding, code=DISABLED, message=message, hint="list it there, or remove it")
 
 
-_TO_COMPLETE: Final = ("name-reference", CONDITION, DISABLED, SEVERAL)
+_TO_COMPLETE: Final = ("name-reference", ASSUMED, CONDITION, DISABLED, SEVERAL)
 _RELEVANT: Final = (
     b"NodePool", b"EC2NodeClass", b"NodeClass", b"Provisioner", b"AWSNodeTemplate", b"NodeOverlay",
 )  # fmt: skip

@@ -10,10 +10,12 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.sources.protection import protect, restore
+from reconciler.desired.terraform.environments import ASSUMED
 from reconciler.desired.terraform.modules import (
     TEMPLATES,
     FoundText,
@@ -111,13 +113,13 @@ def read_templates(
     values = [path for path in texts if path.endswith(VALUES)]
     terraform = find_objects(
         modules, read, values, prefer, lambda stated: _availability_zones(region or stated),
-        takes_disabled=takes_disabled,
+        list_files=partial(_list_files, top), takes_disabled=takes_disabled,
     )  # fmt: skip
     makes_nodes = any(_KIND.search(found.text) for found in terraform.texts)
     found.findings += [
         f
         for f in terraform.findings
-        if _mentions_nodes(f, modules) or (f.code == SEVERAL and makes_nodes)
+        if _mentions_nodes(f, modules) or (f.code in (SEVERAL, ASSUMED) and makes_nodes)
     ]
     found.used |= terraform.used_files
     found.settings |= terraform.settings
@@ -217,6 +219,21 @@ def _texts(root: str) -> Iterator[tuple[str, str]]:
                 return
             if text is not None:
                 yield path, text
+
+
+def _list_files(top: str, folder: str) -> list[str]:
+    """Return the files below a folder of the tree, without hidden ones and links to folders."""
+    start = os.path.realpath(os.path.join(top, folder))
+    if start != top and not start.startswith(top.rstrip(os.sep) + os.sep):
+        return []
+    found: list[str] = []
+    for here, folders, names in os.walk(start):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        below = os.path.relpath(here, start).replace(os.sep, "/")
+        found += [name if below == "." else f"{below}/{name}" for name in names if name[0] != "."]
+        if len(found) > _FILES_MAX:
+            break
+    return found[:_FILES_MAX]
 
 
 def _read_text(top: str, path: str) -> str | None:

@@ -434,3 +434,22 @@ def test_maps_that_terraform_knows_in_part_have_the_entries_of_the_files(
     assert unknown in printed
     assert ("in spec.tags are not known" in printed) is bool(tags and unknown)
     assert launched(capsys) == {"general"}
+
+
+def test_of_many_charts_from_elsewhere_one_is_shown_and_the_others_are_named(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    release = """\
+apiVersion: helm.toolkit.fluxcd.io/v2
+kind: HelmRelease
+metadata: {name: NAME}
+spec: {chart: {spec: {chart: NAME, sourceRef: {kind: HelmRepository, name: apps}}}}
+"""
+    names = ("cache", "db", "dns", "mail", "web")
+    releases = {f"given/{n}.yaml": release.replace("NAME", n) for n in names}
+    write(work, {"given/nodes.yaml": f"{CLASS}---\n{POOL}"} | releases)
+    assert init() == 0
+    printed = capsys.readouterr().out
+    assert printed.count("is not read (vendor it") == 1
+    listed = "HelmRelease db, HelmRelease dns, HelmRelease mail, HelmRelease web"
+    assert f"and 4 more with this reason: {listed}\n" in printed

@@ -701,6 +701,9 @@ def test_objects_in_a_file_that_terraform_writes_are_taken_over(kind: str, work:
         ('"${var.number}${var.number}"', "33"),
         ('"$${var.number}"', "${var.number}"),
         ('"${var.other}"', Unknown("var.other")),
+        ('"${[3, 4][var.number == 3 ? 1 : 0]}"', 4),
+        ('"${[3, 4][var.other]}"', Unknown("[3, 4][var.other]")),
+        ('"${[3][var.number]}"', Unknown("[3][var.number]")),
     ],
 )
 def test_a_text_of_one_expression_alone_has_its_value(text: str, value: object) -> None:
@@ -901,6 +904,96 @@ def test_of_several_files_with_values_one_has_to_be_named(
     printed = capsys.readouterr().out.partition("Complete by hand")[2]
     assert "3 files have values for the variables of module .: envs/dev.tfvars" in printed
     assert "--prefer envs/prod.tfvars" in printed
+
+
+LIMITS_BY_KEY = """
+variable "env" {{ {default} }}
+variable "limits" {{ default = {{ {limits} }} }}
+locals {{ sizes = {{ {sizes} }} }}
+output "size" {{ value = {choice} }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("choice", "limits", "sizes", "default", "limit", "said"),
+    [
+        ("local.sizes[var.env]", "dev = 3", "dev = 1", "", "3", 'assumed to be "dev"'),
+        ("local.sizes[var.env]", "dev = 3, prod = 4", "dev = 1", "", "3", 'assumed to be "dev"'),
+        ("lookup(local.sizes, var.env, 1)", "dev = 3, prod = 4", "dev = 1", "", "3", '"dev"'),
+        (
+            "local.sizes[var.env]", "dev = 3, prod = 4", "dev = 1, prod = 2", "",
+            "${var.limits[var.env]}", "var.env chooses among dev, prod and has no value",
+        ),
+        ("1", "dev = 3, prod = 4", "dev = 1", 'default = "prod"', "4", ""),
+        ("local.sizes[var.env]", "dev = 3", "prod = 1", "", "${var.limits[var.env]}", ""),
+    ],
+)  # fmt: skip
+def test_a_variable_that_can_only_be_one_key_is_assumed_to_be_it(
+    choice: str, limits: str, sizes: str, default: str, limit: str, said: str, work: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    pool = POOL.replace("spec:\n", 'spec:\n  limits: {cpu: "${var.limits[var.env]}"}\n', 1)
+    text = LIMITS_BY_KEY.format(choice=choice, limits=limits, sizes=sizes, default=default)
+    write(work, {"given/main.tf": text + heredoc(CLASS, "class") + heredoc(pool, "pool")})
+    init()
+    assert taken()["NodePool general"]["limits"]["cpu"] == limit
+    printed = capsys.readouterr().out.partition("Complete by hand")[2].partition("Written")[0]
+    assert said in printed
+    assert bool(said) == ("var.env" in printed.partition("complete 1 placeholder")[0])
+
+
+MANY = """
+resource "kubectl_manifest" "each" {
+  for_each  = fileset("${path.module}/nodes", "PATTERN")
+  yaml_body = templatefile("${path.module}/nodes/${each.value}", { family = "c7i" })
+}
+"""
+DOCUMENTS = """
+data "kubectl_path_documents" "nodes" {
+  pattern = "${path.module}/nodes/PATTERN"
+  vars    = { family = "c7i" }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "names"),
+    [
+        (MANY, "*.yaml", {"a", "b"}),
+        (MANY, "**/*.yaml", {"a", "b", "c"}),
+        (MANY, "**", {"a", "b", "c", "d"}),
+        (MANY, "{a,x/c}.yaml", {"a", "c"}),
+        (MANY, "?.yml", {"d"}),
+        (DOCUMENTS, "*.yaml", {"a", "b"}),
+        (DOCUMENTS, "a*", {"a"}),
+    ],
+)
+def test_a_pattern_of_files_names_templates_with_their_variables(
+    text: str, pattern: str, names: set[str], work: Path
+) -> None:
+    pool = POOL.replace("[m7i]", '["${family}"]')
+    paths = {"a": "a.yaml", "b": "b.yaml", "c": "x/c.yaml", "d": "d.yml"}
+    files = {
+        f"given/nodes/{path}": pool.replace("name: general", f"name: {name}")
+        for name, path in paths.items()
+    }
+    write(work, {"given/main.tf": text.replace("PATTERN", pattern), "given/c.yaml": CLASS} | files)
+    init()
+    filled = {
+        name.split()[1]
+        for name, spec in taken().items()
+        if name.startswith("NodePool")
+        and spec["template"]["spec"]["requirements"][1]["values"] == ["c7i"]
+    }
+    assert filled == names
+
+
+def test_the_workspace_of_terraform_is_assumed_as_well(work: Path) -> None:
+    pool = POOL.replace("spec:\n", 'spec:\n  limits: {cpu: "${local.cpu}"}\n', 1)
+    text = "locals {\n  sizes = { prod = 7 }\n  cpu = local.sizes[terraform.workspace]\n}\n"
+    write(work, {"given/main.tf": text + heredoc(CLASS, "class") + heredoc(pool, "pool")})
+    init()
+    assert taken()["NodePool general"]["limits"]["cpu"] == "7"
 
 
 @pytest.mark.parametrize(

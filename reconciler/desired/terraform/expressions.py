@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from reconciler.desired.terraform.filesets import files_below
 from reconciler.desired.terraform.functions import (
     FUNCTIONS,
     OPERATORS,
@@ -28,8 +29,8 @@ from reconciler.desired.terraform.hcl import (
     closing_end,
     find_outside,
     heredoc_at,
-    offsets_outside,
     split_items,
+    split_operation,
     string_end,
 )
 from reconciler.desired.terraform.scope import ModuleScope
@@ -39,13 +40,8 @@ _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?$")
 _CALL: Final = re.compile(r"([a-z_0-9]+)\(")
 _DIRECTIVE: Final = re.compile(r"%\{~?\s*+(if|else|endif|for|endfor)\b([^}%]*(?:%(?!\{)[^}%]*)*)\}")
 _LOOP: Final = re.compile(r"(\w+)(?:\s*,\s*(\w+))?\s+in\s+(.*)", re.DOTALL)
-_PRECEDENCE: Final = {
-    "||": 0, "&&": 1, "==": 2, "!=": 2, "<": 3, ">": 3, "<=": 3, ">=": 3,
-    "+": 4, "-": 4, "*": 5, "/": 5, "%": 5,
-}  # fmt: skip
 _DECIDING: Final = {"&&": False, "||": True}
 """The value of one side that decides the operation."""
-_OPERATOR: Final = re.compile(r"\|\||&&|==|!=|<=|>=|<|>|\+|(?<=\s)-(?=\s)|\*|/(?![/*])|%")
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 _WORDS: Final[Mapping[str, object]] = {"true": True, "false": False, "null": None}
 _TEXT_MAX: Final = 4 * 2**20
@@ -122,34 +118,23 @@ def _operation(text: str, scope: ModuleScope, depth: int) -> Value:
     if text.startswith("!"):
         value = evaluate(text[1:], scope, depth + 1)
         return (value is not True) if isinstance(value, bool) else Unknown(text)
-    return Unknown(text)
+    return _chosen(text, scope, depth)
+
+
+def _chosen(text: str, scope: ModuleScope, depth: int) -> Value:
+    """Return an item of a list that is written out: ``[given, default][given == null ? 1 : 0]``."""
+    end = closing_end(text, 0) if text.startswith("[") else len(text)
+    if text[end : end + 1] != "[" or closing_end(text, end) != len(text):
+        return Unknown(text)
+    at = evaluate(text[end + 1 : -1], scope, depth + 1)
+    items = split_items(text[1 : end - 1])
+    return evaluate(items[at], scope, depth + 1) if isinstance(at, int) else Unknown(text)
 
 
 def _compared(value: Value, scope: ModuleScope) -> Value:
     """Return a side of a comparison: a variable that nothing sets has its default."""
     name = value.text.removeprefix("var.") if isinstance(value, Unknown) else ""
     return scope.unset.get(name, value)
-
-
-def split_operation(text: str) -> tuple[str, str, str] | None:
-    """Return an operation as its left side, its operator and its right side; None if it is none.
-
-    It is split at the last of the operators that bind the least, since they bind to the left.
-    """
-    best: tuple[int, int, str] | None = None
-    after, begin = 0, len(text) - len(text.lstrip())
-    for at in offsets_outside(text):
-        match = _OPERATOR.match(text, at) if at >= after else None
-        if match is None:
-            continue
-        after = match.end()
-        rank = _PRECEDENCE[match[0]]
-        if at > begin and (best is None or rank <= best[0]):
-            best = (rank, at, match[0])
-    if best is None:
-        return None
-    _, at, operator = best
-    return text[:at].strip(), operator, text[at + len(operator) :].strip()
 
 
 def _comprehension(text: str, scope: ModuleScope, depth: int) -> Value:
@@ -342,7 +327,7 @@ def _call(name: str, arguments: Sequence[str], scope: ModuleScope, text: str, de
                 return value
         return Unknown(text)
     values = [evaluate(argument, scope, depth + 1) for argument in arguments]
-    if name in ("file", "templatefile"):
+    if name in ("file", "templatefile", "fileset"):
         return _file(name, values, scope, text, depth)
     if name == "replace" and len(values) == 3 and str(values[1]).startswith("/"):
         return values[0]  # a regular expression that only changes how YAML is quoted
@@ -363,6 +348,8 @@ def _file(name: str, values: Sequence[Value], scope: ModuleScope, text: str, dep
     if not values or not isinstance(values[0], str) or "${" in values[0]:
         return Unknown(text)
     path = path_in(values[0], scope)
+    if name == "fileset":
+        return list(files_below(path, str(values[1]), scope))
     content = scope.read(path)
     if content is None:
         return Unknown(text)

@@ -23,6 +23,12 @@ _COMMENTS: Final = ("#", "//", "/*")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _HEREDOC: Final = re.compile(r"<<(-?)([A-Za-z_][A-Za-z0-9_]*)[ \t]*\r?\n")
 
+_PRECEDENCE: Final = {
+    "||": 0, "&&": 1, "==": 2, "!=": 2, "<": 3, ">": 3, "<=": 3, ">=": 3,
+    "+": 4, "-": 4, "*": 5, "/": 5, "%": 5,
+}  # fmt: skip
+_OPERATOR: Final = re.compile(r"\|\||&&|==|!=|<=|>=|<|>|\+|(?<=\s)-(?=\s)|\*|/(?![/*])|%")
+
 
 class HclError(ValueError):
     """The text is not Terraform's language, or is nested too deeply."""
@@ -177,6 +183,27 @@ def _enclosed_end(text: str, at: int) -> int:
     if heredoc is not None:
         return heredoc.end
     return space_end(text, at) if text.startswith(_COMMENTS, at) else at
+
+
+def split_operation(text: str) -> tuple[str, str, str] | None:
+    """Return an operation as its left side, its operator and its right side; None if it is none.
+
+    It is split at the last of the operators that bind the least, since they bind to the left.
+    """
+    best: tuple[int, int, str] | None = None
+    after, begin = 0, len(text) - len(text.lstrip())
+    for at in offsets_outside(text):
+        match = _OPERATOR.match(text, at) if at >= after else None
+        if match is None:
+            continue
+        after = match.end()
+        rank = _PRECEDENCE[match[0]]
+        if at > begin and (best is None or rank <= best[0]):
+            best = (rank, at, match[0])
+    if best is None:
+        return None
+    _, at, operator = best
+    return text[:at].strip(), operator, text[at + len(operator) :].strip()
 
 
 def split_items(text: str) -> list[str]:

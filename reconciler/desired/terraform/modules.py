@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Final, NamedTuple
 
+from reconciler.desired.terraform.environments import infer_variables
 from reconciler.desired.terraform.expressions import evaluate, render
+from reconciler.desired.terraform.filesets import files_below
 from reconciler.desired.terraform.functions import Unknown, Value, plain
 from reconciler.desired.terraform.hcl import (
     Attribute,
@@ -25,7 +27,7 @@ from reconciler.desired.terraform.instances import (
     multiplier,
 )
 from reconciler.desired.terraform.releases import FoundRelease, read_release
-from reconciler.desired.terraform.scope import ModuleCall, ModuleScope, ReadFile
+from reconciler.desired.terraform.scope import ListFiles, ModuleCall, ModuleScope, ReadFile
 from reconciler.desired.terraform.types import defaults_of, with_defaults
 from reconciler.desired.terraform.variables import values_files
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
@@ -84,11 +86,13 @@ ZonesOf = Callable[[str], Sequence[str]]
 
 def find_objects(
     files: Mapping[str, str], read: ReadFile, values: Collection[str] = (),
-    prefer: Sequence[str] = (), zones_of: ZonesOf = lambda _: (), *, takes_disabled: bool = False,
+    prefer: Sequence[str] = (), zones_of: ZonesOf = lambda _: (), *,
+    list_files: ListFiles = lambda _: (), takes_disabled: bool = False,
 ) -> FoundObjects:  # fmt: skip
     """Return the objects in the ``.tf`` files of a repository.
 
-    ``files`` are their texts by path, ``read`` returns another file. ``values`` are the paths of
+    ``files`` are their texts by path, ``read`` returns another file and ``list_files`` those of a
+    folder. ``values`` are the paths of
     files with values of variables; of several for one module, one of ``prefer`` counts.
     ``zones_of`` returns the availability zones of a region, "" where the files state none. With
     ``takes_disabled``, resources that have no instances with these values are read as well.
@@ -109,9 +113,13 @@ def find_objects(
     for folder, paths in chosen.by_module.items():
         for path in paths:
             _read_values(path, scopes[folder])
+    for folder, blocks in modules.items():
+        texts = {path: files[path] for path in blocks}
+        found.findings += infer_variables(texts, scopes[folder])
     zones = cache(partial(zones_of, _settings(modules, scopes).get("aws.region", "")))
     for scope in scopes.values():
         scope.zones = zones
+        scope.list_files = list_files
         scope.takes_disabled = takes_disabled
     _pass_arguments(modules, scopes)
     found.settings = _settings(modules, scopes)
@@ -430,13 +438,14 @@ def _templates(
 ) -> Iterator[FoundText]:
     path = posixpath.normpath(pattern if pattern.startswith(scope.folder) else
                               posixpath.join(scope.folder, pattern))  # fmt: skip
-    content = scope.read(path)
-    if content is None:
-        return
-    found.used_files.add(path)
-    value = render(content, scope.with_names(names))
-    if isinstance(value, str):
-        yield FoundText(path, 1, value)
+    folder = posixpath.dirname(path)
+    inner = scope.with_names(names)
+    for name in files_below(folder, posixpath.basename(path), scope):
+        one = posixpath.join(folder, name)
+        value = render(scope.read(one) or "", inner)
+        found.used_files.add(one)
+        if isinstance(value, str):
+            yield FoundText(one, 1, value)
 
 
 def script_objects(

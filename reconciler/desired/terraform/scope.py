@@ -10,6 +10,9 @@ from reconciler.desired.terraform.functions import Value
 ReadFile = Callable[[str], str | None]
 """Returns the text of a file, whose path is relative to the top of the tree; None if it is none."""
 
+ListFiles = Callable[[str], Sequence[str]]
+"""Returns the files below a folder at any depth, relative to it; the folder is as in a path."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModuleCall:
@@ -49,6 +52,7 @@ class ModuleScope:
     outputs: dict[str, str] = field(default_factory=dict)
     calls: dict[str, ModuleCall] = field(default_factory=dict)
     zones: Callable[[], Sequence[str]] = tuple
+    list_files: ListFiles = lambda _: ()
     takes_disabled: bool = False
     names: Mapping[str, Value] = field(default_factory=dict)
     used_files: list[str] = field(default_factory=list)
