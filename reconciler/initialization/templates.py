@@ -29,7 +29,9 @@ from reconciler.source.document import LIMITS, Document, parse_documents
 
 _SCRIPTS: Final = (".sh", ".bash", ".zsh")
 _PAGES: Final = (".md",)
-_READ: Final = (".tf", VALUES, *TEMPLATES, *_SCRIPTS, *_PAGES, ".j2", ".gotmpl")
+_OTHER_TEMPLATES: Final = (".j2", ".gotmpl", ".template")
+"""Endings of templates of Ansible, of gomplate and of envsubst."""
+_READ: Final = (".tf", VALUES, *TEMPLATES, *_SCRIPTS, *_PAGES, *_OTHER_TEMPLATES)
 _FILES_MAX: Final = 20_000
 _BYTES_MAX: Final = 32 * 2**20
 _KIND: Final = re.compile(
@@ -130,7 +132,7 @@ def read_templates(
     for path, text in texts.items():
         if path.endswith(_SCRIPTS):
             scripts += script_objects(path, text)
-        elif path.endswith((*TEMPLATES, ".j2", ".gotmpl")) and path not in found.used:
+        elif path.endswith((*TEMPLATES, *_OTHER_TEMPLATES)) and path not in found.used:
             unused.append(FoundText(path, 1, text))
     found.files += _text_files([*terraform.texts, *scripts])
     found.unused += _text_files(unused)

@@ -453,3 +453,11 @@ spec: {chart: {spec: {chart: NAME, sourceRef: {kind: HelmRepository, name: apps}
     assert printed.count("is not read (vendor it") == 1
     listed = "HelmRelease db, HelmRelease dns, HelmRelease mail, HelmRelease web"
     assert f"and 4 more with this reason: {listed}\n" in printed
+
+
+@pytest.mark.parametrize("ending", [".tpl", ".j2", ".gotmpl", ".template"])
+def test_templates_that_other_programs_fill_in_are_read(ending: str, work: Path) -> None:
+    node_class = CLASS.replace("role: nodes", "role: ${NODE_ROLE}")
+    write(work, {f"given/class.yaml{ending}": node_class, "given/pool.yaml": POOL})
+    assert init() == 0
+    assert taken()["EC2NodeClass default"]["spec"]["role"] == "${NODE_ROLE}"

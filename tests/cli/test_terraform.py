@@ -988,6 +988,42 @@ def test_a_pattern_of_files_names_templates_with_their_variables(
     assert filled == names
 
 
+def test_documents_that_a_resource_only_counts_are_not_read(work: Path) -> None:
+    counted = DOCUMENTS.replace('"nodes" {', '"counted" {').replace('"c7i"', '""')
+    applied = """
+resource "kubectl_manifest" "nodes" {
+  count     = length(data.kubectl_path_documents.counted.documents)
+  yaml_body = element(data.kubectl_path_documents.nodes.documents, count.index)
+}
+"""
+    text = (counted + DOCUMENTS).replace("PATTERN", "*.yaml") + applied
+    pool = POOL.replace("[m7i]", '["${family}"]')
+    write(work, {"given/main.tf": text, "given/nodes/a.yaml": pool, "given/c.yaml": CLASS})
+    assert init() == 0
+    spec = taken()["NodePool general"]["template"]["spec"]
+    assert spec["requirements"][1]["values"] == ["c7i"]
+
+
+def test_documents_of_a_data_source_that_is_switched_off_are_not_read(work: Path) -> None:
+    off = DOCUMENTS.replace('"nodes" {', '"nodes" {\n  count = false ? 1 : 0')
+    text = off.replace("PATTERN", "*.yaml") + heredoc(POOL, "pool")
+    other = POOL.replace("name: general", "name: other")
+    write(work, {"given/main.tf": text, "given/nodes/a.yaml": other, "given/c.yaml": CLASS})
+    assert init() == 0
+    assert [name for name in taken() if name.startswith("NodePool")] == ["NodePool general"]
+
+
+def test_a_variable_that_no_object_depends_on_is_not_named(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = LIMITS_BY_KEY.format(
+        default="", limits="dev = 3, prod = 4", sizes="dev = 1", choice="var.limits[var.env]"
+    )
+    write(work, {"given/main.tf": text + heredoc(CLASS, "class") + heredoc(POOL, "pool")})
+    init()
+    assert "var.env" not in capsys.readouterr().out
+
+
 def test_the_workspace_of_terraform_is_assumed_as_well(work: Path) -> None:
     pool = POOL.replace("spec:\n", 'spec:\n  limits: {cpu: "${local.cpu}"}\n', 1)
     text = "locals {\n  sizes = { prod = 7 }\n  cpu = local.sizes[terraform.workspace]\n}\n"

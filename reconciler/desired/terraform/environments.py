@@ -8,7 +8,7 @@ variable can only be that key.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from reconciler.desired.terraform.expressions import evaluate
@@ -36,7 +36,15 @@ class _Chosen(NamedTuple):
     place: Place
 
 
-def infer_variables(files: Mapping[str, str], scope: ModuleScope) -> Iterator[Diagnostic]:
+class Inference(NamedTuple):
+    """A variable without a value, and what is said of it; ``is_open`` if it stays without one."""
+
+    variable: str
+    is_open: bool
+    finding: Diagnostic
+
+
+def infer_variables(files: Mapping[str, str], scope: ModuleScope) -> Iterator[Inference]:
     """Set the variables of a module that can have one value only, and yield what is assumed.
 
     ``files`` are the texts of the module by path. A variable with several possible values is named
@@ -54,7 +62,17 @@ def infer_variables(files: Mapping[str, str], scope: ModuleScope) -> Iterator[Di
             hint = f"if it is not, {_statement(name, '…')}"
         else:
             continue
-        yield Diagnostic(Severity.WARNING, ASSUMED, message, chosen.place, hint=hint)
+        finding = Diagnostic(Severity.WARNING, ASSUMED, message, chosen.place, hint=hint)
+        yield Inference(name, len(chosen.keys) > 1, finding)
+
+
+def relevant(inferences: Sequence[Inference], texts: Iterable[str]) -> Iterator[Diagnostic]:
+    """Yield the findings on what is assumed, and on what a placeholder in the texts depends on."""
+    open_names = {inference.variable for inference in inferences if inference.is_open}
+    named = {name for text in texts for name in open_names if name in text}
+    for inference in inferences:
+        if not inference.is_open or inference.variable in named:
+            yield inference.finding
 
 
 def _choices(files: Mapping[str, str], scope: ModuleScope) -> dict[str, _Chosen]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Final, NamedTuple
 
-from reconciler.desired.terraform.environments import infer_variables
+from reconciler.desired.terraform.environments import infer_variables, relevant
 from reconciler.desired.terraform.expressions import evaluate, render
 from reconciler.desired.terraform.filesets import files_below
 from reconciler.desired.terraform.functions import Unknown, Value, plain
@@ -45,6 +45,7 @@ _FILES: Final = ("local_file", "local_sensitive_file")
 _DOCUMENTS: Final = ("kubectl_path_documents", "kubectl_file_documents", "kubectl_filename_list")
 _HEREDOC: Final = re.compile(r"<<-?[\"']?\\?([A-Za-z_][A-Za-z0-9_]{0,63}+)[\"']?[^\n]{0,200}+\n")
 _OBJECT: Final = re.compile(r"^\s*kind:\s*[\"']?[A-Z]\w+", re.MULTILINE)
+_INDEX: Final = re.compile(r"\[[^\[\]]*+\]")
 _DEPTH: Final = 4
 """How many calls deep values are passed on, and how deep a heredoc in others is read."""
 DISABLED: Final = "disabled-resource"
@@ -113,9 +114,11 @@ def find_objects(
     for folder, paths in chosen.by_module.items():
         for path in paths:
             _read_values(path, scopes[folder])
-    for folder, blocks in modules.items():
-        texts = {path: files[path] for path in blocks}
-        found.findings += infer_variables(texts, scopes[folder])
+    assumed = [
+        finding
+        for folder, blocks in modules.items()
+        for finding in infer_variables({path: files[path] for path in blocks}, scopes[folder])
+    ]
     zones = cache(partial(zones_of, _settings(modules, scopes).get("aws.region", "")))
     for scope in scopes.values():
         scope.zones = zones
@@ -128,6 +131,7 @@ def find_objects(
         for path, file in blocks.items():
             _read_file(path, files[path], file, scope, found)
         found.used_files |= set(scope.used_files)
+    found.findings += relevant(assumed, (text.text for text in found.texts))
     return found
 
 
@@ -178,8 +182,11 @@ def _add_definition(block: HclBlock, scope: ModuleScope) -> None:
     elif block.type == "locals":
         scope.locals |= {key: attribute.text for key, attribute in named.items()}
     elif block.type == "resource" and len(block.labels) == 2:
+        if block.labels[0] in _MANIFESTS and "for_each" in named:
+            scope.applied.append(named["for_each"].text)
         for attribute in _MANIFESTS.get(block.labels[0], ()):
             if attribute in named:
+                scope.applied.append(named[attribute].text)
                 scope.manifests[block.labels[0], block.labels[1]] = named[attribute].text
     elif block.type == "data" and block.labels[:1] == ("template_file",):
         arguments = named.get("vars", _NONE).text or "{}"
@@ -341,6 +348,8 @@ def _read_manifest(
         value, used = first or _evaluated(attribute, here)
         first = None
         _note_left_out(" ".join(block.labels), here, place, found)
+        if isinstance(value, Unknown) and any(f"data.{kind}." in value.text for kind in _DOCUMENTS):
+            continue  # they are read with the data source
         if isinstance(value, Unknown):
             what = " ".join(block.labels)
             named = quote_value(value.text[:80])
@@ -418,10 +427,14 @@ def _read_heredocs(
 
 
 def _read_documents(file: HclBlock, scope: ModuleScope, found: FoundObjects) -> None:
-    """Take the templates that a data source of the kubectl provider names, with its variables."""
-    for block in file.inner("data"):
-        if not block.labels or block.labels[0] not in _DOCUMENTS:
-            continue
+    """Take the templates that a data source of the kubectl provider names, with its variables.
+
+    One that no resource takes its objects from only counts them, which works around a limit of
+    Terraform: it is not read where another one is.
+    """
+    blocks = [b for b in file.inner("data") if b.labels and b.labels[0] in _DOCUMENTS]
+    taken = [b for b in blocks if any(_refers_to(b, text) for text in scope.applied)]
+    for block in taken or blocks:
         names: dict[str, Value] = {}
         for key in ("vars", "sensitive_vars"):
             attribute = block.attributes.get(key)
@@ -430,7 +443,13 @@ def _read_documents(file: HclBlock, scope: ModuleScope, found: FoundObjects) -> 
         pattern = block.attributes.get("pattern")
         named = evaluate(pattern.text, scope) if pattern is not None else None
         if isinstance(named, str):
-            found.texts += _templates(named, scope, names, found)
+            texts = list(_templates(named, scope, names, found))
+            found.texts += texts if instances_of(block, scope) or scope.takes_disabled else ()
+
+
+def _refers_to(data: HclBlock, text: str) -> bool:
+    """Return whether an expression refers to a data source."""
+    return f"{'.'.join(('data', *data.labels))}." in f"{_INDEX.sub('', text)}."
 
 
 def _templates(

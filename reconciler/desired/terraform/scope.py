@@ -33,7 +33,8 @@ class ModuleScope:
 
     ``types`` are the types of variables as they are written, ``manifests`` the text of the objects
     of each resource by its type and name, ``templates`` the template and the arguments of each data
-    source ``template_file``. ``outputs`` are the texts of its outputs, ``calls`` those of other
+    source ``template_file``, ``applied`` the expressions of which resources take their objects.
+    ``outputs`` are the texts of its outputs, ``calls`` those of other
     modules by name. ``zones`` returns the availability zones of its region, none if that is not
     known, and ``takes_disabled`` reads resources as well that have no instances with these values.
     ``unset`` are variables whose default is empty or null: it counts in comparisons, and elsewhere
@@ -49,6 +50,7 @@ class ModuleScope:
     locals: dict[str, str] = field(default_factory=dict)
     manifests: dict[tuple[str, str], str] = field(default_factory=dict)
     templates: dict[str, tuple[str, str]] = field(default_factory=dict)
+    applied: list[str] = field(default_factory=list)
     outputs: dict[str, str] = field(default_factory=dict)
     calls: dict[str, ModuleCall] = field(default_factory=dict)
     zones: Callable[[], Sequence[str]] = tuple
