@@ -37,7 +37,7 @@ class _Chosen(NamedTuple):
 
 
 class Inference(NamedTuple):
-    """A variable without a value, and what is said of it; ``is_open`` if it stays without one."""
+    """A variable without a value, and the finding on it; ``is_open`` if it stays without one."""
 
     variable: str
     is_open: bool
