@@ -17,6 +17,7 @@ from reconciler.catalog.aws.bundle import Bundle, Header, Region
 from reconciler.catalog.aws.rows import AwsRows
 from reconciler.catalog.classfacts import ClassFacts
 from reconciler.catalog.columns import Columns, Rows
+from reconciler.catalog.regions import YUAN_FOR_A_DOLLAR, has_yuan_prices
 from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.instancetype import InstanceType, PriceOrigin
@@ -282,6 +283,14 @@ def _notes(rows: AwsRows, bundle: Bundle, region: str, pricing: Pricing | None) 
     quotes_on_demand = pricing is not None and pricing.on_demand is not None
     notes = [] if quotes_spot else ["spot prices are estimates"]
     home = bundle.regions[region]
+    if home.like and not quotes_on_demand:
+        notes.append(
+            f"no list of {region} is bundled: the instance types and prices of {home.like} are "
+            "assumed (plan with access to its account, --set aws.instanceTypes=live and "
+            "--set aws.prices=live)"
+        )
+    if has_yuan_prices(region):
+        notes.append(f"prices of {region} are converted at {YUAN_FOR_A_DOLLAR} yuan for a dollar")
     if home.assumes_zones:
         notes.append(
             f"which zones of {region} offer a type is not known: every zone is assumed (plan with "
@@ -290,7 +299,7 @@ def _notes(rows: AwsRows, bundle: Bundle, region: str, pricing: Pricing | None) 
     if home.priced_at and not quotes_on_demand:
         notes.append(f"on-demand prices of {region} are those of {home.priced_at}")
     estimated = 0 if quotes_on_demand else rows.estimated
-    if estimated:
+    if estimated and not home.like:
         what = format_count(estimated, "instance type", "instance types")
         notes.append(f"on-demand prices of {what} are estimates from {bundle.price_region}")
     if rows.unpriced:

@@ -39,6 +39,9 @@ REGIONS: Final = frozenset({
 })  # fmt: skip
 """The regions of all partitions."""
 
+YUAN_FOR_A_DOLLAR: Final = 7.1
+"""AWS' prices in China are in yuan. All amounts here are in dollars, so they are converted."""
+
 _SIMILARITY_MIN: Final = 0.7
 _SETTINGS: Final[tuple[Pointer, ...]] = (
     ("aws", "region"),
@@ -47,6 +50,11 @@ _SETTINGS: Final[tuple[Pointer, ...]] = (
     ("commitments", "reservedInstances", "*", "region"),
 )
 """Where the configuration names a region; ``*`` is each element of a list."""
+
+
+def has_yuan_prices(region: str) -> bool:
+    """Return whether AWS states the prices of a region in yuan."""
+    return region.startswith("cn-")
 
 
 def unknown_regions(config: object) -> Iterator[Finding]:

@@ -84,7 +84,7 @@ ANSWERS: Final[dict[str, Answer]] = {
     "021-drift-tgp-dnd": mentions("Steady state: 1 → 1 node,"),
     "032-expired-pdb": mentions("never ends", "PodDisruptionBudget"),
     "057-govcloud": mentions("us-gov-west-1", "every zone is assumed", "instanceTypes=live"),
-    "058-china-g5": mentions("cn-north-1", "aws.instanceTypes=live", code=1),
+    "058-china-g5": mentions("cn-north-1", "every zone is assumed", "instanceTypes=live"),
     "059-localzone": mentions("us-east-1-bos-1a", "local zones are not in the bundled data"),
     "069d-repair-early": mentions(
         "Unhealthy", "since 2026-11-01 11:45 UTC", "not before 12:15 UTC"

@@ -62,7 +62,7 @@ def test_a_type_attaches_as_many_volumes_as_ec2_states_minus_its_own(
 
 
 def test_every_region_is_bundled_and_types_are_sorted_by_name() -> None:
-    assert len(bundled_regions()) == 34
+    assert len(bundled_regions()) == 38
     assert len(CATALOG) > 1300
     assert list(CATALOG.names) == sorted(CATALOG.names)
     assert [kind.name for kind in CATALOG.types] == list(CATALOG.names)

@@ -88,6 +88,43 @@ def test_a_region_without_recorded_offerings_offers_what_is_listed_in_every_zone
     assert "2025-05-28" in made.sources[-1]
 
 
+CHINA = {"cn-north-1": {"m7g.large": 0.71, "m8g.large": 1.42}}
+
+
+@pytest.mark.parametrize(
+    ("name", "prices", "estimated", "like"),
+    [
+        ("cn-north-1", (0.1, None, None, 0.2, None), (), ""),
+        ("cn-northwest-1", (0.1, None, None, 0.2, None), (0, 3), "cn-north-1"),
+        ("ap-east-2", (0.11, None, None, None, None), (0,), "ap-southeast-7"),
+        ("ap-southeast-6", (0.11, None, None, None, None), (0,), "ap-southeast-7"),
+    ],
+)
+def test_a_region_without_a_list_has_the_types_and_prices_of_another(
+    name: str, prices: tuple[float | None, ...], estimated: tuple[int, ...], like: str
+) -> None:
+    listed = Listed("2025-05-28", {**LISTED.prices, "ap-southeast-7": {"m7g.large": 0.11}})
+    region = with_regional_prices(a_bundle(), listed, CHINA).regions[name]
+    assert (region.prices, region.estimated, region.like) == (prices, estimated, like)
+    assert region.assumes_zones
+    assert region.priced_at == ("2024-11-06" if name.startswith("cn-") else "")
+
+
+@pytest.mark.parametrize(
+    ("name", "notes"),
+    [
+        ("cn-north-1", ["are converted at 7.1 yuan for a dollar", "are those of 2024-11-06"]),
+        ("cn-northwest-1", ["the instance types and prices of cn-north-1 are assumed", "yuan"]),
+        ("ap-east-2", ["the instance types and prices of ap-southeast-7 are assumed"]),
+        ("ap-southeast-6", ["the instance types and prices of ap-southeast-7 are assumed"]),
+    ],
+)
+def test_a_plan_names_what_is_assumed_of_a_region(name: str, notes: list[str]) -> None:
+    catalog = bundled_catalog(name)
+    assert all(any(text in note for note in catalog.notes) for text in notes)
+    assert not any("estimates from us-east-1" in note for note in catalog.notes)
+
+
 def test_only_prices_of_linux_are_read(tmp_path: Path) -> None:
     item = {
         "instance_type": "m7g.large",

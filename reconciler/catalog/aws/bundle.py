@@ -41,7 +41,8 @@ class Region(msgspec.Struct, array_like=True, frozen=True):
     ``prices`` are on-demand USD an hour in the same order, or empty if the data has none for the
     region. Those at the positions in ``estimated`` follow from another region's, and the others are
     of the list of ``priced_at``, empty for that of the bundle. With ``assumes_zones`` it is not
-    known which zones offer a type: every zone of the region counts.
+    known which zones offer a type: every zone of the region counts. If the data has no list of the
+    region, its types and prices are those of the region ``like``.
     """
 
     zones: tuple[Zone, ...]
@@ -50,6 +51,7 @@ class Region(msgspec.Struct, array_like=True, frozen=True):
     estimated: tuple[int, ...] = ()
     priced_at: str = ""
     assumes_zones: bool = False
+    like: str = ""
 
 
 class Bundle(msgspec.Struct, array_like=True, frozen=True):

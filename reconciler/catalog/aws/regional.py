@@ -8,6 +8,8 @@ then where both are known. Otherwise it is an estimate:
   by the same factor;
 - a type that is newer than the older list: its price in the region of the newest list, times the
   usual factor between both regions, of its family if it has one, else of all types.
+
+For a few regions there is no list at all: another region's types and prices are assumed.
 """
 
 from __future__ import annotations
@@ -23,14 +25,27 @@ import msgspec
 
 from reconciler.catalog.aws.bundle import Bundle, Region, Zone
 from reconciler.catalog.aws.machine import MachineType
+from reconciler.catalog.regions import YUAN_FOR_A_DOLLAR, has_yuan_prices
 
 _ZONES_ASSUMED: Final = {
+    "ap-east-2": ("ap-east-2a", "ap-east-2b", "ap-east-2c"),
+    "ap-southeast-6": ("ap-southeast-6a", "ap-southeast-6b", "ap-southeast-6c"),
     "ap-southeast-7": ("ap-southeast-7a", "ap-southeast-7b", "ap-southeast-7c"),
+    "cn-north-1": ("cn-north-1a", "cn-north-1b", "cn-north-1d"),
+    "cn-northwest-1": ("cn-northwest-1a", "cn-northwest-1b", "cn-northwest-1c"),
     "mx-central-1": ("mx-central-1a", "mx-central-1b", "mx-central-1c"),
     "us-gov-east-1": ("us-gov-east-1a", "us-gov-east-1b", "us-gov-east-1c"),
     "us-gov-west-1": ("us-gov-west-1a", "us-gov-west-1b", "us-gov-west-1c"),
 }
 """Regions without recorded offerings. AWS states that each has three zones."""
+_STAND_INS: Final = {
+    "ap-east-2": "ap-southeast-7",
+    "ap-southeast-6": "ap-southeast-7",
+    "cn-northwest-1": "cn-north-1",
+}
+"""Regions without a list, and the one whose types and prices are assumed for them."""
+_DATES: Final = {"cn-north-1": "2024-11-06"}
+"""Lists that are older than the bundle."""
 _DIGITS: Final = 6
 
 
@@ -68,11 +83,13 @@ def with_regional_prices(
     newest = _newest(bundle)
     regions = dict(bundle.regions)
     for name, zones in _ZONES_ASSUMED.items():
-        prices = lists.get(name) or listed.prices.get(name)
+        source = _STAND_INS.get(name, name)
+        prices = _in_dollars(source, lists.get(source) or listed.prices.get(source) or {})
         if name not in regions and prices:
-            made = _assumed(bundle, zones, prices)
-            own = tuple(prices.get(machine.name) for machine in bundle.machines)
-            regions[name] = msgspec.structs.replace(made, prices=own) if name in lists else made
+            region = _assumed(bundle, zones, prices)
+            if source in lists or source != name:
+                region = _stated(region, bundle, prices, name)
+            regions[name] = region
     for name, region in regions.items():
         if not region.prices and name in listed.prices:
             regions[name] = _priced(
@@ -87,6 +104,26 @@ def _newest(bundle: Bundle) -> dict[str, float]:
     prices = bundle.regions[bundle.price_region].prices
     pairs = zip(bundle.machines, prices, strict=True)
     return {machine.name: price for machine, price in pairs if price is not None}
+
+
+def _in_dollars(region: str, prices: Mapping[str, float]) -> Mapping[str, float]:
+    if not has_yuan_prices(region):
+        return prices
+    return {name: round(price / YUAN_FOR_A_DOLLAR, _DIGITS) for name, price in prices.items()}
+
+
+def _stated(region: Region, bundle: Bundle, prices: Mapping[str, float], name: str) -> Region:
+    """Return a region with prices of a list: its own, or that of the region that stands in."""
+    own = tuple(prices.get(machine.name) for machine in bundle.machines)
+    source = _STAND_INS.get(name, "")
+    known = [position for position, price in enumerate(own) if price is not None]
+    return msgspec.structs.replace(
+        region,
+        prices=own,
+        estimated=tuple(known) if source else (),
+        priced_at=_DATES.get(source or name, ""),
+        like=source,
+    )
 
 
 def _assumed(bundle: Bundle, zones: Sequence[str], prices: Mapping[str, float]) -> Region:

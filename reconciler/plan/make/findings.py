@@ -22,6 +22,7 @@ from reconciler.model.karpenter.labels import (
     RESERVATION_ID,
     RESERVATION_TYPE,
     RESERVED,
+    SPOT,
     ZONE,
     ZONE_ID,
     normalize_label,
@@ -273,12 +274,13 @@ def region_findings(before: str, after: str, changes: Iterable[Change]) -> Itera
 
 
 def catalog_findings(catalog: Catalog, claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanFinding]:
-    """Report where prices come from, and how many launches use an estimate."""
+    """Report where prices come from, and how many launches use an estimate of a spot price."""
     for warning in catalog.warnings:
         yield PlanFinding(severity="warning", code="catalog-fallback", message=warning)
     source = catalog.source.rpartition("/")[2]  # the location of the file does not matter
     yield PlanFinding(severity="info", code="catalog", message=f"instance types: {source}")
-    estimated = sum(claim.launch.estimated for claim in claims)
+    launches = [claim.launch for claim in claims]
+    estimated = sum(one.estimated and one.capacity_type == SPOT for one in launches)
     for note in catalog.notes:
         is_estimate = catalog.spot_is_estimated and note.startswith("spot")
         code = "spot-estimated" if is_estimate else "catalog-note"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
+import boto3
 import pytest
+from botocore.stub import Stubber
 
 from reconciler.adapters.aws.facts.latest import AccountFacts, Folder, cache_folder, cache_times
-from reconciler.adapters.aws.facts.prices import currency_of, pricing_region
+from reconciler.adapters.aws.facts.prices import currency_of, on_demand_prices, pricing_region
 from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.catalog.catalog import bundled_data
 from reconciler.model.settings import Settings
@@ -188,6 +191,19 @@ def test_a_price_list_is_requested_at_its_endpoint(
     region: str, endpoint: str, currency: str
 ) -> None:
     assert (pricing_region(region), currency_of(region)) == (endpoint, currency)
+
+
+def test_prices_in_yuan_are_converted() -> None:
+    row = {"product": {"attributes": {"instanceType": "m5.large"}}}
+    terms = {"t": {"priceDimensions": {"d": {"pricePerUnit": {"CNY": "1.42"}}}}}
+    page = {"PriceList": [json.dumps({**row, "terms": {"OnDemand": terms}})]}
+    client = boto3.client(
+        "pricing", "cn-northwest-1", aws_access_key_id="a", aws_secret_access_key="b"
+    )
+    with Stubber(client) as stubber:
+        for _ in range(2):  # shared and bare-metal machines
+            stubber.add_response("get_products", page)
+        assert on_demand_prices(client, "cn-north-1") == {"m5.large": pytest.approx(0.2)}
 
 
 def test_a_type_is_removed_only_after_two_answers_without_it(account: Account) -> None:

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.aws.errors import translate_errors
+from reconciler.catalog.regions import YUAN_FOR_A_DOLLAR, has_yuan_prices
 from reconciler.model.errors import CloudError
 
 if TYPE_CHECKING:
@@ -44,11 +45,15 @@ def has_price_list(region: str) -> bool:
 
 def currency_of(region: str) -> str:
     """Return the currency of a region's list."""
-    return "CNY" if region.startswith("cn-") else "USD"
+    return "CNY" if has_yuan_prices(region) else "USD"
+
+
+def _in_dollars(amount: float, region: str) -> float:
+    return amount / YUAN_FOR_A_DOLLAR if has_yuan_prices(region) else amount
 
 
 def on_demand_prices(pricing: PricingClient, region: str) -> dict[str, float]:
-    """Return the on-demand price of each type, an hour in the region's currency.
+    """Return the on-demand price of each type, USD an hour.
 
     Shared and bare-metal machines are in two lists, and a region has both.
 
@@ -65,7 +70,10 @@ def on_demand_prices(pricing: PricingClient, region: str) -> dict[str, float]:
                 PaginationConfig={"PageSize": _PRODUCTS_A_PAGE},
             )
             texts = [text for page in pages for text in page["PriceList"]]
-        found = dict(_parse_price_list(texts, currency_of(region)))
+        found = {
+            name: _in_dollars(amount, region)
+            for name, amount in _parse_price_list(texts, currency_of(region))
+        }
         if not found:
             raise CloudError(
                 f"the price list of {region} has no {family.lower()} for {tenancy} tenancy",
@@ -129,7 +137,7 @@ def spot_prices(ec2: EC2Client, now: datetime) -> dict[str, dict[str, float]]:
         raise CloudError("EC2 returned no spot prices", where=call)
     prices: dict[str, dict[str, float]] = {}
     for (name, zone), (_, amount) in sorted(newest.items()):
-        prices.setdefault(name, {})[zone] = amount
+        prices.setdefault(name, {})[zone] = _in_dollars(amount, zone)
     return prices
 
 
