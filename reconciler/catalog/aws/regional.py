@@ -9,7 +9,7 @@ then where both are known. Otherwise it is an estimate:
 - a type that is newer than the older list: its price in the region of the newest list, times the
   usual factor between both regions, of its family if it has one, else of all types.
 
-For a few regions there is no list at all: another region's types and prices are assumed.
+A few regions are in no list: another region's types and prices are assumed.
 """
 
 from __future__ import annotations
