@@ -82,6 +82,10 @@ EVENTS: Mapping[EventKind, str] = {
     EventKind.REBALANCE_RECOMMENDED: "EC2 reports a higher risk of interruption.",
     EventKind.IGNORED: "A message or object does not concern this fleet.",
     EventKind.EXPIRED: "A node has reached `expireAfter`.",
+    EventKind.REBOOTING: "EC2 accepted the reboot of an unhealthy node.",
+    EventKind.REBOOT_OBSERVED: "The node has booted again; it accepts pods.",
+    EventKind.REBOOTED: "The node is ready after its reboot.",
+    EventKind.REBOOT_FAILED: "A node was not rebooted or did not come back; it is replaced.",
     EventKind.TAINTED: "A node accepts no new pods because it will be disrupted.",
     EventKind.DRAINING: "The pods of a node are being evicted.",
     EventKind.STALLED: "A drain does not progress; the message names the reason.",
@@ -108,6 +112,9 @@ KUBERNETES_EVENTS = {
     "DisruptionLaunching": ("Node", "The node will be disrupted; its replacement is launched."),
     "DisruptionWaitingReadiness": ("Node", "The replacement is not ready yet."),
     "DisruptionTerminating": ("Node", "The node is drained and terminated."),
+    "DisruptionRebooting": ("Node", "The node is drained and rebooted."),
+    "RebootObserved": ("NodeClaim", "The node has booted again and is not ready yet."),
+    "RebootFailed": ("NodeClaim", "The reboot failed; the node is replaced."),
     "DisruptionBlocked": ("Node, NodePool", "The reason why disruption is not possible now."),
 }
 CONDITIONS = {
@@ -121,6 +128,7 @@ CONDITIONS = {
     "DisruptionReason": "A command disrupts the node; the reason is that of the command.",
     "Drained": "The pods are evicted; while unknown, the message names the remaining pods.",
     "VolumesDetached": "The volumes of the evicted pods are detached.",
+    "Rebooting": "The node is being rebooted, or was; the reason states the step or the outcome.",
     "InstanceTerminating": "The termination of the instance was requested.",
 }
 
@@ -334,7 +342,7 @@ def _string_literals(module: object) -> set[str]:
 
 def _is_reason(text: str) -> bool:
     """Return whether a text of the announcements is a reason."""
-    return text.startswith("Disruption") and text.isalpha()
+    return text.startswith(("Disruption", "Reboot")) and text.isalpha()
 
 
 def _expect_same_names(described: set[str], known: set[str], what: str) -> None:

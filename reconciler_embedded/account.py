@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.adapters.simulated.conditions import REBOOTED_TAG
 from reconciler.model.json import JsonObject
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, SelectorTerm
 from reconciler.ports.clock import Clock
@@ -153,6 +154,15 @@ class EmbeddedAccount:
             if identity not in self._ended and identity not in self._ending:
                 self._begin_termination(identity)
         self.advance_states()
+        return answer
+
+    def reboot(self, request: Request) -> Response:
+        """Execute RebootInstances; a tag has its time, from which the node learns of it."""
+        answer = self.forward(request)
+        if answer.status == 200:
+            for identity in nest(request.form).get("InstanceId", []):
+                self._tag(identity, {REBOOTED_TAG: self._clock.now().isoformat()})
+            self.forget_answers()
         return answer
 
     def end(self, identity: str) -> None:

@@ -213,6 +213,8 @@ class EmbeddedEC2:
                 answer = error("ec2", 412, "DryRunOperation", text, request_id)
             case "TerminateInstances":
                 answer = account.terminate(request)
+            case "RebootInstances":
+                answer = account.reboot(request)
             case "CreateLaunchTemplate":
                 answer = account.create_template(request)
             case "DescribeInstances":

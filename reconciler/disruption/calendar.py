@@ -16,6 +16,7 @@ from reconciler.disruption.gates.consolidatable import consolidatable_at, retain
 from reconciler.disruption.gates.guards import next_attempt_at, rollout_change_times
 from reconciler.disruption.gates.policy import forceful_expiry_at, minimum_age_end
 from reconciler.disruption.methods.forceful import scales_down_by_age
+from reconciler.disruption.methods.reboot import reboots_forgotten_at, tolerated_since_reboot
 from reconciler.disruption.methods.repairpolicy import repair_matches
 from reconciler.model.duration import parse_duration
 from reconciler.model.history import DAY, History
@@ -86,9 +87,13 @@ def _node_change_times(
     node: StateNode, pool: NodePool | None, settings: Settings
 ) -> Iterator[datetime | None]:
     if node.node is not None:
-        yield from (match.tolerated_until for match in repair_matches(node.node, settings))
+        matches = repair_matches(node.node, settings)
+        if node.claim is not None:
+            matches = tolerated_since_reboot(matches, node.claim)
+        yield from (match.tolerated_until for match in matches)
     if node.claim is None:
         return
+    yield from reboots_forgotten_at(node.claim)
     if pool is not None:
         yield consolidatable_at(node.claim, pool)
         yield retained_until(node.claim)

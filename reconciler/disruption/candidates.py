@@ -264,6 +264,8 @@ def node_refusal(
     if node.node is None:
         text = "nodeclaim does not have an associated node"
         return CandidateRefusal(BlockCode.NO_NODE, text)
+    if node.is_rebooting:
+        return CandidateRefusal(BlockCode.REBOOTING, "node is rebooting")
     if not node.is_initialized:
         return CandidateRefusal(BlockCode.UNINITIALIZED, "node isn't initialized")
     if node.is_deleting:

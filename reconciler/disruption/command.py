@@ -20,6 +20,7 @@ from reconciler.placement.question import Placement, PlannedClaim
 
 DELETE: Final = "delete"
 REPLACE: Final = "replace"
+REBOOT: Final = "reboot"
 
 
 class ForcefulReason(StrEnum):
@@ -42,6 +43,7 @@ class BlockCode(StrEnum):
     NO_NODE = "NoNode"
     UNINITIALIZED = "Uninitialized"
     DELETING = "Deleting"
+    REBOOTING = "Rebooting"
     NOMINATED = "Nominated"
     BUFFER_PODS = "BufferPods"
     NODE_DO_NOT_DISRUPT = "NodeDoNotDisrupt"
@@ -72,6 +74,8 @@ class BlockCode(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Command:
     """Nodes that are disrupted together for one reason, and what must be ready first.
+
+    They are removed, unless the ``decision`` is to reboot them.
 
     ``nodes`` and ``node_claims`` have the same order if both exist; a claim without a Node is only
     in ``node_claims``. ``placement`` has the new nodes of the pods, None if it was not computed
@@ -105,6 +109,11 @@ class Command:
         facts = "\n".join((self.reason, self.decision, *sorted((*self.nodes, *self.node_claims))))
         digest = hashlib.sha256(facts.encode()).hexdigest()[:12]
         object.__setattr__(self, "id", f"{self.reason.lower()}-{digest}")
+
+    @property
+    def removes_nodes(self) -> bool:
+        """Whether its nodes are terminated in the end; a reboot keeps them."""
+        return self.decision != REBOOT
 
     @property
     def is_forceful(self) -> bool:

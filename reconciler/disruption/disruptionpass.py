@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal, CandidateSet, node_price
-from reconciler.disruption.command import DELETE, REPLACE, Block, Command, Reason
+from reconciler.disruption.command import DELETE, REBOOT, REPLACE, Block, Command, Reason
 from reconciler.disruption.consolidation.balanced import Totals, pool_totals
 from reconciler.disruption.consolidation.pricing import estimated_savings
 from reconciler.disruption.consolidation.rejections import RejectionCache
@@ -109,8 +109,12 @@ class DisruptionPass:
         score: float | None = None,
         message: str = "",
         drain_limit: timedelta | None = None,
+        reboots: bool = False,
     ) -> None:
-        """Record a command that removes the candidates; ``message`` is added to its reason."""
+        """Record a command that removes the candidates, or ``reboots`` them.
+
+        ``message`` is added to its reason.
+        """
         ordered = sorted(candidates, key=lambda c: c.name)
         names = [candidate.name for candidate in ordered]
         assert self.excluded_nodes.isdisjoint(names), names
@@ -118,12 +122,12 @@ class DisruptionPass:
         self.commands.append(
             Command(
                 reason=reason,
-                decision=REPLACE if replaced else DELETE,
+                decision=REBOOT if reboots else REPLACE if replaced else DELETE,
                 nodes=tuple(names),
                 node_claims=tuple(candidate.claim.name for candidate in ordered),
                 replacements=replaced,
                 placement=placement,
-                savings=estimated_savings((c.price for c in ordered), replaced),
+                savings=0.0 if reboots else estimated_savings((c.price for c in ordered), replaced),
                 score=score,
                 pods_evicted=sum(len(c.reschedulable) for c in ordered),
                 graceful=True,
@@ -141,6 +145,8 @@ class DisruptionPass:
         if replaced and moves.claims != replaced:
             moves = with_claims(moves, replaced)
         self.excluded_nodes.update(names, moves.on_nodes.values())
+        if reboots:
+            return  # the nodes stay, and their room comes back
         moved = [p for c in ordered for p in (*c.reschedulable, *c.headroom)]
         self.simulation.commit(names, moves, moved)
 

@@ -19,7 +19,7 @@ from reconciler.ports.journal import Intent, IntentOutcome, Outcome, Verb
 from reconciler.ports.progress import EventKind
 
 _ID_LENGTH: Final = 32
-_LASTING: Final = frozenset({Verb.TAINT, Verb.DRAIN, Verb.DELETE_NODE, Verb.TAG})
+_LASTING: Final = frozenset({Verb.TAINT, Verb.DRAIN, Verb.REBOOT, Verb.DELETE_NODE, Verb.TAG})
 """Verbs that take many passes: each pass repeats the same intent until it is done."""
 
 

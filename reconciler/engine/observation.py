@@ -222,7 +222,7 @@ Complete = NewType("Complete", Observation)
 
 def marked_claims(commands: Iterable[RunningCommand]) -> set[str]:
     """Return the claims that running commands remove."""
-    return {name for c in commands if c.is_under_way for name in c.node_claims}
+    return {name for c in commands if c.is_under_way and c.removes_nodes for name in c.node_claims}
 
 
 def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observed:

@@ -24,6 +24,7 @@ from reconciler.engine.observation import (
     Observed,
     observe,
 )
+from reconciler.engine.reboots.advance import advance_reboots
 from reconciler.engine.records import history_of
 from reconciler.engine.steps import (
     announcing,
@@ -129,6 +130,7 @@ def reconcile(
     held = step("carry out requests", requests.advance, effects, observed)
     collected = step("reread records", _collected, world, observed)
     blocked = step("advance terminations", termination.advance, effects, collected)
+    step("advance reboots", advance_reboots, effects, collected)
     untagged = step("tag instances", _tag_instances, effects, collected)
     advanced = step("reread records again", _advanced, world, collected)
     forgotten = step("count what is gone", _count_forgotten, observed, advanced)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
+from reconciler.engine.reboots import episode
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.plan.make.actions import OwnedNode, UnlaunchedClaim, actions_of
 from reconciler.plan.run import ActionEvent, ActionState, PlanRun, RunEvent
-from reconciler.plan.value.actions import Action, ActionKind, PlannedCommand
+from reconciler.plan.value.actions import Action, ActionKind, Decision, PlannedCommand
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.journal import JournalEntry, Outcome
 from reconciler.ports.progress import EventKind
@@ -71,7 +72,7 @@ def track_command(command: RunningCommand, claims: Mapping[str, NodeClaim]) -> P
     planned = PlannedCommand(
         id=command.id,
         reason=command.reason,
-        decision="replace" if command.replacements else "delete",
+        decision=cast("Decision", command.decision),
         nodes=(),
         node_claims=command.node_claims,
         replacements=command.replacements,
@@ -115,6 +116,8 @@ def _events(action: Action, records: Records) -> Iterator[EventWithMessage]:
             yield from _replace_events(command)
         case ActionKind.TERMINATE:
             yield from _terminate_events(action, command, records)
+        case ActionKind.REBOOT:
+            yield from _reboot_events(action, command, records)
 
 
 def _provision_events(
@@ -205,6 +208,23 @@ def _terminate_events(
         yield ActionEvent.DELETED, _drain_message(claim)
         if claim is None:
             yield ActionEvent.GONE, ""
+
+
+def _reboot_events(
+    action: Action, command: RunningCommand | None, records: Records
+) -> Iterator[EventWithMessage]:
+    """Yield the events of a node's reboot by its command."""
+    if command is None:
+        return
+    claim = records.claims.get(action.node_claim or "")
+    yield ActionEvent.MARKED, ""
+    if command.phase is CommandPhase.ROLLED_BACK:
+        yield ActionEvent.ROLLED_BACK, command.message
+    elif command.phase is CommandPhase.DONE:
+        yield ActionEvent.REQUESTED, ""
+        yield ActionEvent.INITIALIZED, ""
+    elif claim is not None and episode.is_requested(claim):
+        yield ActionEvent.REQUESTED, "the node must boot and become ready"
 
 
 def _drain_message(claim: NodeClaim | None) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import ParamSpec, TypeVar
 
 from reconciler.engine.listing import InstanceLists
@@ -197,6 +198,7 @@ class World:
         node_claim: str = "",
         command: str = "",
         reason: str = "",
+        facts: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Report that something happened now."""
         self.notifier.notify(
@@ -208,5 +210,6 @@ class World:
                 node_claim=node_claim,
                 command=command,
                 reason=reason,
+                facts=facts,
             )
         )

@@ -47,6 +47,7 @@ class FeatureGate(StrEnum):
     TERMINATE_FIRST_REPAIR = "TerminateFirstRepair"
     DRA_NVIDIA_GPU = "DRANVIDIAGPU"
     DRA_EFA = "DRAEFA"
+    REBOOT_FOR_REPAIR = "RebootForRepair"
 
 
 DEFAULT_FEATURE_GATES: Final = {
@@ -58,6 +59,7 @@ NEW_IN_1_15: Final = (
     FeatureGate.TERMINATE_FIRST_REPAIR,
     FeatureGate.DRA_NVIDIA_GPU,
     FeatureGate.DRA_EFA,
+    FeatureGate.REBOOT_FOR_REPAIR,
 )
 """Gates that are off in a fleet of 1.14."""
 

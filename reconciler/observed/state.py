@@ -18,6 +18,7 @@ from reconciler.model.karpenter.labels import (
     INITIALIZED,
     INSTANCE_TYPE,
     NODEPOOL,
+    REBOOTING_TAINT,
     REGISTERED,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -104,6 +105,11 @@ class StateNode:
         return self.node is not None and self.node.metadata.labels.get(INITIALIZED) == "true"
 
     @property
+    def is_rebooting(self) -> bool:
+        """Whether it is being rebooted: its pods leave, and its room comes back."""
+        return self.claim is not None and self.claim.is_rebooting
+
+    @property
     def _uses_node(self) -> bool:
         return self.node is not None and self.is_registered
 
@@ -149,16 +155,23 @@ class StateNode:
 
     @cached_property
     def taints(self) -> tuple[Taint, ...]:
-        """The taints that pods must tolerate: until it is initialized, without temporary ones."""
+        """The taints that pods must tolerate: until it is initialized, without temporary ones.
+
+        The taint of a reboot is temporary as well.
+        """
         if self.node is None or (self.is_managed and not self.is_registered):
             taints = self.claim.spec.taints if self.claim is not None else ()
         else:
             taints = self.node.spec.taints
-        if self.claim is None or self.is_initialized:
+        if self.claim is None or (self.is_initialized and not self.is_rebooting):
             return taints
         startup = self.claim.spec.startup_taints
         return tuple(
-            t for t in taints if not t.is_ephemeral and not any(t.matches(s) for s in startup)
+            t
+            for t in taints
+            if t.key != REBOOTING_TAINT
+            and not t.is_ephemeral
+            and not any(t.matches(s) for s in startup)
         )
 
     @cached_property
@@ -206,8 +219,15 @@ class StateNode:
 
     @cached_property
     def used(self) -> Resources:
-        """What its pods request; terminating pods still count, finished ones do not."""
-        return add_resources(*(pod.requests() for pod in self.pods if not pod.is_terminal))
+        """What its pods request; terminating pods still count, finished ones do not.
+
+        On a node that reboots, terminating pods are gone before any other pod starts.
+        """
+        counted = (p for p in self.pods if not (p.is_terminal or self._ends_with_boot(p)))
+        return add_resources(*(pod.requests() for pod in counted))
+
+    def _ends_with_boot(self, pod: Pod) -> bool:
+        return self.is_rebooting and pod.is_terminating
 
     @cached_property
     def daemons_used(self) -> Resources:

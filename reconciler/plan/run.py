@@ -116,7 +116,15 @@ def _transition_table() -> tuple[Transition, ...]:
         (s.WAITING, e.ROLLED_BACK, s.SKIPPED, "its command was rolled back"),
         (s.RUNNING, e.GONE, s.SUCCEEDED, "the instance is gone"),
     )
-    tables = zip(ActionKind, (provision, replace, terminate), strict=True)
+    reboot = (
+        (s.PENDING, e.MARKED, s.WAITING, "its command is recorded; the node is drained"),
+        (s.PENDING, e.SUPERSEDED, s.SUPERSEDED, "a later plan was made before the command started"),
+        (s.WAITING, e.REQUESTED, s.RUNNING, "the reboot is requested; the node must come back"),
+        (s.WAITING, e.ROLLED_BACK, s.FAILED, "the node is removed without a reboot"),
+        (s.RUNNING, e.INITIALIZED, s.SUCCEEDED, "the node is ready after another boot"),
+        (s.RUNNING, e.ROLLED_BACK, s.FAILED, "the node did not come back, and is removed"),
+    )
+    tables = zip(ActionKind, (provision, replace, terminate, reboot), strict=True)
     return tuple(Transition(kind, *row) for kind, rows in tables for row in rows)
 
 

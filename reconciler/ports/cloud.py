@@ -145,6 +145,9 @@ class Compute(Protocol):
     def terminate(self, ids: Sequence[str]) -> None:
         """Request the termination of instances; those that are gone already are not an error."""
 
+    def reboot(self, instance: str) -> None:
+        """Request the reboot of an instance; a repeated request may reboot it again."""
+
     def tag(self, instance: str, tags: Mapping[str, str]) -> None:
         """Add tags to an instance."""
 

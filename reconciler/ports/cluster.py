@@ -121,6 +121,12 @@ class Cluster(Protocol):
     def untaint(self, node: str) -> None:
         """Remove that taint; a node that is gone is not an error."""
 
+    def fence(self, node: str) -> None:
+        """Put the taint ``karpenter.sh/rebooting:NoSchedule`` on a node; idempotent."""
+
+    def unfence(self, node: str) -> None:
+        """Remove that taint, and what a drain has left; a node that is gone is not an error."""
+
     def cordon(self, node: str) -> None:
         """Prevent new pods from being scheduled to a node (``spec.unschedulable``); idempotent."""
 
@@ -138,6 +144,9 @@ class Cluster(Protocol):
 
     def initialize(self, node: str) -> None:
         """Mark a node as initialized."""
+
+    def uninitialize(self, node: str) -> None:
+        """Undo that, since a node that reboots starts again; one that is gone is not an error."""
 
     def drain(self, node: str, deadline: datetime | None, now: datetime) -> DrainStep | None:
         """Take the next step of a drain, and return what it still waits for.

@@ -16,6 +16,7 @@ class Verb(StrEnum):
     LAUNCH = "launch"
     LAUNCH_BATCH = "launch-batch"
     TERMINATE = "terminate"
+    REBOOT = "reboot"
     TAINT = "taint"
     UNTAINT = "untaint"
     DRAIN = "drain"

@@ -47,6 +47,10 @@ class EventKind(StrEnum):
     REBALANCE_RECOMMENDED = "RebalanceRecommended"
     IGNORED = "Ignored"
     EXPIRED = "Expired"
+    REBOOTING = "Rebooting"
+    REBOOT_OBSERVED = "RebootObserved"
+    REBOOTED = "Rebooted"
+    REBOOT_FAILED = "RebootFailed"
     # termination
     TAINTED = "Tainted"
     DRAINING = "Draining"

@@ -29,9 +29,10 @@ class CommandPhase(StrEnum):
 class RunningCommand(msgspec.Struct, frozen=True, rename="camel"):
     """A disruption command: the claims that it removes, and those that must be ready before.
 
-    ``node_pools`` are the NodePools of ``node_claims``, in the same order. ``voluntary`` means that
-    budgets apply. ``failed`` means that it was rolled back because its replacements did not become
-    ready, and not because validation failed. ``termination_grace_period`` limits the drain, in
+    One whose ``decision`` is to reboot keeps its claims. ``node_pools`` are the NodePools of
+    ``node_claims``, in the same order. ``voluntary`` means that budgets apply. ``failed`` means
+    that it was rolled back because its replacements did not become ready, or its node did not come
+    back, and not because validation failed. ``termination_grace_period`` limits the drain, in
     addition to that of each claim; empty without such a limit. ``pods`` is how many pods it moves,
     None if an earlier release recorded it.
     """
@@ -55,8 +56,13 @@ class RunningCommand(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def is_under_way(self) -> bool:
-        """Whether it still removes its NodeClaims: it is neither done nor rolled back."""
+        """Whether it still acts on its NodeClaims: it is neither done nor rolled back."""
         return self.phase not in (CommandPhase.DONE, CommandPhase.ROLLED_BACK)
+
+    @property
+    def removes_nodes(self) -> bool:
+        """Whether its nodes are terminated in the end; a reboot keeps them."""
+        return self.decision != "reboot"
 
 
 class RecordedObject(msgspec.Struct, frozen=True, rename="camel"):

@@ -31,6 +31,7 @@ class VerbStyle(NamedTuple):
 VERBS: Final[dict[str, VerbStyle]] = {
     "launch": VerbStyle("+", "good"),
     "replace": VerbStyle("±", "warn"),
+    "reboot": VerbStyle("~", "warn"),
     "remove": VerbStyle("-", "bad"),
     "create": VerbStyle("+", "good", has_word=False),
     "update": VerbStyle("~", "warn", has_word=False),

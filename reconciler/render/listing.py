@@ -62,7 +62,7 @@ def columns(rows: Sequence[Sequence[str]], indent: int = 0, tones: Sequence[Tone
 _COLOURS: Final = {"good": "32", "warn": "33", "bad": "31"}
 _TONES: Final[dict[str, Tone]] = {
     **dict.fromkeys(("launch", "launch-batch", "provision"), "good"),
-    **dict.fromkeys(("replace", "taint", "drain"), "warn"),
+    **dict.fromkeys(("replace", "reboot", "taint", "drain"), "warn"),
     **dict.fromkeys(("terminate", "delete-node", "delete"), "bad"),
 }
 

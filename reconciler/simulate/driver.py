@@ -23,6 +23,7 @@ from reconciler.disruption.gates.consolidatable import retained_until
 from reconciler.disruption.gates.guards import rollout_change_times
 from reconciler.disruption.methods.repairpolicy import legacy_matches, repair_matches
 from reconciler.engine.planning import PlannedFleet
+from reconciler.engine.reboots import episode
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.engine.steps import lifecycle, nomination, provision, recovery, termination
 from reconciler.engine.world import World
@@ -91,6 +92,8 @@ def look_ahead(
     awaited = [d.not_before for d in done.plan.deferred if d.not_before is not None]
     awaited += _consolidation_times(claims, pools, now)
     awaited += _operation_deadlines(claims, store, journal)
+    for reboot in filter(None, map(episode.next_moment, claims)):
+        awaited += [reboot, reboot + _MOMENT]
     if done.plan.unschedulable or any(b.code == _NO_PLACE for b in done.plan.blocked):
         awaited += [u.until for u in store.unavailable(now)]
     awaited += _protection_ends(done.seen.snapshot.pods)

@@ -272,8 +272,18 @@ _STEPS: Final = {
         "put_unavailable",
     ),
     "journal": ("begin", "finish"),
-    "compute": ("launch", "terminate", "tag"),
-    "cluster": ("taint", "untaint", "register", "initialize", "drain", "delete_node"),
+    "compute": ("launch", "terminate", "reboot", "tag"),
+    "cluster": (
+        "taint",
+        "untaint",
+        "fence",
+        "unfence",
+        "register",
+        "initialize",
+        "uninitialize",
+        "drain",
+        "delete_node",
+    ),
 }
 
 

@@ -1,6 +1,6 @@
 """Prometheus metrics of a daemon.
 
-Where Karpenter 1.14 has a metric with the same meaning, its name and labels are used, so that
+Where Karpenter has a metric with the same meaning, its name and labels are used, so that
 existing dashboards and alerts keep working. Our own metrics begin with ``reconciler_``. Gauges show
 the last pass; counters start at zero with the process.
 """
@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.metrics_core import Metric
 
 from reconciler import __version__
+from reconciler.disruption.methods.staticdrift import RESERVATION_FULL, TERMINATES_FIRST
 from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
 from reconciler.engine.world import World
@@ -30,6 +31,7 @@ from reconciler.ports.state import RunningCommand
 from reconciler.web.gauges import LastPass, claim_label, snake_case
 
 PASS_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+REBOOT_BUCKETS: Final = (10, 20, 40, 80, 160, 320, 640, 1280)
 CALL_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -164,12 +166,27 @@ class _Counters:
             "nodepool",
             "capacity_type",
         )
+        self.pods_disrupted = counter(
+            "pods_disruption_initiated",
+            "Pods on the nodes that disruption commands remove or reboot, without DaemonSets.",
+            "reason",
+            "nodepool",
+            "capacity_type",
+            "termination_mode",
+        )
         self.decisions = counter(
             "voluntary_disruption_decisions",
             "Disruption commands started.",
             "decision",
             "reason",
             "consolidation_type",
+        )
+        self.terminated_first = counter(
+            "voluntary_disruption_terminate_first_decisions",
+            "Disruption commands that remove a node before its replacement starts.",
+            "nodepool",
+            "reason",
+            "terminate_first_reason",
         )
         self.failures = counter(
             "voluntary_disruption_queue_failures", "Disruption commands rolled back."
@@ -178,6 +195,31 @@ class _Counters:
             "interruption_received_messages",
             "Interruption events that concern a node of this fleet.",
             "message_type",
+        )
+
+        self._register_reboot_metrics(registry)
+
+    def _register_reboot_metrics(self, registry: CollectorRegistry) -> None:
+        """Register the metrics of reboots, which Karpenter has too."""
+        self.reboots = Counter(
+            "karpenter_nodes_reboots",
+            "Reboots of nodes that have ended; result is succeeded, provider_error, "
+            "recovery_timeout or invalid_request.",
+            ["result"],
+            registry=registry,
+        )
+        self.reboot_duration = Histogram(
+            "karpenter_nodes_reboot_duration_seconds",
+            "Duration of reboots, from the request until they have ended.",
+            ["result"],
+            buckets=REBOOT_BUCKETS,
+            registry=registry,
+        )
+        self.reboot_recovery = Histogram(
+            "karpenter_nodes_reboot_recovery_duration_seconds",
+            "Duration of reboots from the call of EC2 until the node is ready.",
+            buckets=REBOOT_BUCKETS,
+            registry=registry,
         )
 
     def _register_own_metrics(self, registry: CollectorRegistry) -> None:
@@ -212,23 +254,32 @@ class _Counters:
     def record_pass(self, result: Pass, seconds: float) -> None:
         self.passes.labels("succeeded").inc()
         self.pass_duration.observe(seconds)
-        pools = {claim.name: claim for claim in result.seen.claims}
+        claims = {claim.name: claim for claim in result.seen.claims}
+        pods: dict[str, int] = {}
+        if result.started:
+            nodes = result.seen.state().nodes
+            pods = {n.claim.name: len(n.reschedulable) for n in nodes if n.claim is not None}
         for planned in result.plan.node_claims:
             self._reasons[planned.name] = planned.reason
         for command in result.started:
-            self._count_command(command, pools)
+            self._count_command(command, claims, pods)
 
-    def _count_command(self, command: RunningCommand, claims: Mapping[str, NodeClaim]) -> None:
+    def _count_command(
+        self, command: RunningCommand, claims: Mapping[str, NodeClaim], pods: Mapping[str, int]
+    ) -> None:
         reason = snake_case(command.reason)
         self.decisions.labels(command.decision, reason, _consolidation_type(command)).inc()
         if command.savings is not None and command.savings > 0:
             self.savings.inc(command.savings)
+        first = next((code for text, code in _TERMINATES_FIRST if text in command.message), None)
+        for pool in command.node_pools if first is not None else ():
+            self.terminated_first.labels(pool, reason, first).inc()
         for name in command.node_claims:
             if name in claims:
                 claim = claims[name]
-                self.disrupted.labels(
-                    reason, claim.node_pool, claim_label(claim, CAPACITY_TYPE)
-                ).inc()
+                labels = reason, claim.node_pool, claim_label(claim, CAPACITY_TYPE)
+                self.disrupted.labels(*labels).inc()
+                self.pods_disrupted.labels(*labels, _termination_mode(claim)).inc(pods.get(name, 0))
 
     def count_created(self, claim: NodeClaim) -> None:
         reason = snake_case(self._reasons.pop(claim.name, "provisioned"))
@@ -246,6 +297,8 @@ class _Counters:
         match progress.kind:
             case EventKind.COMMAND_ROLLED_BACK:
                 self.failures.inc()
+            case EventKind.REBOOTED | EventKind.REBOOT_FAILED:
+                self._count_reboot(progress.facts)
             case EventKind.INTERRUPTED | EventKind.REBALANCE_RECOMMENDED:
                 self.interruptions.labels(snake_case(progress.reason)).inc()
             case EventKind.STANDBY | EventKind.LEASE_LOST:
@@ -260,6 +313,27 @@ class _Counters:
                 self.invalid_since.set(0)
             case _:
                 pass
+
+    def _count_reboot(self, facts: Mapping[str, str]) -> None:
+        result = facts["result"]
+        self.reboots.labels(result).inc()
+        self.reboot_duration.labels(result).observe(float(facts["seconds"]))
+        if result == "succeeded" and "recovery" in facts:
+            self.reboot_recovery.observe(float(facts["recovery"]))
+
+
+_TERMINATES_FIRST: Final = (
+    (TERMINATES_FIRST, "static-at-limit"),
+    (RESERVATION_FULL, "no-reserved-capacity"),
+)
+"""Why commands remove a node first: what their message states, and Karpenter's name for it."""
+
+
+def _termination_mode(claim: NodeClaim) -> str:
+    grace = claim.termination_grace_period
+    if grace is None:
+        return "graceful"
+    return "eventual" if grace else "forceful"
 
 
 def _consolidation_type(command: RunningCommand) -> str:

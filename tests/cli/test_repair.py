@@ -86,6 +86,61 @@ def test_explain_names_the_condition_and_the_budget(
     assert "Unhealthy 1" in capsys.readouterr().out
 
 
+@pytest.fixture
+def rebooting_fleet(fleet: list[str]) -> list[str]:
+    """Return the same nodes with the gate: n4 has a GPU error that a reboot clears."""
+    settings = Path(fleet[0]) / "reconciler.yaml"
+    gates = "NodeRepair: true, RebootForRepair: true"
+    settings.write_text(settings.read_text().replace("NodeRepair: true", gates))
+    path = Path(fleet[fleet.index("--snapshot") + 1])
+    snapshot = json.loads(path.read_text())
+    nodes = [item for item in snapshot["items"] if item.get("kind") == "Node"]
+    for node in nodes:
+        kept = [c for c in node["status"]["conditions"] if c["type"] == "Ready"]
+        node["status"]["conditions"] = kept
+    gpu = unhealthy(NOW - timedelta(minutes=20), "AcceleratedHardwareReady", reason="NvidiaXID48")
+    nodes[4]["status"]["conditions"] += gpu
+    path.write_text(json.dumps(snapshot))
+    return fleet
+
+
+def test_a_plan_shows_a_reboot_as_an_action_of_its_own(
+    rebooting_fleet: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", *rebooting_fleet, "-o", "json"]) in (0, 2)
+    plan = json.loads(capsys.readouterr().out)
+    (command,) = plan["commands"]
+    assert (command["decision"], command["nodes"], command["savings"]) == ("reboot", ["n4"], 0.0)
+    (action,) = plan["actions"]
+    assert (action["kind"], action["node"], action["costDelta"]) == ("reboot", "n4", 0.0)
+    assert plan["cost"]["before"] == plan["cost"]["after"]
+
+    assert main(["plan", *rebooting_fleet]) in (0, 2)
+    text = capsys.readouterr().out
+    assert "First pass: reboot 1 node (6 → 6)" in text
+    assert "~ reboot" in text
+    assert "Unhealthy: AcceleratedHardwareReady is False (NvidiaXID48)" in text
+    for form in ("html", "markdown"):
+        assert main(["plan", *rebooting_fleet, "-o", form]) in (0, 2)
+        assert "reboot" in capsys.readouterr().out
+
+    assert main(["explain", "node", "n4", *rebooting_fleet]) == 0
+    text = capsys.readouterr().out
+    assert ": reboot n4 (AcceleratedHardwareReady is False (NvidiaXID48)), the drain" in text
+
+
+def test_a_simulation_reboots_the_node_and_keeps_it(
+    rebooting_fleet: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", *rebooting_fleet]) == 0
+
+    text = capsys.readouterr().out
+    steps = ["pods evicted", "drained", "rebooting", "rebooted"]
+    found = [text.index(f"  {step} ") for step in steps]
+    assert found == sorted(found)
+    assert "0 nodes launched, 0 terminated, 1 pod evicted, 6 nodes at the end" in text
+
+
 def test_a_simulation_repairs_one_node_after_the_other(
     fleet: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,6 +158,7 @@ def test_init_takes_legacy_repair_and_the_gates_from_the_deployment() -> None:
     environment = [
         {"name": "FEATURE_GATES", "value": "NodeRepair=true,TerminateFirstRepair=true"},
         {"name": "LEGACY_NODE_REPAIR", "value": "true"},
+        {"name": "AWS_FEATURE_GATES", "value": "DRAEFA=true,RebootForRepair=true"},
     ]
     container = {"image": "karpenter/controller:1.15.1", "env": environment}
     spec = {"template": {"spec": {"containers": [container]}}}
@@ -113,6 +169,8 @@ def test_init_takes_legacy_repair_and_the_gates_from_the_deployment() -> None:
         "karpenter": "1.15",
         "featureGates.NodeRepair": True,
         "featureGates.TerminateFirstRepair": True,
+        "featureGates.DRAEFA": True,
+        "featureGates.RebootForRepair": True,
         "legacyNodeRepair": True,
     }
     assert found.left_out == {}

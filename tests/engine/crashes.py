@@ -29,7 +29,17 @@ WRITES = {
         "put_unavailable",
     ),
     "shelf": ("write",),
-    "cluster": ("taint", "untaint", "register", "initialize", "drain", "delete_node"),
+    "cluster": (
+        "taint",
+        "untaint",
+        "fence",
+        "unfence",
+        "register",
+        "initialize",
+        "uninitialize",
+        "drain",
+        "delete_node",
+    ),
 }
 
 

@@ -47,6 +47,7 @@ READS_THE_CLOCK = {
     "disruption/candidates.py": "disruption/methods/forceful.py: ranks_by_age",
     "disruption/methods/emptiness.py": "disruption/calendar.py: left_over_until",
     "disruption/methods/repairpolicy.py": "disruption/calendar.py: repair_matches",
+    "disruption/methods/reboot.py": "disruption/calendar.py: reboots_forgotten_at",
     "disruption/methods/forceful.py": "disruption/calendar.py: expiry, patience_ends, ranks_by_age",
     "disruption/consolidation/flapdamping.py": "disruption/calendar.py: in_memory",
     "disruption/gates/evictioncost.py": "plan/plancache.py: a price of evictions",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 import pytest
@@ -225,3 +226,23 @@ def test_reasons_are_written_as_karpenter_writes_them() -> None:
         "spot_interruption",
         "a",
     ]
+
+
+def test_reboots_are_counted_by_their_result() -> None:
+    metrics = FleetMetrics()
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    facts = {"result": "succeeded", "seconds": "300.0", "recovery": "90.0"}
+    metrics.record_event(Progress(at, EventKind.REBOOTED, "ready", facts=facts))
+    failed = {"result": "recovery_timeout", "seconds": "1500.0", "recovery": "1200.0"}
+    metrics.record_event(Progress(at, EventKind.REBOOT_FAILED, "late", facts=failed))
+
+    text = metrics.text().decode()
+
+    for line in (
+        'karpenter_nodes_reboots_total{result="succeeded"} 1.0',
+        'karpenter_nodes_reboots_total{result="recovery_timeout"} 1.0',
+        'karpenter_nodes_reboot_duration_seconds_sum{result="recovery_timeout"} 1500.0',
+        "karpenter_nodes_reboot_recovery_duration_seconds_sum 90.0",
+        "karpenter_nodes_reboot_recovery_duration_seconds_count 1.0",
+    ):
+        assert line in text

@@ -17,12 +17,12 @@ from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import boto_errors, our_error
 from reconciler.adapters.aws.launch.profiles import is_simulated_account
 from reconciler.adapters.aws.nodeclass.validation import TrialVerdict, Validation, run_trial
-from reconciler.adapters.aws.permissions import CALLS, Need, Operation
+from reconciler.adapters.aws.permissions import Need, Operation, calls_for
 from reconciler.model.diagnostics import Check, failed_check, passed_check, unknown_check
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.karpenter.labels import SPOT
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
-from reconciler.model.settings import Settings
+from reconciler.model.settings import FeatureGate, Settings
 from reconciler.ports.clock import Clock
 
 if TYPE_CHECKING:
@@ -159,7 +159,8 @@ class Checks:
         self, need: Need, classes: Sequence[EC2NodeClass], validation: Validation
     ) -> Iterator[Check]:
         """Yield each call that ``need`` makes, and whether it is allowed."""
-        calls = [c for c in CALLS if c.need is Need.PLAN or (need is Need.RUN and c.need is need)]
+        reboots = self._settings.gate(FeatureGate.REBOOT_FOR_REPAIR)
+        calls = calls_for(need, reboots=reboots)
         launch_checks = self._launch_checks(classes, validation) if need is Need.RUN else {}
         instance_ids = self._fleet_instance_ids() if need is Need.RUN else []
         for call in calls:
@@ -219,6 +220,8 @@ class Checks:
         ec2 = self._ec2()
         if call.operation == "TerminateInstances" and instance_ids:
             return lambda: ec2.terminate_instances(InstanceIds=list(instance_ids[:1]), DryRun=True)
+        if call.operation == "RebootInstances" and instance_ids:
+            return lambda: ec2.reboot_instances(InstanceIds=list(instance_ids[:1]), DryRun=True)
         if call.operation == "CreateTags" and instance_ids:
             tags: list[TagTypeDef] = [{"Key": "Name", "Value": "check"}]
             return lambda: ec2.create_tags(Resources=list(instance_ids[:1]), Tags=tags, DryRun=True)

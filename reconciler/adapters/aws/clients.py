@@ -69,6 +69,7 @@ RATES: Final = {
     MUTATING: Rate(5, 50),
     "RunInstances": Rate(2, 5),
     "TerminateInstances": Rate(5, 100),
+    "RebootInstances": Rate(5, 100),
     "CreateTags": Rate(10, 100),
 }
 """EC2's own figures (aws reference 6.5); an operation listed by name has its own bucket."""

@@ -69,6 +69,7 @@ class AwsCompute:
         validates: bool = False,
     ) -> None:
         self._ec2 = connect("ec2", ATTEMPTS)
+        self._ec2_once = connect("ec2", 1)
         self._settings = settings
         self._owner = owner_of(settings)
         self._workers = workers
@@ -80,7 +81,7 @@ class AwsCompute:
         templates = LaunchTemplates(self._ec2, clock)
         self.unused_resources = AwsUnusedResources(self._ec2, connect, settings, clock, templates)
         self._launcher = Launcher(
-            connect("ec2", 1),
+            self._ec2_once,
             templates,
             Profiles(connect, settings),
             settings,
@@ -184,6 +185,11 @@ class AwsCompute:
         errors = [error for batch in batches if (error := self._terminate(batch)) is not None]
         if errors:
             raise our_error("ec2:TerminateInstances", errors[0]) from errors[0]
+
+    def reboot(self, instance: str) -> None:
+        """Request the reboot of an instance."""
+        with translate_errors("ec2:RebootInstances"):
+            self._ec2_once.reboot_instances(InstanceIds=[instance])
 
     def tag(self, instance: str, tags: Mapping[str, str]) -> None:
         """Add tags to an instance."""

@@ -23,6 +23,8 @@ class Need(StrEnum):
     """A plan of the running fleet, which only reads."""
     RUN = "run"
     """``apply`` and ``run``, which read what a plan reads, and write."""
+    REBOOT = "reboot"
+    """Only a fleet with the gate ``RebootForRepair``; its policy is added to that of a run."""
     CHECK = "check"
     """Only ``reconciler check``; without the permission it reports less."""
     COMMITMENTS = "commitments"
@@ -145,6 +147,13 @@ CALLS: Final = (
     Operation(
         "ec2", "TerminateInstances", Need.RUN, Scope.OWNED, "terminate instances of the cluster"
     ),
+    Operation(
+        "ec2",
+        "RebootInstances",
+        Need.REBOOT,
+        Scope.OWNED,
+        "reboot nodes with a GPU error that a reboot clears",
+    ),
     Operation("ec2", "CreateTags", Need.RUN, Scope.TAGS, _TAGS_WHY),
     Operation(
         "ec2",
@@ -250,14 +259,28 @@ class Names:
     role: str = "${NodeRole}"
 
 
-def policy(need: Need, names: Names) -> dict[str, object]:
+def calls_for(need: Need, *, reboots: bool = False) -> list[Operation]:
+    """Return the calls of a need, and what it requires; ``reboots`` is for a run that reboots."""
+    needs = {need}
+    if need is not Need.REBOOT:
+        needs.add(Need.PLAN)
+    if need is Need.RUN and reboots:
+        needs.add(Need.REBOOT)
+    return [call for call in CALLS if call.need in needs]
+
+
+def policy(need: Need, names: Names, *, reboots: bool = False) -> dict[str, object]:
     """Return the smallest IAM policy for planning, or for running a fleet.
+
+    With ``reboots``, that of a run allows to reboot nodes. The policy of ``Need.REBOOT`` allows
+    nothing else.
 
     Launches are allowed only with the cluster's tags, and changes and deletions only on resources
     with these tags. Reading is restricted to one region for regional services (aws reference 6.1).
     """
-    wanted = [c for c in CALLS if c.need is Need.PLAN or (need is Need.RUN and c.need is need)]
-    wanted += [c for c in CALLS if c.need is Need.CHECK]
+    wanted = calls_for(need, reboots=reboots)
+    if need is not Need.REBOOT:
+        wanted += [c for c in CALLS if c.need is Need.CHECK]
     by_scope: dict[Scope, list[str]] = {}
     for call in wanted:
         known = by_scope.setdefault(call.scope, [])

@@ -33,7 +33,7 @@ from reconciler.adapters.kubernetes.kinds import EVENT, NODE, OBSERVED, Kind
 from reconciler.adapters.kubernetes.nodes import Drain
 from reconciler.model.errors import ClusterError
 from reconciler.model.json import JsonDict
-from reconciler.model.karpenter.labels import DISRUPTED_TAINT
+from reconciler.model.karpenter.labels import DISRUPTED_TAINT, REBOOTING_TAINT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.text.quoting import quote_value
@@ -49,7 +49,12 @@ SILENT_S: Final = 120.0
 BURST: Final = 10.0
 RATE: Final = 5.0
 """Events a second for one reason, after the burst."""
-_GROUPS: Final = {"Pod": "v1", "Node": "v1", "NodePool": "karpenter.sh/v1"}
+_GROUPS: Final = {
+    "Pod": "v1",
+    "Node": "v1",
+    "NodePool": "karpenter.sh/v1",
+    "NodeClaim": "karpenter.sh/v1",
+}
 _NAMESPACE: Final = "default"
 """Where Events about objects without a namespace are."""
 _CONTROLLER: Final = "reconciler"
@@ -211,6 +216,17 @@ class KubernetesCluster:
         """Remove that taint; a missing node is not an error."""
         self._change(node, nodes.untaint_patch, may_be_gone=True)
 
+    def fence(self, node: str) -> None:
+        """Add the taint ``karpenter.sh/rebooting:NoSchedule`` to a node; this is idempotent."""
+        self._change(node, partial(nodes.taint_patch, taint=nodes.REBOOTING))
+
+    def unfence(self, node: str) -> None:
+        """Remove that taint; a missing node is not an error. Its next drain starts again."""
+        self._change(node, partial(nodes.untaint_patch, taint=nodes.REBOOTING), may_be_gone=True)
+        known = self._own_node(node)
+        if known is not None:
+            self._forget_drain(known)
+
     def cordon(self, node: str) -> None:
         """Cordon a node; this is idempotent."""
         self._change(node, nodes.cordon_patch)
@@ -246,6 +262,10 @@ class KubernetesCluster:
         """Mark a node as initialized."""
         self._change(node, nodes.initialization_patch)
 
+    def uninitialize(self, node: str) -> None:
+        """Mark a node as not initialized; a missing node is not an error."""
+        self._change(node, nodes.uninitialization_patch, may_be_gone=True)
+
     def drain(self, node: str, deadline: datetime | None, now: datetime) -> DrainStep | None:
         """Evict the pods of a node, group by group; return what it waits for.
 
@@ -276,7 +296,7 @@ class KubernetesCluster:
 
     def _begin_step(self, name: str, node: Node, deadline: datetime | None, now: datetime) -> None:
         """Begin a step of a drain; it is sealed if the scheduler binds no more pods there."""
-        is_tainted = any(taint.key == DISRUPTED_TAINT for taint in node.spec.taints)
+        is_tainted = node.has_taint(DISRUPTED_TAINT) or node.has_taint(REBOOTING_TAINT)
         if is_tainted or node.spec.unschedulable:
             self._sealed.add(name)
         self._retries[name] = self._blocked.retries
@@ -297,9 +317,7 @@ class KubernetesCluster:
         if known.metadata.finalizers or node in self._with_finalizer:
             self._change(node, nodes.release_patch, may_be_gone=True)
             self._with_finalizer.discard(node)
-        self._calls.answer(_drain_name(known))
-        self._sealed.discard(_drain_name(known))
-        self._retries.pop(_drain_name(known), None)
+        self._forget_drain(known)
         body = {"kind": "DeleteOptions", "apiVersion": "v1"}
         try:
             self._api.call(
@@ -310,6 +328,12 @@ class KubernetesCluster:
         except ApiError as error:
             if error.status not in (NOT_FOUND, CONFLICT):
                 raise
+
+    def _forget_drain(self, node: Node) -> None:
+        name = _drain_name(node)
+        self._calls.answer(name)
+        self._sealed.discard(name)
+        self._retries.pop(name, None)
 
     def _own_node(self, node: str) -> Node | None:
         """Return one of our nodes from the last observation, None if it is not in it.
@@ -405,6 +429,12 @@ class ReadOnlyCluster:
     def untaint(self, node: str) -> None:
         """Do nothing."""
 
+    def fence(self, node: str) -> None:
+        """Do nothing."""
+
+    def unfence(self, node: str) -> None:
+        """Do nothing."""
+
     def cordon(self, node: str) -> None:
         """Do nothing."""
 
@@ -422,6 +452,9 @@ class ReadOnlyCluster:
         return self._cluster.has_node(node)
 
     def initialize(self, node: str) -> None:
+        """Do nothing."""
+
+    def uninitialize(self, node: str) -> None:
         """Do nothing."""
 
     def drain(self, node: str, deadline: datetime | None, now: datetime) -> DrainStep:

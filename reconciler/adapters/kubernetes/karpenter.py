@@ -29,8 +29,13 @@ from reconciler.catalog.commitments.overlays import OverlayAction, OverlayRow, d
 from reconciler.model.decode import decode, describe_mismatch
 from reconciler.model.errors import ClusterError
 from reconciler.model.json import JsonDict
-from reconciler.model.karpenter.labels import NODECLASS_HASH, NODEPOOL_HASH
-from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.labels import (
+    NODECLASS_HASH,
+    NODEPOOL_HASH,
+    REBOOT_BOOT_ID,
+    REBOOT_DRAIN_LIMIT,
+)
+from reconciler.model.karpenter.nodeclaim import REBOOTING, NodeClaim
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay
 from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.ownership import FLEET_TAG, NODE_FINALIZER
@@ -136,10 +141,17 @@ _CONDITIONS: Final = (
     "DisruptionReason",
     "Drained",
     "VolumesDetached",
+    REBOOTING,
     "InstanceTerminating",
 )
 """Karpenter's conditions; the other recorded conditions of a claim are internal."""
-_ANNOTATIONS: Final = (NODEPOOL_HASH, NODECLASS_HASH, "karpenter.sh/do-not-disrupt")
+_ANNOTATIONS: Final = (
+    NODEPOOL_HASH,
+    NODECLASS_HASH,
+    "karpenter.sh/do-not-disrupt",
+    REBOOT_BOOT_ID,
+    REBOOT_DRAIN_LIMIT,
+)
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):

@@ -29,6 +29,7 @@ from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.karpenter.labels import (
     DISRUPTED_TAINT,
     INITIALIZED,
+    REBOOTING_TAINT,
     REGISTERED,
     UNREGISTERED_TAINT,
 )
@@ -48,6 +49,7 @@ DO_NOT_SYNC_TAINTS: Final = "karpenter.sh/do-not-sync-taints"
 KARPENTER_FINALIZER: Final = "karpenter.sh/termination"
 _MARK: Final = "karpenter"
 _DISRUPTED: Final = Taint(DISRUPTED_TAINT, "NoSchedule")
+REBOOTING: Final = Taint(REBOOTING_TAINT, "NoSchedule")
 _UNREGISTERED: Final = Taint(UNREGISTERED_TAINT, "NoExecute")
 
 Object = JsonObject
@@ -88,18 +90,23 @@ def initialization_patch(node: Object) -> Patch | None:
     return _patch(node, labels={INITIALIZED: "true"})
 
 
-def taint_patch(node: Object) -> Patch | None:
+def uninitialization_patch(node: Object) -> Patch | None:
+    """Return the patch that removes that mark."""
+    return _patch(node, labels={INITIALIZED: None}) if INITIALIZED in _labels(node) else None
+
+
+def taint_patch(node: Object, taint: Taint = _DISRUPTED) -> Patch | None:
     """Return the patch that adds our taint, replacing one with the same key and another effect."""
     taints = _taints(node)
-    if any(_is_same_taint(t, _DISRUPTED) for t in taints):
+    if any(_is_same_taint(t, taint) for t in taints):
         return None
-    others = [t for t in taints if t.get("key") != DISRUPTED_TAINT]
-    return _patch(node, taints=[*others, msgspec.to_builtins(_DISRUPTED)])
+    others = [t for t in taints if t.get("key") != taint.key]
+    return _patch(node, taints=[*others, msgspec.to_builtins(taint)])
 
 
-def untaint_patch(node: Object) -> Patch | None:
+def untaint_patch(node: Object, taint: Taint = _DISRUPTED) -> Patch | None:
     """Return the patch that removes our taint, and what a drain has added."""
-    taints = [t for t in _taints(node) if not _is_same_taint(t, _DISRUPTED)]
+    taints = [t for t in _taints(node) if not _is_same_taint(t, taint)]
     ours = _labels(node).get(EXCLUDED_FROM_BALANCERS) == _MARK
     return _patch(node, labels={EXCLUDED_FROM_BALANCERS: None} if ours else {}, taints=taints)
 

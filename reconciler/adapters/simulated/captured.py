@@ -47,6 +47,11 @@ class CapturedCompute:
         del ids
         _refuse()
 
+    def reboot(self, instance: str) -> None:
+        """Refuse."""
+        del instance
+        _refuse()
+
     def tag(self, instance: str, tags: Mapping[str, str]) -> None:
         """Refuse."""
         del instance, tags

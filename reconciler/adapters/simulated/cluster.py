@@ -14,7 +14,13 @@ from typing import Final
 
 from reconciler.adapters.simulated import nodes as node_objects
 from reconciler.adapters.simulated.budgets import CoveringBudgets
-from reconciler.adapters.simulated.nodes import Drivers, Types, devices_of_catalog
+from reconciler.adapters.simulated.conditions import REBOOTED_TAG
+from reconciler.adapters.simulated.nodes import (
+    Drivers,
+    Types,
+    boot_of,
+    devices_of_catalog,
+)
 from reconciler.adapters.simulated.pods import PodBook
 from reconciler.adapters.simulated.records import NodeRecord, decode_record, encode_record
 from reconciler.desired.workloads.pods import Workloads
@@ -25,6 +31,7 @@ from reconciler.model.karpenter.labels import (
     INITIALIZED,
     INSTANCE_TYPE,
     NODECLASS,
+    REBOOTING_TAINT,
     REGISTERED,
     UNREGISTERED_TAINT,
 )
@@ -51,6 +58,7 @@ from reconciler.ports.state import Shelf
 
 SHELF_NAME: Final = "embedded-cluster"
 _DISRUPTED: Final = Taint(DISRUPTED_TAINT, "NoSchedule")
+_REBOOTING: Final = Taint(REBOOTING_TAINT, "NoSchedule")
 
 
 class EmbeddedCluster:
@@ -199,6 +207,19 @@ class EmbeddedCluster:
             record.node = node_objects.without_taints(record.node, _DISRUPTED)
             self._save()
 
+    def fence(self, node: str) -> None:
+        """Add the taint ``karpenter.sh/rebooting:NoSchedule`` to a node; this is idempotent."""
+        record = self._node_record(node)
+        record.node = node_objects.with_taint(record.node, _REBOOTING)
+        self._save()
+
+    def unfence(self, node: str) -> None:
+        """Remove that taint; a missing node is not an error."""
+        record = self._record.nodes.get(node)
+        if record is not None:
+            record.node = node_objects.without_taints(record.node, _REBOOTING)
+            self._save()
+
     def cordon(self, node: str) -> None:
         """Cordon a node, with the taint that its controller adds."""
         record = self._node_record(node)
@@ -231,6 +252,13 @@ class EmbeddedCluster:
         record = self._node_record(node)
         record.node = node_objects.with_label(record.node, INITIALIZED, "true")
         self._save()
+
+    def uninitialize(self, node: str) -> None:
+        """Mark a node as not initialized; a missing node is not an error."""
+        record = self._record.nodes.get(node)
+        if record is not None:
+            record.node = node_objects.without_label(record.node, INITIALIZED)
+            self._save()
 
     def drain(self, node: str, deadline: datetime | None, now: datetime) -> DrainStep:
         """Evict the pods of a node, group by group; return what it waits for."""
@@ -318,11 +346,11 @@ class EmbeddedCluster:
 
     def _join_time(self, instance: Instance) -> datetime | None:
         """Return when the node of an instance joins, None if it never does."""
-        return instance.launched_at + self._joining
+        return started_at(instance) + self._joining
 
     def _ready_time(self, instance: Instance) -> datetime | None:
         """Return when the node of an instance is ready, None if it never is."""
-        return instance.launched_at + self._joining + self._ready
+        return started_at(instance) + self._joining + self._ready
 
     def _join(
         self, instance: Instance, claim: NodeClaim | None, now: datetime
@@ -345,13 +373,25 @@ class EmbeddedCluster:
     def _update_readiness(
         self, record: NodeRecord, instance: Instance, claim: NodeClaim | None, now: datetime
     ) -> None:
-        """Update readiness; remove startup taints when the node is ready and registered."""
+        """Update readiness; remove startup taints when the node is ready and registered.
+
+        A kubelet reports another boot once its machine has started again.
+        """
+        joins_at = self._join_time(instance)
+        if REBOOTED_TAG in instance.tags and joins_at is not None and now >= joins_at:
+            record.node = node_objects.with_boot(record.node, boot_of(instance), now)
         due = self._ready_time(instance)
         ready = instance.state == "running" and due is not None and now >= due
         record.node = node_objects.with_readiness(record.node, ready=ready, now=now)
         is_registered = record.node.metadata.labels.get(REGISTERED) == "true"
         if claim is not None and ready and is_registered:
             record.node = node_objects.without_taints(record.node, *claim.spec.startup_taints)
+
+
+def started_at(instance: Instance) -> datetime:
+    """Return when a machine last started: at its launch, or when it was last rebooted."""
+    rebooted = instance.tags.get(REBOOTED_TAG, "")
+    return datetime.fromisoformat(rebooted) if rebooted else instance.launched_at
 
 
 def _is_schedulable(node: Node) -> bool:

@@ -15,7 +15,14 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from reconciler.adapters.simulated.conditions import NOTICE, Conditions, Fault, Faults, Pool
+from reconciler.adapters.simulated.conditions import (
+    NOTICE,
+    REBOOTED_TAG,
+    Conditions,
+    Fault,
+    Faults,
+    Pool,
+)
 from reconciler.model.chance import Chance
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.karpenter.instancetype import InstanceType
@@ -120,7 +127,7 @@ class SimulatedCompute:
     """EC2 for one fleet.
 
     ``types`` finds an instance type of the catalog. ``faults`` fail calls by the names of the
-    EC2 operations: CreateFleet, DescribeInstances, TerminateInstances, CreateTags.
+    EC2 operations: CreateFleet, DescribeInstances, TerminateInstances, RebootInstances, CreateTags.
     """
 
     def __init__(
@@ -185,6 +192,18 @@ class SimulatedCompute:
                     self._begin_termination(machine, self._clock.now())
 
         self._call("TerminateInstances", begin)
+
+    def reboot(self, instance: str) -> None:
+        """Reboot an instance now; its node joins and becomes ready as after a launch."""
+
+        def begin() -> None:
+            machine = self.machines.get(instance)
+            if machine is None or machine.going_at is not None:
+                raise CloudError(f"{instance} does not run", where="ec2:RebootInstances")
+            tags = {**machine.facts.tags, REBOOTED_TAG: self._clock.now().isoformat()}
+            machine.facts = replace(machine.facts, tags=tags)
+
+        self._call("RebootInstances", begin)
 
     def tag(self, instance: str, tags: Mapping[str, str]) -> None:
         """Add tags to an instance."""

@@ -17,6 +17,9 @@ from reconciler.adapters.simulated.market import ANY, NO_CAPACITY
 from reconciler.model.chance import Chance
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 
+REBOOTED_TAG: Final = "reconciler/simulated-reboot"
+"""The tag of a simulated instance with the time of its last reboot, from which its node follows."""
+
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 

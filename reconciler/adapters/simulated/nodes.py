@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from reconciler.adapters.simulated.conditions import REBOOTED_TAG
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import (
     ARCH,
@@ -26,7 +27,7 @@ from reconciler.model.karpenter.labels import (
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.devices import DeviceTemplate
 from reconciler.model.kubernetes.metadata import Condition, Metadata
-from reconciler.model.kubernetes.node import Node, NodeSpec, NodeStatus
+from reconciler.model.kubernetes.node import Node, NodeSpec, NodeStatus, NodeSystemInfo
 from reconciler.model.kubernetes.taint import Taint, merge_taints
 from reconciler.model.resources import format_resources
 from reconciler.ports.cloud import Instance
@@ -47,6 +48,12 @@ def devices_of_catalog(kind: InstanceType, class_name: str) -> tuple[DeviceTempl
     """Return the devices that the catalog lists for a type, whatever the class (``Drivers``)."""
     del class_name
     return kind.devices
+
+
+def boot_of(instance: Instance) -> str:
+    """Return the id of the current boot of an instance."""
+    rebooted = instance.tags.get(REBOOTED_TAG, "")
+    return f"{instance.id}-{rebooted}" if rebooted else instance.id
 
 
 def create_node(instance: Instance, claim: NodeClaim | None, types: Types, name: str) -> Node:
@@ -77,7 +84,8 @@ def create_node(instance: Instance, claim: NodeClaim | None, types: Types, name:
         status=NodeStatus(
             capacity=capacity,
             allocatable=usable,
-            conditions=(Condition("Ready", "False", "KubeletNotReady", "", instance.launched_at),),
+            conditions=(_not_ready(instance.launched_at),),
+            node_info=NodeSystemInfo(boot_of(instance)),
         ),
     )
 
@@ -120,6 +128,20 @@ def with_readiness(node: Node, *, ready: bool, now: datetime) -> Node:
     )
 
 
+def with_boot(node: Node, boot_id: str, now: datetime) -> Node:
+    """Return the node with its current boot; after another one it reports its state again."""
+    if node.boot_id == boot_id:
+        return node
+    status = msgspec.structs.replace(
+        node.status, node_info=NodeSystemInfo(boot_id), conditions=(_not_ready(now),)
+    )
+    return msgspec.structs.replace(node, status=status)
+
+
+def _not_ready(since: datetime) -> Condition:
+    return Condition("Ready", "False", "KubeletNotReady", "", since)
+
+
 def with_registration(node: Node, claim: NodeClaim) -> Node:
     """Return the node with the metadata and taints of its claim, without the initial taint."""
     metadata = node.metadata
@@ -144,6 +166,13 @@ def with_label(node: Node, key: str, value: str) -> Node:
     """Return the node with an additional label."""
     metadata = node.metadata
     labels = {**metadata.labels, key: value}
+    return msgspec.structs.replace(node, metadata=msgspec.structs.replace(metadata, labels=labels))
+
+
+def without_label(node: Node, key: str) -> Node:
+    """Return the node without a label."""
+    metadata = node.metadata
+    labels = {name: value for name, value in metadata.labels.items() if name != key}
     return msgspec.structs.replace(node, metadata=msgspec.structs.replace(metadata, labels=labels))
 
 

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import msgspec
 
-from reconciler.adapters.simulated.cluster import EmbeddedCluster
+from reconciler.adapters.simulated.cluster import EmbeddedCluster, started_at
 from reconciler.adapters.simulated.compute import CLAIM_TAG
-from reconciler.adapters.simulated.conditions import Conditions
+from reconciler.adapters.simulated.conditions import REBOOTED_TAG, Conditions
 from reconciler.adapters.simulated.nodes import Drivers, Types, devices_of_catalog
 from reconciler.adapters.simulated.podstatus import present_key
 from reconciler.adapters.simulated.records import ClusterRecord, NodeRecord, PodRecord, pod_hash
@@ -385,25 +385,30 @@ class WatchedCluster(EmbeddedCluster):
 
     def _moments(self) -> Iterator[datetime]:
         for instance in self._instances:
-            if instance.id not in self._initial_ids and not instance.is_terminating:
+            if not self._runs_since_start(instance) and not instance.is_terminating:
                 for moment in (self._join_time(instance), self._ready_time(instance)):
                     if moment is not None:
                         yield moment
         yield from self._pods.moments()
 
+    def _runs_since_start(self, instance: Instance) -> bool:
+        """Return whether an instance ran at the start and was not rebooted since."""
+        return instance.id in self._initial_ids and REBOOTED_TAG not in instance.tags
+
     def _join_time(self, instance: Instance) -> datetime | None:
-        if instance.id in self._initial_ids:
+        if self._runs_since_start(instance):
             return instance.launched_at
         if self._chance.share("joins", instance.id) < self._conditions.never_joins:
             return None
         wait = self._conditions.latencies.join_seconds(self._chance, instance.id)
-        return instance.launched_at + timedelta(seconds=wait)
+        return started_at(instance) + timedelta(seconds=wait)
 
     def _ready_time(self, instance: Instance) -> datetime | None:
-        if instance.id in self._first.unhealthy:
+        is_old = self._runs_since_start(instance)
+        if is_old and instance.id in self._first.unhealthy:
             return None
         joins_at = self._join_time(instance)
-        if joins_at is None or instance.id in self._initial_ids:
+        if joins_at is None or is_old:
             return joins_at
         return joins_at + timedelta(seconds=self._conditions.latencies.ready)
 

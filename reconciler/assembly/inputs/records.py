@@ -348,6 +348,7 @@ _SERVED_KIND: Final = {
     Verb.UNTAINT: ActionKind.TERMINATE,
     Verb.DRAIN: ActionKind.TERMINATE,
     Verb.TERMINATE: ActionKind.TERMINATE,
+    Verb.REBOOT: ActionKind.REBOOT,
     Verb.DELETE_NODE: ActionKind.TERMINATE,
 }
 """The kind of action that an operation serves."""

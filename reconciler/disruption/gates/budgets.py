@@ -61,14 +61,17 @@ def node_counts(nodes: Iterable[StateNode]) -> dict[str, Count]:
     """
     by_pool: dict[str, Count] = {}
     for node in nodes:
-        if node.claim is None or not node.is_initialized or node.node is None:
+        if node.claim is None or node.node is None:
+            continue
+        if not (node.is_initialized or node.is_rebooting):
             continue
         if node.claim.is_true("InstanceTerminating"):
             continue
         count = by_pool.setdefault(node.node_pool, Count())
         count.total += 1
-        count.deleting += node.is_deleting
-        if node.is_deleting or not node.node.is_ready:
+        is_disrupted = node.is_deleting or node.is_rebooting
+        count.deleting += is_disrupted
+        if is_disrupted or not node.node.is_ready:
             count.disrupting += 1
     return by_pool
 

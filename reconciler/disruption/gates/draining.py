@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def removed_nodes(cluster: ClusterState, commands: Iterable[Command]) -> frozenset[str]:
     """Return the names of the nodes that commands remove."""
-    named = {name for c in commands for name in (*c.nodes, *c.node_claims)}
+    named = {n for c in commands if c.removes_nodes for n in (*c.nodes, *c.node_claims)}
     if not named:
         return frozenset()
     return frozenset(

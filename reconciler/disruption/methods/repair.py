@@ -1,9 +1,9 @@
-"""Repair: replace unhealthy nodes within the budgets for ``Unhealthy``, as Karpenter 1.15 does.
+"""Repair: replace or reboot unhealthy nodes within the budgets for ``Unhealthy``.
 
 Capacity for the pods of a node is found before the node is terminated, and the drain has a
 deadline, since a broken node may never evict its pods. That deadline lets repair ignore protected
 pods. The annotation ``karpenter.sh/do-not-repair`` excludes a node; ``do-not-disrupt`` does not
-(Karpenter ``pkg/controllers/disruption/repair.go``).
+(Karpenter 1.15 ``pkg/controllers/disruption/repair.go``).
 """
 
 from __future__ import annotations
@@ -16,6 +16,11 @@ from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode
 from reconciler.disruption.disruptionpass import DisruptionPass
 from reconciler.disruption.methods.drift import NodeReplacement, replace_node
+from reconciler.disruption.methods.reboot import (
+    REBOOTS_BEFORE_REPLACEMENT,
+    recent_reboots,
+    tolerated_since_reboot,
+)
 from reconciler.disruption.methods.repairpolicy import (
     UNHEALTHY_SHARE_PERCENT,
     Repair,
@@ -36,6 +41,21 @@ class _UnhealthyNode(NamedTuple):
 
     candidate: Candidate
     repair: Repair
+    reboots: int
+
+    @property
+    def is_rebooted(self) -> bool:
+        """Whether it is rebooted: its condition asks for that, and it was not too often."""
+        policy = self.repair.match.policy
+        return policy.reboots and self.reboots < REBOOTS_BEFORE_REPLACEMENT
+
+    @property
+    def message(self) -> str:
+        """Its condition, and why it is replaced although its condition asks for a reboot."""
+        described = self.repair.match.description
+        if not self.repair.match.policy.reboots or self.is_rebooted:
+            return described
+        return f"{described}, after {self.reboots} reboots in 24 hours"
 
     @property
     def drain_limit(self) -> timedelta | None:
@@ -73,7 +93,8 @@ class RepairMethod:
         """Yield the nodes whose repair is due and not excluded, and report the others."""
         for candidate in (*work.candidates(lambda _: True), *work.candidate_set.protected):
             assert candidate.node.node is not None
-            matches = repair_matches(candidate.node.node, work.settings)
+            found = repair_matches(candidate.node.node, work.settings)
+            matches = tolerated_since_reboot(found, candidate.claim)
             repair = resolve(matches, work.now)
             if repair is None:
                 if matches:
@@ -85,20 +106,27 @@ class RepairMethod:
             if refusal is not None:
                 work.refuse(candidate, self.reason, refusal)
             else:
-                yield _UnhealthyNode(candidate, repair)
+                reboots = len(recent_reboots(candidate.claim, work.now))
+                yield _UnhealthyNode(candidate, repair, reboots)
 
     def _repair(self, node: _UnhealthyNode, work: DisruptionPass) -> None:
         candidate, gate = node.candidate, FeatureGate.TERMINATE_FIRST_REPAIR
-        message = node.repair.match.description
-        if candidate.pool.is_static:
+        message, limit = node.message, node.drain_limit
+        is_budgeted = candidate.node.is_initialized
+        if node.is_rebooted:
+            if is_budgeted and not work.allowed_disruptions(candidate, self.reason):
+                work.defer_for_budget(candidate, self.reason)
+                return
+            bound = limit if limit is not None else candidate.claim.termination_grace_period
+            work.start(self.reason, [candidate], message=message, drain_limit=bound, reboots=True)
+        elif candidate.pool.is_static:
             replacing = Replacing(
-                self.reason, self.reason, gate, lambda _: message, lambda _: node.drain_limit
+                self.reason, self.reason, gate, lambda _: message, lambda _: limit
             )
             replace_static_nodes([candidate], replacing, work)
-        elif candidate.node.is_initialized and not work.allowed_disruptions(candidate, self.reason):
+        elif is_budgeted and not work.allowed_disruptions(candidate, self.reason):
             work.defer_for_budget(candidate, self.reason)
         else:
-            limit = node.drain_limit
             replacement = NodeReplacement(self.reason, gate, message, limit, bounded=True)
             replace_node(candidate, work, replacement)
 

@@ -21,7 +21,7 @@ from reconciler.model.duration import format_duration
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.node import Node
-from reconciler.model.settings import Settings
+from reconciler.model.settings import FeatureGate, Settings
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.times import format_time
 from reconciler.observed.state import ClusterState, StateNode
@@ -40,6 +40,7 @@ class RepairPolicy:
     one, the policy is the fallback for reasons that no other policy of a known type and status
     matches. ``drain_limit`` is how long the drain may take, None for the NodeClaim's own
     termination grace period. Nodes with a higher ``priority`` (0 to 100) are repaired first.
+    ``reboots`` is whether the node is rebooted and not replaced.
 
     Raises:
         ValueError: a value is not allowed, or ``reasons`` is not a regular expression.
@@ -51,6 +52,7 @@ class RepairPolicy:
     reasons: str = ""
     drain_limit: timedelta | None = None
     priority: int = 0
+    reboots: bool = False
 
     def __post_init__(self) -> None:
         if not self.condition or self.status not in _STATUSES:
@@ -101,6 +103,7 @@ class Repair:
 
     ``match`` has the condition that decides. ``drain_limit`` is the shortest limit of any of the
     policies. The node is as urgent as one of the lowest rank that is due since ``urgent_since``.
+    It is rebooted if all policies that are due ask for that, and replaced otherwise.
     """
 
     match: RepairMatch
@@ -112,13 +115,15 @@ class RepairPolicies:
     """A complete set of policies.
 
     Raises:
-        ValueError: it has several fallbacks.
+        ValueError: it has several fallbacks, or one that reboots.
     """
 
     def __init__(self, policies: Sequence[RepairPolicy]) -> None:
         fallbacks = [policy for policy in policies if not policy.reasons]
         if len(fallbacks) != 1:
             raise ValueError(f"{len(fallbacks)} repair policies match any reason; one is allowed")
+        if fallbacks[0].reboots:
+            raise ValueError("the repair policy for any reason replaces the node")
         self.policies = tuple(policies)
         self._fallback = fallbacks[0]
         self._by_status: dict[tuple[str, str], list[RepairPolicy]] = {}
@@ -149,22 +154,31 @@ class RepairPolicies:
 def resolve(matches: Iterable[RepairMatch], now: datetime) -> Repair | None:
     """Return the repair that is due now, None if every condition is still tolerated.
 
-    The policy with the highest priority decides, then the one whose toleration ended first, then
-    the first type of condition by name.
+    A policy that replaces the node decides before one that reboots it, then the one with the
+    highest priority, then the one whose toleration ended first, then the first type of condition by
+    name.
     """
     due = [match for match in matches if match.tolerated_until <= now]
     if not due:
         return None
     limits = [m.policy.drain_limit for m in due if m.policy.drain_limit is not None]
     return Repair(
-        min(due, key=lambda m: (-m.policy.priority, m.tolerated_until, m.condition.type)),
+        min(due, key=_decision_order),
         min(limits, default=None),
         min(m.tolerated_until - m.rank * AGING for m in due),
     )
 
 
-def _policies(*, legacy: bool) -> tuple[RepairPolicy, ...]:
-    """Return the policies of the AWS provider; ``legacy`` are those of 1.14."""
+def _decision_order(match: RepairMatch) -> tuple[bool, int, datetime, str]:
+    policy = match.policy
+    return policy.reboots, -policy.priority, match.tolerated_until, match.condition.type
+
+
+def _policies(*, legacy: bool, reboots: bool = False) -> tuple[RepairPolicy, ...]:
+    """Return the policies of the AWS provider; ``legacy`` are those of 1.14.
+
+    ``reboots`` is whether GPU errors that a reboot clears are repaired by one.
+    """
     half_hour, ten_minutes, five_minutes = (timedelta(minutes=m) for m in (30, 10, 5))
     general = (
         ("Ready", "False"),
@@ -180,20 +194,22 @@ def _policies(*, legacy: bool) -> tuple[RepairPolicy, ...]:
         return tuple(RepairPolicy(*row) for row in tolerated)
     return (
         *(RepairPolicy(*pair, half_hour, ".*", ten_minutes) for pair in general),
-        RepairPolicy(*gpu, ten_minutes, _TRANSIENT, five_minutes),
+        RepairPolicy(*gpu, ten_minutes, _TRANSIENT, five_minutes, reboots=reboots),
         RepairPolicy(*gpu, ten_minutes, _FATAL, five_minutes),
         RepairPolicy(*gpu, half_hour, "", ten_minutes),
     )
 
 
 _TRANSIENT: Final = "XID(46|48|54|62|63|95|109|110|136|140|143|155|156|158)"
-"""GPU errors that a reboot clears. The node is replaced, as with 1.15 by default."""
+"""GPU errors that a reboot clears. Without the gate ``RebootForRepair``, the node is replaced."""
 _FATAL: Final = "XID(64|74|79|119|120)"
 
 LEGACY_POLICIES: Final = _policies(legacy=True)
 """The policies of Karpenter 1.14; each matches any reason."""
 AWS_POLICIES: Final = RepairPolicies(_policies(legacy=False))
 """The policies of Karpenter 1.15."""
+REBOOTING_POLICIES: Final = RepairPolicies(_policies(legacy=False, reboots=True))
+"""The policies of Karpenter 1.15 with the gate ``RebootForRepair``."""
 
 
 def legacy_matches(node: Node) -> Iterator[RepairMatch]:
@@ -208,7 +224,8 @@ def legacy_matches(node: Node) -> Iterator[RepairMatch]:
 def repair_matches(node: Node, settings: Settings) -> tuple[RepairMatch, ...]:
     """Return what makes the node unhealthy in a fleet with these settings, tolerated or not."""
     if settings.repairs_within_budgets:
-        return tuple(AWS_POLICIES.matches(node))
+        reboots = settings.gate(FeatureGate.REBOOT_FOR_REPAIR)
+        return tuple((REBOOTING_POLICIES if reboots else AWS_POLICIES).matches(node))
     return tuple(legacy_matches(node)) if settings.repairs_forcefully else ()
 
 

@@ -12,10 +12,11 @@ from typing import Final
 from reconciler.engine.desired import Desired
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Complete, Observation, Observed
+from reconciler.engine.reboots import episode
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
 from reconciler.model.errors import ClusterError
-from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclaim import REBOOTING, NodeClaim
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.plan.render.sections.pods import leading_reasons
@@ -35,6 +36,7 @@ def announce(world: World, seen: Complete, plan: Plan) -> None:
         [
             *_pod_announcements(seen, plan),
             *_node_announcements(seen, plan),
+            *_reboot_announcements(seen),
             *_pool_announcements(plan),
         ]
     )
@@ -67,6 +69,8 @@ def _node_announcements(seen: Observation, plan: Plan) -> Iterator[Announcement]
     nodes = {node.name: node for node in seen.snapshot.nodes}
     for command in plan.commands:
         reason = "DisruptionLaunching" if command.replacements else "DisruptionTerminating"
+        if command.decision == "reboot":
+            reason = "DisruptionRebooting"
         saved = f", saving ${command.savings:.4f}/hour" if command.savings else ""
         more = f" ({command.message})" if command.message else ""
         for name in command.nodes:
@@ -74,6 +78,8 @@ def _node_announcements(seen: Observation, plan: Plan) -> Iterator[Announcement]
             yield from _node_announcement(nodes, name, reason, "Disrupting", text)
     hosts = {claim.name: claim.status.node_name for claim in seen.claims}
     for running in seen.commands:
+        if not running.removes_nodes:
+            continue  # the events of a reboot are those of its NodeClaim
         waits = running.phase in (CommandPhase.MARKED, CommandPhase.WAITING)
         reason = "DisruptionWaitingReadiness" if waits else "DisruptionTerminating"
         text = (
@@ -86,6 +92,28 @@ def _node_announcements(seen: Observation, plan: Plan) -> Iterator[Announcement]
     for blocked in plan.blocked:
         text = f"Cannot disrupt Node: {blocked.message}"
         yield from _node_announcement(nodes, blocked.node, "DisruptionBlocked", "Disrupting", text)
+
+
+def _reboot_announcements(seen: Observation) -> Iterator[Announcement]:
+    """Yield the reboots whose node has booted again, and those that failed, as Karpenter does."""
+    nodes = seen.nodes()
+    for claim in seen.claims:
+        known, node = claim.condition(REBOOTING), nodes.get(claim.status.provider_id)
+        if known is None:
+            continue
+        name, uid = claim.name, claim.metadata.uid
+        if known.reason == episode.FAILED:
+            text = known.message[:_TEXT_MAX]
+            yield Announcement(
+                "NodeClaim", name, "RebootFailed", "Disrupting", text, uid=uid, is_warning=True
+            )
+        elif (
+            node is not None
+            and episode.is_issued(claim)
+            and node.boot_id != episode.boot_to_end(claim)
+        ):
+            text = "New boot observed (bootID changed); awaiting node readiness"
+            yield Announcement("NodeClaim", name, "RebootObserved", "Disrupting", text, uid=uid)
 
 
 def _pool_announcements(plan: Plan) -> Iterator[Announcement]:

@@ -28,7 +28,7 @@ from reconciler.engine.observation import Observation, marked_claims
 from reconciler.engine.steps import lifecycle
 from reconciler.model.duration import parse_duration
 from reconciler.model.karpenter.budget import DisruptionReason
-from reconciler.model.karpenter.labels import DISRUPTED_TAINT
+from reconciler.model.karpenter.labels import DISRUPTED_TAINT, REBOOTING_TAINT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import NODES, parse_resources, pod_amount
@@ -193,7 +193,8 @@ def start_commands(
     refused = {node for node, answer in untainted.items() if answer.is_refusal}
     terminations: dict[str, list[Action]] = {command.id: [] for command in starting}
     for action in plan.actions:
-        if action.kind is ActionKind.TERMINATE and action.command in terminations:
+        ends = action.kind in (ActionKind.TERMINATE, ActionKind.REBOOT)
+        if ends and action.command in terminations:
             terminations[action.command].append(action)
     _delay_retries(
         effects, [a for gone in terminations.values() for a in gone if a.node in refused], seen.at
@@ -278,7 +279,8 @@ def _taint(effects: Effects, command: PlannedCommand, node: str) -> Effect:
     why = format_cause(command.reason, command.message)
     facts = {"command": command.id}
     taint = effects.intent(Verb.TAINT, node, facts, command=command.id, reason=why)
-    return [taint], partial(effects.world.cluster.taint, node)
+    cluster = effects.world.cluster
+    return [taint], partial(cluster.fence if command.decision == "reboot" else cluster.taint, node)
 
 
 def _untaint(
@@ -286,6 +288,12 @@ def _untaint(
 ) -> Effect:
     untaint = effects.intent(Verb.UNTAINT, node, facts, reason=reason)
     return [untaint], partial(effects.world.cluster.untaint, node)
+
+
+def unfence(effects: Effects, node: str, *, reason: str) -> Effect:
+    """Return the removal of the taint of a reboot."""
+    untaint = effects.intent(Verb.UNTAINT, node, {"taint": REBOOTING_TAINT}, reason=reason)
+    return [untaint], partial(effects.world.cluster.unfence, node)
 
 
 def _withdraw(
@@ -296,9 +304,10 @@ def _withdraw(
     A taint that cannot be removed now belongs to no command, and the next pass removes it.
     """
     facts = {"command": command.id}
-    effects.execute_all([_untaint(effects, a.node, facts) for a in tainted if a.node])
+    if command.removes_nodes:
+        effects.execute_all([_untaint(effects, a.node, facts) for a in tainted if a.node])
     why = f"the taint of {format_list(refused)} was refused"
-    _record_phase(effects, replace(command, failed=True), CommandPhase.ROLLED_BACK, why)
+    record_phase(effects, replace(command, failed=True), CommandPhase.ROLLED_BACK, why)
     text = f"{command.reason}: {why}"
     effects.world.notify(EventKind.COMMAND_ROLLED_BACK, text, command=command.id)
 
@@ -309,6 +318,7 @@ def untaint_stray_nodes(effects: Effects, seen: Observation) -> None:
     A lost state or a failed call leaves such nodes (Karpenter does this in each pass).
     """
     disrupted = marked_claims(seen.commands)
+    rebooted = {n for c in seen.commands if not c.removes_nodes for n in c.node_claims}
     nodes, strays = seen.nodes(), []
     reclaimed = {
         i for event in effects.world.interruptions.pending_events() for i in event.instances
@@ -319,8 +329,15 @@ def untaint_stray_nodes(effects: Effects, seen: Observation) -> None:
             continue
         if lifecycle.instance_id(claim) in reclaimed:
             continue  # tainted ahead of this pass, which will decide about it
-        if any(taint.key == DISRUPTED_TAINT for taint in node.spec.taints):
-            strays.append(_untaint(effects, node.name, reason="it is no longer possible"))
+        why = "it is no longer possible"
+        if node.has_taint(DISRUPTED_TAINT):
+            strays.append(_untaint(effects, node.name, reason=why))
+        if (
+            node.has_taint(REBOOTING_TAINT)
+            and not claim.is_rebooting
+            and claim.name not in rebooted
+        ):
+            strays.append(unfence(effects, node.name, reason=why))
     effects.execute_all(strays)
 
 
@@ -331,12 +348,14 @@ def advance(
     claims = {c.name: c for c in seen.claims}
     queued = sum(len(c.node_claims) for c in seen.commands)
     for command in seen.commands:
+        if not command.removes_nodes:
+            continue  # ``engine/reboots`` advances it
         run = tracking.track_command(command, claims)
         tracking.report_illegal(effects.world, run)
         if command.phase in (CommandPhase.MARKED, CommandPhase.WAITING):
             _advance_waiting(effects, command, run, seen, objection, command_timeout(queued))
         elif run.is_finished:
-            _record_phase(effects, command, CommandPhase.DONE)
+            record_phase(effects, command, CommandPhase.DONE)
     enforce_limits(effects, pools, seen.at)
     reset_failed_attempts(effects)
 
@@ -360,7 +379,7 @@ def _advance_waiting(
         roll_back(effects, command, seen, late, failed=True)
     elif waiting:
         if command.phase is CommandPhase.MARKED:
-            _record_phase(effects, command, CommandPhase.WAITING)
+            record_phase(effects, command, CommandPhase.WAITING)
     elif (why := objection(command)) is not None:
         roll_back(effects, command, seen, why)
     else:
@@ -389,7 +408,7 @@ def delete_claims(
         deadline = seen.at + parse_duration(command.termination_grace_period)
         gone = [lifecycle.with_drain_deadline(claim, deadline) for claim in gone]
     world.store.put_node_claims(gone)
-    _record_phase(effects, command, CommandPhase.TERMINATING)
+    record_phase(effects, command, CommandPhase.TERMINATING)
     what = "replacements are ready" if command.replacements else "revalidated, draining can start"
     world.notify(EventKind.COMMAND_VALIDATED, f"{reason}: {what}", command=command.id)
 
@@ -413,13 +432,14 @@ def roll_back(
     if not all(effects.execute_all(untaints)):
         return
     mark_left_over(effects, command, seen.at, failed=failed)
-    _record_phase(effects, replace(command, failed=failed), CommandPhase.ROLLED_BACK, why)
+    record_phase(effects, replace(command, failed=failed), CommandPhase.ROLLED_BACK, why)
     world.notify(EventKind.COMMAND_ROLLED_BACK, f"{command.reason}: {why}", command=command.id)
 
 
-def _record_phase(
+def record_phase(
     effects: Effects, command: RunningCommand, phase: CommandPhase, message: str = ""
 ) -> None:
+    """Record the phase of a command, with the reason."""
     text = message or command.message
     effects.world.store.put_command(replace(command, phase=phase, message=text))
 

@@ -140,9 +140,10 @@ def with_node(claim: NodeClaim, node: Node | None, now: datetime, missing: str =
     """Return the claim updated from its Node: registered, initialized or not yet.
 
     ``missing`` is a driver that has not published its devices. Both conditions stay true: a node
-    that becomes NotReady stays initialized.
+    that becomes NotReady stays initialized. Only a reboot ends that, and a node that has not booted
+    again would seem to be initialized.
     """
-    if claim.is_deleting or not claim.is_true(LAUNCHED):
+    if claim.is_deleting or claim.is_rebooting or not claim.is_true(LAUNCHED):
         return claim
     if node is None:
         if claim.is_true(REGISTERED):

@@ -2,8 +2,8 @@
 
 An intent without an outcome may have had its effect or not. A launch is searched in EC2 by the tag
 that holds its id. If there is no instance, the launch is requested again with the same client
-token, so that one intent never has two instances. Every other verb is repeated by the next pass
-anyway, so its intent is closed.
+token, so that one intent never has two instances. A reboot is left to the node, which reports
+another boot. Every other verb is repeated by the next pass anyway, so its intent is closed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,13 @@ def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> prov
     ended = provision.read_answers(effects, types)
     calling = provision.launches_under_way(effects.world)
     in_doubt = effects.world.journal.in_doubt()
-    draining = _draining_nodes(effects) if in_doubt else frozenset()
+    recorded = effects.world.store.node_claims() if in_doubt else ()
+    rebooting = {claim.name for claim in recorded if claim.is_rebooting}
+    draining = {
+        claim.status.node_name
+        for claim in recorded
+        if claim.metadata.deletion_timestamp or claim.is_rebooting
+    }
     launches, batches, waiting = list[Intent](), dict[str, Intent](), list[Intent]()
     ended_intents: list[IntentOutcome] = []
     for entry in in_doubt:
@@ -56,6 +62,8 @@ def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> prov
             launches.append(entry.intent)
         elif entry.intent.verb is Verb.LAUNCH_BATCH:
             batches[entry.intent.id] = entry.intent
+        elif entry.intent.verb is Verb.REBOOT and entry.intent.target in rebooting:
+            continue  # the node shows whether it has booted again (``engine/reboots``)
         elif entry.intent.verb is not Verb.DRAIN:
             ended_intents.append(
                 IntentOutcome(entry.intent.id, Outcome.FAILED, "interrupted; planned again")
@@ -69,12 +77,6 @@ def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> prov
     _settle_launches(effects, launches, batches, claims, types, owner)
     _forget_unrequested(effects, (*launches, *waiting), claims)
     return ended
-
-
-def _draining_nodes(effects: Effects) -> frozenset[str]:
-    """Return the nodes that are being drained: their intents are open until they are empty."""
-    claims = effects.world.store.node_claims()
-    return frozenset(c.status.node_name for c in claims if c.metadata.deletion_timestamp)
 
 
 def _settle_launches(

@@ -17,6 +17,9 @@ from reconciler.model.kubernetes.taint import Taint
 DISRUPTION_REASON: Final = "DisruptionReason"
 """The condition that marks a NodeClaim which a command disrupts; its reason is the command's."""
 
+REBOOTING: Final = "Rebooting"
+"""The condition of a NodeClaim whose node is being rebooted, or was (Karpenter 1.15)."""
+
 
 class NodeClaimSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     node_class_ref: NodeClassRef = NodeClassRef()
@@ -66,6 +69,11 @@ class NodeClaim(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     def is_deleting(self) -> bool:
         """Whether it is deleted, or its instance is being terminated."""
         return self.metadata.deletion_timestamp is not None or self.is_true("InstanceTerminating")
+
+    @property
+    def is_rebooting(self) -> bool:
+        """Whether a reboot of its node is requested and not complete."""
+        return self.is_true(REBOOTING)
 
     @property
     def expires_after(self) -> timedelta | None:

@@ -17,10 +17,17 @@ class NodeSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     unschedulable: bool = False
 
 
+class NodeSystemInfo(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What a kubelet reports about its machine; each boot has another ``boot_id``."""
+
+    boot_id: str = msgspec.field(default="", name="bootID")
+
+
 class NodeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     capacity: Amounts = {}
     allocatable: Amounts = {}
     conditions: tuple[Condition, ...] = ()
+    node_info: NodeSystemInfo = NodeSystemInfo()
 
 
 class Node(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -37,6 +44,15 @@ class Node(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     @property
     def is_ready(self) -> bool:
         return is_true(self.status.conditions, "Ready")
+
+    @property
+    def boot_id(self) -> str:
+        """The id of its current boot, empty if its kubelet has not reported one."""
+        return self.status.node_info.boot_id
+
+    def has_taint(self, key: str) -> bool:
+        """Return whether it has a taint with the key."""
+        return any(taint.key == key for taint in self.spec.taints)
 
 
 class CSINodeAllocatable(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

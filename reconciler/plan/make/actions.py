@@ -232,6 +232,11 @@ def terminate_id(name: str) -> str:
     return f"terminate/{name}"
 
 
+def reboot_id(name: str) -> str:
+    """Return the id of the action that reboots the node of a NodeClaim."""
+    return f"reboot/{name}"
+
+
 def _provision_action(
     name: str,
     node_pool: str,
@@ -257,6 +262,8 @@ def _provision_action(
 
 def _command_actions(command: PlannedCommand, nodes: Mapping[str, OwnedNode]) -> list[Action]:
     removed = [nodes[name] for name in command.node_claims or command.nodes]
+    if command.decision == "reboot":
+        return [_reboot_action(node, command) for node in removed]
     validation = replace_id(command.id)
     waits_for = (validation,) if command.replacements else ()
     actions = [_terminate_action(node, command, waits_for) for node in removed]
@@ -289,6 +296,22 @@ def _terminate_action(
         depends_on=waits_for,
         reason=command.reason,
         cost_delta=0.0 if node.never_leaves else None if node.price is None else -node.price,
+        instance_type=node.instance_type,
+        zone=node.zone,
+        capacity_type=node.capacity_type,
+    )
+
+
+def _reboot_action(node: OwnedNode, command: PlannedCommand) -> Action:
+    return Action(
+        id=reboot_id(node.node_claim),
+        kind=ActionKind.REBOOT,
+        node_pool=node.node_pool or None,
+        node_claim=node.node_claim,
+        node=node.name,
+        command=command.id,
+        reason=command.reason,
+        cost_delta=0.0,
         instance_type=node.instance_type,
         zone=node.zone,
         capacity_type=node.capacity_type,

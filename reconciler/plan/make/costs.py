@@ -260,7 +260,12 @@ def cost_of(
     Nodes that are already being removed count before and not after, unless their drain never ends.
     """
     accounts = {name: _Account() for name in pools}
-    gone = {name for command in commands for name in (*command.node_claims, *command.nodes)}
+    gone = {
+        name
+        for command in commands
+        if command.decision != "reboot"
+        for name in (*command.node_claims, *command.nodes)
+    }
     unpriced = 0
     for node in nodes:
         account = accounts.setdefault(node.node_pool, _Account())

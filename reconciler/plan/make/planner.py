@@ -217,7 +217,7 @@ def _headroom(
 ) -> tuple[PlannedHeadroom, ...]:
     if not facts.headroom:
         return ()
-    gone = {node for command in decisions.commands for node in command.nodes}
+    gone = removed_nodes(facts.cluster, decisions.commands)
     nodes_by_pod = {
         pod: where for pod, where in placements.nodes_by_pod.items() if where not in gone
     }

@@ -295,27 +295,29 @@ def first_pass(plan: Plan) -> str:
         idle = "Karpenter has nothing to do now" if plan.actor else "Nothing to do now"
         return f"{idle}: {format_count(after, 'node')}{stays}{waiting}; {price}"
     done = count_actions(plan)
-    launched, removed = done.launch, done.remove
-    if launched and removed:
-        steps = f"launch {launched:,} and remove {format_count(removed, 'node')}"
-    else:
-        verb = "launch" if launched else "remove"
-        steps = f"{verb} {format_count(launched or removed, 'node')}"
+    verbs = ("launch", done.launch), ("remove", done.remove), ("reboot", done.reboot)
+    counted = [f"{verb} {number:,}" for verb, number in verbs if number]
+    total = (done.launch + done.remove + done.reboot) if len(counted) == 1 else 2
+    noun = "node" if total == 1 else "nodes"
+    steps = f"{' and '.join(counted)} {noun}"
     begin = f"Karpenter will {steps}" if plan.actor else f"First pass: {steps}"
     return f"{begin} ({before:,} → {after:,}){stays}; {price}"
 
 
 class ActionCounts(msgspec.Struct, frozen=True):
-    """How many nodes this plan launches and removes."""
+    """How many nodes this plan launches, removes and reboots."""
 
     launch: int
     remove: int
+    reboot: int = 0
 
 
 def count_actions(plan: Plan) -> ActionCounts:
-    """Return how many nodes this plan launches and removes."""
+    """Return how many nodes this plan launches, removes and reboots."""
     kinds = Counter(action.kind for action in plan.actions)
-    return ActionCounts(kinds[ActionKind.PROVISION], kinds[ActionKind.TERMINATE])
+    return ActionCounts(
+        kinds[ActionKind.PROVISION], kinds[ActionKind.TERMINATE], kinds[ActionKind.REBOOT]
+    )
 
 
 def cost_change(before: float, after: float) -> str:

@@ -156,6 +156,8 @@ LAUNCH: Final = timedelta(minutes=1)
 """How long it takes from a launch to a node that is ready."""
 REMOVAL: Final = timedelta(minutes=1)
 """How long it takes to drain a node and to terminate its instance."""
+REBOOT: Final = timedelta(minutes=5)
+"""How long it takes to drain a node, to reboot it, and until it is ready."""
 HORIZON: Final = timedelta(days=30)
 """How far ahead a fleet is continued; what waits longer never ends."""
 
@@ -415,14 +417,17 @@ def _apply_decisions(
         done += LAUNCH
     if leaves:
         done += REMOVAL
+    rebooted = frozenset(n for c in answer.commands if not c.removes_nodes for n in c.nodes)
+    if rebooted:
+        done += REBOOT
     launched = [launcher.launch(claim, done) for claim in planned]
     made = [node for claim in waiting if (node := launcher.launch_claim(claim, done)) is not None]
     places_pods = any(pod.key in placed_on for pod in cluster.pending)
-    if not (launched or made or leaves or places_pods):
+    if not (launched or made or leaves or places_pods or rebooted):
         return None
     names = frozenset(launch.node.name for launch in made)
     bounded = removed_nodes(cluster, (c for c in answer.commands if c.ends_drain))
-    moves = FleetTransition(gone, placed_on, (*launched, *made), names | gone, bounded)
+    moves = FleetTransition(gone, placed_on, (*launched, *made), names | gone, bounded, rebooted)
     return with_fields(
         rest,
         world=apply_transition(rest.world, moves, done, chance, binder),
@@ -437,7 +442,7 @@ def _apply_decisions(
 def _removed_names(cluster: ClusterState, commands: Iterable[Command]) -> frozenset[str]:
     """Return the names of the nodes that commands remove, and of claims without an instance."""
     commands = tuple(commands)
-    named = {name for c in commands for name in c.node_claims}
+    named = {name for c in commands if c.removes_nodes for name in c.node_claims}
     unlaunched = (c.name for c in cluster.unlaunched if c.name in named)
     return removed_nodes(cluster, commands) | frozenset(unlaunched)
 

@@ -33,7 +33,12 @@ from reconciler.model.karpenter.labels import (
     REGISTERED,
     ZONE,
 )
-from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
+from reconciler.model.karpenter.nodeclaim import (
+    REBOOTING,
+    NodeClaim,
+    NodeClaimSpec,
+    NodeClaimStatus,
+)
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool, requirements_of
 from reconciler.model.karpenter.requirements import Requirements, requirement
@@ -190,9 +195,11 @@ class InstantLauncher:
 def start_node(node: StateNode, now: datetime) -> StateNode:
     """Return a node after it has joined and is ready; a node that is ready is unchanged."""
     claim = node.claim
-    if claim is None or (node.node is not None and node.is_initialized):
+    is_ready = node.node is not None and node.is_initialized and not node.is_rebooting
+    if claim is None or is_ready:
         return node
-    other_conditions = tuple(c for c in claim.status.conditions if c.type not in _STEPS)
+    settled = (*_STEPS, REBOOTING)
+    other_conditions = tuple(c for c in claim.status.conditions if c.type not in settled)
     completed = tuple(
         Condition(step, "True", step, last_transition_time=_condition_time(claim, step) or now)
         for step in _STEPS

@@ -251,7 +251,8 @@ class FleetTransition:
 
     ``removed`` are the names of removed nodes, ``placed_on`` the intended node of each pod,
     ``launched`` the new nodes, and ``started_claims`` the NodeClaims that got their instance.
-    ``bounded`` are the removed nodes whose command ends the drain.
+    ``bounded`` are the removed nodes whose command ends the drain. The nodes in ``rebooted`` are
+    healthy afterwards.
     """
 
     removed: frozenset[str] = frozenset()
@@ -259,6 +260,7 @@ class FleetTransition:
     launched: Sequence[LaunchedNode] = ()
     started_claims: frozenset[str] = frozenset()
     bounded: frozenset[str] = frozenset()
+    rebooted: frozenset[str] = frozenset()
 
 
 def _claim_name(launched: LaunchedNode) -> str:
@@ -309,7 +311,8 @@ def _cluster_after(
     """
     leaving = drains_of(cluster, moves.removed, moves.bounded, now)
     ended, displaced = _displaced_pods(cluster, leaving)
-    kept = (_remaining_node(node, leaving.get(node.name), now) for node in cluster.nodes)
+    booted = (_after_reboot(n, now) if n.name in moves.rebooted else n for n in cluster.nodes)
+    kept = (_remaining_node(node, leaving.get(node.name), now) for node in booted)
     fresh = [with_daemons(n.node, cluster.daemon_sets, now) for n in moves.launched]
     nodes = sorted([*(n for n in kept if n is not None), *fresh], key=lambda n: n.name)
     waiting, evicted = (
@@ -390,6 +393,14 @@ def _remaining_node(node: StateNode, blocking: list[Pod] | None, now: datetime) 
     if claim is not None and claim.metadata.deletion_timestamp is None:
         claim = replace(claim, metadata=replace(claim.metadata, deletion_timestamp=now))
     return with_fields(node, pods=tuple(blocking), claim=claim)
+
+
+def _after_reboot(node: StateNode, now: datetime) -> StateNode:
+    """Return the node after a reboot: ready, and without what made it unhealthy."""
+    seen = node.node
+    assert seen is not None, "only a node that has joined is rebooted"
+    ready = Condition("Ready", "True", "KubeletReady", last_transition_time=now)
+    return with_fields(node, node=replace(seen, status=replace(seen.status, conditions=(ready,))))
 
 
 def _with_pods(node: StateNode, arriving: Sequence[Pod], now: datetime) -> StateNode:

@@ -10,11 +10,13 @@ from reconciler.model.decision.equals import EqualCandidates
 from reconciler.model.decision.part import Part
 from reconciler.plan.value.nodes import PlannedImage
 
-Decision = Literal["delete", "replace"]
+Decision = Literal["delete", "replace", "reboot"]
 
 
 class PlannedCommand(Part, frozen=True, kw_only=True):
     """Nodes that are removed together, and the replacements that must be ready before.
+
+    The decision may also be to reboot them.
 
     ``savings`` is USD an hour. ``forceful`` commands ignore budgets. ``message`` has details of the
     reason, such as the event of an interruption; most commands have none.
@@ -69,11 +71,12 @@ class PoolBudget(Part, frozen=True, kw_only=True):
 
 
 class ActionKind(StrEnum):
-    """What an action does: launch a NodeClaim, validate a command, or remove a node."""
+    """What an action does: launch a NodeClaim, validate a command, remove or reboot a node."""
 
     PROVISION = "provision"
     REPLACE = "replace"
     TERMINATE = "terminate"
+    REBOOT = "reboot"
 
 
 class Action(Part, frozen=True, kw_only=True):

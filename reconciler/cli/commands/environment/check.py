@@ -19,6 +19,7 @@ from reconciler.assembly.inputs import sources
 from reconciler.cli.parser import inputs
 from reconciler.model.diagnostics import Check, Verdict, failed_check, passed_check, unknown_check
 from reconciler.model.errors import ReconcilerError
+from reconciler.model.settings import FeatureGate
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import timestamp
 
@@ -263,7 +264,7 @@ def iam_policy(request: FleetRequest, need: Need) -> dict[str, Any]:
         names = replace(names, queue=settings.interruption_queue)
     if settings.role_arn:
         names = replace(names, account=settings.role_arn.split(":")[4])
-    return made(need, names)
+    return made(need, names, reboots=settings.gate(FeatureGate.REBOOT_FOR_REPAIR))
 
 
 def _resolve_classes(check: CheckInputs) -> tuple[list[EC2NodeClass], list[Check]]:

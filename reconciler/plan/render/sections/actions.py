@@ -46,7 +46,10 @@ _KINDS_MAX: Final = 3
 
 
 class ActionStep(NamedTuple):
-    """A launch that is not a replacement, or a command with all its actions."""
+    """A launch that is not a replacement, or a command with all its actions.
+
+    ``removed`` are the nodes that it removes or reboots.
+    """
 
     verb: str
     reason: str
@@ -62,12 +65,12 @@ class ActionStep(NamedTuple):
 
     @property
     def pools(self) -> tuple[str, ...]:
-        """The NodePools of the removed nodes, otherwise of the launched ones."""
+        """The NodePools of the removed or rebooted nodes, otherwise of the launched ones."""
         return tuple(sorted({a.node_pool for a in self.removed or self.launched if a.node_pool}))
 
 
 def actions(plan: Plan) -> Section | None:
-    """Return what happens now: launches, then replacements, then removals."""
+    """Return what happens now: launches, then reboots, replacements and removals."""
     steps = _action_steps(plan)
     if not steps:
         return None
@@ -105,11 +108,13 @@ def _action_steps(plan: Plan) -> list[ActionStep]:
     steps = [ActionStep("launch", a.reason, None, (), (a,), ()) for a in by_command.get(None, [])]
     for command in plan.commands:
         every = by_command.get(command.id, [])
-        removed = tuple(a for a in every if a.kind == ActionKind.TERMINATE)
+        removed = tuple(a for a in every if a.kind in (ActionKind.TERMINATE, ActionKind.REBOOT))
         launched = tuple(a for a in every if a.kind == ActionKind.PROVISION)
         found = (drift[name] for name in command.node_claims if name in drift)
         causes = tuple(sorted({_drift_cause(d) for d in found}))
         verb = "replace" if launched else "remove"
+        if command.decision == "reboot":
+            verb = "reboot"
         steps.append(ActionStep(verb, command.reason, command, removed, launched, causes))
     return sorted(steps, key=_sort_key)
 
@@ -117,7 +122,7 @@ def _action_steps(plan: Plan) -> list[ActionStep]:
 def _sort_key(step: ActionStep) -> tuple[int, tuple[str, ...], float, str]:
     """Return a key that sorts launches first, by NodePool and price: claim names are random."""
     if step.command is not None:
-        return ("replace", "remove").index(step.verb) + 1, (), 0.0, ""
+        return ("reboot", "replace", "remove").index(step.verb) + 1, (), 0.0, ""
     (launch,) = step.launched
     return 0, step.pools, -(launch.cost_delta or 0.0), launch.instance_type or ""
 
@@ -281,6 +286,7 @@ _BOX_VERBS: Final = {
     ActionKind.PROVISION: "launch",
     ActionKind.REPLACE: "validate",
     ActionKind.TERMINATE: "remove",
+    ActionKind.REBOOT: "reboot",
 }
 
 

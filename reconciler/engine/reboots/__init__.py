@@ -1,0 +1,1 @@
+"""Reboots: how a node is drained, rebooted and taken back."""
