@@ -211,10 +211,6 @@ def cluster_watch_of(settings: Settings, clock: Clock, *, sleeps: bool) -> Clust
     )
     if not settings.kube_watch:
         return ClusterWatch(pods, None, pods.run_in_background)
-    freshness = Freshness(
-        resync_s=settings.kube_resync_interval.total_seconds(),
-        stale_after_s=settings.kube_stale_after.total_seconds(),
-        first_list_s=settings.kube_timeout.total_seconds(),
-    )
+    freshness = Freshness.of_settings(settings)
     cache = ClusterCache(api, freshness, on_objects=pods.record_pods, on_reopened=pods.wake)
     return ClusterWatch(pods, cache, cache.run_in_background)

@@ -141,11 +141,7 @@ def _claim_of(item: _Item) -> NodeClaim | None:
 @contextmanager
 def watched_cluster(api: Api, watching: Api, settings: Settings) -> Iterator[LiveCluster]:
     """Yield the cluster while watches keep its copies up to date; ``watching`` is theirs alone."""
-    freshness = Freshness(
-        resync_s=settings.kube_resync_interval.total_seconds(),
-        stale_after_s=settings.kube_stale_after.total_seconds(),
-        first_list_s=settings.kube_timeout.total_seconds(),
-    )
+    freshness = Freshness.of_settings(settings)
     cache = ClusterCache(watching, freshness, kinds=KINDS)
     with cache.run_in_background():
         yield LiveCluster(api, cache)

@@ -37,6 +37,7 @@ from reconciler.adapters.kubernetes.api import (
 from reconciler.adapters.kubernetes.evictions import BlockedEvictions, BudgetWatch
 from reconciler.adapters.kubernetes.kinds import POD, POD_DISRUPTION_BUDGET, WATCHED, Kind
 from reconciler.model.errors import ClusterError
+from reconciler.model.settings import Settings
 from reconciler.observed.reflector import CachedObject, Reflector
 
 _NOT_ALLOWED: Final = 405
@@ -61,6 +62,15 @@ class Freshness:
     stale_after_s: float = 90.0
     first_list_s: float = 30.0
     bookmark_s: float = 60.0
+
+    @classmethod
+    def of_settings(cls, settings: Settings) -> Freshness:
+        """Return what the settings of a fleet require."""
+        return cls(
+            resync_s=settings.kube_resync_interval.total_seconds(),
+            stale_after_s=settings.kube_stale_after.total_seconds(),
+            first_list_s=settings.kube_timeout.total_seconds(),
+        )
 
     @property
     def short_watch_s(self) -> int:
