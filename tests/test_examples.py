@@ -20,6 +20,7 @@ PODS = {
     "gpu": 9,
     "headroom": 10,
     "maintenance-windows": 10,
+    "mig": 6,
     "multi-team": 21,
     "web": 18,
 }
@@ -29,6 +30,7 @@ POOLS = {
     "gpu": {"cpu", "gpu"},
     "headroom": {"general"},
     "maintenance-windows": {"core", "ledger"},
+    "mig": {"gpu"},
     "multi-team": {"search", "shared"},
     "web": {"general"},
 }
@@ -165,6 +167,20 @@ def test_ranks_get_a_gpu_and_an_interface_below_one_root(
 
     assert found["training"] == (["p5.48xlarge"], ["dra.net", "gpu.nvidia.com"])
     assert found["shared"][1] == ["gpu.nvidia.com"]
+
+
+def test_pods_take_the_partitions_of_a_running_gpu_and_then_whole_gpus(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The tuning job takes three of seven slices of compute, and each server one."""
+    answer = plan(capsys, "examples/mig", "--snapshot", "examples/mig-cluster.yaml")
+
+    on_node = {p["pod"] for p in answer["placements"] if p["node"] == "p5-0"}
+    assert "ml/tuning-0" in on_node
+    assert len(on_node) == 5
+    (claim,) = answer["nodeClaims"]
+    assert (claim["launch"]["instanceType"], len(claim["pods"])) == ("g6.xlarge", 1)
+    assert answer["unschedulable"] == []
 
 
 def test_drivers_share_gpus_as_the_class_of_a_simulated_node_says(

@@ -21,6 +21,7 @@ from tests.adapters.kubernetes import sandbox as real
 from tests.adapters.simulated import builders as imitated
 
 DISRUPTED = Taint("karpenter.sh/disrupted", "NoSchedule")
+REBOOTING = Taint("karpenter.sh/rebooting", "NoSchedule")
 UNREGISTERED = Taint("karpenter.sh/unregistered", "NoExecute")
 HELD = {"karpenter.sh/do-not-disrupt": "true"}
 
@@ -112,6 +113,41 @@ def test_the_taint_is_added_once_and_removed(opened: Open) -> None:
         assert DISRUPTED not in stage.node().spec.taints
 
 
+def test_the_fence_of_a_reboot_is_added_once_and_removed(opened: Open) -> None:
+    with opened() as stage:
+        name = stage.name
+        for _ in range(2):
+            stage.cluster.fence(name)
+            assert stage.node().spec.taints.count(REBOOTING) == 1
+        stage.cluster.taint(name)
+        for _ in range(2):
+            stage.cluster.unfence(name)
+            assert REBOOTING not in stage.node().spec.taints
+        assert DISRUPTED in stage.node().spec.taints
+
+
+def test_a_node_that_reboots_is_initialized_again(opened: Open) -> None:
+    with opened() as stage:
+        name = stage.name
+        stage.cluster.register(name, stage.claim)
+        for _ in range(2):
+            stage.cluster.initialize(name)
+            assert stage.node().metadata.labels["karpenter.sh/initialized"] == "true"
+            stage.cluster.uninitialize(name)
+            stage.cluster.uninitialize(name)
+            assert "karpenter.sh/initialized" not in stage.node().metadata.labels
+
+
+def test_a_second_drain_begins_after_the_fence_was_removed(opened: Open) -> None:
+    with opened(pods=2) as stage:
+        name = stage.name
+        stage.cluster.fence(name)
+        assert [stage.drain(name) for _ in range(4)][-1] == 0
+        stage.cluster.unfence(name)
+        stage.cluster.fence(name)
+        assert [stage.drain(name) for _ in range(4)][-1] == 0
+
+
 def test_a_drained_node_is_empty_and_stays_so(opened: Open) -> None:
     with opened(pods=3) as stage:
         name = stage.name
@@ -138,9 +174,12 @@ def test_operations_on_a_deleted_node_do_nothing(opened: Open) -> None:
         stage.cluster.delete_node(name)
         assert stage.observe().nodes == ()
         stage.cluster.untaint(name)
+        stage.cluster.unfence(name)
+        stage.cluster.uninitialize(name)
         assert stage.drain(name) == 0
         for change in (
             lambda: stage.cluster.taint(name),
+            lambda: stage.cluster.fence(name),
             lambda: stage.cluster.register(name, stage.claim),
             lambda: stage.cluster.initialize(name),
         ):

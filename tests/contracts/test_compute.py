@@ -240,6 +240,19 @@ def test_an_instance_passes_through_all_its_states() -> None:
     assert [i.state for i in compute.find(["i1"])] == ["terminated"]
 
 
+def test_a_rebooted_instance_stays_the_same_and_runs(site: Site) -> None:
+    first, second = site.launched("i1"), site.launched("i2")
+    site.compute.reboot(first.id)
+    after = {i.id: i.state for i in site.compute.instances()}
+    assert after.keys() == {first.id, second.id}
+    assert set(after.values()) <= {"pending", "running"}
+
+
+def test_a_missing_instance_cannot_be_rebooted(site: Site) -> None:
+    with pytest.raises(CloudError):
+        site.compute.reboot("i-0123456789abcdef0")
+
+
 def test_terminating_a_missing_instance_is_not_an_error_and_others_are_terminated(
     site: Site,
 ) -> None:

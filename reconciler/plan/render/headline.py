@@ -296,10 +296,9 @@ def first_pass(plan: Plan) -> str:
         return f"{idle}: {format_count(after, 'node')}{stays}{waiting}; {price}"
     done = count_actions(plan)
     verbs = ("launch", done.launch), ("remove", done.remove), ("reboot", done.reboot)
-    counted = [f"{verb} {number:,}" for verb, number in verbs if number]
-    total = (done.launch + done.remove + done.reboot) if len(counted) == 1 else 2
-    noun = "node" if total == 1 else "nodes"
-    steps = f"{' and '.join(counted)} {noun}"
+    *first, (verb, number) = [(verb, number) for verb, number in verbs if number]
+    counted = [f"{verb} {number:,}" for verb, number in first]
+    steps = " and ".join([*counted, f"{verb} {format_count(number, 'node')}"])
     begin = f"Karpenter will {steps}" if plan.actor else f"First pass: {steps}"
     return f"{begin} ({before:,} → {after:,}){stays}; {price}"
 
