@@ -227,7 +227,7 @@ def _world(
         state.journal,
         notifier,
         keep_reasons=lambda plan: history.put_decisions(plan.digest, plan.at, decisions_of(plan)),
-        keep_usage=_usage_writer(state.shelf),
+        keep_usage=usage_writer(state.shelf),
         keep_problem=problem_writer(state.shelf),
         prune=lambda now, keep, needed: sum(t.gone for t in history.prune(now, keep, needed)),
         trace=state.trace if sleeps else None,
@@ -271,7 +271,7 @@ def _with_kubernetes_reporting(
     return world
 
 
-def _usage_writer(shelf: Shelf) -> Callable[[FleetUsage], None]:
+def usage_writer(shelf: Shelf) -> Callable[[FleetUsage], None]:
     """Return a function that stores the usage of the nodes if it has changed."""
     from reconciler.ports.cluster import USAGE_RECORD
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from reconciler.assembly.assembly import Assembly
-    from reconciler.assembly.inputs.request import RunRequest
+    from reconciler.assembly.inputs.request import RunRequest, ServingRequest
     from reconciler.engine.desired import Desired
     from reconciler.engine.reconcile import Pass
     from reconciler.engine.world import World
@@ -243,8 +243,8 @@ def serve_monitoring(
         traces = stack.enter_context(export_traces(log.context.fleet, os.environ))
         notifier = NoticeNotifier(log, notices)
         web = (
-            stack.enter_context(_serve_pages(request, log.context.fleet))
-            if request.listen or request.probes
+            stack.enter_context(_serve_pages(request.serving, log.context.fleet))
+            if request.serving.is_wanted
             else None
         )
         meter = meter_of(web.metrics.record_call if web is not None else None, traces)
@@ -298,7 +298,7 @@ class _WebPages:
 
 
 @contextmanager
-def _serve_pages(request: RunRequest, fleet: str) -> Iterator[_WebPages]:
+def _serve_pages(request: ServingRequest, fleet: str) -> Iterator[_WebPages]:
     """Serve metrics, health checks and the dashboard while the block runs."""
     expect_web()
     from reconciler.web.dashboard import Dashboard
@@ -314,7 +314,7 @@ def _serve_pages(request: RunRequest, fleet: str) -> Iterator[_WebPages]:
 
 @contextmanager
 def serve_pages(
-    request: RunRequest, make: Callable[[DashboardAccess], ASGIApp], probed: Probed
+    request: ServingRequest, make: Callable[[DashboardAccess], ASGIApp], probed: Probed
 ) -> Iterator[None]:
     """Serve pages, and probes at an address of their own, while the block runs.
 

@@ -117,7 +117,7 @@ def recorded_trace(batches: Iterable[TraceBatch], since: datetime, until: dateti
     if first is None or begin >= end:
         raise StateError(
             f"there is no record of the workload from {since:%F %H:%M} to {until:%F %H:%M} UTC",
-            remedy="`reconciler run` records it, unless history.trace is Never",
+            remedy="`reconciler run` and `watch` record it, unless history.trace is Never",
         )
     pods = with_unique_names(
         sorted(_pods(timeline, begin, end), key=lambda p: (p.created, p.pod.key))

@@ -20,7 +20,7 @@ from reconciler.notifications.log import FORMATS, LogContext, LogFormat, LogNoti
 from reconciler.notifications.stream import has_colour
 
 if TYPE_CHECKING:
-    from reconciler.assembly.inputs.request import RunRequest
+    from reconciler.assembly.inputs.request import RunRequest, ServingRequest
     from reconciler.assembly.monitoring import PassTraces
     from reconciler.notifications.delivery import DeliveryQueue
     from reconciler.ports.clock import Clock
@@ -121,9 +121,8 @@ def serve_fleets_monitoring(
     with ExitStack() as stack:
         deliveries = stack.enter_context(DeliveryQueue(clock))
         traces = stack.enter_context(export_traces("", os.environ))
-        web = (
-            stack.enter_context(_serve_pages(request)) if request.listen or request.probes else None
-        )
+        serving = request.serving
+        web = stack.enter_context(_serve_pages(serving)) if serving.is_wanted else None
         meter = meter_of(web.calls.record_call if web is not None else None, traces)
         if meter is not None:
             connections().meter = meter
@@ -131,7 +130,7 @@ def serve_fleets_monitoring(
 
 
 @contextmanager
-def _serve_pages(request: RunRequest) -> Iterator[WatchedFleets]:
+def _serve_pages(request: ServingRequest) -> Iterator[WatchedFleets]:
     expect_web()
     from reconciler.web.fleets import WatchedFleets
     from reconciler.web.server import make_fleets_app

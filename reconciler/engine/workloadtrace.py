@@ -225,6 +225,21 @@ class WorkloadRecorder:
 
     def record_pass(self, world: World, seen: Observation, desired: Desired) -> None:
         """Record what a pass observed, if ``history.trace`` enables it. A failure is reported."""
+        try:
+            self.record(seen, desired, unavailable_offerings(world.store, seen.at))
+        except StateError as error:
+            self._problem.report(world, f"cannot record the workload for backtests: {error}")
+            return
+        self._problem.report(world, "")
+
+    def record(
+        self, seen: Observation, desired: Desired, unavailable: Sequence[Unavailable] = ()
+    ) -> None:
+        """Record what was observed, if ``history.trace`` enables it.
+
+        Raises:
+            StateError: it cannot be written; the next batch is a complete one.
+        """
         keep, now = desired.settings.history_trace, seen.at
         if keep is None:
             return
@@ -236,17 +251,15 @@ class WorkloadRecorder:
                 seen,
                 lambda claim: _node_arrival(claim, desired, now),
                 desired.spot_prices,
-                unavailable_offerings(world.store, now),
+                unavailable,
                 is_whole=is_whole,
             )
             if batch is None:
                 return
             self.log.append(batch, now - keep if is_whole else None)
-        except StateError as error:
+        except StateError:
             self._reset()
-            self._problem.report(world, f"cannot record the workload for backtests: {error}")
-            return
-        self._problem.report(world, "")
+            raise
         if is_whole:
             self._whole_at = now
 

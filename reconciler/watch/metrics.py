@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry, Counter, make_asgi_app
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.metrics_core import Metric
 
 from reconciler.model.karpenter.prediction import KarpenterActionKind, PredictionVerdict
 
@@ -33,15 +33,10 @@ class PredictionMetrics:
         """Count a score."""
         self._scored.labels(score.action.kind.value, score.verdict.value).inc()
 
+    def text(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
 
-@contextmanager
-def serve_metrics(address: str, metrics: PredictionMetrics) -> Iterator[str]:
-    """Serve the metrics while the block runs, and yield the URL.
-
-    Raises:
-        UsageError: the server cannot listen at ``address``.
-    """
-    from reconciler.web.server import serve_in_thread
-
-    with serve_in_thread(address, make_asgi_app(metrics.registry)) as url:
-        yield url
+    def families(self) -> Sequence[Metric]:
+        """Return all metrics with their samples."""
+        return list(self.registry.collect())

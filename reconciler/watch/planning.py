@@ -29,6 +29,6 @@ def planner_of(
 
     def predict(objects: Sequence[JsonDict], now: datetime) -> PlannedCluster:
         inputs = read_inputs(replace(request, now=now), Timings(), observed=objects)
-        return PlannedCluster(plan_of(inputs), inputs.catalog, steady_until(inputs))
+        return PlannedCluster(plan_of(inputs), inputs.catalog, steady_until(inputs), inputs)
 
     return predict

@@ -9,8 +9,11 @@ from datetime import UTC, datetime
 import msgspec
 
 from reconciler.model.karpenter.prediction import (
+    CommandFacts,
     KarpenterAction,
     KarpenterActionKind,
+    NodeFacts,
+    Prediction,
     PredictionVerdict,
     Score,
 )
@@ -127,13 +130,27 @@ def describe_score(score: Score) -> str:
 def describe_action(action: KarpenterAction) -> str:
     """Return what Karpenter did in one line."""
     if action.command is None:
-        types = Counter(n.instance_type or "unknown" for n in action.launches)
-        listed = ", ".join(f"{number} x {kind}" for kind, number in sorted(types.items()))
-        cost = cost_of(action.launches)
-        price = "" if cost is None else f" (${cost:.4f}/h)"
-        return one_line(f"launched {listed}{price}")
-    nodes = ", ".join(node.name for node in action.command.nodes[:3])
-    more = len(action.command.nodes) - 3
+        return one_line(f"launched {_list_launches(action.launches)}")
+    return _describe_command(action.command)
+
+
+def describe_prediction(prediction: Prediction) -> tuple[str, ...]:
+    """Return what Karpenter is expected to do next, one line for each action."""
+    launches, commands = prediction.launches, prediction.commands
+    found = [one_line(f"launch {_list_launches(launches)}")] if launches else []
+    return (*found, *map(_describe_command, commands))
+
+
+def _list_launches(launches: Sequence[NodeFacts]) -> str:
+    types = Counter(n.instance_type or "unknown" for n in launches)
+    listed = ", ".join(f"{number} x {kind}" for kind, number in sorted(types.items()))
+    cost = cost_of(launches)
+    return listed if cost is None else f"{listed} (${cost:.4f}/h)"
+
+
+def _describe_command(command: CommandFacts) -> str:
+    nodes = ", ".join(node.name for node in command.nodes[:3])
+    more = len(command.nodes) - 3
     rest = f" and {more} more" if more > 0 else ""
-    into = format_count(len(action.command.replacements), "replacement")
-    return one_line(f"{action.command.reason}, {nodes}{rest}, {into}")
+    into = format_count(len(command.replacements), "replacement")
+    return one_line(f"{command.reason}, {nodes}{rest}, {into}")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from reconciler.catalog.catalog import Catalog
     from reconciler.model.json import JsonDict
     from reconciler.model.karpenter.nodeclaim import NodeClaim
+    from reconciler.plan.make.inputs import Inputs
     from reconciler.plan.value.plan import Plan
     from reconciler.ports.predictions import PredictionLog
     from reconciler.watch.causes import KarpenterEvent
@@ -46,12 +47,28 @@ class ClusterObservation(Protocol):
 class PlannedCluster(NamedTuple):
     """A plan by Karpenter's rules, and the catalog that it was made with.
 
-    ``until`` is when time alone may change the plan, None if it does not.
+    ``until`` is when time alone may change the plan, None if it does not. ``inputs`` are those of
+    the plan, for an observer.
     """
 
     plan: Plan
     catalog: Catalog
     until: datetime | None = None
+    inputs: Inputs | None = None
+
+
+class WatchObserver(Protocol):
+    """Watches the steps of a session."""
+
+    def planned(self, planned: PlannedCluster, prediction: Prediction) -> None:
+        """Receive a plan, and what it predicts.
+
+        Raises:
+            ReconcilerError: it cannot be recorded; the session continues.
+        """
+
+    def step_ended(self) -> None:
+        """Receive that the cluster was observed."""
 
 
 @dataclass
@@ -61,7 +78,7 @@ class KarpenterWatch:
     ``observe`` reads the cluster, ``predict`` plans it. ``save`` keeps an episode and returns its
     name. ``on_scored`` receives each score, and ``on_problem`` what could not be read.
     ``read_events`` lists Karpenter's Events, once predictions were wrong. ``publish`` receives
-    every observation, after its scores.
+    every observation, after its scores. ``observer`` receives each plan.
     """
 
     observe: Callable[[], ClusterObservation]
@@ -72,6 +89,7 @@ class KarpenterWatch:
     on_problem: Callable[[ReconcilerError], None]
     read_events: Callable[[], Sequence[KarpenterEvent]] = tuple
     publish: Callable[[ClusterObservation, datetime], None] | None = None
+    observer: WatchObserver | None = None
     _actions: KarpenterActions = field(default_factory=KarpenterActions)
     _prediction: Prediction | None = None
     _catalog: Catalog | None = None
@@ -94,6 +112,8 @@ class KarpenterWatch:
                 self._predict(observed, claims, now)
             if self.publish is not None:
                 self.publish(observed, now)
+            if self.observer is not None:
+                self.observer.step_ended()
         except ReconcilerError as error:
             if self._prediction is None:
                 raise
@@ -174,6 +194,16 @@ class KarpenterWatch:
         self._catalog, self._seen, self._until = planned.catalog, observed, planned.until
         if is_first:  # what exists now was there before the first prediction
             self._actions.observe(claims, now, self._prediction, prices)
+        if self.observer is not None:
+            self._show(self.observer, planned, self._prediction)
         if self._forgotten_at is None or now - self._forgotten_at >= _FORGET_EVERY:
             self.log.forget(now - KEPT)
             self._forgotten_at = now
+
+    def _show(
+        self, observer: WatchObserver, planned: PlannedCluster, prediction: Prediction
+    ) -> None:
+        try:
+            observer.planned(planned, prediction)
+        except ReconcilerError as error:  # predictions are made and scored without it
+            self.on_problem(error)

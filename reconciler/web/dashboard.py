@@ -156,10 +156,17 @@ class Dashboard:
     """What the pages show; the loop writes it, and the server's thread reads it."""
 
     def __init__(
-        self, fleet: str, health: DaemonHealth, *, is_one_of_several: bool = False
+        self,
+        fleet: str,
+        health: DaemonHealth,
+        *,
+        is_one_of_several: bool = False,
+        is_of_karpenter: bool = False,
     ) -> None:
         self.fleet = fleet
         self._is_one_of_several = is_one_of_several
+        self._is_of_karpenter = is_of_karpenter
+        self._expected: tuple[str, ...] = ()
         self._health = health
         self._lock = Lock()
         self._events: deque[Progress] = deque(maxlen=EVENTS_MAX)
@@ -191,6 +198,17 @@ class Dashboard:
             self._commits = commits
             self._last, self._view = (desired, result, inputs), None
             self._record_cost(CostSample(result.seen.at, result.plan.cost.before))
+            self._serial += 1
+
+    def show_expected(self, actions: tuple[str, ...]) -> None:
+        """Show what Karpenter is expected to do next, in words."""
+        with self._lock:
+            self._expected = actions
+            self._serial += 1
+
+    def record_change(self) -> None:
+        """Record that a page has changed, so that browsers load it again."""
+        with self._lock:
             self._serial += 1
 
     def _record_cost(self, sample: CostSample) -> None:
@@ -255,6 +273,8 @@ class Dashboard:
             ready=self._health.ready(),
             invalid=self.invalid(),
             is_one_of_several=self._is_one_of_several,
+            is_of_karpenter=self._is_of_karpenter,
+            expected=self._expected,
             **more,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Final
+from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -28,6 +28,33 @@ from reconciler.web.metrics import CallMetrics, FleetMetrics
 from reconciler.web.view import FleetView
 
 LABEL: Final = "fleet"
+
+
+class ShownMetrics(Protocol):
+    """The metrics of one fleet among several."""
+
+    def families(self) -> Sequence[Metric]:
+        """Return all metrics with their samples."""
+
+
+class ShownFleet(Protocol):
+    """What the list of fleets and the pages of one of them read."""
+
+    @property
+    def metrics(self) -> ShownMetrics:
+        """The metrics of the fleet."""
+
+    @property
+    def health(self) -> DaemonHealth:
+        """The heartbeats of its loop."""
+
+    @property
+    def dashboard(self) -> Dashboard:
+        """What its pages show."""
+
+    @property
+    def app(self) -> ASGIApp:
+        """Its pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +87,7 @@ class WatchedFleets:
     expected: int | None = None
     calls: CallMetrics = field(init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
-    _fleets: dict[str, WatchedFleet] = field(default_factory=dict, init=False)
+    _fleets: dict[str, ShownFleet] = field(default_factory=dict, init=False)
     _changes: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -73,10 +100,14 @@ class WatchedFleets:
         dashboard = Dashboard(name, health, is_one_of_several=True)
         app = Router(routes=dashboard_routes(dashboard))
         fleet = WatchedFleet(FleetMetrics(self.calls), health, dashboard, app)
+        self.show(name, fleet)
+        return fleet
+
+    def show(self, name: str, fleet: ShownFleet) -> None:
+        """Show a fleet that has pages of its own."""
         with self._lock:
             self._fleets[name] = fleet
             self._changes += 1
-        return fleet
 
     def remove(self, name: str) -> None:
         """Stop showing a fleet."""
@@ -84,7 +115,7 @@ class WatchedFleets:
             self._fleets.pop(name, None)
             self._changes += 1
 
-    def fleets(self) -> dict[str, WatchedFleet]:
+    def fleets(self) -> dict[str, ShownFleet]:
         """Return the fleets in order of their names."""
         with self._lock:
             return dict(sorted(self._fleets.items()))
@@ -130,7 +161,7 @@ class WatchedFleets:
 class _LabelledMetrics(Collector):
     """The metrics of all fleets: one family for each name, whose samples name their fleet."""
 
-    def __init__(self, fleets: Callable[[], dict[str, WatchedFleet]]) -> None:
+    def __init__(self, fleets: Callable[[], dict[str, ShownFleet]]) -> None:
         self._fleets = fleets
 
     def describe(self) -> list[Metric]:

@@ -50,7 +50,7 @@ class WebObserver:
         self._health.record_failure(problem)
 
 
-_FORESEEN_NODES_MAX: Final = 300
+FORESEEN_NODES_MAX: Final = 300
 """Up to how many nodes the dashboard shows what consolidation does later."""
 
 
@@ -58,9 +58,7 @@ def _foreseen(world: World, desired: Desired, result: Pass) -> Inputs | None:
     """Return the inputs of the last plan if a node waits for ``consolidateAfter``."""
     seen, store = result.seen, world.store
     nodes = [node for node in seen.state().nodes if node.is_managed]
-    if len(nodes) > _FORESEEN_NODES_MAX or not has_waiting_nodes(
-        nodes, desired.node_pools, seen.at
-    ):
+    if len(nodes) > FORESEEN_NODES_MAX or not has_waiting_nodes(nodes, desired.node_pools, seen.at):
         return None
     return desired.inputs(seen, store.unavailable(seen.at), store.objects(), store.serial())
 

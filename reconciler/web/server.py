@@ -29,7 +29,6 @@ from reconciler.web.dashboard import (
 )
 from reconciler.web.fleets import WatchedFleets, fleets_routes
 from reconciler.web.health import DaemonHealth, ProbeResult
-from reconciler.web.metrics import FleetMetrics
 
 _PORT_MAX: Final = 65535
 _BACKLOG: Final = 64
@@ -43,11 +42,25 @@ PROBES: Final = frozenset({"/metrics", "/healthz", "/readyz"})
 """The paths that monitoring asks for, without authentication."""
 
 
+class MetricsText(Protocol):
+    """Metrics that are served."""
+
+    def text(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+
+
 def make_app(
-    metrics: FleetMetrics, health: DaemonHealth, dashboard: Dashboard, access: DashboardAccess
+    metrics: MetricsText,
+    health: DaemonHealth,
+    dashboard: Dashboard,
+    access: DashboardAccess,
+    pages: Sequence[BaseRoute] = (),
 ) -> ASGIApp:
-    """Return the application: metrics, health checks and, behind ``access``, the dashboard."""
-    return _app(metrics.text, health, dashboard_routes(dashboard), access)
+    """Return the application: metrics, health checks and, behind ``access``, the dashboard.
+
+    ``pages`` are added to it, and replace those of the same path.
+    """
+    return _app(metrics.text, health, [*pages, *dashboard_routes(dashboard)], access)
 
 
 def make_fleets_app(fleets: WatchedFleets, access: DashboardAccess) -> ASGIApp:

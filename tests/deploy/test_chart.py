@@ -284,14 +284,14 @@ def test_beside_karpenter_watch_only_reads_and_keeps_its_record(has_files: bool)
     pod = deployment["template"]["spec"]
     assert any("persistentVolumeClaim" in volume for volume in pod["volumes"])
     (container,) = pod["containers"]
-    assert "livenessProbe" not in container
-    assert [port["name"] for port in container["ports"]] == ["http"]
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "probes"}
+    assert [port["name"] for port in container["ports"]] == ["http", "probes"]
     parser = argparse.ArgumentParser()
     watch.add_subcommand(parser, "start")
     assert container["args"][:2] == ["watch", "start"]
     words = parser.parse_args(container["args"][2:], argparse.Namespace(subcommand="start"))
     request = watch.request_of(words)
-    assert request.listen == "*:8080"
+    assert (request.serving.listen, request.serving.probes) == ("*:8080", "*:8081")
     assert not request.may_write
     assert ("Service", "shop-reconciler") in objects
 

@@ -116,16 +116,34 @@ class SweepRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ServingRequest:
+    """Where metrics, health checks and the dashboard are served, and who may see it.
+
+    ``listen`` is the address, empty for none; ``token`` and ``header`` let users see the dashboard
+    from other machines, and ``hosts`` are the names under which they reach it. ``probes`` is an
+    address for health checks alone, empty for none.
+    """
+
+    listen: str = ""
+    token: str = ""
+    header: str = ""
+    hosts: tuple[str, ...] = ()
+    probes: str = ""
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anything is served."""
+        return bool(self.listen or self.probes)
+
+
+@dataclass(frozen=True, slots=True)
 class RunRequest:
     """The fleet to keep, how often it is reconciled, and how the daemon behaves.
 
     ``others`` are the fleets, or folders of fleets, that were named after the first. ``waits`` is
     whether it waits for the lease where another process holds it. ``acts_on_files`` is whether
-    uncommitted changes count. ``heartbeat`` is a file, None for none. ``listen`` is the address
-    for metrics, health checks and the dashboard, empty for none; ``token`` and ``header`` let
-    users see the dashboard from other machines, and ``hosts`` are the names under which they reach
-    it. ``probes`` is an address for health checks alone, empty for none. ``is_simulated`` is
-    whether EC2 and the cluster are simulated.
+    uncommitted changes count. ``heartbeat`` is a file, None for none. ``is_simulated`` is whether
+    EC2 and the cluster are simulated.
     """
 
     fleet: FleetRequest
@@ -134,10 +152,6 @@ class RunRequest:
     acts_on_files: bool = False
     heartbeat: str | None = None
     log_format: str = "text"
-    listen: str = ""
-    token: str = ""
-    header: str = ""
-    hosts: tuple[str, ...] = ()
-    probes: str = ""
+    serving: ServingRequest = ServingRequest()
     others: tuple[FleetRequest, ...] = ()
     is_simulated: bool = False

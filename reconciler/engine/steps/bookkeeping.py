@@ -84,14 +84,15 @@ _RESOURCES: Final = (CPU, MEMORY)
 
 def record_usage(world: World, seen: Complete, desired: Desired) -> None:
     """Pass the usage of all nodes to its store."""
-    if world.keep_usage is None:
-        return
-    nodes = {
-        node.claim.name: node_usage(node, desired)
-        for node in seen.state().nodes
-        if node.claim is not None
-    }
-    world.keep_usage(FleetUsage(seen.at, nodes, abridge(workload_costs(seen.state(), desired))))
+    if world.keep_usage is not None:
+        world.keep_usage(fleet_usage(seen, desired))
+
+
+def fleet_usage(seen: Observation, desired: Desired) -> FleetUsage:
+    """Return the usage of all nodes, and what each workload costs."""
+    state = seen.state()
+    nodes = {n.claim.name: node_usage(n, desired) for n in state.nodes if n.claim is not None}
+    return FleetUsage(seen.at, nodes, abridge(workload_costs(state, desired)))
 
 
 def workload_costs(state: ClusterState, desired: Desired) -> tuple[WorkloadCost, ...]:

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import re
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.assembly.inputs.request import RunRequest
-from reconciler.cli.parser import inputs
+from reconciler.cli.parser import inputs, serving
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
 
     from reconciler.daemon.roster import FleetRoster
 
-_HOST_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63}){0,126}")
-LISTEN_VARIABLE: Final = "RECONCILER_LISTEN"
-PROBES_VARIABLE: Final = "RECONCILER_LISTEN_PROBES"
-HOSTS_VARIABLE: Final = "RECONCILER_ALLOWED_HOSTS"
 DASHBOARD: Final = "127.0.0.1:8080"
 """Where the dashboard of a simulated fleet is by default."""
-TOKEN_VARIABLE: Final = "RECONCILER_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,26 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--log-format", choices=("text", "json"), default="text",
         help="format of the log (default: text)",
     )  # fmt: skip
-    parser.add_argument(
-        "--listen", metavar="HOST:PORT", default=os.environ.get(LISTEN_VARIABLE, ""),
-        help="serve metrics, health checks and a dashboard at this address "
-        f"(default: {LISTEN_VARIABLE}; *:8080 listens on all interfaces)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--listen-probes", metavar="HOST:PORT", default=os.environ.get(PROBES_VARIABLE, ""),
-        help="serve health checks alone at this address, whatever the other one is busy with "
-        f"(default: {PROBES_VARIABLE})",
-    )  # fmt: skip
-    parser.add_argument(
-        "--allowed-host", metavar="NAME", action="append", default=[],
-        help="host name under which browsers reach the dashboard, besides localhost and the "
-        f"address of --listen; can be repeated (default: {HOSTS_VARIABLE}, separated by commas)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--trusted-header", metavar="NAME", default="",
-        help="header in which a proxy names the user it has authenticated; "
-        f"{TOKEN_VARIABLE} is another way to protect the dashboard",
-    )  # fmt: skip
+    serving.add_serving(parser)
     inputs.add_flags(parser, inputs.ACTING)
 
 
@@ -89,32 +62,10 @@ def request_of(args: argparse.Namespace) -> RunRequest:
         acts_on_files=args.dirty,
         heartbeat=args.heartbeat,
         log_format=args.log_format,
-        listen=args.listen,
-        token=os.environ.get(TOKEN_VARIABLE, ""),
-        header=args.trusted_header,
-        hosts=_host_names(args.allowed_host or os.environ.get(HOSTS_VARIABLE, "").split(",")),
-        probes=args.listen_probes,
+        serving=serving.serving_request(args),
         others=tuple(inputs.fleet_request(args, path) for path in others),
         is_simulated=args.simulated,
     )
-
-
-def _host_names(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return host names without spaces and a final dot.
-
-    Raises:
-        UsageError: one is a URL, has a port or another character that no name contains.
-    """
-    from reconciler.model.errors import UsageError
-    from reconciler.model.text.quoting import quote_value
-
-    names = [text.strip().removesuffix(".") for text in texts if text.strip()]
-    for name in names:
-        if not _HOST_NAME.fullmatch(name):
-            remedy = "pass the name alone, for example reconciler.example.com"
-            what = f"{quote_value(name, 80)} is not a host name"
-            raise UsageError(what, where="--allowed-host", remedy=remedy)
-    return tuple(names)
 
 
 def run(request: RunRequest) -> int:
@@ -138,7 +89,7 @@ def run(request: RunRequest) -> int:
         if sys.stderr.isatty() or request.log_format == "text":
             sys.stderr.write(
                 "Simulated: nothing is launched in AWS.\n"
-                f"Dashboard: http://{request.listen}/ (Ctrl-C ends the simulation)\n"
+                f"Dashboard: http://{request.serving.listen}/ (Ctrl-C ends the simulation)\n"
             )
             sys.stderr.flush()
         return _run(replace(request, fleet=fleet))

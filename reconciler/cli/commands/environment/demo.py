@@ -85,7 +85,7 @@ def _serve(request: DemoRequest) -> int:
 
     from reconciler.adapters.clock import SystemClock
     from reconciler.assembly.embedded import isolated_environment
-    from reconciler.assembly.inputs.request import FleetRequest, RunRequest
+    from reconciler.assembly.inputs.request import FleetRequest, RunRequest, ServingRequest
     from reconciler.cli.commands.acting import run as daemon
     from reconciler.demo.stage import create_repository
 
@@ -99,7 +99,7 @@ def _serve(request: DemoRequest) -> int:
             RunRequest(
                 fleet,
                 timedelta(seconds=_SERVED_INTERVAL_S),
-                listen=request.listen,
+                serving=ServingRequest(request.listen),
                 is_simulated=True,
             )
         )

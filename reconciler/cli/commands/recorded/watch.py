@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import sys
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
 from reconciler.assembly.inputs.folder import is_in_fleet
-from reconciler.cli.parser import inputs
+from reconciler.assembly.inputs.request import ServingRequest
+from reconciler.cli.parser import inputs, serving
 
 if TYPE_CHECKING:
     import argparse
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from reconciler.model.karpenter.prediction import Score
     from reconciler.watch.episodes.file import EpisodeFile
     from reconciler.watch.report import WatchReport
+    from reconciler.watch.service import WatchedContext
     from reconciler.watch.session import ClusterObservation
 
 SUBCOMMANDS: Final = {
@@ -33,6 +36,8 @@ SUBCOMMANDS: Final = {
 """Name of a subcommand → its line of help."""
 
 DEFAULT_SUBCOMMAND: Final = "start"
+_NOTHING_SERVED: Final = ServingRequest()
+_FLEET_NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +46,8 @@ class WatchRequest:
 
     ``interval`` is the time between two observations. ``may_write`` is whether credentials that
     could write are accepted. ``episodes`` is the folder where episodes are saved, None to save
-    none; ``anonymize`` is whether without names. ``listen`` is the address for metrics, empty for
-    none. ``publish`` is where snapshots are written, None for nowhere.
+    none; ``anonymize`` is whether without names. ``contexts`` are those of the clusters, empty for
+    that of the settings. ``publish`` is where snapshots are written, None for nowhere.
     """
 
     subcommand: str
@@ -50,13 +55,34 @@ class WatchRequest:
     interval: timedelta = timedelta(0)
     may_write: bool = False
     episodes: str | None = None
-    listen: str = ""
+    serving: ServingRequest = _NOTHING_SERVED
+    contexts: tuple[str, ...] = ()
     since: str = ""
     files: tuple[str, ...] = ()
     output: str = "text"
     anonymize: bool = False
     publish: str | None = None
     publish_interval: timedelta = timedelta(0)
+
+    def fleet_in(self, context: str) -> FleetRequest:
+        """Return what is planned in a context; of several, each has a record of its own."""
+        from reconciler.assembly.inputs.request import FleetRequest
+
+        fleet = self.fleet
+        assert isinstance(fleet, FleetRequest)
+        own = (f"kubernetes.context={context}",) if context else ()
+        if len(self.contexts) > 1:
+            own = (*own, f"fleet={context_fleet(context)}")
+        return replace(fleet, settings=(*fleet.settings, *own))
+
+
+def context_fleet(context: str) -> str:
+    """Return the name of the record of a context, one of several: EKS names them by their ARN."""
+    if _FLEET_NAME.fullmatch(context):
+        return context
+    digest = hashlib.sha256(context.encode()).hexdigest()[:8]
+    readable = re.sub(r"[^A-Za-z0-9]+", "-", context.rpartition("/")[2]).strip("-")[:50]
+    return f"{readable or 'context'}-{digest}"
 
 
 def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
@@ -71,6 +97,7 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
         return
     inputs.add_path(parser)
     if name == "report":
+        add("--context", metavar="NAME", help="context of the cluster, if several are watched")
         add(
             "--since", metavar="DURATION|TIME", default="30d",
             help="when the report begins: a time, or a duration before now (default: 30d)",
@@ -78,7 +105,11 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
         inputs.add_output(parser, "html")
         inputs.add_flags(parser, inputs.RECORDED)
         return
-    add("--context", metavar="NAME", help="context of the kubeconfig to use")
+    add(
+        "--context", metavar="NAME", action="append", default=[],
+        help="context of the kubeconfig to use; repeat it to watch several clusters, each with a "
+        "record of its own",
+    )  # fmt: skip
     add(
         "--interval", default="500ms", metavar="DURATION",
         help="time between two observations; Karpenter collects pods for a second (default: 500ms)",
@@ -101,7 +132,7 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
         "--allow-write-access", action="store_true",
         help="start although the credentials could change nodes; nothing is ever written",
     )  # fmt: skip
-    add("--listen", metavar="HOST:PORT", default="", help="serve metrics at this address")
+    serving.add_serving(parser)
     inputs.add_flags(parser, inputs.ACTING)
 
 
@@ -131,16 +162,19 @@ def request_of(args: argparse.Namespace) -> WatchRequest:
         )  # fmt: skip
     if name == "report":
         known = inputs.state_request(args, args.path)
+        if args.context:
+            known = replace(
+                known, settings=(*known.settings, f"fleet={context_fleet(args.context)}")
+            )
         return WatchRequest(name, known, since=args.since, output=args.output)
     fleet = inputs.fleet_request(args, args.path)
     settings = (*fleet.settings, "decide=karpenter")
-    if args.context:
-        settings = (*settings, f"kubernetes.context={args.context}")
     is_of_cluster = not (args.path or args.repo or args.below or is_in_fleet())
     fleet = replace(fleet, settings=settings, is_of_cluster=is_of_cluster)
     interval = inputs.read_duration(args.interval, "--interval")
     return WatchRequest(
-        name, fleet, interval, args.allow_write_access, args.episodes, args.listen,
+        name, fleet, interval, args.allow_write_access, args.episodes,
+        serving.serving_request(args), contexts=tuple(dict.fromkeys(args.context)),
         anonymize=args.anonymize, publish=args.publish,
         publish_interval=inputs.read_duration(args.publish_interval, "--publish-interval"),
     )  # fmt: skip
@@ -246,73 +280,65 @@ def _share(episode: EpisodeFile, fleet: FleetRequest, path: str) -> EpisodeFile:
 
 
 def _watch(request: WatchRequest) -> int:
-    from reconciler.adapters.clock import SystemClock
-    from reconciler.assembly.cluster import api_of
-    from reconciler.assembly.decoding import prepare_decoders
-    from reconciler.assembly.inputs.records import open_recorded, settings_of
-    from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.assembly.inputs.watching import stop_on_signal
-    from reconciler.model.text.visible import one_line
-    from reconciler.watch.causes import read_events
-    from reconciler.watch.episodes.anonymizing import encoder_without_names
-    from reconciler.watch.episodes.episode import encode_episode
-    from reconciler.watch.episodes.folder import episode_saver
-    from reconciler.watch.livecluster import watched_cluster
-    from reconciler.watch.metrics import PredictionMetrics, serve_metrics
-    from reconciler.watch.planning import planner_of
-    from reconciler.watch.report import describe_score
-    from reconciler.watch.rights import expect_read_only
-    from reconciler.watch.session import KarpenterWatch
+    from reconciler.watch.service import watch_clusters
 
-    fleet, clock = request.fleet, SystemClock()
-
-    def warn(problem: object) -> None:
-        print(f"Warning: {one_line(str(problem))}", file=sys.stderr, flush=True)
-
-    assert isinstance(fleet, FleetRequest)
-    save = None
-    if request.episodes is not None:
-        encode = encoder_without_names(fleet) if request.anonymize else encode_episode
-        save = episode_saver(request.episodes, warn, encode)
-    publish = _publisher(request, warn)
-    settings = settings_of(request.fleet).settings
-    api = api_of(settings, clock)
-    expect_read_only(api, may_write=request.may_write)
-    metrics = PredictionMetrics()
-
-    def show_score(score: Score) -> None:
-        metrics.count(score)
-        cause = f" ({one_line(score.cause)})" if score.cause else ""
-        print(f"{score.action.at:%H:%M:%S} {describe_score(score)}{cause}", flush=True)
-
-    with ExitStack() as stack:
-        stop = stack.enter_context(stop_on_signal())
-        recorded = stack.enter_context(open_recorded(request.fleet, create=True, needs_lease=False))
-        if request.listen:
-            url = stack.enter_context(serve_metrics(request.listen, metrics))
-            print(f"Metrics: {url}/metrics", file=sys.stderr, flush=True)
-        prepare_decoders()  # the watches run in threads
-        cluster = stack.enter_context(watched_cluster(api, api_of(settings, clock), settings))
-        session = KarpenterWatch(
-            cluster.observe,
-            planner_of(fleet),
-            recorded.state.predictions,
-            save,
-            show_score,
-            warn,
-            lambda: read_events(api),
-            publish,
-        )
-        print(f"Watching Karpenter in {one_line(str(api.access))}", file=sys.stderr, flush=True)
-        session.step(clock.now())
-        while not stop():
-            clock.wait(request.interval.total_seconds(), stop)
-            session.step(clock.now())
+    clusters = [_cluster(request, name) for name in request.contexts or ("",)]
+    with stop_on_signal() as stop:
+        watch_clusters(clusters, stop, request.serving)
     return exitcode.DONE
 
 
+def _cluster(request: WatchRequest, context: str) -> WatchedContext:
+    """Return what to watch in one context; empty for that of the settings.
+
+    Raises:
+        UsageError: the place to publish has a form that is not written, or a key is too short.
+    """
+    from reconciler.model.text.visible import one_line
+    from reconciler.watch.service import WatchedContext
+
+    is_one_of_several = len(request.contexts) > 1
+    fleet = request.fleet_in(context)
+    where = f"{context}: " if is_one_of_several else ""
+
+    def announce(server: str) -> None:
+        print(f"Watching Karpenter in {one_line(server)}", file=sys.stderr, flush=True)
+
+    def print_score(score: Score) -> None:
+        from reconciler.watch.report import describe_score
+
+        cause = f" ({score.cause})" if score.cause else ""
+        text = f"{score.action.at:%H:%M:%S} {where}{describe_score(score)}{cause}"
+        print(one_line(text), flush=True)
+
+    def warn(problem: object) -> None:
+        print(f"Warning: {one_line(f'{where}{problem}')}", file=sys.stderr, flush=True)
+
+    save = None
+    if request.episodes is not None:
+        from reconciler.watch.episodes.anonymizing import encoder_without_names
+        from reconciler.watch.episodes.episode import encode_episode
+        from reconciler.watch.episodes.folder import episode_saver
+
+        encode = encoder_without_names(fleet) if request.anonymize else encode_episode
+        own = context_fleet(context) if is_one_of_several else ""
+        save = episode_saver(os.path.join(request.episodes, own), warn, encode)
+    return WatchedContext(
+        context_fleet(context) if is_one_of_several else context or "cluster",
+        fleet,
+        request.interval,
+        announce,
+        print_score,
+        warn,
+        request.may_write,
+        save,
+        _publisher(request, fleet, warn),
+    )
+
+
 def _publisher(
-    request: WatchRequest, warn: Callable[[object], None]
+    request: WatchRequest, fleet: FleetRequest, warn: Callable[[object], None]
 ) -> Callable[[ClusterObservation, datetime], None] | None:
     """Return what publishes observations as snapshots, None if nothing is to be published.
 
@@ -320,7 +346,6 @@ def _publisher(
         UsageError: the place has a form that is not written, or a key is too short.
     """
     from reconciler.assembly.capturing import anonymize_objects, read_key
-    from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.assembly.snapshots import destination_of
     from reconciler.model.errors import UsageError
     from reconciler.watch.publishing import SnapshotPublisher
@@ -333,8 +358,12 @@ def _publisher(
             where="--publish",
             remedy="pass a file, s3://BUCKET/KEY or git:BRANCH:PATH",
         )
-    fleet = request.fleet
-    assert isinstance(fleet, FleetRequest)
+    if len(request.contexts) > 1:
+        raise UsageError(
+            "the snapshots of several clusters cannot be published at one place",
+            where="--publish",
+            remedy="start one `reconciler watch` for each context",
+        )
     destination = destination_of(request.publish, fleet, remote=None, author=None)
 
     def prepare(objects: Sequence[JsonDict]) -> Sequence[JsonDict]:

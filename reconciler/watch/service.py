@@ -1,0 +1,199 @@
+"""Watches clusters until it is stopped: a session for each, with its record and its pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from reconciler.assembly.inputs.request import FleetRequest, ServingRequest
+    from reconciler.model.errors import ReconcilerError
+    from reconciler.model.karpenter.prediction import Prediction, Score
+    from reconciler.ports.clock import Clock
+    from reconciler.watch.episodes.episode import Episode
+    from reconciler.watch.observed import WatchRecorder
+    from reconciler.watch.serving import WatchPages
+    from reconciler.watch.session import ClusterObservation, PlannedCluster
+
+    Publish = Callable[[ClusterObservation, datetime], None]
+    Show = Callable[[str, Sequence[Score]], WatchPages | None]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedContext:
+    """A cluster to watch.
+
+    ``name`` is shown to people. ``interval`` is the time between two observations. ``on_start``
+    receives which API server is watched, ``on_scored`` each score, and ``warn`` what could not be
+    read or written. ``may_write`` is whether credentials that could write are accepted.
+    """
+
+    name: str
+    fleet: FleetRequest
+    interval: timedelta
+    on_start: Callable[[str], None]
+    on_scored: Callable[[Score], None]
+    warn: Callable[[object], None]
+    may_write: bool = False
+    save: Callable[[Episode], str] | None = None
+    publish: Publish | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Observer:
+    """Records, passes on and shows what a session does (``session.WatchObserver``)."""
+
+    cluster: WatchedContext
+    recorder: WatchRecorder
+    pages: WatchPages | None
+
+    def planned(self, planned: PlannedCluster, prediction: Prediction) -> None:
+        """Record the workload and its cost, and show the plan."""
+        from reconciler.watch.observed import watched_pass
+
+        if planned.inputs is None:
+            return
+        done = watched_pass(planned.inputs, planned.plan)
+        if self.pages is not None:
+            self.pages.show_pass(done, prediction)
+        self.recorder.record(done)
+
+    def step_ended(self) -> None:
+        """Record that the session works."""
+        if self.pages is not None:
+            self.pages.health.record_pass()
+
+    def show_score(self, score: Score) -> None:
+        """Pass on and show a score."""
+        self.cluster.on_scored(score)
+        if self.pages is not None:
+            self.pages.show_score(score)
+
+    def show_problem(self, problem: ReconcilerError) -> None:
+        """Warn of a problem, and show it."""
+        self.cluster.warn(problem)
+        if self.pages is not None:
+            self.pages.show_problem(problem)
+
+
+def watch_clusters(
+    clusters: Sequence[WatchedContext], stop: Callable[[], bool], serving: ServingRequest
+) -> None:
+    """Watch the clusters until ``stop`` is true.
+
+    Raises:
+        UsageError: credentials could write, or an address cannot be used.
+        ReconcilerError: a cluster cannot be read at the start, or a record cannot be written.
+    """
+    from reconciler.adapters.clock import SystemClock
+    from reconciler.assembly.cluster import api_of
+    from reconciler.assembly.decoding import prepare_decoders
+    from reconciler.assembly.inputs.records import settings_of
+    from reconciler.watch.rights import expect_read_only
+
+    clock = SystemClock()
+    for one in clusters:
+        api = api_of(settings_of(one.fleet).settings, clock)
+        expect_read_only(api, may_write=one.may_write)
+    prepare_decoders()  # the watches run in threads
+    with _pages(serving, clock, len(clusters)) as show:
+        if len(clusters) == 1:
+            _watch(clusters[0], stop, clock, show)
+            return
+        has_failed = False
+        with ThreadPoolExecutor(len(clusters), "watch") as pool:
+            running = [
+                pool.submit(_watch, one, lambda: has_failed or stop(), clock, show)
+                for one in clusters
+            ]
+            ended, _ = wait(running, return_when=FIRST_COMPLETED)
+            has_failed = True
+        for future in (*ended, *running):
+            future.result()
+
+
+@contextmanager
+def _pages(serving: ServingRequest, clock: Clock, count: int) -> Iterator[Show]:
+    """Serve pages while the block runs; yield what adds those of one of ``count`` clusters."""
+    if not (serving.listen or serving.probes):
+        yield lambda _name, _scores: None
+        return
+    from reconciler.assembly.monitoring import expect_web, serve_pages
+
+    expect_web()
+    from reconciler.watch.serving import WatchPages
+    from reconciler.web.fleets import WatchedFleets
+    from reconciler.web.server import make_app, make_fleets_app
+
+    fleets = WatchedFleets()
+    with ExitStack() as stack:
+
+        def show_one(name: str, scores: Sequence[Score]) -> WatchPages:
+            pages = WatchPages(name, scores, clock.now)
+            app = make_app
+            stack.enter_context(
+                serve_pages(
+                    serving,
+                    lambda access: app(
+                        pages.metrics, pages.health, pages.dashboard, access, pages.routes()
+                    ),
+                    pages.health,
+                )
+            )
+            return pages
+
+        def show_among_others(name: str, scores: Sequence[Score]) -> WatchPages:
+            pages = WatchPages(name, scores, clock.now, is_one_of_several=True)
+            fleets.show(name, pages)
+            return pages
+
+        if count > 1:
+            fleets.expected = count
+            stack.enter_context(
+                serve_pages(serving, lambda access: make_fleets_app(fleets, access), fleets)
+            )
+        yield show_among_others if count > 1 else show_one
+
+
+def _watch(cluster: WatchedContext, stop: Callable[[], bool], clock: Clock, show: Show) -> None:
+    """Watch one cluster until ``stop`` is true."""
+    from reconciler.assembly.assembly import usage_writer
+    from reconciler.assembly.cluster import api_of
+    from reconciler.assembly.inputs.records import open_recorded, settings_of
+    from reconciler.watch.causes import read_events
+    from reconciler.watch.livecluster import watched_cluster
+    from reconciler.watch.observed import WatchRecorder
+    from reconciler.watch.planning import planner_of
+    from reconciler.watch.session import KEPT, KarpenterWatch
+
+    settings = settings_of(cluster.fleet).settings
+    api = api_of(settings, clock)
+    with ExitStack() as stack:
+        recorded = stack.enter_context(open_recorded(cluster.fleet, create=True, needs_lease=False))
+        state = recorded.state
+        pages = show(cluster.name, state.predictions.scores(clock.now() - KEPT))
+        recorder = WatchRecorder(state.trace, usage_writer(state.shelf))
+        observer = _Observer(cluster, recorder, pages)
+        live = stack.enter_context(watched_cluster(api, api_of(settings, clock), settings))
+        session = KarpenterWatch(
+            live.observe,
+            planner_of(cluster.fleet),
+            state.predictions,
+            cluster.save,
+            observer.show_score,
+            observer.show_problem,
+            lambda: read_events(api),
+            cluster.publish,
+            observer,
+        )
+        cluster.on_start(str(api.access))
+        session.step(clock.now())
+        while not stop():
+            clock.wait(cluster.interval.total_seconds(), stop)
+            session.step(clock.now())
