@@ -48,6 +48,7 @@ class FeatureGate(StrEnum):
     DRA_NVIDIA_GPU = "DRANVIDIAGPU"
     DRA_EFA = "DRAEFA"
     REBOOT_FOR_REPAIR = "RebootForRepair"
+    POD_DELETION_COST_MANAGEMENT = "PodDeletionCostManagement"
 
 
 DEFAULT_FEATURE_GATES: Final = {
@@ -60,6 +61,7 @@ NEW_IN_1_15: Final = (
     FeatureGate.DRA_NVIDIA_GPU,
     FeatureGate.DRA_EFA,
     FeatureGate.REBOOT_FOR_REPAIR,
+    FeatureGate.POD_DELETION_COST_MANAGEMENT,
 )
 """Gates that are off in a fleet of 1.14."""
 

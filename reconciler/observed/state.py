@@ -12,12 +12,15 @@ from datetime import datetime
 from functools import cached_property
 from typing import Final
 
+from msgspec import structs
+
 from reconciler.model.karpenter.capacitybuffer import CapacityBuffer, Scalable
 from reconciler.model.karpenter.labels import (
     HOSTNAME,
     INITIALIZED,
     INSTANCE_TYPE,
     NODEPOOL,
+    POD_DELETION_COST,
     REBOOTING_TAINT,
     REGISTERED,
 )
@@ -241,6 +244,12 @@ class StateNode:
         return subtract_resources(self.allocatable, self.used)
 
 
+def _without_deletion_cost(pod: Pod) -> Pod:
+    metadata = pod.metadata
+    kept = {k: v for k, v in metadata.annotations.items() if k != POD_DELETION_COST}
+    return structs.replace(pod, metadata=structs.replace(metadata, annotations=kept))
+
+
 def eviction_costs(pods: Iterable[Pod]) -> float:
     """Return the sum of the positive eviction costs."""
     return sum(max(0.0, pod.eviction_cost()) for pod in pods)
@@ -323,6 +332,28 @@ class ClusterState:
             return self
         added = {name: {NAMESPACE_NAME: name} for name in sorted(missing)}
         return replace(self, namespaces={**self.namespaces, **added})
+
+    def without_deletion_costs(self) -> ClusterState:
+        """Return this state with pods that have no deletion cost.
+
+        With Karpenter's gate ``PodDeletionCostManagement``, that cost is what Karpenter wrote to
+        steer ReplicaSets, and states nothing about an eviction.
+        """
+        fresh = {
+            pod.key: _without_deletion_cost(pod)
+            for pod in self.pods
+            if POD_DELETION_COST in pod.metadata.annotations
+        }
+        if not fresh:
+            return self
+        nodes = tuple(
+            replace(node, pods=tuple(fresh.get(pod.key, pod) for pod in node.pods))
+            if any(pod.key in fresh for pod in node.pods)
+            else node
+            for node in self.nodes
+        )
+        pods = tuple(fresh.get(pod.key, pod) for pod in self.pods)
+        return replace(self, nodes=nodes, pods=pods)
 
     def with_shared_nodes(self, earlier: ClusterState) -> ClusterState:
         """Return this state, sharing the objects of unchanged nodes with an earlier one.

@@ -235,6 +235,8 @@ def _with_observation(facts: Facts, inputs: Inputs, coverage: Coverage | None) -
         cluster = with_remaining_costs(cluster, coverage)
     if inputs.settings.default_constraints:
         cluster = with_default_spread(cluster, inputs)
+    if inputs.settings.gate(FeatureGate.POD_DELETION_COST_MANAGEMENT):
+        cluster = cluster.without_deletion_costs()
     return msgspec.structs.replace(
         facts,
         now=inputs.now,
