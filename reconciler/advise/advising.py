@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from reconciler.advise.candidates import FAMILIES_MAX, AdviceCandidate, Topic, candidates
 from reconciler.advise.changes import Files
-from reconciler.advise.confirming import confirm_findings
+from reconciler.advise.confirming import Confirmation
 from reconciler.advise.evaluating import Judge
 from reconciler.advise.proposals import make_proposal
 from reconciler.advise.purchases import commitments_worth_buying
@@ -42,6 +42,7 @@ from reconciler.desired.objects import node_pools
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.policy import PolicySource
 from reconciler.plan.make.gather import facts_of
+from reconciler.plan.make.inputs import ChangeSimulation
 from reconciler.plan.policies import binding_policies
 from reconciler.plan.value.costs import AtRest
 from reconciler.simulate.planinputs import read_inputs
@@ -69,15 +70,16 @@ def make_advice(
         UnreadableError: an input cannot be read.
         InvalidFleetError: the desired state has errors.
     """
-    judge = _make_judge(request, phase)
+    judge, simulation = _make_judge(request, phase)
     with phase("disruption"):
         known = _find_candidates(judge)
         testable_at_rest = [c for c in known if not c.needs_trace]
         tried, left_out = select_candidates(testable_at_rest, request.most, request.seed)
         sweep = Sweep(request.sweep, progress)
-        found = confirm_findings(judge, search_changes(judge, tried, sweep))
+        confirmation = Confirmation(judge, simulation, progress)
+        found = confirmation.confirm_findings(search_changes(judge, tried, sweep))
         tested = _test_with_trace(judge, found, [c for c in known if c.needs_trace], sweep)
-    return _assemble_result(judge, known, found, left_out, tested)
+    return _assemble_result(judge, known, confirmation, found, left_out, tested)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,8 @@ def _candidate_ids(judged: JudgedChanges) -> tuple[str, ...]:
     return tuple(member.id for member in judged.members)
 
 
-def _make_judge(request: AdviceRequest, phase: Timings) -> Judge:
+def _make_judge(request: AdviceRequest, phase: Timings) -> tuple[Judge, ChangeSimulation | None]:
+    """Return the judge, and what simulates changes of the fleet if anything does."""
     with phase("read"):
         operator = policies.operator_policies(request.fleet, request.policies)
         source = sources.read_source(request.fleet)
@@ -146,12 +149,13 @@ def _make_judge(request: AdviceRequest, phase: Timings) -> Judge:
             any_class=request.fleet.catalog is not None,
             allow_empty=request.fleet.may_be_empty,
         )
-    inputs = replace(read_inputs(request.fleet, phase), fleet=fleet)
+    inputs = read_inputs(request.fleet, phase, for_changes=True)
+    simulation, inputs = inputs.simulation, replace(inputs, fleet=fleet, simulation=None)
     # the current files are the base of every change, so a change cannot relax their policies
     own = [with_fields(policy, source=PolicySource.BASE) for policy in fleet.policies]
     with phase("disruption"):
         rules, layers = binding_policies((*operator, *own)), sources.layers_of(request.fleet)
-        return Judge(request, tuple(source.files), inputs, rules, layers)
+        return Judge(request, tuple(source.files), inputs, rules, layers), simulation
 
 
 def _find_candidates(judge: Judge) -> tuple[AdviceCandidate, ...]:
@@ -166,6 +170,7 @@ def _find_candidates(judge: Judge) -> tuple[AdviceCandidate, ...]:
 def _assemble_result(
     judge: Judge,
     known: Sequence[AdviceCandidate],
+    confirmation: Confirmation,
     found: Findings,
     left_out: Sequence[AdviceCandidate],
     trace_results: _TraceResults,
@@ -184,7 +189,7 @@ def _assemble_result(
             judge, found.together, 0, backtests.get(_candidate_ids(found.together))
         )
     request, base, exposure = judge.request, judge.base, judge.exposure
-    before = judge.range
+    before = confirmation.range
     report = AdviceReport(
         at=judge.inputs.now,
         fleet=judge.resolved.fleet,
@@ -195,6 +200,7 @@ def _assemble_result(
             per_hour=before.per_hour.mean,
             per_month=round(before.per_hour.mean * HOURS_A_MONTH, 6),
             is_at_rest=base.rested,
+            simulated=confirmation.is_simulated,
             range=before,
             exposure=exposure,
         ),
@@ -292,6 +298,9 @@ def _untried_changes(
         is_forbidden = judged.members[0].needs_trace and judged.over_time is None
         if judged.verdict.is_impossible or (is_forbidden and judged.verdict.refusal):
             yield NotTried(what=judged.members[0].id, reason=judged.verdict.refusal)
+    for candidate in found.skipped:
+        reason = "the work limit was reached, and those evaluated could cost less by a lower bound"
+        yield NotTried(what=candidate.id, reason=reason)
     for candidate in left_out:
         yield NotTried(what=candidate.id, reason="more candidates than --candidates")
     for candidate in untried:

@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from reconciler.advise.changes import Files, digests_of_files
-from reconciler.advise.evaluating import Judge, merge_changed_settings
+from reconciler.advise.confirming import fleet_with_files
+from reconciler.advise.evaluating import Judge
 from reconciler.advise.result import AdviceBacktest, AdviceLimits, BacktestedSide
 from reconciler.advise.search import JudgedChanges
 from reconciler.assembly.inputs.files import read_bytes
-from reconciler.assembly.inputs.sources import digests_of
 from reconciler.backtest.replay import Replay
 from reconciler.backtest.sides import play_side
 from reconciler.backtest.trace import Trace, TracedNode, read_trace
-from reconciler.desired.objects import node_pools
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.text.counting import format_count
 from reconciler.plan.make.decide import ignore_phase
@@ -102,7 +101,7 @@ class Backtests:
 
         def choose(setup: SimulationSetup) -> SimulatedFleet:
             stages.append(setup.stage)
-            return self._fleet(setup.head, key)
+            return fleet_with_files(self._judge, setup.head, key)
 
         end = inputs.start + timedelta(seconds=self._trace.seconds)
         result = play_side(build, choose, self._trace, inputs.start, end).result
@@ -114,24 +113,6 @@ class Backtests:
         """Return the address of the result with the files."""
         facts = (self._inputs.address, self._trace.digest, self._judge.request.seed)
         return address_of("backtest", digests_of_files(key), facts, self._judge.facts)
-
-    def _fleet(self, head: SimulatedFleet, files: Files) -> SimulatedFleet:
-        """Return the simulated fleet with ``files``."""
-        judge = self._judge
-        fleet = judge.read(files)
-        assert not isinstance(fleet, str), "a proposal is valid"
-        inputs = judge.inputs_of(fleet)
-        digests = digests_of(fleet, b"", inputs.catalog, judge.layers.resolve(fleet))
-        settings = merge_changed_settings(head.settings, judge.inputs.settings, inputs.settings)
-        return replace(
-            head,
-            fleet=fleet,
-            node_pools=node_pools(fleet),
-            settings=settings,
-            catalog=inputs.catalog,
-            tree=digests.git,
-            digests=digests,
-        )
 
 
 def _played_nodes(stage: SimulationStage, start: datetime, end: datetime) -> Iterator[TracedNode]:

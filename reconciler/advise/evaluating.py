@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from dataclasses import replace as with_fields
 from functools import cached_property
+from math import inf
 from typing import Final
 
 from msgspec.structs import replace
@@ -25,6 +26,7 @@ from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.chance import Chance
 from reconciler.model.diagnostics import Severity
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.policy import Policy
 from reconciler.model.settings import Settings
 from reconciler.model.text.counting import format_count
@@ -33,11 +35,11 @@ from reconciler.plan.make.facts import BaseCost
 from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import make_plan
-from reconciler.plan.rest.compare import SEEDS_WORK, RestedBase
+from reconciler.plan.rest.compare import RestedBase
 from reconciler.plan.rest.continuation import RestResult, SharedWork
 from reconciler.plan.rest.exposure import Exposure, exposure_of
 from reconciler.plan.rest.world import without_nodes
-from reconciler.plan.value.costs import AtRest, combine_seeds, seed_count
+from reconciler.plan.value.costs import AtRest, combine_seeds
 from reconciler.plan.value.ranges import FleetRange, fleet_range
 from reconciler.source.rewrite import RewriteError
 
@@ -50,7 +52,9 @@ class ChangeVerdict:
     """The outcome of a change.
 
     ``refusal`` is why it is not proposed, empty if it may be; ``at_rest`` is None if the change was
-    not carried to rest. ``warnings`` are the names of policies that warn of it.
+    not carried to rest. ``work`` is what that took, in evaluated nodes. ``is_estimated`` is whether
+    it is less exact than what a plan with a base states. ``warnings`` are the names of policies
+    that warn of it.
     """
 
     files: Files = ()
@@ -58,6 +62,8 @@ class ChangeVerdict:
     exposure: Exposure | None = None
     refusal: str = ""
     is_impossible: bool = False
+    is_estimated: bool = False
+    work: int = 0
     warnings: tuple[str, ...] = ()
 
     @property
@@ -122,17 +128,17 @@ class Judge:
             )
         return known
 
-    @property
-    def seeds(self) -> int:
-        """With how many seeds findings are repeated; a search that was ended is not."""
-        if self.rested.rest.ended:
-            return 1
-        return seed_count(2 * self.rested.used, SEEDS_WORK)
+    def seeds_for(self, work: int) -> int:
+        """Return with how many seeds a change is repeated whose first run took this work.
+
+        As many as in a plan. A plan ends before a fleet far from rest is at rest, and repeats none.
+        """
+        return self.rested.seeds_for(work) if self.rested.is_near_rest else 1
 
     @cached_property
     def range(self) -> FleetRange:
         """The range of the current fleet at rest over all seeds."""
-        bases = [self.base_with(seed) for seed in range(self.seeds)]
+        bases = [self.base_with(seed) for seed in range(self.seeds_for(0))]
         return fleet_range([base.compare_change(self.inputs)[0].before for base in bases])
 
     @property
@@ -172,7 +178,7 @@ class Judge:
             return ChangeVerdict(files)
         change, rest = self.rested.compare_change(inputs)
         exposure = exposure_of(rest)
-        verdict = ChangeVerdict(files, change, exposure)
+        verdict = ChangeVerdict(files, change, exposure, work=rest.work)
         if not verdict.saves:
             return verdict
         refusal = self._exceeded_limit(change, exposure)
@@ -203,7 +209,8 @@ class Judge:
         assert first is not None, "only what was carried to rest is repeated"
         if first.bounds is not None:
             return verdict
-        more = (compare(self.base_with(seed)) for seed in range(1, self.seeds))
+        seeds = self.seeds_for(verdict.work)
+        more = (compare(self.base_with(seed)) for seed in range(1, seeds))
         return with_fields(verdict, at_rest=combine_seeds([first, *more]))
 
     def judge_policies_only(self, changes: Iterable[DesiredChange]) -> ChangeVerdict:
@@ -232,7 +239,7 @@ class Judge:
         """Return the verdict on removing a constraint of a workload; the files do not change."""
         change, rest = self.rested.compare_cluster(constraint.remove_from)
         exposure = exposure_of(rest)
-        verdict = ChangeVerdict(self.files, change, exposure)
+        verdict = ChangeVerdict(self.files, change, exposure, work=rest.work)
         refusal = self._exceeded_limit(change, exposure) if verdict.saves else ""
         return with_fields(verdict, refusal=refusal)
 
@@ -259,6 +266,28 @@ class Judge:
         error = next((f for f in findings if f.severity is Severity.ERROR), None)
         return fleet if error is None else f"the files would not be valid: {error.message}"
 
+    def least_cost(self, changes: Iterable[DesiredChange]) -> float:
+        """Return the minimum cost of any nodes for the pods with the changes, USD an hour.
+
+        Infinite if the changes are impossible.
+        """
+        applied = self._apply_changes(changes)
+        if isinstance(applied, ChangeVerdict):
+            return inf
+        _, pods = without_nodes(self.base.world.cluster)
+        return self._lower_bound(applied[1], pods)
+
+    def least_cost_without(self, constraint: WorkloadConstraint) -> float:
+        """Return the same with the present files and without a constraint of a workload."""
+        _, pods = without_nodes(constraint.remove_from(self.base.world.cluster))
+        return self._lower_bound(self.inputs, pods)
+
+    def _lower_bound(self, inputs: Inputs, pods: Sequence[Pod]) -> float:
+        empty, _ = without_nodes(self.base.world.cluster)
+        types = facts_of(replace(inputs, cluster=self.base.world.cluster)).types
+        scheduler = Scheduler(types.ready, empty, inputs.settings, self.base.at)
+        return scheduler.lower_bound(pods).cost
+
     def _cannot_save(self, inputs: Inputs) -> bool:
         """Return whether any nodes for the pods cost as much as the existing ones.
 
@@ -280,9 +309,7 @@ class Judge:
             price = kind.price_of(zone, capacity_type) if kind is not None else None
             if price is None or owned.get(node.claim.name, 0.0) < price:
                 return False
-        empty, pods = without_nodes(rest.world.cluster)
-        scheduler = Scheduler(types.ready, empty, inputs.settings, rest.at)
-        least = scheduler.lower_bound(pods).cost
+        least = self._lower_bound(inputs, without_nodes(rest.world.cluster)[1])
         return least >= self.at_rest.before.per_hour - LEAST_SAVING / HOURS_A_MONTH
 
     def _exceeded_limit(self, change: AtRest, exposure: Exposure) -> str:

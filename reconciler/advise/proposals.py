@@ -124,6 +124,8 @@ def _confidence_reasons(
     assert change is not None, "advice has been carried to rest"
     if judge.inputs.observation == "workloads":
         yield "no running fleet was observed, only the workloads in the folder"
+    if found.verdict.is_estimated:
+        yield "it is an estimate of one run: only the best changes are computed as in a plan"
     if change.bounds is not None:
         yield "the search reached its work limit"
     if -_percent(found, backtest) < _NOISE_PERCENT:

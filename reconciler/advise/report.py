@@ -9,13 +9,16 @@ from reconciler.advise.result import Advice, AdviceReport, SavingRange
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.money import format_dollars, format_percent_change
 from reconciler.plan.render.spans import range_phrase
-from reconciler.plan.rest.compare import SIMULATED_NODES_MAX
 from reconciler.render.layout import table
 
 NOT_TRIED_MAX: Final = 12
 _METHOD: Final = (
-    "Savings are those of the planner alone. In a small fleet, `plan --base` and `simulate --base`",
-    "also simulate launches and evictions, so their figures for the same change can differ.",
+    "The fleet and the best proposals are simulated, as by `plan --base` and `simulate`; amounts",
+    "of other changes and of constraints of workloads are estimates of the planner.",
+)
+_ONE_RUN: Final = (
+    "The fleet is far from its steady state. Savings are those of one run from there on; for the",
+    "same changes, `plan --base` states wider intervals, since it ends before.",
 )
 
 
@@ -30,8 +33,10 @@ def _lines(report: AdviceReport, most: int) -> Iterator[str]:
     month = f"{format_dollars(base.per_month)} a month"
     yield f"Fleet {report.fleet} {state}: {range_phrase(base.range)}, {month}"
     yield f"Limits: {_limits(report)}"
-    if not report.new_nodes and base.nodes <= SIMULATED_NODES_MAX:
+    if base.simulated:
         yield from _METHOD
+    elif base.range.seeds == 1 and not report.new_nodes:
+        yield from _ONE_RUN
     yield ""
     shown = report.advice[:most]
     if not shown:
@@ -187,7 +192,13 @@ def _omitted_section(report: AdviceReport) -> Iterator[str]:
     fleets = format_count(report.evaluations, "fleet")
     yield f"Evaluated {fleets} in steady state; {effect} would save nothing."
     yield "Not tried:"
-    for gap in report.not_tried[:NOT_TRIED_MAX]:
-        yield f"  {gap.what}: {gap.reason}"
-    if len(report.not_tried) > NOT_TRIED_MAX:
-        yield f"  and {len(report.not_tried) - NOT_TRIED_MAX} more: see -o json"
+    alike: dict[str, list[str]] = {}
+    for gap in report.not_tried:
+        alike.setdefault(gap.reason, []).append(gap.what)
+    shown = list(alike.items())[:NOT_TRIED_MAX]
+    for reason, (first, *others) in shown:
+        more = f" and {format_count(len(others), 'other')}" if others else ""
+        yield f"  {first}{more}: {reason}"
+    left = len(report.not_tried) - sum(len(names) for _, names in shown)
+    if left:
+        yield f"  and {left} more: see -o json"

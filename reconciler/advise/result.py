@@ -76,12 +76,16 @@ class AdviceLimits(_Part, frozen=True, kw_only=True):
 
 
 class FleetNow(_Part, frozen=True, kw_only=True):
-    """The fleet with its present files, at rest; money is USD, numbers are means over the seeds."""
+    """The fleet with its present files, at rest; money is USD, numbers are means over the seeds.
+
+    ``simulated`` is whether it and the best changes of it are simulated, as by ``plan --base``.
+    """
 
     nodes: int
     per_hour: float
     per_month: float
     is_at_rest: bool
+    simulated: bool
     range: FleetRange
     exposure: Exposure
 

@@ -1,9 +1,10 @@
 """Searches for the changes that save the most, alone and together.
 
-Each candidate is carried to rest alone. Those that save are then combined, the best first, and an
-addition is kept if it saves more. A candidate that saves nothing alone may save with others: such
-candidates are tried with the best combination, first all together and then, if that saves, one by
-one. Combinations are far from rest and cause most of the work, so only the best of several
+Each candidate is carried to rest alone, up to the work limit: those under which the pods' nodes
+could cost the least come first. Those that save are then combined, the best first, and
+an addition is kept if it saves more. A candidate that saves nothing alone may save with others:
+such candidates are tried with the best combination, first all together and then, if that saves, one
+by one. Combinations are far from rest and cause most of the work, so only the best of several
 alternatives is added, and no candidate that saves almost nothing alone.
 """
 
@@ -62,6 +63,14 @@ def _changes(selection: Selection) -> list[DesiredChange]:
     return [change for candidate in selection for change in candidate.changes]
 
 
+_FILES_WORK: Final = 8_000_000
+"""The work of all changes of files alone, in evaluated nodes: about 30 CPU seconds."""
+_WORKLOADS_WORK: Final = 2_000_000
+"""The work of all constraints of workloads."""
+_COMBINING_WORK: Final = 3_000_000
+"""The work of combinations, beyond which no more are tried."""
+_SAMPLE: Final = 4
+"""How many candidates are evaluated before their work decides how many more are."""
 ADDITIONS_MAX: Final = 8
 """How many candidates that save alone are added to a combination, one after another."""
 NEUTRAL_MAX: Final = 4
@@ -69,7 +78,8 @@ NEUTRAL_MAX: Final = 4
 LEAST_SHARE: Final = 0.001
 """A candidate that saves less than this share of the current cost alone is not added."""
 
-JudgeAll = Callable[[Sequence[Selection]], Sequence[ChangeVerdict]]
+JudgeAll = Callable[[Sequence[Selection]], Sequence[ChangeVerdict] | None]
+"""Returns the verdicts, None if the work limit has been reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +116,15 @@ class JudgedChanges:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Every candidate alone, the best combination, and how many fleets were carried to rest."""
+    """Every evaluated candidate alone, the best combination, and how many fleets came to rest.
+
+    ``skipped`` are the candidates that were not evaluated because of the work limit.
+    """
 
     alone: tuple[JudgedChanges, ...]
     together: JudgedChanges | None
     evaluations: int
+    skipped: Selection = ()
 
 
 def select_candidates(
@@ -142,21 +156,56 @@ def select_candidates(
 
 def search_changes(judge: Judge, candidates: Selection, sweep: Sweep) -> Findings:
     """Return the savings of the candidates, alone and together."""
-    work, evaluated = Judgements(judge), 1  # the current fleet
+    work, evaluated, used = Judgements(judge), 1, 0  # the current fleet
 
     def judge_all(selections: Sequence[Selection]) -> Sequence[ChangeVerdict]:
-        nonlocal evaluated
+        nonlocal evaluated, used
         found = sweep.evaluate_all(work, selections)
         evaluated += sum(verdict.at_rest is not None for verdict in found)
+        used += sum(verdict.work for verdict in found)
         return found
 
-    verdicts = judge_all([(candidate,) for candidate in candidates])
-    alone = tuple(
-        JudgedChanges((candidate,), verdict)
-        for candidate, verdict in zip(candidates, verdicts, strict=True)
-    )
+    def judge_combinations(selections: Sequence[Selection]) -> Sequence[ChangeVerdict] | None:
+        return judge_all(selections) if used - alone_work < _COMBINING_WORK else None
+
+    order = _most_promising_first(judge, candidates)
+    known: dict[str, JudgedChanges] = {}
+
+    def judge_each(group: Sequence[AdviceCandidate]) -> None:
+        verdicts = judge_all([(candidate,) for candidate in group])
+        for candidate, verdict in zip(group, verdicts, strict=True):
+            known[candidate.id] = JudgedChanges((candidate,), verdict)
+
+    def judge_within(work_max: int, group: Sequence[AdviceCandidate]) -> None:
+        before = used
+        judge_each(group[:_SAMPLE])
+        spent = max(used - before, 1)
+        judge_each(group[_SAMPLE:][: max((work_max - spent) * _SAMPLE // spent, 0)])
+
+    judge_within(_FILES_WORK, [one for one in order if one.workload is None])
+    judge_within(_WORKLOADS_WORK, [one for one in order if one.workload is not None])
+    alone_work = used
+    alone = tuple(known[candidate.id] for candidate in candidates if candidate.id in known)
     least = LEAST_SHARE * HOURS_A_MONTH * judge.at_rest.before.per_hour
-    return Findings(alone, _best_combination(judge_all, alone, max(least, LEAST_SAVING)), evaluated)
+    together = _best_combination(judge_combinations, alone, max(least, LEAST_SAVING))
+    skipped = tuple(candidate for candidate in candidates if candidate.id not in known)
+    return Findings(alone, together, evaluated, skipped)
+
+
+def _most_promising_first(judge: Judge, candidates: Selection) -> list[AdviceCandidate]:
+    """Return the candidates, those first under which any nodes for the pods could cost the least.
+
+    That is known without a plan. Candidates of the same bound keep their order.
+    """
+    if len(candidates) <= _SAMPLE:
+        return list(candidates)
+
+    def least_cost(candidate: AdviceCandidate) -> float:
+        if candidate.workload is not None:
+            return judge.least_cost_without(candidate.workload.constraint)
+        return judge.least_cost(candidate.changes)
+
+    return sorted(candidates, key=lambda candidate: round(least_cost(candidate), 6))
 
 
 def _best_combination(
@@ -176,7 +225,10 @@ def _best_combination(
     compatible = _compatible_candidates(best, neutral)[:NEUTRAL_MAX]
     if compatible:
         members = (*best.members, *(member for one in compatible for member in one.members))
-        found = JudgedChanges(members, judge_all([members])[0])
+        verdicts = judge_all([members])
+        if verdicts is None:
+            return best if len(best.members) > 1 else None
+        found = JudgedChanges(members, verdicts[0])
         if _saves_more(best, found) or found.verdict.refusal:
             best = _extend_combination(
                 judge_all, best, compatible, enough=found if is_advice(found) else None
@@ -200,7 +252,10 @@ def _extend_combination(
             continue
         if enough is not None and not _saves_more(best, enough):
             break
-        found = JudgedChanges(members, judge_all([members])[0])
+        verdicts = judge_all([members])
+        if verdicts is None:
+            break
+        found = JudgedChanges(members, verdicts[0])
         if is_advice(found) and _saves_more(best, found):
             best = found
     return best

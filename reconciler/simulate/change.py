@@ -40,7 +40,7 @@ from reconciler.plan.value.ranges import (
 from reconciler.ports.progress import EventKind
 from reconciler.simulate.building import SimulatedFleet, SimulationSetup
 from reconciler.simulate.disruptionloop import LoopPlans
-from reconciler.simulate.driver import SimulationOutcome, SimulationStage, play
+from reconciler.simulate.driver import EndlessError, SimulationOutcome, SimulationStage, play
 from reconciler.simulate.eventlog import RulePeriod, rule_periods
 from reconciler.simulate.report import Report, merge_outcome, report_of
 from reconciler.simulate.timeline import StreamedTimeline
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from reconciler.catalog.catalog import Catalog
     from reconciler.model.history import History
     from reconciler.observed.snapshot import Snapshot
+    from reconciler.simulate.seeds import SeededRuns
 
 
 def run_simulation(
@@ -173,26 +174,15 @@ class SimulatedChange:
         """Return the cost of the change (``plan.make.inputs.ChangeSimulation``)."""
         from reconciler.plan.make.decide import ignore_phase
         from reconciler.simulate.building import KnownInputs, read_simulation
-        from reconciler.simulate.driver import EndlessError
-        from reconciler.simulate.seeds import SeededRuns, seeds_of
+        from reconciler.simulate.seeds import SeededRuns
 
         request = replace(self.request, now=self.now)
         known = KnownInputs(self.snapshot, self.catalog, self.base_catalog)
         inputs = read_simulation(request, ignore_phase, known)
         runs = SeededRuns(inputs, passes_max=PASSES_MAX, has_effect=has_effect)
-        changes: list[AtRest] = []
-        seeds = 1
-        while len(changes) < seeds:
-            try:
-                report = runs.run(len(changes))
-            except EndlessError:
-                return None
-            change = at_rest_of(report)
-            if change is None:
-                return None
-            if not changes:
-                seeds = seeds_of(report)
-            changes.append(change)
+        changes = simulate_change(runs)
+        if not changes:
+            return None
         found = combine_seeds(changes)
         if not has_effect or self.snapshot is not None:
             return found
@@ -202,6 +192,26 @@ class SimulatedChange:
             for seed, change in enumerate(changes[:NEW_NODES_SEEDS])
         ]
         return msgspec.structs.replace(found, new_nodes=new_fleets(pairs))
+
+
+def simulate_change(runs: SeededRuns) -> list[AtRest]:
+    """Return the cost of the change with each seed; nothing if a run does not come to rest."""
+    from reconciler.simulate.seeds import seeds_of
+
+    changes: list[AtRest] = []
+    seeds = 1
+    while len(changes) < seeds:
+        try:
+            report = runs.run(len(changes))
+        except EndlessError:
+            return []
+        change = at_rest_of(report)
+        if change is None:
+            return []
+        if not changes:
+            seeds = seeds_of(report)
+        changes.append(change)
+    return changes
 
 
 def _new_base(change: AtRest) -> NewFleet:

@@ -46,11 +46,14 @@ def read_inputs(
     phase: Timings,
     what_if: WhatIf | None = None,
     observed: Sequence[JsonDict] | None = None,
+    *,
+    for_changes: bool = False,
 ) -> Inputs:
     """Return everything that the request names, after what is only supposed (``what_if``).
 
     A fleet without a NodePool is an error, unless the change is what deletes them.
-    ``observed`` are the objects of the cluster if they are read already.
+    ``observed`` are the objects of the cluster if they are read already. Inputs ``for_changes``
+    have a ``simulation`` without a base as well, for changes that the caller makes.
 
     Raises:
         UsageError: an argument or setting is wrong.
@@ -58,7 +61,7 @@ def read_inputs(
         InvalidFleetError: the desired state has errors.
     """
     try:
-        facts = _read_inputs(request, phase, what_if, observed)
+        facts = _read_inputs(request, phase, what_if, observed, for_changes=for_changes)
     except InvalidFleetError as error:
         is_empty = any(d.code == "empty-fleet" for d in error.diagnostics)
         emptied = emptied_request(request) if is_empty else None
@@ -73,6 +76,8 @@ def _read_inputs(
     phase: Timings,
     what_if: WhatIf | None,
     observed: Sequence[JsonDict] | None,
+    *,
+    for_changes: bool = False,
 ) -> Inputs:
     with phase("read"):
         head, live = _read_head(request, observed)
@@ -117,10 +122,11 @@ def _read_inputs(
         facts = _with_scaled(facts, cluster)
     if what_if:
         facts = _without_zones(facts, what_if)
-    if base is None:
+    if base is not None:
+        own = _cluster_of_base(base, request, cluster, now)
+        facts = with_base_inputs(base, request, facts, cluster=own)
+    if facts.against is None and not for_changes:
         return facts
-    own = _cluster_of_base(base, request, cluster, now)
-    facts = with_base_inputs(base, request, facts, cluster=own)
     return _with_simulated_change(facts, request, cluster.captured or cluster.snapshot)
 
 
@@ -328,15 +334,13 @@ def _with_scaled(facts: Inputs, cluster: ObservedCluster) -> Inputs:
 
 def _with_simulated_change(facts: Inputs, request: FleetRequest, snapshot: Snapshot) -> Inputs:
     """Return the facts with a simulation of the change, in a cluster or in a folder."""
-    if facts.against is None:
-        return facts
     from msgspec.structs import replace
 
     from reconciler.observed.identity import identify_nodes
     from reconciler.simulate.change import SimulatedChange
 
     observed = identify_nodes(snapshot).snapshot if facts.observation != "workloads" else None
-    catalogs = (facts.catalog, facts.against.catalog)
+    catalogs = (facts.catalog, (facts.against or facts).catalog)
     return replace(facts, simulation=SimulatedChange(request, facts.now, observed, *catalogs))
 
 

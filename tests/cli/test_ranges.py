@@ -15,7 +15,7 @@ from reconciler.simulate.seeds import typical_run
 from tests.cli.test_simulate import simulated
 from tests.cli.test_simulated_change import a_change
 from tests.engine.world import a_deployment, a_pool
-from tests.repositories import commit_all, init
+from tests.repositories import commit_all, git, init
 from tests.simulated.simulations import START, words, write_fleet
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -149,6 +149,34 @@ def test_the_examples_have_the_same_figures_in_a_plan_and_in_a_simulation(
     assert main(["plan", str(fleet), "--base", "HEAD", "--set", "cluster=none", *more]) == 0
     plan = json.loads(capsys.readouterr().out)["atRest"]
     assert (plan["range"], plan["perHour"]) == (simulation["range"], 0)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("name", "candidates"), [("maintenance-windows", "8"), ("multi-team", "100")]
+)
+def test_advice_states_what_a_plan_and_a_simulation_of_the_patched_files_state(
+    capsys: Capture, tmp_path: Path, name: str, candidates: str
+) -> None:
+    fleet = tmp_path / name
+    shutil.copytree(EXAMPLES / name, fleet)
+    init(fleet)
+    commit_all(fleet)
+    more = ["--now", START, "-o", "json"]
+
+    def report(*words: str) -> Any:
+        assert main([*words, *more]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    found = report("advise", str(fleet), "--candidates", candidates)
+    assert found["base"]["range"] == report("simulate", str(fleet))["range"]
+    best = found["advice"][0]
+    (tmp_path / "patch").write_text(best["patch"])
+    git(fleet, "apply", str(tmp_path / "patch"))
+    plan = report("plan", str(fleet), "--base", "HEAD", "--set", "cluster=none")["atRest"]
+    assert (best["perMonth"], best["nodes"]) == (plan["perMonth"], plan["after"]["nodes"])
+    merge = report("simulate", str(fleet), "--base", "HEAD")["merge"]
+    assert merge["difference"] == plan["difference"]
 
 
 MIDDLE = [

@@ -43,13 +43,12 @@ _BASE_WORK: Final = 16_000_000
 
 Three hundred nodes that are far from rest took six million.
 """
-SEEDS_WORK: Final = 7_000_000
+_SEEDS_WORK: Final = 7_000_000
 """The work of all seeds together, from which their number follows: about 15 CPU seconds."""
 _MANY: Final = 100
 """A budget that allows none of this many nodes allows none at all."""
 
-
-SIMULATED_NODES_MAX: Final = 50
+_SIMULATED_NODES_MAX: Final = 50
 _SIMULATED_PODS_MAX: Final = 500
 """Up to this size, simulating a change with several seeds takes at most about 20 CPU seconds."""
 
@@ -65,7 +64,7 @@ def compare_with_base(
     if base.settings.region != inputs.settings.region:
         return _compare_new_fleets(inputs, base, work_max), _cost_of_first_plan(base)
     simulation = inputs.simulation
-    if simulation is not None and _is_small(base) and _is_small(inputs):
+    if simulation is not None and is_small(base) and is_small(inputs):
         found = simulation(has_effect=not _has_same_plans(base, inputs))
         if found is not None:
             return _with_new_nodes(found, inputs, base), _cost_of_first_plan(base)
@@ -91,9 +90,10 @@ def _compare_new_fleets(inputs: Inputs, base: Inputs, work_max: int | None) -> A
     return change
 
 
-def _is_small(inputs: Inputs) -> bool:
+def is_small(inputs: Inputs) -> bool:
+    """Return whether changes of the fleet are simulated to find their cost."""
     cluster = inputs.cluster
-    return len(cluster.nodes) <= SIMULATED_NODES_MAX and len(cluster.pods) <= _SIMULATED_PODS_MAX
+    return len(cluster.nodes) <= _SIMULATED_NODES_MAX and len(cluster.pods) <= _SIMULATED_PODS_MAX
 
 
 def _cost_of_first_plan(base: Inputs) -> Cost:
@@ -117,7 +117,7 @@ def _continue_both(inputs: Inputs, base: Inputs, work_max: int | None) -> tuple[
         change = pair.compare()
         if not changes:
             first = pair.first
-            seeds = seed_count(pair.used, SEEDS_WORK) if change.bounds is None else 1
+            seeds = seed_count(pair.used, _SEEDS_WORK) if change.bounds is None else 1
         changes.append(change)
     assert first is not None, "there is at least one seed"
     return combine_seeds(changes), first
@@ -191,7 +191,9 @@ class RestedBase:
     """A base at rest, with which many changes are compared: it is brought to rest once.
 
     ``work_max`` is the work limit of each side, in evaluated nodes. By default the base has more
-    than each change, since what it leaves undone would count as a saving of any change. If fleets
+    than each change, since what it leaves undone would count as a saving of any change. A change of
+    a base that comes to rest within the limit of a plan has what is left of that as well, and so
+    has the result of ``compare_with_base``. If fleets
     of new nodes are compared, both sides start from the cluster of the base, as if all nodes
     had been replaced; otherwise a change starts from the base at rest. ``chance`` is the course of
     this base and of all changes. ``used`` is the work of bringing the base to rest.
@@ -206,14 +208,16 @@ class RestedBase:
         chance: Chance | None = None,
         shared: SharedWork | None = None,
     ) -> None:
-        self._work_max = work_max or _WORK // 2
+        self._work_max = self._plan_work = work_max or _WORK // 2
         base_work = self._work_max if work_max or has_new_nodes else _BASE_WORK
         self._chance = chance or Chance()
         self._shared = shared or SharedWork()
-        self.used = 0
         self._has_new_nodes = has_new_nodes
         self._base = base
         self._from = self._continue_cluster(base, base_work)
+        self.used = self._from.work
+        if not has_new_nodes:
+            self._work_max += max(self._plan_work - self.used, 0)
         assert self._from.first is not None, "one answer is always asked for"
         self.first: Cost = self._from.first
         self.rest = self._from
@@ -222,6 +226,15 @@ class RestedBase:
         ):  # with the same work, as in ``compare_with_base``
             start = self._from
             self.rest = self._continue(base, start.world, start.at, start.history)
+
+    @property
+    def is_near_rest(self) -> bool:
+        """Whether the base comes to rest within the limit of a plan, which then states the same."""
+        return not self._from.ended and self.used <= self._plan_work
+
+    def seeds_for(self, work: int) -> int:
+        """Return with how many seeds a plan repeats a change whose first run took this work."""
+        return seed_count(self.used + work, _SEEDS_WORK)
 
     def compare_change(self, inputs: Inputs) -> tuple[AtRest, RestResult]:
         """Return the cost of the change to ``inputs``, and the fleet at rest under it."""
@@ -272,13 +285,12 @@ class RestedBase:
         if inputs is not self._base:
             shared = shared.for_other_inputs()
         found = continue_fleet(inputs, world, at, history, work, chance=self._chance, shared=shared)
-        self.used = self.used or work.used
-        return found
+        return with_fields(found, work=work.used)
 
 
 def _unchanged_result(rest: RestResult) -> RestResult:
     """Return the fleet under a head that changes nothing."""
-    return with_fields(rest, began=rest.at, last=None, ended=False, rested=True)
+    return with_fields(rest, began=rest.at, last=None, ended=False, rested=True, work=0)
 
 
 def _has_same_plans(base: Inputs, head: Inputs, *, ignore_budgets: bool = False) -> bool:

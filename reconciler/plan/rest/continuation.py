@@ -237,7 +237,8 @@ class RestResult:
     is whether nothing is left to do, and ``ended`` whether the work limit was reached before that;
     if neither, something waits beyond the horizon. ``decisions`` are the last result, for
     ``facts``; ``cost_first`` (USD an hour), ``drifted_first`` and ``first`` are of the first one.
-    ``later`` are the commands after the first one, and ``spec_keys`` those of its pods.
+    ``later`` are the commands after the first one, and ``spec_keys`` those of its pods. ``work`` is
+    what it took, in evaluated nodes, where somebody counts it.
     """
 
     inputs: Inputs
@@ -255,6 +256,7 @@ class RestResult:
     decisions: Decisions = field(default_factory=Decisions)
     later: tuple[Command, ...] = ()
     spec_keys: SpecKeys = field(default_factory=SpecKeys)
+    work: int = 0
 
     def node_prices(self) -> dict[str, float]:
         """Return the cost of each managed node by NodeClaim, USD an hour; 0 if unknown.
