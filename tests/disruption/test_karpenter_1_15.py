@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from reconciler.disruption.command import Command, Decisions
 from reconciler.disruption.methods.repairpolicy import (
     AWS_POLICIES,
+    REBOOTING_POLICIES,
     Repair,
     RepairPolicies,
     RepairPolicy,
@@ -68,6 +69,7 @@ def _policy(row: dict[str, Any]) -> RepairPolicy:
         row.get("reasons", ""),
         _span(row["drain"]) if "drain" in row else None,
         row.get("priority", 0),
+        reboots=row.get("action") == "reboot",
     )
 
 
@@ -103,6 +105,7 @@ def _facts(repair: Repair | None) -> dict[str, Any]:
         "fallback": not repair.match.policy.reasons,
         "eligible": (NOW - repair.match.tolerated_until) / minute,
         "urgency": (NOW - repair.urgent_since) / minute,
+        "action": "reboot" if repair.match.policy.reboots else "replace",
         "drain": None if repair.drain_limit is None else format_duration(repair.drain_limit),
     }
 
@@ -126,7 +129,28 @@ def test_the_matching_policies_of_a_node_are_merged(case: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("case", fixture_cases(RELEASE, "repair", "aws"))
 def test_the_policies_of_the_aws_provider(case: dict[str, Any]) -> None:
-    assert _facts(_resolved(AWS_POLICIES, case["input"])).items() >= case["expect"].items()
+    policies = REBOOTING_POLICIES if case["input"].get("reboots") else AWS_POLICIES
+
+    assert _facts(_resolved(policies, case["input"])).items() >= case["expect"].items()
+
+
+@pytest.mark.parametrize("case", fixture_cases(RELEASE, "repair", "history"))
+def test_a_node_that_was_rebooted_too_often_is_replaced(case: dict[str, Any]) -> None:
+    given = case["input"]
+    reason = {"reboot": "XID48", "replace": "XID79"}[given["action"]]
+    node, claim = a_node("n1")
+    gpu = unhealthy(NOW - timedelta(hours=1), "AcceleratedHardwareReady", reason=reason)
+    node["status"]["conditions"] += gpu
+    times = " ".join((NOW - timedelta(hours=h)).isoformat() for h in given["hours"])
+    history = {"type": "RebootTimes", "status": "True", "reason": "RebootTimes", "message": times}
+    claim["status"]["conditions"].append(history)
+
+    decisions = decided(
+        [node, claim], a_pod("p", "n1"), settings=repairing(FeatureGate.REBOOT_FOR_REPAIR)
+    )
+
+    (command,) = decisions.commands
+    assert command.decision == case["expect"]["action"]
 
 
 @pytest.mark.parametrize("case", fixture_cases(RELEASE, "repair", "legacy"))

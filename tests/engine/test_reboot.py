@@ -269,6 +269,20 @@ def test_more_than_a_fifth_of_the_nodes_are_not_rebooted() -> None:
     assert {b.code for b in plan.blocked if b.reason == "Unhealthy"} == {"UnhealthyShare"}
 
 
+def test_no_node_is_launched_for_pods_whose_node_boots_and_is_ready_at_once() -> None:
+    """Its taint counts for as long as it is observed, so the reboot ends in a later pass."""
+    world, faults = _fleet()
+    _break(world, faults)
+    _run(world, lambda: _reboots(world) == 1)
+    world.clock.advance(300)
+
+    world.converge()
+
+    assert world.recorder.kinds()[EventKind.REBOOTED] == 1
+    assert len(world.instances()) == 5
+    assert world.recorder.kinds()[EventKind.LAUNCHED] == 5
+
+
 def test_a_node_that_does_not_come_back_is_replaced() -> None:
     world, faults = _fleet()
     sick = _break(world, faults)
@@ -338,6 +352,60 @@ def test_a_call_that_never_arrived_is_repeated() -> None:
     assert _reboots(world) == 2
     assert sick.name in world.claims
     assert world.recorder.kinds()[EventKind.REBOOTED] == 1
+
+
+def _annotate(world: World, name: str, key: str, value: str) -> None:
+    claim = world.claims[name]
+    metadata = replace(claim.metadata, annotations={**claim.metadata.annotations, key: value})
+    world.store.put_node_claims([replace(claim, metadata=metadata)])
+
+
+LIMIT = "karpenter.sh/reboot-termination-grace-period"
+
+
+@pytest.mark.parametrize("limit", ["soon", "-5m"])
+def test_a_limit_that_is_not_a_duration_ends_the_reboot_and_keeps_the_node(limit: str) -> None:
+    world, faults = _fleet()
+    sick = _break(world, faults)
+    _run(world, lambda: world.claims[sick.name].is_rebooting)
+    _annotate(world, sick.name, LIMIT, limit)
+    faults.broken.clear()
+
+    world.converge()
+
+    assert _reboots(world) == 0
+    assert not world.claims[sick.name].is_deleting
+    assert len(world.recorder.messages(EventKind.REBOOT_FAILED)) == 1
+    assert not any(node.has_taint("karpenter.sh/rebooting") for node in _nodes(world))
+    assert world.store.commands() == []
+
+
+def test_a_limit_of_zero_reboots_at_once_with_all_pods() -> None:
+    world, faults = _fleet()
+    sick = _break(world, faults)
+    bound = {p.key for p in world.engine().run_once().seen.snapshot.pods}
+    _run(world, lambda: world.claims[sick.name].is_rebooting)
+    _annotate(world, sick.name, LIMIT, "0s")
+
+    _run(world, lambda: _reboots(world) == 1, passes=3)
+
+    after = world.engine().run_once().seen.snapshot.pods
+    assert {p.key for p in after} == bound
+    assert EventKind.POD_EVICTED not in world.recorder.kinds()
+
+
+def test_a_node_that_disappears_before_its_reboot_is_replaced() -> None:
+    world, faults = _fleet()
+    sick = _break(world, faults)
+    _run(world, lambda: world.claims[sick.name].is_rebooting)
+    node = world.claims[sick.name].status.node_name
+    world.engine().ports.cluster.delete_node(node)
+
+    world.converge()
+
+    assert sick.name not in world.claims
+    assert _reboots(world) == 0
+    assert len(world.claims) == 5
 
 
 def test_a_node_that_reboots_is_terminated_if_its_pool_is_removed() -> None:

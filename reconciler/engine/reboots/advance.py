@@ -130,11 +130,7 @@ class _Reboot:
         try:
             limit = episode.drain_limit(self._claim)
         except ValueError as error:
-            before = self._claim
-            self._put(episode.fail(before, self._now, str(error)))
-            self._effects.execute_all([unfence(self._effects, node.name, reason=str(error))])
-            text = f"{node.name} is not rebooted: {error}"
-            self._report_end(EventKind.REBOOT_FAILED, text, "invalid_request", before)
+            self._reject(node, str(error))
             return
         if not node.has_taint(REBOOTING_TAINT):
             self._effects.execute_all([self._fence(node)])
@@ -149,6 +145,19 @@ class _Reboot:
                 return
             self._effects.finish([intent], Outcome.SUCCEEDED)
         self._call(node)
+
+    def _reject(self, node: Node, why: str) -> None:
+        """End a reboot whose request is not valid; the node stays."""
+        if node.has_taint(REBOOTING_TAINT):
+            self._unfence(node, why)
+            return  # the next observation shows the node without the taint
+        before = self._claim
+        self._put(episode.fail(before, self._now, why))
+        text = f"{node.name} is not rebooted: {why}"
+        self._report_end(EventKind.REBOOT_FAILED, text, "invalid_request", before)
+
+    def _unfence(self, node: Node, why: str) -> bool:
+        return self._effects.execute_all([unfence(self._effects, node.name, reason=why)])[0]
 
     def _has_drained(self, node: Node) -> bool:
         try:
@@ -198,10 +207,9 @@ class _Reboot:
         if not self._uninitialize(node) or node.boot_id == episode.boot_to_end(self._claim):
             return
         if node.has_taint(REBOOTING_TAINT):
-            why = "it has booted again"
-            if not self._effects.execute_all([unfence(self._effects, node.name, reason=why)])[0]:
-                return
-            self._report(EventKind.REBOOT_OBSERVED, f"{node.name} has booted again")
+            if self._unfence(node, "it has booted again"):
+                self._report(EventKind.REBOOT_OBSERVED, f"{node.name} has booted again")
+            return  # the taint would count in this pass, and pods that wait would get another node
         if node.is_ready:
             before = self._claim
             self._put(episode.succeed(before, self._now))
