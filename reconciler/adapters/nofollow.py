@@ -10,6 +10,8 @@ from reconciler.model.errors import StateError
 
 _NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
 _REMEDY: Final = "remove it, or pass another location with --state"
+_JOURNAL_MAGIC: Final = bytes.fromhex("d9d505f920a163d7")
+"""The last bytes of a journal that names another file, in SQLite's format."""
 
 
 def open_file(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
@@ -27,6 +29,17 @@ def open_file(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> in
     return descriptor
 
 
+def refuse_special_file(path: str | os.PathLike[str]) -> None:
+    """Refuse a link, a pipe, a device and a folder in the place of a file that may exist.
+
+    Raises:
+        StateError: it is one.
+    """
+    refuse_link(path)
+    if os.path.lexists(path) and not os.path.isfile(path):
+        raise StateError("is not a regular file", where=os.fspath(path), remedy=_REMEDY)
+
+
 def refuse_link(path: str | os.PathLike[str]) -> None:
     """Refuse a symbolic link.
 
@@ -36,3 +49,23 @@ def refuse_link(path: str | os.PathLike[str]) -> None:
     if os.path.islink(path):
         what = "is a symbolic link, which may lead anywhere"
         raise StateError(what, where=os.fspath(path), remedy=_REMEDY)
+
+
+def refuse_linked_journal(path: str) -> None:
+    """Refuse a journal that ends with the name of another file.
+
+    SQLite appends the name of the journal of a transaction over several databases, which we never
+    make, and deletes that file once it has rolled back (``pager_delsuper`` in its ``pager.c``). In
+    a state that somebody else has written, it could be any file of the user.
+
+    Raises:
+        StateError: it is one.
+    """
+    if not os.path.lexists(path):
+        return
+    with os.fdopen(open_file(path, os.O_RDONLY), "rb") as file:
+        file.seek(max(os.fstat(file.fileno()).st_size - len(_JOURNAL_MAGIC), 0))
+        names_a_file = file.read() == _JOURNAL_MAGIC
+    if names_a_file:
+        what = "is the journal of another program, and names a file that SQLite would delete"
+        raise StateError(what, where=path, remedy=_REMEDY)

@@ -10,7 +10,6 @@ ACTION: Final = "reconciler/reconciler"
 """The repository with the GitHub Action, and of the GitLab component."""
 
 _CHECKOUT: Final = "actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1"
-_CONFIG_BYTES_MAX: Final = 1_000_000
 
 
 class CI(StrEnum):
@@ -47,10 +46,12 @@ def detect_ci(repository: str | None) -> CI:
         return CI.GITHUB
     if os.path.lexists(os.path.join(repository, ".gitlab-ci.yml")):
         return CI.GITLAB
+    from reconciler.assembly.inputs.files import read_checkout_file
+    from reconciler.model.errors import UnreadableError
+
     try:
-        with open(os.path.join(repository, ".git", "config"), "rb") as file:
-            config = file.read(_CONFIG_BYTES_MAX)
-    except OSError:
+        config = read_checkout_file(os.path.join(repository, ".git", "config"))
+    except (OSError, UnreadableError):
         return CI.GITHUB
     return CI.GITLAB if b"gitlab" in config and b"github.com" not in config else CI.GITHUB
 

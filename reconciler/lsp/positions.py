@@ -55,8 +55,11 @@ class TextLines:
 
     def line_end(self, offset: int) -> int:
         """Return where the editor's line of an offset ends, before its line break."""
-        found = _EDITOR_BREAK.search(self.text, offset)
-        return len(self.text) if found is None else found.start()
+        following = bisect_right(self._editor, offset)
+        if following == len(self._editor):
+            return len(self.text)
+        start = self._editor[following]
+        return max(offset, start - (2 if self.text.startswith("\r\n", start - 2) else 1))
 
     def token(self, start: int) -> TextRange:
         """Return the scalar that starts at an offset, at most to the end of its line."""
@@ -82,11 +85,11 @@ def _token_length(text: str) -> int:
 
 
 def _units(text: str, encoding: str) -> int:
-    if encoding == "utf-32":
+    if encoding == "utf-32" or text.isascii():
         return len(text)
     if encoding == "utf-8":
         return len(text.encode("utf-8", "surrogatepass"))
-    return len(text) + sum(character > "\uffff" for character in text)
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2  # a loop would take far longer
 
 
 def _characters(text: str, units: int, encoding: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import time
@@ -93,6 +94,21 @@ TEXTS = {
     "requirements": POOL + "        - {key: a, operator: In, values: [b]}\n" * 15_000,
     "quotes": "'" * 500_000,
     "keys": "".join(f"key{n}: 1\n" for n in range(60_000)),
+    "one line of objects": json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "List",
+            "items": [
+                {
+                    "apiVersion": "karpenter.sh/v1",
+                    "kind": "NodePool",
+                    "metadata": {"name": f"😀{n}"},
+                }
+                for n in range(5_000)
+            ],
+        },
+        ensure_ascii=False,
+    ),
     "control": POOL.replace("web", '"\\e]0;x\\a\\e[2J\\u202e"'),
     "beyond the limit": "a: " + "x" * (FILE_BYTES_MAX + 1),
 }

@@ -10,7 +10,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from reconciler.cli.output.sarif import render_sarif
 from reconciler.inspection.costs import costs_csv, to_csv
+from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.notification import NoticeKind, Webhook, WebhookFormat
 from reconciler.notifications.delivery import TEXT_MAX, webhook_request
 from reconciler.notifications.notices import Notice
@@ -102,3 +104,12 @@ def test_no_field_of_a_notice_is_active_in_a_message(field: str, text: str) -> N
     body = webhook_request(notice, Webhook("URL", WebhookFormat.JSON), "", NOTICE.at).body
     assert json.loads(body)["kind"] == "Notice"
     assert b"\n" not in body
+
+
+@attack(Threat.OUTPUT, "a value that is a link in the messages of a code-scanning service")
+@pytest.mark.parametrize("text", ["[x](https://evil.example)", "[x](0)", r"[x\](y)", "a]()(b](c"])
+def test_no_message_of_a_finding_contains_a_link(text: str) -> None:
+    finding = Diagnostic(Severity.ERROR, "unknown-field", text, None, path=text, hint=text)
+    (result,) = json.loads(render_sarif([finding]))["runs"][0]["results"]
+    assert "](" not in result["message"]["text"]
+    assert "evil.example" in result["message"]["text"] or "evil" not in text

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -187,4 +190,35 @@ def test_unexpected_shapes_are_findings(
     extra = f"---\napiVersion: {head}\nmetadata: {{name: karpenter}}\nspec: {spec}\n"
     (given / "karpenter.yaml").write_text(BETA + extra)
     assert init() in (0, 3)
+    assert "internal error" not in capsys.readouterr().err
+
+
+@attack(Threat.EXHAUSTION, "a named pipe in place of git's files, where init looks for the forge")
+def test_init_does_not_wait_for_a_pipe(tmp_path: Path) -> None:
+    Path(".git").mkdir()
+    os.mkfifo(".git/config")
+    command = [sys.executable, "-m", "reconciler", "init", "fleet", "--from", "given"]
+    done = subprocess.run(
+        [*command, "--region", "us-east-1"], stdin=subprocess.DEVNULL, capture_output=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (Path("fleet") / "nodes").is_dir()
+
+
+NESTED = {
+    "heredoc": "yaml_body = <<-YAML\n kind: NodePool\n /* (\n YAML\n",
+    "comment": "yaml_body = <<-YAML /* x\n kind: NodePool\n YAML\n",
+    "directive": 'yaml_body = "%{ for x in y }kind: NodePool"\n',
+    "template": 'yaml_body = templatefile("given.yaml", {a = "${"})\n',
+}
+
+
+@attack(Threat.EXHAUSTION, "a text within Terraform's files that does not end")
+@pytest.mark.parametrize("text", NESTED.values(), ids=list(NESTED))
+def test_a_text_without_an_end_is_a_finding(
+    text: str, given: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (given / "main.tf").write_text(f'resource "kubectl_manifest" "a" {{\n{text}}}\n')
+    assert init() == 0
     assert "internal error" not in capsys.readouterr().err

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
+import struct
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -25,6 +27,8 @@ from tests.adapters.kubernetes.apiserver import write_kubeconfig
 from tests.hostile.test_git import POOL
 from tests.hostile.threats import Threat, attack
 from tests.states import open_state
+
+WEB = Path(__file__).resolve().parents[2] / "examples" / "web"
 
 COMMANDS = (
     ["validate"],
@@ -411,3 +415,94 @@ def test_the_upward_search_ignores_a_configuration_of_another_user(
     assert main(["config"]) == 0
     assert "cheapest" not in capsys.readouterr().out
     assert main(["config", str(fleet)]) == 0
+
+
+def a_state(folder: Path) -> Path:
+    recorded(folder)
+    return folder / "state.db"
+
+
+@attack(Threat.SETTINGS, "a journal beside a recorded state that has SQLite delete another file")
+def test_no_journal_of_a_state_deletes_a_file(
+    repository: Repository, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    file = a_state(repository.path / ".reconciler")
+    with closing(sqlite3.connect(file, isolation_level=None)) as database:
+        database.execute("PRAGMA journal_mode = DELETE")
+        (page_size,) = database.execute("PRAGMA page_size").fetchone()
+        (pages,) = database.execute("PRAGMA page_count").fetchone()
+    magic, name = bytes.fromhex("d9d505f920a163d7"), str(victim).encode()
+    header = magic + struct.pack(">5I", 0, 0, pages, 512, page_size)
+    tail = struct.pack(">I", 0x40000000 // page_size + 1) + name
+    tail += struct.pack(">2I", len(name), sum(name)) + magic
+    file.with_name("state.db-journal").write_bytes(header.ljust(512, b"\0") + tail)
+    assert main(["status", str(repository.path)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "names a file" in line
+    assert victim.read_text() == "precious"
+
+
+ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT max(n) FROM t"
+COMPUTED = {
+    "view": ["DROP TABLE plan", f"CREATE VIEW plan AS SELECT ({ENDLESS}) AS digest"],
+    "version": [
+        "DROP TABLE schema_revision",
+        f"CREATE VIEW schema_revision AS SELECT ({ENDLESS}) AS version_num",
+    ],
+    "trigger": ["CREATE TRIGGER t AFTER UPDATE ON fleet BEGIN DELETE FROM node_claim; END"],
+    "column": ["ALTER TABLE fleet ADD COLUMN x TEXT AS (hex(zeroblob(1000000000)))"],
+    "virtual": ["CREATE VIRTUAL TABLE x USING fts5(y)"],
+}
+
+
+@attack(Threat.EXHAUSTION, "a recorded state that computes without end when it is read")
+@pytest.mark.parametrize("statements", COMPUTED.values(), ids=list(COMPUTED))
+def test_nothing_in_a_state_is_computed(
+    statements: Sequence[str], repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = a_state(repository.path / ".reconciler")
+    with closing(sqlite3.connect(file, isolation_level=None)) as database:
+        for statement in ("PRAGMA foreign_keys = OFF", *statements):
+            database.execute(statement)
+    for words in (["status"], ["history"], ["plan", "--set", "cluster=embedded"]):
+        command, *rest = words
+        assert main([command, str(repository.path), *rest]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "not a state of reconciler" in line
+
+
+ODD_CELLS = {
+    "a time": ("revision", "at", "9" * 30),
+    "a time without a zone": ("revision", "at", "2026-03-01T00:00:00"),
+    "a time of history": ("journal_outcome", "at", "soon"),
+    "an outcome": ("journal_outcome", "outcome", "\x1b[2J"),
+    "a body": ("journal_intent", "body", "[" * 100_000),
+    "text": ("journal_outcome", "message", b"\xff\xfe"),
+    "a plan": ("plan", "body", b"\x1f\x8b"),
+    "a claim": ("node_claim", "body", "{}"),
+}
+
+
+@attack(Threat.EXHAUSTION, "a recorded state with values that no release has written")
+@pytest.mark.parametrize(("table", "column", "value"), ODD_CELLS.values(), ids=list(ODD_CELLS))
+def test_an_odd_value_in_a_state_is_an_error_of_one_line(
+    table: str, column: str, value: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(shutil.copytree(WEB, tmp_path / "fleet"))
+    assert main(["apply", folder, "--simulated", "--auto-approve", "--timeout", "60s"]) == 0
+    state = tmp_path / "fleet/.reconciler/simulated"
+    with closing(sqlite3.connect(state / "state.db", isolation_level=None)) as database:
+        database.execute("PRAGMA ignore_check_constraints = ON")
+        cell = "CAST(? AS TEXT)" if column == "message" else "?"
+        database.execute(f"UPDATE {table} SET {column} = {cell}", (value,))
+        assert database.execute("SELECT changes()").fetchone() != (0,)
+    capsys.readouterr()
+    for words in (["status"], ["history"], ["report"], ["get", "plans"], ["get", "actions"]):
+        code = main([*words, folder, "--state", str(state)])
+        shown = capsys.readouterr()
+        assert code in (0, 1)
+        assert shown.err.count("\n") <= 1
+        assert "internal error" not in shown.err
+        assert "\x1b" not in shown.out + shown.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -382,3 +383,25 @@ def test_no_odd_object_ends_the_publishing_of_snapshots(
             place[last] = value
             found = anonymize_objects([without_environments(item)], fleet, has_fleet=False)
             assert len(found) <= 1
+
+
+@attack(Threat.EXHAUSTION, "an episode with thousands of commands, lines of a log and nodes")
+@pytest.mark.parametrize("changed", ["log", "before"])
+def test_reading_an_episode_takes_time_in_proportion_to_its_size(changed: str) -> None:
+    later = {"time": "2026-03-01T15:00:00Z", "message": "created nodeclaim"}
+    step = {"now": EPISODE["now"], "age": 0.1, "command": LINE, "snapshot": {"items": []}}
+    row = {"node": "", "nodePool": "", "instanceType": "", "zone": "", "capacityType": ""}
+    taken = []
+    for count in (1_000, 4_000):
+        rows: dict[str, Any] = {
+            "log": [later] * count,
+            "before": [row | {"node": f"n{number}"} for number in range(count)],
+        }
+        content = json.dumps(
+            EPISODE | {"steps": [step] * count, "log": [], changed: rows[changed]}
+        ).encode()
+        start = time.process_time()
+        found = episodefile.actions_of(episodefile.decode_episode(content, "miss.json"))
+        taken.append(time.process_time() - start)
+        assert len(found) >= count
+    assert taken[1] < max(8 * taken[0], 1.0)

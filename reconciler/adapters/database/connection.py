@@ -12,9 +12,10 @@ import re
 import socket
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import Enum
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
@@ -30,9 +31,10 @@ from sqlalchemy.pool import QueuePool
 from reconciler.adapters.database import tables
 from reconciler.adapters.database.leases.fence import Fence
 from reconciler.adapters.database.location import FILE
-from reconciler.adapters.nofollow import refuse_link
+from reconciler.adapters.nofollow import refuse_linked_journal, refuse_special_file
 from reconciler.model.decode import describe_mismatch
 from reconciler.model.errors import StateError
+from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.urls import is_loopback, split_credentials, without_secrets
 
 # Errors of a database or a disk become StateErrors here. The message names the file or server, the
@@ -90,7 +92,7 @@ def translate_errors(place: str) -> Iterator[None]:
         yield
     except IntegrityError:
         raise
-    except (DBAPIError, PoolTimeout, OSError) as error:
+    except (DBAPIError, PoolTimeout, OSError, UnicodeDecodeError) as error:
         raise state_error(place, error) from error
 
 
@@ -120,6 +122,7 @@ def _first_line(error: Exception) -> str:
 
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
 
 
 def format_time(at: datetime) -> str:
@@ -130,8 +133,33 @@ def format_time(at: datetime) -> str:
 
 
 def parse_time(text: str) -> datetime:
-    """Return the time that ``format_time`` wrote."""
-    return datetime.fromisoformat(text)
+    """Return the time that ``format_time`` wrote.
+
+    Raises:
+        StateError: another program changed the row.
+    """
+    with suppress(ValueError):
+        found = datetime.fromisoformat(text)
+        if found.tzinfo is not None:
+            return found
+    raise _value_error(text, "a time")
+
+
+def parse_member(text: str, kind: type[E]) -> E:
+    """Return the member of an enumeration with a value.
+
+    Raises:
+        StateError: another program changed the row.
+    """
+    try:
+        return kind(text)
+    except ValueError:
+        raise _value_error(text, f"a value of {kind.__name__}") from None
+
+
+def _value_error(text: str, wanted: str) -> StateError:
+    what = f"the recorded state contains {quote_value(text, 40)} in place of {wanted}"
+    return StateError(what, remedy="run `reconciler state check`")
 
 
 def storable_text(text: str) -> str:
@@ -255,12 +283,14 @@ def connect_sqlite(folder: Path, *, writes: bool = True) -> Engine:
 
     def connection() -> sqlite3.Connection:
         for ending in ("", "-wal", "-shm", "-journal"):
-            refuse_link(f"{path}{ending}")
+            refuse_special_file(f"{path}{ending}")
+        refuse_linked_journal(f"{path}-journal")
         raw = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
         try:
             raw.execute("PRAGMA journal_mode = WAL")
             raw.execute("PRAGMA synchronous = FULL")
             raw.execute("PRAGMA foreign_keys = ON")
+            raw.execute("PRAGMA trusted_schema = OFF")
         except sqlite3.Error as error:
             raw.close()
             if writes or error.sqlite_errorcode & 0xFF not in _NOT_WRITABLE:

@@ -30,6 +30,7 @@ from reconciler.adapters.database.connection import (
     decode_body,
     encode_body,
     format_time,
+    parse_member,
     parse_time,
     storable_text,
 )
@@ -147,7 +148,7 @@ class DatabaseJournal:
         return JournalEntry(
             sequence=row.sequence,
             intent=decode_body(row.body, Intent, name=f"intent {row.id}", place=place),
-            outcome=None if row.outcome is None else Outcome(row.outcome),
+            outcome=None if row.outcome is None else parse_member(row.outcome, Outcome),
             finished_at=None if row.at is None else parse_time(row.at),
             message=row.message or "",
         )

@@ -21,6 +21,7 @@ from reconciler.adapters.database.connection import RESTORE, begin_writing, tran
 from reconciler.adapters.database.location import FILE
 from reconciler.adapters.database.tables import VERSION_TABLE
 from reconciler.model.errors import StateError
+from reconciler.model.text.quoting import quote_value
 
 HEAD: Final = "0009"
 """The newest migration in ``state/versions``; a test compares the two."""
@@ -28,6 +29,16 @@ HEAD: Final = "0009"
 _ADVISORY_KEY: Final = 0x7265636F6E
 """"recon" as a number: the advisory lock on a server under which one process migrates."""
 
+
+_FOREIGN: Final = """
+SELECT name FROM sqlite_schema
+ WHERE type NOT IN ('table', 'index') OR (type = 'table' AND rootpage = 0)
+UNION ALL
+SELECT t.name FROM sqlite_schema AS t JOIN pragma_table_xinfo(t.name) AS c
+ WHERE t.type = 'table' AND c.hidden <> 0
+ LIMIT 1
+"""
+"""The name of something in a SQLite file that is computed when it is read."""
 
 _UPGRADING: Final = Lock()
 """Alembic keeps the environment of a migration in the process: one thread at a time upgrades."""
@@ -61,6 +72,8 @@ def migrate(engine: Engine, place: str, folder: Path | None) -> list[str]:
 
 
 def _read_migration(connection: Connection, place: str) -> str | None:
+    if connection.dialect.name == "sqlite":
+        _refuse_foreign_schema(connection, place)
     names = set(inspect(connection).get_table_names())
     if VERSION_TABLE not in names:
         if "node_claim" in names or (names and connection.dialect.name == "sqlite"):
@@ -76,6 +89,20 @@ def _read_migration(connection: Connection, place: str) -> str | None:
             remedy="use the newer release that wrote it",
         )
     return None if found is None else str(found)
+
+
+def _refuse_foreign_schema(connection: Connection, place: str) -> None:
+    """Refuse a file in which reading could evaluate expressions, which a state never contains.
+
+    A view that takes the place of a table can be a query without an end.
+
+    Raises:
+        StateError: it contains a view, a trigger, a virtual table or a generated column.
+    """
+    found = connection.execute(text(_FOREIGN)).scalar()
+    if found is not None:
+        what = f"a database, but not a state of reconciler: it contains {quote_value(found, 80)}"
+        raise StateError(what, where=place, remedy=RESTORE)
 
 
 def _back_up(folder: Path) -> None:

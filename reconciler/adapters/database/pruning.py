@@ -145,7 +145,7 @@ def pruned_before(database: Database) -> datetime | None:
     query = select(shelf.c.content).where(shelf.c.fleet == database.fleet, shelf.c.name == MARK)
     with database.read_transaction() as connection:
         content = connection.execute(query).scalar()
-    return None if content is None else parse_time(bytes(content).decode())
+    return None if content is None else parse_time(bytes(content).decode(errors="replace"))
 
 
 def _survey_records(survey: _Survey) -> Iterator[Tally]:

@@ -8,6 +8,8 @@ from datetime import datetime
 
 import msgspec
 
+from reconciler.model.decode import describe_mismatch
+from reconciler.model.errors import StateError
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
@@ -80,10 +82,20 @@ class ClusterRecord(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 def decode_record(content: bytes | None) -> ClusterRecord:
-    """Return the stored record, or an empty one."""
+    """Return the stored record, or an empty one.
+
+    Raises:
+        StateError: another program changed it.
+    """
     if content is None:
         return ClusterRecord()
-    return msgspec.json.decode(content, type=ClusterRecord)
+    try:
+        return msgspec.json.decode(content, type=ClusterRecord)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise StateError(
+            f"the record of the simulated cluster cannot be read: {describe_mismatch(error)}",
+            remedy="run `reconciler state check`",
+        ) from error
 
 
 def encode_record(record: ClusterRecord) -> bytes:

@@ -52,6 +52,15 @@ def _rule(code: str, known: Mapping[str, FindingCode]) -> JsonDict:
     }
 
 
+def _without_links(text: str) -> str:
+    """Return a text in which services find no link.
+
+    SARIF has links as ``[text](target)`` in the plain text of messages (section 3.11.6), and
+    messages quote what a repository contains.
+    """
+    return text.replace("](", "] (")
+
+
 def _result(diagnostic: Diagnostic, rule: int, folder: str) -> JsonDict:
     what = f"{diagnostic.path}: " if diagnostic.path else ""
     hint = f" ({diagnostic.hint})" if diagnostic.hint else ""
@@ -59,7 +68,7 @@ def _result(diagnostic: Diagnostic, rule: int, folder: str) -> JsonDict:
         "ruleId": diagnostic.code,
         "ruleIndex": rule,
         "level": _LEVELS[diagnostic.severity],
-        "message": {"text": f"{what}{diagnostic.message}{hint}"},
+        "message": {"text": _without_links(f"{what}{diagnostic.message}{hint}")},
     }
     place = diagnostic.place
     if place is not None:

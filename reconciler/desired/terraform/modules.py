@@ -105,9 +105,7 @@ def find_objects(
         try:
             modules.setdefault(folder, {})[path] = parse_hcl(text)
         except (HclError, RecursionError) as error:
-            place = Place(path, 1, 1)
-            message = f"is not read as Terraform: {error}"
-            found.findings.append(Diagnostic(Severity.WARNING, "left-out", message, place))
+            found.findings.append(_not_terraform(path, error))
     scopes = {folder: _scope_of(folder, blocks, read) for folder, blocks in modules.items()}
     chosen = values_files(values, modules, prefer)
     found.findings += chosen.findings
@@ -129,10 +127,18 @@ def find_objects(
     for folder, blocks in modules.items():
         scope = scopes[folder]
         for path, file in blocks.items():
-            _read_file(path, files[path], file, scope, found)
+            try:
+                _read_file(path, files[path], file, scope, found)
+            except (HclError, RecursionError) as error:  # a part of it that is a text of its own
+                found.findings.append(_not_terraform(path, error))
         found.used_files |= set(scope.used_files)
     found.findings += relevant(assumed, (text.text for text in found.texts))
     return found
+
+
+def _not_terraform(path: str, error: Exception) -> Diagnostic:
+    message = f"is not read as Terraform: {error}"
+    return Diagnostic(Severity.WARNING, "left-out", message, Place(path, 1, 1))
 
 
 def _scope_of(folder: str, blocks: Mapping[str, HclBlock], read: ReadFile) -> ModuleScope:

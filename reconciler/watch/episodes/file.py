@@ -5,6 +5,8 @@ A file is read into the types below, so that nothing in it reaches the planner u
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Final
@@ -149,18 +151,20 @@ def actions_of(episode: EpisodeFile) -> list[EpisodeAction]:
     ]
     claims = _claims_in(objects)
     found = []
+    changes = _times_of_changes(episode)
+    before = _nodes_before(episode)
     launches = _first_launches(episode)
     if launches is not None:
         found.append(EpisodeAction(launches, objects, claims, episode.now))
     for step in episode.steps:
-        if not _is_stale(episode, step):
+        if not _is_stale(step, changes):
             items = step.snapshot.items
             there = _claims_in(items)
-            action = _command(step.command, _nodes_in(episode, there))
+            action = _command(step.command, ChainMap(before, _nodes_of(there)))
             found.append(EpisodeAction(action, items, there, step.now))
     disrupting = [line for line in episode.log if line.message == DISRUPTING]
     if disrupting and launches is None and not episode.steps:
-        action = _command(disrupting[0], _nodes_in(episode, claims))
+        action = _command(disrupting[0], ChainMap(before, _nodes_of(claims)))
         found.append(EpisodeAction(action, objects, claims, max(episode.now, action.at)))
     return found
 
@@ -196,12 +200,17 @@ def _first_launches(episode: EpisodeFile) -> KarpenterAction | None:
     return KarpenterAction(first[0].time, KarpenterActionKind.LAUNCH, facts)
 
 
-def _is_stale(episode: EpisodeFile, step: EpisodeStep) -> bool:
+def _times_of_changes(episode: EpisodeFile) -> list[float]:
+    """Return when nodes and commands came, oldest first."""
+    messages = (DISRUPTING, CREATED, REGISTERED)
+    return sorted(line.time.timestamp() for line in episode.log if line.message in messages)
+
+
+def _is_stale(step: EpisodeStep, changes: Sequence[float]) -> bool:
     """Return whether nodes or commands came between a snapshot and the decision."""
     taken = step.now.timestamp() - 0.6
-    messages = (DISRUPTING, CREATED, REGISTERED)
-    times = (line.time.timestamp() for line in episode.log if line.message in messages)
-    return any(taken - 1 < at < taken + step.age + 1.2 for at in times)
+    following = bisect_right(changes, taken - 1)
+    return following < len(changes) and changes[following] < taken + step.age + 1.2
 
 
 def _command(line: LogLine, nodes: Mapping[str, NodeFacts]) -> KarpenterAction:
@@ -215,14 +224,18 @@ def _command(line: LogLine, nodes: Mapping[str, NodeFacts]) -> KarpenterAction:
     return KarpenterAction(line.time, KarpenterActionKind.COMMAND, (), command)
 
 
-def _nodes_in(episode: EpisodeFile, claims: Sequence[NodeClaim]) -> dict[str, NodeFacts]:
-    found = {
+def _nodes_of(claims: Sequence[NodeClaim]) -> dict[str, NodeFacts]:
+    return {
         name: NodeFacts(claim.node_pool, *offering_of(claim.metadata.labels), None, name)
         for claim in claims
         for name in [claim.status.node_name or claim.name]
     }
-    for row in episode.before:
-        found[row.node] = NodeFacts(
+
+
+def _nodes_before(episode: EpisodeFile) -> dict[str, NodeFacts]:
+    return {
+        row.node: NodeFacts(
             row.node_pool, row.instance_type, row.zone, row.capacity_type, row.price, row.node
         )
-    return found
+        for row in episode.before
+    }
