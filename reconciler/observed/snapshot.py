@@ -223,6 +223,18 @@ def read_snapshot(content: bytes, source: str) -> Snapshot:
     )
 
 
+def objects_snapshot(objects: Iterable[object], source: str) -> Snapshot:
+    """Return the snapshot of plain objects, each of which is read and forgotten.
+
+    Raises:
+        UnreadableError: one is not a Kubernetes object.
+    """
+    raws = (msgspec.json.encode(item) for item in objects)
+    return assemble_snapshot(
+        decode_object(raw, SnapshotPlace(source, raw, number)) for number, raw in enumerate(raws, 1)
+    )
+
+
 def _nesting_error(where: str) -> UnreadableError:
     return UnreadableError("not a snapshot: it is nested too deeply", where=where)
 

@@ -18,6 +18,7 @@ from reconciler.assembly.inputs.records import is_live
 from reconciler.assembly.inputs.timings import YEARS, current_time
 from reconciler.assembly.snapshots import read_captured, read_cluster, scaled_cluster
 from reconciler.model.errors import InvalidFleetError
+from reconciler.observed.snapshot import objects_snapshot
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -97,7 +98,7 @@ def _read_inputs(
                 beside = BesideKarpenter(objects_of_fleet(request))
             if beside is None or beside.objects is None:
                 return _own_inputs(request, head, beside)
-            live = _snapshot_of(beside.objects)
+            live = objects_snapshot(beside.objects, "the cluster")
         base = sources.read_base(request)
         captured = read_captured(request) if live is None else live
         now = _time_of_plan(request, head.committed_at if live is None else None, captured)
@@ -135,15 +136,17 @@ def _read_head(
 ) -> tuple[SourceFiles, Snapshot | None]:
     """Return the files to plan; those of a cluster come with its snapshot."""
     if not request.is_of_cluster:
-        live = None if observed is None else _snapshot_of(observed)
+        live = None if observed is None else objects_snapshot(observed, "the cluster")
         return sources.read_source(request), live
     from reconciler.assembly.capturing import objects_of_cluster
 
     objects = objects_of_cluster(request) if observed is None else observed
-    return _source_of_cluster(objects), _snapshot_of(objects)
+    return _source_of_cluster(objects), objects_snapshot(objects, "the cluster")
 
 
 _TAKEN: Final = ("NodePool", "NodeOverlay", "EC2NodeClass")
+_READ: Final = frozenset({*_TAKEN, "Node", "Deployment"})
+"""The kinds that the files of a cluster are made from."""
 _REGION: Final = "topology.kubernetes.io/region"
 
 
@@ -165,6 +168,7 @@ def _source_of_cluster(objects: Sequence[JsonDict]) -> SourceFiles:
     from reconciler.source.resource import CONFIG_FILES
     from reconciler.source.schema import value_at
 
+    objects = [item for item in objects if item["kind"] in _READ]
     taken = [copy.deepcopy(o) for o in objects if o["kind"] in _TAKEN]
     if not any(o["kind"] == "NodePool" for o in taken):
         raise UnreadableError(
@@ -269,15 +273,6 @@ def _own_inputs(request: FleetRequest, head: SourceFiles, beside: BesideKarpente
     if beside is None:
         return facts
     return replace(facts, diagnostics=(*facts.diagnostics, *beside.findings))
-
-
-def _snapshot_of(objects: Sequence[object]) -> Snapshot:
-    import msgspec
-
-    from reconciler.observed.snapshot import read_snapshot
-
-    content = msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": objects})
-    return read_snapshot(content, "the cluster")
 
 
 def _time_of_plan(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, overload
 
 import msgspec
 
@@ -18,7 +18,7 @@ from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 
 if TYPE_CHECKING:
-    from reconciler.adapters.kubernetes.api import Api
+    from reconciler.adapters.kubernetes.api import Api, ObjectList
     from reconciler.adapters.kubernetes.kinds import Kind
     from reconciler.model.settings import Settings
 
@@ -46,15 +46,36 @@ class CachedObservation:
     node_classes: tuple[JsonDict, ...]
 
     def objects(self) -> Sequence[JsonDict]:
-        """Return every object with its kind."""
-        found = [
-            item for kind, raw in zip(KINDS, self.lists, strict=True) for item in named(kind, raw)
-        ]
-        return [*found, *self.node_classes]
+        """Return every object with its kind; each is decoded when it is read, and not kept."""
+        return _DecodedObjects(self.lists, self.node_classes)
 
     def node_claims(self) -> Sequence[NodeClaim]:
         """Return the NodeClaims."""
         return self.claims
+
+
+class _DecodedObjects(Sequence[JsonDict]):
+    """The objects of a cluster, which decoded all at once would take many times their size."""
+
+    def __init__(self, lists: _Lists, others: Sequence[JsonDict]) -> None:
+        self._lists, self._others = lists, others
+
+    def __iter__(self) -> Iterator[JsonDict]:
+        for kind, items in zip(KINDS, self._lists, strict=True):
+            yield from named(kind, items)
+        yield from self._others
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lists)) + len(self._others)
+
+    @overload
+    def __getitem__(self, place: int) -> JsonDict: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[JsonDict]: ...
+
+    def __getitem__(self, place: int | slice) -> JsonDict | Sequence[JsonDict]:
+        return list(self)[place]
 
 
 def named(kind: Kind, items: Sequence[_Item]) -> Iterator[JsonDict]:
@@ -98,6 +119,23 @@ class _Remembered(Generic[T]):
 
 
 @dataclass
+class _KindCopy:
+    """The objects of one kind at a version, and what a plan reads of them."""
+
+    version: str = ""
+    items: tuple[_Item, ...] = ()
+    facts: bytes = b""
+    _of_items: _Remembered[bytes] = field(default_factory=lambda: _Remembered(facts_of))
+
+    def update(self, found: ObjectList) -> None:
+        """Take over a list; one of the same version has the same objects."""
+        if found.version and found.version == self.version:
+            return
+        self.version, self.items = found.version, tuple(found.items)
+        self.facts = b"".join(self._of_items.of(self.items))
+
+
+@dataclass
 class LiveCluster:
     """Reads a cluster through watches; it makes no call that writes.
 
@@ -106,9 +144,9 @@ class LiveCluster:
 
     api: Api
     cache: ClusterCache
+    _copies: dict[Kind, _KindCopy] = field(default_factory=lambda: {k: _KindCopy() for k in KINDS})
     _pools: tuple[_Item, ...] | None = None
     _node_classes: tuple[JsonDict, ...] = field(default=())
-    _facts: _Remembered[bytes] = field(default_factory=lambda: _Remembered(facts_of))
     _claims: _Remembered[NodeClaim | None] = field(default_factory=lambda: _Remembered(_claim_of))
 
     def observe(self) -> CachedObservation:
@@ -117,15 +155,17 @@ class LiveCluster:
         Raises:
             ClusterError: a list could not be read to its end.
         """
-        lists = tuple(tuple(self.cache.read(kind, self.api).items) for kind in KINDS)
-        pools = lists[KINDS.index(NODE_POOL)]
+        for kind, copy in self._copies.items():
+            copy.update(self.cache.read(kind, self.api))
+        pools = self._copies[NODE_POOL].items
         if pools != self._pools:
             self._node_classes = tuple(other_node_classes(self.api, named(NODE_POOL, pools)))
             self._pools = pools
+        claims = self._claims.of(self._copies[NODE_CLAIM].items)
         return CachedObservation(
-            lists,
-            self._facts.of(item for items in lists for item in items),
-            tuple(c for c in self._claims.of(lists[KINDS.index(NODE_CLAIM)]) if c is not None),
+            tuple(copy.items for copy in self._copies.values()),
+            tuple(copy.facts for copy in self._copies.values()),
+            tuple(claim for claim in claims if claim is not None),
             self._node_classes,
         )
 

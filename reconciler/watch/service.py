@@ -30,8 +30,9 @@ class WatchedContext:
     """A cluster to watch.
 
     ``name`` is shown to people. ``interval`` is the time between two observations. ``on_start``
-    receives which API server is watched, ``on_scored`` each score, and ``warn`` what could not be
-    read or written. ``may_write`` is whether credentials that could write are accepted.
+    receives which API server is watched, once there is a prediction. ``on_scored`` receives each
+    score, and ``warn`` what could not be read or written. ``may_write`` is whether credentials that
+    could write are accepted.
     """
 
     name: str
@@ -192,8 +193,8 @@ def _watch(cluster: WatchedContext, stop: Callable[[], bool], clock: Clock, show
             cluster.publish,
             observer,
         )
-        cluster.on_start(str(api.access))
         session.step(clock.now())
+        cluster.on_start(str(api.access))
         while not stop():
             clock.wait(cluster.interval.total_seconds(), stop)
             session.step(clock.now())

@@ -17,12 +17,12 @@ QUARANTINE = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 class Kubelets:
     """All of them, in one thread. ``problems`` are the calls that failed.
 
-    While ``joins`` is False no instance joins, and while ``ends_pods`` is False terminating pods
-    stay.
+    ``cloud`` has the instances, None where a provider of Karpenter makes the Nodes itself. While
+    ``joins`` is False no instance joins, and while ``ends_pods`` is False terminating pods stay.
     """
 
     plane: ControlPlane
-    cloud: EmbeddedEC2
+    cloud: EmbeddedEC2 | None
     joined: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
     joins: bool = True
@@ -32,13 +32,22 @@ class Kubelets:
         """Do their work until told to stop."""
         while not stop.wait(0.2):
             try:
-                if self.joins:
+                if self.joins and self.cloud is None:
+                    self._make_ready()
+                elif self.joins:
                     self._join()
                 self._serve()
             except ApiError as error:
                 self.problems.append(str(error))
 
+    def _make_ready(self) -> None:
+        for name in self.plane.list("/api/v1/nodes").keys() - self.joined:
+            ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
+            self.plane.patch(f"/api/v1/nodes/{name}/status", {"status": {"conditions": [ready]}})
+            self.joined.add(name)
+
     def _join(self) -> None:
+        assert self.cloud is not None
         new = sorted(self.cloud.running_instances().keys() - self.joined)
         if not new:
             return

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from threading import Event
@@ -24,7 +25,9 @@ from reconciler.source.plainyaml import dump
 from tests.live.programs import folder
 from tests.yamltext import load
 
-ADMIN, DAEMON = "admin-token", "daemon-token"
+ADMIN, DAEMON, WATCHER = "admin-token", "daemon-token", "watcher-token"
+AUDITED = "watcher"
+"""The user whose calls the API server writes to its audit log."""
 ROOT = Path(__file__).parents[2]
 _QUERIES = ("--kube-api-qps=200", "--kube-api-burst=400")
 """By default the taint ``not-ready`` is taken off five new nodes a second."""
@@ -51,10 +54,17 @@ class Program:
     words: Sequence[str | Path]
     work: Path
     log: IO[bytes]
+    env: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        self.process = subprocess.Popen(self.words, stdout=self.log, stderr=self.log, cwd=self.work)
+        self.process = subprocess.Popen(
+            self.words,
+            stdout=self.log,
+            stderr=self.log,
+            cwd=self.work,
+            env={**os.environ, **self.env},
+        )
 
     def kill(self) -> None:
         assert self.process is not None
@@ -140,7 +150,12 @@ def control_plane(work: Path) -> Iterator[ControlPlane]:
     client, peer, secure = free_ports(3)
     key, tokens, authority = work / "sa.key", work / "tokens.csv", work / "certs" / "apiserver.crt"
     key.write_bytes(private_key())
-    tokens.write_text(f'{ADMIN},admin,1,"system:masters"\n{DAEMON},reconciler,2\n')
+    tokens.write_text(
+        f'{ADMIN},admin,1,"system:masters"\n{DAEMON},reconciler,2\n{WATCHER},{AUDITED},3\n'
+    )
+    policy, audit = work / "audit.yaml", work / "audit.log"
+    rules = [{"level": "Metadata", "users": [AUDITED]}, {"level": "None"}]
+    policy.write_text(dump({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}))
     url, etcd = f"https://127.0.0.1:{secure}", f"http://127.0.0.1:{client}"
     peers = f"http://127.0.0.1:{peer}"
     admin = work / "admin.kubeconfig"
@@ -158,7 +173,8 @@ def control_plane(work: Path) -> Iterator[ControlPlane]:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-signing-key-file={key}", f"--service-account-key-file={key}",
             "--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none",
-            "--advertise-address=127.0.0.1",
+            "--advertise-address=127.0.0.1", f"--audit-policy-file={policy}",
+            f"--audit-log-path={audit}", "--audit-log-mode=blocking",
         ])  # fmt: skip
         eventually("the certificate of the API server", authority.exists)
         admin.write_text(kubeconfig(url, authority, ADMIN))
@@ -179,25 +195,24 @@ def control_plane(work: Path) -> Iterator[ControlPlane]:
 
 
 def furnish(plane: ControlPlane) -> None:
-    """Grant the daemon what the documented ClusterRole grants, and define NodeClaims."""
-    rbac = "/apis/rbac.authorization.k8s.io/v1"
-    role = load((ROOT / "docs/kubernetes/clusterrole-run.yaml").read_text())
-    plane.create(f"{rbac}/clusterroles", role)
-    plane.create(
-        f"{rbac}/clusterrolebindings",
-        {
-            "metadata": {"name": "live-daemon"},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": role["metadata"]["name"],
-            },
-            "subjects": [{"kind": "User", "name": "reconciler"}],
-        },
-    )
+    """Grant what the documented ClusterRoles grant, and define NodeClaims."""
+    grant(plane, "reconciler", "clusterrole-run.yaml")
+    grant(plane, AUDITED, "clusterrole-watch.yaml")
     crd = load((ROOT / "deploy/helm/reconciler/files/crd-nodeclaims.yaml").read_text())
     plane.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
     eventually("the kind NodeClaim", lambda: is_served(plane, "/apis/karpenter.sh/v1/nodeclaims"))
+
+
+def grant(plane: ControlPlane, user: str, file: str) -> None:
+    """Grant a user what a ClusterRole of the documentation grants."""
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    role = load((ROOT / "docs/kubernetes" / file).read_text())
+    name = role["metadata"]["name"]
+    plane.create(f"{rbac}/clusterroles", role)
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    subject = {"kind": "User", "name": user}
+    binding = {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]}
+    plane.create(f"{rbac}/clusterrolebindings", binding)
 
 
 def is_ready(plane: ControlPlane) -> bool:

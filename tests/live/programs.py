@@ -1,11 +1,13 @@
 """Programs that tests run, built from their Go modules and kept for later runs.
 
-They are those of a control plane, and helm, kustomize and promtool. They are kept in the folder
-that ``CONTROL_PLANE_PROGRAMS`` names, else in the user's cache.
+They are those of a control plane, Karpenter with its kwok provider, and helm, kustomize and
+promtool. They are kept in the folder that ``CONTROL_PLANE_PROGRAMS`` names, else in the user's
+cache.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -18,6 +20,7 @@ MODULE = Path(__file__).parent / "controlplane"
 DEPLOY_MODULE = Path(__file__).parents[1] / "deploy" / "programs"
 VARIABLE = "CONTROL_PLANE_PROGRAMS"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+KARPENTER = "v1.14.1"
 DEPLOY_PROGRAMS = ("helm", "kustomize", "promtool")
 
 
@@ -39,6 +42,16 @@ def deploy_folder() -> Path:
     """Return where helm, kustomize and promtool are kept."""
     modules = (DEPLOY_MODULE / "go.mod").read_bytes()
     return _kept() / f"deploy-{sha256(modules).hexdigest()[:12]}"
+
+
+def karpenter_folder() -> Path:
+    """Return where Karpenter with its kwok provider, and its CRDs, are kept."""
+    return _kept() / f"karpenter-{KARPENTER}"
+
+
+def missing_karpenter() -> str:
+    """Return why Karpenter cannot run beside a control plane, empty if it can."""
+    return missing() or _missing(karpenter_folder(), ("kwok",))
 
 
 def missing() -> str:
@@ -72,6 +85,21 @@ def build_deploy_programs() -> None:
     _build(DEPLOY_MODULE, deploy_folder(), "-s -w", packages)
 
 
+def build_karpenter() -> None:
+    """Build Karpenter with its kwok provider, whose nodes are objects and nothing else."""
+    where, module = karpenter_folder(), f"sigs.k8s.io/karpenter@{KARPENTER}"
+    where.mkdir(parents=True, exist_ok=True)
+    found = subprocess.run(
+        ["go", "mod", "download", "-json", module], check=True, capture_output=True
+    )
+    source = Path(json.loads(found.stdout)["Dir"])
+    for crds in ("pkg/apis/crds", "kwok/apis/crds"):
+        for file in (source / crds).glob("*.yaml"):
+            (where / file.name).write_bytes(file.read_bytes())
+    package = f"sigs.k8s.io/karpenter/kwok@{KARPENTER}"
+    subprocess.run(["go", "install", package], env={**os.environ, "GOBIN": str(where)}, check=True)
+
+
 def _kept() -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     named = os.environ.get(VARIABLE)
@@ -99,4 +127,7 @@ if __name__ == "__main__":
     if missing():
         print(f"building Kubernetes {version()} into {folder()}", file=sys.stderr)
         build()
+    if _missing(karpenter_folder(), ("kwok",)):
+        print(f"building Karpenter {KARPENTER} into {karpenter_folder()}", file=sys.stderr)
+        build_karpenter()
     print(folder())
