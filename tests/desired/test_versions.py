@@ -110,7 +110,7 @@ def test_a_setting_of_1_15_warns_in_a_fleet_of_1_14(setting: str, path: str) -> 
     assert [(str(d.severity), d.code, d.path) for d in diagnostics] == [
         ("warning", "newer-karpenter", path)
     ]
-    assert found(newer, fleet) == []
+    assert {code for code, _ in found(newer, fleet)} <= {"without-effect"}
     assert (
         found(SourceFile("reconciler.yaml", setting.replace("true", "false").encode()), fleet) == []
     )
@@ -137,3 +137,25 @@ def test_an_unknown_release_is_an_error(version: str) -> None:
     _, diagnostics = read_fleet([a_config(version), a_file(a_pool(), a_class())])
 
     assert [d.path for d in diagnostics] == ["karpenter"]
+
+
+@pytest.mark.parametrize("gate", ["TerminateFirstRepair", "RebootForRepair"])
+@pytest.mark.parametrize(
+    ("settings", "has_effect"),
+    [
+        ("featureGates: {NodeRepair: true, GATE: true}", True),
+        ("featureGates: {GATE: true}", False),
+        ("legacyNodeRepair: true\nfeatureGates: {NodeRepair: true, GATE: true}", False),
+    ],
+)
+def test_a_gate_of_a_repair_that_does_not_take_place_warns(
+    settings: str, has_effect: bool, gate: str
+) -> None:
+    text = f'karpenter: "1.15"\n{settings.replace("GATE", gate)}\n'
+
+    _, diagnostics = read_fleet(
+        [SourceFile("reconciler.yaml", text.encode()), a_file(a_pool(), a_class())]
+    )
+
+    expected = [] if has_effect else [("without-effect", f"featureGates.{gate}")]
+    assert [(d.code, d.path) for d in diagnostics] == expected

@@ -48,6 +48,7 @@ def check_version(
 def check_settings_version(config: JsonObject, version: KarpenterVersion) -> Iterator[Finding]:
     """Yield a warning for each setting that has no effect in a fleet of ``version``."""
     if version != KarpenterVersion.V1_14:
+        yield from _idle_repair_gates(config)
         return
     for gate in NEW_IN_1_15:
         at: Pointer = ("featureGates", gate.value)
@@ -55,6 +56,20 @@ def check_settings_version(config: JsonObject, version: KarpenterVersion) -> Ite
             yield _newer_field(at, f"the feature gate {gate}")
     if config.get("legacyNodeRepair") is True:
         yield _newer_field(("legacyNodeRepair",), "legacyNodeRepair")
+
+
+def _idle_repair_gates(config: JsonObject) -> Iterator[Finding]:
+    """Yield a warning for each gate that changes a repair which does not take place."""
+    is_legacy = config.get("legacyNodeRepair") is True
+    if not is_legacy and value_at(config, ("featureGates", FeatureGate.NODE_REPAIR.value)) is True:
+        return
+    why = "legacyNodeRepair only replaces nodes" if is_legacy else "node repair is off"
+    hint = "remove legacyNodeRepair" if is_legacy else "set featureGates.NodeRepair"
+    for gate in (FeatureGate.TERMINATE_FIRST_REPAIR, FeatureGate.REBOOT_FOR_REPAIR):
+        at: Pointer = ("featureGates", gate.value)
+        if value_at(config, at) is True:
+            message = f"{gate} has no effect: {why}"
+            yield Finding("without-effect", at, message, hint, Severity.WARNING)
 
 
 def _required_consolidate_after(data: JsonDict, *, admitted: bool) -> Iterator[Finding]:
