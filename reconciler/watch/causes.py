@@ -93,10 +93,20 @@ def read_events(api: Api) -> list[KarpenterEvent]:
     found = (
         event
         for reason in REASONS
-        for item in list_items(api, EVENT, f"reason={reason}")
+        for item in list_items(api, EVENT, _selector(reason))
         if (event := _event_of(item, reason)) is not None
     )
     return sorted(found, key=lambda event: (event.at, event.kind, event.name))
+
+
+def _selector(reason: str) -> str:
+    """Return the field selector of the Events for a reason.
+
+    Those about nodes are in one namespace, which keeps tenants from adding to the list: Kubernetes
+    puts an Event about an object without a namespace there.
+    """
+    where = "" if reason in _NOT_SCHEDULED else ",metadata.namespace=default"
+    return f"reason={reason}{where}"
 
 
 def _event_of(item: bytes | msgspec.Raw, reason: str) -> KarpenterEvent | None:

@@ -332,7 +332,7 @@ def test_an_event_of_a_tenant_explains_nothing_about_the_cluster(tmp_path: Path)
         cluster.add(_about(kind, "node-a", "crowd"))
     cluster.add(_about("K" * 100_000, "node-a"))
     cluster.add(_about("\x1b[2J", "node-a"))
-    cluster.add(_about("Pod", "p" * 100_000, "crowd"))
+    cluster.add(_about("Pod", "p" * 100_000, "crowd", reason="FailedScheduling"))
     cluster.add(_about("Node", "node-a", note="of Karpenter"))
     with serving(cluster) as url:
         path = write_kubeconfig(tmp_path / "kubeconfig", url)
@@ -340,6 +340,9 @@ def test_an_event_of_a_tenant_explains_nothing_about_the_cluster(tmp_path: Path)
         found = read_events(Api(lambda: access_of(settings), lambda _: None))
     assert {(e.kind, e.text) for e in found} == {("Node", "of Karpenter"), ("Pod", "forged")}
     assert all(len(e.name) < 300 for e in found)
+    asked = {call.query.get("fieldSelector", "") for call in cluster.calls}
+    everywhere = {one for one in asked if "metadata.namespace=default" not in one}
+    assert everywhere == {"reason=FailedScheduling"}
 
 
 @attack(Threat.HIDDEN, "an Event of the future, to stay the newest one")

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
+from reconciler.model.karpenter.requirements import Operator
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget
+from reconciler.model.kubernetes.metadata import LabelSelector
 from reconciler.model.kubernetes.pod import Pod, is_ready_false
 
 _Label = tuple[str, str, str]
@@ -32,10 +34,10 @@ class PodDisruptionBudgets:
             selector = budget.spec.selector
             if selector is None:
                 continue  # selects nothing
-            if selector.match_labels:
-                key, value = min(selector.match_labels.items())
+            pairs = _label_pairs(selector)
+            for key, value in pairs:
                 self._by_label.setdefault((namespace, key, value), []).append(budget)
-            else:
+            if not pairs:
                 self._by_namespace.setdefault(namespace, []).append(budget)
 
     def budgets_selecting(self, pod: Pod) -> Sequence[PodDisruptionBudget]:
@@ -96,6 +98,15 @@ class PodDisruptionBudgets:
         if not pod.is_reschedulable or not pod.is_disruptable(now):
             return False
         return not self.is_fully_blocked(pod, now)
+
+
+def _label_pairs(selector: LabelSelector) -> Iterable[tuple[str, str]]:
+    """Return labels of which a pod that is selected has exactly one, none if it need not."""
+    if selector.match_labels:
+        return [min(selector.match_labels.items())]
+    listed = (e for e in selector.match_expressions if e.operator == Operator.IN and e.values)
+    first = next(listed, None)
+    return [] if first is None else [(first.key, value) for value in dict.fromkeys(first.values)]
 
 
 def list_budgets(names: Sequence[str], separator: str = " and ") -> str:

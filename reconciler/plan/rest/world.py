@@ -62,10 +62,7 @@ def with_workloads(cluster: ClusterState, target: ClusterState, now: datetime) -
         pods=tuple(pods),
         csi_nodes={**cluster.csi_nodes, **target.csi_nodes},
         resource_slices=cluster.resource_slices or target.resource_slices,
-        pod_disruption_budgets=tuple(
-            replace(b, status=PodDisruptionBudgetStatus(disruptions_allowed(b, pods)))
-            for b in target.pod_disruption_budgets
-        ),
+        pod_disruption_budgets=_counted_again(target.pod_disruption_budgets, pods),
     )
 
 
@@ -429,9 +426,35 @@ def _refresh_budgets(
     """
     if not started or not cluster.pod_disruption_budgets:
         return cluster.pod_disruption_budgets
-    return tuple(
-        replace(b, status=PodDisruptionBudgetStatus(disruptions_allowed(b, pods)))
-        if any(b.selects(pod) for pod in started)
-        else b
+    newest = _by_namespace(started)
+    changed = {
+        b.key
         for b in cluster.pod_disruption_budgets
+        if any(b.selects(pod) for pod in newest.get(b.metadata.namespace or "default", ()))
+    }
+    counted = _counted_again((b for b in cluster.pod_disruption_budgets if b.key in changed), pods)
+    again = {b.key: b for b in counted}
+    return tuple(again.get(b.key, b) for b in cluster.pod_disruption_budgets)
+
+
+def _counted_again(
+    budgets: Iterable[PodDisruptionBudget], pods: Iterable[Pod]
+) -> tuple[PodDisruptionBudget, ...]:
+    """Return budgets with the evictions that they allow, each compared with its namespace only."""
+    own = _by_namespace(pods)
+    return tuple(
+        replace(
+            b,
+            status=PodDisruptionBudgetStatus(
+                disruptions_allowed(b, own.get(b.metadata.namespace or "default", ()))
+            ),
+        )
+        for b in budgets
     )
+
+
+def _by_namespace(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
+    found: dict[str, list[Pod]] = {}
+    for pod in pods:
+        found.setdefault(pod.namespace, []).append(pod)
+    return found

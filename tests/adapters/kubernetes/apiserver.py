@@ -419,6 +419,10 @@ class Kube:
 
 
 def _selected(item: Object, selector: str) -> bool:
+    return all(_has_field(item, part) for part in selector.split(","))
+
+
+def _has_field(item: Object, selector: str) -> bool:
     path, _, value = selector.partition("=")
     found: Any = item
     for name in path.split(".") if path else ():
