@@ -315,8 +315,10 @@ def _serve_pages(request: ServingRequest, fleet: str) -> Iterator[_WebPages]:
 @contextmanager
 def serve_pages(
     request: ServingRequest, make: Callable[[DashboardAccess], ASGIApp], probed: Probed
-) -> Iterator[None]:
+) -> Iterator[str]:
     """Serve pages, and probes at an address of their own, while the block runs.
+
+    Yield the URL of the pages, empty if there are none.
 
     Raises:
         UsageError: an address is invalid or in use.
@@ -324,13 +326,14 @@ def serve_pages(
     from reconciler.web.server import dashboard_access, make_probes_app, serve_in_thread
 
     with ExitStack() as stack:
+        url = ""
         if request.listen:
             access = dashboard_access(request.listen, request.token, request.header, request.hosts)
-            stack.enter_context(serve_in_thread(request.listen, make(access)))
+            url = stack.enter_context(serve_in_thread(request.listen, make(access)))
         if request.probes:
             app = make_probes_app(probed)
             stack.enter_context(serve_in_thread(request.probes, app, option="--listen-probes"))
-        yield
+        yield url
 
 
 def expect_web() -> None:

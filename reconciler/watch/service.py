@@ -84,9 +84,12 @@ class _Observer:
 
 
 def watch_clusters(
-    clusters: Sequence[WatchedContext], stop: Callable[[], bool], serving: ServingRequest
+    clusters: Sequence[WatchedContext],
+    stop: Callable[[], bool],
+    serving: ServingRequest,
+    on_served: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Watch the clusters until ``stop`` is true.
+    """Watch the clusters until ``stop`` is true; ``on_served`` takes the URL of the pages.
 
     Raises:
         UsageError: credentials could write, or an address cannot be used.
@@ -103,7 +106,7 @@ def watch_clusters(
         api = api_of(settings_of(one.fleet).settings, clock)
         expect_read_only(api, may_write=one.may_write)
     prepare_decoders()  # the watches run in threads
-    with _pages(serving, clock, len(clusters)) as show:
+    with _pages(serving, clock, len(clusters), on_served) as show:
         if len(clusters) == 1:
             _watch(clusters[0], stop, clock, show)
             return
@@ -120,7 +123,9 @@ def watch_clusters(
 
 
 @contextmanager
-def _pages(serving: ServingRequest, clock: Clock, count: int) -> Iterator[Show]:
+def _pages(
+    serving: ServingRequest, clock: Clock, count: int, on_served: Callable[[str], None]
+) -> Iterator[Show]:
     """Serve pages while the block runs; yield what adds those of one of ``count`` clusters."""
     if not (serving.listen or serving.probes):
         yield lambda _name, _scores: None
@@ -138,15 +143,14 @@ def _pages(serving: ServingRequest, clock: Clock, count: int) -> Iterator[Show]:
         def show_one(name: str, scores: Sequence[Score]) -> WatchPages:
             pages = WatchPages(name, scores, clock.now)
             app = make_app
-            stack.enter_context(
-                serve_pages(
-                    serving,
-                    lambda access: app(
-                        pages.metrics, pages.health, pages.dashboard, access, pages.routes()
-                    ),
-                    pages.health,
-                )
+            served = serve_pages(
+                serving,
+                lambda access: app(
+                    pages.metrics, pages.health, pages.dashboard, access, pages.routes()
+                ),
+                pages.health,
             )
+            on_served(stack.enter_context(served))
             return pages
 
         def show_among_others(name: str, scores: Sequence[Score]) -> WatchPages:
@@ -156,9 +160,8 @@ def _pages(serving: ServingRequest, clock: Clock, count: int) -> Iterator[Show]:
 
         if count > 1:
             fleets.expected = count
-            stack.enter_context(
-                serve_pages(serving, lambda access: make_fleets_app(fleets, access), fleets)
-            )
+            served = serve_pages(serving, lambda access: make_fleets_app(fleets, access), fleets)
+            on_served(stack.enter_context(served))
         yield show_among_others if count > 1 else show_one
 
 

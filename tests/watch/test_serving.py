@@ -144,9 +144,8 @@ def pages_of_a_watch(kube: Kube, *paths: str, words: Sequence[str] = ()) -> dict
     def visit(stop: Event) -> None:
         while not stop.wait(0.05):
             try:
-                found.update(
-                    {path: read(f"http://{address}{path}") for path in (*paths, "/readyz")}
-                )
+                ready_first = ("/readyz", *paths)
+                found.update({path: read(f"http://{address}{path}") for path in ready_first})
             except OSError:  # not ready, or not listening yet
                 continue
             break
@@ -195,7 +194,9 @@ def test_several_clusters_are_watched_in_one_process_with_a_record_each(
     assert re.search(rf"shop .* {record} ", words(pages["/"]))
     assert "Karpenter does next: launch 1 x m5.large" in words(pages[f"/fleets/{record}/"])
     assert f'reconciler_prediction_total{{fleet="{record}",kind="launch"' in pages["/metrics"]
-    assert capsys.readouterr().err.count("Watching Karpenter in ") == 2
+    printed = capsys.readouterr().err
+    assert printed.count("Watching Karpenter in ") == 2
+    assert re.search(r"^Dashboard: http://127.0.0.1:\d+/$", printed, re.MULTILINE)
     for context in ("shop", ARN):
         assert main(["watch", "report", "--context", context]) == 0
         assert main(["top", "--by", "namespace", "--set", f"fleet={context_fleet(context)}"]) == 0

@@ -285,8 +285,13 @@ def _watch(request: WatchRequest) -> int:
 
     clusters = [_cluster(request, name) for name in request.contexts or ("",)]
     with stop_on_signal() as stop:
-        watch_clusters(clusters, stop, request.serving)
+        watch_clusters(clusters, stop, request.serving, _announce_pages)
     return exitcode.DONE
+
+
+def _announce_pages(url: str) -> None:
+    if url:
+        print(f"Dashboard: {url}/", file=sys.stderr, flush=True)
 
 
 def _cluster(request: WatchRequest, context: str) -> WatchedContext:
