@@ -222,7 +222,7 @@ def test_allowed_hosts_come_from_options_or_the_environment(
 ) -> None:
     monkeypatch.setenv("RECONCILER_ALLOWED_HOSTS", "a.example, b.example.,")
     monkeypatch.setenv("RECONCILER_LISTEN_PROBES", "*:8081")
-    request = request_of(["run", str(tmp_path)])
-    assert (request.hosts, request.probes) == (("a.example", "b.example"), "*:8081")
-    request = request_of(["run", str(tmp_path), "--allowed-host", "c.example"])
-    assert request.hosts == ("c.example",)
+    serving = request_of(["run", str(tmp_path)]).serving
+    assert (serving.hosts, serving.probes) == (("a.example", "b.example"), "*:8081")
+    serving = request_of(["run", str(tmp_path), "--allowed-host", "c.example"]).serving
+    assert serving.hosts == ("c.example",)

@@ -11,6 +11,7 @@ import os
 import re
 import socket
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -191,6 +192,8 @@ def decode_body(body: str, kind: type[T], *, name: str, place: str) -> T:
 _WAIT_S: Final = 10
 """How long a writer waits for another writer, and a client for a server."""
 
+_PAUSE_S: Final = 0.01
+
 _NOT_WRITABLE: Final = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 
 _LIVENESS: Final = {
@@ -287,7 +290,7 @@ def connect_sqlite(folder: Path, *, writes: bool = True) -> Engine:
         refuse_linked_journal(f"{path}-journal")
         raw = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
         try:
-            raw.execute("PRAGMA journal_mode = WAL")
+            _write_ahead(raw)
             raw.execute("PRAGMA synchronous = FULL")
             raw.execute("PRAGMA foreign_keys = ON")
             raw.execute("PRAGMA trusted_schema = OFF")
@@ -303,6 +306,24 @@ def connect_sqlite(folder: Path, *, writes: bool = True) -> Engine:
     engine = create_engine("sqlite+pysqlite://", creator=connection, poolclass=QueuePool)
     event.listen(engine, "begin", _begin_transaction)
     return engine
+
+
+def _write_ahead(raw: sqlite3.Connection) -> None:
+    """Let the file have a write-ahead log.
+
+    While another connection creates the file, SQLite refuses this at once, whatever its timeout is.
+    """
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            raw.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            is_locked = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not is_locked or time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_S)
+        else:
+            return
 
 
 def _connect_read_only(path: Path) -> sqlite3.Connection:
