@@ -328,7 +328,7 @@ def test_a_holder_that_freezes_within_a_batch_of_writes_is_replaced(
 def test_a_record_of_a_person_does_not_wait_for_a_frozen_process(
     server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(fence.IDLE_MAX, "idle", "0s")
+    monkeypatch.setitem(fence.IDLE_MAX, "idle", "1s")
     with (
         leader(server, "person"),
         open_state(server, "person", needs_lease=False) as person,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
 
 from reconciler.model.errors import LeaseLostError
 
@@ -24,6 +25,13 @@ the epoch. It is shorter than the lifetime of a lease.
 LIMIT_IDLE: Final = "set_config('idle_in_transaction_session_timeout', :idle, true)"
 """Sets the limit for a transaction of PostgreSQL, with ``IDLE_MAX`` as parameters."""
 
+NOT_AVAILABLE: Final = "55P03"
+"""PostgreSQL's code for a lock that was not granted within ``lock_timeout``."""
+
+_ATTEMPTS: Final = 30
+_SET_LOCK_TIMEOUT: Final = text("SELECT set_config('lock_timeout', :limit, true)")
+# Without this, a transaction sees the activity of other sessions as it was the first time.
+_LOOK_AGAIN: Final = text("SELECT pg_stat_clear_snapshot()")
 _END_STALLED: Final = text(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN pg_locks USING (pid)"
     " WHERE locktype = 'transactionid' AND granted"
@@ -51,6 +59,7 @@ def end_stalled_write(connection: Connection, fleet: str) -> None:
     same role are ended: others are not visible, and not ours to end.
     """
     if connection.dialect.name != "sqlite":
+        connection.execute(_LOOK_AGAIN)
         connection.execute(_END_STALLED, {"fleet": fleet, **IDLE_MAX})
 
 
@@ -93,9 +102,8 @@ class Fence:
         own_epoch = self.epoch  # read once: the thread that renews the lease may lose it meanwhile
         if own_epoch is None and self._required:
             raise self.lease_lost_error(fleet, place)
-        if own_epoch is None:
-            end_stalled_write(connection, fleet)
-        epoch = self._lock_epoch(connection, fleet)
+        lock = self._lock_epoch if own_epoch is not None else self._lock_epoch_when_free
+        epoch = lock(connection, fleet)
         if epoch is None and own_epoch is None:
             connection.execute(
                 text(
@@ -108,6 +116,23 @@ class Fence:
         elif own_epoch is not None and epoch != own_epoch:
             self.leave(f"another process acquired it (epoch {epoch}, ours was {own_epoch})")
             raise self.lease_lost_error(fleet, place)
+
+    def _lock_epoch_when_free(self, connection: Connection, fleet: str) -> int | None:
+        """Lock the row beside an engine that may be writing, or be frozen while it writes."""
+        if connection.dialect.name == "sqlite":
+            return self._lock_epoch(connection, fleet)
+        for attempts_left in reversed(range(_ATTEMPTS)):
+            end_stalled_write(connection, fleet)
+            try:
+                with connection.begin_nested():
+                    connection.execute(_SET_LOCK_TIMEOUT, {"limit": "1s"})
+                    epoch = self._lock_epoch(connection, fleet)
+                    connection.execute(_SET_LOCK_TIMEOUT, {"limit": "0"})
+                    return epoch
+            except DBAPIError as error:
+                if getattr(error.orig, "sqlstate", None) != NOT_AVAILABLE or not attempts_left:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
 
     def _lock_epoch(self, connection: Connection, fleet: str) -> int | None:
         if connection.dialect.name == "sqlite":

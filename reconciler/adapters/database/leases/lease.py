@@ -32,7 +32,12 @@ from reconciler.adapters.database.connection import (
     insert,
     translate_errors,
 )
-from reconciler.adapters.database.leases.fence import IDLE_MAX, LIMIT_IDLE, end_stalled_write
+from reconciler.adapters.database.leases.fence import (
+    IDLE_MAX,
+    LIMIT_IDLE,
+    NOT_AVAILABLE,
+    end_stalled_write,
+)
 from reconciler.adapters.database.leases.lock import REMEDY, FileLock, command_name
 from reconciler.adapters.database.leases.renewal import LeaseRenewals
 from reconciler.model.errors import (
@@ -63,9 +68,6 @@ frozen. So the holder stops before the server accepts another one.
 
 _ACQUIRING: Final = 0x7265636F6F
 """The advisory lock under which one process at a time acquires any lease of a database."""
-
-_NOT_AVAILABLE: Final = "55P03"
-"""PostgreSQL's code for a lock that was not granted within ``lock_timeout``."""
 
 
 def is_held(renewed_ms: int, lifetime_ms: int, now_ms: int) -> bool:
@@ -258,7 +260,7 @@ class ServerLease:
             with begin_writing(database.engine) as connection:
                 return self._acquire_row(connection, cluster)
         except DBAPIError as error:
-            if getattr(error.orig, "sqlstate", None) == _NOT_AVAILABLE:
+            if getattr(error.orig, "sqlstate", None) == NOT_AVAILABLE:
                 # The holder is writing, or was frozen while writing: the server ends that soon.
                 raise self._held_error(self.holder() or "another process") from error
             with translate_errors(database.place):
