@@ -261,8 +261,7 @@ class HttpClient:
                 body=body,
                 headers={**self._headers, **(headers or {})},
                 timeout=self._timeout,
-                redirect=False,
-                retries=False,
+                retries=False,  # which also means that no redirect is followed
                 preload_content=False,
             )
             try:

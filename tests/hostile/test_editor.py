@@ -12,6 +12,7 @@ from typing import NoReturn
 import pytest
 
 from reconciler.lsp.editedfleet import FILE_BYTES_MAX
+from reconciler.model.diagnostics import Diagnostic, Severity
 from tests.hostile.threats import Threat, attack
 from tests.hostile.traps import Traps
 from tests.lsp.editing import POOL, fleet, hover, path_of, session_of, words
@@ -147,12 +148,16 @@ def test_a_large_folder_is_not_read_to_its_end(tmp_path: Path) -> None:
 def test_findings_contain_no_control_sequences(tmp_path: Path) -> None:
     pytest.importorskip("pygls")
     from reconciler.lsp.server import _diagnostic
+    from reconciler.lsp.session import LocatedFinding
 
     text = POOL.replace("operator: In", 'operator: "\\e]0;x\\a\\e[2J\\u202e"', 1)
     folder = fleet(tmp_path, pool=text)
     found = session_of(folder).check(path_of(folder))
     messages = [_diagnostic(one).message for all_ in found.values() for one in all_]
     assert messages
+    found_span = next(one.span for all_ in found.values() for one in all_)
+    quoted = Diagnostic(Severity.ERROR, "x", "a\x1b[2J\u202eb", hint="c\x9d")
+    messages.append(_diagnostic(LocatedFinding(quoted, found_span)).message)
     assert all(message.isprintable() for message in messages)
 
 
