@@ -303,8 +303,9 @@ def _notes(rows: AwsRows, bundle: Bundle, region: str, pricing: Pricing | None) 
         what = format_count(estimated, "instance type", "instance types")
         notes.append(f"on-demand prices of {what} are estimates from {bundle.price_region}")
     if rows.unpriced:
-        what = format_count(rows.unpriced, "instance type is", "instance types are")
-        notes.append(f"{what} excluded, for lack of a known price")
+        what = format_count(rows.unpriced, "instance type", "instance types")
+        verb = "is" if rows.unpriced == 1 else "are"
+        notes.append(f"{what} without a known price {verb} excluded")
     return tuple(notes)
 
 

@@ -16,8 +16,11 @@ from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 
 from reconciler._resources import resource_path
 from reconciler.cli.main import main
+from reconciler.disruption.command import DELETE, REBOOT, REPLACE
 from reconciler.inspection.replies import ChecksReply, CostReply, TopReply
 from reconciler.inspection.status import Status
+from reconciler.plan.value.actions import ActionKind
+from reconciler.ports.journal import Verb
 from tests.cli.recorded_fleet import NOW_ARGUMENT, record, the_plan
 
 GOLDEN = Path(__file__).parent / "golden" / "recorded"
@@ -454,3 +457,28 @@ def test_a_running_engine_is_shown(fleet_folder: Path, capsys: pytest.CaptureFix
         state.lease.acquire()
         assert "Engine:          process " in run(capsys, "status")[1]
     assert "Engine:          not running" in run(capsys, "status")[1]
+
+
+def test_the_schemas_list_every_operation_and_decision() -> None:
+    """A value that a schema does not list would make a valid document invalid."""
+    known = {
+        frozenset(Verb),
+        frozenset(ActionKind),
+        frozenset({DELETE, REPLACE, REBOOT}),
+        frozenset({"create", "update", "delete"}),  # of an object
+    }
+    for path in Path(resource_path("schemas", "plan.v1.json")).parent.glob("*.json"):
+        for listed in _enums(json.loads(path.read_bytes())):
+            if {"terminate", "delete", "provision"} & listed:
+                assert listed in known, path.name
+
+
+def _enums(schema: object) -> Iterator[frozenset[object]]:
+    if isinstance(schema, dict):
+        if isinstance(schema.get("enum"), list):
+            yield frozenset(schema["enum"])
+        for inner in schema.values():
+            yield from _enums(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from _enums(inner)

@@ -137,7 +137,7 @@ def test_the_first_pass_is_named_beside_the_steady_state() -> None:
     pools = {"web": PoolCost(nodes_before=2, nodes_after=2, before=0.2, after=0.2)}
     cost = Cost(before=0.2, after=0.2, by_node_pool=pools)
     lines = summary_lines(a_plan(at_rest=change(1, 3, (2, 4)), cost=cost))
-    assert lines[-1] == "Nothing to do now: 2 nodes; $146/month ($0.2000/hour)."
+    assert lines[-1] == "Nothing to do now: 2 nodes; $146/month ($0.20/hour)."
     empty = summary_lines(a_plan(at_rest=change(1, 3, (2, 4))))
     assert not [line for line in empty if "now" in line or "First pass" in line]
 

@@ -139,12 +139,12 @@ def test_the_headline_separates_the_pods_of_later_passes_and_names_drains_withou
     )
     lines = summary_lines(plan)
     assert lines[0] == (
-        "Nothing to do now: 1 node, 1 cannot be drained; $73/month ($0.1000/hour); "
+        "Nothing to do now: 1 node, 1 cannot be drained; $73/month ($0.10/hour); "
         "1 pod cannot be scheduled."
     )
     assert lines[1] == "1 pod cannot be scheduled: shop/a."
     assert lines[2] == "1 pod placed in a later pass: shop/b."
-    assert lines[3] == "Steady state: 1 → 2 nodes, +$73/month ($0.1000 → $0.2000/hour)."
+    assert lines[3] == "Steady state: 1 → 2 nodes, +$73/month ($0.10 → $0.20/hour)."
     assert lines[4] == "1 node cannot be drained: n1 (its drain never ends)."
     section = unschedulable_section(plan)
     assert section is not None
@@ -289,7 +289,7 @@ def test_a_node_that_waits_is_listed_with_what_is_decided_about_it_afterwards() 
     assert plan.steady_state.nodes == 1
     assert plan.steady_state.per_hour == 0.05
     lines = summary_lines(plan)
-    assert lines[0] == "Nothing to do now: 1 node, 1 node waits; $255/month ($0.3500/hour)."
+    assert lines[0] == "Nothing to do now: 1 node, 1 node waits; $255/month ($0.35/hour)."
     assert lines[1] == "Steady state: 1 → 1 node, −$219/month ($0.3500 → $0.0500/hour)."
 
 

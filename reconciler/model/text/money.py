@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.text.counting import format_count
+
+_TEN_CENTS: Final = 0.1
 
 
 def format_dollars(amount: float, *, signed: bool = False) -> str:
     """Return USD with cents, and with four digits below a dollar: ``$12.24``, ``+$0.0931``."""
     digits = 4 if abs(amount) < 1 and round(amount, 4) else 2
     return f"{_sign(amount, digits, signed=signed)}${abs(amount):,.{digits}f}"
+
+
+def format_rate(*amounts: float) -> str:
+    """Return USD an hour as a sentence states it: ``$0.82/hour``, or a change ``$0 → $0.82/hour``.
+
+    If one is below ten cents, or cents do not tell them apart, all have four digits.
+    """
+    shown = [amount for amount in amounts if round(amount, 4)]
+    is_exact = any(amount < _TEN_CENTS for amount in shown)
+    is_exact = is_exact or len({round(amount, 2) for amount in amounts}) < len(amounts)
+    digits = 4 if is_exact else 2
+    return " → ".join(f"${a:,.{digits}f}" if round(a, 4) else "$0" for a in amounts) + "/hour"
 
 
 def format_hourly(amount: float, *, signed: bool = False) -> str:

@@ -10,7 +10,11 @@ import msgspec
 from reconciler.disruption.command import ForcefulReason
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.text.counting import format_count
-from reconciler.model.text.money import format_dollars, format_hourly, format_monthly
+from reconciler.model.text.money import (
+    format_hourly,
+    format_monthly,
+    format_rate,
+)
 from reconciler.model.text.quoting import without_backticks
 from reconciler.plan.render.unplaced import stranded_pods, unschedulable_pods
 from reconciler.plan.render.verdicts import forbidding_phrase
@@ -296,14 +300,14 @@ def first_pass(plan: Plan) -> str:
         return f"{idle}: {format_count(after, 'node')}{stays}{waiting}; {price}"
     done = count_actions(plan)
     verbs = ("launch", done.launch), ("remove", done.remove), ("reboot", done.reboot)
-    *first, (verb, number) = [(verb, number) for verb, number in verbs if number]
+    *first, (verb, number) = [step for step in verbs if step[1]] or [("remove", 0)]
     counted = [f"{verb} {number:,}" for verb, number in first]
     steps = " and ".join([*counted, f"{verb} {format_count(number, 'node')}"])
     begin = f"Karpenter will {steps}" if plan.actor else f"First pass: {steps}"
     return f"{begin} ({before:,} → {after:,}){stays}; {price}"
 
 
-class ActionCounts(msgspec.Struct, frozen=True):
+class ActionCounts(msgspec.Struct, frozen=True, omit_defaults=True):
     """How many nodes this plan launches, removes and reboots."""
 
     launch: int
@@ -322,6 +326,6 @@ def count_actions(plan: Plan) -> ActionCounts:
 def cost_change(before: float, after: float) -> str:
     """Return a change of the cost in USD a month, and both sides in USD an hour."""
     if format_hourly(before) == format_hourly(after):
-        return f"{format_monthly(after)}/month ({format_dollars(after)}/hour)"
-    hourly = f"{format_dollars(before)} → {format_dollars(after)}/hour"
-    return f"{format_monthly(after - before, signed=True)}/month ({hourly})"
+        return f"{format_monthly(after)}/month ({format_rate(after)})"
+    change = format_monthly(after - before, signed=True)
+    return f"{change}/month ({format_rate(before, after)})"

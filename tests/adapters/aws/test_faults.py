@@ -157,6 +157,15 @@ def terminate(s: Site) -> None:
             s.cloud.reclaim_instance(identity)
 
 
+def reboot(s: Site) -> None:
+    (one,) = launched(s, 1)
+    try:
+        s.compute().reboot(one)
+        assert one in s.cloud.running_instances()
+    finally:
+        s.cloud.reclaim_instance(one)
+
+
 def launched(s: Site, count: int = 1) -> list[str]:
     """Launch instances with one call, bypassing the faults."""
     faults, s.cloud.faults._rules = s.cloud.faults._rules, []
@@ -308,6 +317,7 @@ ACTS: dict[str, Callable[[Site], None]] = {
     "ec2:CreateLaunchTemplate": launch,
     "ec2:RunInstances": validate,
     "ec2:TerminateInstances": terminate,
+    "ec2:RebootInstances": reboot,
     "ec2:CreateTags": tag,
     "ec2:DescribeInstanceStatus": health,
     "ec2:DescribeLaunchTemplates": find_templates,
