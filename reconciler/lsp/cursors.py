@@ -141,19 +141,20 @@ def _header(data: object) -> tuple[str, str]:
 
 def field_at(documents: Sequence[Document], lines: TextLines, offset: int) -> Cursor | None:
     """Return the field whose key or value is at an offset of a valid text."""
-    best: tuple[int, int, Cursor] | None = None
+    best: tuple[int, int] | None = None
+    found: tuple[Document, Pointer, bool] | None = None
+    begin = lines.line_start(offset)
     for document in documents:
         for pointer, line, column, is_key in _starts(document.mark, ()):
             start = lines.offset(line, column)
-            if not lines.line_start(offset) <= start <= offset:
-                continue
             rank = (start, len(pointer))
-            if best is None or rank > best[:2]:
-                entry = entry_at(document, pointer)
-                word = lines.token(start)
-                inner = pointer[len(entry.base) :]
-                best = (*rank, Cursor(entry, inner, is_key, word.start, word.end))
-    return best[2] if best is not None else None
+            if begin <= start <= offset and (best is None or rank > best):
+                best, found = rank, (document, pointer, is_key)
+    if best is None or found is None:
+        return None
+    document, pointer, is_key = found
+    entry, word = entry_at(document, pointer), lines.token(best[0])
+    return Cursor(entry, pointer[len(entry.base) :], is_key, word.start, word.end)
 
 
 def _starts(mark: Mark, above: Pointer) -> Iterator[tuple[Pointer, int, int, bool]]:
