@@ -337,8 +337,8 @@ ACTS: dict[str, Callable[[Site], None]] = {
     "sts:GetCallerIdentity": identity,
     "service-quotas:GetServiceQuota": quotas,
 }
-TRIED_TWICE = {"sts:GetCallerIdentity", "ec2:RunInstances"}
-"""Looks that have few attempts, since nothing waits for them: three faults are too many."""
+TRIED_TWICE = {"sts:GetCallerIdentity", "ec2:RunInstances", "ec2:RebootInstances"}
+"""Calls with few attempts: looks that nothing waits for, and one that the engine repeats itself."""
 
 NEVER_RAISE = {
     "ec2:DescribeInstanceStatus",
