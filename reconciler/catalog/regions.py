@@ -53,8 +53,13 @@ _SETTINGS: Final[tuple[Pointer, ...]] = (
 
 
 def has_yuan_prices(region: str) -> bool:
-    """Return whether AWS states the prices of a region in yuan."""
+    """Return whether AWS states the prices of a region, or of a zone, in yuan."""
     return region.startswith("cn-")
+
+
+def in_dollars(amount: float, region: str) -> float:
+    """Return an amount that AWS states for a region, or for a zone, in dollars."""
+    return amount / YUAN_FOR_A_DOLLAR if has_yuan_prices(region) else amount
 
 
 def unknown_regions(config: object) -> Iterator[Finding]:

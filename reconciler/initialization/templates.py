@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 from reconciler.desired.fleet import SourceFile
@@ -115,7 +115,7 @@ def read_templates(
     values = [path for path in texts if path.endswith(VALUES)]
     terraform = find_objects(
         modules, read, values, prefer, lambda stated: _availability_zones(region or stated),
-        list_files=partial(_list_files, top), takes_disabled=takes_disabled,
+        list_files=cache(partial(_list_files, top)), takes_disabled=takes_disabled,
     )  # fmt: skip
     makes_nodes = any(_KIND.search(found.text) for found in terraform.texts)
     found.findings += [

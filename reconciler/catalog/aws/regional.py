@@ -25,7 +25,7 @@ import msgspec
 
 from reconciler.catalog.aws.bundle import Bundle, Region, Zone
 from reconciler.catalog.aws.machine import MachineType
-from reconciler.catalog.regions import YUAN_FOR_A_DOLLAR, has_yuan_prices
+from reconciler.catalog.regions import has_yuan_prices, in_dollars
 
 _ZONES_ASSUMED: Final = {
     "ap-east-2": ("ap-east-2a", "ap-east-2b", "ap-east-2c"),
@@ -109,7 +109,7 @@ def _newest(bundle: Bundle) -> dict[str, float]:
 def _in_dollars(region: str, prices: Mapping[str, float]) -> Mapping[str, float]:
     if not has_yuan_prices(region):
         return prices
-    return {name: round(price / YUAN_FOR_A_DOLLAR, _DIGITS) for name, price in prices.items()}
+    return {name: round(in_dollars(price, region), _DIGITS) for name, price in prices.items()}
 
 
 def _stated(region: Region, bundle: Bundle, prices: Mapping[str, float], name: str) -> Region:

@@ -69,7 +69,7 @@ def _node_announcements(seen: Observation, plan: Plan) -> Iterator[Announcement]
     nodes = {node.name: node for node in seen.snapshot.nodes}
     for command in plan.commands:
         reason = "DisruptionLaunching" if command.replacements else "DisruptionTerminating"
-        if command.decision == "reboot":
+        if not command.removes_nodes:
             reason = "DisruptionRebooting"
         saved = f", saving ${command.savings:.4f}/hour" if command.savings else ""
         more = f" ({command.message})" if command.message else ""

@@ -280,7 +280,7 @@ def _taint(effects: Effects, command: PlannedCommand, node: str) -> Effect:
     facts = {"command": command.id}
     taint = effects.intent(Verb.TAINT, node, facts, command=command.id, reason=why)
     cluster = effects.world.cluster
-    return [taint], partial(cluster.fence if command.decision == "reboot" else cluster.taint, node)
+    return [taint], partial(cluster.taint if command.removes_nodes else cluster.fence, node)
 
 
 def _untaint(

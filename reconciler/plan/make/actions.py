@@ -262,7 +262,7 @@ def _provision_action(
 
 def _command_actions(command: PlannedCommand, nodes: Mapping[str, OwnedNode]) -> list[Action]:
     removed = [nodes[name] for name in command.node_claims or command.nodes]
-    if command.decision == "reboot":
+    if not command.removes_nodes:
         return [_reboot_action(node, command) for node in removed]
     validation = replace_id(command.id)
     waits_for = (validation,) if command.replacements else ()

@@ -263,7 +263,7 @@ def cost_of(
     gone = {
         name
         for command in commands
-        if command.decision != "reboot"
+        if command.removes_nodes
         for name in (*command.node_claims, *command.nodes)
     }
     unpriced = 0

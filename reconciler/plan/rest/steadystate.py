@@ -184,7 +184,7 @@ def _is_unfinished(plan: Plan, inputs: Inputs, cluster: ClusterState) -> bool:
     """Return whether later plans may place more pods, or a node may never leave."""
     if any(r.code in _OPENED_LATER for pod in plan.unschedulable for r in pod.reasons):
         return True
-    removed = {n for c in plan.commands if c.decision != "reboot" for n in c.nodes}
+    removed = {n for c in plan.commands if c.removes_nodes for n in c.nodes}
     leaving = [n for n in cluster.nodes if n.is_deleting or n.name in removed]
     if not leaving:
         return False

@@ -47,6 +47,11 @@ class PlannedCommand(Part, frozen=True, kw_only=True):
         "equal_candidates",
     )
 
+    @property
+    def removes_nodes(self) -> bool:
+        """Whether its nodes are terminated in the end; a reboot keeps them."""
+        return self.decision != "reboot"
+
 
 class BlockedNode(Part, frozen=True, kw_only=True):
     """A node that a disruption method selected and that cannot be disrupted, with the reason."""

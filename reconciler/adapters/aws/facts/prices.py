@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.aws.errors import translate_errors
-from reconciler.catalog.regions import YUAN_FOR_A_DOLLAR, has_yuan_prices
+from reconciler.catalog.regions import has_yuan_prices, in_dollars
 from reconciler.model.errors import CloudError
 
 if TYPE_CHECKING:
@@ -48,10 +48,6 @@ def currency_of(region: str) -> str:
     return "CNY" if has_yuan_prices(region) else "USD"
 
 
-def _in_dollars(amount: float, region: str) -> float:
-    return amount / YUAN_FOR_A_DOLLAR if has_yuan_prices(region) else amount
-
-
 def on_demand_prices(pricing: PricingClient, region: str) -> dict[str, float]:
     """Return the on-demand price of each type, USD an hour.
 
@@ -71,7 +67,7 @@ def on_demand_prices(pricing: PricingClient, region: str) -> dict[str, float]:
             )
             texts = [text for page in pages for text in page["PriceList"]]
         found = {
-            name: _in_dollars(amount, region)
+            name: in_dollars(amount, region)
             for name, amount in _parse_price_list(texts, currency_of(region))
         }
         if not found:
@@ -137,7 +133,7 @@ def spot_prices(ec2: EC2Client, now: datetime) -> dict[str, dict[str, float]]:
         raise CloudError("EC2 returned no spot prices", where=call)
     prices: dict[str, dict[str, float]] = {}
     for (name, zone), (_, amount) in sorted(newest.items()):
-        prices.setdefault(name, {})[zone] = _in_dollars(amount, zone)
+        prices.setdefault(name, {})[zone] = in_dollars(amount, zone)
     return prices
 
 

@@ -25,7 +25,7 @@ the epoch. It is shorter than the lifetime of a lease.
 LIMIT_IDLE: Final = "set_config('idle_in_transaction_session_timeout', :idle, true)"
 """Sets the limit for a transaction of PostgreSQL, with ``IDLE_MAX`` as parameters."""
 
-NOT_AVAILABLE: Final = "55P03"
+_NOT_AVAILABLE: Final = "55P03"
 """PostgreSQL's code for a lock that was not granted within ``lock_timeout``."""
 
 _ATTEMPTS: Final = 30
@@ -58,9 +58,13 @@ def end_stalled_write(connection: Connection, fleet: str) -> None:
     the session is not idle for PostgreSQL, and ``LIMIT_IDLE`` does not end it. Only sessions of the
     same role are ended: others are not visible, and not ours to end.
     """
-    if connection.dialect.name != "sqlite":
-        connection.execute(_LOOK_AGAIN)
-        connection.execute(_END_STALLED, {"fleet": fleet, **IDLE_MAX})
+    connection.execute(_LOOK_AGAIN)
+    connection.execute(_END_STALLED, {"fleet": fleet, **IDLE_MAX})
+
+
+def was_locked(error: DBAPIError) -> bool:
+    """Return whether a statement failed because a lock was not granted in time."""
+    return getattr(error.orig, "sqlstate", None) == _NOT_AVAILABLE
 
 
 class Fence:
@@ -121,8 +125,10 @@ class Fence:
         """Lock the row beside an engine that may be writing, or be frozen while it writes."""
         if connection.dialect.name == "sqlite":
             return self._lock_epoch(connection, fleet)
-        for attempts_left in reversed(range(_ATTEMPTS)):
+        attempts = 0
+        while True:
             end_stalled_write(connection, fleet)
+            attempts += 1
             try:
                 with connection.begin_nested():
                     connection.execute(_SET_LOCK_TIMEOUT, {"limit": "1s"})
@@ -130,9 +136,8 @@ class Fence:
                     connection.execute(_SET_LOCK_TIMEOUT, {"limit": "0"})
                     return epoch
             except DBAPIError as error:
-                if getattr(error.orig, "sqlstate", None) != NOT_AVAILABLE or not attempts_left:
+                if not was_locked(error) or attempts == _ATTEMPTS:
                     raise
-        raise AssertionError("the last attempt returns or raises")
 
     def _lock_epoch(self, connection: Connection, fleet: str) -> int | None:
         if connection.dialect.name == "sqlite":

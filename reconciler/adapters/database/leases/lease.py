@@ -35,8 +35,8 @@ from reconciler.adapters.database.connection import (
 from reconciler.adapters.database.leases.fence import (
     IDLE_MAX,
     LIMIT_IDLE,
-    NOT_AVAILABLE,
     end_stalled_write,
+    was_locked,
 )
 from reconciler.adapters.database.leases.lock import REMEDY, FileLock, command_name
 from reconciler.adapters.database.leases.renewal import LeaseRenewals
@@ -260,7 +260,7 @@ class ServerLease:
             with begin_writing(database.engine) as connection:
                 return self._acquire_row(connection, cluster)
         except DBAPIError as error:
-            if getattr(error.orig, "sqlstate", None) == NOT_AVAILABLE:
+            if was_locked(error):
                 # The holder is writing, or was frozen while writing: the server ends that soon.
                 raise self._held_error(self.holder() or "another process") from error
             with translate_errors(database.place):

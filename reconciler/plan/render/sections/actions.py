@@ -113,7 +113,7 @@ def _action_steps(plan: Plan) -> list[ActionStep]:
         found = (drift[name] for name in command.node_claims if name in drift)
         causes = tuple(sorted({_drift_cause(d) for d in found}))
         verb = "replace" if launched else "remove"
-        if command.decision == "reboot":
+        if not command.removes_nodes:
             verb = "reboot"
         steps.append(ActionStep(verb, command.reason, command, removed, launched, causes))
     return sorted(steps, key=_sort_key)
