@@ -19,10 +19,10 @@ from reconciler.model.karpenter.nodeclaim import REBOOTING, NodeClaim
 from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.settings import DEFAULT_FEATURE_GATES, FeatureGate, KarpenterVersion
-from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.progress import EventKind
 from tests.engine.crashes import CutError, Points, cut, in_a_fork
 from tests.engine.test_crash import LARGE
+from tests.engine.unhealthy import UnhealthyNodes
 from tests.engine.world import (
     SETTINGS,
     World,
@@ -39,36 +39,19 @@ ON = {FeatureGate.NODE_REPAIR: True, FeatureGate.REBOOT_FOR_REPAIR: True}
 
 
 @dataclass
-class _Faults:
+class _Faults(UnhealthyNodes):
     """GPU errors of nodes. Another boot clears those in ``broken``, and no boot the ``fatal``."""
 
     broken: dict[str, tuple[str, datetime]] = field(default_factory=dict)
     reason: str = "NvidiaXID48Error"
 
-    def around(self, port: Any, name: str) -> Any:
-        return _FaultyCluster(port, self) if name == "cluster" else port
-
-    def show(self, node: Node) -> Node:
+    def condition_of(self, node: Node) -> Condition | None:
         boot, since = self.broken.get(node.spec.provider_id, ("", None))
         if since is None or boot not in ("*", node.boot_id):
-            return node
-        fault = Condition(
+            return None
+        return Condition(
             "AcceleratedHardwareReady", "False", self.reason, last_transition_time=since
         )
-        status = replace(node.status, conditions=(*node.status.conditions, fault))
-        return replace(node, status=status)
-
-
-class _FaultyCluster:
-    def __init__(self, real: Any, faults: _Faults) -> None:
-        self._real, self._faults = real, faults
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
-    def observe(self, *args: Any) -> Snapshot:
-        seen: Snapshot = self._real.observe(*args)
-        return with_fields(seen, nodes=tuple(map(self._faults.show, seen.nodes)))
 
 
 def _fleet(

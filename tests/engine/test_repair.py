@@ -7,14 +7,13 @@ from dataclasses import replace as with_fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from msgspec.structs import replace
-
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.metadata import Condition
+from reconciler.model.kubernetes.node import Node
 from reconciler.model.settings import DEFAULT_FEATURE_GATES, FeatureGate, KarpenterVersion
-from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.progress import EventKind
 from tests.engine.test_crash import LARGE
+from tests.engine.unhealthy import UnhealthyNodes
 from tests.engine.world import (
     SETTINGS,
     World,
@@ -29,35 +28,16 @@ DEADLINE = "karpenter.sh/nodeclaim-termination-timestamp"
 
 
 @dataclass
-class _Illness:
-    """Gives nodes a condition, whatever process observes the cluster."""
+class _Illness(UnhealthyNodes):
+    """A failed disk of nodes, by provider id, and since when."""
 
     broken: dict[str, datetime] = field(default_factory=dict)
 
-    def around(self, port: Any, name: str) -> Any:
-        return _SickCluster(port, self) if name == "cluster" else port
-
-    def infect(self, snapshot: Snapshot) -> Snapshot:
-        return with_fields(snapshot, nodes=tuple(self._with_condition(n) for n in snapshot.nodes))
-
-    def _with_condition(self, node: Any) -> Any:
+    def condition_of(self, node: Node) -> Condition | None:
         since = self.broken.get(node.spec.provider_id)
         if since is None:
-            return node
-        broken = Condition("StorageReady", "False", "DiskFailure", last_transition_time=since)
-        status = replace(node.status, conditions=(*node.status.conditions, broken))
-        return replace(node, status=status)
-
-
-class _SickCluster:
-    def __init__(self, real: Any, illness: _Illness) -> None:
-        self._real, self._illness = real, illness
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
-    def observe(self, *args: Any) -> Snapshot:
-        return self._illness.infect(self._real.observe(*args))
+            return None
+        return Condition("StorageReady", "False", "DiskFailure", last_transition_time=since)
 
 
 def _fleet(budget: str = "1", *more: Any) -> tuple[World, _Illness]:

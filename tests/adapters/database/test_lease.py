@@ -335,6 +335,7 @@ def test_a_record_of_a_person_does_not_wait_for_a_frozen_process(
         frozen_within_a_batch(server, "person"),
     ):
         person.store.put_rollout(Rollout(node_pool="p"))
+        assert [rollout.node_pool for rollout in person.store.rollouts()] == ["p"]
 
 
 def test_a_session_that_only_writes_slowly_is_not_ended(server: str) -> None:
