@@ -9,7 +9,7 @@ sequence, and as many as provably get the same result are placed at once.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -355,8 +355,8 @@ class _CohortPlacement:
         if not self.placement_pass.claims:
             return []
         queue = self._queue(view.stage)
-        position, checks, closed = 0, view.stage.host_checks, view.closed_hosts()
-        while (claim := self._claim_at(queue, position, closed)) is not None:
+        position, checks = 0, view.stage.host_checks
+        while (claim := self._claim_at(queue, position, view)) is not None:
             self._checks += checks
             if claim.space in view.closed or self._site not in (None, claim.host):
                 position += 1
@@ -390,19 +390,29 @@ class _CohortPlacement:
         return known
 
     def _claim_at(
-        self, queue: _Queue, position: int, closed: Collection[str] = frozenset()
+        self, queue: _Queue, position: int, view: CohortView | None = None
     ) -> OpenClaim | None:
-        """Return the next claim in order that may have room, and whose host is not ``closed``."""
-        seen, entries, refused = queue.seen, self.placement_pass.order.entries, self._refused
+        """Return the next claim in order that may have room, and whose host ``view`` leaves open.
+
+        Claims that other cohorts found closed are not checked again, though they count as checks.
+        """
+        order = self.placement_pass.order
+        seen, entries, refused = queue.seen, order.entries, self._refused
         cpu, memory, moved = self.shape.cpu, self.shape.memory, self._moved
         before = queue.checked
+        closing = view.stage.closing if view is not None else None
+        closed = order.closed.get(closing, 0) if closing is not None else 0
+        if position == len(seen):
+            queue.checked = max(before, closed)
         while queue.checked < len(entries):
             entry = entries[queue.checked]
             if position < len(seen) and seen[position] < entry:
                 break
             queue.checked += 1
             claim = entry[2]
-            if claim.host in closed:
+            if view is not None and view.is_closed(claim.host):
+                if queue.checked == closed + 1:
+                    closed += 1
                 continue
             if claim.cpu_room < cpu or claim.memory_room < memory or claim.space in refused:
                 continue
@@ -410,6 +420,8 @@ class _CohortPlacement:
                 continue  # it is in the queue, at its new place
             seen.insert(position, entry)
             break
+        if closing is not None:
+            order.note_closed(closing, closed)
         self._checks += queue.checked - before
         return seen[position][2] if position < len(seen) else None
 

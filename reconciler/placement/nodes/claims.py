@@ -7,8 +7,8 @@ one pod more, and a new claim behind those with one.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from reconciler.catalog.table import TypeTable
@@ -250,6 +250,9 @@ class _Domains(dict[str, list[str]]):
         return found
 
 
+_CLOSED_MAX: Final = 8
+"""For how many kinds of pods the order of claims knows which of the first ones are closed."""
+
 Entry = tuple[int, int, "OpenClaim"]
 """A claim with its sort key: number of pods, then sequence number."""
 
@@ -369,14 +372,17 @@ class Order:
     """Claims, fewest pods first.
 
     Among claims with the same number of pods, one that just took a pod comes first with
-    ``to_front``, otherwise last.
+    ``to_front``, otherwise last. ``closed`` is how many of the first claims are closed to pods for
+    good, by what closes them: where a tenant's pods repel each other, each would otherwise check
+    the nodes of all those before it.
     """
 
-    __slots__ = ("_back", "_front", "entries", "to_front")
+    __slots__ = ("_back", "_front", "closed", "entries", "to_front")
 
     def __init__(self, *, to_front: bool = True) -> None:
         self.to_front = to_front
         self.entries: list[Entry] = []
+        self.closed: dict[Hashable, int] = {}
         self._front = 0
         self._back = 0
 
@@ -392,21 +398,36 @@ class Order:
         """Return how many pods a claim with ``count`` takes until one with ``other`` is first."""
         return other - count + 1 if self.to_front else max(1, other - count)
 
+    def note_closed(self, closing: Hashable, count: int) -> None:
+        """Note that the first claims are closed to pods, for the last few ``closing`` asked for."""
+        self.closed.pop(closing, None)
+        self.closed[closing] = count
+        if len(self.closed) > _CLOSED_MAX:
+            del self.closed[next(iter(self.closed))]
+
     def reinsert(self, moved: Mapping[OpenClaim, Entry], opened: Iterable[OpenClaim]) -> None:
         """Reinsert claims that took pods, and insert new ones, at their positions.
 
         ``moved`` are the entries that they had before.
         """
-        entries = self.entries
+        entries, first = self.entries, len(self.entries)
         if len(moved) > len(entries) // 4 + 8:
             entries[:] = [entry for entry in entries if entry[2] not in moved]
             entries += [claim.entry for claim in moved]
             entries.sort()
+            first = 0
         else:
             for claim, old in moved.items():
                 index = bisect_left(entries, old)
                 assert entries[index][2] is claim, "the order has lost a claim"
                 del entries[index]
-                insort(entries, claim.entry)
+                first = min(first, index, self._insert(claim))
         for claim in opened:
-            insort(entries, claim.entry)
+            first = min(first, self._insert(claim))
+        for closing, count in self.closed.items():
+            self.closed[closing] = min(count, first)
+
+    def _insert(self, claim: OpenClaim) -> int:
+        index = bisect_left(self.entries, claim.entry)
+        self.entries.insert(index, claim.entry)
+        return index

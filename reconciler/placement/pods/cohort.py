@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import untolerated_taints
@@ -33,8 +33,11 @@ class CohortStage:
     again. ``many_at_once`` is whether placing one pod affects the next one only through room and
     the count on that host. ``own_by_host`` are the pods' own rules about hosts. ``repelled`` are
     the groups of those by which other pods repel them, and ``repellers`` everything that repels
-    pods, by host. ``repelled_by_key`` are the rules about other domains by which other pods repel
-    them. ``host_checks`` is the work of checking one host, ``view_checks`` that of a new view.
+    pods, by host. ``closing`` is what closes hosts for good, equal for stages for which it closes
+    the same ones: the pods' own groups with the most pods on an open host, and ``repelled``; None
+    if nothing does. ``repelled_by_key`` are the rules about other domains by which other
+    pods repel them. ``host_checks`` is the work of checking one host, ``view_checks`` that of a new
+    view.
     """
 
     __slots__ = (
@@ -42,6 +45,7 @@ class CohortStage:
         "_view",
         "by_domain",
         "by_host",
+        "closing",
         "host_checks",
         "many_at_once",
         "only_fills_up",
@@ -60,6 +64,7 @@ class CohortStage:
         step: RelaxedShape,
         reach: Mapping[Restriction, frozenset[str]],
         repellers: dict[str, set[Group]],
+        counted: Collection[Group],
         ports: int = 0,
     ) -> None:
         self.step = step
@@ -69,6 +74,12 @@ class CohortStage:
         self.own_by_host = [c for c in self.by_host if not c.rule.inverse]
         self.repelled = frozenset(c.group for c in self.by_host if c.rule.inverse)
         self.repellers = repellers
+        limits = frozenset(
+            (c.group, c.rule.max_skew - (c.group in counted) if c.kind is RuleKind.SPREAD else 0)
+            for c in self.own_by_host
+            if c.kind is not RuleKind.AFFINITY
+        )
+        self.closing = (limits, self.repelled) if limits or self.repelled else None
         self.by_domain = [c for c in found if not c.by_host]
         self.repelled_by_key: dict[str, list[Restriction]] = {}
         for restriction in self.by_domain:
@@ -181,7 +192,8 @@ class Cohort:
             owned = list(dict.fromkeys(topology.restriction(rule) for rule in step.rules))
             applying = dict.fromkeys([*owned, *repelled])
             reach = topology.reaches(applying, self.shape, step)
-            self.stages.append(CohortStage(step, reach, topology.repellers, len(self.shape.ports)))
+            repellers, ports = topology.repellers, len(self.shape.ports)
+            self.stages.append(CohortStage(step, reach, repellers, self.counted_set, ports))
 
     def release(self) -> None:
         """Break the cycles between its stages, their views and groups: nothing is placed any more.
@@ -287,20 +299,19 @@ class CohortView:
         at_host = self.stage.repellers.get(host) if self.stage.repelled else None
         return 0 if at_host and not self.stage.repelled.isdisjoint(at_host) else room
 
-    def closed_hosts(self) -> frozenset[str]:
-        """Return hosts on which rules leave no room, now and for the rest of the pass.
+    def is_closed(self, host: str) -> bool:
+        """Return whether a rule leaves no room on a host, now and for the rest of the pass.
 
         Only an affinity may open a host again: the counts of a pass never decrease.
         """
-        stage, counted = self.stage, self.cohort.counted_set
-        closed: set[str] = set()
-        for rule in stage.by_host:
-            if rule.kind is RuleKind.AFFINITY:
-                continue
-            is_spread = rule.kind is RuleKind.SPREAD
-            most = rule.rule.max_skew - (rule.group in counted) if is_spread else 0
-            closed.update(host for host, count in rule.group.counts.items() if count > most)
-        return frozenset(closed)
+        if self.stage.closing is None:
+            return False
+        limits, repelled = self.stage.closing
+        for group, most in limits:
+            if group.counts.get(host, 0) > most:
+                return True
+        at_host = self.stage.repellers.get(host) if repelled else None
+        return bool(at_host) and not repelled.isdisjoint(at_host or ())
 
     def spaces(self, space: Space) -> tuple[tuple[Space, ...], ...]:
         """Return what a new node of ``space`` becomes with one of the pods, best first.
