@@ -31,6 +31,8 @@ _Item = bytes | msgspec.Raw
 _Lists = tuple[tuple[_Item, ...], ...]
 _UNRELATED: Final = ("managedFields", "resourceVersion")
 """Metadata that changes with every write, whatever is written."""
+_TYPE: Final = ("apiVersion", "kind")
+"""A list of the API states them once, an event of a watch in each object."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ def named(kind: Kind, items: Sequence[_Item]) -> Iterator[JsonDict]:
 def facts_of(item: _Item) -> bytes:
     """Return a digest of what a plan reads of an object."""
     data = msgspec.json.decode(item, type=JsonDict)
+    for name in _TYPE:
+        data.pop(name, None)
     metadata = data.get("metadata")
     if isinstance(metadata, dict):
         for name in _UNRELATED:

@@ -35,11 +35,12 @@ def facts(item: dict[str, Any]) -> bytes:
     [
         (a_node(version="2", beat="10:05"), True),
         (dict(reversed(a_node().items())), True),
+        ({"apiVersion": "v1", "kind": "Node", **a_node(version="2")}, True),
         (a_node(ready="False"), False),
         (a_node(labels={"team": "web"}), False),
         ({**a_node(), "spec": {"unschedulable": True}}, False),
     ],
-    ids=["heartbeat", "order", "not ready", "label", "cordoned"],
+    ids=["heartbeat", "order", "event of a watch", "not ready", "label", "cordoned"],
 )
 def test_a_heartbeat_of_a_node_changes_nothing_for_a_plan(
     after: dict[str, Any], *, is_same: bool
