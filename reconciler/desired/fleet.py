@@ -34,6 +34,7 @@ from reconciler.source.resource import (
     Resource,
     group_of,
     is_other_class,
+    is_ours,
     schema_name,
 )
 from reconciler.source.schema import value_at
@@ -264,13 +265,13 @@ class _FleetReader:
             if (
                 finding is not None
                 and finding.code == "old-version"
-                and entry.kind in VALIDATED_KINDS
+                and is_ours(entry.api_version, entry.kind)
             ):
                 self._read_known_kind(entry, finding)
             elif finding is not None:
                 self.broken = True
                 self._add(entry, finding)
-            elif entry.kind in VALIDATED_KINDS:
+            elif is_ours(entry.api_version, entry.kind):
                 self._read_known_kind(entry)
             elif self.kinds.reads(entry.api_version, entry.kind):
                 self.workloads.append(entry)

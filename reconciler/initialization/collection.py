@@ -32,7 +32,7 @@ from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.source.document import Pointer
 from reconciler.source.finding import field_path
-from reconciler.source.resource import AUTO_MODE, group_of
+from reconciler.source.resource import AUTO_MODE, VALIDATED_KINDS, group_of, is_ours
 
 _NAME_MAX: Final = 63
 _AWS: Final = "karpenter.k8s.aws"
@@ -134,6 +134,10 @@ def _describe_object(item: SourceObject) -> str:
 def _belongs_to_fleet(item: SourceObject, found: Collection, *, any_provider: bool) -> bool:
     """Return whether an object belongs in a fleet; if not, the reason is recorded."""
     kind, finding = item.kind, item.finding
+    others = _kind_of_others(item)
+    if others:
+        found.other_kinds[others] += 1
+        return False
     if kind in _OWNED:
         found.leave_out(item.place, f"{_describe_object(item)} {_ADOPT}")
         return False
@@ -141,9 +145,6 @@ def _belongs_to_fleet(item: SourceObject, found: Collection, *, any_provider: bo
         return _makes_nodes(item, found, any_provider=any_provider)
     if item.finding is None and automode.is_auto_mode_class(item.data):
         return True
-    if group_of(item.entry.api_version) == AUTO_MODE:
-        found.other_kinds[f"{kind} of EKS Auto Mode"] += 1
-        return False
     if finding is not None and finding.code in _NO_OBJECT:
         found.other_files.add(item.place.file)
         return False
@@ -163,6 +164,17 @@ def _belongs_to_fleet(item: SourceObject, found: Collection, *, any_provider: bo
         found.leave_out(item.place, message, "set metadata.name if it is no template of pods")
         return False
     return True
+
+
+def _kind_of_others(item: SourceObject) -> str:
+    """Return the kind of an object of another product with its name, empty for every other one."""
+    kind, version = item.kind, item.entry.api_version
+    if kind in VALIDATED_KINDS and not is_ours(version, kind):
+        return f"{kind} of {group_of(version)[:80]}"
+    if group_of(version) != AUTO_MODE:
+        return ""
+    is_class = item.finding is None and automode.is_auto_mode_class(item.data)
+    return "" if is_class else f"{kind} of EKS Auto Mode"
 
 
 def _makes_nodes(item: SourceObject, found: Collection, *, any_provider: bool) -> bool:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from reconciler.lsp.positions import TextLines
 from reconciler.source.document import Document, Mark, Pointer, parse_documents
 from reconciler.source.objects import Entry, entries
-from reconciler.source.resource import CONFIG_FILES, VALIDATED_KINDS, schema_name
+from reconciler.source.resource import CONFIG_FILES, is_ours, schema_name
 from reconciler.source.schema import Schema, load_schema, resolve_reference, value_at
 
 TEXT_MAX: Final = 64 * 1024
@@ -174,7 +174,7 @@ def schema_of(entry: Entry) -> str | None:
     """Return the name of the schema of an object, None if it has none."""
     if entry.document.file in CONFIG_FILES:
         return "reconciler.v1"
-    return schema_name(entry.kind) if entry.kind in VALIDATED_KINDS else None
+    return schema_name(entry.kind) if is_ours(entry.api_version, entry.kind) else None
 
 
 def node_at(name: str, pointer: Pointer) -> Schema:

@@ -17,6 +17,7 @@ from reconciler.source.resource import (
     group_of,
     is_kubernetes,
     is_other_class,
+    is_ours,
 )
 
 _KUSTOMIZE: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
@@ -131,7 +132,7 @@ def _version_finding(kind: str, api_version: str) -> Finding | None:
         return Finding(
             "old-version", ("kind",), f"unsupported alpha kind {kind}", f"migrate to {successor}"
         )
-    if kind in VALIDATED_KINDS:
+    if is_ours(api_version, kind):
         expected = "/".join(VALIDATED_KINDS[kind])
         if api_version != expected and not (is_other_class(api_version, kind)):
             is_old = group == VALIDATED_KINDS[kind][0]

@@ -118,6 +118,26 @@ def group_of(api_version: str) -> str:
     return api_version.rpartition("/")[0]
 
 
+_SIMILARITY_MIN: Final = 0.7
+"""From here on, a group counts as a misspelled one of Karpenter's."""
+
+
+def is_ours(api_version: str, kind: str) -> bool:
+    """Return whether an object is of one of our kinds, in any version, even if it is misspelled.
+
+    Other products have kinds of the same name, such as the NodePools of OpenYurt, HyperShift and
+    of Crossplane's provider for Google Cloud.
+    """
+    if kind not in VALIDATED_KINDS:
+        return False
+    from reconciler.model.text.nearest import nearest
+
+    group = group_of(api_version)
+    if "." not in group or "karpenter" in group or group == VALIDATED_KINDS[kind][0]:
+        return True
+    return nearest(group, [VALIDATED_KINDS[kind][0]], _SIMILARITY_MIN) is not None
+
+
 def schema_name(kind: str) -> str:
     """Return the schema name of one of our kinds."""
     return f"{kind.lower()}.{VALIDATED_KINDS[kind][1]}"

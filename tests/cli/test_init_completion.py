@@ -314,6 +314,28 @@ def test_a_pool_of_another_cloud_is_left_out(
     assert set(taken()) == {"NodePool general", "EC2NodeClass default"}
 
 
+@pytest.mark.parametrize(
+    "version",
+    [
+        "container.gcp.crossplane.io/v1alpha1",
+        "apps.openyurt.io/v1beta2",
+        "hypershift.openshift.io/v1beta1",
+    ],
+)
+def test_a_kind_of_another_product_with_the_name_of_ours_is_none_of_ours(
+    version: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = (
+        f"apiVersion: {version}\nkind: NodePool\nmetadata: {{name: general}}\nspec: {{size: 3}}\n"
+    )
+    write(work, {"given/nodes.yaml": POOL + "---\n" + CLASS, "given/other.yaml": other})
+    assert init() == 0
+    assert f"NodePool of {version.split('/', maxsplit=1)[0]} (1)" in capsys.readouterr().out
+    assert set(taken()) == {"NodePool general", "EC2NodeClass default"}
+    write(work, {"fleet/nodes/other.yaml": other})
+    assert main(["validate", "fleet"]) == 0
+
+
 def test_the_variant_for_auto_mode_does_not_count_beside_one_of_karpenter(work: Path) -> None:
     auto = POOL.replace("karpenter.k8s.aws", "eks.amazonaws.com").replace("EC2Node", "Node")
     auto += "---\napiVersion: eks.amazonaws.com/v1\nkind: NodeClass\nmetadata: {name: default}\n"

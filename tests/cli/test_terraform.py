@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from reconciler.assembly.inputs.manifests import read_manifests
 from reconciler.cli.main import main
 from reconciler.desired.terraform.expressions import evaluate
-from reconciler.desired.terraform.functions import Unknown
+from reconciler.desired.terraform.functions import FUNCTIONS, OPERATORS, Unknown
 from reconciler.desired.terraform.hcl import HclError, parse_hcl
 from reconciler.desired.terraform.modules import find_objects
 from reconciler.desired.terraform.scope import ModuleScope
 from reconciler.source.plainyaml import load_all
 from tests.cli.sourcefolders import CHART, CLASS, POOL, WEB, below, write
+from tests.examples import examples
 
 needs_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
 
@@ -643,6 +646,30 @@ def test_an_attribute_that_is_left_out_has_the_default_of_its_type(work: Path) -
     assert "weight" not in general
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a", "1", "-", "%s"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner),
+    max_leaves=3,
+)
+
+
+@pytest.mark.parametrize("name", sorted([*FUNCTIONS, *OPERATORS]))
+@settings(max_examples=examples(200))
+@given(values=st.lists(JSON, max_size=3))
+def test_no_argument_of_a_function_is_an_internal_error(name: str, values: list[object]) -> None:
+    """A variable that is null, or of another type, makes the value unknown."""
+    names = [f"var.v{number}" for number in range(len(values))]
+    text = f"{name}({', '.join(names)})" if name in FUNCTIONS else f" {name} ".join(names)
+    scope = ModuleScope(".", lambda _: None, {f"v{n}": value for n, value in enumerate(values)})
+    evaluate(text, scope)
+
+
+def test_a_map_of_variables_without_values_is_not_known() -> None:
+    scope = ModuleScope(".", lambda _: None, {"zones": None})
+    text = "zipmap(var.zones, var.zones)"
+    assert evaluate(text, scope) == Unknown(text)
+
+
 OFF = 'variable "on" { default = false }\nvariable "pools" { default = { a = "m7i", b = "c7i" } }\n'
 
 
@@ -652,12 +679,14 @@ OFF = 'variable "on" { default = false }\nvariable "pools" { default = { a = "m7
         ("count = var.on ? 1 : 0", {"general"}),
         ("for_each = var.on ? var.pools : {}", {"a", "b"}),
         ("for_each = { for k, v in var.pools : k => v if var.on }", {"key"}),
+        ("count = var.on ? length(var.pools) : 0", {"m7i", "c7i"}),
     ],
 )
 def test_what_is_switched_off_is_taken_over_where_nothing_else_makes_nodes(
     argument: str, names: set[str], work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    named = POOL if "count" in argument else POOL.replace("name: general", "name: ${each.key}")
+    name = "${values(var.pools)[count.index]}" if "length" in argument else "${each.key}"
+    named = POOL if "general" in names else POOL.replace("name: general", f"name: {name}")
     text = OFF + heredoc(named, "pool", f"  {argument}\n") + heredoc(CLASS, "c")
     write(work, {"given/main.tf": text})
     assert init() == 0
@@ -704,6 +733,10 @@ def test_objects_in_a_file_that_terraform_writes_are_taken_over(kind: str, work:
         ('"${[3, 4][var.number == 3 ? 1 : 0]}"', 4),
         ('"${[3, 4][var.other]}"', Unknown("[3, 4][var.other]")),
         ('"${[3][var.number]}"', Unknown("[3][var.number]")),
+        ('split("/", "a/b")[1]', "b"),
+        ("merge({ x = 1 }, { y = [2] }).y[0]", 2),
+        ("keys({ x = 1 })[4]", Unknown("keys({ x = 1 })[4]")),
+        ("keys(var.other)[0]", Unknown("keys(var.other)[0]")),
     ],
 )
 def test_a_text_of_one_expression_alone_has_its_value(text: str, value: object) -> None:

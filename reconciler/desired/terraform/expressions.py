@@ -36,6 +36,8 @@ from reconciler.desired.terraform.hcl import (
 from reconciler.desired.terraform.scope import ModuleScope
 
 _REFERENCE: Final = re.compile(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_*][\w-]*|\[[^\[\]]*\])*")
+_STEPS: Final = re.compile(r"(?:\.[A-Za-z_*][\w-]*|\[[^\[\]]*\])*")
+_STEP: Final = re.compile(r"[A-Za-z_*][\w-]*|\[[^\[\]]*\]")
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?$")
 _CALL: Final = re.compile(r"([a-z_0-9]+)\(")
 _DIRECTIVE: Final = re.compile(r"%\{~?\s*+(if|else|endif|for|endfor)\b([^}%]*(?:%(?!\{)[^}%]*)*)\}")
@@ -56,7 +58,9 @@ def evaluate(text: str, scope: ModuleScope, depth: int = 0) -> Value:
         return Unknown(text)
     try:
         return _evaluate(text, scope, depth)
-    except (HclError, RecursionError, ValueError, TypeError, KeyError, IndexError):
+    except (HclError, RecursionError, ValueError, TypeError, LookupError, AttributeError):
+        return Unknown(text)
+    except ArithmeticError:  # a text in a calculation, or a division by zero
         return Unknown(text)
 
 
@@ -76,8 +80,11 @@ def _evaluate(text: str, scope: ModuleScope, depth: int) -> Value:
     if text[:1] in ("(", "[", "{") and closing_end(text, 0) == len(text):
         return _bracketed(text, scope, depth)
     call = _CALL.match(text)
-    if call is not None and closing_end(text, call.end() - 1) == len(text):
-        return _call(call[1], split_items(text[call.end() : -1]), scope, text, depth)
+    end = closing_end(text, call.end() - 1) if call is not None else 0
+    if call is not None and _STEPS.fullmatch(text, end):
+        arguments = split_items(text[call.end() : end - 1])
+        value = _call(call[1], arguments, scope, text[:end], depth)
+        return _follow(value, _STEP.findall(text, end), text, scope, depth)
     if _REFERENCE.fullmatch(text):
         return _reference(text, scope, depth)
     return _operation(text, scope, depth)
@@ -210,13 +217,17 @@ def _separator(item: str) -> int:
 def _reference(text: str, scope: ModuleScope, depth: int) -> Value:
     if text in ("path.module", "path.root"):
         return scope.folder
-    steps = re.findall(r"[A-Za-z_*][\w-]*|\[[^\[\]]*\]", text)
-    value, rest = _named(text, steps, scope, depth)
-    if isinstance(value, PartialMap) and rest:
+    value, rest = _named(text, _STEP.findall(text), scope, depth)
+    return _follow(value, rest, text, scope, depth)
+
+
+def _follow(value: Value, steps: Sequence[str], text: str, scope: ModuleScope, depth: int) -> Value:
+    """Return what steps, ``.name`` or ``[index]``, lead to from a value."""
+    if isinstance(value, PartialMap) and steps:
         value = value.known
     if isinstance(value, Unknown):
-        return Unknown(text) if rest else value
-    for step in rest:
+        return Unknown(text) if steps else value
+    for step in steps:
         key: Value = evaluate(step[1:-1], scope, depth + 1) if step.startswith("[") else step
         if isinstance(value, Mapping) and key in value:
             value = value[str(key)]

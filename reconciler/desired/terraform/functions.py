@@ -8,10 +8,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 _NUMBER_MAX: Final = 10**18
 _SHOWN_MAX: Final = 160
+
+T = TypeVar("T")
 
 Value: TypeAlias = object
 """A JSON value, or ``Unknown``."""
@@ -82,12 +84,23 @@ def merge(values: Sequence[Value], text: str) -> Value:
     return PartialMap(text, merged, tuple(rest)) if merged else Unknown(text)
 
 
+def _expect(value: Value, kind: type[T], name: str) -> T:
+    """Return an argument of a function, which has to be of a kind.
+
+    Raises:
+        TypeError: it is of another one, such as a variable that is null.
+    """
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} takes a {kind.__name__}, not {type(value).__name__}")
+    return value
+
+
 def _concat(*values: Value) -> Value:
     return [item for value in values if isinstance(value, list) for item in value]
 
 
 def _join(separator: Value, items: Value) -> Value:
-    assert isinstance(items, list), "join takes a list"
+    items = _expect(items, list, "join")
     return str(separator).join(map(to_text, items))
 
 
@@ -99,7 +112,7 @@ def _replace(value: Value, old: Value, new: Value) -> Value:
 
 
 def _indent(width: Value, value: Value) -> Value:
-    assert isinstance(width, int), "indent takes a number"
+    width = _expect(width, int, "indent")
     return str(value).replace("\n", "\n" + " " * min(width, 80))
 
 
@@ -108,7 +121,8 @@ def _size(value: Value) -> Value:
 
 
 def _lookup(values: Value, key: Value, default: Value = None) -> Value:
-    assert isinstance(values, Mapping), "lookup takes a map"
+    if not isinstance(values, Mapping):
+        raise TypeError("lookup takes a map")
     return values.get(str(key), default)
 
 
@@ -171,38 +185,38 @@ OPERATORS: Final[Mapping[str, Callable[..., Value]]] = {
 
 
 def _element(items: Value, index: Value) -> Value:
-    assert isinstance(items, list), "element takes a list"
-    assert isinstance(index, int), "element takes a number"
+    items = _expect(items, list, "element")
+    index = _expect(index, int, "element")
     return items[index % len(items)]
 
 
 def _slice(items: Value, start: Value, end: Value) -> Value:
-    assert isinstance(items, list), "slice takes a list"
-    assert isinstance(start, int), "slice takes a number"
-    assert isinstance(end, int), "slice takes a number"
+    items = _expect(items, list, "slice")
+    start = _expect(start, int, "slice")
+    end = _expect(end, int, "slice")
     return items[start:end]
 
 
 def _substring(text: Value, start: Value, length: Value) -> Value:
-    assert isinstance(start, int), "substr takes a number"
-    assert isinstance(length, int), "substr takes a number"
+    start = _expect(start, int, "substr")
+    length = _expect(length, int, "substr")
     return str(text)[start:] if length < 0 else str(text)[start : start + length]
 
 
 def _contains(items: Value, item: Value) -> bool:
-    assert isinstance(items, list), "contains takes a list"
+    items = _expect(items, list, "contains")
     return item in items
 
 
 def _pairs(keys: Value, values: Value) -> Value:
-    assert isinstance(keys, list), "zipmap takes lists"
-    assert isinstance(values, list), "zipmap takes lists"
+    keys = _expect(keys, list, "zipmap")
+    values = _expect(values, list, "zipmap")
     return dict(zip(map(str, keys), values, strict=True))
 
 
 def _set(items: Value) -> Value:
     """Return a set: Terraform goes through the strings of one in their order."""
-    assert isinstance(items, list), "toset takes a list"
+    items = _expect(items, list, "toset")
     return sorted(set(items)) if all(isinstance(i, str) for i in items) else items
 
 

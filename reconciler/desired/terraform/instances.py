@@ -24,23 +24,32 @@ def instances_of(block: HclBlock, scope: ModuleScope) -> list[Names]:
         return list(_each(evaluate(each.text, scope)))
     if count is None:
         return [{}]
-    number = evaluate(count.text, scope)
+    return _counted(evaluate(count.text, scope))
+
+
+def _counted(number: Value) -> list[Names]:
+    """Return as many instances as a ``count``; where it is not known, there is one."""
     total = number if isinstance(number, int) and not isinstance(number, bool) else 1
     return [{"count": {"index": index}} for index in range(min(total, _MANY))]
 
 
 def disabled_instances(block: HclBlock, scope: ModuleScope) -> list[Names]:
     """Return the instances that a resource without any would have if its condition held."""
-    each = block.attributes.get("for_each")
-    if each is None:
-        return [{"count": {"index": 0}}]
-    question = find_outside(each.text, "?")
-    colon = find_outside(each.text, ":", question + 1) if question >= 0 else -1
-    for branch in (each.text[question + 1 : colon], each.text[colon + 1 :]) if colon > 0 else ():
-        made = list(_each(evaluate(branch, scope)))
+    each, count = block.attributes.get("for_each"), block.attributes.get("count")
+    of = each or count
+    for branch in () if of is None else _branches(of.text):
+        value = evaluate(branch, scope)
+        made = list(_each(value)) if each is not None else _counted(value)
         if made:
             return made
-    return [{}]
+    return [{} if each is not None else {"count": {"index": 0}}]
+
+
+def _branches(text: str) -> tuple[str, ...]:
+    """Return both results of a conditional expression, none if it is no such expression."""
+    question = find_outside(text, "?")
+    colon = find_outside(text, ":", question + 1) if question >= 0 else -1
+    return (text[question + 1 : colon], text[colon + 1 :]) if colon > 0 else ()
 
 
 def multiplier(block: HclBlock) -> str:
