@@ -31,12 +31,12 @@ from reconciler.desired.terraform.hcl import (
     heredoc_at,
     split_items,
     split_operation,
+    split_steps,
     string_end,
 )
 from reconciler.desired.terraform.scope import ModuleScope
 
 _REFERENCE: Final = re.compile(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_*][\w-]*|\[[^\[\]]*\])*")
-_STEPS: Final = re.compile(r"(?:\.[A-Za-z_*][\w-]*|\[[^\[\]]*\])*")
 _STEP: Final = re.compile(r"[A-Za-z_*][\w-]*|\[[^\[\]]*\]")
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?$")
 _CALL: Final = re.compile(r"([a-z_0-9]+)\(")
@@ -77,14 +77,19 @@ def _evaluate(text: str, scope: ModuleScope, depth: int) -> Value:
         return _WORDS[text]
     if _NUMBER.match(text):
         return float(text) if "." in text else int(text)
-    if text[:1] in ("(", "[", "{") and closing_end(text, 0) == len(text):
-        return _bracketed(text, scope, depth)
     call = _CALL.match(text)
-    end = closing_end(text, call.end() - 1) if call is not None else 0
-    if call is not None and _STEPS.fullmatch(text, end):
-        arguments = split_items(text[call.end() : end - 1])
-        value = _call(call[1], arguments, scope, text[:end], depth)
-        return _follow(value, _STEP.findall(text, end), text, scope, depth)
+    if text[:1] in ("(", "[", "{") or call is not None:
+        end = closing_end(text, 0 if call is None else call.end() - 1)
+        steps = split_steps(text, end)
+        if steps is not None:
+            value = (
+                _bracketed(text[:end], scope, depth)
+                if call is None
+                else _call(
+                    call[1], split_items(text[call.end() : end - 1]), scope, text[:end], depth
+                )
+            )
+            return _follow(value, steps, text, scope, depth)
     if _REFERENCE.fullmatch(text):
         return _reference(text, scope, depth)
     return _operation(text, scope, depth)
@@ -125,17 +130,7 @@ def _operation(text: str, scope: ModuleScope, depth: int) -> Value:
     if text.startswith("!"):
         value = evaluate(text[1:], scope, depth + 1)
         return (value is not True) if isinstance(value, bool) else Unknown(text)
-    return _chosen(text, scope, depth)
-
-
-def _chosen(text: str, scope: ModuleScope, depth: int) -> Value:
-    """Return an item of a list that is written out: ``[given, default][given == null ? 1 : 0]``."""
-    end = closing_end(text, 0) if text.startswith("[") else len(text)
-    if text[end : end + 1] != "[" or closing_end(text, end) != len(text):
-        return Unknown(text)
-    at = evaluate(text[end + 1 : -1], scope, depth + 1)
-    items = split_items(text[1 : end - 1])
-    return evaluate(items[at], scope, depth + 1) if isinstance(at, int) else Unknown(text)
+    return Unknown(text)
 
 
 def _compared(value: Value, scope: ModuleScope) -> Value:

@@ -316,3 +316,23 @@ class _Parser:
                 self.at += 1
         text = self.text[start : self.at].strip()
         return Attribute(_COMMENT.sub("", text).strip() if '"' not in text else text, start)
+
+
+_STEP: Final = re.compile(r"\.([A-Za-z_*][\w-]*)")
+
+
+def split_steps(text: str, at: int) -> list[str] | None:
+    """Return the steps from an offset on, ``name`` or ``[index]``, None if there is anything else.
+
+    Raises:
+        HclError: a bracket is not closed.
+    """
+    steps: list[str] = []
+    while at < len(text):
+        name = _STEP.match(text, at)
+        if name is None and text[at] != "[":
+            return None
+        end = closing_end(text, at) if name is None else name.end()
+        steps.append(text[at:end] if name is None else name[1])
+        at = end
+    return steps
