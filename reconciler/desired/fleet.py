@@ -262,17 +262,12 @@ class _FleetReader:
 
     def read_document(self, document: Document) -> None:
         for entry, finding in entries(document):
-            if (
-                finding is not None
-                and finding.code == "old-version"
-                and is_ours(entry.api_version, entry.kind)
-            ):
+            is_known = is_ours(entry.api_version, entry.kind)
+            if is_known and (finding is None or finding.code == "old-version"):
                 self._read_known_kind(entry, finding)
             elif finding is not None:
                 self.broken = True
                 self._add(entry, finding)
-            elif is_ours(entry.api_version, entry.kind):
-                self._read_known_kind(entry)
             elif self.kinds.reads(entry.api_version, entry.kind):
                 self.workloads.append(entry)
             elif group_of(entry.api_version) == AUTO_MODE:
