@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.catalog.table import table_of, union_of
 from reconciler.model.karpenter.labels import NODEPOOL, WELL_KNOWN_AWS
+from reconciler.model.kubernetes.devices import DeviceTemplate
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import (
     DecisionRules,
@@ -20,7 +21,7 @@ from reconciler.model.settings import (
     PreferencePolicy,
     Settings,
 )
-from reconciler.observed.state import ClusterState, last_pod_change
+from reconciler.observed.state import ClusterState, StateNode, last_pod_change
 from reconciler.placement.answer import Attempt, Finisher, build_placement
 from reconciler.placement.approach import (
     ApproachScore,
@@ -29,8 +30,8 @@ from reconciler.placement.approach import (
     score,
     serve_in_turns,
 )
-from reconciler.placement.devices.hosts import NodeDevices, devices_of_node
-from reconciler.placement.devices.needs import ClaimReader
+from reconciler.placement.devices.hosts import devices_of_node
+from reconciler.placement.devices.networkuse import ClusterDevices
 from reconciler.placement.inputs import (
     RULES_MAX,
     AppliedRule,
@@ -101,7 +102,9 @@ class Scheduler:
         self._finisher = Finisher(salt)
         self._goal = Goal.from_settings(settings)
         self._demands = Demands()
-        self._claims = None if settings.ignores_resource_claims else ClaimReader(cluster)
+        self._devices = ClusterDevices(
+            cluster, self._devices_of, is_ignored=settings.ignores_resource_claims
+        )
         usable = [p for p in pools if not p.node_pool.is_static and not p.node_pool.is_deleting]
         self._pools = sorted(
             (p for p in usable if p.node_pool.is_ready), key=lambda p: p.node_pool.order
@@ -148,7 +151,7 @@ class Scheduler:
             respect=respect,
             tolerate_soft_taints=soft,
             one_pod_claims=self._settings.decide is not DecisionRules.KARPENTER,
-            claims=self._claims,
+            claims=self._devices.claims,
             spec_keys=self._spec_keys,
         )
 
@@ -179,14 +182,10 @@ class Scheduler:
         present = (n for n in self._cluster.nodes if not n.is_deleting)
         running = [running_target(node, limit(node)) for node in present]
         targets = [*running, *self._unlaunched_targets]
-        return Nodes(targets, self._daemons, self._cluster.csi_nodes, self._devices)
+        return Nodes(targets, self._daemons, self._cluster.csi_nodes, self._devices.nodes)
 
-    @cached_property
-    def _devices(self) -> NodeDevices | None:
-        if self._claims is None:
-            return None
-        kinds = {id(t.table): t.table for t in self._all_templates}
-        return NodeDevices(self._cluster, self._claims, partial(devices_of_node, kinds.values()))
+    def _devices_of(self, node: StateNode) -> tuple[DeviceTemplate, ...]:
+        return devices_of_node({id(t.table): t.table for t in self._all_templates}.values(), node)
 
     @cached_property
     def _guarded_nodes(self) -> int:
@@ -437,12 +436,12 @@ class Scheduler:
 
     def _new_pass(self, question: Question, *, to_front: bool) -> PlacementPass:
         guarded = self._guarded_nodes if question.consolidation_guard else 0
+        without, closed = question.without, question.without | question.closed
+        network = self._devices.use(question.pods, without)
         return PlacementPass(
             templates=self._templates,
-            nodes=NodeUse(
-                self._nodes, question.without | question.closed, self._attached_volumes, guarded
-            ),
-            limits=self._limits(question.without),
+            nodes=NodeUse(self._nodes, closed, self._attached_volumes, guarded, network),
+            limits=self._limits(without),
             reservations=Reservations(
                 [t.table for t in self._templates],
                 question,
@@ -451,7 +450,7 @@ class Scheduler:
             demands=self._demands,
             order=Order(to_front=to_front),
             work=self._work,
-            sites=self._devices.sites_without(question.without) if self._devices else {},
+            sites=self._devices.sites_without(without),
         )
 
     def _without_invalid(

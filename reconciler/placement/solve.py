@@ -15,6 +15,7 @@ import msgspec
 
 from reconciler.catalog.table import iterate_members, union_of
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.placement.devices.networkuse import NetworkUse
 from reconciler.placement.nodes.claims import (
     Entry,
     Fit,
@@ -94,10 +95,23 @@ class PlacementPass(msgspec.Struct, eq=False):
         keys = shape.devices.shared if shape.devices is not None else ()
         return next((self.sites[key] for key in keys if key in self.sites), None)
 
+    @property
+    def network(self) -> NetworkUse | None:
+        """The devices that several nodes reach, None if there are none."""
+        return self.nodes.network
+
+    def fit(self, view: CohortView, claim: OpenClaim, types: int, *, opening: bool = False) -> Fit:
+        """Return the result of adding one pod of a cohort to a claim with candidate types."""
+        devices = view.cohort.shape.devices
+        network = self.network if devices is not None and devices.uses_network else None
+        return fit(view, claim, types, self.reservations, opening=opening, network=network)
+
     def settle(self, shape: Shape, host: str) -> None:
         """Record where the claims that pods of a shape share are allocated."""
+        network = self.network.places if self.network is not None else ()
         for key in shape.devices.shared if shape.devices is not None else ():
-            self.sites[key] = host
+            if key not in network:
+                self.sites[key] = host
 
     def fill_existing_nodes(self, cohorts: Iterable[Cohort]) -> None:
         """Place as many pods on existing nodes as fit without dropping a preference."""
@@ -133,7 +147,11 @@ class PlacementPass(msgspec.Struct, eq=False):
         shape = cohort.shape
         count, mask, requests = count_fitting_pods(shape, claim, found, most, self.reservations)
         pods = self.take(cohort, count)
-        claim.add(shape, pods, found.space, mask, requests)
+        taken = claim.network
+        claim.add(shape, pods, found.space, mask, requests, found.network)
+        if self.network is not None:
+            self.network.exchange(taken and taken.taken, claim.network and claim.network.taken)
+            self.network.places.update(found.network.places if found.network is not None else {})
         self.settle(shape, claim.host)
         if found.held is not None:
             self.reservations.hold(claim.held, found.held)
@@ -364,7 +382,7 @@ class _CohortPlacement:
             room = view.room_on(claim.host)
             if room > 0:
                 self._checks += FIT_CHECKS
-                found = fit(view, claim, claim.mask, self.placement_pass.reservations)
+                found = self.placement_pass.fit(view, claim, claim.mask)
                 if found.space is not None:
                     most = min(most, room)
                     if most > 1:
@@ -453,7 +471,7 @@ class _CohortPlacement:
             if room <= 0:
                 continue
             allowed = placement_pass.limits.allowed_types(template)
-            found = fit(view, claim, allowed, placement_pass.reservations, opening=True)
+            found = placement_pass.fit(view, claim, allowed, opening=True)
             if found.must_wait:
                 self._must_wait = True
                 return []

@@ -29,6 +29,7 @@ from reconciler.placement.devices.inventory import (
     position_of,
 )
 from reconciler.placement.devices.needs import ClaimNeeds, ClaimReader, DeviceNeeds, requests_key
+from reconciler.placement.devices.network import Network
 from reconciler.placement.devices.search import Allocated, allocate, successive_states
 
 _EMPTY_SET: frozenset[str] = frozenset()
@@ -145,6 +146,20 @@ class DeviceLoad:
             known.keys = self.keys.union(claim.key for claim in wanted if claim.key)
         return known
 
+    def with_states(
+        self, states: Mapping[DeviceProfile, DeviceState], keys: frozenset[str]
+    ) -> DeviceLoad:
+        """Return the load with the given states, for the types that are still possible."""
+        found = DeviceLoad(self._profiles)
+        found._before = self
+        found._states = {profile: states.get(profile) for profile in self._profiles}
+        found.keys = self.keys | keys
+        return found
+
+    def profiles(self, types: int) -> list[DeviceProfile]:
+        """Return the profiles of ``types``."""
+        return [profile for profile in self._profiles if profile.mask & types]
+
     def drivers(self, types: int) -> tuple[str, ...]:
         """Return the drivers whose devices are in use on some of ``types``, sorted."""
         found: set[str] = set()
@@ -222,10 +237,12 @@ class NodeDevices:
         cluster: ClusterState,
         reader: ClaimReader,
         templates: Callable[[StateNode], tuple[DeviceTemplate, ...]],
+        network: Network | None = None,
     ) -> None:
         self._cluster = cluster
         self._reader = reader
         self._templates = templates
+        self._network = network
         self._book = InventoryBook()
         self._known: dict[str, HostDevices] = {}
 
@@ -238,6 +255,14 @@ class NodeDevices:
             known = self._known[node.name] = self._host(node)
         return known
 
+    def recorded(self, name: str) -> HostDevices | None:
+        """Return the devices of a node if they are known already."""
+        return self._known.get(name)
+
+    def replace(self, node: StateNode, host: HostDevices) -> None:
+        """Record that pods of a node use more of its devices."""
+        self._known[node.name] = host
+
     def sites_without(self, names: Collection[str]) -> dict[str, str]:
         """Return the node of each claim that several pods name and that some of them use."""
         return {key: node for key, node in self._sites.items() if node not in names}
@@ -246,7 +271,7 @@ class NodeDevices:
     def _sites(self) -> Mapping[str, str]:
         found: dict[str, str] = {}
         for node in self._cluster.nodes if self._cluster.resource_claims else ():
-            for pod in _claiming_pods(node.pods):
+            for pod in claiming_pods(node.pods):
                 for claim in self._reader.unallocated(pod):
                     if claim.key:
                         found.setdefault(claim.key, node.name)
@@ -255,8 +280,9 @@ class NodeDevices:
     @cached_property
     def _slices(self) -> Mapping[str, list[ResourceSlice]]:
         found: dict[str, list[ResourceSlice]] = defaultdict(list)
+        wide = self._network.keys if self._network is not None else ()
         for item in self._cluster.resource_slices:
-            if item.spec.node_name:
+            if item.spec.node_name and (item.spec.driver, item.spec.pool.name) not in wide:
                 found[item.spec.node_name].append(item)
         return found
 
@@ -299,10 +325,12 @@ class NodeDevices:
             for claim in self._allocated.get((pool.driver, pool.pool), ()):
                 if not self._is_used(claim, node):
                     continue
-                state = _with_claim(inventory, state, pools, claim, pool, counted)
+                state = with_claim(inventory, state, pools, claim, pool, counted)
         keys: set[str] = set()
-        for pod in _claiming_pods(node.pods):
+        for pod in claiming_pods(node.pods):
             claims = self._reader.unallocated(pod)
+            if self._network is not None and self._network.concerns(claims):
+                continue  # counted by the network
             found = allocate(inventory, state, missing_claims(claims, frozenset(keys)))
             if isinstance(found, Allocated):
                 state = found.state
@@ -310,11 +338,11 @@ class NodeDevices:
         return HostDevices(inventory, state, frozenset(keys))
 
 
-def _claiming_pods(pods: Iterable[Pod]) -> Iterator[Pod]:
+def claiming_pods(pods: Iterable[Pod]) -> Iterator[Pod]:
     return (pod for pod in pods if pod.spec.resource_claims and not pod.is_terminal)
 
 
-def _with_claim(
+def with_claim(
     inventory: Inventory,
     state: DeviceState,
     pools: tuple[PoolDevices, ...],

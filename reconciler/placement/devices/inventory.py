@@ -29,6 +29,7 @@ from reconciler.model.kubernetes.devices import (
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import parse_quantity
 from reconciler.placement.devices.needs import Alternative
+from reconciler.placement.devices.reach import Reach, reach_of
 
 _REPELLING: Final = ("NoSchedule", "NoExecute")
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -80,7 +81,7 @@ class ListedDevice:
 
     Devices of one ``kind`` are interchangeable. ``consumes`` are amounts by the position of the
     counter in a state. ``bound`` has the group of devices that share each attribute which only
-    the driver knows.
+    the driver knows. ``reach`` is None for a device that belongs to a node.
     """
 
     driver: str
@@ -94,6 +95,7 @@ class ListedDevice:
     taints: tuple[Taint, ...]
     is_shared: bool
     bound: Mapping[str, int]
+    reach: Reach | None = None
 
     def attribute(self, name: str) -> object | None:
         """Return the value of a qualified attribute, or the group with which it will be shared."""
@@ -109,11 +111,15 @@ class ListedDevice:
 
 @dataclass(eq=False)
 class Inventory:
-    """The devices of a node, with the state in which none is in use."""
+    """The devices of a node, with the state in which none is in use.
+
+    ``reachable`` are those that can be chosen.
+    """
 
     devices: tuple[ListedDevice, ...]
     empty: DeviceState
     is_complete: bool = True
+    reachable: int = -1
     _matching: dict[tuple[str, ...], tuple[int, str]] = field(default_factory=dict)
     _tolerated: dict[object, int] = field(default_factory=dict)
     known: dict[object, tuple[object, Any]] = field(default_factory=dict)
@@ -129,7 +135,10 @@ class Inventory:
     def _evaluated(self, conditions: tuple[str, ...]) -> tuple[int, str]:
         known = self._matching.get(conditions)
         if known is None:
-            verdicts = [meets_all(device, conditions) for device in self.devices]
+            verdicts = [
+                meets_all(device, conditions) if self.reachable >> index & 1 else False
+                for index, device in enumerate(self.devices)
+            ]
             failed = (d.name for d, v in zip(self.devices, verdicts, strict=True) if v is None)
             known = mask_of_flags(verdict is True for verdict in verdicts), next(failed, "")
             self._matching[conditions] = known
@@ -199,7 +208,7 @@ def position_of(pools: Iterable[PoolDevices], driver: str, pool: str, device: st
     """Return the position of a device in the inventory of these pools, or None."""
     start = 0
     for known in sorted(pools, key=lambda p: (p.driver, p.pool)):
-        listed = known.devices if known.is_complete and _is_valid(known) else ()
+        listed = known.devices if known.is_complete and is_valid(known) else ()
         if (known.driver, known.pool) == (driver, pool):
             names = [item.name for item in listed]
             return start + names.index(device) if device in names else None
@@ -233,7 +242,7 @@ def pools_of(slices: Iterable[ResourceSlice]) -> tuple[PoolDevices, ...]:
     )
 
 
-def _is_valid(pool: PoolDevices) -> bool:
+def is_valid(pool: PoolDevices) -> bool:
     """Return whether names are unique, counters exist, and amounts can be read."""
     sets = {c.name: c.counters for c in pool.counters}
     if len(sets) < len(pool.counters) or len({d.name for d in pool.devices}) < len(pool.devices):
@@ -270,7 +279,7 @@ def _build(pools: Sequence[PoolDevices]) -> Inventory:
     dimensions = 0
     is_complete = True
     for pool in pools:
-        if not pool.is_complete or not _is_valid(pool):
+        if not pool.is_complete or not is_valid(pool):
             is_complete = False
             continue
         positions: dict[tuple[str, str], int] = {}
@@ -299,7 +308,8 @@ def _listed(
     own = device.properties
     content = _encode((pool.driver, pool.pool, own.attributes, own.capacity,
                        own.consumes_counters, own.taints, own.allow_multiple_allocations,
-                       sorted(bound.items())))  # fmt: skip
+                       sorted(bound.items()), own.node_name, own.node_selector,
+                       own.all_nodes))  # fmt: skip
     capacities = tuple(
         Capacity(name, parse_quantity(str(item.value)), item.request_policy, start + position)
         for position, (name, item) in enumerate(sorted(own.capacity.items()))
@@ -314,7 +324,7 @@ def _listed(
         {"device": _variables(pool.driver, own)},
         {name: item.value for name, item in own.attributes.items()},
         capacities, tuple(sorted(consumes.items())), own.taints,
-        own.allow_multiple_allocations, bound,
+        own.allow_multiple_allocations, bound, reach_of(own),
     )  # fmt: skip
 
 

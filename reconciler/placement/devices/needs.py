@@ -7,7 +7,7 @@ with equal requests are equal: the pods of a workload share everything that is c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -112,12 +112,14 @@ def requests_key(claims: Iterable[ClaimNeeds]) -> tuple[int, ...]:
 class DeviceNeeds:
     """What a pod requests: claims without an allocation, and where allocated ones can be reached.
 
-    ``problem`` is why the claims cannot be allocated anywhere.
+    ``problem`` is why the claims cannot be allocated anywhere. ``uses_network`` is whether devices
+    that several nodes reach may be chosen.
     """
 
     claims: tuple[ClaimNeeds, ...] = ()
     places: tuple[tuple[Requirements, ...], ...] = ()
     problem: Rejection | None = field(default=None, hash=False)
+    uses_network: bool = False
 
     @property
     def shared(self) -> tuple[str, ...]:
@@ -132,10 +134,18 @@ class _UnusableClaimError(Exception):
 
 
 class ClaimReader:
-    """Reads what pods of a cluster request; equal requests are one object."""
+    """Reads what pods of a cluster request; equal requests are one object.
 
-    def __init__(self, cluster: ClusterState) -> None:
+    ``concerns_network`` returns whether devices that several nodes reach suit some of the claims.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterState,
+        concerns_network: Callable[[tuple[ClaimNeeds, ...]], bool] = lambda _: False,
+    ) -> None:
         self._cluster = cluster
+        self._concerns_network = concerns_network
         self._known: dict[tuple[str, bytes, str], ClaimNeeds | _UnusableClaimError] = {}
         self._requests: dict[bytes, DeviceRequests] = {}
 
@@ -154,7 +164,8 @@ class ClaimReader:
                 claims.append(needs)
             elif needs:
                 places.append(needs)
-        return DeviceNeeds(tuple(claims), tuple(places))
+        wanted = tuple(claims)
+        return DeviceNeeds(wanted, tuple(places), uses_network=self._concerns_network(wanted))
 
     def unallocated(self, pod: Pod) -> tuple[ClaimNeeds, ...]:
         """Return the claims of a pod on a node that have no devices; not the unusable ones."""

@@ -8,12 +8,13 @@ constraints can make it exponential.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from reconciler.catalog.table import indices
 from reconciler.model.kubernetes.devices import RESULTS_MAX
 from reconciler.placement.devices.inventory import DeviceState, Inventory, ListedDevice
 from reconciler.placement.devices.needs import Alternative, ClaimNeeds, requests_key
+from reconciler.placement.devices.reach import Reach
 
 STEPS_MAX: Final = 5_000
 
@@ -32,6 +33,18 @@ class Allocated(NamedTuple):
 
     state: DeviceState
     picks: tuple[Pick, ...]
+
+
+class Route(Protocol):
+    """What a node that does not exist can still become, as devices of the network are chosen."""
+
+    def enter(self, reach: Reach) -> bool:
+        """Narrow it to nodes that reach a device; False if it cannot be one of them."""
+        ...
+
+    def leave(self) -> None:
+        """Undo the last narrowing."""
+        ...
 
 
 class DeviceShortage(NamedTuple):
@@ -66,6 +79,14 @@ def allocate(
     return DeviceShortage(claims[found.claim], found.request, found.is_limit)
 
 
+def allocate_along(
+    inventory: Inventory, state: DeviceState, claims: tuple[ClaimNeeds, ...], route: Route
+) -> Allocated | None:
+    """Return the devices that claims get on a new node, which each choice narrows."""
+    found = _Search(inventory, state, claims, route).run() if claims else Allocated(state, ())
+    return found if isinstance(found, Allocated) else None
+
+
 def successive_states(
     inventory: Inventory, state: DeviceState, claims: tuple[ClaimNeeds, ...], most: int
 ) -> Sequence[DeviceState]:
@@ -96,9 +117,14 @@ class _Search:
     """The search for the devices of some claims in one inventory."""
 
     def __init__(
-        self, inventory: Inventory, state: DeviceState, claims: Sequence[ClaimNeeds]
+        self,
+        inventory: Inventory,
+        state: DeviceState,
+        claims: Sequence[ClaimNeeds],
+        route: Route | None = None,
     ) -> None:
         self.inventory = inventory
+        self.route = route
         self.claims = claims
         self.requests = [(i, r) for i, claim in enumerate(claims) for r in claim.requests]
         self.used = state.used
@@ -159,8 +185,10 @@ class _Search:
             return self._take_all(number, wanted, devices)
         if self.counts[claim] + wanted.count > RESULTS_MAX:
             return False
-        candidates = indices(matching & self.inventory.tolerated(wanted))
-        return self._slot(number, wanted, candidates, 0, wanted.count)
+        candidates = matching & self.inventory.tolerated(wanted)
+        if not wanted.is_admin:
+            candidates &= ~self.used
+        return self._slot(number, wanted, indices(candidates), 0, wanted.count)
 
     def _take_step(self) -> None:
         self.steps += 1
@@ -231,7 +259,7 @@ class _Search:
         elif not _offers(device, wanted):
             return None
         claim = self.requests[number][0]
-        if not self._constrain(claim, wanted, device):
+        if not self._enter(claim, wanted, device):
             return None
         if not wanted.is_admin:
             self._change(device, index, dict(consumed), 1)
@@ -242,6 +270,7 @@ class _Search:
 
     def _give_back(self, wanted: Alternative, pick: Pick) -> None:
         device = self.inventory.devices[pick.device]
+        self._leave(device)
         self.picks.pop()
         self.counts[pick.claim] -= 1
         if not wanted.is_admin:
@@ -251,6 +280,22 @@ class _Search:
         ):
             if constraint.applies_to(wanted.name):
                 values.pop()
+
+    def _enter(self, claim: int, wanted: Alternative, device: ListedDevice) -> bool:
+        """Narrow a new node to those that reach the device, unless something excludes that."""
+        route = self.route
+        if route is None or device.reach is None:
+            return self._constrain(claim, wanted, device)
+        if not route.enter(device.reach):
+            return False
+        if self._constrain(claim, wanted, device):
+            return True
+        route.leave()
+        return False
+
+    def _leave(self, device: ListedDevice) -> None:
+        if device.reach is not None and self.route is not None:
+            self.route.leave()
 
     def _change(
         self, device: ListedDevice, index: int, consumed: dict[str, int], sign: int

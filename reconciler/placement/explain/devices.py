@@ -15,6 +15,7 @@ from reconciler.placement.devices.needs import (
     DeviceNeeds,
     DeviceRequests,
 )
+from reconciler.placement.devices.networkuse import NetworkUse
 from reconciler.placement.devices.search import DeviceShortage, allocate
 
 _NO_DEVICES: Final = (
@@ -35,6 +36,35 @@ def device_shortage(profiles: Iterable[DeviceProfile], types: int, needs: Device
             if found is not None and (best is None or found[0] > best[0]):
                 best = found
     return _NO_DEVICES if best is None else best[1]
+
+
+def network_shortage(
+    use: NetworkUse, profiles: Iterable[DeviceProfile], types: int, needs: DeviceNeeds
+) -> str:
+    """Return why a new node of none of ``types`` has or reaches the devices of a pod."""
+    network, best = use.network, ((-1, -1), _NO_DEVICES)
+    claims = use.unplaced(needs.claims, frozenset())
+    for profile in profiles:
+        if profile.mask & types:
+            joined = network.joined_for_types(profile.inventory, network.reaches)
+            state = joined.state(use.taken, profile.inventory.empty)
+            found = _shortage_of(joined.inventory, state, claims)
+            if found is None:
+                return _unreachable(use, needs)
+            best = max(best, found)
+    return best[1]
+
+
+def _unreachable(use: NetworkUse, needs: DeviceNeeds) -> str:
+    """Return from which nodes the devices of the network that suit a pod can be used."""
+    placed = [reach for key in needs.shared for reach in use.places.get(key, ())]
+    inventory = use.network.inventory
+    for claim in () if placed else needs.claims:
+        for request in claim.requests:
+            matching = [i for r in request for i in indices(inventory.matching(r.conditions))]
+            placed += (reach for i in matching if (reach := inventory.devices[i].reach) is not None)
+    where = " or ".join(dict.fromkeys(map(str, placed)))
+    return f"its devices can be used only from {where}, which no new node of the NodePool can be"
 
 
 def _shortage_of(

@@ -16,14 +16,16 @@ from reconciler.model.karpenter.requirements import Requirement
 from reconciler.model.kubernetes.taint import untolerated_taints
 from reconciler.model.resources import EPHEMERAL_STORAGE, HUGEPAGES, MEMORY, MILLI, NODES, Resources
 from reconciler.model.text.nearest import nearest
-from reconciler.placement.explain.devices import device_shortage
+from reconciler.placement.devices.needs import DeviceNeeds
+from reconciler.placement.devices.networkuse import NetworkUse
+from reconciler.placement.explain.devices import device_shortage, network_shortage
 from reconciler.placement.explain.domains import rule_rejection
 from reconciler.placement.explain.exclusion import (
     NOT_AVAILABLE,
     no_types_rejection,
     unknown_value_hint,
 )
-from reconciler.placement.nodes.claims import OpenClaim, fit
+from reconciler.placement.nodes.claims import OpenClaim
 from reconciler.placement.nodes.daemons import minimum_requests
 from reconciler.placement.nodes.space import Space
 from reconciler.placement.nodes.template import PoolTemplate, min_values_shortfalls
@@ -49,7 +51,14 @@ def format_amount(name: str, amount: int) -> str:
 class Funnel:
     """The instance types of a NodePool that pass each filter, for one view of a cohort."""
 
-    def __init__(self, view: CohortView, template: PoolTemplate, allowed: int) -> None:
+    def __init__(
+        self,
+        view: CohortView,
+        template: PoolTemplate,
+        allowed: int,
+        network: NetworkUse | None = None,
+    ) -> None:
+        self._network = network
         self._view = view
         self._template = template
         self._allowed = allowed
@@ -103,6 +112,25 @@ class Funnel:
             return self._too_large_rejection(offered)
         return self._check_later_filters(fits)
 
+    def _equipped(self, needs: DeviceNeeds) -> int:
+        """Return the types of the catalog whose nodes have, or reach, the devices of a pod."""
+        template, shape = self._template, self._view.cohort.shape
+        if self._network is None or not needs.uses_network:
+            return template.book.device_types(needs)
+        claim, network = OpenClaim(template, "new node"), self._network
+        spaces = self._spaces() or [template.space]
+        found = (
+            claim.fit_on_network(network, shape, space, space.mask, self._view.demands)
+            for space in spaces
+        )
+        return _union(shared.mask for shared in found if shared is not None)
+
+    def _device_shortage(self, types: int, needs: DeviceNeeds) -> str:
+        profiles = self._template.book.device_profiles
+        if self._network is None or not needs.uses_network:
+            return device_shortage(profiles, types, needs)
+        return network_shortage(self._network, profiles, types, needs)
+
     def _check_later_filters(self, fits: int) -> Rejection | None:
         template, shape = self._template, self._view.cohort.shape
         free = template.fitting_types(fits, shape.requests, shape.ports)
@@ -121,13 +149,11 @@ class Funnel:
             )
         devices = shape.devices
         if devices is not None:
-            equipped = attaching & template.book.device_types(devices)
+            equipped = attaching & self._equipped(devices)
             self._facts["after devices"] = equipped.bit_count()
             if not equipped:
-                profiles = template.book.device_profiles
-                return self._make_rejection(
-                    "NoDevices", device_shortage(profiles, attaching, devices)
-                )
+                shortage = self._device_shortage(attaching, devices)
+                return self._make_rejection("NoDevices", shortage)
             attaching = equipped
         within = attaching & self._allowed
         self._facts["after limits"] = within.bit_count()
@@ -308,9 +334,8 @@ class Explainer:
             return found
         if waits:
             return self._reservation_rejection(view, template)
-        return Funnel(
-            view, template, self._placement_pass.limits.allowed_types(template)
-        ).rejection()
+        allowed = self._placement_pass.limits.allowed_types(template)
+        return Funnel(view, template, allowed, self._placement_pass.network).rejection()
 
     def _limit_rejection(self, template: PoolTemplate) -> Rejection | None:
         if self._placement_pass.limits.allowed_types(template):
@@ -339,7 +364,7 @@ class Explainer:
     def _reservation_rejection(self, view: CohortView, template: PoolTemplate) -> Rejection:
         claim = OpenClaim(template, "new node")
         allowed = self._placement_pass.limits.allowed_types(template)
-        found = fit(view, claim, allowed, self._placement_pass.reservations, opening=True)
+        found = self._placement_pass.fit(view, claim, allowed, opening=True)
         if found.must_wait:
             return Rejection(
                 "ReservedCapacityTaken",
@@ -347,7 +372,7 @@ class Explainer:
                 "the next pass tries again",
                 template.name,
             )
-        return Funnel(view, template, allowed).rejection()
+        return Funnel(view, template, allowed, self._placement_pass.network).rejection()
 
 
 def _taint_rejection(view: CohortView, template: PoolTemplate) -> Rejection | None:

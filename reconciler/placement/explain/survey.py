@@ -14,7 +14,7 @@ from reconciler.model.karpenter.labels import INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.requirements import Requirement
 from reconciler.model.resources import Resources
 from reconciler.placement.explain.reasons import Explainer, Funnel, filters_of
-from reconciler.placement.nodes.claims import OpenClaim, fit
+from reconciler.placement.nodes.claims import OpenClaim
 from reconciler.placement.nodes.space import Space
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.pods.cohort import Cohort, CohortView
@@ -103,9 +103,9 @@ def _pool_verdict(
     allowed = placement_pass.limits.allowed_types(template)
     claim = OpenClaim(template, "new node")
     if template.types and view.room_on(claim.host) > 0:
-        found = fit(view, claim, allowed, placement_pass.reservations, opening=True)
+        found = placement_pass.fit(view, claim, allowed, opening=True)
         if found.space is not None:
-            left = Funnel(view, template, allowed).types_left()
+            left = Funnel(view, template, allowed, placement_pass.network).types_left()
             price = cheapest_offering(template.table, found.space.offers, found.mask)
             return PoolVerdict(template.name, (catalog_size, *left), cheapest=price)
     rejection = explainer.pool_rejection(view, template)

@@ -20,9 +20,11 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import CPU, MEMORY, Resources, parse_resources
 from reconciler.placement.devices.hosts import DeviceLoad
 from reconciler.placement.devices.needs import DeviceNeeds
+from reconciler.placement.devices.networkuse import NetworkUse
 from reconciler.placement.nodes.existing import Target
+from reconciler.placement.nodes.network import NetworkFit, NetworkShare, fit_on_network, share_of
 from reconciler.placement.nodes.ports import UsedPorts
-from reconciler.placement.nodes.space import Space
+from reconciler.placement.nodes.space import Demands, Space
 from reconciler.placement.nodes.template import (
     NONE_HELD,
     Held,
@@ -90,7 +92,7 @@ class Fit(NamedTuple):
     ``requests`` are those of all its pods including the new one. ``never`` is whether it cannot fit
     for the rest of the pass; ``must_wait`` whether only reserved capacity is missing. ``held`` are
     the reservations it would hold, None if there are no reservations. ``relaxed`` is whether
-    ``minValues`` was lowered.
+    ``minValues`` was lowered. ``network`` has the devices that it would get of the network.
     """
 
     space: Space | None = None
@@ -100,6 +102,7 @@ class Fit(NamedTuple):
     never: bool = False
     must_wait: bool = False
     relaxed: bool = False
+    network: NetworkFit | None = None
 
 
 _NEVER = Fit(never=True)
@@ -114,11 +117,13 @@ def fit(
     reservations: Reservations,
     *,
     opening: bool = False,
+    network: NetworkUse | None = None,
 ) -> Fit:
     """Return the result of adding one pod of the view's cohort to a claim.
 
-    ``types`` are the claim's candidate types. Only a new claim may lower the ``minValues`` of its
-    NodePool, and only if the policy is best effort.
+    ``types`` are the claim's candidate types. ``network`` are devices that several nodes reach, if
+    they suit the pods. Only a new claim may lower the ``minValues`` of its NodePool, and only if
+    the policy is best effort.
     """
     shape, template = view.cohort.shape, claim.template
     if not view.stage.tolerates(template) or claim.ports.conflict(shape.ports):
@@ -133,19 +138,19 @@ def fit(
     if not types:
         claim.update_room()
         return _NEVER
-    if shape.devices is not None:
+    if shape.devices is not None and network is None:
         types = claim.types_with_devices(shape.devices, types, 1)
         if not types:
             return _NOT_NOW if shape.devices.shared else _NEVER
-    simple = not reservations.exist
     for tier in spaces:
         for space in _sort_by_price(template.table, tier, types):
-            mask = types & space.mask
-            if mask and simple and not space.has_min_values:
-                return Fit(space, mask, requests)
+            mask, shared = types & space.mask, None
+            if network is not None:
+                shared = claim.fit_on_network(network, shape, space, mask, view.demands)
+                space, mask = (shared.space, shared.mask) if shared is not None else (space, 0)
             found = _fit_in_space(claim, space, mask, reservations, opening)
             if found.space is not None:
-                return found._replace(requests=requests)
+                return found._replace(requests=requests, network=shared)
             failure = found if found.must_wait else failure
     return failure
 
@@ -163,6 +168,8 @@ def _fit_in_space(
     """Return the result in one of the possible spaces, with ``mask`` as its types."""
     if not mask:
         return _NOT_NOW
+    if not reservations.exist and not space.has_min_values:
+        return Fit(space, mask)
     template, relaxed = claim.template, False
     if space.has_min_values and (missed := min_values_shortfalls(template.table, mask, space)):
         if not (opening and template.best_effort):
@@ -186,7 +193,8 @@ def count_fitting_pods(
     ports, reservations or a claim for one pod, pods are added one at a time.
     """
     assert fit_result.space is not None
-    if limit <= 1 or shape.ports or shape.exclusive or reservations.exist:
+    alone = shape.ports or shape.exclusive or fit_result.network is not None
+    if limit <= 1 or alone or reservations.exist:
         return 1, fit_result.mask, fit_result.requests
     devices = shape.devices
     if devices is not None:
@@ -261,9 +269,9 @@ class OpenClaim:
     """A planned node, with its requirements and types narrowed by the pods placed on it so far.
 
     ``mask`` are the types that still fit all of its pods and daemons. ``host`` is a placeholder for
-    the node's future name. ``load`` has its devices in use. ``cpu_room`` and ``memory_room`` are
-    the most that any of the types has left; a pod that requests more cannot fit. ``disks`` are its
-    pods' claims for EBS volumes.
+    the node's future name. ``load`` has its devices in use, ``network`` those of other nodes as
+    well. ``cpu_room`` and ``memory_room`` are the most that any of the types has left; a pod that
+    requests more cannot fit. ``disks`` are its pods' claims for EBS volumes.
     """
 
     __slots__ = (
@@ -277,6 +285,7 @@ class OpenClaim:
         "members",
         "memory_room",
         "min_values_relaxed",
+        "network",
         "ports",
         "requests",
         "sequence",
@@ -297,6 +306,7 @@ class OpenClaim:
         self.disks: frozenset[str] = frozenset()
         self.held: Held = NONE_HELD
         self.load: DeviceLoad | None = None
+        self.network: NetworkShare | None = None
         self.min_values_relaxed = False
         self.cpu_room = 0
         self.memory_room = 0
@@ -324,11 +334,18 @@ class OpenClaim:
         return total
 
     def add(
-        self, shape: Shape, pods: list[Pod], space: Space, mask: int, requests: Resources
+        self,
+        shape: Shape,
+        pods: list[Pod],
+        space: Space,
+        mask: int,
+        requests: Resources,
+        network: NetworkFit | None = None,
     ) -> None:
         """Place pods of a shape on it and narrow it to ``space`` and ``mask``.
 
-        ``requests`` are those of all its pods including the new ones.
+        ``requests`` are those of all its pods including the new ones. ``network`` has the devices
+        that it gets of the network.
         """
         self.requests = requests
         self.members.append((shape, pods))
@@ -338,10 +355,24 @@ class OpenClaim:
         self.ports.add(shape.ports)
         if shape.disks:
             self.disks |= shape.disks
-        if shape.devices is not None:
+        taken = self.network.by_profile if self.network is not None else {}
+        if network is not None:
+            self.load, taken = network.load, network.taken
+        if taken:
+            self.network = share_of(taken, mask)
+        if shape.devices is not None and network is None:
             self.load = self._device_load.with_pods(shape.devices.claims, len(pods))
         self.cpu_room -= shape.cpu * len(pods)
         self.memory_room -= shape.memory * len(pods)
+
+    def fit_on_network(
+        self, network: NetworkUse, shape: Shape, space: Space, types: int, demands: Demands
+    ) -> NetworkFit | None:
+        """Return the node with the devices of one more pod; None if no type reaches them."""
+        assert shape.devices is not None
+        return fit_on_network(
+            network, shape.devices, self._device_load, self.network, space, types, demands
+        )
 
     def types_with_devices(self, needs: DeviceNeeds, types: int, count: int) -> int:
         """Return the types that have devices for ``count`` more pods."""

@@ -27,6 +27,7 @@ from reconciler.placement.devices.hosts import (
     missing_claims,
 )
 from reconciler.placement.devices.needs import DeviceNeeds
+from reconciler.placement.devices.networkuse import NetworkUse
 from reconciler.placement.nodes.daemons import Daemon, daemons
 from reconciler.placement.nodes.ports import UsedPorts
 from reconciler.placement.nodes.space import Demand
@@ -117,13 +118,19 @@ class NodeUse:
     """The use of existing nodes in a pass: ``open`` may be tried, ``placed`` has each one's pods.
 
     ``guarded`` nodes accept only pods that are not bound to any node. ``attached`` has the volumes
-    that a running pod has attached, by driver.
+    that a running pod has attached, by driver. ``network`` are devices that several nodes reach.
     """
 
     def __init__(
-        self, nodes: Nodes, without: Collection[str], attached: Attached, guarded: int = 0
+        self,
+        nodes: Nodes,
+        without: Collection[str],
+        attached: Attached,
+        guarded: int = 0,
+        network: NetworkUse | None = None,
     ) -> None:
         self.nodes = nodes
+        self.network = network
         self.open = nodes.open & ~nodes.mask_of(without)
         self.guarded = guarded
         self.cpu = list(nodes.cpu)
@@ -151,6 +158,9 @@ class NodeUse:
     def count_devices(self, index: int, needs: DeviceNeeds, most: int) -> int:
         """Return how many pods, up to ``most``, the node has free devices for."""
         host = self._host_devices(index)
+        if needs.uses_network and self.network is not None:
+            row = self.nodes.rows[index]
+            return self.network.count(host, row.labels, row.node_name, needs, most)
         claims = missing_claims(needs.claims, host.keys)
         return count_allocations(host.inventory, host.state, claims, most)
 
@@ -202,11 +212,21 @@ class NodeUse:
         if shape.ports:
             self.ports(index).add(shape.ports)
         if shape.devices is not None:
-            self._devices[index] = self._host_devices(index).with_pods(shape.devices, len(pods))
+            self._take_devices(index, shape.devices, len(pods))
         if shape.volumes.attached:
             attached = self._attached_volumes_on(index)
             for driver, names in shape.volumes.attached:
                 attached[driver] = attached.get(driver, frozenset()) | names
+
+    def _take_devices(self, index: int, needs: DeviceNeeds, count: int) -> None:
+        host, row = self._host_devices(index), self.nodes.rows[index]
+        if not (needs.uses_network and self.network is not None):
+            self._devices[index] = host.with_pods(needs, count)
+            return
+        for _ in range(count):
+            found = self.network.take(host, row.labels, row.node_name, needs.claims)
+            assert found is not None, "the devices were counted"
+            host = self._devices[index] = found
 
     def requirements(self, index: int) -> Requirements:
         """Return the node's labels as requirements."""
@@ -234,6 +254,11 @@ class Target:
     @property
     def host(self) -> str:
         return self.labels.get(HOSTNAME) or self.name
+
+    @property
+    def node_name(self) -> str:
+        """The name of its Node, empty while it has none."""
+        return self.state.node_name if self.state is not None else ""
 
 
 def running_target(node: StateNode, volume_limit: int | None) -> Target:

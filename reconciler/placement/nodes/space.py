@@ -123,6 +123,10 @@ class Space:
                 known[offering.capacity_type] = known.get(offering.capacity_type, 0) | offering.mask
         return sorted(name for name, mask in known.items() if mask & types)
 
+    def cheapest_price(self, types: int) -> float:
+        """Return the price of the cheapest node of these types, in USD an hour."""
+        return self._book.table.cheapest_price(self.offers, types & self.mask)
+
     def values(self, key: str, types: int) -> frozenset[str]:
         """Return the values that a label may have when one of ``types`` is launched.
 
@@ -163,7 +167,9 @@ class SpaceBook:
         return DeviceLoad(self.device_profiles)
 
     def device_types(self, needs: DeviceNeeds) -> int:
-        """Return the types whose empty nodes have the devices of a pod."""
+        """Return the types whose empty nodes have, or may reach, the devices of a pod."""
+        if needs.uses_network:  # any type may reach them
+            return self.table.all
         return self.no_devices_in_use.fitting_types(self.table.all, needs.claims)
 
     def space_for(self, requirements: Requirements) -> Space:

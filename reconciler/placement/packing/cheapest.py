@@ -13,7 +13,7 @@ from math import frexp
 
 from reconciler.catalog.table import indices
 from reconciler.model.resources import NODES
-from reconciler.placement.nodes.claims import OpenClaim, fit
+from reconciler.placement.nodes.claims import OpenClaim
 from reconciler.placement.nodes.existing import NodeUse
 from reconciler.placement.packing.filling import DraftNode, Filler
 from reconciler.placement.packing.goal import Depth, Effort, Goal
@@ -189,7 +189,7 @@ class DraftPlacement:
             room = view.room_on(claim.host)
             if room <= 0:
                 continue
-            found = fit(view, claim, claim.mask, placement_pass.reservations, opening=opening)
+            found = placement_pass.fit(view, claim, claim.mask, opening=opening)
             if found.space is None:
                 continue
             limit = min(count, room, due if in_unit == 1 else count)

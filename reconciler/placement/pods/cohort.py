@@ -249,12 +249,12 @@ class CohortView:
     cannot take the pods now.
     """
 
-    __slots__ = ("_demands", "_spaces", "closed", "cohort", "hopeless", "open", "stage")
+    __slots__ = ("_spaces", "closed", "cohort", "demands", "hopeless", "open", "stage")
 
     def __init__(self, cohort: Cohort, stage: CohortStage, demands: Demands) -> None:
         self.cohort = cohort
         self.stage = stage
-        self._demands = demands
+        self.demands = demands
         self.open: list[OpenDomains] = intersect_by_label(self._open_domains())
         self.hopeless = any(not domains.members for domains in self.open)
         self._spaces: dict[Space, tuple[tuple[Space, ...], ...]] = {}
@@ -334,7 +334,7 @@ class CohortView:
         fits = space.fitting_types(shape.requests)
         if shape.devices is not None:
             fits &= space.device_types(shape.devices)
-        for demand in self.cohort.shape.volume_demands or (self._demands.none,):
+        for demand in self.cohort.shape.volume_demands or (self.demands.none,):
             if not demand.allows_new_host:
                 continue
             narrowed = base.narrow(demand)
@@ -354,7 +354,7 @@ class CohortView:
         for tier in domains.tiers:
             options = [d for d in tier if known is None or known.has(d)]
             values = [frozenset((d,)) for d in options] if domains.pins else [frozenset(options)]
-            narrowed = [space.narrow(self._demands.one_of(domains.key, v)) for v in values if v]
+            narrowed = [space.narrow(self.demands.one_of(domains.key, v)) for v in values if v]
             found = [n for n in narrowed if n is not None and n.mask & fits]
             if found:
                 return found
