@@ -15,7 +15,6 @@ import msgspec
 
 from reconciler.catalog.table import iterate_members, union_of
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.placement.devices.networkuse import NetworkUse
 from reconciler.placement.nodes.claims import (
     Entry,
     Fit,
@@ -92,26 +91,18 @@ class PlacementPass(msgspec.Struct, eq=False):
 
     def site(self, shape: Shape) -> str | None:
         """Return the node that has devices which the pods of a shape share with others."""
-        keys = shape.devices.shared if shape.devices is not None else ()
+        keys = self.nodes.keys_of_nodes(shape.devices)
         return next((self.sites[key] for key in keys if key in self.sites), None)
-
-    @property
-    def network(self) -> NetworkUse | None:
-        """The devices that several nodes reach, None if there are none."""
-        return self.nodes.network
 
     def fit(self, view: CohortView, claim: OpenClaim, types: int, *, opening: bool = False) -> Fit:
         """Return the result of adding one pod of a cohort to a claim with candidate types."""
-        devices = view.cohort.shape.devices
-        network = self.network if devices is not None and devices.uses_network else None
+        network = self.nodes.network_for(view.cohort.shape.devices)
         return fit(view, claim, types, self.reservations, opening=opening, network=network)
 
     def settle(self, shape: Shape, host: str) -> None:
         """Record where the claims that pods of a shape share are allocated."""
-        network = self.network.places if self.network is not None else ()
-        for key in shape.devices.shared if shape.devices is not None else ():
-            if key not in network:
-                self.sites[key] = host
+        for key in self.nodes.keys_of_nodes(shape.devices):
+            self.sites[key] = host
 
     def fill_existing_nodes(self, cohorts: Iterable[Cohort]) -> None:
         """Place as many pods on existing nodes as fit without dropping a preference."""
@@ -149,9 +140,8 @@ class PlacementPass(msgspec.Struct, eq=False):
         pods = self.take(cohort, count)
         taken = claim.network
         claim.add(shape, pods, found.space, mask, requests, found.network)
-        if self.network is not None:
-            self.network.exchange(taken and taken.taken, claim.network and claim.network.taken)
-            self.network.places.update(found.network.places if found.network is not None else {})
+        if self.nodes.network is not None:
+            self.nodes.network.exchange(taken, claim.network, found.network)
         self.settle(shape, claim.host)
         if found.held is not None:
             self.reservations.hold(claim.held, found.held)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple, Protocol
 
 from reconciler.model.kubernetes.devices import DeviceTemplate, ResourceClaim
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.devices.hosts import (
+    DeviceProfile,
     HostDevices,
     NodeDevices,
     claiming_pods,
@@ -32,6 +34,20 @@ from reconciler.placement.devices.reach import Reach
 from reconciler.placement.devices.search import Allocated, allocate
 
 
+class NetworkShare(NamedTuple):
+    """What a planned node takes of the network: by type, and altogether while none is chosen."""
+
+    by_profile: dict[DeviceProfile, DeviceState]
+    taken: DeviceState
+
+
+class HasPlaces(Protocol):
+    """What a planned node gets of the network, with where claims can be used."""
+
+    @property
+    def places(self) -> Mapping[str, tuple[Reach, ...]]: ...
+
+
 class NetworkUse:
     """The devices of the network that are in use in a pass.
 
@@ -46,12 +62,16 @@ class NetworkUse:
         self.taken = taken
         self.places = dict(places)
 
-    def exchange(self, before: DeviceState | None, after: DeviceState | None) -> None:
-        """Take something else for a planned node than before."""
+    def exchange(
+        self, before: NetworkShare | None, after: NetworkShare | None, found: HasPlaces | None
+    ) -> None:
+        """Take something else for a planned node than before, also for claims that are ``found``."""
         if before is not None:
-            self.taken = without_taken(self.taken, before)
+            self.taken = without_taken(self.taken, before.taken)
         if after is not None:
-            self.taken = with_taken(self.taken, after)
+            self.taken = with_taken(self.taken, after.taken)
+        if found is not None:
+            self.places.update(found.places)
 
     def unplaced(
         self, claims: tuple[ClaimNeeds, ...], keys: frozenset[str]

@@ -335,7 +335,7 @@ class Explainer:
         if waits:
             return self._reservation_rejection(view, template)
         allowed = self._placement_pass.limits.allowed_types(template)
-        return Funnel(view, template, allowed, self._placement_pass.network).rejection()
+        return Funnel(view, template, allowed, self._placement_pass.nodes.network).rejection()
 
     def _limit_rejection(self, template: PoolTemplate) -> Rejection | None:
         if self._placement_pass.limits.allowed_types(template):
@@ -372,7 +372,7 @@ class Explainer:
                 "the next pass tries again",
                 template.name,
             )
-        return Funnel(view, template, allowed, self._placement_pass.network).rejection()
+        return Funnel(view, template, allowed, self._placement_pass.nodes.network).rejection()
 
 
 def _taint_rejection(view: CohortView, template: PoolTemplate) -> Rejection | None:

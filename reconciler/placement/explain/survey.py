@@ -105,7 +105,7 @@ def _pool_verdict(
     if template.types and view.room_on(claim.host) > 0:
         found = placement_pass.fit(view, claim, allowed, opening=True)
         if found.space is not None:
-            left = Funnel(view, template, allowed, placement_pass.network).types_left()
+            left = Funnel(view, template, allowed, placement_pass.nodes.network).types_left()
             price = cheapest_offering(template.table, found.space.offers, found.mask)
             return PoolVerdict(template.name, (catalog_size, *left), cheapest=price)
     rejection = explainer.pool_rejection(view, template)

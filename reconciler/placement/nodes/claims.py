@@ -20,9 +20,9 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import CPU, MEMORY, Resources, parse_resources
 from reconciler.placement.devices.hosts import DeviceLoad
 from reconciler.placement.devices.needs import DeviceNeeds
-from reconciler.placement.devices.networkuse import NetworkUse
+from reconciler.placement.devices.networkuse import NetworkShare, NetworkUse
 from reconciler.placement.nodes.existing import Target
-from reconciler.placement.nodes.network import NetworkFit, NetworkShare, fit_on_network, share_of
+from reconciler.placement.nodes.network import NetworkFit, fit_on_network, share_of
 from reconciler.placement.nodes.ports import UsedPorts
 from reconciler.placement.nodes.space import Demands, Space
 from reconciler.placement.nodes.template import (

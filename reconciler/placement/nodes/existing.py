@@ -158,11 +158,20 @@ class NodeUse:
     def count_devices(self, index: int, needs: DeviceNeeds, most: int) -> int:
         """Return how many pods, up to ``most``, the node has free devices for."""
         host = self._host_devices(index)
-        if needs.uses_network and self.network is not None:
+        if (network := self.network_for(needs)) is not None:
             row = self.nodes.rows[index]
-            return self.network.count(host, row.labels, row.node_name, needs, most)
+            return network.count(host, row.labels, row.node_name, needs, most)
         claims = missing_claims(needs.claims, host.keys)
         return count_allocations(host.inventory, host.state, claims, most)
+
+    def network_for(self, needs: DeviceNeeds | None) -> NetworkUse | None:
+        """Return the devices that several nodes reach, None if none of them suits a pod."""
+        return self.network if needs is not None and needs.uses_network else None
+
+    def keys_of_nodes(self, needs: DeviceNeeds | None) -> list[str]:
+        """Return the claims that other pods may name, except those that several nodes reach."""
+        places = self.network.places if self.network is not None else ()
+        return [key for key in (needs.shared if needs is not None else ()) if key not in places]
 
     def _host_devices(self, index: int) -> HostDevices:
         known = self._devices.get(index)
@@ -220,11 +229,11 @@ class NodeUse:
 
     def _take_devices(self, index: int, needs: DeviceNeeds, count: int) -> None:
         host, row = self._host_devices(index), self.nodes.rows[index]
-        if not (needs.uses_network and self.network is not None):
+        if (network := self.network_for(needs)) is None:
             self._devices[index] = host.with_pods(needs, count)
             return
         for _ in range(count):
-            found = self.network.take(host, row.labels, row.node_name, needs.claims)
+            found = network.take(host, row.labels, row.node_name, needs.claims)
             assert found is not None, "the devices were counted"
             host = self._devices[index] = found
 

@@ -22,17 +22,10 @@ from reconciler.placement.devices.network import (
     with_taken,
     without_taken,
 )
-from reconciler.placement.devices.networkuse import NetworkUse
+from reconciler.placement.devices.networkuse import NetworkShare, NetworkUse
 from reconciler.placement.devices.reach import Reach
 from reconciler.placement.devices.search import Pick, allocate_along
 from reconciler.placement.nodes.space import Demands, Space
-
-
-class NetworkShare(NamedTuple):
-    """What a planned node takes of the network: by type, and altogether while none is chosen."""
-
-    by_profile: dict[DeviceProfile, DeviceState]
-    taken: DeviceState
 
 
 class NetworkFit(NamedTuple):
