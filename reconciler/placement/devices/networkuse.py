@@ -65,7 +65,7 @@ class NetworkUse:
     def exchange(
         self, before: NetworkShare | None, after: NetworkShare | None, found: HasPlaces | None
     ) -> None:
-        """Take something else for a planned node than before, also for claims that are ``found``."""
+        """Take what a planned node takes now instead of before; ``found`` has its claims."""
         if before is not None:
             self.taken = without_taken(self.taken, before.taken)
         if after is not None:
