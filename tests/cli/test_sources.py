@@ -373,6 +373,26 @@ def test_argo_cd_names_the_chart_and_its_values(
     assert taken()["Deployment web"]["spec"]["replicas"] == 6
 
 
+@pytest.mark.parametrize("path", [".", "apps"])
+@pytest.mark.parametrize("recurses", [False, True])
+def test_argo_cd_reads_the_files_of_a_folder_and_only_if_told_those_below_it(
+    path: str, recurses: bool, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it does not read stays an object of the folder: somebody else applies it."""
+    text = "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: root}\n"
+    text += f"spec:\n  destination: {{namespace: shop}}\n  source: {{repoURL: x, path: {path}"
+    text += ", directory: {recurse: true}}\n" if recurses else "}\n"
+    files = {
+        "root.yaml": text,
+        "nodes/all.yaml": f"{POOL}---\n{CLASS}",
+        f"{path}/web/web.yaml": WEB.replace(", namespace: shop", ""),
+    }
+    write(work, files)
+    document = plan(".", capsys)
+    (claim,) = document["nodeClaims"]
+    assert claim["pods"] == ["shop/web-00000" if recurses else "default/web-00000"]
+
+
 @needs_helm
 @pytest.mark.parametrize(
     "generator",

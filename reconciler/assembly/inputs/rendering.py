@@ -155,6 +155,7 @@ class _Expansion:
     findings: list[Diagnostic] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
     consumed: list[str] = field(default_factory=list)
+    flat: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
     rendered: list[SourceFile] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
@@ -214,7 +215,8 @@ class _Expansion:
         path = posixpath.normpath(posixpath.join(self.below, file.path))
         if path in self.used and not _has_objects(file):
             return True
-        return any(c in (".", path) or path.startswith(f"{c}/") for c in self.consumed)
+        is_in_whole = "." in self.consumed or self._is_consumed(path)
+        return is_in_whole or (posixpath.dirname(path) or ".") in self.flat
 
     def _gitops_of(self, files: Sequence[SourceFile]) -> list[Rendering]:
         """Return the renderings that objects of Flux and Argo CD in these files ask for."""
@@ -280,7 +282,9 @@ class _Expansion:
         made: list[SourceFile] = []
         try:
             tool = rendering.tool or self._tool_of(rendering)
-            if rendering.by:
+            if rendering.by and tool is Tool.FILES and not rendering.is_recursive:
+                self.flat.add(rendering.folder)
+            elif rendering.by:
                 self.consumed.append(rendering.folder)
             match tool:
                 case Tool.FILES:
@@ -420,29 +424,26 @@ class _Expansion:
         return [self._rendered(output, rendering, chart.copied.files, ordered, folder, place)]
 
     def _run(self, build: RenderBuild, command: str, place: Place, chart: str = "") -> bytes | None:
-        files = build.files
         self.commands.append(command)
         try:
             return self.renderer.render(build)
         except RenderError as error:
             code = "missing-tool" if error.is_missing else "render-failed"
-            where = self._place_in(error.message, build.folder, files, chart) or place
+            where = self._place_in(error.message, build, chart) or place
             message = f"`{command}` failed: {error.message}"
             if error.is_missing:
                 message = f"{error.message}, and {self._shown(build.folder)} has to be rendered"
-            remedy = error.remedy or _remedy(build, error.message)
+            remedy = error.remedy or _remedy(build)
             self.findings.append(Diagnostic(Severity.ERROR, code, message, where, hint=remedy))
             return None
 
-    def _place_in(
-        self, message: str, folder: str, files: Mapping[str, bytes], chart: str
-    ) -> Place | None:
+    def _place_in(self, message: str, build: RenderBuild, chart: str) -> Place | None:
         """Return the place in the sources that a tool's message names."""
         for match in _PLACE.finditer(message):
             name = match[1]
             if chart and name.startswith(f"{chart}/"):
-                name = posixpath.normpath(posixpath.join(folder, name.removeprefix(f"{chart}/")))
-            if name in files:
+                name = posixpath.normpath(f"{build.folder}/{name.removeprefix(f'{chart}/')}")
+            if name in build.files:
                 return Place(self._shown(name), int(match[2]), int(match[3] or 1))
         return None
 
@@ -474,14 +475,13 @@ def _has_objects(file: SourceFile) -> bool:
     return any(f is None for document in file.documents()[0] for _, f in entries(document))
 
 
-def _remedy(build: RenderBuild, message: str) -> str:
+def _remedy(build: RenderBuild) -> str:
     if build.tool is Tool.HELM:
         named = values_of_chart(build.files) or "FILE"
         return (
             "pass the values that it needs: in reconciler.yaml, sources: [{chart: "
             f"{build.folder}, values: [{named}]}}], or `helm template … | reconciler plan -f -`"
         )
-    del message
     return "correct the kustomization; `kustomize build` shows the same error"
 
 
