@@ -17,7 +17,7 @@ leads to a new list, because a copy that may lack an event is not the truth.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -81,7 +81,8 @@ class Reflector:
         self._resync_s = resync_s
         self._pause_s_max = pause_s_max
         self._objects: dict[str, CachedObject] = {}
-        self._order: list[str] | None = None
+        self._listed: list[CachedObject] | None = None
+        self._contents: list[bytes] | None = None
         self._deleted: set[str] = set()
         self._version: int | None = None
         self._is_expired = False
@@ -113,15 +114,20 @@ class Reflector:
         """
         return None if self._confirmed_s is None else now_s - self._confirmed_s
 
-    def cached_objects(self) -> list[CachedObject]:
-        """Return every object, in the order of a list."""
-        if self._order is None:
-            self._order = sorted(self._objects)
-        return [self._objects[key] for key in self._order]
+    def cached_objects(self) -> Sequence[CachedObject]:
+        """Return every object, in the order of a list; the same sequence until one changes."""
+        if self._listed is None:
+            self._listed = [self._objects[key] for key in sorted(self._objects)]
+        return self._listed
 
-    def objects(self) -> list[bytes]:
+    def objects(self) -> Sequence[bytes]:
         """Return the JSON of every object, in the order of a list."""
-        return [item.content for item in self.cached_objects()]
+        if self._contents is None:
+            self._contents = [item.content for item in self.cached_objects()]
+        return self._contents
+
+    def _record_change(self) -> None:
+        self._listed = self._contents = None
 
     def begin_list(self, now_s: float) -> None:
         """Record that a list starts, which shows nothing older than this moment."""
@@ -149,7 +155,8 @@ class Reflector:
                     listed[key] = item
         self._deleted = set(self._forgotten)  # the list knows about all earlier deletions
         self._evicted = dict(self._evicted.items() - self._earlier)
-        self._objects, self._order = listed, None
+        self._objects = listed
+        self._record_change()
         self._version, self._is_expired = reached, False
         self._listed_s = self._confirmed_s = self._begun_s
 
@@ -246,16 +253,15 @@ class Reflector:
         known = self._objects.get(item.key)
         if item.uid in self._deleted or (known is not None and known.version >= item.version):
             return False
-        if known is None:
-            self._order = None
         self._objects[item.key] = item
+        self._record_change()
         return True
 
     def _drop(self, uid: str, key: str) -> None:
         known = self._objects.get(key)
         if known is not None and known.uid == uid:
             del self._objects[key]
-            self._order = None
+            self._record_change()
 
     def _keep_unchanged(self, item: CachedObject) -> CachedObject:
         """Return the object as it is known if its version is the same, so that its text stays."""

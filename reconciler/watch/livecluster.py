@@ -151,7 +151,11 @@ class LiveCluster:
     _copies: dict[Kind, _KindCopy] = field(default_factory=lambda: {k: _KindCopy() for k in KINDS})
     _pools: tuple[_Item, ...] | None = None
     _node_classes: tuple[JsonDict, ...] = field(default=())
-    _claims: _Remembered[NodeClaim | None] = field(default_factory=lambda: _Remembered(_claim_of))
+    _listed_claims: tuple[_Item, ...] | None = None
+    _claims: tuple[NodeClaim, ...] = ()
+    _claims_of: _Remembered[NodeClaim | None] = field(
+        default_factory=lambda: _Remembered(_claim_of)
+    )
 
     def observe(self) -> CachedObservation:
         """Return the objects of the cluster now.
@@ -165,11 +169,15 @@ class LiveCluster:
         if pools != self._pools:
             self._node_classes = tuple(other_node_classes(self.api, named(NODE_POOL, pools)))
             self._pools = pools
-        claims = self._claims.of(self._copies[NODE_CLAIM].items)
+        listed = self._copies[NODE_CLAIM].items
+        if listed is not self._listed_claims:
+            found = self._claims_of.of(listed)
+            self._claims = tuple([claim for claim in found if claim is not None])
+            self._listed_claims = listed
         return CachedObservation(
             tuple(copy.items for copy in self._copies.values()),
             tuple(copy.facts for copy in self._copies.values()),
-            tuple(claim for claim in claims if claim is not None),
+            self._claims,
             self._node_classes,
         )
 

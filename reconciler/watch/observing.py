@@ -78,6 +78,7 @@ class KarpenterActions:
     _launched: dict[str, _Launched] = field(default_factory=dict)
     _disrupted: list[_Disrupted] = field(default_factory=list)
     _changed_at: datetime | None = None
+    _seen: Sequence[NodeClaim] | None = None
 
     def observe(
         self,
@@ -88,8 +89,18 @@ class KarpenterActions:
     ) -> list[ObservedAction]:
         """Return the actions that are complete by ``now``, oldest first.
 
-        ``prediction`` is the last one that was recorded before this observation.
+        ``prediction`` is the last one that was recorded before this observation. The same sequence
+        as before has the same NodeClaims, which are not compared again.
         """
+        if claims is not self._seen:
+            self._compare(claims, now, prediction, prices)
+            self._seen = claims
+        return self._complete(now)
+
+    def _compare(
+        self, claims: Sequence[NodeClaim], now: datetime, prediction: Prediction, prices: Prices
+    ) -> None:
+        """Add what is new in these NodeClaims."""
         is_first, known = self._known is None, self._known or set()
         self._known = {claim.name for claim in claims}
         for claim in claims:
@@ -111,7 +122,6 @@ class KarpenterActions:
                 )
                 self._changed_at = now
         self._marked = {(name, at) for name, at in self._marked if name in self._known}
-        return self._complete(now)
 
     def _complete(self, now: datetime) -> list[ObservedAction]:
         """Return what is complete, and forget it."""

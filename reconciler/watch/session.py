@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from reconciler.ports.predictions import PredictionLog
     from reconciler.watch.causes import KarpenterEvent
     from reconciler.watch.episodes.episode import Episode
+    from reconciler.watch.observing import Prices
 
 KEPT: Final = timedelta(days=90)
 """How long predictions and their scores are kept."""
@@ -93,6 +94,8 @@ class KarpenterWatch:
     _actions: KarpenterActions = field(default_factory=KarpenterActions)
     _prediction: Prediction | None = None
     _catalog: Catalog | None = None
+    _prices: Prices = field(default_factory=dict)
+    _priced: Sequence[NodeClaim] | None = None
     _seen: ClusterObservation | None = None
     _until: datetime | None = None
     _forgotten_at: datetime | None = None
@@ -125,8 +128,9 @@ class KarpenterWatch:
         if self._prediction is None or self._catalog is None:
             return
         claims = observed.node_claims()
-        prices = prices_of(self._catalog, claims)
-        found = self._actions.observe(claims, now, self._prediction, prices)
+        if claims is not self._priced:
+            self._prices, self._priced = prices_of(self._catalog, claims), claims
+        found = self._actions.observe(claims, now, self._prediction, self._prices)
         scores = [score_action(one.action, one.prediction) for one in found]
         if any(score.verdict is PredictionVerdict.WRONG for score in scores):
             events = self._events()
@@ -192,6 +196,7 @@ class KarpenterWatch:
             while len(self._observations) > _OBSERVATIONS_KEPT:
                 self._observations.pop(min(self._observations))
         self._catalog, self._seen, self._until = planned.catalog, observed, planned.until
+        self._prices, self._priced = prices, claims
         if is_first:  # what exists now was there before the first prediction
             self._actions.observe(claims, now, self._prediction, prices)
         if self.observer is not None:
