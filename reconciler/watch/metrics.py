@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.metrics_core import Metric
 
-from reconciler.model.karpenter.prediction import KarpenterActionKind, PredictionVerdict
+from reconciler.model.karpenter.prediction import KarpenterActionKind, verdicts_of
 
 if TYPE_CHECKING:
     from reconciler.model.karpenter.prediction import Score
 
 
 class PredictionMetrics:
-    """Counts scores by kind and verdict; every combination is there from the start."""
+    """Counts scores by kind and verdict; every possible combination is there from the start."""
 
     def __init__(self) -> None:
         self.registry: Final = CollectorRegistry()
         self._scored = Counter(
             "reconciler_prediction",
-            "Actions of Karpenter by kind (launch or command) and verdict on the prediction.",
+            "What Karpenter did by kind (launch, command or end) and verdict on the prediction.",
             ["kind", "verdict"],
             registry=self.registry,
         )
         for kind in KarpenterActionKind:
-            for verdict in PredictionVerdict:
+            for verdict in verdicts_of(kind):
                 self._scored.labels(kind.value, verdict.value)
 
     def count(self, score: Score) -> None:

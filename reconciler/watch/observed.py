@@ -35,11 +35,17 @@ class WatchedPass:
 
 def watched_pass(inputs: Inputs, plan: Plan) -> WatchedPass:
     """Return a plan, with what it was made from, as a pass."""
+    snapshot = _snapshot_of(inputs)
+    desired = planned_fleet(inputs, snapshot)
+    return WatchedPass(desired, Pass(plan, Observation(inputs.now, (), snapshot, ()), 0), inputs)
+
+
+def planned_fleet(inputs: Inputs, snapshot: Snapshot) -> PlannedFleet:
+    """Return desired state as a plan had it, with the status of node classes in a snapshot."""
     from reconciler.assembly.capturing import with_captured_status
 
-    snapshot = _snapshot_of(inputs)
     classes = {found.name: found for found in node_classes(inputs.fleet)}
-    desired = PlannedFleet(
+    return PlannedFleet(
         fleet=inputs.fleet,
         head=inputs.revision,
         tree=inputs.digests.git,
@@ -50,7 +56,6 @@ def watched_pass(inputs: Inputs, plan: Plan) -> WatchedPass:
         diagnostics=inputs.diagnostics,
         digests=inputs.digests,
     )
-    return WatchedPass(desired, Pass(plan, Observation(inputs.now, (), snapshot, ()), 0), inputs)
 
 
 def _snapshot_of(inputs: Inputs) -> Snapshot:

@@ -28,6 +28,7 @@ _TITLE: Final = "Predictions of what Karpenter does"
 _MONEY: Final = {
     KarpenterActionKind.LAUNCH: "Cost of the launched nodes",
     KarpenterActionKind.COMMAND: "Saved by the commands",
+    KarpenterActionKind.END: "Cost of the fleets at the end",
 }
 
 
@@ -53,8 +54,11 @@ def verdict_section(report: WatchReport) -> Section:
             cells=(
                 Text(kind.kind.capitalize()),
                 Number(kind.total),
-                *(Number(kind.verdicts[verdict]) for verdict in PredictionVerdict),
-                Text(f"{kind.share(PredictionVerdict.EXACT, PredictionVerdict.TIE):.1%}"),
+                *(
+                    Number(kind.verdicts[verdict]) if verdict in kind.verdicts else Text("")
+                    for verdict in PredictionVerdict
+                ),
+                Text(f"{kind.right:.1%}"),
             )
         )
         for kind in report.kinds
@@ -63,7 +67,7 @@ def verdict_section(report: WatchReport) -> Section:
     columns = (Column("Kind"), Column("Actions", numeric=True), *counted)
     return Section(
         key="verdicts", title="Verdicts",
-        columns=(*columns, Column("Exact or tied", numeric=True)), rows=tuple(rows),
+        columns=(*columns, Column("Right", numeric=True)), rows=tuple(rows),
     )  # fmt: skip
 
 

@@ -10,12 +10,15 @@ import msgspec
 
 from reconciler.model.karpenter.prediction import (
     CommandFacts,
+    EndRange,
+    FleetEnd,
     KarpenterAction,
     KarpenterActionKind,
     NodeFacts,
     Prediction,
     PredictionVerdict,
     Score,
+    verdicts_of,
 )
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import timestamp
@@ -39,7 +42,16 @@ class KindScore(msgspec.Struct, frozen=True, rename="camel"):
 
     def share(self, *verdicts: PredictionVerdict) -> float:
         """Return the share of the actions with one of these verdicts, from 0 to 1."""
-        return sum(self.verdicts[v] for v in verdicts) / self.total if self.total else 0.0
+        found = sum(self.verdicts.get(v, 0) for v in verdicts)
+        return found / self.total if self.total else 0.0
+
+    @property
+    def right(self) -> float:
+        """The share of the predictions that were right, from 0 to 1."""
+        return self.share(*_RIGHT)
+
+
+_RIGHT = (PredictionVerdict.EXACT, PredictionVerdict.TIE, PredictionVerdict.INSIDE)
 
 
 class WatchReport(msgspec.Struct, frozen=True, rename="camel"):
@@ -56,7 +68,7 @@ def report_of(scores: Sequence[Score], since: datetime | None = None) -> WatchRe
         _kind_score(kind, [s for s in scores if s.action.kind is kind])
         for kind in KarpenterActionKind
     )
-    wrong = (s for s in scores if s.verdict is PredictionVerdict.WRONG)
+    wrong = (s for s in scores if s.verdict.is_wrong)
     return WatchReport(since, tuple(k for k in kinds if k.total), tuple(wrong))
 
 
@@ -67,7 +79,7 @@ def _kind_score(kind: KarpenterActionKind, scores: Sequence[Score]) -> KindScore
     return KindScore(
         kind,
         len(scores),
-        {verdict: counted[verdict] for verdict in PredictionVerdict},
+        {verdict: counted[verdict] for verdict in verdicts_of(kind)},
         round(sum(e for e, _ in known), 6),
         round(sum(a for _, a in known), 6),
         len(scores) - len(known),
@@ -86,7 +98,7 @@ def _lines(report: WatchReport) -> Iterator[str]:
     yield f"What Karpenter did{_since(report)}, and what was predicted:"
     yield ""
     for kind, summary in zip(report.kinds, summary_lines(report), strict=True):
-        parts = ", ".join(f"{kind.verdicts[verdict]} {verdict}" for verdict in PredictionVerdict)
+        parts = ", ".join(f"{number} {verdict}" for verdict, number in kind.verdicts.items())
         yield f"  {summary} ({parts})"
         unpriced = f"; {kind.unpriced} without a price" if kind.unpriced else ""
         what = _MONEY[kind.kind]
@@ -107,19 +119,31 @@ def _since(report: WatchReport) -> str:
 
 def summary_lines(report: WatchReport) -> list[str]:
     """Return how many actions of each kind were predicted, or that there were none."""
-    good = (PredictionVerdict.EXACT, PredictionVerdict.TIE)
     if not report.kinds:
         return [f"Karpenter has done nothing{_since(report)} that was predicted."]
     return [
         f"{format_count(kind.total, _NOUNS[kind.kind], _PLURALS[kind.kind])}: "
-        f"{kind.share(*good):.1%} exact or tied"
+        f"{kind.right:.1%} {_GOOD.get(kind.kind, 'exact or tied')}"
         for kind in report.kinds
     ]
 
 
-_NOUNS = {KarpenterActionKind.LAUNCH: "launch", KarpenterActionKind.COMMAND: "command"}
-_PLURALS = {KarpenterActionKind.LAUNCH: "launches", KarpenterActionKind.COMMAND: "commands"}
-_MONEY = {KarpenterActionKind.LAUNCH: "nodes for", KarpenterActionKind.COMMAND: "saved"}
+_NOUNS = {
+    KarpenterActionKind.LAUNCH: "launch",
+    KarpenterActionKind.COMMAND: "command",
+    KarpenterActionKind.END: "fleet at the end",
+}
+_PLURALS = {
+    KarpenterActionKind.LAUNCH: "launches",
+    KarpenterActionKind.COMMAND: "commands",
+    KarpenterActionKind.END: "fleets at the end",
+}
+_MONEY = {
+    KarpenterActionKind.LAUNCH: "nodes for",
+    KarpenterActionKind.COMMAND: "saved",
+    KarpenterActionKind.END: "fleets for",
+}
+_GOOD = {KarpenterActionKind.END: "inside the range"}
 
 
 def describe_score(score: Score) -> str:
@@ -129,16 +153,36 @@ def describe_score(score: Score) -> str:
 
 def describe_action(action: KarpenterAction) -> str:
     """Return what Karpenter did in one line."""
+    if action.end is not None:
+        return f"ended with {_describe_end(action.end)}"
     if action.command is None:
         return one_line(f"launched {_list_launches(action.launches)}")
     return _describe_command(action.command)
+
+
+def _describe_end(end: FleetEnd) -> str:
+    cost = "" if end.per_hour is None else f" (${end.per_hour:.4f}/h)"
+    return f"{format_count(end.nodes, 'node')}{cost}"
 
 
 def describe_prediction(prediction: Prediction) -> tuple[str, ...]:
     """Return what Karpenter is expected to do next, one line for each action."""
     launches, commands = prediction.launches, prediction.commands
     found = [one_line(f"launch {_list_launches(launches)}")] if launches else []
-    return (*found, *map(_describe_command, commands))
+    found += map(_describe_command, commands)
+    if prediction.end is not None:
+        found.append(f"end with {_describe_range(prediction.end)}")
+    return tuple(found)
+
+
+def _describe_range(end: EndRange) -> str:
+    nodes = f"{end.nodes_low} to {format_count(end.nodes_high, 'node')}"
+    if end.nodes_low == end.nodes_high:
+        nodes = format_count(end.nodes_low, "node")
+    cost = f"${end.per_hour_low:.4f}/h to ${end.per_hour_high:.4f}/h"
+    if end.per_hour_low == end.per_hour_high:
+        cost = f"${end.per_hour_low:.4f}/h"
+    return f"{nodes} ({cost})"
 
 
 def _list_launches(launches: Sequence[NodeFacts]) -> str:

@@ -9,6 +9,8 @@ from typing import Final, NamedTuple
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.prediction import (
     CommandFacts,
+    EndRange,
+    FleetEnd,
     KarpenterAction,
     KarpenterActionKind,
     NodeFacts,
@@ -37,12 +39,33 @@ def score_action(action: KarpenterAction, prediction: Prediction) -> Score:
     """Return the score of the prediction that was in force before an action."""
     if action.kind is KarpenterActionKind.LAUNCH:
         found = compare_launches(prediction.launches, action.launches)
+    elif action.kind is KarpenterActionKind.END:
+        assert prediction.end is not None
+        assert action.end is not None
+        found = compare_end(prediction.end, action.end)
     else:
         assert action.command is not None
         found = compare_command(prediction.commands, action.command)
     return Score(
         action, found.verdict, prediction.sequence, found.expected, found.actual, found.cause
     )
+
+
+def compare_end(expected: EndRange, actual: FleetEnd) -> Comparison:
+    """Return whether a fleet is in the predicted range; without a price, only its nodes count."""
+    low, high, real = expected.per_hour_low, expected.per_hour_high, actual.per_hour
+    causes = []
+    if not expected.nodes_low <= actual.nodes <= expected.nodes_high:
+        span = _span(str(expected.nodes_low), str(expected.nodes_high))
+        causes.append(f"{format_count(actual.nodes, 'node')}, {span} predicted")
+    if real is not None and not low * (1 - _SAME) - _SAME <= real <= high * (1 + _SAME) + _SAME:
+        causes.append(f"${real:.4f}/h, {_span(f'${low:.4f}/h', f'${high:.4f}/h')} predicted")
+    verdict = PredictionVerdict.OUTSIDE if causes else PredictionVerdict.INSIDE
+    return Comparison(verdict, "; ".join(causes), (low + high) / 2, real)
+
+
+def _span(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
 
 
 def compare_launches(expected: Sequence[NodeFacts], actual: Sequence[NodeFacts]) -> Comparison:

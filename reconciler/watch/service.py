@@ -171,6 +171,8 @@ def _watch(cluster: WatchedContext, stop: Callable[[], bool], clock: Clock, show
     from reconciler.assembly.cluster import api_of
     from reconciler.assembly.inputs.records import open_recorded, settings_of
     from reconciler.watch.causes import read_events
+    from reconciler.watch.end.quiet import EndWatch
+    from reconciler.watch.end.simulating import end_of, in_background
     from reconciler.watch.livecluster import watched_cluster
     from reconciler.watch.observed import WatchRecorder
     from reconciler.watch.planning import planner_of
@@ -195,6 +197,7 @@ def _watch(cluster: WatchedContext, stop: Callable[[], bool], clock: Clock, show
             lambda: read_events(api),
             cluster.publish,
             observer,
+            EndWatch(state.predictions, end_of, in_background, observer.show_problem),
         )
         session.step(clock.now())
         cluster.on_start(str(api.access))

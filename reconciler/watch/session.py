@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from reconciler.plan.value.plan import Plan
     from reconciler.ports.predictions import PredictionLog
     from reconciler.watch.causes import KarpenterEvent
+    from reconciler.watch.end.quiet import EndWatch
     from reconciler.watch.episodes.episode import Episode
     from reconciler.watch.observing import Prices
 
@@ -79,7 +80,8 @@ class KarpenterWatch:
     ``observe`` reads the cluster, ``predict`` plans it. ``save`` keeps an episode and returns its
     name. ``on_scored`` receives each score, and ``on_problem`` what could not be read.
     ``read_events`` lists Karpenter's Events, once predictions were wrong. ``publish`` receives
-    every observation, after its scores. ``observer`` receives each plan.
+    every observation, after its scores. ``observer`` receives each plan. ``ends`` predicts the
+    fleet once nothing is left to do, None for not at all.
     """
 
     observe: Callable[[], ClusterObservation]
@@ -91,6 +93,7 @@ class KarpenterWatch:
     read_events: Callable[[], Sequence[KarpenterEvent]] = tuple
     publish: Callable[[ClusterObservation, datetime], None] | None = None
     observer: WatchObserver | None = None
+    ends: EndWatch | None = None
     _actions: KarpenterActions = field(default_factory=KarpenterActions)
     _prediction: Prediction | None = None
     _catalog: Catalog | None = None
@@ -113,6 +116,8 @@ class KarpenterWatch:
             self._compare(observed, now)
             if self._is_due(observed, now):
                 self._predict(observed, claims, now)
+            if self.ends is not None:
+                self._keep(self.ends.step(now))
             if self.publish is not None:
                 self.publish(observed, now)
             if self.observer is not None:
@@ -138,6 +143,9 @@ class KarpenterWatch:
                 self._complete(score, one.prediction, events, observed, now)
                 for score, one in zip(scores, found, strict=True)
             ]
+        self._keep(scores)
+
+    def _keep(self, scores: Sequence[Score]) -> None:
         if scores:
             self.log.score(scores)
         for score in scores:
@@ -185,7 +193,8 @@ class KarpenterWatch:
         self, observed: ClusterObservation, claims: Sequence[NodeClaim], now: datetime
     ) -> None:
         """Plan, and record the prediction if it differs from the last one."""
-        planned = self.predict(observed.objects(), now)
+        objects = observed.objects()
+        planned = self.predict(objects, now)
         is_first = self._prediction is None
         prices = prices_of(planned.catalog, claims)
         made = prediction_of(planned.plan, claims, prices)
@@ -199,6 +208,8 @@ class KarpenterWatch:
         self._prices, self._priced = prices, claims
         if is_first:  # what exists now was there before the first prediction
             self._actions.observe(claims, now, self._prediction, prices)
+        if self.ends is not None and planned.inputs is not None:
+            self.ends.planned(objects, planned.inputs, planned.plan, claims, prices)
         if self.observer is not None:
             self._show(self.observer, planned, self._prediction)
         if self._forgotten_at is None or now - self._forgotten_at >= _FORGET_EVERY:
@@ -208,6 +219,8 @@ class KarpenterWatch:
     def _show(
         self, observer: WatchObserver, planned: PlannedCluster, prediction: Prediction
     ) -> None:
+        if self.ends is not None:
+            prediction = msgspec.structs.replace(prediction, end=self.ends.expected)
         try:
             observer.planned(planned, prediction)
         except ReconcilerError as error:  # predictions are made and scored without it

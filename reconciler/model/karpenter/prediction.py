@@ -16,6 +16,7 @@ class KarpenterActionKind(StrEnum):
 
     LAUNCH = "launch"
     COMMAND = "command"
+    END = "end"
 
 
 class PredictionVerdict(StrEnum):
@@ -23,12 +24,30 @@ class PredictionVerdict(StrEnum):
 
     ``EXACT`` is the same. ``TIE`` differs only in what Karpenter chooses at random: nodes that are
     alike, or offerings of the same price. ``EQUIVALENT`` has as many nodes, and a cost within 1%.
+    The fleet at the end is ``INSIDE`` or ``OUTSIDE`` of the predicted range.
     """
 
     EXACT = "exact"
     TIE = "tie"
     EQUIVALENT = "equivalent"
     WRONG = "wrong"
+    INSIDE = "inside"
+    OUTSIDE = "outside"
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the prediction was wrong."""
+        return self in (PredictionVerdict.WRONG, PredictionVerdict.OUTSIDE)
+
+
+_OF_RANGES = (PredictionVerdict.INSIDE, PredictionVerdict.OUTSIDE)
+
+
+def verdicts_of(kind: KarpenterActionKind) -> tuple[PredictionVerdict, ...]:
+    """Return the verdicts that predictions of a kind can have, the best first."""
+    if kind is KarpenterActionKind.END:
+        return _OF_RANGES
+    return tuple(verdict for verdict in PredictionVerdict if verdict not in _OF_RANGES)
 
 
 class NodeFacts(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -58,16 +77,35 @@ class CommandFacts(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     replacements: tuple[NodeFacts, ...] = ()
 
 
+class EndRange(msgspec.Struct, frozen=True, rename="camel"):
+    """The fleets that ``seeds`` simulations end with: nodes, and their cost in USD an hour."""
+
+    nodes_low: int
+    nodes_high: int
+    per_hour_low: float
+    per_hour_high: float
+    seeds: int
+
+
+class FleetEnd(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A fleet with nothing left to do; ``per_hour`` is USD, None if a price is unknown."""
+
+    nodes: int
+    per_hour: float | None = None
+
+
 class Prediction(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What Karpenter does next, as it was recorded at a time.
 
-    ``sequence`` is its number in the record, 0 before it is recorded.
+    ``end`` is the range of the fleet once nothing is left to do; such a prediction has nothing
+    else. ``sequence`` is its number in the record, 0 before it is recorded.
     """
 
     at: datetime
     launches: tuple[NodeFacts, ...] = ()
     commands: tuple[CommandFacts, ...] = ()
     sequence: int = 0
+    end: EndRange | None = None
 
     def says_the_same(self, other: Prediction) -> bool:
         """Return whether both predict the same, whenever they were made."""
@@ -75,20 +113,25 @@ class Prediction(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class KarpenterAction(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What Karpenter did: a batch of launches, or a command. ``at`` is when it began."""
+    """What Karpenter did: a batch of launches, a command, or the fleet that it ended with.
+
+    ``at`` is when it began, or since when nothing was left to do.
+    """
 
     at: datetime
     kind: KarpenterActionKind
     launches: tuple[NodeFacts, ...] = ()
     command: CommandFacts | None = None
+    end: FleetEnd | None = None
 
 
 class Score(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """An action with the verdict on its prediction.
 
     ``prediction`` is the number of the prediction in force before the action. ``expected`` and
-    ``actual`` are the hourly cost in USD of the launched nodes, or what a command saves; None if a
-    price is unknown. ``cause`` is why the prediction is not exact.
+    ``actual`` are USD an hour: what the launched nodes cost, what a command saves, or what the
+    fleet costs at the end, of which the middle of the range is expected. They are None if a price
+    is unknown. ``cause`` is why the prediction is not exact.
     """
 
     action: KarpenterAction

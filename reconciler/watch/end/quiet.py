@@ -1,0 +1,201 @@
+"""Predicts the fleet once Karpenter has nothing left to do, and compares when that is so.
+
+The cluster is quiet while a plan by Karpenter's rules launches and disrupts nothing, no pod waits
+for a node that it could get, and every NodeClaim is initialized and stays. Once it has been quiet
+for ``QUIET``, that is the end. The end that was predicted counts if the workload is still the same
+then: what others create or delete meanwhile leads to another end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from reconciler.model.errors import ReconcilerError
+from reconciler.model.karpenter.nodeclaim import DISRUPTION_REASON
+from reconciler.model.karpenter.prediction import (
+    EndRange,
+    FleetEnd,
+    KarpenterAction,
+    KarpenterActionKind,
+    Prediction,
+    Score,
+)
+from reconciler.watch.observing import facts_of_claim
+from reconciler.watch.scoring import cost_of, score_action
+
+if TYPE_CHECKING:
+    from reconciler.model.json import JsonDict
+    from reconciler.model.karpenter.nodeclaim import NodeClaim
+    from reconciler.plan.make.inputs import Inputs
+    from reconciler.plan.value.plan import Plan
+    from reconciler.ports.predictions import PredictionLog
+    from reconciler.watch.observing import Prices
+
+QUIET: Final = timedelta(seconds=60)
+"""How long nothing must happen: Karpenter looks for consolidation every ten seconds, and checks a
+command again after 15."""
+SETTLED: Final = timedelta(seconds=3)
+"""How long the workload must be the same before its end is simulated."""
+PAUSE_MIN: Final = timedelta(seconds=60)
+PAUSE_FACTOR: Final = 20
+"""A simulation that took a second is followed by at least 20 without one: 5% of a core."""
+NODES_MAX: Final = 300
+"""The end of a cluster with more nodes is not predicted: a run takes too long."""
+_AWAITED_WITHIN: Final = timedelta(hours=1)
+"""A node that may be consolidated within this time keeps the cluster from being quiet."""
+
+Simulate = Callable[["Sequence[JsonDict]", "Inputs"], EndRange | None]
+Submit = Callable[[Callable[[], EndRange | None]], "Future[EndRange | None]"]
+
+
+class _Demand(NamedTuple):
+    """What the fleet at the end depends on: pods by owner, and desired state."""
+
+    pods: frozenset[tuple[object, int]]
+    desired: str
+
+
+@dataclass(slots=True)
+class _Running:
+    """A simulation that was started at a time, for a workload."""
+
+    demand: _Demand
+    at: datetime
+    future: Future[EndRange | None]
+
+
+@dataclass(slots=True)
+class _Predicted:
+    demand: _Demand
+    prediction: Prediction
+
+
+@dataclass
+class EndWatch:
+    """Predicts the end of each disturbance of a cluster, and scores it.
+
+    ``simulate`` returns the range of the end; ``submit`` runs it elsewhere. A simulation is started
+    when the cluster is no longer quiet or its workload has changed, and the workload has been the
+    same for ``SETTLED``; at most every ``PAUSE_MIN``, and for at most a twentieth of the time.
+    """
+
+    log: PredictionLog
+    simulate: Simulate
+    submit: Submit
+    on_problem: Callable[[ReconcilerError], None]
+    _demand: _Demand | None = None
+    _demand_since: datetime | None = None
+    _quiet_since: datetime | None = None
+    _end: FleetEnd | None = None
+    _work: Callable[[], EndRange | None] | None = None
+    _running: _Running | None = None
+    _predicted: _Predicted | None = None
+    _next_at: datetime | None = None
+
+    def planned(
+        self,
+        objects: Sequence[JsonDict],
+        inputs: Inputs,
+        plan: Plan,
+        claims: Sequence[NodeClaim],
+        prices: Prices,
+    ) -> None:
+        """Receive the plan of a changed cluster."""
+        now, demand = inputs.now, _demand_of(inputs)
+        if demand != self._demand:
+            self._demand, self._demand_since = demand, now
+        if not is_quiet(inputs, plan, claims):
+            self._quiet_since = None
+        elif self._quiet_since is None:
+            self._quiet_since = now
+        facts = [facts_of_claim(claim, prices) for claim in claims]
+        self._end = FleetEnd(len(facts), cost_of(facts))
+        is_small = len(claims) <= NODES_MAX
+        self._work = (lambda: self.simulate(objects, inputs)) if is_small else None
+
+    @property
+    def expected(self) -> EndRange | None:
+        """The range of the end that is awaited, None if none is predicted."""
+        found = self._predicted
+        return found.prediction.end if found is not None and found.demand == self._demand else None
+
+    def step(self, now: datetime) -> list[Score]:
+        """Start or finish a simulation, and return the score of an end that has come."""
+        self._finish(now)
+        if self._quiet_since is None:
+            self._start(now)
+            return []
+        if now - self._quiet_since < QUIET or self._predicted is None:
+            return []
+        predicted, self._predicted = self._predicted, None
+        if predicted.demand != self._demand or self._end is None:
+            return []
+        action = KarpenterAction(self._quiet_since, KarpenterActionKind.END, end=self._end)
+        return [score_action(action, predicted.prediction)]
+
+    def _start(self, now: datetime) -> None:
+        """Simulate the newest plan if its workload has no prediction, and it is time to."""
+        if self._work is None or self._running is not None or self._demand is None:
+            return
+        if self._predicted is not None and self._predicted.demand == self._demand:
+            return
+        assert self._demand_since is not None, "a workload has been seen"
+        due = self._demand_since + SETTLED
+        if now < (due if self._next_at is None else max(due, self._next_at)):
+            return
+        self._predicted = None
+        self._running = _Running(self._demand, now, self.submit(self._work))
+        self._work = None
+
+    def _finish(self, now: datetime) -> None:
+        """Record a simulation that has ended, unless its end has come already."""
+        running = self._running
+        if running is None or not running.future.done():
+            return
+        self._running = None
+        self._next_at = now + max(PAUSE_MIN, (now - running.at) * PAUSE_FACTOR)
+        try:
+            found = running.future.result()
+        except ReconcilerError as error:
+            self.on_problem(error)
+            return
+        if found is None or self._quiet_since is not None or running.demand != self._demand:
+            return
+        made = self.log.record(Prediction(running.at, end=found))
+        self._predicted = _Predicted(running.demand, made)
+
+
+def is_quiet(inputs: Inputs, plan: Plan, claims: Sequence[NodeClaim]) -> bool:
+    """Return whether Karpenter has nothing to do, and waits for nothing that comes soon."""
+    if plan.commands or plan.node_claims:
+        return False
+    unschedulable = {found.pod for found in plan.unschedulable}
+    pods = inputs.cluster.pods
+    if any(p.is_active and not p.spec.node_name and p.key not in unschedulable for p in pods):
+        return False
+    until = inputs.now + _AWAITED_WITHIN
+    if any(d.not_before is not None and d.not_before <= until for d in plan.deferred):
+        return False
+    return all(
+        claim.is_true("Initialized")
+        and not claim.is_true(DISRUPTION_REASON)
+        and claim.metadata.deletion_timestamp is None
+        for claim in claims
+    )
+
+
+def _demand_of(inputs: Inputs) -> _Demand:
+    """Return the pods by what created them, without those of DaemonSets and those that end."""
+    counted: Counter[object] = Counter()
+    for pod in inputs.cluster.pods:
+        owner = next((o for o in pod.metadata.owner_references if o.controller), None)
+        if not pod.is_active or (owner is not None and owner.kind == "DaemonSet"):
+            continue
+        name = (pod.metadata.name,) if owner is None else (owner.kind, owner.name)
+        counted[pod.namespace, name] += 1
+    return _Demand(frozenset(counted.items()), inputs.digests.git)
