@@ -32,6 +32,9 @@ _NO_CAPACITY: Final = ("InsufficientCapacityError", "NodeClassNotReady")
 _NOT_SCHEDULED: Final = ("FailedScheduling",)
 """Reasons of Events about a pod; kube-scheduler uses the same one."""
 REASONS: Final = (*_BLOCKED, *_NO_CAPACITY, *_NOT_SCHEDULED)
+EVENTS_MAX: Final = 2_000
+"""How many Events of one reason are read, in the order of the API: by namespace and name. Whoever
+may create pods causes as many as they like; three of them become part of a cause."""
 _KARPENTER: Final = "karpenter"
 _VALID_FOR: Final = timedelta(minutes=16)
 """Karpenter does not repeat an Event for up to 15 minutes."""
@@ -93,7 +96,7 @@ def read_events(api: Api) -> list[KarpenterEvent]:
     found = (
         event
         for reason in REASONS
-        for item in list_items(api, EVENT, _selector(reason))
+        for item in list_items(api, EVENT, _selector(reason), EVENTS_MAX)
         if (event := _event_of(item, reason)) is not None
     )
     return sorted(found, key=lambda event: (event.at, event.kind, event.name))

@@ -352,6 +352,28 @@ def test_an_event_of_a_tenant_explains_nothing_about_the_cluster(tmp_path: Path)
     assert everywhere == {"reason=FailedScheduling"}
 
 
+@attack(Threat.EXHAUSTION, "pods that cause so many Events that reading them does not end")
+def test_a_number_of_events_is_read_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconciler.watch.causes.EVENTS_MAX", 40)
+    cluster = Kube(rules=watch_role("any")["rules"], page_max=20)
+    for number in range(500):
+        event = _about("Pod", f"p-{number}", "crowd", reason="FailedScheduling")
+        event["metadata"]["name"] = f"e-{number:04}"
+        cluster.add(event)
+    cluster.add(_about("Node", "node-a", note="of Karpenter"))
+    with serving(cluster) as url:
+        path = write_kubeconfig(tmp_path / "kubeconfig", url)
+        settings = Settings(cluster=ClusterKind.KUBECONFIG, kubeconfig=str(path))
+        found = read_events(Api(lambda: access_of(settings), lambda _: None))
+    assert sum(event.kind == "Pod" for event in found) == 40
+    assert [event.name for event in found if event.kind == "Node"] == ["node-a"]
+    lists = [c for c in cluster.calls if "FailedScheduling" in c.query.get("fieldSelector", "")]
+    assert len(lists) == 2
+    assert all(0 < int(call.query["limit"]) <= 500 for call in lists)
+
+
 @attack(Threat.HIDDEN, "an Event of the future, to stay the newest one")
 def test_an_event_of_the_future_is_not_a_cause() -> None:
     score, prediction = missed("node-a")

@@ -129,15 +129,17 @@ class ObjectList:
     version: str = ""
 
 
-def list_objects(api: Api, kind: Kind, selector: str = "") -> ObjectList:
-    """Return every object of a kind that a field selector selects.
+def list_objects(
+    api: Api, kind: Kind, selector: str = "", most: int | None = None
+) -> ObjectList:
+    """Return every object of a kind that a field selector selects, or the first ``most``.
 
-    A list is started again if its continue token has expired. Raises: ClusterError: it could not be
+    No page after these is requested. A list is started again if its continue token has expired. Raises: ClusterError: it could not be
     read to its end; a partial list is never returned.
     """
     for left in reversed(range(_STARTS)):
         try:
-            pages = list(_list_pages(api, kind, selector))
+            pages = list(_list_pages(api, kind, selector, most))
         except ApiError as error:
             if error.status == NOT_FOUND and kind.optional:
                 return ObjectList()
@@ -145,13 +147,15 @@ def list_objects(api: Api, kind: Kind, selector: str = "") -> ObjectList:
                 raise
         else:
             items = [item for page in pages for item in page.items or ()]
-            return ObjectList(items, pages[0].metadata.version)
+            return ObjectList(items[:most], pages[0].metadata.version)
     raise AssertionError("the last start returns or raises")
 
 
-def list_items(api: Api, kind: Kind, selector: str = "") -> Sequence[bytes | msgspec.Raw]:
-    """Return the JSON of every object of a kind, as ``list_objects`` does."""
-    return list_objects(api, kind, selector).items
+def list_items(
+    api: Api, kind: Kind, selector: str = "", most: int | None = None
+) -> Sequence[bytes | msgspec.Raw]:
+    """Return the JSON of every object of a kind, or of the first ones, as ``list_objects`` does."""
+    return list_objects(api, kind, selector, most).items
 
 
 def read_objects(api: Api, kind: Kind) -> Iterator[JsonDict]:
@@ -161,14 +165,16 @@ def read_objects(api: Api, kind: Kind) -> Iterator[JsonDict]:
         yield stated | msgspec.json.decode(item, type=JsonDict)
 
 
-def _list_pages(api: Api, kind: Kind, selector: str) -> Iterator[Page]:
+def _list_pages(api: Api, kind: Kind, selector: str, most: int | None) -> Iterator[Page]:
+    count = 0
     query = {"limit": str(PAGE)} | ({"fieldSelector": selector} if selector else {})
     known: set[str] = set()
     while True:
         page = _decode_page(api.call("GET", kind.path, query), kind)
         yield page
         after = page.metadata.continuation
-        if not after:
+        count += len(page.items or ())
+        if not after or (most is not None and count >= most):
             return
         if after in known:
             raise ClusterError("the list does not end", where=f"GET {kind.path}")
