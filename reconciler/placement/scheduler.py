@@ -360,7 +360,9 @@ class Scheduler:
                 cohorts += cohorts_of(which, alike, is_guarded)
         cohorts.sort(key=lambda c: c.shape.model.is_virtual)
         without = {shape: by_shape[shape] for shape in by_shape if shape in bare}
-        known, left = admitted(cohorts, len(self._cluster.pods), self._work)
+        known, left = admitted(
+            cohorts, len(self._cluster.pods), self._work, self._census.standing_rules
+        )
         found = self._best_pass(known, question, depth)
         self._has_answer = True
         return Attempt(found, known, rejections, without, left)

@@ -9,10 +9,11 @@ work. Karpenter stops a solve after a minute and keeps what it has.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from heapq import heapify, heappop, heappush
 from itertools import zip_longest
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -39,6 +40,9 @@ DOMAIN_RULE_CHECKS: Final = 8
 
 _RUNNING_RULE_CHECKS: Final = 8
 """How many checks it takes to count the pods of a rule."""
+
+_SHARED_MAX: Final = 1_000
+"""How many rules of running pods one label may look up before they count as compared with all."""
 
 PULSE_CHECKS: Final = 10_000
 """After how many checks a placement gives a sign of life: some tens of milliseconds."""
@@ -155,42 +159,108 @@ def in_turns(cohorts: Sequence[Cohort]) -> list[Cohort]:
     return found
 
 
+class StandingRules(msgspec.Struct, frozen=True):
+    """The rules of running pods that are compared with each cohort in the namespaces they select.
+
+    Their weight, by the namespace of their pods and by the namespaces that they select.
+    """
+
+    weights: Mapping[tuple[str, frozenset[str]], int]
+
+    @classmethod
+    def of(cls, rules: Iterable[tuple[str, Rule]]) -> StandingRules:
+        """Return those among rules with the namespaces of their pods, which no label looks up."""
+        known = list(rules)
+        sharing = Counter(rule.selector.pairs[0] for _, rule in known if rule.selector.pairs)
+        found: Counter[tuple[str, frozenset[str]]] = Counter()
+        for owner, rule in known:
+            if not rule.selector.pairs or sharing[rule.selector.pairs[0]] > _SHARED_MAX:
+                found[owner, rule.namespaces] += _weight((rule,))
+        return cls(found)
+
+    @property
+    def by_owner(self) -> Mapping[str, int]:
+        """The weight by the namespace of the pods that have the rules."""
+        found: Counter[str] = Counter()
+        for (owner, _), weight in self.weights.items():
+            found[owner] += weight
+        return found
+
+    def for_pods_in(self, namespaces: Iterable[str]) -> Mapping[str, int]:
+        """Return the weight of the rules that select pods in each namespace."""
+        return {
+            name: sum(weight for (_, chosen), weight in self.weights.items() if name in chosen)
+            for name in namespaces
+        }
+
+
 def admitted(
-    cohorts: list[Cohort], running: int, work: PlacementWork
+    cohorts: list[Cohort], running: int, work: PlacementWork, standing: StandingRules
 ) -> tuple[list[Cohort], Sequence[Cohort]]:
     """Return the cohorts whose rules can be compared with all pods, and the others.
 
     A rule is compared with each cohort and each of the ``running`` pods, except those that a label
-    in its selector excludes. Beyond half of the work, namespaces take turns.
+    in its selector excludes. Those of running pods, ``standing``, are compared with each cohort.
+    Beyond half of the work, namespaces take turns.
     """
     most = work.limit // _SETUP_SHARE
     costly = _costly_rules(cohorts, most // len(cohorts) if cohorts else most)
     rules: set[Rule] = set().union(*costly.values())
+    cohorts_in = Counter(cohort.shape.namespace for cohort in cohorts)
+    repelled = standing.for_pods_in(cohorts_in)
+    repelling = sum(count * repelled[name] for name, count in cohorts_in.items())
     known, others = cohorts, []
-    if _weight(rules) * (len(cohorts) + running) > most:
-        taken = _admitted_in_turns(cohorts, costly, running, most)
+    if _weight(rules) * (len(cohorts) + running) + repelling > most:
+        taken = _admitted_in_turns(cohorts, costly, running, most, standing)
         known = [cohort for cohort in cohorts if cohort in taken]
         others = [cohort for cohort in cohorts if cohort not in taken]
+        cohorts_in = Counter(cohort.shape.namespace for cohort in known)
     for cohort in known:
         own = costly.get(cohort)
         if own:
             work.charge(cohort.shape.namespace, _weight(own) * (len(known) + running))
+    for (owner, chosen), weight in standing.weights.items():
+        work.charge(owner, weight * sum(cohorts_in[name] for name in chosen & cohorts_in.keys()))
     return known, others
 
 
 def _admitted_in_turns(
-    cohorts: Sequence[Cohort], costly: Mapping[Cohort, frozenset[Rule]], running: int, most: int
+    cohorts: Sequence[Cohort],
+    costly: Mapping[Cohort, frozenset[Rule]],
+    running: int,
+    most: int,
+    standing: StandingRules,
 ) -> set[Cohort]:
+    """Return cohorts up to the limit; the next one is of the namespace with the least rules so far.
+
+    The rules of its running pods count from the beginning.
+    """
+    queues: dict[tuple[bool, str], deque[Cohort]] = {}
+    for cohort in cohorts:
+        key = (cohort.shape.model.is_virtual, cohort.shape.namespace)
+        queues.setdefault(key, deque()).append(cohort)
+    repelled = standing.for_pods_in({name for _, name in queues})
+    repelling, owned = 0, standing.by_owner
+    turns = [(virtual, owned.get(name, 0), name) for virtual, name in queues]
+    heapify(turns)
     rules: set[Rule] = set()
     taken: set[Cohort] = set()
     weight = 0
-    for cohort in in_turns(cohorts):
+    while turns:
+        virtual, spent, name = heappop(turns)
+        queue = queues[virtual, name]
+        cohort = queue.popleft()
         own = costly.get(cohort, frozenset()) - rules
         more = _weight(own)
-        if (weight + more) * (len(taken) + 1 + running) <= most:
+        total = (weight + more) * (len(taken) + 1 + running) + repelling + repelled[name]
+        if total <= most:
             rules |= own
             weight += more
+            repelling += repelled[name]
             taken.add(cohort)
+            spent += 1 + more
+        if queue:
+            heappush(turns, (virtual, spent, name))
     return taken
 
 

@@ -149,3 +149,23 @@ def test_rules_of_running_pods_are_work_of_their_namespace(
     shares = [sum(key.startswith(f"{name}/") for key in placed_keys(found)) for name in
               ("one", "two")]  # fmt: skip
     assert 0 < shares[0] < shares[1] - 10
+
+
+def test_rules_of_running_pods_delay_the_turns_of_their_namespace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are compared with every waiting pod, and so are work before anything is placed."""
+    monkeypatch.setattr(scheduling, "WORK_MAX", 40_000)
+    running = in_namespace("one", pods(2, name="running", node="n0"))
+    rules = [pod["spec"]["affinity"]["podAntiAffinity"][REQUIRED][0] for pod in repelling(60)]
+    for pod, terms in zip(running, (rules[:30], rules[30:]), strict=True):
+        pod["spec"]["affinity"] = {"podAntiAffinity": {REQUIRED: terms}}
+    waiting = [pod for namespace in ("one", "two") for pod in repelling(200, namespace)]
+    without = placed([a_pool("default"), *waiting])
+    shares = [
+        [sum(key.startswith(f"{name}/") for key in placed_keys(found)) for name in ("one", "two")]
+        for found in (without, placed([a_pool("default"), *a_node("n0"), *running, *waiting]))
+    ]
+    assert abs(shares[0][0] - shares[0][1]) <= 1
+    assert shares[1][1] > shares[1][0] + 10
+    assert shares[1][1] >= shares[0][1] - 3, "the rules of another namespace delay this one"

@@ -129,13 +129,13 @@ class ObjectList:
     version: str = ""
 
 
-def list_objects(
-    api: Api, kind: Kind, selector: str = "", most: int | None = None
-) -> ObjectList:
+def list_objects(api: Api, kind: Kind, selector: str = "", most: int | None = None) -> ObjectList:
     """Return every object of a kind that a field selector selects, or the first ``most``.
 
-    No page after these is requested. A list is started again if its continue token has expired. Raises: ClusterError: it could not be
-    read to its end; a partial list is never returned.
+    No page after these is requested. A list is started again if its continue token has expired.
+
+    Raises:
+        ClusterError: it could not be read to its end; a partial list is never returned.
     """
     for left in reversed(range(_STARTS)):
         try:

@@ -21,6 +21,7 @@ from reconciler.placement.nodes.space import Demands
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.pods.shape import RelaxedShape, Shape, repelling_rules
 from reconciler.placement.topology.rules import NodeFilter, Rule, RuleKind
+from reconciler.placement.work import StandingRules
 
 # Domains: the values of a label that exist on nodes or on what NodePools can launch.
 #
@@ -285,6 +286,11 @@ class Census:
     def repelling_namespaces(self) -> Mapping[str, int]:
         """How many different rules of required anti-affinity the pods of each namespace have."""
         return Counter(namespace for namespace, _ in self._repelling_pods)
+
+    @cached_property
+    def standing_rules(self) -> StandingRules:
+        """The rules of required anti-affinity that are compared with many pods to place."""
+        return StandingRules.of(self._repelling_pods)
 
     @cached_property
     def _repelling_pods(self) -> Mapping[tuple[str, Rule], list[int]]:

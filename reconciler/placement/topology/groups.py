@@ -271,7 +271,7 @@ class Topology:
         self._restrictions: dict[tuple[Group, int, int | None], Restriction] = {}
         self._selected: dict[Group, int] = {}
         self._by_pair: dict[tuple[str, str], list[Group]] = {}
-        self._unindexed: list[Group] = []
+        self._by_namespace: dict[str, list[Group]] = {}
         self._may_exist: dict[str, bool] = {}
         self.repellers: dict[str, set[Group]] = {}
 
@@ -307,11 +307,19 @@ class Topology:
         if known is None:
             known = self._alike[key] = self._new_group(rule, counts)
             self._selected[known] = selected
-            (self._by_pair.setdefault(pairs[0], []) if pairs else self._unindexed).append(known)
+            self._index(known, pairs, selected)
         elif rule.inverse:
             for domain, count in counts.items():
                 known.record(domain, count)
         return known
+
+    def _index(self, group: Group, pairs: Sequence[tuple[str, str]], selected: int) -> None:
+        """Make a group known to the pods that it may select: by a label or by their namespace."""
+        if pairs:
+            self._by_pair.setdefault(pairs[0], []).append(group)
+            return
+        for namespace in self._kinds.namespaces_of(selected):
+            self._by_namespace.setdefault(namespace, []).append(group)
 
     def _new_group(self, rule: Rule, counts: dict[str, int]) -> Group:
         if rule.by_host:
@@ -380,7 +388,8 @@ class Topology:
     def groups_selecting(self, shape: Shape) -> list[Group]:
         """Return the groups whose selector matches a shape's pods, in order of creation."""
         bit, selected = self._kinds.bit_of(shape), self._selected
-        found = [g for g in self._unindexed if selected[g] & bit]
+        here = self._by_namespace.get(shape.namespace, ())
+        found = [g for g in here if selected[g] & bit]
         for pair in shape.labels.items():
             found += [g for g in self._by_pair.get(pair, ()) if selected[g] & bit]
         return found

@@ -44,6 +44,10 @@ class PodKinds:
         """Return the set with the kind of a shape only."""
         return self._bits[shape.namespace, frozenset(shape.labels.items())]
 
+    def namespaces_of(self, selected: int) -> list[str]:
+        """Return the namespaces of some kinds."""
+        return [name for name, members in self._by_namespace.items() if members & selected]
+
     def selected_by(self, rule: Rule) -> int:
         """Return the kinds that a rule selects, as ``Rule.selects`` does one by one."""
         key = (rule.namespaces, rule.selector)
