@@ -117,13 +117,12 @@ class Scheduler:
         self._work_left = WORK_TOTAL_MAX
         self._has_answer = False
         self._daemons = daemons(cluster, ignores_claims=settings.ignores_resource_claims)
-        best_effort = settings.min_values_policy == MinValuesPolicy.BEST_EFFORT
         self._all_templates = [
             PoolTemplate(
                 p.node_pool,
                 self._book(p),
                 self._daemons,
-                best_effort=best_effort,
+                best_effort=settings.min_values_policy == MinValuesPolicy.BEST_EFFORT,
                 limits_volumes=settings.decide is not DecisionRules.KARPENTER,
             )
             for p in self._pools
@@ -360,9 +359,8 @@ class Scheduler:
                 cohorts += cohorts_of(which, alike, is_guarded)
         cohorts.sort(key=lambda c: c.shape.model.is_virtual)
         without = {shape: by_shape[shape] for shape in by_shape if shape in bare}
-        known, left = admitted(
-            cohorts, len(self._cluster.pods), self._work, self._census.standing_rules
-        )
+        standing = self._census.standing_rules
+        known, left = admitted(cohorts, len(self._cluster.pods), self._work, standing)
         found = self._best_pass(known, question, depth)
         self._has_answer = True
         return Attempt(found, known, rejections, without, left)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import socket
 import stat
 import subprocess
+import tarfile
 import threading
 import time
 from collections.abc import Iterator
@@ -218,6 +220,119 @@ def test_a_chart_does_not_follow_a_link(
     write(work, below("chart", CHART))
     (work / "chart" / "templates" / "link.yaml").symlink_to(tmp_path / "secret.yaml")
     assert "outside-source" in [f["code"] for f in findings(capsys)]
+
+
+NOT_A_NAME = ["../../../../evil", "..", ".", "", "a/../../../x", "/etc/x", "x\0y", "a/b"]
+
+
+@needs_helm
+@attack(Threat.RENDERING, "a dependency whose name leads out of the folder of charts")
+@pytest.mark.parametrize("name", NOT_A_NAME)
+def test_the_name_of_a_dependency_is_not_a_path(
+    name: str, work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would replace the chart itself, or be written outside the copy."""
+    repository = {"name": name, "version": "1.0.0", "repository": "file://../other"}
+    declared = f"dependencies: [{json.dumps(repository)}]\n"
+    other = below("other", {"Chart.yaml": CHART["Chart.yaml"], "templates/evil.yaml": "evil"})
+    write(work, below("chart", CHART | {"Chart.yaml": CHART["Chart.yaml"] + declared}) | other)
+    found = [f for f in findings(capsys) if str(f["file"]).startswith("chart/")]
+    assert "render-failed" in {f["code"] for f in found}
+    assert not [path for path in tmp_path.rglob("*evil*") if "other" not in path.parts]
+
+
+@attack(Threat.RENDERING, "paths that would be written outside the copy, or cannot be written")
+@pytest.mark.parametrize("path", ["../x", "/etc/x", "a/../../x", "x\0y", "x" * 300, "a/b", "."])
+def test_a_copy_is_written_inside_its_folder(path: str) -> None:
+    with pytest.raises(RenderError) as raised:
+        render(Tool.HELM, {"a": "", path: "evil"})
+    assert "leads out" in str(raised.value) or "cannot be copied" in str(raised.value)
+
+
+@needs_helm
+@attack(Threat.RENDERING, "a text with a zero byte where a tool has a path or an argument")
+@pytest.mark.parametrize(
+    "helm", [{"parameters": [{"name": "a", "value": "x\0y"}]}, {"valueFiles": ["x\0y"]}]
+)
+def test_a_zero_byte_is_a_finding(
+    helm: dict[str, Any], work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = {"repoURL": "x", "path": "chart", "helm": helm}
+    application = {
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": {"name": "a"},
+        "spec": {"destination": {"namespace": "a"}, "source": source},
+    }  # fmt: skip
+    write(work, below("chart", CHART) | {"app.json": json.dumps(application)})
+    assert {f["code"] for f in findings(capsys)} & {"render-failed", "outside-source"}
+
+
+def archive(members: dict[str, bytes], empty_bytes: int = 0) -> bytes:
+    """Return a packed chart with these files, and one of zeros."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as packed:
+        for name, text in members.items():
+            about = tarfile.TarInfo(name)
+            about.size = len(text)
+            packed.addfile(about, io.BytesIO(text))
+        if empty_bytes:
+            about = tarfile.TarInfo("sub/files/zeros")
+            about.size = empty_bytes
+            with open("/dev/zero", "rb") as zeros:
+                packed.addfile(about, zeros)
+    return content.getvalue()
+
+
+SUBCHART = {"sub/Chart.yaml": b"apiVersion: v2\nname: sub\nversion: 1.0.0\n"}
+
+
+@needs_helm
+@attack(Threat.RENDERING, "a packed dependency that unpacks without end, or outside its chart")
+@pytest.mark.parametrize("kind", ["bomb", "parent", "absolute", "link", "not packed"])
+def test_a_packed_dependency_stays_in_the_copy_and_its_limits(
+    kind: str, work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outside = tmp_path / "slipped"
+    content = {
+        "bomb": lambda: archive(SUBCHART, 2**28),
+        "parent": lambda: archive(SUBCHART | {"sub/../../../../slipped": b"x"}),
+        "absolute": lambda: archive(SUBCHART | {str(outside): b"x"}),
+        "link": lambda: archive(SUBCHART),
+        "not packed": lambda: b"\x1f\x8b" + b"x" * 1000,
+    }[kind]()
+    write(work, below("chart", CHART))
+    (work / "chart" / "charts").mkdir()
+    place = work / "chart" / "charts" / "sub-1.0.0.tgz"
+    if kind == "link":
+        (tmp_path / "secret.tgz").write_bytes(content)
+        place.symlink_to(tmp_path / "secret.tgz")
+    else:
+        place.write_bytes(content)
+    start = time.process_time()
+    codes = {f["code"] for f in findings(capsys)}
+    assert time.process_time() - start < 20
+    if kind != "absolute":  # helm ignores what is outside the chart's folder
+        assert codes & {"render-failed", "outside-source"}
+    assert not list(tmp_path.rglob("slipped"))
+
+
+@needs_helm
+@attack(Threat.RENDERING, "a pipe, a device or a sparse file in a chart")
+@pytest.mark.parametrize("kind", ["pipe", "device", "loop", "sparse"])
+def test_what_is_not_a_small_file_is_not_copied(
+    kind: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(work, below("chart", CHART))
+    place = work / "chart" / "templates" / "odd.yaml"
+    if kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "sparse":
+        with place.open("wb") as file:
+            file.truncate(2**34)
+    else:
+        place.symlink_to("/dev/zero" if kind == "device" else "../..")
+    codes = {f["code"] for f in findings(capsys)}
+    expected = {"device": "outside-source", "sparse": "too-large", "loop": "too-large"}
+    assert kind == "pipe" or codes & {expected[kind], "too-deep", "render-failed"}
 
 
 @needs_helm

@@ -87,6 +87,8 @@ class FolderTree:
         return [TreeEntry(name, os.path.isdir(os.path.join(real, name))) for name in names]
 
     def _real(self, path: str) -> str:
+        if "\0" in path:
+            raise OutsideTreeError(path)
         real = os.path.realpath(os.path.join(self._top, path))
         is_inside = real == self._top or real.startswith(self._top.rstrip(os.sep) + os.sep)
         if not is_inside:

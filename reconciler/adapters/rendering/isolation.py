@@ -69,8 +69,9 @@ def run_isolated(
                 variables=environment,
                 stderr=errors,
             )
-        except OSError as error:
-            raise RenderError(f"{line[0]} cannot be started: {error.strerror}") from error
+        except (OSError, ValueError) as error:  # a NUL in an argument is a ValueError
+            why = getattr(error, "strerror", None) or error
+            raise RenderError(f"{line[0]} cannot be started: {why}") from error
         try:
             output = _read_output(process, limits, os.path.basename(line[0]))
             code = process.wait()

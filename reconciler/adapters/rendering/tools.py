@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from reconciler.adapters.processes import private_folder
 from reconciler.adapters.rendering.isolation import LIMITS, Finished, RunLimits, run_isolated
 from reconciler.desired.sources.gitops import Tool
+from reconciler.model.text.quoting import quote_value
 from reconciler.ports.rendering import RenderBuild, RenderError
 from reconciler.source.definitions import DEFINITION, without_schemas
 
@@ -177,13 +178,22 @@ class CommandLineRenderer:
 
 
 def _write_files(tree: str, files: Mapping[str, bytes]) -> None:
-    """Write the copy; paths have been checked to be inside it."""
+    """Write the copy.
+
+    Raises:
+        RenderError: a path leads out of it, or there is no such file, such as one below another.
+    """
     for path, content in files.items():
         target = os.path.normpath(os.path.join(tree, path))
-        assert target.startswith(tree + os.sep), "paths of a copy are inside it"
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        with open(target, "wb") as file:
-            file.write(content)
+        if not target.startswith(tree + os.sep):
+            raise RenderError(f"{quote_value(path)} leads out of the copy of the source")
+        try:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            with open(target, "wb") as file:
+                file.write(content)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise RenderError(f"{quote_value(path)} cannot be copied: {why}") from error
 
 
 def _arguments(build: RenderBuild, tree: str) -> list[str]:

@@ -18,6 +18,7 @@ from reconciler.source.finding import field_path
 CHART: Final = "Chart.yaml"
 _NESTING_MAX: Final = 5
 _LOCAL: Final = "file://"
+_FOLDER_NAME: Final = re.compile(r"[\w-][\w.-]*")
 _OTHER_VALUES: Final = re.compile(
     r"/ci/[\w.-]+\.ya?ml$|/(?:values[-._][\w.-]+|[\w.-]+[-._]values|examples?)\.ya?ml$"
 )
@@ -89,9 +90,12 @@ def _complete_dependencies(
 def _add_dependency(
     tree: Tree, folder: str, origin: str, one: JsonDict, found: ChartFiles, depth: int
 ) -> bool:
-    """Return whether a dependency is in the copy, after a local one was copied there."""
+    """Return whether a dependency is in the copy, after a local one was copied there.
+
+    Its name is that of a folder in ``charts/``, and must not lead to another.
+    """
     name, repository = one.get("name"), one.get("repository")
-    if not isinstance(name, str):
+    if not isinstance(name, str) or not _FOLDER_NAME.fullmatch(name):
         return True  # helm itself reports it
     charts = posixpath.normpath(posixpath.join(folder, "charts"))
     files = found.copied.files
