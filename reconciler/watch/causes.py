@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import msgspec
 
-from reconciler.adapters.kubernetes.api import list_items
+from reconciler.adapters.kubernetes.api import list_objects
 from reconciler.adapters.kubernetes.kinds import EVENT
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT
 from reconciler.model.karpenter.nodeclaim import DISRUPTION_REASON
@@ -96,7 +96,7 @@ def read_events(api: Api) -> list[KarpenterEvent]:
     found = (
         event
         for reason in REASONS
-        for item in list_items(api, EVENT, _selector(reason), EVENTS_MAX)
+        for item in list_objects(api, EVENT, _selector(reason), EVENTS_MAX).items
         if (event := _event_of(item, reason)) is not None
     )
     return sorted(found, key=lambda event: (event.at, event.kind, event.name))

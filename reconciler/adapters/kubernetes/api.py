@@ -132,10 +132,8 @@ class ObjectList:
 def list_objects(api: Api, kind: Kind, selector: str = "", most: int | None = None) -> ObjectList:
     """Return every object of a kind that a field selector selects, or the first ``most``.
 
-    No page after these is requested. A list is started again if its continue token has expired.
-
-    Raises:
-        ClusterError: it could not be read to its end; a partial list is never returned.
+    A list is started again if its continue token has expired. Raises: ClusterError: it could not be
+    read to its end; one without its last pages is returned only with ``most``.
     """
     for left in reversed(range(_STARTS)):
         try:
@@ -151,11 +149,9 @@ def list_objects(api: Api, kind: Kind, selector: str = "", most: int | None = No
     raise AssertionError("the last start returns or raises")
 
 
-def list_items(
-    api: Api, kind: Kind, selector: str = "", most: int | None = None
-) -> Sequence[bytes | msgspec.Raw]:
-    """Return the JSON of every object of a kind, or of the first ones, as ``list_objects`` does."""
-    return list_objects(api, kind, selector, most).items
+def list_items(api: Api, kind: Kind, selector: str = "") -> Sequence[bytes | msgspec.Raw]:
+    """Return the JSON of every object of a kind, as ``list_objects`` does."""
+    return list_objects(api, kind, selector).items
 
 
 def read_objects(api: Api, kind: Kind) -> Iterator[JsonDict]:
