@@ -162,9 +162,8 @@ def read_objects(api: Api, kind: Kind) -> Iterator[JsonDict]:
 
 
 def _list_pages(api: Api, kind: Kind, selector: str, most: int | None) -> Iterator[Page]:
-    count = 0
     query = {"limit": str(PAGE)} | ({"fieldSelector": selector} if selector else {})
-    known: set[str] = set()
+    count, known = 0, set[str]()
     while True:
         page = _decode_page(api.call("GET", kind.path, query), kind)
         yield page
