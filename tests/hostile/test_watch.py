@@ -352,7 +352,7 @@ def test_an_event_of_a_tenant_explains_nothing_about_the_cluster(tmp_path: Path)
     assert everywhere == {"reason=FailedScheduling"}
 
 
-@attack(Threat.EXHAUSTION, "pods that cause so many Events that reading them does not end")
+@attack(Threat.EXHAUSTION, "pods that cause Events without end")
 def test_a_number_of_events_is_read_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,7 +181,7 @@ def _write_files(tree: str, files: Mapping[str, bytes]) -> None:
     """Write the copy.
 
     Raises:
-        RenderError: a path leads out of it, or there is no such file, such as one below another.
+        RenderError: a path leads out of it, or cannot be written, such as one below a file.
     """
     for path, content in files.items():
         target = os.path.normpath(os.path.join(tree, path))
