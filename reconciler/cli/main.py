@@ -5,7 +5,8 @@ A command is a module of ``cli/commands`` with three functions:
     def add_arguments(parser: argparse.ArgumentParser) -> None
         declares its arguments;
     def request_of(args: argparse.Namespace) -> Request
-        reads them into a frozen request; the only function that uses the arguments;
+        reads them into a frozen request; the only function that uses the arguments. Where each
+        field has the name of an argument, it is ``partial(inputs.request_from, Request)``;
     def run(request: Request) -> int
         executes the request, and returns an exit code of ``exitcode``.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.assembly.inputs.folder import fleet_folder
 from reconciler.assembly.inputs.request import (
-    SNAPSHOT_MAX_AGE,
     WORKERS_MAX,
     FleetRequest,
     StateRequest,
@@ -18,10 +18,9 @@ from reconciler.assembly.inputs.request import (
 from reconciler.assembly.inputs.timings import read_time
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from reconciler.observed.allocation import Grouping
 
+_Request = TypeVar("_Request")
 _FLEET: Final = "fleet"
 _INPUTS: Final = "inputs"
 _SETTINGS: Final = "settings"
@@ -273,9 +272,37 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-w",
         "--watch",
+        dest="watches",
         action="store_true",
         help="show it again whenever it changes, until interrupted",
     )
+
+
+def request_from(kind: type[_Request], args: argparse.Namespace, **given: object) -> _Request:
+    """Return a request (a dataclass): each field has the value of the argument of the same name.
+
+    ``given`` are the fields that are decided elsewhere. A field that is a request itself is read
+    from its own arguments, and a duration or a time from its text. A field whose argument is not
+    declared, or not set, keeps its default.
+
+    Raises:
+        UsageError: an argument is wrong.
+    """
+    values = dict(given)
+    for field in fields(kind):  # type: ignore[arg-type]
+        name, declared = field.name, str(field.type)
+        if name in values:
+            continue
+        if declared in _PARTS:
+            values[name] = _PARTS[declared](args)
+            continue
+        value = getattr(args, name, None)
+        if value is not None:
+            read = _READERS.get(declared.partition("[")[0])
+            values[name] = value if read is None else read(value, f"--{name.replace('_', '-')}")
+        elif field.default is MISSING and field.default_factory is MISSING:
+            values[name] = None
+    return kind(**values)
 
 
 def state_request(args: argparse.Namespace, path: str | None) -> StateRequest:
@@ -284,13 +311,21 @@ def state_request(args: argparse.Namespace, path: str | None) -> StateRequest:
     Raises:
         UsageError: an argument is wrong, or ``path`` is a folder inside a fleet.
     """
-    return StateRequest(
-        path=fleet_folder(path),
-        state=args.state,
-        settings=tuple(args.settings),
-        config=args.config,
-        now=_now(args),
-    )
+    return request_from(StateRequest, args, path=fleet_folder(path), settings=_settings_of(args))
+
+
+def _settings_of(args: argparse.Namespace) -> tuple[str, ...]:
+    """Return the settings of the command line, with the context of ``add_context``."""
+    context = getattr(args, "kubeconfig_context", None)
+    return (*args.settings, *([f"kubernetes.context={context}"] if context else ()))
+
+
+def add_context(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """Declare the context of the kubeconfig; ``more`` follows its help."""
+    parser.add_argument(
+        "--context", dest="kubeconfig_context", metavar="NAME",
+        help=f"context of the kubeconfig to use{more}",
+    )  # fmt: skip
 
 
 def add_durations(parser: argparse.ArgumentParser) -> None:
@@ -309,7 +344,7 @@ def fleet_request(args: argparse.Namespace, path: str | None) -> FleetRequest:
     Raises:
         UsageError: an argument is wrong, or ``path`` is a folder inside a fleet.
     """
-    repo, below = args.repo, args.below
+    repo, below = getattr(args, "repo", None), getattr(args, "below", None)
     if repo is not None and path is not None:
         from reconciler.model.errors import UsageError
 
@@ -320,22 +355,12 @@ def fleet_request(args: argparse.Namespace, path: str | None) -> FleetRequest:
         from reconciler.model.errors import UsageError
 
         raise UsageError("standard input can be read only once", where="-f", remedy="use files")
-    return FleetRequest(
+    return request_from(
+        FleetRequest,
+        args,
         path=path if repo is not None else fleet_folder(path, below),
-        state=args.state,
-        settings=tuple(args.settings),
-        config=args.config,
-        now=_now(args),
-        repo=repo,
-        ref=args.ref,
-        below=below,
-        base=getattr(args, "base", None),
-        snapshot=getattr(args, "snapshot", None),
-        snapshot_max_age=snapshot_max_age_of(args),
-        catalog=getattr(args, "catalog", None),
-        allow_removal=frozenset(getattr(args, "allow_removal", ())),
+        settings=_settings_of(args),
         replicas_percent=_replicas_percent(getattr(args, "replicas", "present")),
-        manifests=manifests,
         is_instead=bool(manifests) and path is None and repo is None and below is None,
         cost_by=str(getattr(args, "cost_by", None) or "namespace"),
         durations=tuple(map(_duration_of, getattr(args, "duration", ()))),
@@ -383,38 +408,6 @@ def _replicas_percent(text: str) -> int | None:
     raise UsageError(what, where="--replicas", remedy="use present, min, max, or 0% to 100%")
 
 
-def _now(args: argparse.Namespace) -> datetime | None:
-    now = getattr(args, "now", None)
-    return None if now is None else read_time(now, "--now")
-
-
-def snapshot_max_age_of(args: argparse.Namespace) -> timedelta:
-    """Return the maximum age of a snapshot without a warning.
-
-    Raises:
-        UsageError: the flag's value is not a duration.
-    """
-    age = getattr(args, "snapshot_max_age", None)
-    return SNAPSHOT_MAX_AGE if age is None else read_duration(age, "--snapshot-max-age")
-
-
-def local_fleet_request(args: argparse.Namespace, path: str | None) -> FleetRequest:
-    """Return the working tree in a folder of this machine, for a command without ``--repo``.
-
-    Raises:
-        UsageError: an argument is wrong, or ``path`` is a folder inside a fleet.
-    """
-    state = state_request(args, path)
-    return FleetRequest(
-        path=state.path,
-        state=state.state,
-        settings=state.settings,
-        config=state.config,
-        now=state.now,
-        snapshot=getattr(args, "snapshot", None),
-    )
-
-
 def read_duration(text: str, flag: str) -> timedelta:
     """Return the duration in the value of ``flag``.
 
@@ -428,3 +421,20 @@ def read_duration(text: str, flag: str) -> timedelta:
         return parse_duration(text)
     except ValueError as error:
         raise UsageError(str(error), where=flag) from error
+
+
+_PARTS: Final[dict[str, Callable[[argparse.Namespace], object]]] = {
+    "StateRequest": lambda args: state_request(args, args.path),
+    "FleetRequest": lambda args: fleet_request(args, args.path),
+    "SweepRequest": sweep_request,
+}
+"""Type of a field, as it is written → the part of a request that has arguments of its own."""
+
+_READERS: Final[dict[str, Callable[[Any, str], object]]] = {
+    "tuple": lambda values, _: tuple(values),
+    "frozenset": lambda values, _: frozenset(values),
+    "timedelta": read_duration,
+    "timedelta | None": read_duration,
+    "datetime | None": read_time,
+}
+"""Type of a field, as it is written → what reads the argument; it is given its flag as well."""

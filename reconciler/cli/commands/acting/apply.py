@@ -60,11 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--plan", metavar="FILE", help="apply a plan saved with `plan --out FILE`")
     parser.add_argument(
-        "--auto-approve", action="store_true",
+        "--auto-approve", dest="is_approved", action="store_true",
         help="apply without asking (a saved plan is never asked for)",
     )  # fmt: skip
     parser.add_argument(
-        "--simulated", action="store_true",
+        "--simulated", dest="is_simulated", action="store_true",
         help="act on a simulated EC2 and cluster in this process; nothing is launched in AWS",
     )  # fmt: skip
     parser.add_argument(
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="time between two reconcile passes while work is in progress (default: 1s)",
     )  # fmt: skip
     parser.add_argument(
-        "-q", "--quiet", action="store_true",
+        "-q", "--quiet", dest="is_quiet", action="store_true",
         help="print only the summary, and the plan if it must be approved",
     )  # fmt: skip
     inputs.add_output(parser)
@@ -100,15 +100,11 @@ def request_of(args: argparse.Namespace) -> ApplyRequest:
             "folder",
             remedy="pass one saved plan and one folder, as in `reconciler apply plan.json fleet`",
         )
-    return ApplyRequest(
-        inputs.fleet_request(args, folders[0] if folders else None),
-        args.plan or (files[0] if files else None),
-        args.auto_approve,
-        inputs.read_duration(args.timeout, "--timeout"),
-        inputs.read_duration(args.interval, "--interval"),
-        args.quiet,
-        args.output,
-        args.simulated,
+    return inputs.request_from(
+        ApplyRequest,
+        args,
+        fleet=inputs.fleet_request(args, folders[0] if folders else None),
+        plan_file=args.plan or (files[0] if files else None),
     )
 
 

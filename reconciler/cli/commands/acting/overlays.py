@@ -8,7 +8,8 @@ It launches and terminates nothing.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.cli.parser import inputs
@@ -41,14 +42,47 @@ class OverlaysRequest:
     disabled: bool
     output: str
 
+    def __post_init__(self) -> None:
+        """Refuse destinations that contradict each other.
+
+        Raises:
+            UsageError: there are two, or a flag has no effect with this one.
+        """
+        from reconciler.model.errors import UsageError
+
+        chosen = [
+            flag
+            for flag, is_given in (
+                ("--out", self.out is not None),
+                ("--apply", self.applies),
+                ("--dry-run", self.previews),
+            )
+            if is_given
+        ]
+        if len(chosen) > 1:
+            what = f"{' and '.join(chosen)} cannot be used together"
+            raise UsageError(what, where=chosen[1], remedy="leave one of them out")
+        if self.interval is not None and not self.applies:
+            raise UsageError("needs --apply", where="--interval", remedy="add --apply")
+        asks_cluster = self.applies or self.previews
+        if asks_cluster and self.fleet.snapshot is not None:
+            what = f"a snapshot cannot be used with {chosen[0]}, which reads the cluster"
+            raise UsageError(what, where="--snapshot", remedy="leave one of them out")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the fleet, the cluster and the destination."""
     inputs.add_path(parser)
     add = parser.add_argument
     add("--out", metavar="DIR", help="write a file for each overlay to this folder")
-    add("--apply", action="store_true", help="create, update and delete overlays in the cluster")
-    add("--dry-run", action="store_true", help="show the changes of --apply without making them")
+    add(
+        "--apply", dest="applies", action="store_true",
+        help="create, update and delete overlays in the cluster",
+    )  # fmt: skip
+    add(
+        "--dry-run", dest="previews", action="store_true",
+        help="show the changes of --apply without making them",
+    )  # fmt: skip
     add(
         "--interval", metavar="DURATION",
         help="with --apply, repeat it this often until stopped, as in 5m",
@@ -57,51 +91,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--disabled", action="store_true",
         help="write overlays that require a label that no node has, to inspect them first",
     )  # fmt: skip
-    add("--context", metavar="NAME", help="context of the kubeconfig to use")
+    inputs.add_context(parser)
     inputs.add_output(parser)
     names = (*inputs.ACTING, "snapshot", "snapshot_max_age")
     inputs.add_flags(parser, [name for name in names if name != "allow_removal"])
 
 
-def request_of(args: argparse.Namespace) -> OverlaysRequest:
-    """Return the request in the arguments.
-
-    Raises:
-        UsageError: they contradict each other.
-    """
-    fleet = inputs.fleet_request(args, args.path)
-    if args.context:
-        settings = (*fleet.settings, f"kubernetes.context={args.context}")
-        fleet = replace(fleet, settings=settings)
-    interval = inputs.read_duration(args.interval, "--interval") if args.interval else None
-    request = OverlaysRequest(
-        fleet, args.out, args.apply, args.dry_run, interval, args.disabled, args.output
-    )
-    _expect_one_destination(request)
-    return request
-
-
-def _expect_one_destination(request: OverlaysRequest) -> None:
-    from reconciler.model.errors import UsageError
-
-    chosen = [
-        flag
-        for flag, is_given in (
-            ("--out", request.out is not None),
-            ("--apply", request.applies),
-            ("--dry-run", request.previews),
-        )
-        if is_given
-    ]
-    if len(chosen) > 1:
-        what = f"{' and '.join(chosen)} cannot be used together"
-        raise UsageError(what, where=chosen[1], remedy="leave one of them out")
-    if request.interval is not None and not request.applies:
-        raise UsageError("needs --apply", where="--interval", remedy="add --apply")
-    asks_cluster = request.applies or request.previews
-    if asks_cluster and request.fleet.snapshot is not None:
-        what = f"a snapshot cannot be used with {chosen[0]}, which reads the cluster"
-        raise UsageError(what, where="--snapshot", remedy="leave one of them out")
+request_of = partial(inputs.request_from, OverlaysRequest)
 
 
 def run(request: OverlaysRequest) -> int:

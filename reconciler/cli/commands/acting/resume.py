@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler import exitcode
@@ -36,17 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare which NodePools are resumed."""
     inputs.add_path(parser)
     parser.add_argument(
-        "--node-pool", action="append", default=[], metavar="NAME",
+        "--node-pool", dest="node_pools", action="append", default=[], metavar="NAME",
         help="only this NodePool (repeatable; default: every halted NodePool)",
     )  # fmt: skip
     inputs.add_output(parser)
     inputs.add_flags(parser, inputs.RECORDED)
 
 
-def request_of(args: argparse.Namespace) -> ResumeRequest:
-    """Return the request in the arguments."""
-    fleet = inputs.state_request(args, args.path)
-    return ResumeRequest(fleet, tuple(args.node_pool), args.output)
+request_of = partial(inputs.request_from, ResumeRequest)
 
 
 def run(request: ResumeRequest) -> int:

@@ -30,15 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="time between two reconcile passes (default: 30s)",
     )  # fmt: skip
     parser.add_argument(
-        "--no-wait", action="store_true",
+        "--no-wait", dest="waits", action="store_false",
         help="exit 1 if another process acts for this fleet (default: wait, and take over)",
     )  # fmt: skip
     parser.add_argument(
-        "--dirty", action="store_true",
+        "--dirty", dest="acts_on_files", action="store_true",
         help="act on uncommitted changes of the working tree (default: on its commits only)",
     )  # fmt: skip
     parser.add_argument(
-        "--simulated", action="store_true",
+        "--simulated", dest="is_simulated", action="store_true",
         help="act on a simulated EC2 and cluster in this process; nothing is launched in AWS, and "
         f"the dashboard is at http://{DASHBOARD} unless --listen names another address",
     )  # fmt: skip
@@ -53,18 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def request_of(args: argparse.Namespace) -> RunRequest:
     """Return the request in the arguments."""
     first, *others = args.paths or [None]
-    if args.simulated and not args.listen:
+    if args.is_simulated and not args.listen:
         args.listen = DASHBOARD
-    return RunRequest(
-        inputs.fleet_request(args, first),
-        inputs.read_duration(args.interval, "--interval"),
-        waits=not args.no_wait,
-        acts_on_files=args.dirty,
-        heartbeat=args.heartbeat,
-        log_format=args.log_format,
+    return inputs.request_from(
+        RunRequest,
+        args,
+        fleet=inputs.fleet_request(args, first),
         serving=serving.serving_request(args),
         others=tuple(inputs.fleet_request(args, path) for path in others),
-        is_simulated=args.simulated,
     )
 
 

@@ -7,8 +7,9 @@ would remain forever. Nodes, pods and instances are not touched.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.parser import inputs
@@ -35,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the cluster."""
     inputs.add_path(parser)
     add = parser.add_argument
-    add("--context", metavar="NAME", help="context of the kubeconfig to use")
-    add("--auto-approve", action="store_true", help="do not ask")
+    inputs.add_context(parser)
+    add("--auto-approve", dest="is_approved", action="store_true", help="do not ask")
     add(
         "--settle", default="15s", metavar="DURATION",
         help="how long to check that no finalizer comes back (default: 15s)",
@@ -44,12 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_flags(parser, inputs.RECORDED)
 
 
-def request_of(args: argparse.Namespace) -> UninstallRequest:
-    """Return the request in the arguments."""
-    fleet = inputs.state_request(args, args.path)
-    if args.context:
-        fleet = replace(fleet, settings=(*fleet.settings, f"kubernetes.context={args.context}"))
-    return UninstallRequest(fleet, inputs.read_duration(args.settle, "--settle"), args.auto_approve)
+request_of = partial(inputs.request_from, UninstallRequest)
 
 
 def run(request: UninstallRequest) -> int:

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     search = parser.add_argument_group("search")
     add = search.add_argument
     add(
-        "--candidates", type=int, default=CANDIDATES, metavar="N",
+        "--candidates", dest="most", type=int, default=CANDIDATES, metavar="N",
         help=f"evaluate at most N candidates (default: {CANDIDATES})",
     )  # fmt: skip
     add(
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     inputs.add_sweep(add, "evaluate candidates")
     add(
-        "--new-nodes", action="store_true",
+        "--new-nodes", dest="has_new_nodes", action="store_true",
         help="compare fleets of new nodes (default: the fleet continues from its present nodes, "
         "as `plan --base` compares)",
     )  # fmt: skip
@@ -76,23 +76,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "an openb CSV, plain or gzipped",
     )  # fmt: skip
     add(
-        "--backtests", type=int, default=BACKTESTED, metavar="N",
+        "--backtests", dest="backtested", type=int, default=BACKTESTED, metavar="N",
         help="with --trace: replay it against N proposals, the combination, and N changes that "
         f"show only over time (default: {BACKTESTED})",
     )  # fmt: skip
     add(
-        "--policy", action="append", default=[], metavar="FILE",
+        "--policy", dest="policies", action="append", default=[], metavar="FILE",
         help="propose nothing that the policies in this file forbid (repeatable)",
     )  # fmt: skip
     _add_limits(parser)
     _add_discounts(parser)
     doing = parser.add_argument_group("proposals")
     add = doing.add_argument
-    add("--write", action="store_true", help="write the best proposal to the fleet's files")
-    add("--commit", metavar="BRANCH", help="commit the best proposal to a new branch")
+    add(
+        "--write", dest="is_written", action="store_true",
+        help="write the best proposal to the fleet's files",
+    )  # fmt: skip
+    add(
+        "--commit", dest="branch", metavar="BRANCH",
+        help="commit the best proposal to a new branch",
+    )  # fmt: skip
     add("--pick", metavar="ID", help="write or commit this proposal instead of the best one")
     add(
-        "--auto-approve", action="store_true",
+        "--auto-approve", dest="is_approved", action="store_true",
         help="with --write: do not ask if files have uncommitted changes",
     )  # fmt: skip
     inputs.add_flags(parser, [name for name in inputs.PLANNING if name != "base"])
@@ -101,12 +107,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("limits").add_argument
     add(
-        "--spot-max", type=float, default=SPOT_PERCENT, metavar="PERCENT",
+        "--spot-max", dest="spot_percent", type=float, default=SPOT_PERCENT, metavar="PERCENT",
         help="maximum share of pods on spot nodes "
         f"(default: {SPOT_PERCENT:g}, or the present share if larger)",
     )  # fmt: skip
     add(
-        "--zones-min", type=int, default=None, metavar="N",
+        "--zones-min", dest="zones", type=int, default=None, metavar="N",
         help="minimum number of zones with pods (default: as many as at present)",
     )  # fmt: skip
     add(
@@ -115,7 +121,8 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         f"(default: {WAITING_SECONDS:g}s, or the present time if longer)",
     )  # fmt: skip
     add(
-        "--evictions-max", type=float, default=EVICTIONS_PER_POD_DAY, metavar="N",
+        "--evictions-max", dest="evictions_per_pod_day", metavar="N",
+        type=float, default=EVICTIONS_PER_POD_DAY,
         help="with --trace: maximum evictions for each pod and day "
         f"(default: {EVICTIONS_PER_POD_DAY:g}, or the present number if larger)",
     )  # fmt: skip
@@ -123,16 +130,22 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 def _add_discounts(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("commitments").add_argument
-    for flag, percent, what in (
-        ("--compute-plan-discount", COMPUTE_PLAN_PERCENT, "compute savings plans"),
+    for flag, name, percent, what in (
+        (
+            "--compute-plan-discount",
+            "compute_plan_percent",
+            COMPUTE_PLAN_PERCENT,
+            "compute savings plans",
+        ),
         (
             "--instance-plan-discount",
+            "instance_plan_percent",
             INSTANCE_PLAN_PERCENT,
             "EC2 instance savings plans and reserved instances",
         ),
     ):
         add(
-            flag, type=float, default=percent, metavar="PERCENT",
+            flag, dest=name, type=float, default=percent, metavar="PERCENT",
             help=f"what {what} take off on-demand prices (default: {percent:g})",
         )  # fmt: skip
 
@@ -143,34 +156,20 @@ def request_of(args: argparse.Namespace) -> AdviseRequest:
     Raises:
         UsageError: an argument is wrong.
     """
-    _expect_within("--candidates", args.candidates, 1, CANDIDATES_MAX)
-    _expect_within("--backtests", args.backtests, 0, CANDIDATES_MAX)
-    _expect_within("--evictions-max", args.evictions_max, 0, 1e6)
-    _expect_within("--top", args.top, 0, CANDIDATES_MAX)
-    _expect_within("--spot-max", args.spot_max, 0, 100)
-    _expect_within("--compute-plan-discount", args.compute_plan_discount, 0, 99)
-    _expect_within("--instance-plan-discount", args.instance_plan_discount, 0, 99)
-    if args.zones_min is not None:
-        _expect_within("--zones-min", args.zones_min, 0, 100)
-    advice = AdviceRequest(
-        inputs.fleet_request(args, args.path),
-        has_new_nodes=args.new_nodes,
-        policies=tuple(args.policy),
-        most=args.candidates,
-        seed=args.seed,
-        sweep=inputs.sweep_request(args),
-        trace=args.trace,
-        backtested=args.backtests,
-        waiting_seconds=inputs.read_duration(args.wait_max, "--wait-max").total_seconds(),
-        evictions_per_pod_day=args.evictions_max,
-        spot_percent=args.spot_max,
-        zones=args.zones_min,
-        compute_plan_percent=args.compute_plan_discount,
-        instance_plan_percent=args.instance_plan_discount,
-    )
-    return AdviseRequest(
-        advice, args.output, args.top, args.write, args.commit, args.pick, args.auto_approve
-    )
+    for flag, value, low, high in (
+        ("--candidates", args.most, 1, CANDIDATES_MAX),
+        ("--backtests", args.backtested, 0, CANDIDATES_MAX),
+        ("--evictions-max", args.evictions_per_pod_day, 0, 1e6),
+        ("--top", args.top, 0, CANDIDATES_MAX),
+        ("--spot-max", args.spot_percent, 0, 100),
+        ("--compute-plan-discount", args.compute_plan_percent, 0, 99),
+        ("--instance-plan-discount", args.instance_plan_percent, 0, 99),
+        ("--zones-min", args.zones or 0, 0, 100),
+    ):
+        _expect_within(flag, value, low, high)
+    waiting = inputs.read_duration(args.wait_max, "--wait-max").total_seconds()
+    advice = inputs.request_from(AdviceRequest, args, waiting_seconds=waiting)
+    return inputs.request_from(AdviseRequest, args, advice=advice)
 
 
 def _expect_within(flag: str, value: float, least: float, most: float) -> None:

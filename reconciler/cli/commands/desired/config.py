@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler import exitcode
@@ -35,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_flags(parser, ("state", "settings", "config"))
 
 
-def request_of(args: argparse.Namespace) -> ConfigRequest:
-    """Return the request in the arguments."""
-    return ConfigRequest(inputs.state_request(args, args.path), args.output)
+request_of = partial(inputs.request_from, ConfigRequest)
 
 
 def run(request: ConfigRequest) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler import exitcode
@@ -42,9 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def request_of(args: argparse.Namespace) -> HashRequest:
-    """Return the request in the arguments."""
-    return HashRequest(args.file, tuple(args.settings), args.output)
+request_of = partial(inputs.request_from, HashRequest)
 
 
 def run(request: HashRequest) -> int:

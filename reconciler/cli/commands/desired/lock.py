@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler import exitcode
@@ -43,9 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the fleet to lock, and the sources."""
     inputs.add_path(parser)
     add = parser.add_argument
-    add("--update", action="store_true", help="look up every image and price again")
     add(
-        "--check", action="store_true",
+        "--update", dest="is_update", action="store_true",
+        help="look up every image and price again",
+    )  # fmt: skip
+    add(
+        "--check", dest="is_check", action="store_true",
         help="write nothing; exit with 3 if the lock does not match the folder",
     )  # fmt: skip
     add(
@@ -56,11 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_flags(parser, inputs.RECORDED)
 
 
-def request_of(args: argparse.Namespace) -> LockRequest:
-    """Return the request in the arguments."""
-    return LockRequest(
-        inputs.local_fleet_request(args, args.path), args.check, args.update, args.output
-    )
+request_of = partial(inputs.request_from, LockRequest)
 
 
 def run(request: LockRequest) -> int:

@@ -57,13 +57,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_path(parser)
     add = parser.add_argument
     inputs.add_output(parser, more=("markdown", "html", "mermaid", "requests", "github", "sarif"))
-    add("--out", metavar="FILE", help="save the plan for `reconciler apply FILE`")
     add(
-        "--detailed-exitcode", action="store_true",
+        "--out", dest="file", metavar="FILE",
+        help="save the plan for `reconciler apply FILE`",
+    )  # fmt: skip
+    add(
+        "--detailed-exitcode", dest="detailed_exit_code", action="store_true",
         help="exit with 2 if there are changes",
     )  # fmt: skip
     add(
-        "--policy", action="append", default=[], metavar="FILE",
+        "--policy", dest="policies", action="append", default=[], metavar="FILE",
         help="evaluate the policies in this file, outside the repository (repeatable)",
     )  # fmt: skip
     add(
@@ -82,11 +85,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timings", action="store_true",
         help="print the seconds spent in each phase to stderr, as JSON",
     )  # fmt: skip
-    add(
-        "--context", metavar="NAME",
-        help="context of the kubeconfig to use; outside a fleet folder and without PATH, plan the "
-        "NodePools of the cluster itself, as its Karpenter does",
-    )  # fmt: skip
+    inputs.add_context(
+        parser,
+        "; outside a fleet folder and without PATH, plan the NodePools of the cluster itself, as "
+        "its Karpenter does",
+    )
     _add_what_if(parser)
     inputs.add_flags(parser, inputs.PLANNING)
 
@@ -185,29 +188,16 @@ def request_of(args: argparse.Namespace) -> PlanRequest:
         args.scale,
         args.drain,
         args.zone_down,
-        {"--out": args.out, "--base": args.base, "--trace": args.trace},
+        {"--out": args.file, "--base": args.base, "--trace": args.trace},
     )
     fleet = inputs.fleet_request(args, args.path)
-    if args.context:
-        settings = (*fleet.settings, f"kubernetes.context={args.context}")
+    if args.kubeconfig_context:
         is_named = args.path or args.repo or args.below or args.manifests or args.base
         is_of_cluster = not (is_named or args.snapshot) and not is_in_fleet()
-        fleet = dataclass_replace(fleet, settings=settings, is_of_cluster=is_of_cluster)
-    if args.overrides:
-        if args.out is not None:
-            raise _not_applied_error("--out")
-        fleet = dataclass_replace(fleet, overrides=tuple(args.overrides))
-    return PlanRequest(
-        fleet,
-        args.output,
-        args.out,
-        args.detailed_exitcode,
-        frozenset(args.fail_on),
-        args.timings,
-        tuple(args.policy),
-        args.trace,
-        what_if,
-    )
+        fleet = dataclass_replace(fleet, is_of_cluster=is_of_cluster)
+    if args.overrides and args.file is not None:
+        raise _not_applied_error("--out")
+    return inputs.request_from(PlanRequest, args, fleet=fleet, what_if=what_if)
 
 
 def run(request: PlanRequest) -> int:

@@ -6,6 +6,7 @@ import gc
 import sys
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler import exitcode
@@ -90,13 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_flags(parser, inputs.PLANNING)
 
 
-def request_of(args: argparse.Namespace) -> SimulateRequest:
-    """Return the request in the arguments."""
-    fleet = inputs.fleet_request(args, args.path)
-    return SimulateRequest(
-        fleet, args.until, args.seed, args.faults, args.output, args.timings,
-        args.trace, args.against, args.seeds, inputs.sweep_request(args), args.workload_only,
-    )  # fmt: skip
+request_of = partial(inputs.request_from, SimulateRequest)
 
 
 def run(request: SimulateRequest) -> int:

@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from reconciler.assembly.assembly import CheckInputs, check_inputs, live_inputs
@@ -58,11 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default)",
     )  # fmt: skip
     parser.add_argument(
-        "--policy", action="store_true",
+        "--policy", dest="prints_policy", action="store_true",
         help="print the IAM policy for this fleet instead of checking",
     )  # fmt: skip
     parser.add_argument(
-        "--commitments", action="store_true",
+        "--commitments", dest="prints_commitments", action="store_true",
         help="print the account's savings plans and reserved instances as `commitments` for "
         "the config",
     )  # fmt: skip
@@ -70,10 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_flags(parser, [name for name in inputs.PLANNING if name != "base"])
 
 
-def request_of(args: argparse.Namespace) -> CheckRequest:
-    """Return the request in the arguments."""
-    fleet = inputs.fleet_request(args, args.path)
-    return CheckRequest(fleet, args.need, args.policy, args.commitments, args.output)
+request_of = partial(inputs.request_from, CheckRequest)
 
 
 def run(request: CheckRequest) -> int:

@@ -40,7 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="replay this workload with and without the change of each fleet, as for `plan`",
     )  # fmt: skip
     add("--out", default=_OUT, metavar="DIR", help=f"folder for the plans (default: {_OUT})")
-    add("--policy", action="append", default=[], metavar="FILE", help="policies of the operator")
+    add(
+        "--policy", dest="policies", action="append", default=[], metavar="FILE",
+        help="policies of the operator",
+    )  # fmt: skip
     add(
         "--fail-on", action="append", default=[], metavar="WHAT",
         help="when to exit with 3, as in `plan --fail-on` (repeatable)",
@@ -60,11 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def request_of(args: argparse.Namespace) -> ReviewRequest:
     """Return the request in the arguments."""
-    return ReviewRequest(
-        tuple(os.path.normpath(fleet) for fleet in args.fleets), args.base, args.snapshot,
-        args.out, tuple(args.settings), tuple(args.policy), frozenset(args.fail_on), args.jobs,
-        os.environ.get("GITHUB_ACTIONS") == "true", inputs.snapshot_max_age_of(args), args.trace,
-    )  # fmt: skip
+    return inputs.request_from(
+        ReviewRequest,
+        args,
+        fleets=tuple(map(os.path.normpath, args.fleets)),
+        is_github=os.environ.get("GITHUB_ACTIONS") == "true",
+    )
 
 
 def run(request: ReviewRequest) -> int:

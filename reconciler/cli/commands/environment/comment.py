@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
+from reconciler.cli.parser import inputs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,26 +68,31 @@ def add_subcommand(parser: argparse.ArgumentParser, subcommand: str) -> None:
         "(- for stdin)",
     )  # fmt: skip
     add("--repository", metavar="NAME", help="OWNER/NAME (default: that of the CI job)")
-    add("--pull-request", type=int, metavar="N", help="its number (default: that of the CI job)")
-    add("--token-env", metavar="VARIABLE", help=f"variable with the token (default: {first})")
+    add(
+        "--pull-request", dest="number", type=int, metavar="N",
+        help="its number (default: that of the CI job)",
+    )  # fmt: skip
+    add(
+        "--token-env", dest="token_variable", metavar="VARIABLE",
+        help=f"variable with the token (default: {first})",
+    )  # fmt: skip
     add("--api-url", metavar="URL", help="API of the service (default: that of the CI job)")
     add("--artifact-url", metavar="URL", help="where the complete plan is (default: the CI job)")
     add("--author", default="", metavar="LOGIN", help="account that posts (default: ask the API)")
     add("--fleet", metavar="NAME", help="fleet of a Markdown file (default: the file's name)")
     add(
-        "--check", action="store_true",
+        "--check", dest="with_check", action="store_true",
         help="also report the first line of each plan as a check of the newest commit",
     )  # fmt: skip
-    add("--summary", action="store_true", help="also write to the summary of the GitHub job")
+    add(
+        "--summary", dest="with_summary", action="store_true",
+        help="also write to the summary of the GitHub job",
+    )  # fmt: skip
 
 
 def request_of(args: argparse.Namespace) -> CommentRequest:
     """Return the request in the arguments."""
-    return CommentRequest(
-        args.subcommand, tuple(args.files), args.repository, args.pull_request,
-        args.token_env, args.api_url, args.artifact_url, args.author, args.fleet, args.summary,
-        args.check,
-    )  # fmt: skip
+    return inputs.request_from(CommentRequest, args, forge=args.subcommand)
 
 
 def run(request: CommentRequest) -> int:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.cli.parser import inputs
 
 if TYPE_CHECKING:
     import argparse
@@ -30,9 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash, zsh or fish")
 
 
-def request_of(args: argparse.Namespace) -> CompletionRequest:
-    """Return the request in the arguments."""
-    return CompletionRequest(args.shell)
+request_of = partial(inputs.request_from, CompletionRequest)
 
 
 def run(request: CompletionRequest) -> int:

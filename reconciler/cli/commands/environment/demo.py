@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.commands.acting.run import DASHBOARD
+from reconciler.cli.parser import inputs
 
 if TYPE_CHECKING:
     import argparse
@@ -46,20 +47,26 @@ class DemoRequest:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the folder and the pace."""
     add = parser.add_argument
-    add("--dir", metavar="DIR", help="run in this folder and keep it (default: a temporary folder)")
+    add(
+        "--dir", dest="folder", metavar="DIR",
+        help="run in this folder and keep it (default: a temporary folder)",
+    )  # fmt: skip
     pace = parser.add_mutually_exclusive_group()
-    pace.add_argument("--fast", action="store_true", help="do not pause for reading")
-    pace.add_argument("--pause", action="store_true", help="wait for Enter after each chapter")
     pace.add_argument(
-        "--serve", nargs="?", metavar="HOST:PORT", const=DASHBOARD, default="",
+        "--fast", dest="is_fast", action="store_true", help="do not pause for reading"
+    )
+    pace.add_argument(
+        "--pause", dest="waits_for_enter", action="store_true",
+        help="wait for Enter after each chapter",
+    )  # fmt: skip
+    pace.add_argument(
+        "--serve", dest="listen", nargs="?", metavar="HOST:PORT", const=DASHBOARD, default="",
         help="serve the dashboard of the demo's fleet in place of the story, until Ctrl-C "
         f"(default: {DASHBOARD})",
     )  # fmt: skip
 
 
-def request_of(args: argparse.Namespace) -> DemoRequest:
-    """Return the request in the arguments."""
-    return DemoRequest(args.dir, args.fast, args.pause, args.serve)
+request_of = partial(inputs.request_from, DemoRequest)
 
 
 def run(request: DemoRequest) -> int:

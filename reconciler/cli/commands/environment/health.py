@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.parser import inputs
@@ -36,9 +37,24 @@ def add_heartbeat(parser: argparse.ArgumentParser) -> None:
 class HealthRequest:
     """The daemon's heartbeat file, how old it may be, and the output format."""
 
-    heartbeat: str
     max_age: timedelta
     output: str
+    heartbeat: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse to check nothing.
+
+        Raises:
+            UsageError: no heartbeat file is named.
+        """
+        from reconciler.model.errors import UsageError
+
+        if not self.heartbeat:
+            raise UsageError(
+                "no heartbeat file is named",
+                where="--heartbeat",
+                remedy=f"name the file of `run --heartbeat FILE`, or set {VARIABLE}",
+            )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,23 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_output(parser)
 
 
-def request_of(args: argparse.Namespace) -> HealthRequest:
-    """Return the request in the arguments.
-
-    Raises:
-        UsageError: no heartbeat file is named, or the age is not a duration.
-    """
-    from reconciler.model.errors import UsageError
-
-    if args.heartbeat is None:
-        raise UsageError(
-            "no heartbeat file is named",
-            where="--heartbeat",
-            remedy=f"name the file of `run --heartbeat FILE`, or set {VARIABLE}",
-        )
-    return HealthRequest(
-        args.heartbeat, inputs.read_duration(args.max_age, "--max-age"), args.output
-    )
+request_of = partial(inputs.request_from, HealthRequest)
 
 
 def run(request: HealthRequest) -> int:

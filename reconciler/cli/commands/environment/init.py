@@ -9,9 +9,11 @@ import os
 import re
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
+from reconciler.cli.parser import inputs
 
 if TYPE_CHECKING:
     import argparse
@@ -47,6 +49,29 @@ class InitRequest:
     prefer: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse wrong values, and flags without the one that they belong to.
+
+        Raises:
+            UsageError: a name or region is not valid, or a flag has no effect.
+        """
+        from reconciler.desired.settings.readers import read_name, read_region
+        from reconciler.model.errors import UsageError
+
+        for flag, value, read in (
+            ("--name", self.name, read_name),
+            ("--region", self.region, read_region),
+        ):
+            try:
+                if value is not None:
+                    read(value)
+            except ValueError as error:
+                raise UsageError(str(error), where=flag) from error
+        if self.context and not self.from_cluster:
+            raise UsageError("is used only with --from-cluster", where="--context")
+        if self.values and self.source is None:
+            raise UsageError("is used only with --from", where="--values")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the source and the name of the fleet."""
@@ -76,35 +101,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--values", action="append", default=[], metavar="FILE",
         help="values of the chart that makes the nodes (repeatable, as with `helm template`)",
     )  # fmt: skip
-    add("--no-lock", action="store_true", help="do not look up images and prices for a lock file")
-
-
-def request_of(args: argparse.Namespace) -> InitRequest:
-    """Return the request in the arguments.
-
-    Raises:
-        UsageError: a name or region is not valid, or --context is given without --from-cluster.
-    """
-    from reconciler.desired.settings.readers import read_name, read_region
-    from reconciler.model.errors import UsageError
-
-    for flag, value, read in (
-        ("--name", args.name, read_name),
-        ("--region", args.region, read_region),
-    ):
-        try:
-            if value is not None:
-                read(value)
-        except ValueError as error:
-            raise UsageError(str(error), where=flag) from error
-    if args.context and not args.from_cluster:
-        raise UsageError("is used only with --from-cluster", where="--context")
-    if args.values and args.source is None:
-        raise UsageError("is used only with --from", where="--values")
-    return InitRequest(
-        args.folder, args.source, args.from_cluster, args.context,
-        args.name, args.region, args.ci, not args.no_lock, tuple(args.prefer), tuple(args.values),
+    add(
+        "--no-lock", dest="with_lock", action="store_false",
+        help="do not look up images and prices for a lock file",
     )  # fmt: skip
+
+
+request_of = partial(inputs.request_from, InitRequest)
 
 
 def run(request: InitRequest) -> int:

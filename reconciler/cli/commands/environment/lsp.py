@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler import exitcode
@@ -28,9 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_flags(parser, ("settings",))
 
 
-def request_of(args: argparse.Namespace) -> LspRequest:
-    """Return the request in the arguments."""
-    return LspRequest(tuple(args.settings))
+request_of = partial(inputs.request_from, LspRequest)
 
 
 def run(request: LspRequest) -> int:

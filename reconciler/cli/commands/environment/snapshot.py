@@ -8,7 +8,7 @@ that the kubeconfig names, including those of Karpenter. It only reads.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.cli.parser import inputs
@@ -25,14 +25,14 @@ class SnapshotRequest:
     """The objects to capture, and the destination.
 
     ``names_fleet`` is whether an argument names a fleet. ``kubectl`` is a program to read the
-    cluster with instead of the API, ``context`` one of the kubeconfig's. ``out`` is None for
-    stdout. ``remote`` and ``author`` are those of a commit, None for the defaults.
+    cluster with instead of the API. ``out`` is None for stdout. ``remote`` and
+    ``author`` are those of a commit, None for the defaults.
     """
 
     fleet: FleetRequest
     names_fleet: bool
     kubectl: str | None
-    context: str | None
+    kubeconfig_context: str | None
     out: str | None
     output: str
     anonymize: bool = False
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-records", action="store_true",
         help="capture the objects of the cluster, without what is recorded for the fleet",
     )  # fmt: skip
-    add("--context", metavar="NAME", help="context of the kubeconfig to use")
+    inputs.add_context(parser)
     add(
         "--kubectl", metavar="PROGRAM",
         help="use this kubectl instead of the API; records of a fleet are then left out",
@@ -75,16 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def request_of(args: argparse.Namespace) -> SnapshotRequest:
     """Return the request in the arguments."""
-    fleet = inputs.fleet_request(args, args.path)
-    if args.context:
-        settings = (*fleet.settings, f"kubernetes.context={args.context}")
-        fleet = replace(fleet, settings=settings)
     named = (args.path, args.repo, args.below, args.ref, args.state)
     names_fleet = any(value is not None for value in named)
-    return SnapshotRequest(
-        fleet, names_fleet, args.kubectl, args.context, args.out, args.output,
-        args.anonymize, args.remote, args.author, args.no_records,
-    )  # fmt: skip
+    return inputs.request_from(SnapshotRequest, args, names_fleet=names_fleet)
 
 
 def run(request: SnapshotRequest) -> int:
@@ -122,7 +115,7 @@ def capture_objects(request: SnapshotRequest) -> Sequence[object]:
 
         return [
             without_environments(item)
-            for item in read_cluster_objects(request.kubectl, request.context)
+            for item in read_cluster_objects(request.kubectl, request.kubeconfig_context)
         ]
     from reconciler.assembly import capturing
 

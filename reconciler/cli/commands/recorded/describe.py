@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler import exitcode
@@ -48,10 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_flags(parser, inputs.RECORDED)
 
 
-def request_of(args: argparse.Namespace) -> DescribeRequest:
-    """Return the request in the arguments."""
-    fleet = inputs.state_request(args, args.path)
-    return DescribeRequest(fleet, args.kind, args.name, args.output)
+request_of = partial(inputs.request_from, DescribeRequest)
 
 
 def parse_kind(word: str) -> str:

@@ -46,7 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def request_of(args: argparse.Namespace) -> GetRequest:
     """Return the request in the arguments."""
     name, path = records.name_and_path(args.words)
-    return GetRequest(inputs.state_request(args, path), args.kind, name, args.output, args.watch)
+    fleet = inputs.state_request(args, path)
+    return inputs.request_from(GetRequest, args, fleet=fleet, name=name)
 
 
 def parse_kind(word: str) -> str:

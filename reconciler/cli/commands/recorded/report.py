@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler import exitcode
@@ -40,9 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_flags(parser, inputs.RECORDED)
 
 
-def request_of(args: argparse.Namespace) -> ReportRequest:
-    """Return the request in the arguments."""
-    return ReportRequest(inputs.state_request(args, args.path), args.since, args.output)
+request_of = partial(inputs.request_from, ReportRequest)
 
 
 def run(request: ReportRequest) -> int:

@@ -41,8 +41,8 @@ class MaintenanceRequest:
 
     fleet: StateRequest
     subcommand: str
-    file: str
     output: str
+    file: str = ""
 
 
 SUBCOMMANDS: Final = {
@@ -71,7 +71,7 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
             "history.keep)",
         )  # fmt: skip
         parser.add_argument(
-            "--dry-run", action="store_true",
+            "--dry-run", dest="is_dry_run", action="store_true",
             help="show what would be removed, but remove nothing",
         )  # fmt: skip
     inputs.add_output(parser)
@@ -80,11 +80,11 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
 
 def _add_adoption(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--yes", action="store_true",
+        "--yes", dest="is_confirmed", action="store_true",
         help="apply the changes: record the NodeClaims and tag the instances",
     )  # fmt: skip
     parser.add_argument(
-        "--karpenter-is-gone", action="store_true",
+        "--karpenter-is-gone", dest="is_karpenter_gone", action="store_true",
         help="confirm that Karpenter is scaled to zero (needed without --snapshot)",
     )  # fmt: skip
     inputs.add_output(parser)
@@ -98,12 +98,10 @@ def request_of(
     if args.subcommand == "adopt":
         from reconciler.cli.maintenance.adoption import AdoptionRequest
 
-        fleet = inputs.fleet_request(args, args.path)
-        return AdoptionRequest(fleet, args.output, args.yes, args.karpenter_is_gone)
-    recorded = inputs.state_request(args, args.path)
+        return inputs.request_from(AdoptionRequest, args)
     if args.subcommand == "prune":
-        return PruningRequest(recorded, args.output, args.keep, args.dry_run)
-    return MaintenanceRequest(recorded, args.subcommand, getattr(args, "file", ""), args.output)
+        return inputs.request_from(PruningRequest, args)
+    return inputs.request_from(MaintenanceRequest, args)
 
 
 def run(request: MaintenanceRequest | PruningRequest | AdoptionRequest) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler import exitcode
@@ -33,9 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_flags(parser, inputs.RECORDED)
 
 
-def request_of(args: argparse.Namespace) -> StatusRequest:
-    """Return the request in the arguments."""
-    return StatusRequest(inputs.state_request(args, args.path), args.output, args.watch)
+request_of = partial(inputs.request_from, StatusRequest)
 
 
 def run(request: StatusRequest) -> int:
