@@ -109,7 +109,7 @@ def test_the_plan_role_only_reads(form: str) -> None:
 
 
 @attack(Threat.CLOUD, "a permission with a wildcard")
-@pytest.mark.parametrize("need", [Need.PLAN, Need.RUN])
+@pytest.mark.parametrize("need", [Need.PLAN, Need.RUN, Need.REBOOT])
 def test_no_action_is_a_wildcard(need: Need) -> None:
     for statement in statements(need):
         assert statement["Effect"] == "Allow"
@@ -193,9 +193,14 @@ def test_only_a_few_tags_may_be_added_to_our_instances() -> None:
     assert condition["StringEquals"] == {"aws:ResourceTag/kubernetes.io/cluster/prod": "owned"}
 
 
-@attack(Threat.CLOUD, "terminating an instance that belongs to no fleet")
-def test_only_instances_of_a_fleet_of_the_cluster_are_terminated() -> None:
-    (end,) = (s for s in statements(Need.RUN) if "ec2:TerminateInstances" in s["Action"])
+@attack(Threat.CLOUD, "terminating or rebooting an instance that belongs to no fleet")
+@pytest.mark.parametrize(
+    ("need", "action"),
+    [(Need.RUN, "ec2:TerminateInstances"), (Need.REBOOT, "ec2:RebootInstances")],
+)
+def test_only_instances_of_a_fleet_of_the_cluster_are_ended(need: Need, action: str) -> None:
+    (end,) = (s for s in statements(need) if action in s["Action"])
+    assert end["Effect"] == "Allow"
     assert end["Condition"] == {
         "StringEquals": {"aws:ResourceTag/kubernetes.io/cluster/prod": "owned"},
         "StringLike": {

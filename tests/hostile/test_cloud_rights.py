@@ -38,7 +38,11 @@ RUN: Final = (
     "iam:ListInstanceProfiles", "iam:CreateInstanceProfile", "iam:DeleteInstanceProfile",
     "sqs:DeleteMessageBatch", "sqs:ChangeMessageVisibilityBatch",
 )  # fmt: skip
-STEPS: Final[Mapping[Need, tuple[str, ...]]] = {Need.PLAN: PLAN, Need.RUN: RUN}
+STEPS: Final[Mapping[Need, tuple[str, ...]]] = {
+    Need.PLAN: PLAN,
+    Need.RUN: RUN,
+    Need.REBOOT: ("ec2:RebootInstances",),
+}
 
 MORE: Final[Mapping[str, tuple[str, ...]]] = {
     "CreateFleet": ("ec2:RunInstances", "ec2:CreateTags", "iam:PassRole"),
@@ -126,6 +130,11 @@ def problems(step: str, allowed: AbstractSet[str]) -> tuple[str, frozenset[str]]
                 cloud.allowed = allowed
                 site.compute().tag(identity, {"Name": "n"})
                 site.compute().terminate([identity])
+            case "ec2:RebootInstances":
+                cloud.allowed = None
+                (identity,) = calls.launched(site)
+                cloud.asked, cloud.allowed = set(), allowed
+                site.compute().reboot(identity)
             case _:
                 calls.ACTS[step](site)
     except ReconcilerError as failure:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.web.connections import CONNECTIONS_MAX, TimedConnection
@@ -20,15 +22,18 @@ from reconciler.web.server import (
     dashboard_access,
     is_loopback_address,
     make_fleets_app,
+    make_probes_app,
     serve_in_thread,
 )
 from tests.hostile.threats import Threat, attack
 from tests.web.test_connections import (
     BEGINNINGS,
     FOREIGN,
+    LOCAL,
     ask,
     is_refused_while_sending,
     served,
+    wait_until_closed,
 )
 from tests.web.test_dashboard import Site
 
@@ -165,3 +170,74 @@ def test_a_request_that_never_ends_is_closed(start: bytes, monkeypatch: pytest.M
     with served() as port, socket.create_connection(("127.0.0.1", port)) as client:
         client.sendall(start)
         assert is_refused_while_sending(client)
+
+
+@attack(Threat.EXHAUSTION, "connections that are held open until the daemon has no files left")
+@pytest.mark.parametrize("start", [b"", b"GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+def test_a_connection_too_many_closes_the_oldest(
+    start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TimedConnection, "request_s", 10_000)
+    monkeypatch.setattr(TimedConnection, "connections_max", 5)
+    with served() as port, ExitStack() as stack:
+        clients = []
+        for _ in range(20):
+            clients.append(stack.enter_context(socket.create_connection(("127.0.0.1", port))))
+            clients[-1].sendall(start)
+            if start:
+                assert clients[-1].recv(15) == b"HTTP/1.1 200 OK"
+        assert ask(port, "/healthz")[0] == 200
+        assert wait_until_closed(clients[0])
+
+
+@attack(Threat.EXHAUSTION, "an answer that a client asks for and does not read")
+def test_an_answer_that_is_never_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TimedConnection, "unread_s", 0.3)
+    closed = threading.Event()
+
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(2**26), "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        closed.set()
+
+    with serve_in_thread("127.0.0.1:0", app) as url:
+        port = int(url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert closed.wait(20)
+
+
+OVERSIZE = {
+    "a path": b"GET /" + b"x" * 2**22 + b" HTTP/1.1\r\n\r\n",
+    "a header": b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 2**22 + b"\r\n\r\n",
+    "headers": b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 2**20 + b"\r\n",
+    "a host": b"GET / HTTP/1.1\r\nHost: " + b"x" * 2**22 + b"\r\n\r\n",
+    "a method": b"G" * 2**22 + b" / HTTP/1.1\r\n\r\n",
+    "two hosts": b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
+    "a body and its length twice": (
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 9\r\n\r\nx"
+    ),
+}
+
+
+@attack(Threat.EXHAUSTION, "a request with a line or with headers of mebibytes, or of two meanings")
+@pytest.mark.parametrize("request_", OVERSIZE.values(), ids=OVERSIZE)
+@pytest.mark.parametrize("is_for_probes", [False, True])
+def test_an_oversize_request_is_refused_and_the_next_one_answered(
+    request_: bytes, is_for_probes: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fleets = WatchedFleets()
+    fleets.expected = 1
+    fleets.add("shop", DaemonHealth())
+    app = make_probes_app(fleets) if is_for_probes else make_fleets_app(fleets, LOCAL)
+    with serve_in_thread("127.0.0.1:0", app) as url:
+        port = int(url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+            with suppress(OSError):
+                client.sendall(request_)
+            with suppress(ConnectionError):
+                assert client.recv(12) in (b"HTTP/1.1 400", b"")
+        assert ask(port, "/healthz")[0] == 200
+    assert capfd.readouterr().err == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import time
+import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -96,3 +97,21 @@ def test_an_answer_ends_with_the_time_of_its_request(start: bytes, rest: bytes) 
         client.close()
         assert time.monotonic() - begun < 2
     assert refused.value.fault in (HttpFault.TOO_SLOW, HttpFault.UNANSWERED)
+
+
+@attack(Threat.EXHAUSTION, "a small answer that needs all memory before its size is known")
+def test_an_answer_is_unpacked_within_its_limit() -> None:
+    packed = gzip.compress(b"0" * 256 * 2**20, compresslevel=1)
+    limits = ReplyLimits(2**20, connect_s=5, read_s=5, total_s=60)
+    with answering(packed, "gzip") as url:
+        client = HttpClient(url, limits)
+        tracemalloc.start()
+        try:
+            with pytest.raises(HttpError) as refused:
+                client.send("GET", "/")
+            most = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+            client.close()
+    assert refused.value.fault is HttpFault.TOO_LARGE
+    assert most < 32 * 2**20

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from reconciler.adapters.writing import write_file
 from reconciler.cli.main import main
+from reconciler.model.errors import UnreadableError
 from tests.cli.test_output_links import COMMANDS, checkout, outside
 from tests.hostile.threats import Threat, attack
 
@@ -47,3 +51,29 @@ def test_a_second_repository_does_not_move_the_top_of_the_checkout(
     (checkout / "deep" / ".git").mkdir()
     for place in ("deep/repo/new", str(checkout / "deep" / "repo" / "new")):
         assert main(["plan", "web", "--out", place]) != 0
+
+
+@attack(Threat.FILES, "a folder that becomes a link after it was checked, and before it is opened")
+def test_a_folder_that_becomes_a_link_is_not_entered(
+    checkout: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel refuses the link when the folder is opened, whatever was there before."""
+    place = checkout / "results"
+    place.mkdir()
+    usual = os.stat
+    swapped: list[str] = []
+
+    def stat_and_swap(path: str | int, **more: Any) -> os.stat_result:
+        found = usual(path, **more)
+        if path == "results" and "dir_fd" in more and not swapped:
+            swapped.append(path)
+            place.rmdir()
+            place.symlink_to(outside)
+        return found
+
+    before = sorted(outside.iterdir())
+    monkeypatch.setattr(os, "stat", stat_and_swap)
+    with pytest.raises(UnreadableError):
+        write_file(str(place / "new"), b"x")
+    assert swapped
+    assert sorted(outside.iterdir()) == before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -138,3 +140,17 @@ def test_a_concurrently_replaced_branch_is_never_force_pushed(
     publish(str(remote), publication(b"ours\n"))
     assert git(remote, "rev-parse", "snapshots^") == theirs
     assert names(remote, "snapshots") == ["now.json", "theirs.txt"]
+
+
+@attack(Threat.SECRETS, "another user who reads a snapshot")
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_snapshot_is_readable_only_by_its_owner(tmp_path: Path, is_new: bool) -> None:
+    out = tmp_path / "snapshot.json"
+    usual = os.umask(0)
+    try:
+        if not is_new:
+            out.write_text("{}")
+        assert main(["snapshot", "--kubectl", a_kubectl(tmp_path), "--out", str(out)]) == 0
+    finally:
+        os.umask(usual)
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import stat
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -195,6 +197,16 @@ def test_a_folder_of_episodes_has_a_limit(tmp_path: Path) -> None:
     assert len(list((tmp_path / "misses").iterdir())) == EPISODES_MAX
     (warning,) = warnings
     assert "misses: 200 episodes are saved" in warning
+
+
+@attack(Threat.SECRETS, "another user who reads an episode")
+def test_an_episode_is_readable_only_by_its_owner(tmp_path: Path) -> None:
+    usual = os.umask(0)
+    try:
+        saved = episode_saver(str(tmp_path), lambda _: None)({"name": "launch-1"})
+    finally:
+        os.umask(usual)
+    assert stat.S_IMODE(Path(saved).stat().st_mode) == 0o600
 
 
 @attack(Threat.EXHAUSTION, "a pod that comes and goes twice a second, for the record to grow")
