@@ -156,6 +156,27 @@ def test_a_kind_of_the_alpha_versions_is_migrated_whatever_version_is_written(wo
     assert taken()["EC2NodeClass general"]["spec"]["instanceProfile"] == "p"
 
 
+def test_a_comma_in_a_placeholder_separates_no_ids(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = '${join(",", var.subnets)}'
+    template = f"""\
+apiVersion: karpenter.k8s.aws/v1alpha1
+kind: AWSNodeTemplate
+metadata: {{name: general}}
+spec:
+  subnetSelector: {{aws-ids: '{ids}'}}
+  securityGroupSelector: {{aws-ids: "sg-1, sg-2"}}
+"""
+    pool = PROVISIONER + "  providerRef: {name: general}\n"
+    write(work, {"given/nodes.yaml": f"{pool}---\n{template}", "given/web.yaml": WEB})
+    assert init() == 0
+    spec = taken()["EC2NodeClass general"]["spec"]
+    assert spec["subnetSelectorTerms"] == [{"id": ids}]
+    assert spec["securityGroupSelectorTerms"] == [{"id": "sg-1"}, {"id": "sg-2"}]
+    assert launched(capsys) == {"general"}
+
+
 def test_a_class_of_a_template_gets_what_its_values_leave_open(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ An object is changed in place, so that comments stay where the caller's mappings
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import product
 from typing import Final
@@ -72,9 +73,15 @@ def _alternatives(selector: JsonDict, keys: tuple[str, ...]) -> list[str]:
     return [one for key in keys if key in selector for one in _split(selector[key])]
 
 
+_ALTERNATIVE: Final = re.compile(r"(?:\$\{[^{}]*\}|[^,])+")
+
+
 def _split(value: object) -> list[str]:
-    """Return the alternatives of a value; an empty one means any value, like ``*``."""
-    parts = [part.strip() for part in str(value).split(",")]
+    """Return the alternatives of a value; an empty one means any value, like ``*``.
+
+    A comma in a placeholder separates nothing: ``${join(",", var.subnets)}``.
+    """
+    parts = [part.strip() for part in _ALTERNATIVE.findall(str(value))]
     return [part for part in parts if part] or ["*"]
 
 
