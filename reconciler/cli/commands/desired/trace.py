@@ -51,7 +51,7 @@ class TraceRequest:
 
 SUBCOMMANDS: Final = {
     "export": "write how the workload of a fleet changed, as the daemon has recorded it",
-    "import": "convert a trace, such as an openb CSV, or create one from Prometheus",
+    "import": "convert a trace or an audit log, or create a trace from Prometheus",
     "summary": "show how many pods a trace has, what they request, and for how long",
 }
 """Name of a subcommand → its line of help."""
@@ -72,7 +72,8 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
             "file",
             metavar="FILE",
             nargs="?" if name == "import" else None,
-            help="trace of reconciler or openb CSV, plain or gzipped (- for stdin)",
+            help="trace of reconciler or openb CSV, plain or gzipped (- for stdin)"
+            + ("; also an audit log of EKS or a capture of kubereplay" if name == "import" else ""),
         )
     if name == "import":
         _add_prometheus(parser)
@@ -203,7 +204,15 @@ def _read_source(request: TraceRequest) -> Trace:
         from reconciler.assembly.inputs.files import read_bytes
         from reconciler.backtest.trace import read_trace
 
-        return read_trace(read_bytes(request.file), request.file)
+        content = read_bytes(request.file)
+        if request.subcommand == "import":
+            from reconciler.backtest.captures.reading import read_capture
+
+            captured = read_capture(content, request.file)
+            if captured is not None:
+                sys.stderr.write(captured[1])
+                return captured[0]
+        return read_trace(content, request.file)
     from reconciler.assembly.inputs import records
     from reconciler.backtest.recorded import recorded_trace
 
