@@ -6,6 +6,7 @@ The node of the examples costs $0.80 an hour, and one for $0.20 is enough for it
 from __future__ import annotations
 
 from datetime import timedelta
+from math import log, log1p
 from typing import Any
 
 import pytest
@@ -43,10 +44,10 @@ def at_cost(cost: float, *pods: dict[str, Any], now: Any = NOW, **node: Any) -> 
         ([a_pod("p", "wide", "3", spec={"priority": 2**25})], 7.2),  # counts as two pods
         ([a_pod("p", "wide", "3", metadata={"annotations": {DISRUPTION_COST: "134217728"}})], 7.2),
         ([a_pod("p", "wide", "1"), a_job_pod(HOUR, cpu="2")], 7.2),  # the other pod stays longest
-        ([a_job_pod(2 * HOUR)], 1.2),  # it is expected to run as long again
-        ([a_job_pod(2 * HOUR, "PyTorchJob")], 1.2),
-        ([a_job_pod(2 * HOUR, "Workflow")], 1.2),
-        ([a_job_pod(100 * HOUR)], 14.4),  # a day at most
+        ([a_job_pod(2 * HOUR)], 1.2 * log(13)),  # 5.1 hours: half of its kind run 2 or less
+        ([a_job_pod(2 * HOUR, "PyTorchJob")], 1.2 * log(13)),
+        ([a_job_pod(2 * HOUR, "Workflow")], 1.2 * log(13)),
+        ([a_job_pod(100 * HOUR)], 60 * log(1.24)),  # 21.5 hours: more than a day does not count
     ],
 )
 def test_the_savings_while_the_node_is_needed_decide(pods: list[Any], worth: float) -> None:
@@ -88,15 +89,28 @@ def test_empty_nodes_cost_nothing() -> None:
 
 
 def test_a_job_is_looked_at_again_when_its_node_is_worth_a_move() -> None:
-    [deferral] = at_cost(3, a_job_pod(2 * HOUR)).deferred
+    [deferral] = at_cost(6, a_job_pod(2 * HOUR)).deferred
     assert (deferral.node, deferral.waits_for) == ("wide", WaitsFor.POLICY)
-    assert deferral.not_before == NOW + 3 * HOUR  # when it has run for five
-    assert brief(at_cost(3, a_job_pod(2 * HOUR), now=deferral.not_before)) == MADE
+    assert deferral.not_before is not None
+    early = deferral.not_before - timedelta(seconds=2)
+    assert brief(at_cost(6, a_job_pod(2 * HOUR), now=early)) == []
+    assert brief(at_cost(6, a_job_pod(2 * HOUR), now=deferral.not_before)) == MADE
+
+
+@given(age=st.floats(0.01, 24), more=st.floats(0.01, 24))
+@settings(max_examples=examples(60))
+def test_expected_savings_are_the_mean_over_how_long_such_pods_run(age: float, more: float) -> None:
+    price = 0.6 * 24 * age / (age + 24)  # every hour counts at least with the chance to reach a day
+    assert brief(at_cost(price * 0.99, a_job_pod(age * HOUR))) == MADE
+    highest = 0.6 * 24 + 0.01
+    assert at_cost(highest, a_job_pod((age + more) * HOUR)).commands == ()
+    worth = 0.6 * age * log1p(24 / age)
+    assert brief(at_cost(worth * 0.99, a_job_pod((age + more) * HOUR))) == MADE
 
 
 @pytest.mark.parametrize(
     ("cost", "pods"),
-    [(20, [a_job_pod(HOUR)]), (9, [a_pod("p", "wide", "1"), a_job_pod(HOUR, cpu="2")])],
+    [(20, [a_job_pod(HOUR)]), (14.39, [a_job_pod(HOUR)]), (9, [a_pod("p", "wide", "1"), a_job_pod(HOUR, cpu="2")])],
 )
 def test_a_move_that_never_pays_is_rejected_and_not_deferred(cost: float, pods: list[Any]) -> None:
     decisions = at_cost(cost, *pods)
