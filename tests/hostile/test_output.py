@@ -495,6 +495,30 @@ def test_simulate_writes_inert_pages(tmp_path: Path, capsys: pytest.CaptureFixtu
             assert_inert_page(out)
 
 
+@attack(Threat.OUTPUT, "hostile names in a cluster, as explanations and advice repeat them")
+@pytest.mark.parametrize("form", ["text", "json", "yaml"])
+@pytest.mark.parametrize("words", [("explain", "gap"), ("explain", "pod"), ("advise",)])
+def test_explanations_and_advice_escape_hostile_names(
+    words: tuple[str, ...], form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pod that nobody can place does not keep others from being advised either."""
+    fleet = tmp_path / "fleet"
+    fleet.mkdir()
+    (fleet / "pool.yaml").write_text(POOL)
+    (fleet / "class.yaml").write_text(CLASS)
+    (tmp_path / "catalog.json").write_text(json.dumps(CATALOG))
+    (tmp_path / "snapshot.json").write_text(json.dumps(a_cluster()))
+    payloads = PAYLOADS.values() if words == ("explain", "pod") else [""]
+    for payload in payloads:
+        names = [f"s{payload}/p{payload}"] if payload else []
+        line = [*words, *names, str(fleet), "--snapshot", str(tmp_path / "snapshot.json")]
+        line += ["--now", NOW, "--catalog", str(tmp_path / "catalog.json"), "-o", form]
+        assert main(line) == 0
+        out, err = capsys.readouterr()
+        assert_inert_on_a_terminal(out)
+        assert_inert_on_a_terminal(err)
+
+
 def test_ordinary_text_passes_the_output_filter_unchanged() -> None:
     text = "general  ● 3 → 4 nodes, ±0 €, arn:aws:iam::123:role/x, 10% # 1, naïve 日本語 🙂\n"
     assert through_the_door(text) == text

@@ -29,13 +29,27 @@ from reconciler.desired.migration.captured import without_environments
 from reconciler.desired.migration.controller import running_controller, settings_of_deployment
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import LAST_APPLIED
+from reconciler.model.karpenter.prediction import (
+    KarpenterAction,
+    KarpenterActionKind,
+    NodeFacts,
+    Prediction,
+)
 from reconciler.model.settings import ClusterKind, Settings
 from reconciler.watch.causes import Evidence, KarpenterEvent, explain_miss, read_events
 from reconciler.watch.episodes import file as episodefile
 from reconciler.watch.episodes.folder import EPISODES_MAX, episode_saver
 from reconciler.watch.livecluster import KINDS
+from reconciler.watch.page import render_html
+from reconciler.watch.report import render_report, report_of
+from reconciler.watch.scoring import score_action
 from tests.adapters.kubernetes.apiserver import Kube, serving, write_kubeconfig
-from tests.hostile.test_output import assert_inert_on_a_terminal
+from tests.hostile.test_output import (
+    PAYLOADS,
+    assert_inert_on_a_terminal,
+    assert_inert_page,
+    through_the_door,
+)
 from tests.hostile.threats import Threat, attack
 from tests.states import open_state
 from tests.watch.claims import START, after, claim
@@ -396,6 +410,21 @@ def test_an_event_of_the_future_is_not_a_cause() -> None:
     cause = explain_miss(score, prediction, Evidence(events, (), ()))
     assert "true" in cause
     assert "false" not in cause
+
+
+@attack(Threat.OUTPUT, "hostile text in a report of `watch`, as text and as a page")
+@pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS)
+def test_a_report_of_watch_is_inert(payload: str) -> None:
+    odd = NodeFacts(payload, payload, payload, payload, 1, payload)
+    other = msgspec.structs.replace(odd, instance_type=f"{payload}x")
+    score = score_action(
+        KarpenterAction(after(3), KarpenterActionKind.LAUNCH, (other,)),
+        Prediction(START, (odd,), (), 3),
+    )
+    score = msgspec.structs.replace(score, cause=payload, episode=payload)
+    report = report_of([score], START)
+    assert_inert_page(render_html(report))
+    assert_inert_on_a_terminal(through_the_door(render_report(report)))
 
 
 ODD_VALUES: Sequence[object] = (None, 5, "x", ["x"], {"a": 5}, {"": None}, [[]], {"x": {"y": []}})

@@ -169,3 +169,15 @@ def test_rules_of_running_pods_delay_the_turns_of_their_namespace(
     assert abs(shares[0][0] - shares[0][1]) <= 1
     assert shares[1][1] > shares[1][0] + 10
     assert shares[1][1] >= shares[0][1] - 3, "the rules of another namespace delay this one"
+
+
+def test_a_pod_that_cannot_be_placed_costs_nothing_in_the_bound() -> None:
+    """Whoever may create one would otherwise end every command that states a bound."""
+    odd = a_pod("odd", nodeSelector={"not a label": "x"})
+    bounds, values = [], []
+    for more in ([], [odd]):
+        scheduler, cluster = a_scheduler([a_pool("default"), a_pod("plain"), *more])
+        bounds.append(scheduler.lower_bound(cluster.pods))
+        values.append(scheduler.pod_values(cluster.pods))
+    assert bounds[0].cost == bounds[1].cost > 0
+    assert values[1] == {**values[0], "default/odd": 0.0}

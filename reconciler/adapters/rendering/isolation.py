@@ -124,8 +124,3 @@ def _isolation() -> tuple[str, ...]:
             if code == 0:
                 return (program, *_NO_NETWORK)
     return ()
-
-
-def has_network_isolation() -> bool:
-    """Return whether programs run without a network interface on this machine."""
-    return bool(_isolation())

@@ -88,8 +88,11 @@ def lower_bound(
     """Return the minimum cost of new nodes for the given number of pods of each shape.
 
     ``free`` is the room on existing nodes, which costs nothing. ``with_preferences`` are the same
-    pods with their preferences; if given, two more bounds explain the gap.
+    pods with their preferences; if given, two more bounds explain the gap. Pods that cannot be read
+    are never placed, and cost nothing.
     """
+    shapes = _readable(shapes)
+    with_preferences = None if with_preferences is None else _readable(with_preferences)
     names, room = _resource_names(shapes, templates), list(free)
 
     def minimum_cost(
@@ -130,6 +133,10 @@ def rough_lower_bound(
         for s, count in shapes.items()
     ]
     return _solve_bound(loads, templates, names, _total_amounts(names, free), _solve_roughly)
+
+
+def _readable(shapes: Mapping[Shape, int]) -> Mapping[Shape, int]:
+    return {shape: count for shape, count in shapes.items() if shape.unreadable is None}
 
 
 def _resource_names(shapes: Iterable[Shape], templates: Iterable[PoolTemplate]) -> list[str]:
@@ -245,7 +252,7 @@ def pod_values(
     names, attached = _resource_names(shapes, templates), _attachments(shapes)
     loads = {
         s: _load(s, count, templates, names, s.steps, attached.get(s, 0))
-        for s, count in shapes.items()
+        for s, count in _readable(shapes).items()
     }
     groups = [[load] for load in loads.values()]
     if len(loads) > LOADS_MAX:
@@ -258,7 +265,7 @@ def pod_values(
             found[load] = (
                 value * load.requests[0] / merged_load.requests[0] if len(members) > 1 else value
             )
-    return {shape: found.get(load, 0.0) for shape, load in loads.items()}
+    return {s: found.get(loads[s], 0.0) if s in loads else 0.0 for s in shapes}
 
 
 def _heaviest_pools(shape: Shape, templates: Iterable[PoolTemplate]) -> list[PoolTemplate]:
