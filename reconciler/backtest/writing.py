@@ -34,13 +34,14 @@ from reconciler.backtest.trace import (
 )
 from reconciler.model.duration import format_duration
 from reconciler.model.karpenter.labels import DISRUPTION_ANNOTATIONS
-from reconciler.model.kubernetes.claims import DeviceClaim, PodClaim
 from reconciler.model.kubernetes.cluster import DaemonSet, DaemonSetSpec, PodTemplate
 from reconciler.model.kubernetes.metadata import LabelSelector, Metadata
 from reconciler.model.kubernetes.pod import (
     Container,
+    DeviceClaim,
     PersistentVolumeClaimSource,
     Pod,
+    PodClaim,
     PodSpec,
     Volume,
 )

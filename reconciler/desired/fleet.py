@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.desired import automode, placeholders, policies, sizes, snapshots, spellings
-from reconciler.desired.lines import lines_of_document
 from reconciler.desired.rules.versions import check_settings_version, check_version
 from reconciler.desired.settings.checks import misplaced_settings, unusable_settings
 from reconciler.desired.sources import listed
@@ -25,7 +24,7 @@ from reconciler.model.text.nearest import did_you_mean
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Document, Pointer, parse_documents
 from reconciler.source.finding import Finding, field_path, without_reported
-from reconciler.source.objects import Entry, entries
+from reconciler.source.objects import Entry, entries, lines_of_document
 from reconciler.source.resource import (
     AUTO_MODE,
     CONFIG_FILES,

@@ -145,11 +145,6 @@ def clock_time(at: datetime | None) -> str:
     return "" if at is None else format_time(at)
 
 
-def format_stamp(stamped: str) -> str:
-    """Return a time that ``stamp`` wrote as a terminal shows it."""
-    return clock_time(datetime.fromisoformat(stamped)) if stamped else ""
-
-
 def truncate(text: str, width: int) -> str:
     """Return a text on one line of at most ``width`` characters."""
     line = one_line(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from reconciler.model.diagnostics import Place
@@ -168,3 +168,18 @@ def _kind_finding(kind: str, api_version: str) -> Finding | None:
         message = f"{api_version} has no kind {quote_value(kind)}"
         return Finding("unknown-kind", ("kind",), message, f"did you mean {meant}?")
     return None
+
+
+def lines_of_document(document: Document) -> dict[str, int]:
+    """Return the line of each key of a document by its dotted path."""
+    return {
+        ".".join(map(str, pointer)): document.place(pointer, of_key=True).line
+        for pointer in _keys(document.data, ())
+    }
+
+
+def _keys(data: object, above: Pointer) -> Iterator[Pointer]:
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            yield (*above, str(key))
+            yield from _keys(value, (*above, str(key)))

@@ -206,11 +206,6 @@ class Dashboard:
             self._expected = actions
             self._serial += 1
 
-    def record_change(self) -> None:
-        """Record that a page has changed, so that browsers load it again."""
-        with self._lock:
-            self._serial += 1
-
     def _record_cost(self, sample: CostSample) -> None:
         """Keep the cost where it changes; of too many changes, every second one."""
         samples = self._samples

@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.model.settings import FeatureGate, Settings
 from reconciler.plan.planning import plan_of
-from reconciler.plan.rest.newnodes import compare_new_nodes
+from reconciler.plan.rest.compare import compare_new_nodes
 from tests.engine.world import a_deployment, a_pool
 from tests.plan.test_rest import FREE, OTHER, SMALL, a_budget, inputs_of
 

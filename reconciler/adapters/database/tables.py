@@ -8,11 +8,12 @@ in ``state/versions`` create these tables; a test compares the two.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
     Column,
+    Constraint,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
@@ -33,16 +34,18 @@ metadata: Final = MetaData()
 _whole = BigInteger().with_variant(Integer(), "sqlite")
 
 
-def _fleet_column() -> Column[str]:
-    return Column("fleet", Text, ForeignKey("fleet.name"), nullable=False)
-
-
 def _text_column(name: str, *, nullable: bool = False) -> Column[str]:
     return Column(name, Text, nullable=nullable)
 
 
 def _number_column(name: str, *, nullable: bool = False) -> Column[int]:
     return Column(name, _whole, nullable=nullable)
+
+
+def _fleet_table(name: str, *parts: Column[Any] | Constraint | Index) -> Table:
+    """Return a table whose rows belong to a fleet."""
+    owner: Column[str] = Column("fleet", Text, ForeignKey("fleet.name"), nullable=False)
+    return Table(name, metadata, owner, *parts, sqlite_strict=True)
 
 
 fleet: Final = Table(
@@ -57,16 +60,13 @@ fleet: Final = Table(
 """``epoch`` increases with each acquisition of the lease. ``cluster`` is the last cluster as
 ``account/region/name``, empty if EC2 was simulated."""
 
-lease: Final = Table(
+lease: Final = _fleet_table(
     "lease",
-    metadata,
-    _fleet_column(),
     _number_column("epoch"),
     _text_column("holder"),
     _number_column("renewed_ms"),
     _number_column("lifetime_ms"),
     PrimaryKeyConstraint("fleet"),
-    sqlite_strict=True,
 )
 """The holder of a fleet's lease on a server, and its last renewal by the server's clock.
 
@@ -84,35 +84,27 @@ replica: Final = Table(
 
 It is the only table whose rows belong to no fleet."""
 
-revision: Final = Table(
+revision: Final = _fleet_table(
     "revision",
-    metadata,
-    _fleet_column(),
     _number_column("sequence"),
     _text_column("revision"),
     _text_column("at"),
     PrimaryKeyConstraint("fleet", "sequence"),
-    sqlite_strict=True,
 )
 """The applied revisions, with a row for each change."""
 
-object_: Final = Table(
+object_: Final = _fleet_table(
     "object",
-    metadata,
-    _fleet_column(),
     _text_column("kind"),
     _text_column("name"),
     _text_column("hash"),
     _text_column("revision"),
     _text_column("body"),
     PrimaryKeyConstraint("fleet", "kind", "name"),
-    sqlite_strict=True,
 )
 
-plan: Final = Table(
+plan: Final = _fleet_table(
     "plan",
-    metadata,
-    _fleet_column(),
     _text_column("digest"),
     _number_column("sequence"),
     _text_column("revision"),
@@ -122,13 +114,10 @@ plan: Final = Table(
     Column("body", LargeBinary, nullable=False),
     PrimaryKeyConstraint("fleet", "digest"),
     Index("plan_by_time", "fleet", "at", "sequence"),
-    sqlite_strict=True,
 )
 
-node_claim: Final = Table(
+node_claim: Final = _fleet_table(
     "node_claim",
-    metadata,
-    _fleet_column(),
     _text_column("name"),
     _text_column("node_pool"),
     _text_column("provider_id"),
@@ -139,14 +128,11 @@ node_claim: Final = Table(
     PrimaryKeyConstraint("fleet", "name"),
     Index("node_claim_by_pool", "fleet", "gone_at", "node_pool"),
     Index("node_claim_by_instance", "fleet", "instance_id"),
-    sqlite_strict=True,
 )
 """Removed claims keep their row, with the time and reason."""
 
-command: Final = Table(
+command: Final = _fleet_table(
     "command",
-    metadata,
-    _fleet_column(),
     _text_column("id"),
     _text_column("phase"),
     _text_column("started_at"),
@@ -154,13 +140,10 @@ command: Final = Table(
     PrimaryKeyConstraint("fleet", "id"),
     Index("command_by_phase", "fleet", "phase", "started_at"),
     Index("command_by_start", "fleet", "started_at"),
-    sqlite_strict=True,
 )
 
-intent: Final = Table(
+intent: Final = _fleet_table(
     "journal_intent",
-    metadata,
-    _fleet_column(),
     _number_column("sequence"),
     _text_column("id"),
     _text_column("verb"),
@@ -178,15 +161,12 @@ intent: Final = Table(
         sqlite_where=text("last_outcome IS NULL"),
         postgresql_where=text("last_outcome IS NULL"),
     ),
-    sqlite_strict=True,
 )
 """The intended effects. Only ``last_outcome``, the sequence of the last outcome, is updated: each
 pass asks for the intents in doubt, and must not read the whole history for that."""
 
-outcome: Final = Table(
+outcome: Final = _fleet_table(
     "journal_outcome",
-    metadata,
-    _fleet_column(),
     _number_column("sequence"),
     _text_column("intent"),
     _text_column("outcome"),
@@ -195,14 +175,11 @@ outcome: Final = Table(
     PrimaryKeyConstraint("fleet", "sequence"),
     ForeignKeyConstraint(["fleet", "intent"], ["journal_intent.fleet", "journal_intent.id"]),
     Index("journal_outcome_by_intent", "fleet", "intent"),
-    sqlite_strict=True,
 )
 """Outcomes of intents; rows are only added, and the last one of an intent counts."""
 
-unavailable: Final = Table(
+unavailable: Final = _fleet_table(
     "unavailable",
-    metadata,
-    _fleet_column(),
     _text_column("instance_type"),
     _text_column("zone"),
     _text_column("capacity_type"),
@@ -211,23 +188,17 @@ unavailable: Final = Table(
     _number_column("refusals"),
     _text_column("code"),
     PrimaryKeyConstraint("fleet", "instance_type", "zone", "capacity_type", "reservation_id"),
-    sqlite_strict=True,
 )
 
-shelf: Final = Table(
+shelf: Final = _fleet_table(
     "shelf",
-    metadata,
-    _fleet_column(),
     _text_column("name"),
     Column("content", LargeBinary, nullable=False),
     PrimaryKeyConstraint("fleet", "name"),
-    sqlite_strict=True,
 )
 
-decision: Final = Table(
+decision: Final = _fleet_table(
     "decision",
-    metadata,
-    _fleet_column(),
     _number_column("sequence"),
     _text_column("at"),
     _text_column("plan"),
@@ -237,67 +208,51 @@ decision: Final = Table(
     _text_column("message"),
     PrimaryKeyConstraint("fleet", "sequence"),
     Index("decision_by_subject", "fleet", "kind", "name", "sequence"),
-    sqlite_strict=True,
 )
 """The reasons why something was not done, by subject and pass."""
 
-rollout: Final = Table(
+rollout: Final = _fleet_table(
     "rollout",
-    metadata,
-    _fleet_column(),
     _text_column("node_pool"),
     _text_column("body"),
     PrimaryKeyConstraint("fleet", "node_pool"),
-    sqlite_strict=True,
 )
 """The progress of each NodePool's waves, and their failures."""
 
-obstacle: Final = Table(
+obstacle: Final = _fleet_table(
     "obstacle",
-    metadata,
-    _fleet_column(),
     _text_column("kind"),
     _text_column("name"),
     _text_column("body"),
     PrimaryKeyConstraint("fleet", "kind", "name"),
-    sqlite_strict=True,
 )
 """The blockers of disruption, and since when they exist."""
 
-trace: Final = Table(
+trace: Final = _fleet_table(
     "trace",
-    metadata,
-    _fleet_column(),
     _number_column("sequence"),
     _text_column("at"),
     _number_column("is_whole"),
     Column("body", LargeBinary, nullable=False),
     PrimaryKeyConstraint("fleet", "sequence"),
-    sqlite_strict=True,
 )
 """How the workload changed: batches of changes as compressed JSON; 1 in ``is_whole`` marks a batch
 that lists everything."""
 
-prediction: Final = Table(
+prediction: Final = _fleet_table(
     "prediction",
-    metadata,
-    _fleet_column(),
     _number_column("sequence"),
     _text_column("at"),
     _text_column("body"),
     PrimaryKeyConstraint("fleet", "sequence"),
-    sqlite_strict=True,
 )
 """What Karpenter was expected to do next; a row for each change, written before it acts."""
 
-score: Final = Table(
+score: Final = _fleet_table(
     "score",
-    metadata,
-    _fleet_column(),
     _number_column("sequence"),
     _text_column("at"),
     _text_column("body"),
     PrimaryKeyConstraint("fleet", "sequence"),
-    sqlite_strict=True,
 )
 """What Karpenter did instead, and the verdict; ``at`` is when the action began."""

@@ -36,6 +36,7 @@ from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT, REBOOTING_TAINT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.taint import REBOOTING
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.times import precise_timestamp
 from reconciler.observed.reader import SnapshotReader
@@ -218,11 +219,11 @@ class KubernetesCluster:
 
     def fence(self, node: str) -> None:
         """Add the taint ``karpenter.sh/rebooting:NoSchedule`` to a node; this is idempotent."""
-        self._change(node, partial(nodes.taint_patch, taint=nodes.REBOOTING))
+        self._change(node, partial(nodes.taint_patch, taint=REBOOTING))
 
     def unfence(self, node: str) -> None:
         """Remove that taint; a missing node is not an error. Its next drain starts again."""
-        self._change(node, partial(nodes.untaint_patch, taint=nodes.REBOOTING), may_be_gone=True)
+        self._change(node, partial(nodes.untaint_patch, taint=REBOOTING), may_be_gone=True)
         known = self._own_node(node)
         if known is not None:
             self._forget_drain(known)

@@ -27,17 +27,14 @@ from reconciler.adapters.kubernetes.kinds import NODE, POD, VOLUME_ATTACHMENT
 from reconciler.model.errors import ClusterError, UnreadableError
 from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.karpenter.labels import (
-    DISRUPTED_TAINT,
     INITIALIZED,
-    REBOOTING_TAINT,
     REGISTERED,
-    UNREGISTERED_TAINT,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.eviction import drain_groups, must_delete_now, remaining_grace
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.storage import claim_keys
-from reconciler.model.kubernetes.taint import Taint
+from reconciler.model.kubernetes.taint import DISRUPTED, UNREGISTERED, Taint
 from reconciler.model.ownership import NODE_FINALIZER
 from reconciler.observed.isolation import SnapshotPlace
 from reconciler.observed.snapshot import Snapshot, decode_as_kind
@@ -48,9 +45,6 @@ DO_NOT_SYNC_TAINTS: Final = "karpenter.sh/do-not-sync-taints"
 
 KARPENTER_FINALIZER: Final = "karpenter.sh/termination"
 _MARK: Final = "karpenter"
-_DISRUPTED: Final = Taint(DISRUPTED_TAINT, "NoSchedule")
-REBOOTING: Final = Taint(REBOOTING_TAINT, "NoSchedule")
-_UNREGISTERED: Final = Taint(UNREGISTERED_TAINT, "NoExecute")
 
 Object = JsonObject
 Patch = JsonDict
@@ -66,7 +60,7 @@ def registration_patch(node: Object, claim: NodeClaim) -> Patch | None:
     have = _labels(node)
     keeps_taints = have.get(REGISTERED) == "true" or have.get(DO_NOT_SYNC_TAINTS) == "true"
     claim_taints = () if keeps_taints else (*claim.spec.taints, *claim.spec.startup_taints)
-    taints = [t for t in _taints(node) if not _is_same_taint(t, _UNREGISTERED)]
+    taints = [t for t in _taints(node) if not _is_same_taint(t, UNREGISTERED)]
     for taint in claim_taints:
         if not any(_is_same_taint(t, taint) for t in taints):
             taints.append(msgspec.to_builtins(taint))
@@ -95,7 +89,7 @@ def uninitialization_patch(node: Object) -> Patch | None:
     return _patch(node, labels={INITIALIZED: None}) if INITIALIZED in _labels(node) else None
 
 
-def taint_patch(node: Object, taint: Taint = _DISRUPTED) -> Patch | None:
+def taint_patch(node: Object, taint: Taint = DISRUPTED) -> Patch | None:
     """Return the patch that adds our taint, replacing one with the same key and another effect."""
     taints = _taints(node)
     if any(_is_same_taint(t, taint) for t in taints):
@@ -104,7 +98,7 @@ def taint_patch(node: Object, taint: Taint = _DISRUPTED) -> Patch | None:
     return _patch(node, taints=[*others, msgspec.to_builtins(taint)])
 
 
-def untaint_patch(node: Object, taint: Taint = _DISRUPTED) -> Patch | None:
+def untaint_patch(node: Object, taint: Taint = DISRUPTED) -> Patch | None:
     """Return the patch that removes our taint, and what a drain has added."""
     taints = [t for t in _taints(node) if not _is_same_taint(t, taint)]
     ours = _labels(node).get(EXCLUDED_FROM_BALANCERS) == _MARK

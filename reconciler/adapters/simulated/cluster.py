@@ -27,11 +27,9 @@ from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.chance import Chance
 from reconciler.model.errors import ClusterError
 from reconciler.model.karpenter.labels import (
-    DISRUPTED_TAINT,
     INITIALIZED,
     INSTANCE_TYPE,
     NODECLASS,
-    REBOOTING_TAINT,
     REGISTERED,
     UNREGISTERED_TAINT,
 )
@@ -45,7 +43,7 @@ from reconciler.model.kubernetes.eviction import (
 )
 from reconciler.model.kubernetes.node import CSINode, Node, csi_node
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.kubernetes.taint import Taint
+from reconciler.model.kubernetes.taint import DISRUPTED, REBOOTING
 from reconciler.observed.fingerprint import Pods
 from reconciler.observed.snapshot import Snapshot, snapshot_of
 from reconciler.observed.state import cluster_state
@@ -57,8 +55,6 @@ from reconciler.ports.cluster import DrainStep
 from reconciler.ports.state import Shelf
 
 SHELF_NAME: Final = "embedded-cluster"
-_DISRUPTED: Final = Taint(DISRUPTED_TAINT, "NoSchedule")
-_REBOOTING: Final = Taint(REBOOTING_TAINT, "NoSchedule")
 
 
 class EmbeddedCluster:
@@ -197,27 +193,27 @@ class EmbeddedCluster:
     def taint(self, node: str) -> None:
         """Add the taint ``karpenter.sh/disrupted:NoSchedule`` to a node; this is idempotent."""
         record = self._node_record(node)
-        record.node = node_objects.with_taint(record.node, _DISRUPTED)
+        record.node = node_objects.with_taint(record.node, DISRUPTED)
         self._save()
 
     def untaint(self, node: str) -> None:
         """Remove that taint; a missing node is not an error."""
         record = self._record.nodes.get(node)
         if record is not None:
-            record.node = node_objects.without_taints(record.node, _DISRUPTED)
+            record.node = node_objects.without_taints(record.node, DISRUPTED)
             self._save()
 
     def fence(self, node: str) -> None:
         """Add the taint ``karpenter.sh/rebooting:NoSchedule`` to a node; this is idempotent."""
         record = self._node_record(node)
-        record.node = node_objects.with_taint(record.node, _REBOOTING)
+        record.node = node_objects.with_taint(record.node, REBOOTING)
         self._save()
 
     def unfence(self, node: str) -> None:
         """Remove that taint; a missing node is not an error."""
         record = self._record.nodes.get(node)
         if record is not None:
-            record.node = node_objects.without_taints(record.node, _REBOOTING)
+            record.node = node_objects.without_taints(record.node, REBOOTING)
             self._save()
 
     def cordon(self, node: str) -> None:

@@ -21,14 +21,13 @@ from reconciler.model.karpenter.labels import (
     OS,
     REGION,
     REGISTERED,
-    UNREGISTERED_TAINT,
     ZONE,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.devices import DeviceTemplate
 from reconciler.model.kubernetes.metadata import Condition, Metadata
 from reconciler.model.kubernetes.node import Node, NodeSpec, NodeStatus, NodeSystemInfo
-from reconciler.model.kubernetes.taint import Taint, merge_taints
+from reconciler.model.kubernetes.taint import UNREGISTERED, Taint, merge_taints
 from reconciler.model.resources import format_resources
 from reconciler.ports.cloud import Instance
 
@@ -36,7 +35,6 @@ Types = Callable[[str], InstanceType | None]
 Drivers = Callable[[InstanceType, str], tuple[DeviceTemplate, ...]]
 """What the drivers of a node publish, from its type and the name of its node class."""
 
-UNREGISTERED: Final = Taint(UNREGISTERED_TAINT, "NoExecute")
 _UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 _NOT_READY: Final = (
     Taint("node.kubernetes.io/not-ready", "NoSchedule"),

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from reconciler.plan.value.plan import Plan
 
-_MODE: Final = 0o600
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

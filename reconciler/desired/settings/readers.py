@@ -32,7 +32,7 @@ FIELDS: Final = ("fleet", "kind", "title", "text", "node_pool", "revision")
 """The variables of a template."""
 
 
-def webhooks(value: object) -> tuple[Webhook, ...]:
+def read_webhooks(value: object) -> tuple[Webhook, ...]:
     """Return the webhooks, in order.
 
     Raises:
@@ -88,7 +88,7 @@ _ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
 _POLICIES: Final = ("Honor", "Ignore")
 
 
-def constraints(value: object) -> tuple[DefaultConstraint, ...]:
+def read_constraints(value: object) -> tuple[DefaultConstraint, ...]:
     """Return the constraints that apply to pods without any of their own.
 
     Raises:
@@ -252,11 +252,6 @@ def read_percent(value: object) -> float:
     return number
 
 
-def read_constraints(value: object) -> tuple[DefaultConstraint, ...]:
-    """Return the default topology spread constraints."""
-    return constraints(value)
-
-
 def read_scheduler(value: object) -> SchedulerConfiguration:
     """Return the configuration of the cluster's scheduler."""
     from reconciler.desired.settings.scheduling import scheduler_configuration
@@ -291,11 +286,6 @@ def read_reserved_instances(value: object) -> tuple[ReservedInstancesTerms, ...]
     from reconciler.desired.settings.billing import reserved_instances
 
     return reserved_instances(value)
-
-
-def read_webhooks(value: object) -> tuple[Webhook, ...]:
-    """Return the webhooks that receive notifications."""
-    return webhooks(value)
 
 
 def read_discount(value: object) -> float:

@@ -23,8 +23,6 @@ from reconciler.source.resource import Resource, group_of
 NODE_SELECTOR: Final = "scheduler.alpha.kubernetes.io/node-selector"
 """The annotation of a Namespace with the node selector of its pods (``a=b,c=d``)."""
 
-_NATIVE: Final = ("cpu", "memory", "ephemeral-storage", "storage", "pods")
-
 
 class AdmissionNote(NamedTuple):
     """What is not known of pods, or will go wrong with them although they are created."""

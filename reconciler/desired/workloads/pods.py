@@ -18,7 +18,6 @@ import msgspec
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.workloads import quota
 from reconciler.desired.workloads.admission import Admission, Admitted, read_admission
-from reconciler.desired.workloads.claims import claim_templates
 from reconciler.desired.workloads.kinds import (
     BUILT_IN,
     WORKLOAD_KINDS,
@@ -39,7 +38,7 @@ from reconciler.desired.workloads.podsets import (
 )
 from reconciler.desired.workloads.scaled import ScaledWorkload, scaled_workloads
 from reconciler.desired.workloads.shape import PODS_MAX
-from reconciler.desired.workloads.volumes import bind_claims
+from reconciler.desired.workloads.volumes import bind_claims, claim_templates
 from reconciler.model.decode import Mismatch, decode, mismatch_of
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict

@@ -69,7 +69,6 @@ class ReplicaChoice(NamedTuple):
 
 
 PRESENT: Final = ReplicaChoice()
-MINIMUM: Final = ReplicaChoice(0)
 MAXIMUM: Final = ReplicaChoice(100)
 
 

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
+from reconciler.model.decode import decode
 from reconciler.model.diagnostics import Severity
 from reconciler.model.kubernetes.cluster import (
     EBS_DRIVER,
@@ -33,6 +35,7 @@ from reconciler.model.kubernetes.pod import (
 )
 from reconciler.model.kubernetes.storage import NO_PROVISIONER, bound_claim, class_driver
 from reconciler.model.resources import parse_quantity
+from reconciler.source.resource import Resource
 
 _DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 _WAIT: Final = "WaitForFirstConsumer"
@@ -299,3 +302,22 @@ def _amount(text: object) -> int:
         return parse_quantity(str(text)) if text is not None else 0
     except ValueError:
         return 0
+
+
+class _StatefulSetSpec(msgspec.Struct, frozen=True, rename="camel"):
+    volume_claim_templates: tuple[PersistentVolumeClaim, ...] = ()
+
+
+class _ClaimEnvelope(msgspec.Struct, frozen=True):
+    """So that the decoder's paths begin at the object's root."""
+
+    spec: _StatefulSetSpec = _StatefulSetSpec()
+
+
+def claim_templates(resource: Resource) -> tuple[PersistentVolumeClaim, ...]:
+    """Return the claims that each pod of a StatefulSet has."""
+    if resource.kind != "StatefulSet":
+        return ()
+    return decode(
+        {"spec": resource.data.get("spec") or {}}, _ClaimEnvelope
+    ).spec.volume_claim_templates

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
+from typing import ClassVar
 
-import msgspec
-
+from reconciler.model.decision.part import Part
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     ON_DEMAND,
@@ -47,7 +47,7 @@ def _labels(
     return Requirements([*items, *extra])
 
 
-class PriceOrigin(msgspec.Struct, frozen=True):
+class PriceOrigin(Part, frozen=True):
     """The source of a price.
 
     ``source`` is one of ``bundled`` (the list in the release), ``live`` (AWS' price list),
@@ -61,6 +61,8 @@ class PriceOrigin(msgspec.Struct, frozen=True):
     at: datetime | None = None
     basis: str = ""
     note: str = ""
+
+    left_out: ClassVar = ("at", "basis", "note")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,13 @@ import msgspec
 
 from reconciler.model.duration import parse_duration
 from reconciler.model.karpenter.labels import (
-    DISRUPTED_TAINT,
     DISRUPTION_COST,
     DO_NOT_DISRUPT,
     FAKE_POD,
     POD_DELETION_COST,
 )
-from reconciler.model.kubernetes.claims import DeviceClaim, PodClaim, PodClaimStatus
 from reconciler.model.kubernetes.metadata import Condition, LabelSelector, Metadata, condition
-from reconciler.model.kubernetes.taint import Taint, Toleration
+from reconciler.model.kubernetes.taint import DISRUPTED, Toleration
 from reconciler.model.resources import (
     CPU,
     HUGEPAGES,
@@ -37,7 +35,26 @@ from reconciler.model.resources import (
     pod_amount,
 )
 
-# Host ports: two pods with the same port on one address of a node cannot share the node.
+
+class DeviceClaim(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A reference by a container to one of its pod's ResourceClaims."""
+
+    name: str = ""
+
+
+class PodClaim(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A ResourceClaim of a pod: one that exists, or one of its own from a template."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodClaimStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The claim that was created for a pod from a template."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -54,7 +71,6 @@ class HostPort:
 
 Amounts = dict[str, str | int | float]
 
-_DISRUPTED: Final = Taint(DISRUPTED_TAINT, "NoSchedule")
 _STUCK_AFTER: Final = timedelta(seconds=60)
 
 
@@ -306,7 +322,7 @@ class Pod(_Struct, frozen=True):
     @property
     def tolerates_disruption(self) -> bool:
         """Whether it tolerates the taint of nodes being disrupted, and so is not evicted."""
-        return any(t.tolerates(_DISRUPTED) for t in self.spec.tolerations)
+        return any(t.tolerates(DISRUPTED) for t in self.spec.tolerations)
 
     def do_not_disrupt(self, now: datetime) -> bool:
         """Return whether the annotation protects it at ``now``.

@@ -7,7 +7,11 @@ from typing import Final
 
 import msgspec
 
-from reconciler.model.karpenter.labels import UNREGISTERED_TAINT
+from reconciler.model.karpenter.labels import (
+    DISRUPTED_TAINT,
+    REBOOTING_TAINT,
+    UNREGISTERED_TAINT,
+)
 
 _EPHEMERAL: Final = frozenset(
     {
@@ -40,6 +44,14 @@ class Taint(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     def __str__(self) -> str:
         value = f"={self.value}" if self.value else ""
         return f"{self.key}{value}:{self.effect}"
+
+
+UNREGISTERED: Final = Taint(UNREGISTERED_TAINT, "NoExecute")
+"""On a node until it is registered."""
+DISRUPTED: Final = Taint(DISRUPTED_TAINT, "NoSchedule")
+"""On a node that a command removes."""
+REBOOTING: Final = Taint(REBOOTING_TAINT, "NoSchedule")
+"""On a node until its reboot is over."""
 
 
 class Toleration(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

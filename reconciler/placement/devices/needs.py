@@ -16,7 +16,6 @@ import msgspec
 from reconciler.model.expressions.selectors import selector_problem
 from reconciler.model.karpenter.labels import HOSTNAME
 from reconciler.model.karpenter.requirements import Operator, Requirements, requirement
-from reconciler.model.kubernetes.claims import PodClaim
 from reconciler.model.kubernetes.devices import (
     ALL,
     RESULTS_MAX,
@@ -27,7 +26,7 @@ from reconciler.model.kubernetes.devices import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.kubernetes.pod import Pod, PodClaim
 from reconciler.model.kubernetes.taint import Toleration
 from reconciler.model.resources import parse_resources
 from reconciler.observed.state import ClusterState, StateNode

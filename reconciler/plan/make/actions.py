@@ -27,7 +27,7 @@ from reconciler.model.resources import format_resources
 from reconciler.placement.question import LaunchCatalog, LaunchPool, PlannedClaim
 from reconciler.plan.graph import sort_into_waves
 from reconciler.plan.value.actions import Action, ActionKind, PlannedCommand
-from reconciler.plan.value.nodes import LaunchOffering, PlannedImage, PlannedNodeClaim, PriceSource
+from reconciler.plan.value.nodes import LaunchOffering, PlannedImage, PlannedNodeClaim
 
 # From claims of the scheduler to the NodeClaims of a plan, with final names.
 
@@ -110,20 +110,7 @@ def launch_offering(
         price=offering.price,
         base_price=_base_price(instance_type, offering, catalog),
         estimated=offering.estimated,
-        price_source=price_source(offering),
-    )
-
-
-def price_source(offering: Offering) -> PriceSource | None:
-    """Return the source of an offering's price, None if a catalog file states it."""
-    origin = offering.origin
-    if origin is None:
-        return None
-    return PriceSource(
-        source=origin.source,
-        at=origin.at,
-        basis=origin.basis,
-        note=origin.note,
+        price_source=offering.origin,
     )
 
 
@@ -156,7 +143,7 @@ def unlaunched_claim(claim: NodeClaim, pool: LaunchPool | None) -> UnlaunchedCla
         capacity_type=offering.capacity_type,
         price=offering.price,
         estimated=offering.estimated,
-        price_source=price_source(offering),
+        price_source=offering.origin,
     )
     return UnlaunchedClaim(claim.name, claim.node_pool, launch)
 

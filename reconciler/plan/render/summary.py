@@ -41,8 +41,7 @@ from reconciler.plan.render.wording import (
     format_words,
     rough_duration,
 )
-from reconciler.plan.value.costs import BASE, HEAD, AtRest, Backtest, sum_pools
-from reconciler.plan.value.gap import PlannedGap
+from reconciler.plan.value.costs import BASE, HEAD, AtRest, Backtest, PlannedGap, sum_pools
 from reconciler.plan.value.plan import Plan
 from reconciler.render.layout import truncate
 

@@ -11,9 +11,10 @@ from typing import Any, Final, NamedTuple
 from reconciler.model.decision.changes import Change
 from reconciler.model.decision.waiting import DeferredClaim
 from reconciler.model.json import JsonDict
+from reconciler.model.karpenter.instancetype import PriceOrigin
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.times import format_date, format_time
-from reconciler.plan.value.nodes import PlannedImage, PriceSource
+from reconciler.plan.value.nodes import PlannedImage
 from reconciler.plan.value.plan import Plan, PlanFinding, Revision
 
 _REASONS = {
@@ -158,7 +159,7 @@ def format_age(at: datetime, now: datetime) -> str:
     )
 
 
-def format_price_source(source: PriceSource, now: datetime | None = None) -> str:
+def format_price_source(source: PriceOrigin, now: datetime | None = None) -> str:
     """Return the source of a price: ``spot price history of 2026-01-03``.
 
     With ``now``, the age replaces the date: ``spot price history, 3 h old``.

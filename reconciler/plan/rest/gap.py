@@ -35,7 +35,7 @@ from reconciler.placement.question import LaunchPool, PlannedClaim, Question
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.rest.world import without_nodes
-from reconciler.plan.value.gap import GapCost, PlannedGap
+from reconciler.plan.value.costs import GapCost, PlannedGap
 from reconciler.plan.value.plan import Plan
 
 STEPS_MAX: Final = 40

@@ -24,6 +24,33 @@ from reconciler.plan.value.ranges import (
 from reconciler.plan.value.shares import CostShares, mean_shares
 
 
+class GapCost(Part, frozen=True, kw_only=True):
+    """What one constraint costs in USD an hour, and the smallest change that saves it.
+
+    ``owner`` is the workload or NodePool that has it, empty for the fleet.
+    """
+
+    constraint: str
+    owner: str
+    price_per_hour: float
+    change: str
+
+
+class PlannedGap(Part, frozen=True, kw_only=True):
+    """The cost of a fleet and its minimum in USD an hour, and the parts between, which add up.
+
+    The fields are those of ``explain gap`` (``docs/cost-of-constraints.md``).
+    """
+
+    pods: int
+    unschedulable: int
+    price_per_hour: float
+    lower_bound: float
+    minimum: float
+    limited: bool
+    costs: tuple[GapCost, ...] = msgspec.field(name="parts")
+
+
 class PoolCost(Part, frozen=True, kw_only=True):
     """The nodes of a NodePool and their cost in USD an hour, before and after the plan.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar, Final
 
@@ -10,19 +9,9 @@ import msgspec
 
 from reconciler.model.decision.part import Part
 from reconciler.model.json import JsonDict
+from reconciler.model.karpenter.instancetype import PriceOrigin
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.kubernetes.taint import Taint
-
-
-class PriceSource(Part, frozen=True, kw_only=True):
-    """The source of a price (``PriceOrigin``): the list, when it was read, and adjustments."""
-
-    source: str
-    at: datetime | None = None
-    basis: str = ""
-    note: str = ""
-
-    left_out: ClassVar = ("at", "basis", "note")
 
 
 class PlannedImage(Part, frozen=True, kw_only=True):
@@ -62,7 +51,7 @@ class LaunchOffering(Part, frozen=True, kw_only=True):
     price: float
     base_price: float | None = None
     estimated: bool = False
-    price_source: PriceSource | None = None
+    price_source: PriceOrigin | None = None
 
     left_out: ClassVar = ("price_source",)
     parts: ClassVar = ("price_source",)

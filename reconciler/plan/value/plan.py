@@ -20,10 +20,10 @@ from reconciler.plan.value.costs import (
     Cost,
     FleetAtMaximum,
     FleetAtPeak,
+    PlannedGap,
     PlannedWorkload,
     SteadyState,
 )
-from reconciler.plan.value.gap import PlannedGap
 from reconciler.plan.value.nodes import (
     OffersChange,
     PlacedPod,

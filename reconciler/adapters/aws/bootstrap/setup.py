@@ -9,15 +9,13 @@ from typing import Final
 from reconciler.model.json import JsonObject
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
-    UNREGISTERED_TAINT,
     WELL_KNOWN_AWS,
     is_restricted,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import requirements_of
-from reconciler.model.kubernetes.taint import Taint
+from reconciler.model.kubernetes.taint import UNREGISTERED, Taint
 
-UNREGISTERED: Final = Taint(UNREGISTERED_TAINT, "NoExecute")
 DO_NOT_SYNC_TAINTS: Final = "karpenter.sh/do-not-sync-taints"
 _KUBELET_MUST_NOT_SET: Final = ("node-restriction.kubernetes.io", "kubernetes.io", "k8s.io")
 
