@@ -16,6 +16,8 @@ class NoticeKind(StrEnum):
     PODS_UNSCHEDULABLE = "PodsUnschedulable"
     PODS_SCHEDULABLE = "PodsSchedulable"
     WEEKLY_SAVINGS = "WeeklySavings"
+    PREDICTION_WRONG = "PredictionWrong"
+    NODE_BLOCKED = "NodeBlocked"
 
 
 class WebhookFormat(StrEnum):

@@ -225,14 +225,14 @@ def _weekly_notices(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemor
     since = memory.week_from
     if since is None:
         return msgspec.structs.replace(memory, week_from=facts.at), []
-    if not since < _last_monday(facts.at):
+    if not since < last_monday(facts.at):
         return memory, []
     text = text_of(facts.report_since(since))
     notice = facts.notice(NoticeKind.WEEKLY_SAVINGS, "Report on the week", text)
     return msgspec.structs.replace(memory, week_from=facts.at), [notice]
 
 
-def _last_monday(now: datetime) -> datetime:
+def last_monday(now: datetime) -> datetime:
     """Return the latest Monday 09:00 UTC that is not after ``now``."""
     utc = now.astimezone(UTC)
     midnight = utc.replace(hour=0, minute=0, second=0, microsecond=0)

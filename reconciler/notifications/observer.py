@@ -33,68 +33,28 @@ _EVENTS_MAX: Final = 100
 _LOG: Final = logging.getLogger(__name__)
 
 
-class NoticeObserver:
-    """Watches the passes of a daemon (``engine.loop.PassObserver``) and its events.
+class RecordedNotices:
+    """The notices of a fleet: recorded in its state, and delivered to its webhooks."""
 
-    Events may come from any thread; the thread of the loop reports them, after the pass.
-    """
-
-    def __init__(self, deliverer: Deliverer) -> None:
+    def __init__(
+        self, deliverer: Deliverer, shelf: Shelf | None = None, webhooks: Sequence[Webhook] = ()
+    ) -> None:
+        self.memory = NoticeMemory() if shelf is None else _read_memory(shelf)
+        self.webhooks = webhooks
         self._deliverer = deliverer
-        self._shelf: Shelf | None = None
-        self._memory = NoticeMemory()
-        self._webhooks: Sequence[Webhook] = ()
-        self._fleet = ""
-        self._revision = ""
-        self._events: deque[Progress] = deque(maxlen=_EVENTS_MAX)
+        self._shelf = shelf
 
-    def follow(self, shelf: Shelf, settings: Settings) -> None:
-        """Continue from the notices in the state of the fleet."""
-        self._shelf, self._memory = shelf, _read_memory(shelf)
-        self._fleet, self._webhooks = settings.fleet, settings.webhooks
-
-    def record_event(self, event: Progress) -> None:
-        """Keep an event for the end of the pass."""
-        self._events.append(event)
-
-    def pass_ended(self, world: World, desired: Desired, result: Pass) -> None:
-        """Report the result of the pass, and what happened before and in it."""
-        self._fleet, self._revision = desired.settings.fleet, desired.revision
-        self._webhooks = desired.settings.webhooks
-        memory, notices = self._notices_of_events()
-        if self._webhooks:
-            fleet, store, plan, at = self._fleet, world.store, result.plan, result.seen.at
-            facts = PassFacts(
-                at, fleet, self._revision, plan, store.commands(),
-                lambda since: report_of(fleet, store, plan, since, at),
-            )  # fmt: skip
-            memory, found = notices_of_pass(memory, facts)
-            notices += found
-        self._deliver_notices(memory, notices)
-
-    def pass_failed(self) -> None:
-        """Report what happened in a pass that failed."""
-        self._deliver_notices(*self._notices_of_events())
-
-    def _notices_of_events(self) -> tuple[NoticeMemory, list[Notice]]:
-        memory, notices = self._memory, list[Notice]()
-        while self._events:
-            event = self._events.popleft()
-            memory, found = notices_of_event(memory, event, self._fleet, self._revision)
-            notices += found
-        return memory, notices
-
-    def _deliver_notices(self, memory: NoticeMemory, notices: Sequence[Notice]) -> None:
+    def deliver(self, memory: NoticeMemory, notices: Sequence[Notice]) -> None:
         """Record first and then deliver: a crash between the two loses a message.
 
         The other order would repeat it with every crash. If recording fails, nothing is sent: the
         lease may be lost, and another process reports the same.
         """
-        if not self._webhooks or (memory != self._memory and not self._has_recorded(memory)):
+        if not self.webhooks or (memory != self.memory and not self._has_recorded(memory)):
             return
-        self._memory = memory
+        self.memory = memory
         for notice in notices:
-            for webhook in self._webhooks:
+            for webhook in self.webhooks:
                 if webhook.wants(notice.kind):
                     self._deliverer.deliver(notice, webhook)
 
@@ -107,6 +67,56 @@ class NoticeObserver:
             _LOG.warning("cannot record which notifications were sent: %s", error)
             return False
         return True
+
+
+class NoticeObserver:
+    """Watches the passes of a daemon (``engine.loop.PassObserver``) and its events.
+
+    Events may come from any thread; the thread of the loop reports them, after the pass.
+    """
+
+    def __init__(self, deliverer: Deliverer) -> None:
+        self._deliverer = deliverer
+        self._sent = RecordedNotices(deliverer)
+        self._fleet = ""
+        self._revision = ""
+        self._events: deque[Progress] = deque(maxlen=_EVENTS_MAX)
+
+    def follow(self, shelf: Shelf, settings: Settings) -> None:
+        """Continue from the notices in the state of the fleet."""
+        self._fleet = settings.fleet
+        self._sent = RecordedNotices(self._deliverer, shelf, settings.webhooks)
+
+    def record_event(self, event: Progress) -> None:
+        """Keep an event for the end of the pass."""
+        self._events.append(event)
+
+    def pass_ended(self, world: World, desired: Desired, result: Pass) -> None:
+        """Report the result of the pass, and what happened before and in it."""
+        self._fleet, self._revision = desired.settings.fleet, desired.revision
+        self._sent.webhooks = desired.settings.webhooks
+        memory, notices = self._notices_of_events()
+        if self._sent.webhooks:
+            fleet, store, plan, at = self._fleet, world.store, result.plan, result.seen.at
+            facts = PassFacts(
+                at, fleet, self._revision, plan, store.commands(),
+                lambda since: report_of(fleet, store, plan, since, at),
+            )  # fmt: skip
+            memory, found = notices_of_pass(memory, facts)
+            notices += found
+        self._sent.deliver(memory, notices)
+
+    def pass_failed(self) -> None:
+        """Report what happened in a pass that failed."""
+        self._sent.deliver(*self._notices_of_events())
+
+    def _notices_of_events(self) -> tuple[NoticeMemory, list[Notice]]:
+        memory, notices = self._sent.memory, list[Notice]()
+        while self._events:
+            event = self._events.popleft()
+            memory, found = notices_of_event(memory, event, self._fleet, self._revision)
+            notices += found
+        return memory, notices
 
 
 def _read_memory(shelf: Shelf) -> NoticeMemory:

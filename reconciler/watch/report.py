@@ -151,6 +151,11 @@ def describe_score(score: Score) -> str:
     return f"{score.verdict}: {describe_action(score.action)}"
 
 
+def describe_miss(score: Score) -> str:
+    """Return what Karpenter did in one line, and why that was not predicted."""
+    return one_line(f"{describe_action(score.action)}: {score.cause}")
+
+
 def describe_action(action: KarpenterAction) -> str:
     """Return what Karpenter did in one line."""
     if action.end is not None:

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from reconciler.adapters.database.state import DatabaseState
     from reconciler.assembly.inputs.request import FleetRequest, ServingRequest
     from reconciler.model.errors import ReconcilerError
     from reconciler.model.karpenter.prediction import Prediction, Score
+    from reconciler.model.settings import Settings
+    from reconciler.notifications.watched import WatchNotices
     from reconciler.ports.clock import Clock
     from reconciler.watch.episodes.episode import Episode
     from reconciler.watch.observed import WatchRecorder
@@ -53,6 +56,8 @@ class _Observer:
     cluster: WatchedContext
     recorder: WatchRecorder
     pages: WatchPages | None
+    notices: WatchNotices | None
+    clock: Clock
 
     def planned(self, planned: PlannedCluster, prediction: Prediction) -> None:
         """Record the workload and its cost, and show the plan."""
@@ -63,18 +68,24 @@ class _Observer:
         done = watched_pass(planned.inputs, planned.plan)
         if self.pages is not None:
             self.pages.show_pass(done, prediction)
+        if self.notices is not None:
+            self.notices.record_plan(planned.plan)
         self.recorder.record(done)
 
     def step_ended(self) -> None:
         """Record that the session works."""
         if self.pages is not None:
             self.pages.health.record_pass()
+        if self.notices is not None:
+            self.notices.step(self.clock.now())
 
     def show_score(self, score: Score) -> None:
         """Pass on and show a score."""
         self.cluster.on_scored(score)
         if self.pages is not None:
             self.pages.show_score(score)
+        if self.notices is not None:
+            self.notices.record_score(score)
 
     def show_problem(self, problem: ReconcilerError) -> None:
         """Warn of a problem, and show it."""
@@ -185,7 +196,8 @@ def _watch(cluster: WatchedContext, stop: Callable[[], bool], clock: Clock, show
         state = recorded.state
         pages = show(cluster.name, state.predictions.scores(clock.now() - KEPT))
         recorder = WatchRecorder(state.trace, usage_writer(state.shelf))
-        observer = _Observer(cluster, recorder, pages)
+        notices = stack.enter_context(watch_notices(cluster.name, settings, state, clock))
+        observer = _Observer(cluster, recorder, pages, notices, clock)
         live = stack.enter_context(watched_cluster(api, api_of(settings, clock), settings))
         session = KarpenterWatch(
             live.observe,
@@ -204,3 +216,24 @@ def _watch(cluster: WatchedContext, stop: Callable[[], bool], clock: Clock, show
         while not stop():
             clock.wait(cluster.interval.total_seconds(), stop)
             session.step(clock.now())
+
+
+@contextmanager
+def watch_notices(
+    name: str, settings: Settings, state: DatabaseState, clock: Clock
+) -> Iterator[WatchNotices | None]:
+    """Deliver notices about a cluster while the block runs; None without a webhook."""
+    if not settings.webhooks:
+        yield None
+        return
+    from reconciler.notifications.delivery import DeliveryQueue
+    from reconciler.notifications.observer import RecordedNotices
+    from reconciler.notifications.watched import WatchNotices
+    from reconciler.watch.report import describe_miss, report_of, summary_lines
+
+    def week_report(since: datetime) -> list[str]:
+        return summary_lines(report_of(state.predictions.scores(since), since))
+
+    with DeliveryQueue(clock) as queue:
+        sent = RecordedNotices(queue, state.shelf, settings.webhooks)
+        yield WatchNotices(name, sent, describe_miss, week_report)
