@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from reconciler.adapters.kubernetes.kinds import (
     cluster_role,
     overlays_role,
+    pod_costs_role,
     snapshot_role,
     watch_role,
 )
@@ -293,6 +294,7 @@ def files() -> dict[Path, str]:
     roles = {
         "run": cluster_role("reconciler", writes=True),
         "overlays": overlays_role("reconciler-overlays"),
+        "pod-costs": pod_costs_role("reconciler-pod-costs"),
         "snapshot": snapshot_role("reconciler-snapshot"),
         "watch": watch_role("reconciler-watch"),
     }

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reconciler.adapters.kubernetes.kinds import cluster_role, overlays_role, watch_role
+from reconciler.adapters.kubernetes.kinds import (
+    cluster_role,
+    overlays_role,
+    pod_costs_role,
+    watch_role,
+)
 from reconciler.source.plainyaml import dump
 
 HERE = Path(__file__).parent
@@ -20,6 +25,7 @@ def files() -> dict[Path, str]:
         "plan": cluster_role("reconciler-plan", writes=False),
         "run": cluster_role("reconciler-run", writes=True),
         "watch": watch_role("reconciler-watch"),
+        "pod-costs": pod_costs_role("reconciler-pod-costs"),
         "overlays": overlays_role("reconciler-overlays"),
     }
     return {

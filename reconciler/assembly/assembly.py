@@ -264,6 +264,7 @@ def _with_kubernetes_reporting(
         world,
         mirror=cluster.mirror(settings.fleet),
         announcer=cluster.events(world.clock, gethostname()),
+        pod_costs=cluster.pod_costs(),
     )
     world.notify(EventKind.CONNECTED, f"the cluster is {cluster.where}")
     for missing in cluster.missing_permissions():

@@ -113,6 +113,10 @@ class Desired(Protocol):
         """Return what ``plan`` decides from."""
         ...
 
+    def deletion_ranks(self, seen: Observation, plan: Plan) -> Mapping[str, int | None]:
+        """Return the deletion cost that the pods of each node should have, None for none."""
+        ...
+
     def evidence(self, seen: Observation) -> Fingerprints:
         """Return fingerprints of the facts that a plan of this observation is made from."""
         ...

@@ -18,8 +18,12 @@ from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import file_objects, node_claims, node_overlays
 from reconciler.diff.nodeclass import LiveInstance
+from reconciler.disruption.candidates import CandidateSet
 from reconciler.disruption.command import ForcefulReason
 from reconciler.disruption.decide import objection
+from reconciler.disruption.deletioncosts import node_ranks
+from reconciler.disruption.gates.limits import FleetLimits
+from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.engine.hashes import migrate_hashes
 from reconciler.engine.observation import Observation
 from reconciler.engine.records import Discovery
@@ -45,7 +49,7 @@ from reconciler.observed.fingerprint import (
     node_class_facts,
 )
 from reconciler.observed.state import ClusterState, StateNode
-from reconciler.placement.question import LaunchCatalog
+from reconciler.placement.question import LaunchCatalog, LaunchPool
 from reconciler.plan.make.costs import ObservedCoverage
 from reconciler.plan.make.decide import Phase, ignore_phase
 from reconciler.plan.make.inputs import Inputs
@@ -362,6 +366,22 @@ class PlannedFleet:
                 self.digests, snapshot=input_digest(join_fingerprints(self.evidence(seen)))
             ),
         )
+
+    def deletion_ranks(self, seen: Observation, plan: Plan) -> Mapping[str, int | None]:
+        """Return the deletion cost that the pods of each node should have, None for none.
+
+        The first to be scaled down are those of the nodes that go next.
+        """
+        cluster = seen.expected_state().without_deletion_costs()
+        pools = {n: LaunchPool(b.node_pool, b.catalog) for n, b in self._blueprints.items()}
+        drifted = {drift.node_claim: drift for drift in plan.drift}
+        budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
+        limits = FleetLimits.from_nodes(
+            self.node_pools, self.settings, cluster.nodes, seen.history
+        ).now(seen.at)
+        leaving = {name for c in plan.commands if c.removes_nodes for name in c.nodes}
+        candidates = CandidateSet(cluster.nodes, pools, budgets, drifted, seen.at)
+        return node_ranks(candidates, cluster.nodes, limits.ledger(), leaving)
 
     def evidence(self, seen: Observation) -> Fingerprints:
         """Return fingerprints of the facts that a plan of this observation is made from."""

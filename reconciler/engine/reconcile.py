@@ -30,6 +30,7 @@ from reconciler.engine.steps import (
     announcing,
     bookkeeping,
     commands,
+    deletioncosts,
     interruption,
     provision,
     recovery,
@@ -60,6 +61,7 @@ class Pass:
     every launch failed. ``unapproved`` counts planned actions that the mandate leaves out.
     ``is_quiet`` is True if nothing is left to do now: no action, and nothing in progress.
     ``only_waits`` is True if everything in progress waits for drains in which nothing moves.
+    ``costs`` are the deletion costs of pods that were written.
     """
 
     plan: Plan
@@ -69,6 +71,7 @@ class Pass:
     unapproved: int = 0
     started: tuple[RunningCommand, ...] = ()
     only_waits: bool = False
+    costs: deletioncosts.CostRound | None = None
 
     @property
     def is_quiet(self) -> bool:
@@ -144,6 +147,7 @@ def reconcile(
     step("record objects", _record_objects, world, desired, seen, plan, mandate)
     all_failed = step("act", _act, world, desired, plan, seen, mandate, ended)
     step("show NodeClaims", announcing.update_mirror, world, desired, plan)
+    costs = step("write deletion costs", deletioncosts.update, world, desired, seen, plan)
     step("announce", announcing.announce, world, seen, plan)
     step("clean up", _delete_unused, effects, desired, seen)
     return step(
@@ -158,6 +162,7 @@ def reconcile(
         unsettled=forgotten + untagged,
         blocked=blocked,
         held=held,
+        costs=costs,
     )
 
 
@@ -367,6 +372,7 @@ def _summarise(
     unsettled: int,
     blocked: frozenset[str],
     held: frozenset[str],
+    costs: deletioncosts.CostRound | None,
 ) -> Pass:
     running = world.store.commands()
     under_way = _count_operations(world, desired, seen, running)
@@ -374,7 +380,7 @@ def _summarise(
     planned = {command.id for command in plan.commands}
     started = tuple(c for c in running if c.id in planned and c.started_at == seen.at)
     waits = len(held) + _count_blocked(world, seen, running, blocked) == under_way
-    return Pass(plan, seen, under_way, all_failed, unapproved, started, waits)
+    return Pass(plan, seen, under_way, all_failed, unapproved, started, waits, costs)
 
 
 def _count_blocked(

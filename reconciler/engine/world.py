@@ -24,7 +24,17 @@ from reconciler.ports.cloud import (
     UnusedResource,
     UnusedResources,
 )
-from reconciler.ports.cluster import Announcement, Announcer, Arrivals, Cluster, FleetUsage, Mirror
+from reconciler.ports.cluster import (
+    Announcement,
+    Announcer,
+    Arrivals,
+    Cluster,
+    CostWrites,
+    FleetUsage,
+    Mirror,
+    PodCost,
+    PodCosts,
+)
 from reconciler.ports.journal import Intent, Journal
 from reconciler.ports.progress import EventKind, Notifier, Progress
 from reconciler.ports.state import RevisionProblem, StateStore, TraceLog
@@ -116,6 +126,23 @@ class NoMirror:
         del claims, drifted
 
 
+class NoPodCosts:
+    """No deletion costs: the cluster is simulated, or only observed."""
+
+    def write(self, costs: Sequence[PodCost]) -> CostWrites:
+        """Write nothing."""
+        del costs
+        return CostWrites({})
+
+
+@dataclass(slots=True)
+class CostRounds:
+    """When deletion costs were last written, and the nodes by NodePool that had others."""
+
+    last: datetime | None = None
+    pending: Mapping[str, int] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class ReportedProblem:
     """A problem that is reported once while it stays the same."""
@@ -182,6 +209,9 @@ class World:
     mirror: Mirror = field(default_factory=NoMirror)
     mirror_problems: ReportedProblem = field(default_factory=ReportedProblem)
     deletion_problems: ReportedProblem = field(default_factory=ReportedProblem)
+    pod_costs: PodCosts = field(default_factory=NoPodCosts)
+    cost_rounds: CostRounds = field(default_factory=CostRounds)
+    cost_problems: ReportedProblem = field(default_factory=ReportedProblem)
     pool_notices: ReportedProblem = field(default_factory=ReportedProblem)
 
     def step(self, name: str, run: Callable[_P, _T], *facts: _P.args, **options: _P.kwargs) -> _T:

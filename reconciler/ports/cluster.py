@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from reconciler.model.errors import ClusterError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.resources import add_resources
 from reconciler.observed.allocation import WorkloadCost
@@ -170,6 +171,37 @@ class Mirror(Protocol):
 
     def update(self, claims: Sequence[NodeClaim], drifted: Mapping[str, str]) -> None:
         """Make the copies equal to the claims; ``drifted`` are reasons by claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodCost:
+    """A pod whose deletion cost is to be written; None is none.
+
+    It runs on ``node`` of ``node_pool``, and has the cost ``current``.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    node_pool: str
+    current: str | None
+    wanted: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CostWrites:
+    """How often each result occurred, by Karpenter's names, and why the rest was not tried."""
+
+    results: Mapping[str, int]
+    error: ClusterError | None = None
+
+
+class PodCosts(Protocol):
+    """The deletion costs of pods. A value that somebody else has set is never changed."""
+
+    def write(self, costs: Sequence[PodCost]) -> CostWrites:
+        """Write the costs."""
 
 
 class Arrivals(Protocol):

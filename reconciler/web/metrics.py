@@ -198,6 +198,18 @@ class _Counters:
         )
 
         self._register_reboot_metrics(registry)
+        self.cost_writes = counter(
+            "pod_deletion_cost_pod_annotation_writes",
+            "Deletion costs of pods that were to be written; result is updated, skipped_notfound, "
+            "skipped_conflict or error.",
+            "result",
+        )
+        self.pending_costs = Gauge(
+            "karpenter_pod_deletion_cost_nodes_with_pending_annotation_writes",
+            "Nodes to whose pods the last round wrote deletion costs.",
+            ["nodepool"],
+            registry=registry,
+        )
 
     def _register_reboot_metrics(self, registry: CollectorRegistry) -> None:
         """Register the metrics of reboots, which Karpenter has too."""
@@ -261,6 +273,12 @@ class _Counters:
             pods = {n.claim.name: len(n.reschedulable) for n in nodes if n.claim is not None}
         for planned in result.plan.node_claims:
             self._reasons[planned.name] = planned.reason
+        if result.costs is not None:
+            for outcome, count in result.costs.results.items():
+                self.cost_writes.labels(outcome).inc(count)
+            self.pending_costs.clear()
+            for pool, count in result.costs.pending.items():
+                self.pending_costs.labels(pool).set(count)
         for command in result.started:
             self._count_command(command, claims, pods)
 

@@ -96,7 +96,7 @@ def queries() -> Iterator[str]:
 
 def test_the_generated_files_are_up_to_date() -> None:
     files: Mapping[Path, str] = runpy.run_path(str(ROOT / "deploy/generate.py"))["files"]()
-    assert len(files) == 5
+    assert len(files) == 6
     for path, content in files.items():
         assert path.read_text(encoding="utf-8") == content, path
 
@@ -200,6 +200,8 @@ def test_the_role_has_exactly_the_permissions_that_the_code_needs() -> None:
     objects = rendered(*REPO)
     role = objects["ClusterRole", "shop-reconciler"]
     assert role["rules"] == cluster_role("x", writes=True)["rules"]
+    more = rendered(*REPO, "--set", "rbac.podDeletionCosts=true")["ClusterRole", "shop-reconciler"]
+    assert more["rules"] == [*role["rules"], *pod_costs_role("x")["rules"]]
     (subject,) = objects["ClusterRoleBinding", "shop-reconciler"]["subjects"]
     account = objects["ServiceAccount", "shop-reconciler"]["metadata"]
     assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import re
 from collections.abc import Callable, Iterator
@@ -14,11 +15,18 @@ import pytest
 from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.kubernetes.api import cluster_checks
 from reconciler.adapters.kubernetes.arrivals import PendingPods
-from reconciler.adapters.kubernetes.kinds import PERMISSIONS, Permission, cluster_role
+from reconciler.adapters.kubernetes.kinds import (
+    PERMISSIONS,
+    POD_COSTS,
+    Permission,
+    cluster_role,
+    pod_costs_role,
+)
 from reconciler.model.diagnostics import Verdict
 from reconciler.model.errors import ReconcilerError
+from reconciler.model.karpenter.labels import POD_DELETION_COST
 from reconciler.model.settings import Settings
-from reconciler.ports.cluster import Announcement
+from reconciler.ports.cluster import Announcement, PodCost
 from tests.adapters.kubernetes.sandbox import NOW, Sandbox, a_claim, a_node, a_pod, a_sandbox
 from tests.hostile.threats import Threat, attack
 from tests.yamltext import load
@@ -178,6 +186,28 @@ def test_each_right_of_the_daemon_is_missed(
     assert effect in failed if effect else failed == set()
     if lost.verb == "watch":
         assert f"cannot watch {lost.resource}; each pass lists them" in caplog.text
+
+
+@attack(Threat.CLUSTER, "the right to change pods, with which more than one annotation is changed")
+def test_the_right_to_change_pods_is_optional_and_changes_one_annotation(tmp_path: Path) -> None:
+    costs = pod_costs_role("costs")
+    assert costs["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]}]
+    assert POD_COSTS not in PERMISSIONS
+    with a_sandbox(tmp_path, a_node()) as sandbox:
+        sandbox.kube.add(a_pod("web"))
+        before = copy.deepcopy(sandbox.kube.of("pods")["web"])
+        cost = PodCost("default", "web", before["metadata"]["uid"], "n0", "shop", None, "-1")
+        refused: Any = cluster_role("run", writes=True)["rules"]
+        sandbox.kube.rules = refused
+        assert sandbox.cluster.pod_costs().write([cost]).error is not None
+        assert sandbox.kube.of("pods")["web"] == before
+        sandbox.kube.rules = costs["rules"]  # type: ignore[assignment]
+        assert sandbox.cluster.pod_costs().write([cost]).error is None
+        after = sandbox.kube.of("pods")["web"]
+    assert after["metadata"].pop("annotations") == {POD_DELETION_COST: "-1"}
+    for item in (before, after):
+        del item["metadata"]["resourceVersion"]
+    assert after == before
 
 
 @attack(Threat.CLUSTER, "a right that is missing without anybody noticing")

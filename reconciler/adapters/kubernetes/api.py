@@ -19,13 +19,20 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from reconciler.adapters.kubernetes.access import Access, expect_one_cluster
-from reconciler.adapters.kubernetes.kinds import PERMISSIONS, POD, Kind, Permission, permissions_of
+from reconciler.adapters.kubernetes.kinds import (
+    PERMISSIONS,
+    POD,
+    POD_COSTS,
+    Kind,
+    Permission,
+    permissions_of,
+)
 from reconciler.model.decode import decode, describe_mismatch
 from reconciler.model.diagnostics import Check, Verdict, failed_check, passed_check, unknown_check
 from reconciler.model.errors import ClusterError, ReconcilerError
 from reconciler.model.json import JsonDict
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.settings import Settings
+from reconciler.model.settings import FeatureGate, Settings
 from reconciler.ports.calls import Calls
 from reconciler.ports.progress import CallMeter
 
@@ -438,6 +445,8 @@ def cluster_checks(api: Api, settings: Settings, *, writes: bool) -> Iterator[Ch
         yield failed_check("cluster", access.server, error.message, error.remedy)
     for permission in permissions_of(writes=writes):
         yield _permission_check(api, permission)
+    if writes and settings.gate(FeatureGate.POD_DELETION_COST_MANAGEMENT):
+        yield _permission_check(api, POD_COSTS)
 
 
 def find_pods(api: Api, selector: str) -> tuple[Pod, ...]:

@@ -31,6 +31,7 @@ from reconciler.adapters.kubernetes.informers import ClusterCache
 from reconciler.adapters.kubernetes.karpenter import ClusterMirror
 from reconciler.adapters.kubernetes.kinds import EVENT, NODE, OBSERVED, Kind
 from reconciler.adapters.kubernetes.nodes import Drain
+from reconciler.adapters.kubernetes.podcosts import ClusterPodCosts
 from reconciler.model.errors import ClusterError
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT, REBOOTING_TAINT
@@ -168,6 +169,10 @@ class KubernetesCluster:
     def mirror(self, fleet: str) -> ClusterMirror:
         """Return the copies of our NodeClaims in this cluster."""
         return ClusterMirror(self._api, fleet, self._objects_of)
+
+    def pod_costs(self) -> ClusterPodCosts:
+        """Return what writes the deletion costs of pods."""
+        return ClusterPodCosts(self._api)
 
     def events(self, clock: Clock, instance: str) -> ClusterEvents:
         """Return what writes Events to this cluster; ``instance`` names the process."""

@@ -135,6 +135,9 @@ PERMISSIONS: Final = (
 )  # fmt: skip
 
 
+POD_COSTS: Final = Permission("patch", "", "pods", "write the deletion costs of pods", writes=True)
+"""What only a fleet with the gate PodDeletionCostManagement needs."""
+
 _BESIDE_KARPENTER: Final = tuple(
     Permission("list", k.group, k.resource, "read by a plan beside Karpenter") for k in OF_KARPENTER
 )
@@ -180,6 +183,11 @@ def overlays_role(name: str) -> dict[str, object]:
         for verb in ("list", "create", "patch", "delete")
     )
     return _role(name, (*read, *write))
+
+
+def pod_costs_role(name: str) -> dict[str, object]:
+    """Return the ClusterRole that a fleet with the gate PodDeletionCostManagement also needs."""
+    return _role(name, (POD_COSTS,))
 
 
 def _role(name: str, permissions: Iterable[Permission]) -> dict[str, object]:

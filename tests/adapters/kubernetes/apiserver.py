@@ -115,6 +115,7 @@ class Kube:
     date: str | None = None
     objects: dict[tuple[str, str, str, str], Object] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
+    applied: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     lock: Any = field(default_factory=RLock)
     sent: int = 0
     streams: dict[int, int] = field(default_factory=dict)
@@ -351,10 +352,34 @@ class Kube:
         meta, wanted = item["metadata"], body["metadata"]
         if wanted.pop("resourceVersion", meta["resourceVersion"]) != meta["resourceVersion"]:
             raise RefusedError(409, "Conflict", "the object has been modified")
+        if "spec" not in body:
+            return self._apply_annotations(item, wanted, call.query["fieldManager"])
         if call.query.get("force") != "true" and item.get("spec", {}) != body["spec"]:
             raise RefusedError(409, "Conflict", "Apply failed with 1 conflict: .spec")
         item["spec"] = body["spec"]
         _merge(meta, wanted)
+        self._touch(item)
+        return item
+
+    def _apply_annotations(self, item: Object, wanted: Object, manager: str) -> Object:
+        """Apply annotations: those of other managers stay, and our own that are missing go."""
+        meta = item["metadata"]
+        if wanted.get("uid", meta["uid"]) != meta["uid"]:
+            raise RefusedError(409, "Conflict", "uid mismatch")
+        have = meta.setdefault("annotations", {})
+        ours = {
+            name: value
+            for name, value in self.applied.get((meta["uid"], manager), {}).items()
+            if have.get(name) == value  # else another writer has taken it over
+        }
+        new = wanted.get("annotations") or {}
+        for name, value in new.items():
+            if have.get(name, value) != value and name not in ours:
+                raise RefusedError(409, "Conflict", f"Apply failed with 1 conflict: {name}")
+        for name in ours.keys() - new.keys():
+            del have[name]
+        have.update(new)
+        self.applied[meta["uid"], manager] = dict(new)
         self._touch(item)
         return item
 
