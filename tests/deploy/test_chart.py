@@ -24,6 +24,7 @@ from jsonschema import Draft7Validator
 from reconciler.adapters.kubernetes.kinds import (
     cluster_role,
     overlays_role,
+    pod_costs_role,
     snapshot_role,
     watch_role,
 )
