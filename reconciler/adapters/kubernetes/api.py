@@ -19,14 +19,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from reconciler.adapters.kubernetes.access import Access, expect_one_cluster
-from reconciler.adapters.kubernetes.kinds import (
-    PERMISSIONS,
-    POD,
-    POD_COSTS,
-    Kind,
-    Permission,
-    permissions_of,
-)
+from reconciler.adapters.kubernetes.kinds import PERMISSIONS, POD, Kind, Permission, permissions_of
 from reconciler.model.decode import decode, describe_mismatch
 from reconciler.model.diagnostics import Check, Verdict, failed_check, passed_check, unknown_check
 from reconciler.model.errors import ClusterError, ReconcilerError
@@ -443,10 +436,9 @@ def cluster_checks(api: Api, settings: Settings, *, writes: bool) -> Iterator[Ch
         expect_one_cluster(access, settings)
     except ReconcilerError as error:
         yield failed_check("cluster", access.server, error.message, error.remedy)
-    for permission in permissions_of(writes=writes):
+    costs = settings.gate(FeatureGate.POD_DELETION_COST_MANAGEMENT)
+    for permission in permissions_of(writes=writes, pod_costs=costs):
         yield _permission_check(api, permission)
-    if writes and settings.gate(FeatureGate.POD_DELETION_COST_MANAGEMENT):
-        yield _permission_check(api, POD_COSTS)
 
 
 def find_pods(api: Api, selector: str) -> tuple[Pod, ...]:

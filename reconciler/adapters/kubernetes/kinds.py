@@ -143,10 +143,13 @@ _BESIDE_KARPENTER: Final = tuple(
 )
 
 
-def permissions_of(*, writes: bool) -> tuple[Permission, ...]:
-    """Return the permissions of a plan, with ``writes`` those of ``apply`` and ``run``."""
+def permissions_of(*, writes: bool, pod_costs: bool = False) -> tuple[Permission, ...]:
+    """Return the permissions of a plan, with ``writes`` those of ``apply`` and ``run``.
+
+    ``pod_costs`` is whether ``run`` also writes the deletion costs of pods.
+    """
     if writes:
-        return PERMISSIONS
+        return (*PERMISSIONS, *((POD_COSTS,) if pod_costs else ()))
     return (*(p for p in PERMISSIONS if not p.writes), *_BESIDE_KARPENTER)
 
 
