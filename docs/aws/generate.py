@@ -149,6 +149,11 @@ Parameters:
     Type: String
     Description: ARN of the CI role that makes plans.
     AllowedPattern: "arn:aws[a-z-]*:iam::[0-9]{{12}}:.+"
+  AllowReboot:
+    Type: String
+    Description: Whether the run role may reboot instances, for the gate RebootForRepair.
+    AllowedValues: ["true", "false"]
+    Default: "false"
   RunNamespace:
     Type: String
     Description: Namespace of the service account that runs reconciler.
@@ -157,6 +162,8 @@ Parameters:
     Type: String
     Description: The service account that runs reconciler, by EKS Pod Identity.
     Default: reconciler
+Conditions:
+  Reboots: !Equals [!Ref AllowReboot, "true"]
 Resources:
 {policies}
   PlanRole:
@@ -175,7 +182,9 @@ Resources:
     Type: AWS::IAM::Role
     Properties:
       RoleName: !Sub "${{ClusterName}}-reconciler-run"
-      ManagedPolicyArns: [!Ref RunPolicy]
+      ManagedPolicyArns:
+        - !Ref RunPolicy
+        - !If [Reboots, !Ref RebootPolicy, !Ref AWS::NoValue]
       AssumeRolePolicyDocument:
         Version: "2012-10-17"
         Statement:
@@ -205,7 +214,7 @@ Outputs:
     Value: !GetAtt RunRole.Arn
 """
 POLICY = """  {name}Policy:
-    Type: AWS::IAM::ManagedPolicy
+    Type: AWS::IAM::ManagedPolicy{condition}
     Properties:
       ManagedPolicyName: !Sub "${{ClusterName}}-reconciler-{need}"
       PolicyDocument: !Sub |
@@ -260,8 +269,7 @@ def files() -> dict[Path, str]:
             {name: {"source": [s], "detail-type": [kind]} for name, (s, kind) in RULES.items()}
         ),
     }
-    found[HERE / "policy-reboot.json"] = _text(policy(Need.REBOOT, Names()))
-    for need in (Need.PLAN, Need.RUN):
+    for need in (Need.PLAN, Need.RUN, Need.REBOOT):
         found[HERE / f"policy-{need}.json"] = _text(policy(need, Names()))
         found[TERRAFORM / f"policy-{need}.json.tftpl"] = _text(policy(need, TEMPLATE))
     return found
@@ -290,10 +298,13 @@ def _queue() -> str:
 
 def _roles() -> str:
     policies = []
-    for need in (Need.PLAN, Need.RUN):
+    for need in (Need.PLAN, Need.RUN, Need.REBOOT):
         lines = json.dumps(policy(need, CLOUDFORMATION), indent=2).splitlines()
         document = "\n".join(f"        {line}" for line in lines)
-        policies.append(POLICY.format(name=need.title(), need=need, document=document))
+        condition = "\n    Condition: Reboots" if need is Need.REBOOT else ""
+        policies.append(
+            POLICY.format(name=need.title(), need=need, document=document, condition=condition)
+        )
     return ROLES.format(policies="\n".join(policies))
 
 

@@ -28,6 +28,13 @@ resource "aws_iam_policy" "run" {
   policy = templatefile("${path.module}/policy-run.json.tftpl", local.names)
 }
 
+resource "aws_iam_policy" "reboot" {
+  count = var.allow_reboot ? 1 : 0
+
+  name   = "${var.cluster_name}-reconciler-reboot"
+  policy = templatefile("${path.module}/policy-reboot.json.tftpl", local.names)
+}
+
 resource "aws_iam_role" "plan" {
   name = "${var.cluster_name}-reconciler-plan"
 
@@ -70,6 +77,13 @@ resource "aws_iam_role_policy_attachment" "plan" {
 resource "aws_iam_role_policy_attachment" "run" {
   role       = aws_iam_role.run.name
   policy_arn = aws_iam_policy.run.arn
+}
+
+resource "aws_iam_role_policy_attachment" "reboot" {
+  count = var.allow_reboot ? 1 : 0
+
+  role       = aws_iam_role.run.name
+  policy_arn = aws_iam_policy.reboot[0].arn
 }
 
 resource "aws_eks_pod_identity_association" "run" {

@@ -24,6 +24,12 @@ variable "plan_principal" {
   type        = string
 }
 
+variable "allow_reboot" {
+  description = "Whether the run role may reboot instances, for the gate RebootForRepair."
+  type        = bool
+  default     = false
+}
+
 variable "run_namespace" {
   description = "Namespace of the service account that runs reconciler."
   type        = string

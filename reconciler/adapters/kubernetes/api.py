@@ -25,7 +25,7 @@ from reconciler.model.diagnostics import Check, Verdict, failed_check, passed_ch
 from reconciler.model.errors import ClusterError, ReconcilerError
 from reconciler.model.json import JsonDict
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.settings import FeatureGate, Settings
+from reconciler.model.settings import Settings
 from reconciler.ports.calls import Calls
 from reconciler.ports.progress import CallMeter
 
@@ -436,8 +436,7 @@ def cluster_checks(api: Api, settings: Settings, *, writes: bool) -> Iterator[Ch
         expect_one_cluster(access, settings)
     except ReconcilerError as error:
         yield failed_check("cluster", access.server, error.message, error.remedy)
-    costs = settings.gate(FeatureGate.POD_DELETION_COST_MANAGEMENT)
-    for permission in permissions_of(writes=writes, pod_costs=costs):
+    for permission in permissions_of(writes=writes, settings=settings):
         yield _permission_check(api, permission)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from reconciler.model.settings import FeatureGate, Settings
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -143,13 +145,14 @@ _BESIDE_KARPENTER: Final = tuple(
 )
 
 
-def permissions_of(*, writes: bool, pod_costs: bool = False) -> tuple[Permission, ...]:
+def permissions_of(*, writes: bool, settings: Settings | None = None) -> tuple[Permission, ...]:
     """Return the permissions of a plan, with ``writes`` those of ``apply`` and ``run``.
 
-    ``pod_costs`` is whether ``run`` also writes the deletion costs of pods.
+    With ``settings``, those of ``run`` include what only these need.
     """
     if writes:
-        return (*PERMISSIONS, *((POD_COSTS,) if pod_costs else ()))
+        gate = FeatureGate.POD_DELETION_COST_MANAGEMENT
+        return (*PERMISSIONS, *((POD_COSTS,) if settings and settings.gate(gate) else ()))
     return (*(p for p in PERMISSIONS if not p.writes), *_BESIDE_KARPENTER)
 
 
