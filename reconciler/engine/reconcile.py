@@ -26,11 +26,10 @@ from reconciler.engine.observation import (
 )
 from reconciler.engine.reboots.advance import advance_reboots
 from reconciler.engine.records import history_of
+from reconciler.engine.shown import announcing, deletioncosts
 from reconciler.engine.steps import (
-    announcing,
     bookkeeping,
     commands,
-    deletioncosts,
     interruption,
     provision,
     recovery,

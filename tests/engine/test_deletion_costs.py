@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from msgspec.structs import replace as with_fields
 
 from reconciler.engine.reconcile import Pass
-from reconciler.engine.steps.deletioncosts import NODES_MAX
+from reconciler.engine.shown.deletioncosts import NODES_MAX
 from reconciler.model.errors import ClusterError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.metadata import OwnerReference
