@@ -1,1 +1,1 @@
-"""What a pass writes to the cluster besides its nodes: Events, copies of NodeClaims, costs of pods."""
+"""What a pass writes to the cluster besides nodes: Events, NodeClaims, deletion costs of pods."""
