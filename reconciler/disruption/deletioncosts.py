@@ -1,7 +1,7 @@
 """In which order a ReplicaSet that is scaled down removes pods: from the nodes that go next.
 
 Pods of nodes that leave have the least cost. Then come the nodes that drift or consolidation would
-replace first, as far as budgets allow it. Other nodes have no rank (Karpenter 1.15
+replace first, if budgets allow it. Other nodes have no rank (Karpenter 1.15
 ``pod/deletioncost/ranking.go``).
 """
 
