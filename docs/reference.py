@@ -19,7 +19,7 @@ from reconciler import exitcode
 from reconciler.adapters.kubernetes import karpenter
 from reconciler.cli.parser.commandline import COMMANDS, PROGRAM, parser_of
 from reconciler.cli.parser.examples import EXAMPLES
-from reconciler.engine.steps import announcing
+from reconciler.engine.shown import announcing
 from reconciler.ports.progress import EventKind
 from reconciler.source.codes import known_codes
 from reconciler.web import gauges
