@@ -412,7 +412,7 @@ class Scheduler:
                 break  # what was found within the limit is complete
             if placement_pass.unserved and not self._has_answer:
                 topology.restore(initial_counts)
-                self._work = PlacementWork(self._work.limit, self._census.repelling_namespaces)
+                self._work = self._work.restarted()
                 placement_pass = self._new_pass(question, to_front=approach.to_front)
                 serve_in_turns(placement_pass, cohorts, approach)
             result = score(placement_pass, cohorts)

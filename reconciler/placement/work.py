@@ -107,19 +107,28 @@ class PlacementWork:
 
     ``running`` is how many rules the running pods of each namespace have, which every placement
     reads. ``share`` is what one namespace may use, None without a limit for each. ``pulse`` gives
-    signs of life, also for work that is charged beforehand.
+    signs of life, also for work that is charged beforehand. ``refused`` are the checks that pods
+    would have needed whose rules were too many even to be compared.
     """
 
-    __slots__ = ("limit", "pulse", "share", "total", "used")
+    __slots__ = ("_running", "limit", "pulse", "refused", "share", "total", "used")
 
     def __init__(self, limit: int, running: Mapping[str, int] = MappingProxyType({})) -> None:
         self.limit = limit
         self.share: int | None = None
         self.total = 0
         self.used: dict[str, int] = {}
+        self.refused: Counter[str] = Counter()
         self.pulse = Pulse()
+        self._running = running
         for namespace, rules in running.items():
             self.charge(namespace, rules * _RUNNING_RULE_CHECKS)
+
+    def restarted(self) -> PlacementWork:
+        """Return the work of a placement that begins again, with the same pods refused."""
+        again = PlacementWork(self.limit, self._running)
+        again.refused = self.refused
+        return again
 
     def charge(self, namespace: str, checks: int) -> None:
         """Count checks."""
@@ -139,8 +148,12 @@ class PlacementWork:
         return self.share is None or self.used.get(namespace, 0) < self.share
 
     def reached(self, pods: int) -> WorkLimit:
-        """Return the limit that was reached, with the namespaces that used a tenth or the most."""
-        shares = {name: checks * 100 // max(self.total, 1) for name, checks in self.used.items()}
+        """Return the limit that was reached, with the namespaces that need a tenth or the most.
+
+        What was refused counts: those who were served instead are not the cause.
+        """
+        needed = self.refused + Counter(self.used)
+        shares = {name: n * 100 // max(needed.total(), 1) for name, n in needed.items()}
         ranked = sorted(shares.items(), key=lambda item: (-item[1], item[0]))
         return WorkLimit(dict(ranked[:1] + [row for row in ranked[1:5] if row[1] >= 10]), pods)
 
@@ -215,6 +228,9 @@ def admitted(
         known = [cohort for cohort in cohorts if cohort in taken]
         others = [cohort for cohort in cohorts if cohort not in taken]
         cohorts_in = Counter(cohort.shape.namespace for cohort in known)
+        for cohort in others:
+            checks = _weight(costly.get(cohort, ())) * (len(cohorts) + running)
+            work.refused[cohort.shape.namespace] += checks + repelled[cohort.shape.namespace]
     for cohort in known:
         own = costly.get(cohort)
         if own:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.awkward import WAYS, Planner, running
+from benchmarks.awkward import WAYS, Planner, others, running
 from reconciler.adapters.aws.bootstrap.family import user_data
 from reconciler.cli.main import main
 from reconciler.model.errors import CloudError
+from reconciler.placement import scheduler as scheduling
 from tests.adapters.aws.test_user_data_grammar import FAMILIES, HOSTILE, PLACES
 from tests.hostile.threats import Threat, attack
 from tests.placement.builders import TYPES, Object, a_node, a_pod, a_pool, on, wanted
@@ -164,3 +165,43 @@ def test_work_grows_with_the_number_of_awkward_pods(
 
     few, many = max(seconds(100), 0.1), seconds(400)
     assert many < 1 or many / few < 4**1.4
+
+
+FAR_BEYOND = (
+    "follows another, by host",
+    "one pod: n rules",
+    "one pod: n spreads",
+    "prefers distance by a rule of its own",
+    "repels all others, by host",
+    "repels all others, by zone",
+    "spreads by a rule of its own, over hosts",
+)
+
+
+@attack(Threat.EXHAUSTION, "more awkward pods of one tenant, in any way, than the work allows")
+@pytest.mark.parametrize("runs", [False, True], ids=["waiting", "running"])
+@pytest.mark.parametrize("way", WAYS)
+def test_beyond_the_limit_of_work_only_the_tenant_waits(
+    way: str,
+    runs: bool,
+    command: Callable[..., list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Every pod of the others is placed by the same plan, and the tenant that waits is named."""
+    monkeypatch.setattr(scheduling, "WORK_MAX", 4_000)
+    monkeypatch.setattr(scheduling, "WORK_TOTAL_MAX", 40_000)
+    crowd = WAYS[way](120)
+    objects = [*others(), *(running(crowd) if runs else crowd)]
+    pods = [item for item in others() if item["kind"] == "Pod"]
+    waiting = [pod for pod in pods if "nodeName" not in pod["spec"]]
+    assert main(command(["plan", "-o", "json"], objects)) == 0
+    plan = json.loads(capsys.readouterr().out)
+    placed = {pod for claim in plan["nodeClaims"] for pod in claim["pods"]}
+    placed |= {row["pod"] for row in plan["placements"]}
+    keys = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in waiting}
+    assert len(keys) == 80
+    assert keys <= placed
+    limited = [f["message"] for f in plan["diagnostics"] if f["code"] == "placement-limit"]
+    assert all("namespace crowd (" in m or "namespaces crowd (" in m for m in limited), limited
+    assert limited or runs or way not in FAR_BEYOND

@@ -181,3 +181,10 @@ def test_a_pod_that_cannot_be_placed_costs_nothing_in_the_bound() -> None:
         values.append(scheduler.pod_values(cluster.pods))
     assert bounds[0].cost == bounds[1].cost > 0
     assert values[1] == {**values[0], "default/odd": 0.0}
+
+
+@pytest.mark.usefixtures("limit")
+def test_the_namespace_whose_rules_are_refused_is_named_and_not_those_served_instead() -> None:
+    found = placed([a_pool("default"), *repelling(5_000), *in_namespace("shop", pods(40))])
+    assert found.work_limit is not None
+    assert list(found.work_limit.namespaces) == ["crowd"]
