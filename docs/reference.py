@@ -115,6 +115,10 @@ KUBERNETES_EVENTS = {
     "DisruptionRebooting": ("Node", "The node is drained and rebooted."),
     "RebootObserved": ("NodeClaim", "The node has booted again and is not ready yet."),
     "RebootFailed": ("NodeClaim", "The reboot failed; the node is replaced."),
+    "NodeRepairBlocked": (
+        "Node, NodeClaim, NodePool",
+        "Too many nodes of the NodePool are unhealthy, so that none is repaired.",
+    ),
     "DisruptionBlocked": ("Node, NodePool", "The reason why disruption is not possible now."),
 }
 CONDITIONS = {

@@ -7,7 +7,7 @@ and the next pass continues from there, in this process or in another one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -60,7 +60,8 @@ class Pass:
     every launch failed. ``unapproved`` counts planned actions that the mandate leaves out.
     ``is_quiet`` is True if nothing is left to do now: no action, and nothing in progress.
     ``only_waits`` is True if everything in progress waits for drains in which nothing moves.
-    ``costs`` are the deletion costs of pods that were written.
+    ``costs`` are the deletion costs of pods that were written, ``policies`` the policies of
+    consolidation by NodePool.
     """
 
     plan: Plan
@@ -71,6 +72,7 @@ class Pass:
     started: tuple[RunningCommand, ...] = ()
     only_waits: bool = False
     costs: deletioncosts.CostRound | None = None
+    policies: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_quiet(self) -> bool:
@@ -379,7 +381,8 @@ def _summarise(
     planned = {command.id for command in plan.commands}
     started = tuple(c for c in running if c.id in planned and c.started_at == seen.at)
     waits = len(held) + _count_blocked(world, seen, running, blocked) == under_way
-    return Pass(plan, seen, under_way, all_failed, unapproved, started, waits, costs)
+    policies = {p.name: p.spec.disruption.consolidation_policy for p in desired.node_pools}
+    return Pass(plan, seen, under_way, all_failed, unapproved, started, waits, costs, policies)
 
 
 def _count_blocked(

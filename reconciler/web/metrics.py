@@ -20,6 +20,7 @@ from reconciler.disruption.methods.staticdrift import RESERVATION_FULL, TERMINAT
 from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
 from reconciler.engine.world import World
+from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     MIN_VALUES_RELAXED,
@@ -165,6 +166,7 @@ class _Counters:
             "reason",
             "nodepool",
             "capacity_type",
+            "consolidation_policy",
         )
         self.pods_disrupted = counter(
             "pods_disruption_initiated",
@@ -172,6 +174,7 @@ class _Counters:
             "reason",
             "nodepool",
             "capacity_type",
+            "consolidation_policy",
             "termination_mode",
         )
         self.decisions = counter(
@@ -280,10 +283,14 @@ class _Counters:
             for pool, count in result.costs.pending.items():
                 self.pending_costs.labels(pool).set(count)
         for command in result.started:
-            self._count_command(command, claims, pods)
+            self._count_command(command, claims, pods, result.policies)
 
     def _count_command(
-        self, command: RunningCommand, claims: Mapping[str, NodeClaim], pods: Mapping[str, int]
+        self,
+        command: RunningCommand,
+        claims: Mapping[str, NodeClaim],
+        pods: Mapping[str, int],
+        policies: Mapping[str, str],
     ) -> None:
         reason = snake_case(command.reason)
         self.decisions.labels(command.decision, reason, _consolidation_type(command)).inc()
@@ -295,7 +302,10 @@ class _Counters:
         for name in command.node_claims:
             if name in claims:
                 claim = claims[name]
-                labels = reason, claim.node_pool, claim_label(claim, CAPACITY_TYPE)
+                consolidates = command.reason in _CONSOLIDATION
+                policy = policies.get(claim.node_pool, "") if consolidates else ""
+                capacity_type = claim_label(claim, CAPACITY_TYPE)
+                labels = reason, claim.node_pool, capacity_type, snake_case(policy)
                 self.disrupted.labels(*labels).inc()
                 self.pods_disrupted.labels(*labels, _termination_mode(claim)).inc(pods.get(name, 0))
 
@@ -339,6 +349,8 @@ class _Counters:
         if result == "succeeded" and "recovery" in facts:
             self.reboot_recovery.observe(float(facts["recovery"]))
 
+
+_CONSOLIDATION: Final = (DisruptionReason.EMPTY, DisruptionReason.UNDERUTILIZED)
 
 _TERMINATES_FIRST: Final = (
     (TERMINATES_FIRST, "static-at-limit"),

@@ -61,3 +61,26 @@ def test_a_nodepool_is_accepted_by_its_release(case: dict[str, Any]) -> None:
     _, diagnostics = read_fleet([config, pool])
 
     assert [d.code for d in diagnostics] == case["expect"]["codes"]
+
+
+@pytest.mark.parametrize(
+    ("alias", "text", "found"),
+    [
+        ("al2023@latest", "#!/bin/sh\n" + "a" * 16_000, "warning"),
+        ("al2023@latest", "#!/bin/sh\n" + "a" * 16_384, "error"),
+        ("al2023@latest", "#!/bin/sh\n" + "é" * 8_192, "error"),
+        ("al2023@latest", "MIME-Version: 1.0\n" + "a" * 20_000, "warning"),
+        ("bottlerocket@latest", "# " + "a" * 20_000, "warning"),
+        ("al2023@latest", "#!/bin/sh\n" + "a" * 14_000, None),
+    ],
+)
+def test_user_data_above_the_limit_of_ec2_is_reported_before_a_launch(
+    alias: str, text: str, found: str | None
+) -> None:
+    node_class = a_class(userData=text, amiSelectorTerms=[{"alias": alias}])
+
+    _, findings = read_fleet([a_file(a_pool(), node_class)])
+
+    here = [f for f in findings if f.code == "user-data-size"]
+    assert [f.severity.value for f in here] == ([found] if found else [])
+    assert all("16,384" in f.message and "fleet.json:" in str(f) for f in here)

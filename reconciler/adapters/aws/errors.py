@@ -185,6 +185,10 @@ def translate_errors(call: str) -> Iterator[None]:
         raise our_error(call, error) from error
 
 
+_USER_DATA_LIMIT: Final = "User data is limited to"
+"""How EC2 begins this message (provider ``pkg/errors``)."""
+
+
 def our_error(call: str, error: Exception) -> ReconcilerError:
     """Return our error for one of botocore's: what happened, which call, what to do."""
     kind, where = failure_of(error), error_location(call, request_id_of(error))
@@ -197,6 +201,12 @@ def our_error(call: str, error: Exception) -> ReconcilerError:
         )
     if kind in (Failure.UNCLEAR, Failure.UNREACHED):
         return TransientCloudError(message, where=where, remedy="it will be retried")
+    if _USER_DATA_LIMIT in message:
+        return CloudError(
+            f"UserDataSizeLimitExceeded: {message}",
+            where=where,
+            remedy="shorten spec.userData of the EC2NodeClass, or load the rest of it at boot",
+        )
     if kind is Failure.PROFILE_NOT_FOUND:
         return CloudError(
             message,

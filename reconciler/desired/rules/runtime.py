@@ -33,6 +33,9 @@ from reconciler.source.finding import Finding
 from reconciler.source.resource import AUTO_MODE
 from reconciler.source.schema import quantity_hint
 
+_USER_DATA: Final[Pointer] = ("spec", "userData")
+USER_DATA_MAX: Final = 16_384
+"""The most bytes of user data that EC2 accepts, before base64."""
 _KUBELET: Final[Pointer] = ("spec", "kubelet")
 _SIGNALS: Final = (
     "memory.available",
@@ -433,6 +436,23 @@ def _kubelet(data: JsonDict) -> Iterator[Finding]:
         yield from check_kubelet(data)
 
 
+def _user_data(data: JsonDict) -> Iterator[Finding]:
+    """Yield whether user data is longer than EC2 accepts; what is added to it comes on top.
+
+    Bottlerocket's settings and parts of several types are written anew, which may shorten them.
+    """
+    text = str(_get(data, _USER_DATA, ""))
+    size, kinds = len(text.encode()), f"{ami_family(data['spec'])} {text.lstrip()[:12]}"
+    if size <= USER_DATA_MAX * 9 // 10:
+        return
+    message = f"is {size:,} bytes long; EC2 accepts {USER_DATA_MAX:,} together with what is added"
+    hint = "shorten it, or load the rest of it at boot"
+    rewritten = any(word in kinds for word in ("Bottlerocket", "MIME-Version", "Content-Type"))
+    certain = size > USER_DATA_MAX and not rewritten
+    severity = Severity.ERROR if certain else Severity.WARNING
+    yield Finding("user-data-size", _USER_DATA, message, hint, severity)
+
+
 def _get(data: object, pointer: Pointer, default: object) -> Any:
     for step in pointer:
         if not isinstance(data, dict) or step not in data:
@@ -464,5 +484,5 @@ RUNTIME: Final[dict[str, tuple[Rule, ...]]] = {
         _requirements(("spec", "requirements")),
         _idle_requirements(("spec", "requirements")),
     ),
-    "ec2nodeclass.v1": (_kubelet, check_sharing),
+    "ec2nodeclass.v1": (_kubelet, check_sharing, _user_data),
 }

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from reconciler.disruption.command import BlockCode
 from reconciler.engine.desired import Desired
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Complete, Observation, Observed
@@ -20,6 +21,7 @@ from reconciler.model.karpenter.nodeclaim import REBOOTING, NodeClaim
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.plan.render.sections.pods import leading_reasons
+from reconciler.plan.value.actions import BlockedNode
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.cluster import Announcement, Mirror
 from reconciler.ports.progress import EventKind
@@ -89,9 +91,26 @@ def _node_announcements(seen: Observation, plan: Plan) -> Iterator[Announcement]
         )
         for claim in running.node_claims:
             yield from _node_announcement(nodes, hosts.get(claim, ""), reason, "Disrupting", text)
+    claims = {claim.status.node_name: claim for claim in seen.claims}
     for blocked in plan.blocked:
+        if blocked.code == BlockCode.UNHEALTHY_SHARE:
+            yield from _repair_announcements(nodes, claims, blocked)
+            continue
         text = f"Cannot disrupt Node: {blocked.message}"
         yield from _node_announcement(nodes, blocked.node, "DisruptionBlocked", "Disrupting", text)
+
+
+def _repair_announcements(
+    nodes: Mapping[str, Node], claims: Mapping[str, NodeClaim], blocked: BlockedNode
+) -> Iterator[Announcement]:
+    """Yield on the node, its NodeClaim and its NodePool why a repair waits, as Karpenter does."""
+    reason, text = "NodeRepairBlocked", blocked.message[:_TEXT_MAX]
+    node, claim = nodes.get(blocked.node), claims.get(blocked.node)
+    found = [("NodePool", blocked.node_pool, "")]
+    found += [("Node", blocked.node, node.metadata.uid)] if node is not None else []
+    found += [("NodeClaim", claim.name, claim.metadata.uid)] if claim is not None else []
+    for kind, name, uid in found:
+        yield Announcement(kind, name, reason, "Disrupting", text, uid=uid, is_warning=True)
 
 
 def _reboot_announcements(seen: Observation) -> Iterator[Announcement]:

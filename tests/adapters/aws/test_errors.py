@@ -127,3 +127,14 @@ def test_delays_double_up_to_a_limit_and_differ_between_claims() -> None:
         0.5 <= wait / min(0.2 * 2**attempt, 5.0) <= 1.0 for attempt, wait in enumerate(waits)
     )
     assert backoff_s("other", 0) != waits[0]
+
+
+def test_user_data_that_is_too_long_has_a_failure_of_its_own() -> None:
+    code, text = "InvalidUserData.Malformed", "User data is limited to 16384 bytes"
+    error = ClientError({"Error": {"Code": code, "Message": text}}, "CreateLaunchTemplate")
+
+    found = our_error("ec2:CreateLaunchTemplate", error)
+
+    assert found.message.startswith("UserDataSizeLimitExceeded: ")
+    assert "16384" in found.message
+    assert "spec.userData" in found.remedy
