@@ -394,3 +394,15 @@ def test_pods_of_an_allocated_claim_go_to_its_node_or_say_why() -> None:
     assert "(kubernetes.io/hostname In [n-1]) reach the devices of its ResourceClaims" in _reason(
         found, "app-0"
     )
+
+
+def test_a_constraint_that_cannot_be_met_states_how_many_devices_a_node_has_for_it() -> None:
+    roots = [a_device(f"gpu-{i}", {"root": f"pci-{i // 2}"}) for i in range(6)]
+    rule = {"requests": ["gpu"], "matchAttribute": "gpu.example.com/root"}
+    wanted = a_claim_template("three", a_request("gpu", 3), constraints=[rule])
+    kind = a_gpu_type("g-six", 8, 1.0, a_template(roots))
+
+    found = _placed(wanted, a_claiming_pod("app-0", "three"), types=(kind,))
+
+    text = "no 3 devices with the same value of gpu.example.com/root (a node has 2)"
+    assert text in _reason(found, "app-0")

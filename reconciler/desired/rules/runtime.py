@@ -439,7 +439,7 @@ def _kubelet(data: JsonDict) -> Iterator[Finding]:
 def _user_data(data: JsonDict) -> Iterator[Finding]:
     """Yield whether user data is longer than EC2 accepts; what is added to it comes on top.
 
-    Bottlerocket's settings and parts of several types are written anew, which may shorten them.
+    Bottlerocket's settings and multi-part texts are parsed and written again, maybe shorter.
     """
     text = str(_get(data, _USER_DATA, ""))
     size, kinds = len(text.encode()), f"{ami_family(data['spec'])} {text.lstrip()[:12]}"

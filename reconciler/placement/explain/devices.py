@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -11,6 +12,7 @@ from reconciler.placement.devices.hosts import DeviceProfile
 from reconciler.placement.devices.inventory import DeviceState, Inventory
 from reconciler.placement.devices.needs import (
     Alternative,
+    AttributeRule,
     ClaimNeeds,
     DeviceNeeds,
     DeviceRequests,
@@ -110,10 +112,24 @@ def _missing(
         return reason
     constraint = next((c for c in found.claim.constraints if c.applies_to(wanted.name)), None)
     if constraint is not None:
-        kind = "distinct values" if constraint.is_distinct else "the same value"
-        number = format_count(max(wanted.count, 1), "device")
-        return f"no {number} with {kind} of {constraint.attribute}"
+        return _unmet(inventory, constraint, wanted, tolerated)
     return "the devices that match are needed for other requests"
+
+
+def _unmet(
+    inventory: Inventory, constraint: AttributeRule, wanted: Alternative, matching: int
+) -> str:
+    """Return how many devices a constraint on their attributes allows, and how many are needed."""
+    values = (inventory.devices[i].attribute(constraint.attribute) for i in indices(matching))
+    counts = Counter(value for value in values if value is not None)
+    kind = "distinct values" if constraint.is_distinct else "the same value"
+    text = (
+        f"no {format_count(max(wanted.count, 1), 'device')} with {kind} of {constraint.attribute}"
+    )
+    if not counts:
+        return f"{text}, which no device that matches has"
+    most = len(counts) if constraint.is_distinct else max(counts.values())
+    return f"{text} (a node has {most})" if most < wanted.count else text
 
 
 def _selected(wanted: Alternative) -> str:
