@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -27,8 +29,25 @@ def planner_of(
     from reconciler.plan.planning import plan_of
     from reconciler.simulate.planinputs import read_inputs
 
+    trim = _memory_trim()
+
     def predict(objects: Sequence[JsonDict], now: datetime) -> PlannedCluster:
+        gc.collect()
+        trim(0)
         inputs = read_inputs(replace(request, now=now), Timings(), observed=objects)
         return PlannedCluster(plan_of(inputs), inputs.catalog, steady_until(inputs), inputs)
 
     return predict
+
+
+def _memory_trim() -> Callable[[int], object]:
+    """Return ``malloc_trim`` of glibc, where there is one.
+
+    What a list or the last plan has left is otherwise kept beside what the next plan needs: at
+    1,000 nodes and 10,000 pods that is 45 MiB.
+    """
+    try:
+        found: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return lambda _: None
+    return found
