@@ -50,29 +50,32 @@ _TEXT_MAX: Final = 4 * 2**20
 _STEPS_MAX: Final = 100_000
 
 
-def evaluate(text: str, scope: ModuleScope, depth: int = 0) -> Value:
+def evaluate(text: str, scope: ModuleScope) -> Value:
     """Return the value of an expression, ``Unknown`` if it is not known from the files."""
-    text = text.strip()
-    scope.steps[0] += 1
-    if depth > DEPTH_MAX or scope.steps[0] > _STEPS_MAX:
+    text, effort = text.strip(), scope.effort
+    effort.steps += 1
+    if effort.depth > DEPTH_MAX or effort.steps > _STEPS_MAX:
         return Unknown(text)
+    effort.depth += 1
     try:
-        return _evaluate(text, scope, depth)
+        return _evaluate(text, scope)
     except (HclError, RecursionError, ValueError, TypeError, LookupError, AttributeError):
         return Unknown(text)
     except ArithmeticError:  # a text in a calculation, or a division by zero
         return Unknown(text)
+    finally:
+        effort.depth -= 1
 
 
-def _evaluate(text: str, scope: ModuleScope, depth: int) -> Value:
+def _evaluate(text: str, scope: ModuleScope) -> Value:
     heredoc = heredoc_at(text, 0)
     if heredoc is not None and not text[heredoc.end :].strip():
-        return render(heredoc.text, scope, depth + 1)
+        return render(heredoc.text, scope)
     if text.startswith('"') and string_end(text, 0) == len(text):
         inner = _unescape(text[1:-1])
         if inner.startswith("${") and closing_end(inner, 1) == len(inner):
-            return evaluate(inner[2:-1].strip().strip("~").strip(), scope, depth + 1)
-        return render(inner, scope, depth + 1)
+            return evaluate(inner[2:-1].strip().strip("~").strip(), scope)
+        return render(inner, scope)
     if text in _WORDS:
         return _WORDS[text]
     if _NUMBER.match(text):
@@ -83,43 +86,41 @@ def _evaluate(text: str, scope: ModuleScope, depth: int) -> Value:
         steps = split_steps(text, end)
         if steps is not None:
             value = (
-                _bracketed(text[:end], scope, depth)
+                _bracketed(text[:end], scope)
                 if call is None
-                else _call(
-                    call[1], split_items(text[call.end() : end - 1]), scope, text[:end], depth
-                )
+                else _call(call[1], split_items(text[call.end() : end - 1]), scope, text[:end])
             )
-            return _follow(value, steps, text, scope, depth)
+            return _follow(value, steps, text, scope)
     if _REFERENCE.fullmatch(text):
-        return _reference(text, scope, depth)
-    return _operation(text, scope, depth)
+        return _reference(text, scope)
+    return _operation(text, scope)
 
 
-def _bracketed(text: str, scope: ModuleScope, depth: int) -> Value:
+def _bracketed(text: str, scope: ModuleScope) -> Value:
     """Return the value of a list, an object or an expression in parentheses."""
     if text.startswith("("):
-        return evaluate(text[1:-1], scope, depth + 1)
+        return evaluate(text[1:-1], scope)
     if re.match(r"[\[{]\s*for\b", text):
-        return _comprehension(text, scope, depth)
+        return _comprehension(text, scope)
     if text.startswith("["):
-        return [evaluate(part, scope, depth + 1) for part in split_items(text[1:-1])]
-    return _object(text[1:-1], scope, depth)
+        return [evaluate(part, scope) for part in split_items(text[1:-1])]
+    return _object(text[1:-1], scope)
 
 
-def _operation(text: str, scope: ModuleScope, depth: int) -> Value:
+def _operation(text: str, scope: ModuleScope) -> Value:
     """Return the value of a condition, a comparison or a calculation."""
     question = find_outside(text, "?")
     if question >= 0:
         colon = find_outside(text, ":", question + 1)
-        condition = evaluate(text[:question], scope, depth + 1)
+        condition = evaluate(text[:question], scope)
         if isinstance(condition, Unknown) or colon < 0:
             return Unknown(text)
         chosen = text[question + 1 : colon] if condition is True else text[colon + 1 :]
-        return evaluate(chosen, scope, depth + 1)
+        return evaluate(chosen, scope)
     split = split_operation(text)
     if split is not None:
         left, operator, right = split
-        first, second = (evaluate(part, scope, depth + 1) for part in (left, right))
+        first, second = (evaluate(part, scope) for part in (left, right))
         if operator in ("==", "!="):
             first, second = (_compared(side, scope) for side in (first, second))
         if operator in _DECIDING and _DECIDING[operator] in (first, second):
@@ -128,7 +129,7 @@ def _operation(text: str, scope: ModuleScope, depth: int) -> Value:
             return Unknown(text)
         return OPERATORS[operator](first, second)
     if text.startswith("!"):
-        value = evaluate(text[1:], scope, depth + 1)
+        value = evaluate(text[1:], scope)
         return (value is not True) if isinstance(value, bool) else Unknown(text)
     return Unknown(text)
 
@@ -139,19 +140,19 @@ def _compared(value: Value, scope: ModuleScope) -> Value:
     return scope.unset.get(name, value)
 
 
-def _comprehension(text: str, scope: ModuleScope, depth: int) -> Value:
+def _comprehension(text: str, scope: ModuleScope) -> Value:
     """Return ``[for x in list : value if condition]`` or ``{for … : key => value}``."""
     inner = text[1:-1].strip()
     colon = find_outside(inner, ":")
     header = _LOOP.fullmatch(inner[:colon].strip().removeprefix("for").strip())
     if colon < 0 or header is None:
         return Unknown(text)
-    items = evaluate(header[3], scope, depth + 1)
+    items = evaluate(header[3], scope)
     rest: Sequence[Unknown] = ()
     if isinstance(items, PartialMap) and text.startswith("{"):
         rest, items = items.rest, items.known
     if isinstance(items, Unknown) and text.startswith("["):
-        return _one_of_unknown(items, header, inner[colon + 1 :], scope, depth)
+        return _one_of_unknown(items, header, inner[colon + 1 :], scope)
     if not isinstance(items, list | Mapping):
         return Unknown(text)
     body, condition = inner[colon + 1 :], ""
@@ -165,39 +166,35 @@ def _comprehension(text: str, scope: ModuleScope, depth: int) -> Value:
     for key, value in pairs:
         names = {header[1]: value} if header[2] is None else {header[1]: key, header[2]: value}
         here = scope.with_names(names)
-        if condition and evaluate(condition, here, depth + 1) is not True:
+        if condition and evaluate(condition, here) is not True:
             continue
         if arrow < 0:
-            listed.append(evaluate(body, here, depth + 1))
+            listed.append(evaluate(body, here))
         else:
-            made[to_text(evaluate(body[:arrow], here, depth + 1))] = evaluate(
-                body[arrow + 2 :], here, depth + 1
-            )
+            made[to_text(evaluate(body[:arrow], here))] = evaluate(body[arrow + 2 :], here)
     if arrow < 0:
         return listed
     return PartialMap(text, made, rest) if rest else made
 
 
-def _one_of_unknown(
-    items: Unknown, header: re.Match[str], body: str, scope: ModuleScope, depth: int
-) -> Value:
+def _one_of_unknown(items: Unknown, header: re.Match[str], body: str, scope: ModuleScope) -> Value:
     """Return what a loop makes of one item that is not known, in place of all of them."""
     at = find_outside(body, " if ")
     one = Unknown(f"{items.text}[*]")
     names: dict[str, Value] = {name: one for name in (header[1], header[2]) if name is not None}
-    made = evaluate(body if at < 0 else body[:at], scope.with_names(names), depth + 1)
+    made = evaluate(body if at < 0 else body[:at], scope.with_names(names))
     return [made]
 
 
-def _object(text: str, scope: ModuleScope, depth: int) -> Value:
+def _object(text: str, scope: ModuleScope) -> Value:
     found: dict[str, Value] = {}
     for item in split_items(text):
         at = _separator(item)
         key, value = item[:at].strip(), item[at + 1 :].strip()
         name: Value = key
         if key.startswith(('"', "(")):
-            name = evaluate(key, scope, depth + 1)
-        found[str(name)] = evaluate(value, scope, depth + 1)
+            name = evaluate(key, scope)
+        found[str(name)] = evaluate(value, scope)
     return found
 
 
@@ -209,21 +206,21 @@ def _separator(item: str) -> int:
     return at
 
 
-def _reference(text: str, scope: ModuleScope, depth: int) -> Value:
+def _reference(text: str, scope: ModuleScope) -> Value:
     if text in ("path.module", "path.root"):
         return scope.folder
-    value, rest = _named(text, _STEP.findall(text), scope, depth)
-    return _follow(value, rest, text, scope, depth)
+    value, rest = _named(text, _STEP.findall(text), scope)
+    return _follow(value, rest, text, scope)
 
 
-def _follow(value: Value, steps: Sequence[str], text: str, scope: ModuleScope, depth: int) -> Value:
+def _follow(value: Value, steps: Sequence[str], text: str, scope: ModuleScope) -> Value:
     """Return what steps, ``.name`` or ``[index]``, lead to from a value."""
     if isinstance(value, PartialMap) and steps:
         value = value.known
     if isinstance(value, Unknown):
         return Unknown(text) if steps else value
     for step in steps:
-        key: Value = evaluate(step[1:-1], scope, depth + 1) if step.startswith("[") else step
+        key: Value = evaluate(step[1:-1], scope) if step.startswith("[") else step
         if isinstance(value, Mapping) and key in value:
             value = value[str(key)]
         elif isinstance(value, list) and isinstance(key, int):
@@ -233,9 +230,7 @@ def _follow(value: Value, steps: Sequence[str], text: str, scope: ModuleScope, d
     return value
 
 
-def _named(
-    text: str, steps: Sequence[str], scope: ModuleScope, depth: int
-) -> tuple[Value, Sequence[str]]:
+def _named(text: str, steps: Sequence[str], scope: ModuleScope) -> tuple[Value, Sequence[str]]:
     """Return what the first steps of a reference name, and the steps after them."""
     head, second = steps[0], steps[1] if len(steps) > 1 else ""
     if head in scope.names:
@@ -244,25 +239,25 @@ def _named(
         return scope.variables[second], steps[2:]
     if head == "local" and second in scope.locals and second not in scope.resolving:
         inner = replace(scope, resolving=(*scope.resolving, second))
-        return evaluate(scope.locals[second], inner, depth + 1), steps[2:]
+        return evaluate(scope.locals[second], inner), steps[2:]
     if (head, second) in scope.manifests and text not in scope.resolving:
-        return _of_manifest(text, steps, replace(scope, resolving=(*scope.resolving, text)), depth)
+        return _of_manifest(text, steps, replace(scope, resolving=(*scope.resolving, text)))
     if head == "module" and second in scope.calls:
-        return _of_call(text, steps, scope, depth)
+        return _of_call(text, steps, scope)
     if steps[:2] == ["data", "aws_availability_zones"] and steps[3:4] == ["names"]:
         zones = list(scope.zones())
         return (zones, steps[4:]) if zones else (Unknown(text), ())
     if steps[:2] == ["data", "template_file"] and steps[3:] == ["rendered"]:
-        return _rendered_template(text, steps[2], scope, depth), ()
+        return _rendered_template(text, steps[2], scope), ()
     return Unknown(text), ()
 
 
 def _of_manifest(
-    text: str, steps: Sequence[str], scope: ModuleScope, depth: int
+    text: str, steps: Sequence[str], scope: ModuleScope
 ) -> tuple[Value, Sequence[str]]:
     """Return what a reference to a resource with an object names, and the steps after it."""
     rest = [step for step in steps[2:] if not step.startswith("[")]
-    value = evaluate(scope.manifests[steps[0], steps[1]], scope, depth + 1)
+    value = evaluate(scope.manifests[steps[0], steps[1]], scope)
     if rest[:1] == ["name"]:
         rest = ["object", "metadata", "name"]
     if isinstance(value, str) and rest[:1] != ["yaml_body"]:
@@ -282,9 +277,7 @@ _PREFIXED: Final = {"node_iam_role_name": "node_iam_role_use_name_prefix"}
 """Outputs that get a random suffix unless the argument says otherwise."""
 
 
-def _of_call(
-    text: str, steps: Sequence[str], scope: ModuleScope, depth: int
-) -> tuple[Value, Sequence[str]]:
+def _of_call(text: str, steps: Sequence[str], scope: ModuleScope) -> tuple[Value, Sequence[str]]:
     """Return what an output of a module is, and the steps after it."""
     call = scope.calls[steps[1]]
     rest = steps[3:] if steps[2:3] and steps[2].startswith("[") else steps[2:]
@@ -294,19 +287,19 @@ def _of_call(
         return Unknown(text), ()
     resolving = (*scope.resolving, key)
     if call.target is not None and name in call.target.outputs:
-        inner = replace(call.target, resolving=resolving, steps=scope.steps)
-        value = evaluate(call.target.outputs[name], inner, depth + 1)
+        inner = replace(call.target, resolving=resolving, effort=scope.effort)
+        value = evaluate(call.target.outputs[name], inner)
         return (Unknown(text), ()) if _is_open(value) else (value, rest[1:])
     if not call.is_common:
         return Unknown(text), ()
     here = replace(scope, resolving=resolving)
     condition = _PREFIXED.get(name)
-    if condition and evaluate(call.arguments.get(condition, ""), here, depth + 1) is not False:
+    if condition and evaluate(call.arguments.get(condition, ""), here) is not False:
         return Unknown(text), ()
     argument = next((a for a in _COMMON_OUTPUTS.get(name, ()) if a in call.arguments), None)
     if argument is None:
         return Unknown(text), ()
-    value = evaluate(call.arguments[argument], here, depth + 1)
+    value = evaluate(call.arguments[argument], here)
     return (Unknown(text), ()) if _is_open(value) else (value, rest[1:])
 
 
@@ -315,26 +308,26 @@ def _is_open(value: Value) -> bool:
     return isinstance(value, Unknown) or (isinstance(value, str) and "${" in value)
 
 
-def _rendered_template(text: str, name: str, scope: ModuleScope, depth: int) -> Value:
+def _rendered_template(text: str, name: str, scope: ModuleScope) -> Value:
     """Return what the data source ``template_file`` of a name renders to."""
     if name not in scope.templates:
         return Unknown(text)
-    template, names = (evaluate(part, scope, depth + 1) for part in scope.templates[name])
+    template, names = (evaluate(part, scope) for part in scope.templates[name])
     if not isinstance(template, str) or not isinstance(names, Mapping):
         return Unknown(text)
-    return render(template, scope.with_names({str(k): v for k, v in names.items()}), depth + 1)
+    return render(template, scope.with_names({str(k): v for k, v in names.items()}))
 
 
-def _call(name: str, arguments: Sequence[str], scope: ModuleScope, text: str, depth: int) -> Value:
+def _call(name: str, arguments: Sequence[str], scope: ModuleScope, text: str) -> Value:
     if name in ("try", "coalesce", "coalescelist"):
         for argument in arguments:
-            value = evaluate(argument, scope, depth + 1)
+            value = evaluate(argument, scope)
             if not isinstance(value, Unknown) and value not in (None, ""):
                 return value
         return Unknown(text)
-    values = [evaluate(argument, scope, depth + 1) for argument in arguments]
+    values = [evaluate(argument, scope) for argument in arguments]
     if name in ("file", "templatefile", "fileset"):
-        return _file(name, values, scope, text, depth)
+        return _file(name, values, scope, text)
     if name == "replace" and len(values) == 3 and str(values[1]).startswith("/"):
         return values[0]  # a regular expression that only changes how YAML is quoted
     if name == "merge":
@@ -350,7 +343,7 @@ def _call(name: str, arguments: Sequence[str], scope: ModuleScope, text: str, de
     return Unknown(text) if function is None else function(*values)
 
 
-def _file(name: str, values: Sequence[Value], scope: ModuleScope, text: str, depth: int) -> Value:
+def _file(name: str, values: Sequence[Value], scope: ModuleScope, text: str) -> Value:
     if not values or not isinstance(values[0], str) or "${" in values[0]:
         return Unknown(text)
     path = path_in(values[0], scope)
@@ -365,9 +358,9 @@ def _file(name: str, values: Sequence[Value], scope: ModuleScope, text: str, dep
     names = values[1] if len(values) > 1 and isinstance(values[1], Mapping) else {}
     inner = ModuleScope(
         scope.folder, scope.read, names={str(k): v for k, v in names.items()},
-        used_files=scope.used_files, left_out=scope.left_out, steps=scope.steps,
+        used_files=scope.used_files, left_out=scope.left_out, effort=scope.effort,
     )  # fmt: skip
-    return render(content, inner, depth + 1)
+    return render(content, inner)
 
 
 def path_in(named: str, scope: ModuleScope) -> str:
@@ -397,14 +390,14 @@ def _unescape(text: str) -> str:
     return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[0]), text)
 
 
-def render(text: str, scope: ModuleScope, depth: int = 0) -> Value:
+def render(text: str, scope: ModuleScope) -> Value:
     """Return a template with what is known filled in; unknown expressions stay as ``${...}``.
 
     A part whose condition is unknown is left out (``left_out``), or replaced by its ``else``. A
     part for each item of an unknown list is there once, with a placeholder for the item.
     """
     if "%{" in text:
-        text = _directives(text, scope, depth)
+        text = _directives(text, scope)
     parts: list[str] = []
     size = position = 0
     while position < len(text):
@@ -418,7 +411,7 @@ def render(text: str, scope: ModuleScope, depth: int = 0) -> Value:
             parts.append(text[found:end])
         else:
             inner = text[found + 2 : end - 1].strip().strip("~").strip()
-            value = evaluate(inner, scope, depth + 1)
+            value = evaluate(inner, scope)
             parts.append(str(value) if isinstance(value, Unknown) else to_text(value))
         size += len(parts[-1])
         if size > _TEXT_MAX:
@@ -433,7 +426,7 @@ def _argument(directive: re.Match[str]) -> str:
     return directive[2].strip().removesuffix("~").rstrip()
 
 
-def _directives(text: str, scope: ModuleScope, depth: int) -> str:
+def _directives(text: str, scope: ModuleScope) -> str:
     """Return a text after its directives."""
     out: list[str] = []
     position = 0
@@ -441,13 +434,13 @@ def _directives(text: str, scope: ModuleScope, depth: int) -> str:
         out.append(text[position : match.start()])
         body, other, end = _directive_body(text, match)
         if match[1] == "if":
-            condition = evaluate(_argument(match), scope, depth + 1)
+            condition = evaluate(_argument(match), scope)
             if isinstance(condition, Unknown):
                 scope.left_out.append(_argument(match))
             chosen = body if condition in (True, "true") else other
-            out.append(_directives(chosen, scope, depth + 1))
+            out.append(_directives(chosen, scope))
         elif match[1] == "for":
-            out.append(_loop(_argument(match), body, scope, depth))
+            out.append(_loop(_argument(match), body, scope))
         position = end
     out.append(text[position:])
     return "".join(out)
@@ -470,12 +463,12 @@ def _directive_body(text: str, start: re.Match[str]) -> tuple[str, str, int]:
     raise HclError("a directive does not end")
 
 
-def _loop(header: str, body: str, scope: ModuleScope, depth: int) -> str:
+def _loop(header: str, body: str, scope: ModuleScope) -> str:
     """Return the text for each item of a list or map."""
     match = _LOOP.fullmatch(header)
     if match is None:
         raise HclError("the header of a loop is not known")
-    items = evaluate(match[3], scope, depth + 1)
+    items = evaluate(match[3], scope)
     pairs: list[tuple[Value, Value]]
     if isinstance(items, Mapping):
         pairs = list(items.items())
@@ -488,6 +481,6 @@ def _loop(header: str, body: str, scope: ModuleScope, depth: int) -> str:
     for key, value in pairs:
         names = {match[1]: value} if match[2] is None else {match[1]: key, match[2]: value}
         inner = scope.with_names(names)
-        made = render(_directives(body, inner, depth + 1), inner, depth + 1)
+        made = render(_directives(body, inner), inner)
         out.append(str(made))
     return "".join(out)

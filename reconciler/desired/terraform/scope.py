@@ -28,6 +28,14 @@ class ModuleCall:
 
 
 @dataclass
+class EvaluationWork:
+    """The steps that an evaluation has taken so far, and how deep it is at the moment."""
+
+    steps: int = 0
+    depth: int = 0
+
+
+@dataclass
 class ModuleScope:
     """What names mean in one module: its folder, variables, locals, and the files it reads.
 
@@ -60,7 +68,7 @@ class ModuleScope:
     used_files: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     resolving: tuple[str, ...] = ()
-    steps: list[int] = field(default_factory=lambda: [0])
+    effort: EvaluationWork = field(default_factory=EvaluationWork)
 
     def with_names(self, names: Mapping[str, Value]) -> ModuleScope:
         """Return the scope with further names, such as the arguments of a template."""

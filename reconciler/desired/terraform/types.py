@@ -70,7 +70,7 @@ def _object(inner: str, value: Mapping[str, Value], scope: ModuleScope, depth: i
         if kind == "optional":
             stated, *default = split_items(arguments)
             if completed.get(name) is None:
-                completed[name] = evaluate(default[0], scope, depth + 1) if default else None
+                completed[name] = evaluate(default[0], scope) if default else None
         if name in completed:
             completed[name] = _completed(stated, completed[name], scope, depth + 1)
     return completed
