@@ -32,7 +32,7 @@ SIZES = {"small": (2, 0.1), "medium": (4, 0.2), "large": (8, 0.4), "huge": (16, 
 """CPUs, and the on-demand price in USD an hour; spot costs a third."""
 
 
-def _type(name: str, cpu: int, price: float) -> dict[str, Any]:
+def a_type(name: str, cpu: int, price: float) -> dict[str, Any]:
     return {
         "name": name,
         "capacity": {"cpu": str(cpu), "memory": f"{cpu * 4}Gi", "pods": "110"},
@@ -50,7 +50,7 @@ def _type(name: str, cpu: int, price: float) -> dict[str, Any]:
 
 
 def a_catalog(types: Iterable[dict[str, Any]] | None = None) -> Catalog:
-    rows = [_type(n, *s) for n, s in SIZES.items()] if types is None else list(types)
+    rows = [a_type(n, *s) for n, s in SIZES.items()] if types is None else list(types)
     return read_catalog(json.dumps(rows).encode(), "catalog")
 
 

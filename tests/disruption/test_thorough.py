@@ -11,6 +11,7 @@ from hypothesis import Phase, find, given
 from hypothesis import settings as tuned
 from hypothesis import strategies as st
 
+from reconciler.catalog.catalog import Catalog
 from reconciler.disruption.command import Command, Decisions
 from reconciler.disruption.consolidation.flapdamping import GAVE_UP
 from reconciler.disruption.consolidation.pricing import OfferingChoice
@@ -28,11 +29,13 @@ from reconciler.placement.question import Placement, PlannedClaim
 from tests.disruption.builders import (
     NOW,
     SIZES,
+    a_catalog,
     a_cluster,
     a_node,
     a_pod,
     a_pool,
     a_situation,
+    a_type,
     decided,
     stamp,
 )
@@ -445,3 +448,36 @@ def test_spot_nodes_stay_where_on_demand_is_no_way_out(
 ) -> None:
     fleet = [item for number in range(nodes) for item in on_spot(f"n{number}", size)]
     assert decided(*fleet, pools=[pool], settings=settings).commands == ()
+
+
+def flexible_catalog(count: int, price: float) -> Catalog:
+    """Return huge nodes, and smaller types that cost at least ``price``."""
+    small = [a_type(f"flat-{number}", 2, price + number / 10_000) for number in range(count)]
+    return a_catalog([a_type("huge", *SIZES["huge"]), *small])
+
+
+@pytest.mark.parametrize(
+    ("settings", "nodes", "may_move"),
+    [(THOROUGH, 1, True), (THOROUGH, 2, True), (Settings(), 1, False), (Settings(), 2, False)],
+    ids=["thorough", "thorough, two", "default, as in Karpenter", "default, two"],
+)
+@pytest.mark.parametrize(
+    ("types", "price", "is_worth_it"),
+    [(15, 0.35, True), (14, 0.35, False), (15, 0.45, False)],
+    ids=["half the price", "fewer types than Karpenter requires", "more than half the price"],
+)
+def test_spot_nodes_that_cost_twice_what_their_pods_need_become_smaller_spot_nodes(
+    settings: Settings, nodes: int, may_move: bool, types: int, price: float, is_worth_it: bool
+) -> None:
+    """No on-demand node is allowed, so the gate would hold them for as long as their pods run."""
+    pool, catalog = of_capacity_types("spot"), flexible_catalog(types, price)
+    fleet = [item for number in range(nodes) for item in on_spot(f"n{number}", "huge")]
+    assert decided(*fleet, pools=[pool], catalog=catalog, settings=KARPENTER).commands == ()
+
+    commands = decided(*fleet, pools=[pool], catalog=catalog, settings=settings).commands
+
+    assert len(commands) == (may_move and is_worth_it)
+    for command in commands:
+        assert len(command.nodes) == nodes
+        assert all(len(claim.types) >= 15 for claim in command.replacements)
+        assert dearest(command) <= nodes * 0.4 / 3

@@ -21,11 +21,13 @@ from reconciler.disruption.command import BlockCode
 from reconciler.disruption.consolidation.flapdamping import repeat_refusal
 from reconciler.disruption.consolidation.multinode import cheapest_matching_price
 from reconciler.disruption.consolidation.pricing import (
+    keep_cheaper_types,
     lowest_worst_launch_price,
     may_be_spot,
     restrict_to_capacity_type,
 )
 from reconciler.disruption.consolidation.proposal import (
+    SPOT_FLEXIBILITY,
     Proposal,
     filter_by_price,
     pin_capacity_type,
@@ -34,9 +36,9 @@ from reconciler.disruption.consolidation.proposal import (
 from reconciler.disruption.consolidation.rejections import RefusedSet, set_question
 from reconciler.disruption.disruptionpass import DisruptionPass
 from reconciler.disruption.gates.evictioncost import least_savings
-from reconciler.model.karpenter.labels import CAPACITY_TYPE, ON_DEMAND
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, ON_DEMAND, SPOT
 from reconciler.model.resources import PODS, Resources
-from reconciler.model.settings import FeatureGate
+from reconciler.model.settings import ConsolidationSearch, FeatureGate
 from reconciler.placement.question import Placement, PlannedClaim
 
 # Select the nodes of a set to retain, so that the others can be removed.
@@ -48,6 +50,8 @@ from reconciler.placement.question import Placement, PlannedClaim
 
 MINIMUM_SAVED: Final = 0.05
 """The minimum share of its price that a node must save in a set; otherwise it is retained."""
+_SPOT_SHARE_MAX: Final = 0.5
+"""The share of the price of spot nodes that spot nodes in their place may cost behind the gate."""
 _TURNS_TOGETHER: Final = 3
 """Number of turns in which hosts for pods behind the gate are chosen for a complete NodePool."""
 _TURNS_ONE_BY_ONE: Final = 4
@@ -129,6 +133,44 @@ def is_spot_to_spot(claim: PlannedClaim, evaluated: EvaluatedSet) -> bool:
     for others.
     """
     return may_be_spot(claim) and all(candidate.is_spot for candidate in evaluated.nodes_of(claim))
+
+
+def _may_renew_spot(candidates: Sequence[Candidate], work: DisruptionPass) -> bool:
+    """Return whether spot nodes in place of these nodes need no gate.
+
+    The default search keeps to Karpenter's rule.
+    """
+    searches = (work.search_of(candidate.pool.name) for candidate in candidates)
+    return ConsolidationSearch.THOROUGH in searches
+
+
+def _spot_limits(
+    claims: Sequence[PlannedClaim], evaluated: EvaluatedSet
+) -> Mapping[str, float] | None:
+    """Return below which price each spot node that replaces spot nodes is launched, by claim.
+
+    None if they do not save enough to be launched without the gate, whose purpose is to end chains
+    of launches in ever cheaper and scarcer spot pools. Spot nodes that cost at most half of those
+    that they replace end such a chain as well, after a few launches. Each has to be as flexible as
+    Karpenter requires of a single one, so that it is not launched in a scarce pool.
+    """
+    pinned = {
+        claim.name: restrict_to_capacity_type(claim, SPOT)
+        for claim in claims
+        if is_spot_to_spot(claim, evaluated)
+    }
+    nodes = {node.name: node for claim in pinned.values() for node in evaluated.nodes_of(claim)}
+    least = {name: lowest_worst_launch_price(claim) for name, claim in pinned.items()}
+    total = sum(least.values())
+    most = _SPOT_SHARE_MAX * sum(node.price for node in nodes.values())
+    if not total or total > most:
+        return None
+    limits = {name: price * most / total for name, price in least.items()}
+    flexible = all(
+        len(keep_cheaper_types(claim, limits[name]).types) >= SPOT_FLEXIBILITY
+        for name, claim in pinned.items()
+    )
+    return limits if flexible else None
 
 
 def _on_demand_instead(claim: PlannedClaim, evaluated: EvaluatedSet) -> PlannedClaim:
@@ -304,16 +346,19 @@ def _reduce_set(
         )
         evaluated = EvaluatedSet(chosen)
         claims = outcome.placement.claims
-        if not gate and len(chosen) > 1:
+        open_to_spot = not gate and _may_renew_spot(chosen, work)
+        limits = _spot_limits(claims, evaluated) if open_to_spot else None
+        if not gate and limits is None and len(chosen) > 1:
             claims = tuple(_on_demand_instead(claim, evaluated) for claim in claims)
         retained = nodes_to_retain(
-            evaluated, claims, outcome.unplaced, pod_values, turn, gate=gate, least=least
-        )
+            evaluated, claims, outcome.unplaced, pod_values, turn,
+            gate=gate or limits is not None, least=least,
+        )  # fmt: skip
         if not retained:
             if len(claims) > REPLACEMENTS_MAX:
                 text = f"Can't remove without creating {len(claims)} candidates"
                 return ReducedSet(chosen, CandidateRefusal(BlockCode.SEVERAL_REPLACEMENTS, text))
-            found = _narrow_claims(evaluated, claims, outcome.placement, work)
+            found = _narrow_claims(evaluated, claims, outcome.placement, work, limits or {})
             if not isinstance(found, set):
                 return ReducedSet(chosen, found)
             retained = found
@@ -326,15 +371,17 @@ def _narrow_claims(
     claims: Sequence[PlannedClaim],
     placement: Placement,
     work: DisruptionPass,
+    spot_limits: Mapping[str, float],
 ) -> Proposal | CandidateRefusal | set[str]:
     """Return the proposal with each claim narrowed to cheap enough types, or the rejection.
 
-    A set contains the names of nodes without which a proposal may be possible.
+    ``spot_limits`` are the prices below which spot nodes replace spot nodes without the gate. A set
+    contains the names of nodes without which a proposal may be possible.
     """
     narrowed: list[PlannedClaim] = []
     retained: set[str] = set()
     for claim in claims:
-        found = _narrow_claim(claim, evaluated, work)
+        found = _narrow_claim(claim, evaluated, work, spot_limits.get(claim.name))
         if isinstance(found, CandidateRefusal):
             retained.update(candidate.name for candidate in evaluated.nodes_of(claim))
         else:
@@ -353,10 +400,16 @@ def _narrow_claims(
 
 
 def _narrow_claim(
-    claim: PlannedClaim, evaluated: EvaluatedSet, work: DisruptionPass
+    claim: PlannedClaim,
+    evaluated: EvaluatedSet,
+    work: DisruptionPass,
+    spot_limit: float | None,
 ) -> PlannedClaim | CandidateRefusal:
     """Return one claim narrowed by the rules for a single replacement."""
-    if is_spot_to_spot(claim, evaluated):
+    found: PlannedClaim | CandidateRefusal
+    if spot_limit is not None:
+        found = filter_by_price(restrict_to_capacity_type(claim, SPOT), spot_limit)
+    elif is_spot_to_spot(claim, evaluated):
         found = restrict_to_cheaper_spot(
             claim, evaluated.price, work, single=len(evaluated.nodes_of(claim)) == 1
         )
