@@ -17,7 +17,7 @@ COMPLETE = "requirements.lock"
 PROFILES = {
     COMPLETE: (
         *("aws", "cel", "comment", "dev", "embedded", "kubernetes", "lsp", "otel", "postgres"),
-        "web",
+        *("terminal", "web"),
     ),
     "requirements/action.lock": ("cel", "comment"),
     "requirements/embedded.lock": ("embedded", "web"),

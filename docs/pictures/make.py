@@ -2,11 +2,12 @@
 
 The comment is the plan of a change to ``examples/multi-team``, as a platform renders its Markdown.
 The dashboard is that of an engine on the embedded cloud. The backtest is that of a day of the trace
-of ``benchmarks.backtest``. Needs Chromium and the package playwright.
+of ``benchmarks.backtest``. The terminal shows the recorded fleet of the tests. Needs Chromium and the package playwright.
 """
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import shutil
@@ -21,8 +22,13 @@ from typing import Any, Final
 from markdown_it import MarkdownIt
 
 from benchmarks.backtest import CHEAPEST, FLEET, TRACE, cut_trace
+from reconciler.assembly.inputs.request import StateRequest
 from reconciler.cli.main import main
+from reconciler.terminal.app import FleetApp
+from reconciler.terminal.fleet import TerminalFleet
 from reconciler.web.server import serve_in_thread
+from tests.cli.recorded_fleet import NOW as RECORDED_AT
+from tests.cli.recorded_fleet import record
 from tests.engine.world import SETTINGS, a_deployment, a_node_class, a_pool, a_world
 from tests.web.test_dashboard import Site
 
@@ -108,6 +114,24 @@ def backtest_page() -> str:
     return out.getvalue()
 
 
+def terminal_drawing() -> str:
+    """Return the nodes of the recorded fleet of the tests on a terminal, as SVG."""
+
+    async def draw(folder: Path) -> str:
+        app = FleetApp(TerminalFleet(StateRequest(path=str(folder), now=RECORDED_AT)))
+        async with app.run_test(size=(120, 24)) as pilot:
+            await app.workers.wait_for_complete()
+            await pilot.press("down", "down", "e")
+            await pilot.pause()
+            return app.export_screenshot()
+
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "web"
+        folder.mkdir()
+        record(folder / ".reconciler")
+        return asyncio.run(draw(folder))
+
+
 def _copy_example(place: Path, example: str) -> Path:
     """Return a copy of an example in a separate repository."""
     fleet = place / example
@@ -145,6 +169,8 @@ def make_pictures(folder: Path) -> None:
         take_picture(page, folder / "comment.png", 900)
         page.set_content(backtest_page())
         take_picture(page, folder / "backtest.png", 900)
+        page.set_content(terminal_drawing())
+        take_picture(page, folder / "top.png", 1200)
         with dashboard_url() as url:
             page.goto(url)
             take_picture(page, folder / "dashboard.png", 1100)

@@ -12,18 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Final
 
-from reconciler.engine.effects import Effect, Effects
+from reconciler.engine.effects import Effect, Effects, intent_id
 from reconciler.engine.observation import Observation, Observed
 from reconciler.engine.steps import lifecycle
 from reconciler.model.errors import ClusterError
+from reconciler.model.karpenter.labels import INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
 from reconciler.ports.calls import Call
 from reconciler.ports.cluster import Cluster
-from reconciler.ports.journal import REQUESTED, Intent, Outcome, Verb
+from reconciler.ports.journal import REQUESTED, Intent, Journal, Outcome, Verb
 from reconciler.ports.progress import EventKind
 
 BY_PERSON: Final = "Requested"
@@ -145,3 +147,42 @@ def _finish(effects: Effects, intent: Intent, outcome: Outcome, message: str) ->
     effects.finish([intent], outcome, message)
     kind = EventKind.REQUEST_DONE if outcome is Outcome.SUCCEEDED else EventKind.FAILED
     effects.world.notify(kind, f"{intent.verb} {intent.target}: {message}")
+
+
+def describe_request(verb: Verb, claim: NodeClaim) -> str:
+    """Return what the request does, as a sentence without a period."""
+    labels = claim.metadata.labels
+    node = claim.status.node_name or claim.name
+    place = " in ".join(filter(None, (labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""))))
+    about = f"NodeClaim {claim.name} of NodePool {claim.node_pool}" + (
+        f", {place}" if place else ""
+    )
+    what = {
+        Verb.CORDON: f"Cordon node {node}: no new pods are scheduled to it",
+        Verb.UNCORDON: f"Uncordon node {node}: pods are scheduled to it again",
+        Verb.DRAIN_NODE: f"Drain node {node}: cordon it, and evict its pods as their budgets allow",
+        Verb.DELETE_CLAIM: f"Delete {claim.name}: drain node {node}, then terminate its instance",
+    }[verb]
+    return f"{what} ({about})"
+
+
+def record_request(
+    journal: Journal, now: datetime, verb: Verb, claim: NodeClaim, reason: str = ""
+) -> Intent:
+    """Write the request to the journal, unless the same one is open."""
+    is_deletion = verb is Verb.DELETE_CLAIM
+    target = claim.name if is_deletion else claim.status.node_name or claim.name
+    for entry in journal.in_doubt():
+        if (entry.intent.verb, entry.intent.target) == (verb, target):
+            return entry.intent
+    facts = {"requested": now.isoformat()}
+    intent = Intent(
+        id=intent_id("", 0, verb, target, facts),
+        verb=verb,
+        target=target,
+        at=now,
+        reason=reason or BY_PERSON,
+        parameters=facts,
+    )
+    journal.begin([intent])
+    return intent

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reconciler.assembly.inputs.records import RecordedFleet
     from reconciler.assembly.inputs.request import FleetRequest, StateRequest
     from reconciler.model.karpenter.nodeclaim import NodeClaim
-    from reconciler.ports.journal import Intent, Verb
+    from reconciler.ports.journal import Intent
 
 
 _VERBS: Final = {
@@ -83,6 +83,7 @@ def run(request: NodeRequest) -> int:
     Raises:
         UsageError: no node of this fleet has that name.
     """
+    from reconciler.engine.steps.requests import describe_request, record_request
     from reconciler.ports.journal import Verb
 
     verb = Verb(request.verb)
@@ -90,11 +91,12 @@ def run(request: NodeRequest) -> int:
         claim = _find_claim(recorded, request.name)
         holder = recorded.state.lease.holder()
         who = f"the daemon {holder}" if holder else "this command"
-        print(f"{_describe_request(verb, claim)}.")
+        print(f"{describe_request(verb, claim)}.")
         if request.is_dry_run:
             print(f"Nothing was changed (--dry-run). It would be executed by {who}.")
             return exitcode.DONE
-        intent = _record_request(recorded, request, verb, claim)
+        journal, now = recorded.state.journal, recorded.now
+        intent = record_request(journal, now, verb, claim, request.reason)
     if holder is not None:
         print(
             f"Recorded; {who} executes it in its next pass. "
@@ -124,51 +126,6 @@ def _find_claim(recorded: RecordedFleet, name: str) -> NodeClaim:
         where=recorded.where,
         remedy="`reconciler get nodes` lists its nodes; use kubectl for nodes of others",
     )
-
-
-def _describe_request(verb: Verb, claim: NodeClaim) -> str:
-    """Return what the request does, as a sentence without a period."""
-    from reconciler.model.karpenter.labels import INSTANCE_TYPE, ZONE
-
-    labels = claim.metadata.labels
-    node = claim.status.node_name or claim.name
-    place = " in ".join(filter(None, (labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""))))
-    about = f"NodeClaim {claim.name} of NodePool {claim.node_pool}" + (
-        f", {place}" if place else ""
-    )
-    what = {
-        "cordon": f"Cordon node {node}: no new pods are scheduled to it",
-        "uncordon": f"Uncordon node {node}: pods are scheduled to it again",
-        "drain-node": f"Drain node {node}: cordon it, and evict its pods as their budgets allow",
-        "delete-nodeclaim": f"Delete {claim.name}: drain node {node}, then terminate its instance",
-    }[verb.value]
-    return f"{what} ({about})"
-
-
-def _record_request(
-    recorded: RecordedFleet, request: NodeRequest, verb: Verb, claim: NodeClaim
-) -> Intent:
-    """Write the request to the journal, unless the same one is open."""
-    from reconciler.engine.effects import intent_id
-    from reconciler.ports.journal import Intent
-
-    journal, now = recorded.state.journal, recorded.now
-    is_deletion = verb.value == "delete-nodeclaim"
-    target = claim.name if is_deletion else claim.status.node_name or claim.name
-    for entry in journal.in_doubt():
-        if (entry.intent.verb, entry.intent.target) == (verb, target):
-            return entry.intent
-    facts = {"requested": now.isoformat()}
-    intent = Intent(
-        id=intent_id("", 0, verb, target, facts),
-        verb=verb,
-        target=target,
-        at=now,
-        reason=request.reason or "Requested",
-        parameters=facts,
-    )
-    journal.begin([intent])
-    return intent
 
 
 def _carry_out(request: NodeRequest, intent: Intent) -> int:

@@ -14,7 +14,7 @@ import argparse
 import os
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
 from reconciler.assembly.inputs import records
@@ -24,9 +24,9 @@ from reconciler.model.text.quoting import quote_value
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconciler.adapters.database.history import GivenReason
     from reconciler.assembly.inputs.records import RecordedFleet
     from reconciler.assembly.inputs.request import FleetRequest, StateRequest
+    from reconciler.inspection.recordedreasons import PlanSource
     from reconciler.plan.explain.alternatives import Inquiry
     from reconciler.plan.explain.answer import Explanation
     from reconciler.plan.make.inputs import Inputs
@@ -49,15 +49,6 @@ _ADVICE: Final = {
     "nodepool": "git has no NodePool with this name",
     "buffer": "no CapacityBuffer with this name was read, or its feature gate is disabled",
 }
-
-
-class PlanSource(NamedTuple):
-    """The plan to answer from, its name in messages, and the earlier reasons."""
-
-    plan: Plan
-    digest: str
-    name: str
-    earlier: Sequence[GivenReason] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +148,8 @@ def run(request: ExplainRequest) -> int:
         return _explain_code(request)
     if request.kind == _GAP:
         return _explain_gap(request)
+    from reconciler.inspection.recordedreasons import PlanSource, earlier_reasons, newest_plan
+
     if request.plan_file is not None:
         if request.kind == "nodepool":
             raise _saved_plan_error()
@@ -167,10 +160,10 @@ def run(request: ExplainRequest) -> int:
         source, answer = _explain_from_inputs(request)
     else:
         with records.open_recorded(request.fleet) as recorded:
-            source = _newest_plan(recorded)
+            source = newest_plan(recorded)
             pair = _node_and_claim(recorded, request)
             answer = _answer(source, request, pair)
-            source = source._replace(earlier=_earlier_reasons(recorded, answer, source, pair))
+            source = source._replace(earlier=earlier_reasons(recorded, answer, source, pair))
     from reconciler.inspection import explanation
 
     parts = (answer, source.plan, source.digest, source.earlier)
@@ -234,6 +227,7 @@ def _explain_from_inputs(request: ExplainRequest) -> tuple[PlanSource, Explanati
         UnreadableError: neither the plan nor the cluster has the name.
     """
     from reconciler.assembly.inputs.timings import Timings
+    from reconciler.inspection.recordedreasons import PlanSource
     from reconciler.plan.explain.alternatives import Inquiry
     from reconciler.plan.make.planner import make_plan
     from reconciler.plan.planning import gather_facts
@@ -288,26 +282,6 @@ def _read_saved_plan(path: str) -> Plan:
     from reconciler.plan.value.plan import from_json
 
     return from_json(read_bytes(path), path)
-
-
-def _newest_plan(recorded: RecordedFleet) -> PlanSource:
-    """Return the newest recorded plan.
-
-    Raises:
-        StateError: none is.
-    """
-    from reconciler.model.errors import StateError
-    from reconciler.plan.value.plan import from_json
-
-    plans = recorded.state.store.plans(limit=1)
-    if not plans:
-        raise StateError(
-            f"no plan is recorded for fleet {recorded.fleet}",
-            where=recorded.where,
-            remedy="run `reconciler plan --out plan.json`, then explain with --plan plan.json",
-        )
-    name = f"plan {plans[0].digest}"
-    return PlanSource(from_json(plans[0].body, name), plans[0].digest, name)
 
 
 def _node_and_claim(recorded: RecordedFleet, request: ExplainRequest) -> tuple[str, str] | None:
@@ -380,20 +354,3 @@ def _unknown_name_error(kind: str, name: str, source: str, names: Sequence[str])
         f"{kind} {name} is not in {source}",
         remedy=did_you_mean(name, names, advice),
     )
-
-
-def _earlier_reasons(
-    recorded: RecordedFleet, answer: Explanation, source: PlanSource, pair: tuple[str, str] | None
-) -> list[GivenReason]:
-    """Return earlier reasons that no longer apply, newest first."""
-    now = {(r.code, r.message) for r in answer.reasons}
-    about: list[tuple[str, str]] = [(answer.kind, answer.name)]
-    if pair is not None:
-        about = [("Node", pair[0]), ("NodeClaim", pair[1])]
-    earlier = [g for who in about for g in recorded.state.history.decisions(*who, limit=10)]
-    earlier.sort(key=lambda g: g.at, reverse=True)
-    return [
-        g
-        for g in earlier
-        if g.at < source.plan.at and (g.decision.code, g.decision.message) not in now
-    ]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
@@ -18,13 +16,12 @@ from reconciler.model.text.quoting import quote_value
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.records import RecordedFleet
     from reconciler.assembly.inputs.request import StateRequest
+    from reconciler.inspection.nodetable import NodeRow
     from reconciler.inspection.replies import TopNode, TopReply
-    from reconciler.model.karpenter.nodeclaim import NodeClaim
     from reconciler.observed.allocation import Grouping
     from reconciler.ports.cluster import NodeUsage
 
-RESOURCES: Final = ("cpu", "memory")
-_PHASES: Final = ("Ready", "Registered", "Launched", "Pending", "Terminating")
+ORDERS: Final = ("name", "price", "cpu", "memory", "pods", "age")
 _BAR: Final = 20
 """Characters of the bar of a node; that of the fleet takes the remaining width."""
 _NARROW_BAR: Final = 8
@@ -39,7 +36,7 @@ class TopRequest:
     """The nodes to show, by NodePool and labels (all must match), and how they are sorted.
 
     ``is_live`` is whether they are shown until the command is stopped. ``by`` is set to show who
-    costs what instead of the nodes.
+    costs what instead of the nodes. With ``is_interactive``, keys choose nodes and act on them.
     """
 
     fleet: StateRequest
@@ -49,47 +46,7 @@ class TopRequest:
     sort: str
     is_live: bool
     by: Grouping | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NodeRow:
-    """A node, or a NodeClaim whose node has not joined yet; without usage if no pass saw it."""
-
-    name: str
-    claim: NodeClaim
-    status: str
-    usage: NodeUsage | None
-
-    @property
-    def price(self) -> float | None:
-        """USD an hour; None if it is unknown."""
-        return None if self.usage is None else self.usage.price
-
-    def share(self, resource: str) -> float:
-        """Return the requested share of a resource, 0 if it is unknown."""
-        return (self.usage.share(resource) or 0.0) if self.usage is not None else 0.0
-
-    @property
-    def pods(self) -> int:
-        """How many pods run on it."""
-        return 0 if self.usage is None else self.usage.pods
-
-
-def _created_at(row: NodeRow) -> datetime:
-    from datetime import UTC
-
-    return row.claim.metadata.creation_timestamp or datetime.max.replace(tzinfo=UTC)
-
-
-_SORTS: Final[Mapping[str, Callable[[NodeRow], object]]] = {
-    "name": lambda row: row.name,
-    "price": lambda row: -(row.price or 0.0),
-    "cpu": lambda row: -row.share("cpu"),
-    "memory": lambda row: -row.share("memory"),
-    "pods": lambda row: -row.pods,
-    "age": _created_at,
-}
-"""Name of an order → its key; names are sorted alphabetically, all others in descending order."""
+    is_interactive: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,8 +62,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     inputs.add_grouping(parser, "show who costs what instead of the nodes, by")
     parser.add_argument(
-        "--sort", choices=tuple(_SORTS), default="name", help="order of the nodes (default: name)"
+        "--sort", choices=ORDERS, default="name", help="order of the nodes (default: name)"
     )
+    parser.add_argument(
+        "-i", "--interactive", action="store_true",
+        help="choose nodes with keys: explain, cordon, uncordon and drain them (extra: terminal)",
+    )  # fmt: skip
     parser.add_argument(
         "--once", action="store_true",
         help="print once and exit (default if the output is not a terminal)",
@@ -126,7 +87,7 @@ def request_of(args: argparse.Namespace) -> TopRequest:
     """Return the request in the arguments.
 
     Raises:
-        UsageError: the cost of pods is asked for, and only some nodes.
+        UsageError: the options do not fit together.
     """
     if args.cost_by is not None and (args.node_pool or args.selector):
         from reconciler.model.errors import UsageError
@@ -136,6 +97,14 @@ def request_of(args: argparse.Namespace) -> TopRequest:
             where="--by",
             remedy="remove --node-pool and --selector",
         )
+    if args.interactive and (args.cost_by is not None or args.once or args.output != "text"):
+        from reconciler.model.errors import UsageError
+
+        raise UsageError(
+            "--interactive shows nodes until it is stopped",
+            where="--interactive",
+            remedy="remove --by, --once and -o",
+        )
     return TopRequest(
         inputs.state_request(args, args.path),
         args.output,
@@ -144,28 +113,55 @@ def request_of(args: argparse.Namespace) -> TopRequest:
         args.sort,
         not args.once and sys.stdout.isatty(),
         args.cost_by,
+        args.interactive,
     )
 
 
 def run(request: TopRequest) -> int:
-    """Show the nodes, until it is stopped if the output is a terminal."""
-    if request.is_live:
+    """Show the nodes, until it is stopped if the output is a terminal.
+
+    Raises:
+        UsageError: keys are asked for without a terminal, or without the package that reads them.
+    """
+    if request.is_interactive:
+        _run_interactively(request)
+    elif request.is_live:
         watching.watch_until_stopped(lambda: _view(request), sys.stdout)
     else:
         _view(request).show(sys.stdout)
     return exitcode.DONE
 
 
+def _run_interactively(request: TopRequest) -> None:
+    from reconciler.model.errors import UsageError
+
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        what, remedy = "--interactive needs a terminal", "use `reconciler top` without it"
+        raise UsageError(what, where="--interactive", remedy=remedy)
+    try:
+        from reconciler.terminal.app import FleetApp
+    except ImportError as error:
+        from reconciler.installation import install_remedy
+
+        what, remedy = "--interactive needs the package textual", install_remedy("terminal")
+        raise UsageError(what, where="--interactive", remedy=remedy) from error
+    from reconciler.terminal.fleet import TerminalFleet
+
+    fleet = TerminalFleet(request.fleet, request.node_pools, request.labels)
+    FleetApp(fleet, request.sort).run()
+
+
 def _view(request: TopRequest) -> watching.View:
     """Return the fleet in the output format."""
+    from reconciler.inspection import nodetable
     from reconciler.inspection.costs import to_csv
     from reconciler.render.reply import render_reply, table_section
 
     with records.open_recorded(request.fleet) as recorded:
         if request.by is not None:
             return _cost_view(recorded, request.by, request.output)
-        rows = sorted(_rows(recorded, request), key=lambda row: row.name)
-        rows.sort(key=_SORTS[request.sort])  # type: ignore[arg-type]
+        found = nodetable.node_rows(recorded, request.node_pools, request.labels)
+        rows = nodetable.sort_rows(found, request.sort)
         reply = _reply(recorded, rows)
         if request.output == "text":
             return watching.View(_render_text(recorded, rows, request), reply)
@@ -197,6 +193,7 @@ def _cells_of_nodes(reply: TopReply) -> list[list[str]]:
     """Return the nodes as a table, with the fields of their objects."""
     from msgspec.structs import fields
 
+    from reconciler.inspection.nodetable import RESOURCES
     from reconciler.inspection.replies import TopNode
 
     plain = [field for field in fields(TopNode) if field.name != "requested_share"]
@@ -212,21 +209,9 @@ def _cells_of_nodes(reply: TopReply) -> list[list[str]]:
     return [header, *rows]
 
 
-def _rows(recorded: RecordedFleet, request: TopRequest) -> Iterable[NodeRow]:
-    from reconciler.inspection.views import phase_of, usage_of
-
-    usage = usage_of(recorded)
-    for claim in recorded.state.store.node_claims():
-        if request.node_pools and claim.node_pool not in request.node_pools:
-            continue
-        if any(claim.metadata.labels.get(key) != value for key, value in request.labels):
-            continue
-        name = claim.status.node_name or claim.name
-        yield NodeRow(name, claim, phase_of(claim), usage.get(claim.name))
-
-
 def _reply(recorded: RecordedFleet, rows: Sequence[NodeRow]) -> TopReply:
     """Return the fleet as the reply of the command."""
+    from reconciler.inspection.nodetable import RESOURCES
     from reconciler.inspection.replies import TopReply, TopTotal
 
     total = TopTotal(
@@ -240,6 +225,7 @@ def _reply(recorded: RecordedFleet, rows: Sequence[NodeRow]) -> TopReply:
 
 
 def _node(row: NodeRow) -> TopNode:
+    from reconciler.inspection.nodetable import RESOURCES
     from reconciler.inspection.replies import TopNode
     from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
     from reconciler.render.listing import stamp
@@ -281,6 +267,7 @@ def _render_text(recorded: RecordedFleet, rows: Sequence[NodeRow], request: TopR
     from os import terminal_size
     from shutil import get_terminal_size
 
+    from reconciler.inspection import nodetable
     from reconciler.model.text.counting import format_count
     from reconciler.model.text.visible import Painted, one_line
     from reconciler.notifications.stream import has_colour
@@ -288,15 +275,14 @@ def _render_text(recorded: RecordedFleet, rows: Sequence[NodeRow], request: TopR
 
     size = get_terminal_size() if sys.stdout.isatty() else terminal_size((100, 0))
     colour = has_colour(sys.stdout)
-    lines = [one_line(_headline(recorded, rows))]
-    lines += [_fleet_bar(rows, name, size.columns, colour=colour) for name in RESOURCES]
+    lines = [one_line(nodetable.headline(recorded.fleet, rows))]
+    lines += [_fleet_bar(rows, name, size.columns, colour=colour) for name in nodetable.RESOURCES]
     if not rows:
         return "\n".join(lines) + f"\nNo nodes are recorded{_filter_suffix(request)}.\n"
     room = max(size.lines - _ABOVE - 2, 3) if request.is_live and size.lines else len(rows)
     length = _BAR if size.columns >= _WIDE else _NARROW_BAR
-    header = ("NODE", "NODEPOOL", "TYPE", "CAPACITY", "ZONE", "STATUS", "$/HOUR", "CPU", "MEMORY")
-    table: list[tuple[str, ...]] = [(*header, "PODS", "AGE")]
-    table += [_cells(row, recorded.now, length) for row in rows[:room]]
+    table: list[tuple[str, ...]] = [nodetable.HEADER]
+    table += [nodetable.row_cells(row, recorded.now, length) for row in rows[:room]]
     text = columns(table)
     if len(rows) > room:
         left = format_count(len(rows) - room, "more node")
@@ -309,30 +295,9 @@ def _filter_suffix(request: TopRequest) -> str:
     return " that match" if request.node_pools or request.labels else ""
 
 
-def _headline(recorded: RecordedFleet, rows: Sequence[NodeRow]) -> str:
-    from reconciler.model.karpenter.labels import CAPACITY_TYPE
-    from reconciler.model.text.counting import format_count
-    from reconciler.model.text.money import format_hourly, format_monthly
-
-    states = Counter(row.status for row in rows)
-    phases = [f"{states[phase]} {phase.lower()}" for phase in _PHASES if states[phase]]
-    kinds = Counter(row.claim.metadata.labels.get(CAPACITY_TYPE, "") for row in rows)
-    kinds.pop("", None)  # not launched yet
-    per_hour = sum(row.price or 0.0 for row in rows)
-    unpriced = sum(row.price is None for row in rows)
-    parts = [
-        f"{recorded.fleet}: {format_count(len(rows), 'node')}"
-        + (f" ({', '.join(phases)})" if rows else ""),
-        *(f"{number} {kind}" for kind, number in sorted(kinds.items())),
-        format_count(sum(row.pods for row in rows), "pod"),
-        f"${format_hourly(per_hour)}/hour",
-        f"{format_monthly(per_hour)}/month",
-        *([f"{format_count(unpriced, 'node')} without a known price"] if unpriced else []),
-    ]
-    return ", ".join(parts)
-
-
 def _fleet_bar(rows: Sequence[NodeRow], resource: str, width: int, *, colour: bool) -> str:
+    from reconciler.inspection.nodetable import draw_bar
+
     requested, total = _resource_sums(rows, resource)
     share = requested / total if total else 0.0
     unit = 1000 if resource == "cpu" else 1000 * 2**30
@@ -347,36 +312,3 @@ def _fleet_bar(rows: Sequence[NodeRow], resource: str, width: int, *, colour: bo
 def _share_colour(share: float) -> str:
     """Return the colour of a share: a low utilization is wasteful."""
     return "31" if share < 0.4 else "33" if share < 0.7 else "32"
-
-
-def draw_bar(share: float, length: int) -> str:
-    """Return a bar of ``length`` characters filled up to the share, from 0 to 1."""
-    filled = round(min(max(share, 0.0), 1.0) * length)
-    return "█" * filled + "░" * (length - filled)
-
-
-def _cells(row: NodeRow, now: datetime, length: int) -> tuple[str, ...]:
-    from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
-    from reconciler.render.listing import age
-
-    labels = row.claim.metadata.labels
-    price = "unknown" if row.usage is not None and row.price is None else ""
-    return (
-        row.name,
-        row.claim.node_pool,
-        labels.get(INSTANCE_TYPE, ""),
-        labels.get(CAPACITY_TYPE, ""),
-        labels.get(ZONE, ""),
-        row.status,
-        price if row.price is None else f"{row.price:.4f}",
-        *(_bar_cell(row, name, length) for name in RESOURCES),
-        "" if row.usage is None else str(row.pods),
-        age(row.claim.metadata.creation_timestamp, now),
-    )
-
-
-def _bar_cell(row: NodeRow, resource: str, length: int) -> str:
-    if row.usage is None or row.usage.share(resource) is None:
-        return ""
-    share = row.share(resource)
-    return f"{draw_bar(share, length)} {share:>4.0%}"

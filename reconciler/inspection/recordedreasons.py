@@ -1,0 +1,72 @@
+"""The reasons that are recorded about a node: those of the newest plan, and earlier ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from reconciler.inspection.explanation import render_explanation
+from reconciler.model.errors import StateError
+from reconciler.plan.explain.reasons import explain_node
+from reconciler.plan.value.plan import Plan, from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.adapters.database.history import GivenReason
+    from reconciler.assembly.inputs.records import RecordedFleet
+    from reconciler.plan.explain.answer import Explanation
+
+
+class PlanSource(NamedTuple):
+    """The plan to answer from, its name in messages, and the earlier reasons."""
+
+    plan: Plan
+    digest: str
+    name: str
+    earlier: Sequence[GivenReason] = ()
+
+
+def newest_plan(recorded: RecordedFleet) -> PlanSource:
+    """Return the newest recorded plan.
+
+    Raises:
+        StateError: none is.
+    """
+    plans = recorded.state.store.plans(limit=1)
+    if not plans:
+        raise StateError(
+            f"no plan is recorded for fleet {recorded.fleet}",
+            where=recorded.where,
+            remedy="run `reconciler plan --out plan.json`, then explain with --plan plan.json",
+        )
+    name = f"plan {plans[0].digest}"
+    return PlanSource(from_json(plans[0].body, name), plans[0].digest, name)
+
+
+def earlier_reasons(
+    recorded: RecordedFleet, answer: Explanation, source: PlanSource, pair: tuple[str, str] | None
+) -> list[GivenReason]:
+    """Return earlier reasons that no longer apply, newest first."""
+    now = {(r.code, r.message) for r in answer.reasons}
+    about: list[tuple[str, str]] = [(answer.kind, answer.name)]
+    if pair is not None:
+        about = [("Node", pair[0]), ("NodeClaim", pair[1])]
+    earlier = [g for who in about for g in recorded.state.history.decisions(*who, limit=10)]
+    earlier.sort(key=lambda g: g.at, reverse=True)
+    return [
+        g
+        for g in earlier
+        if g.at < source.plan.at and (g.decision.code, g.decision.message) not in now
+    ]
+
+
+def explain_recorded_node(recorded: RecordedFleet, node: str, node_claim: str) -> str:
+    """Return why a recorded node is disrupted, or not, as text.
+
+    Raises:
+        StateError: no plan is recorded.
+    """
+    source = newest_plan(recorded)
+    answer = explain_node(source.plan, node, node_claim, "Node" if node else "NodeClaim")
+    earlier = earlier_reasons(recorded, answer, source, (node, node_claim))
+    return render_explanation(answer, source.plan, source.digest, earlier, recorded.now)
