@@ -2,7 +2,8 @@
 
 The comment is the plan of a change to ``examples/multi-team``, as a platform renders its Markdown.
 The dashboard is that of an engine on the embedded cloud. The backtest is that of a day of the trace
-of ``benchmarks.backtest``. The terminal shows the recorded fleet of the tests. Needs Chromium and the package playwright.
+of ``benchmarks.backtest``. The terminal shows the recorded fleet of the tests. Needs Chromium and
+the package playwright.
 """
 
 from __future__ import annotations
