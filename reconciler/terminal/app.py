@@ -17,7 +17,7 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from reconciler.inspection.nodetable import SORTS, NodeRow, sort_rows
 from reconciler.ports.journal import Verb
-from reconciler.terminal.fleet import COLUMNS, WORKLOAD_COLUMNS, FleetView, TerminalFleet
+from reconciler.terminal.fleet import COLUMNS, WORKLOAD_COLUMNS, TerminalView, TerminalFleet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -109,7 +109,7 @@ class FleetApp(App[None]):
         self._fleet = fleet
         self._order = order
         self._text = ""
-        self._view = FleetView()
+        self._view = TerminalView()
         self._shown: tuple[NodeRow, ...] = ()
 
     def compose(self) -> ComposeResult:
@@ -140,7 +140,7 @@ class FleetApp(App[None]):
         view = self._fleet.look()
         self.call_from_thread(self._show, view)
 
-    def _show(self, view: FleetView) -> None:
+    def _show(self, view: TerminalView) -> None:
         self._view = view
         title = view.problem or view.title
         self.screen_stack[0].query_one("#title", Static).update(Text(title))

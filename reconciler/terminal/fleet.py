@@ -32,7 +32,7 @@ WORKLOAD_COLUMNS: Final = ("WORKLOAD", "$/MONTH", "PODS")
 
 
 @dataclass(frozen=True, slots=True)
-class FleetView:
+class TerminalView:
     """One look at a fleet: its nodes, and what its workloads cost.
 
     ``cells`` are those of each NodeClaim below ``COLUMNS``. ``problem`` says why nothing is shown.
@@ -68,15 +68,15 @@ class TerminalFleet:
         self._labels = labels
         self._plan: tuple[str, Plan] | None = None
 
-    def look(self) -> FleetView:
+    def look(self) -> TerminalView:
         """Return the fleet as it is recorded now."""
         try:
             with open_recorded(self._request) as recorded:
                 return self._view(recorded)
         except StateError as error:
-            return FleetView(problem=one_line(str(error)))
+            return TerminalView(problem=one_line(str(error)))
 
-    def _view(self, recorded: RecordedFleet) -> FleetView:
+    def _view(self, recorded: RecordedFleet) -> TerminalView:
         rows = tuple(node_rows(recorded, self._node_pools, self._labels))
         blocked = _blocked_by(self._newest_plan(recorded))
         usage = fleet_usage(recorded)
@@ -88,7 +88,7 @@ class TerminalFleet:
             ]
             for row in rows
         }
-        return FleetView(
+        return TerminalView(
             title=one_line(headline(recorded.fleet, rows)),
             rows=rows,
             cells=cells,
