@@ -17,20 +17,20 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from reconciler.inspection.nodetable import SORTS, NodeRow, sort_rows
 from reconciler.ports.journal import Verb
-from reconciler.terminal.fleet import COLUMNS, WORKLOAD_COLUMNS, TerminalView, TerminalFleet
+from reconciler.terminal.fleet import COLUMNS, WORKLOAD_COLUMNS, TerminalFleet, TerminalView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 REFRESH_S: Final = 2.0
-"""Seconds between two looks at the recorded state."""
+"""Seconds after which the recorded state is read again."""
 _KEYS: Final = """\
 enter, e   why the node is disrupted, or not
 c, u, d    cordon, uncordon, drain the node: asks first, then records a request
 w          workloads and their cost; again: the nodes
 /          show only nodes with a text in any column; esc: all
 s          next order: name, price, cpu, memory, pods, age
-r          look again now (otherwise every 2 seconds)
+r          read the state now (otherwise every 2 seconds)
 q          quit"""
 
 
@@ -92,9 +92,9 @@ class FleetApp(App[None]):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("e", "explain", "explain"),
-        Binding("c", "request('cordon')", "cordon"),
-        Binding("u", "request('uncordon')", "uncordon"),
-        Binding("d", "request('drain-node')", "drain"),
+        Binding("c", "cordon", "cordon"),
+        Binding("u", "uncordon", "uncordon"),
+        Binding("d", "drain", "drain"),
         Binding("w", "workloads", "workloads"),
         Binding("slash", "filter", "filter"),
         Binding("s", "sort", "sort"),
@@ -122,7 +122,7 @@ class FleetApp(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Look at the fleet now, and again and again."""
+        """Read the fleet now, and then at intervals."""
         for name, columns in (("#nodes", COLUMNS), ("#workloads", WORKLOAD_COLUMNS)):
             self._table(name).add_columns(*map(Text, columns))
         self._table("#nodes").focus()
@@ -133,11 +133,11 @@ class FleetApp(App[None]):
         return self.query_one(name, DataTable)
 
     def action_refresh(self) -> None:
-        """Look at the recorded state, without holding up keys."""
-        self.run_worker(self._look, thread=True, exclusive=True, group="look")
+        """Read the recorded state; keys work meanwhile."""
+        self.run_worker(self._read, thread=True, exclusive=True, group="read")
 
-    def _look(self) -> None:
-        view = self._fleet.look()
+    def _read(self) -> None:
+        view = self._fleet.read()
         self.call_from_thread(self._show, view)
 
     def _show(self, view: TerminalView) -> None:
@@ -190,19 +190,28 @@ class FleetApp(App[None]):
         if row is not None:
             self.push_screen(TextScreen(self._fleet.explain(row)))
 
-    def action_request(self, verb: str) -> None:
-        """Ask, then record a request for the chosen node."""
+    def action_cordon(self) -> None:
+        """Ask, then request that the chosen node gets no new pods."""
+        self._ask(Verb.CORDON)
+
+    def action_uncordon(self) -> None:
+        """Ask, then request that the chosen node gets pods again."""
+        self._ask(Verb.UNCORDON)
+
+    def action_drain(self) -> None:
+        """Ask, then request that the pods of the chosen node are evicted."""
+        self._ask(Verb.DRAIN_NODE)
+
+    def _ask(self, verb: Verb) -> None:
         row = self._chosen()
         if row is None:
             return
-        wanted = Verb(verb)
 
-        def answered(is_sure: bool | None) -> None:
+        def record(is_sure: bool | None) -> None:
             if is_sure:
-                said = self._fleet.request(wanted, row)
-                self.notify(said, markup=False)
+                self.notify(self._fleet.request(verb, row), markup=False)
 
-        self.push_screen(ConfirmScreen(self._fleet.describe(wanted, row)), answered)
+        self.push_screen(ConfirmScreen(self._fleet.describe(verb, row)), record)
 
     def action_workloads(self) -> None:
         """Show who costs what in place of the nodes, and again the nodes."""

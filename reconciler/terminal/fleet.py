@@ -1,7 +1,7 @@
 """What the terminal shows of a recorded fleet, and the requests that its keys record.
 
-Nothing here draws. The state is opened for each look and each request, so that nothing is held
-while a person reads.
+Nothing here draws. The state is opened each time it is read and for each request, so that
+nothing is held meanwhile.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WORKLOAD_COLUMNS: Final = ("WORKLOAD", "$/MONTH", "PODS")
 
 @dataclass(frozen=True, slots=True)
 class TerminalView:
-    """One look at a fleet: its nodes, and what its workloads cost.
+    """A fleet as it is recorded: its nodes, and what its workloads cost.
 
     ``cells`` are those of each NodeClaim below ``COLUMNS``. ``problem`` says why nothing is shown.
     """
@@ -68,7 +68,7 @@ class TerminalFleet:
         self._labels = labels
         self._plan: tuple[str, Plan] | None = None
 
-    def look(self) -> TerminalView:
+    def read(self) -> TerminalView:
         """Return the fleet as it is recorded now."""
         try:
             with open_recorded(self._request) as recorded:
@@ -115,7 +115,7 @@ class TerminalFleet:
             return one_line(str(error))
 
     def describe(self, verb: Verb, row: NodeRow) -> str:
-        """Return what a request would do, as a sentence without a period."""
+        """Return the effect of a request, as a sentence without a period."""
         return one_line(describe_request(verb, row.claim))
 
     def request(self, verb: Verb, row: NodeRow) -> str:

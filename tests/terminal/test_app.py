@@ -46,7 +46,7 @@ def run(folder: Path, step: Step, size: tuple[int, int] = (140, 40)) -> None:
 
 
 async def settle(pilot: Pilot[Any]) -> None:
-    """Wait until the look at the state has ended, and is drawn."""
+    """Wait until the state has been read, and is drawn."""
     await pilot.app.workers.wait_for_complete()
     await pilot.pause()
 
@@ -201,7 +201,7 @@ def test_workloads_are_shown_in_place_of_the_nodes(folder: Path) -> None:
     run(folder, step)
 
 
-def test_a_change_of_the_state_is_shown_after_the_next_look(folder: Path) -> None:
+def test_a_change_of_the_state_is_shown_once_it_is_read_again(folder: Path) -> None:
     async def step(pilot: Pilot[Any]) -> None:
         with open_recorded(StateRequest(path=str(folder), now=NOW), needs_lease=False) as recorded:
             store = recorded.state.store
