@@ -43,8 +43,7 @@ def planner_of(
 def _memory_trim() -> Callable[[int], object]:
     """Return ``malloc_trim`` of glibc, where there is one.
 
-    What a list or the last plan has left is otherwise kept beside what the next plan needs: at
-    1,000 nodes and 10,000 pods that is 45 MiB.
+    What a list or the last plan has left is otherwise kept beside what the next plan needs.
     """
     try:
         found: Callable[[int], object] = ctypes.CDLL(None).malloc_trim

@@ -314,7 +314,13 @@ class Topology:
         return known
 
     def _index(self, group: Group, pairs: Sequence[tuple[str, str]], selected: int) -> None:
-        """Make a group known to the pods that it may select: by a label or by their namespace."""
+        """Make a group known to the pods that it may select: by a label or by their namespace.
+
+        Pods never count in a group that separates them by a label that no node has.
+        """
+        is_apart = group.kind is RuleKind.ANTI_AFFINITY and not group.rule.inverse
+        if is_apart and not self.may_count(group):
+            return
         if pairs:
             self._by_pair.setdefault(pairs[0], []).append(group)
             return
