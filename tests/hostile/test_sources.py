@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.adapters.rendering.isolation import RunLimits
+from reconciler.adapters.rendering.isolation import RunLimits, run_isolated
 from reconciler.adapters.rendering.tools import CommandLineRenderer
 from reconciler.cli.main import main
 from reconciler.desired.sources.gitops import Tool
@@ -431,6 +431,39 @@ def test_a_template_bomb_ends_at_a_limit(name: str) -> None:
         render(Tool.HELM, files, limits)
     assert time.monotonic() - start < 30
     assert "\n" not in raised.value.message
+
+
+@attack(
+    Threat.RENDERING, "a tool that exceeds one limit only, or gets an argument with a zero byte"
+)
+@pytest.mark.parametrize(
+    ("script", "limits", "message"),
+    [
+        ("yes", RunLimits(output_max=2**20), "sh printed more than 1 MiB"),
+        ("exec sleep 60", RunLimits(seconds=1), "sh took longer than 1 s"),
+        ("echo a\0b", RunLimits(), "sh cannot be started: "),
+    ],
+)
+def test_each_limit_of_a_tool_ends_it_alone(
+    script: str, limits: RunLimits, message: str, tmp_path: Path
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(RenderError, match=message):
+        run_isolated(
+            ["/bin/sh", "-c", script], folder=str(tmp_path),
+            environment={"PATH": "/usr/bin:/bin"}, limits=limits,
+        )  # fmt: skip
+    assert time.monotonic() - began < 30
+
+
+@attack(Threat.RENDERING, "a tool that writes a file without end")
+def test_a_file_of_a_tool_has_a_limit(tmp_path: Path) -> None:
+    script = "head -c 10000000 /dev/zero > file; exit 0"
+    run_isolated(
+        ["/bin/sh", "-c", script], folder=str(tmp_path),
+        environment={"PATH": "/usr/bin:/bin"}, limits=RunLimits(file_blocks=1_000),
+    )  # fmt: skip
+    assert (tmp_path / "file").stat().st_size <= 1_000 * 1024
 
 
 @attack(Threat.RENDERING, "more files, or larger ones, than a tool is given")
