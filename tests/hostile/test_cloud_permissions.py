@@ -255,10 +255,13 @@ def test_cloudformation_and_terraform_give_the_same_permissions(need: Need) -> N
 
 
 def test_the_roles_are_two_and_each_has_its_own_policy() -> None:
-    resources = template("cloudformation.yaml")["Resources"]
-    for need in ("Plan", "Run"):
+    stack = template("cloudformation.yaml")
+    resources = stack["Resources"]
+    reboot = {"Fn::If": ["Reboots", {"Ref": "RebootPolicy"}, {"Ref": "AWS::NoValue"}]}
+    assert stack["Parameters"]["AllowReboot"]["Default"] == "false"
+    for need, more in (("Plan", []), ("Run", [reboot])):
         role = resources[f"{need}Role"]["Properties"]
-        assert role["ManagedPolicyArns"] == [{"Ref": f"{need}Policy"}]
+        assert role["ManagedPolicyArns"] == [{"Ref": f"{need}Policy"}, *more]
         (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
         assert trust["Principal"] != "*"
     (trust,) = resources["RunRole"]["Properties"]["AssumeRolePolicyDocument"]["Statement"]
@@ -268,10 +271,19 @@ def test_the_roles_are_two_and_each_has_its_own_policy() -> None:
 def test_terraform_uses_only_the_generated_policies() -> None:
     text = "".join(path.read_text() for path in sorted(TERRAFORM.glob("*.tf")))
     loaded = re.findall(r'policy\s*=\s*templatefile\("\$\{path\.module\}/([^"]+)"', text)
-    assert loaded == ["policy-plan.json.tftpl", "policy-run.json.tftpl"]
+    needs = ("plan", "reboot", "run")
+    assert sorted(loaded) == [f"policy-{need}.json.tftpl" for need in needs]
     assert 'aws_iam_role_policy"' not in text
     attached = re.findall(r"role\s*=\s*aws_iam_role\.(\w+)\.name\s+policy_arn\s*=\s*(\S+)", text)
-    assert attached == [("plan", "aws_iam_policy.plan.arn"), ("run", "aws_iam_policy.run.arn")]
+    plan, run = (f"aws_iam_policy.{need}.arn" for need in ("plan", "run"))
+    assert attached == [
+        ("plan", plan),
+        ("run", run),
+        ("run", "aws_iam_policy.reboot[0].arn"),
+    ]
+    assert text.count("count = var.allow_reboot ? 1 : 0") == 2
+    (switch,) = re.findall(r'variable "allow_reboot" \{.*?\n\}', text, re.DOTALL)
+    assert re.search(r"default\s*=\s*false", switch)
 
 
 @pytest.mark.skipif(shutil.which("terraform") is None, reason="terraform is not installed")
