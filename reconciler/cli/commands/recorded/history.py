@@ -15,11 +15,15 @@ from reconciler.model.text.quoting import quote_value
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconciler.assembly.inputs.records import ServedAction
+    from reconciler.assembly.inputs.records import RecordedFleet, ServedAction
     from reconciler.assembly.inputs.request import StateRequest
     from reconciler.ports.journal import JournalEntry
 
 _MESSAGE_WIDTH: Final = 60
+_COMMANDS_HEADER: Final = (
+    *("AT", "TOOK", "REASON", "OPERATIONS", "TARGETS", "SAVES/MONTH", "PODS", "OUTCOME"),
+    "REVISION",
+)
 _HEADER: Final = ("AT", "VERB", "TARGET", "OUTCOME", "REVISION", "REASON", "MESSAGE")
 
 
@@ -27,13 +31,15 @@ _HEADER: Final = ("AT", "VERB", "TARGET", "OUTCOME", "REVISION", "REASON", "MESS
 class HistoryRequest:
     """Whose operations are listed, how many at most, and in which output format.
 
-    ``target`` is a NodeClaim or node; None lists the operations on all of them.
+    ``target`` is a NodeClaim or node; None lists the operations on all of them. With
+    ``by_command``, the operations of each command are one row.
     """
 
     fleet: StateRequest
     limit: int
     target: str | None
     output: str
+    by_command: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,14 +52,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", metavar="NAME", help="only operations on this NodeClaim or node"
     )
+    parser.add_argument(
+        "--by-command", action="store_true",
+        help="one row for each command, with what it saves a month and the pods that it moves",
+    )  # fmt: skip
     inputs.add_output(parser, "wide", more=("markdown", "html"))
     inputs.add_flags(parser, inputs.RECORDED)
 
 
 def request_of(args: argparse.Namespace) -> HistoryRequest:
-    """Return the request in the arguments."""
+    """Return the request in the arguments.
+
+    Raises:
+        UsageError: commands are asked for as objects.
+    """
+    if args.by_command and args.output in ("json", "yaml"):
+        from reconciler.model.errors import UsageError
+
+        raise UsageError(
+            "commands are printed as a table",
+            where="--by-command",
+            remedy=f"use `reconciler get commands -o {args.output}` for the objects",
+        )
     fleet = inputs.state_request(args, args.path)
-    return HistoryRequest(fleet, args.limit, args.target, args.output)
+    return HistoryRequest(fleet, args.limit, args.target, args.output, args.by_command)
 
 
 def parse_limit(text: str) -> int:
@@ -76,9 +98,12 @@ def run(request: HistoryRequest) -> int:
     with records.open_recorded(request.fleet) as recorded:
         entries = recorded.state.journal.entries(limit=request.limit, target=request.target)
         served = {} if is_short else served_actions(recorded.state, entries)
+        commands = _command_rows(recorded, entries) if request.by_command else []
     if request.output in ("json", "yaml"):
         documents = [document(entry, served.get(entry.sequence)) for entry in entries]
         sys.stdout.write(format_document(kubernetes_list(documents), request.output))
+    elif commands:
+        sys.stdout.write(_commands_page(recorded.fleet, commands, request.output))
     elif entries:
         header: tuple[str, ...] = _HEADER
         rows = rows_of(entries, _MESSAGE_WIDTH if is_short else None)
@@ -96,6 +121,44 @@ def run(request: HistoryRequest) -> int:
     else:
         print(f"No operations are recorded for fleet {recorded.fleet}.", file=sys.stderr)
     return exitcode.DONE
+
+
+def _command_rows(
+    recorded: RecordedFleet, entries: Sequence[JournalEntry]
+) -> list[tuple[str, ...]]:
+    """Return a row of cells for the operations of each command, the newest first."""
+    from reconciler.model.text.money import format_monthly
+    from reconciler.plan.render.wording import short_commit
+    from reconciler.render.listing import clock_time, human_duration
+    from reconciler.web.view import commit_views
+
+    oldest = min((entry.intent.at for entry in entries), default=recorded.now)
+    known = recorded.state.store.commands_since(oldest)
+    return [
+        (
+            clock_time(command.began),
+            "" if command.ended is None else human_duration(command.ended - command.began),
+            command.reason,
+            command.operations,
+            ", ".join([*command.targets, *([f"{command.more} more"] if command.more else [])]),
+            "" if command.saves is None else format_monthly(command.saves),
+            "" if command.pods is None else str(command.pods),
+            command.problem or command.outcome,
+            short_commit(commit.revision),
+        )
+        for commit in commit_views(entries, recorded.now, known)
+        for command in commit.commands
+    ]
+
+
+def _commands_page(fleet: str, rows: Sequence[tuple[str, ...]], output: str) -> str:
+    from reconciler.render.listing import columns
+    from reconciler.render.reply import PAGES, render_page, table_section
+
+    if output not in PAGES:
+        return columns([_COMMANDS_HEADER, *rows])
+    sections = [table_section("commands", _COMMANDS_HEADER, rows)]
+    return render_page(f"Commands of {fleet}", sections, output)
 
 
 def _action_cells(served: ServedAction | None) -> tuple[str, str, str]:
