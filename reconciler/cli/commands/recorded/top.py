@@ -101,7 +101,7 @@ def request_of(args: argparse.Namespace) -> TopRequest:
         from reconciler.model.errors import UsageError
 
         raise UsageError(
-            "--interactive shows nodes until it is stopped",
+            "the nodes are shown until it is stopped",
             where="--interactive",
             remedy="remove --by, --once and -o",
         )
@@ -136,14 +136,14 @@ def _run_interactively(request: TopRequest) -> None:
     from reconciler.model.errors import UsageError
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        what, remedy = "--interactive needs a terminal", "use `reconciler top` without it"
+        what, remedy = "it needs a terminal", "use `reconciler top` without it"
         raise UsageError(what, where="--interactive", remedy=remedy)
     try:
         from reconciler.terminal.app import FleetApp
     except ImportError as error:
         from reconciler.installation import install_remedy
 
-        what, remedy = "--interactive needs the package textual", install_remedy("terminal")
+        what, remedy = "it needs the package textual", install_remedy("terminal")
         raise UsageError(what, where="--interactive", remedy=remedy) from error
     from reconciler.terminal.fleet import TerminalFleet
 
