@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from reconciler.model.decode import decode, describe_mismatch
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.duration import parse_nillable
+from reconciler.model.errors import UnreadableError
 from reconciler.model.karpenter.capacitybuffer import (
     CapacityBuffer,
     Deployment,
@@ -74,6 +75,23 @@ def format_position(source: str, content: bytes, at: int) -> str:
     start = content.rfind(b"\n", 0, at) + 1
     column = len(content[start:at].decode("utf-8", "replace")) + 1
     return f"{source}:{line}:{column}"
+
+
+def expect_utf8(source: str, content: bytes) -> None:
+    """Refuse JSON that is not UTF-8: a decoder finds that out only where it reads the text.
+
+    Raises:
+        UnreadableError: a byte is none of UTF-8.
+    """
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        at = error.start
+        raise UnreadableError(
+            f"not a snapshot: byte 0x{content[at]:02x} is not UTF-8",
+            where=format_position(source, content, at),
+            remedy="save it as UTF-8",
+        ) from error
 
 
 def json_error_position(source: str, content: bytes, error: Exception) -> tuple[str, str]:

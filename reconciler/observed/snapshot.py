@@ -50,6 +50,7 @@ from reconciler.observed.fingerprint import Pods
 from reconciler.observed.isolation import (
     IsolatedObject,
     SnapshotPlace,
+    expect_utf8,
     isolate_invalid,
     isolate_invalid_live,
     isolate_undecoded,
@@ -386,6 +387,8 @@ def snapshot_items(content: bytes, source: str) -> Iterator[bytes | msgspec.Raw]
             where=source,
             remedy="capture it again (even an empty cluster prints a List)",
         )
+    if text.startswith(b"{"):
+        expect_utf8(source, content)
     documents: list[bytes] = [text] if text.startswith(b"{") else _yaml_documents(text, source)
     if not documents:
         raise _no_list_error("", source)

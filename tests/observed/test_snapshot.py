@@ -82,6 +82,11 @@ spec: {containers: none}
         (b"\x1f\x8b\x08\x00", "", "the snapshot is compressed with gzip"),
         ('{"kind": "List"}'.encode("utf-16"), "", "the snapshot is UTF-16"),
         (b"a: \xc7", "", "neither JSON nor YAML: byte 0xc7 is not UTF-8"),
+        (
+            b'{"kind": "List", "items": [\n{"kind": "Pod", "metadata": {"name": "a\x80"}}]}',
+            ":2:40",
+            "not a snapshot: byte 0x80 is not UTF-8",
+        ),
         (b"?", ":1:2", "neither JSON nor YAML: a key must be a string, not null"),
         (b"a: [1, 2", ":2:1", "neither JSON nor YAML: did not find expected ',' or ']'"),
         (b"a: 1\nb: {c\n]", ":3:1", "neither JSON nor YAML: "),
@@ -158,6 +163,14 @@ def test_an_odd_value_in_any_field_of_any_kind_stops_nothing(kind: str) -> None:
     assert "other" in [item.metadata.name for item in found.namespaces]
     assert all(finding.code == "unreadable-object" for finding in found.findings)
     assert not any("Expected `" in finding.message for finding in found.findings)
+
+
+@given(st.sampled_from(sorted(KINDS)), st.integers(0, 400), st.binary(min_size=1, max_size=3))
+def test_a_damaged_snapshot_is_a_snapshot_or_an_error(kind: str, at: int, noise: bytes) -> None:
+    content = as_list(an_object(kind, "a"))
+    place = at % len(content)
+    with suppress(UnreadableError):
+        read_snapshot(content[:place] + noise + content[place + len(noise) :], "s")
 
 
 @given(st.binary(max_size=300))

@@ -14,6 +14,7 @@ import msgspec
 
 from reconciler.backtest.captures.kubereplay import CapturedPeriod
 from reconciler.backtest.captures.pods import (
+    MALFORMED,
     CapturedPod,
     CapturedPods,
     expect_years,
@@ -132,7 +133,7 @@ class _AuditReader:
             self._first = at if self._first is None else min(self._first, at)
             self._last = at if self._last is None else max(self._last, at)
             self._read_change(event, at, line)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except MALFORMED as error:
             raise line_error(where, line, describe_mismatch(error)) from error
 
     def _read_change(self, event: _AuditEvent, at: datetime, line: int) -> None:

@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from reconciler.backtest.captures.pods import (
+    MALFORMED,
     CapturedPod,
     CapturedPods,
     expect_years,
@@ -81,7 +82,7 @@ def read_kubereplay(content: bytes, where: str) -> CapturedPeriod:
     """
     try:
         capture = msgspec.json.decode(content, type=_Capture)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except MALFORMED as error:
         raise line_error(where, 1, describe_mismatch(error)) from error
     events = _dated_events(capture, content, where)
     if not events:
@@ -105,7 +106,7 @@ def _dated_events(
         line += content.count(b"\n", position, begin)
         try:
             event = msgspec.json.decode(text, type=_Event)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except MALFORMED as error:
             raise line_error(where, line, describe_mismatch(error)) from error
         expect_years([event.timestamp], where, line)
         found.append((event.timestamp, line, event))

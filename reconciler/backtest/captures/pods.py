@@ -48,6 +48,10 @@ _IDENTITIES: Final = frozenset(
 _MESSAGE_MAX: Final = 200
 
 
+MALFORMED: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+"""What decoding bytes of a stranger raises."""
+
+
 def line_error(where: str, line: int, message: str) -> UnreadableError:
     """Return the error of a line, whose text may come from a stranger."""
     shown = one_line(message)[:_MESSAGE_MAX]

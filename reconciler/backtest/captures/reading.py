@@ -19,7 +19,7 @@ import msgspec
 
 from reconciler.backtest.captures.auditlog import GROUP, AuditMessage, read_audit_log
 from reconciler.backtest.captures.kubereplay import CapturedPeriod, read_kubereplay
-from reconciler.backtest.captures.pods import line_error
+from reconciler.backtest.captures.pods import MALFORMED, line_error
 from reconciler.backtest.trace import BYTES_MAX
 from reconciler.model.decode import describe_mismatch
 from reconciler.source.compressed import decompress
@@ -101,7 +101,7 @@ def _replies(plain: bytes, where: str) -> Iterator[AuditMessage]:
     """Yield the messages of a reply of CloudWatch Logs, all at the line of the document."""
     try:
         reply = msgspec.json.decode(plain, type=_LogEvents)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except MALFORMED as error:
         raise line_error(where, 1, describe_mismatch(error)) from error
     starts = (m.start() for m in re.finditer(rb'"message"[ \t]*:', plain))
     line, position = 1, 0
@@ -120,7 +120,7 @@ def _deliveries(plain: bytes, where: str) -> Iterator[AuditMessage]:
                 continue
             try:
                 document = msgspec.json.decode(text, type=_Delivered)
-            except (msgspec.MsgspecError, RecursionError) as error:
+            except MALFORMED as error:
                 raise line_error(where, number, describe_mismatch(error)) from error
             for event in document.log_events:
                 yield from _message(event, number)
