@@ -68,16 +68,14 @@ def _is_replaced(pod: Pod) -> bool:
     """Return whether a pod that is gone comes back on any node, or belongs to its node."""
     if pod.namespace == "kube-system" or pod.is_terminal:
         return True
-    owner = controller_of(pod)
+    owner = controlling_kind(pod)
     return owner in _REPLACED_ELSEWHERE or owner == _OF_NODES
 
 
-def controller_of(pod: Pod) -> tuple[str, str] | None:
+def controlling_kind(pod: Pod) -> tuple[str, str] | None:
     """Return the group and kind of what controls a pod, None without a controller."""
-    for owner in pod.metadata.owner_references:
-        if owner.controller:
-            return owner.api_version.partition("/")[0], owner.kind
-    return None
+    owner = pod.metadata.controller
+    return None if owner is None else (owner.api_version.partition("/")[0], owner.kind)
 
 
 def _within_budget(

@@ -74,7 +74,7 @@ def classify_pod(pod: Pod, zones: Collection[str] | None = None) -> PodClass:
     """
     meta = pod.metadata
     owners = meta.owner_references
-    owner = next((o for o in owners if o.controller), owners[0] if owners else None)
+    owner = meta.controller or (owners[0] if owners else None)
     spec = pod.spec
     if spec.node_name or spec.scheduling_gates or any(map(_is_volume_claim, spec.volumes)):
         kept = tuple(volume for volume in spec.volumes if not _is_volume_claim(volume))

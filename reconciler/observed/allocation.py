@@ -52,7 +52,7 @@ def workload_of(pod: Pod) -> str:
 
     A Job whose name ends with a time, as a CronJob names its Jobs, belongs to that CronJob.
     """
-    owner = next((o for o in pod.metadata.owner_references if o.controller), None)
+    owner = pod.metadata.controller
     if owner is None:
         return f"Pod {pod.key}"
     kind, name = owner.kind, owner.name

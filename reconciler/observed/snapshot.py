@@ -387,9 +387,11 @@ def snapshot_items(content: bytes, source: str) -> Iterator[bytes | msgspec.Raw]
             where=source,
             remedy="capture it again (even an empty cluster prints a List)",
         )
+    documents = [text]
     if text.startswith(b"{"):
         expect_utf8(source, content)
-    documents: list[bytes] = [text] if text.startswith(b"{") else _yaml_documents(text, source)
+    else:
+        documents = _yaml_documents(text, source)
     if not documents:
         raise _no_list_error("", source)
     for document in documents:

@@ -12,7 +12,7 @@ from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from reconciler.inspection.nodetable import SORTS, NodeRow, sort_rows
@@ -129,8 +129,13 @@ class FleetApp(App[None]):
         self.action_refresh()
         self.set_interval(REFRESH_S, self.action_refresh)
 
+    @property
+    def _base(self) -> Screen[object]:
+        """The screen with the nodes, whatever is shown over it."""
+        return self.screen_stack[0]
+
     def _table(self, name: str) -> DataTable[Text]:
-        return self.query_one(name, DataTable)
+        return self._base.query_one(name, DataTable)
 
     def action_refresh(self) -> None:
         """Read the recorded state; keys work meanwhile."""
@@ -143,13 +148,12 @@ class FleetApp(App[None]):
     def _show(self, view: TerminalView) -> None:
         self._view = view
         title = view.problem or view.title
-        self.screen_stack[0].query_one("#title", Static).update(Text(title))
+        self._base.query_one("#title", Static).update(Text(title))
         self._fill()
 
     def _fill(self) -> None:
         """Show the nodes that match in their order; the chosen one stays chosen."""
-        base = self.screen_stack[0]
-        table: DataTable[Text] = base.query_one("#nodes", DataTable)
+        table = self._table("#nodes")
         chosen = self._chosen()
         rows = sort_rows(self._view.matching(self._text), self._order)
         self._shown = tuple(rows)
@@ -157,27 +161,24 @@ class FleetApp(App[None]):
         names = [row.claim.name for row in rows]
         if chosen is not None and chosen.claim.name in names:
             table.move_cursor(row=names.index(chosen.claim.name))
-        _refill(base.query_one("#workloads", DataTable), self._view.workloads)
+        _refill(self._table("#workloads"), self._view.workloads)
         parts = [f"order: {self._order}"]
         if self._text:
             parts.append(f'{len(rows)} of {len(self._view.rows)} nodes have "{self._text}"')
         if not self._view.rows and not self._view.problem:
             parts.append("no nodes are recorded")
-        base.query_one("#status", Static).update(Text("; ".join(parts)))
+        self._base.query_one("#status", Static).update(Text("; ".join(parts)))
 
     def _chosen(self) -> NodeRow | None:
-        at = self._shown_table().cursor_row
+        at = self._table("#nodes").cursor_row
         return self._shown[at] if 0 <= at < len(self._shown) else None
-
-    def _shown_table(self) -> DataTable[Text]:
-        return self.screen_stack[0].query_one("#nodes", DataTable)
 
     def on_data_table_row_highlighted(self) -> None:
         """Show in full what blocks the disruption of the chosen node."""
         row = self._chosen()
         message = self._view.cells[row.claim.name][-1] if row is not None else ""
         text = Text(f"Not disrupted: {message}" if message else "")
-        self.screen_stack[0].query_one("#blocked", Static).update(text)
+        self._base.query_one("#blocked", Static).update(text)
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Explain the node on which enter was pressed."""

@@ -159,7 +159,7 @@ class _AuditReader:
             self._pods.left_out["pods whose creation was logged without the object"] += 1
             return None
         pod = _object_of(event)
-        owner = next((o for o in pod.metadata.owner_references if o.controller), None)
+        owner = pod.metadata.controller
         kind = "" if owner is None else owner.kind
         if kind in (_DAEMON, _STATIC):
             self._pods.left_out["pods of DaemonSets" if kind == _DAEMON else "static pods"] += 1

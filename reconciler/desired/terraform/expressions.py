@@ -36,6 +36,11 @@ from reconciler.desired.terraform.hcl import (
 )
 from reconciler.desired.terraform.scope import ModuleScope
 
+_FAULTS: Final = (
+    *(HclError, RecursionError, ValueError, TypeError, LookupError, AttributeError),
+    ArithmeticError,  # a text in a calculation, or a division by zero
+)
+"""What is raised by an expression that cannot be evaluated."""
 _REFERENCE: Final = re.compile(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_*][\w-]*|\[[^\[\]]*\])*")
 _STEP: Final = re.compile(r"[A-Za-z_*][\w-]*|\[[^\[\]]*\]")
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?$")
@@ -59,9 +64,7 @@ def evaluate(text: str, scope: ModuleScope) -> Value:
     effort.depth += 1
     try:
         return _evaluate(text, scope)
-    except (HclError, RecursionError, ValueError, TypeError, LookupError, AttributeError):
-        return Unknown(text)
-    except ArithmeticError:  # a text in a calculation, or a division by zero
+    except _FAULTS:
         return Unknown(text)
     finally:
         effort.depth -= 1

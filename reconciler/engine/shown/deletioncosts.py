@@ -16,7 +16,7 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from reconciler.disruption.deletioncosts import LEAVING, controller_of
+from reconciler.disruption.deletioncosts import LEAVING, controlling_kind
 from reconciler.engine.desired import Desired
 from reconciler.engine.observation import Complete
 from reconciler.engine.world import World
@@ -83,7 +83,7 @@ def _wanted_costs(
 
 def _changes(node: StateNode, wanted: str | None) -> Iterator[PodCost]:
     for pod in node.pods:
-        if pod.is_terminal or controller_of(pod) != ("apps", "ReplicaSet"):
+        if pod.is_terminal or controlling_kind(pod) != ("apps", "ReplicaSet"):
             continue
         current = pod.metadata.annotations.get(POD_DELETION_COST)
         if current != wanted and (wanted is not None or _may_be_ours(pod)):

@@ -40,6 +40,11 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     generation: int | None = None
     finalizers: tuple[str, ...] = ()
 
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that controls the object, None if there is none."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
     def is_owned_by(self, api_version: str, kind: str) -> bool:
         """Return whether any owner is of that kind, controller or not."""
         for owner in self.owner_references:  # a loop: this is called for a hundred thousand pods

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from reconciler.model.kubernetes.pod import Pod, TopologySpreadConstraint
 from reconciler.model.settings import DefaultConstraint
 from reconciler.observed.state import ClusterState, StateNode
-from reconciler.placement.topology.peers import Owners, Peers, controller_of
+from reconciler.placement.topology.peers import Owners, Peers
 
 
 class DefaultSpread:
@@ -36,7 +36,7 @@ class DefaultSpread:
         return replace(pod, spec=replace(pod.spec, topology_spread_constraints=found))
 
     def _constraints_of(self, pod: Pod) -> tuple[TopologySpreadConstraint, ...]:
-        owner = controller_of(pod)
+        owner = pod.metadata.controller
         who = (owner.api_version, owner.kind, owner.name) if owner is not None else None
         key = (pod.namespace, who, frozenset(pod.metadata.labels.items()))
         known = self._known.get(key)

@@ -87,7 +87,7 @@ class Peers:
         An empty selector would count every pod of the namespace.
         """
         pairs: dict[str, str] = {}
-        labels, owner = pod.metadata.labels, controller_of(pod)
+        labels, owner = pod.metadata.labels, pod.metadata.controller
         for selector in self._services.get(pod.namespace, ()):
             if all(labels.get(name) == value for name, value in selector.items()):
                 pairs.update(selector)
@@ -117,8 +117,3 @@ class Peers:
         if not self._assumes_template:
             return LabelSelector()
         return LabelSelector({k: v for k, v in labels.items() if k not in _OWN_LABELS})
-
-
-def controller_of(pod: Pod) -> OwnerReference | None:
-    """Return the owner that controls a pod, None if there is none."""
-    return next((owner for owner in pod.metadata.owner_references if owner.controller), None)

@@ -29,7 +29,6 @@ from reconciler.observed.allocation import (
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.question import LaunchPool
 from reconciler.placement.scheduler import Scheduler
-from reconciler.placement.topology.peers import controller_of
 from reconciler.plan.make.costs import sum_dollars
 from reconciler.plan.rest.continuation import RestResult
 from reconciler.plan.rest.world import (
@@ -155,7 +154,7 @@ def named_alike(
 
 def _interchangeable(pod: Pod) -> str:
     """Return a key that is equal for the replicas of which it does not matter which one waits."""
-    owner = controller_of(pod)
+    owner = pod.metadata.controller
     if owner is None or owner.kind == "StatefulSet":
         return pod.key
     return f"{pod.namespace}/{owner.kind}/{owner.name}"

@@ -193,7 +193,7 @@ def _demand_of(inputs: Inputs) -> _Demand:
     """Return the pods by what created them, without those of DaemonSets and those that end."""
     counted: Counter[object] = Counter()
     for pod in inputs.cluster.pods:
-        owner = next((o for o in pod.metadata.owner_references if o.controller), None)
+        owner = pod.metadata.controller
         if not pod.is_active or (owner is not None and owner.kind == "DaemonSet"):
             continue
         name = (pod.metadata.name,) if owner is None else (owner.kind, owner.name)
