@@ -14,7 +14,7 @@ from reconciler.desired.migration import controller
 from reconciler.desired.sources.detection import UNLISTED
 from reconciler.desired.sources.gitops import Rendering, Tool
 from reconciler.desired.terraform.environments import ASSUMED
-from reconciler.desired.terraform.modules import CONDITION, DISABLED
+from reconciler.desired.terraform.modules import CONDITION, DISABLED, FoundText
 from reconciler.desired.terraform.releases import FoundRelease
 from reconciler.desired.terraform.variables import SEVERAL
 from reconciler.initialization.charts import (
@@ -164,7 +164,7 @@ def _objects_with_placeholders(
     if not is_plain or not (findings or _UNQUOTED.search(file.content)):
         return objects, findings
     text = file.content.decode("utf-8", "replace")
-    retried, left = objects_in_file(template_text(file.path, text))
+    retried, left = objects_in_file(template_text(FoundText(file.path, 1, True, text)))
     return (retried, []) if retried and not left else (objects, findings)
 
 

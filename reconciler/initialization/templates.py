@@ -50,10 +50,12 @@ _COMMENT_LINE: Final = re.compile(r"^[ \t]*\{\{-?\s*/\*.*?\*/\s*-?\}\}[ \t]*$", 
 class TemplateText(SourceFile):
     """The text of objects with placeholders, which YAML alone would misread.
 
-    ``first_line`` is the line of the file at which the text starts.
+    ``first_line`` is the line of the file at which the text starts. If the file does not have the
+    same lines (``is_verbatim`` is false), that is the position of each field.
     """
 
     first_line: int = 1
+    is_verbatim: bool = True
 
     def documents(self) -> tuple[list[Document], list[Diagnostic]]:
         """Return the documents with their placeholders as texts."""
@@ -62,13 +64,15 @@ class TemplateText(SourceFile):
         padded = "\n" * (self.first_line - 1) + protect(text, (m.span() for m in matches))
         documents, findings = parse_documents(self.path, padded.encode())
         expressions = [match[0] for match in matches]
+        if not self.is_verbatim:
+            documents = [d._replace(mark=(self.first_line, 1, None)) for d in documents]
         return [d._replace(data=restore(d.data, expressions)) for d in documents], findings
 
 
-def template_text(path: str, text: str, first_line: int = 1) -> TemplateText:
+def template_text(found: FoundText) -> TemplateText:
     """Return a text with placeholders as a file of objects."""
-    made = TemplateText(path, text.encode("utf-8", "replace"))
-    made.first_line = first_line
+    made = TemplateText(found.path, found.text.encode("utf-8", "replace"))
+    made.first_line, made.is_verbatim = found.line, found.is_verbatim
     return made
 
 
@@ -133,7 +137,7 @@ def read_templates(
         if path.endswith(_SCRIPTS):
             scripts += script_objects(path, text)
         elif path.endswith((*TEMPLATES, *_OTHER_TEMPLATES)) and path not in found.used:
-            unused.append(FoundText(path, 1, text))
+            unused.append(FoundText(path, 1, True, text))
     found.files += _text_files([*terraform.texts, *scripts])
     found.unused += _text_files(unused)
     if not found.files and not found.unused:
@@ -159,7 +163,7 @@ def _availability_zones(region: str) -> list[str]:
 def _text_files(texts: Sequence[FoundText]) -> list[TemplateText]:
     """Return the texts with objects that make nodes, as files."""
     relevant = [text for text in texts if _KIND.search(text.text)]
-    return [template_text(text.path, text.text, text.line) for text in relevant]
+    return [template_text(text) for text in relevant]
 
 
 def without_made(

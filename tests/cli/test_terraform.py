@@ -745,6 +745,68 @@ def test_a_text_of_one_expression_alone_has_its_value(text: str, value: object) 
     assert evaluate(text, scope) == value
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("tostring(floor(var.limit / 2))", "5"),
+        ('"${floor(var.limit / 2) * 4}Gi"', "20Gi"),
+        ("[ceil(5.1), ceil(-1.5), abs(-3), floor(-1.5)]", [6, -1, 3, -2]),
+        ("[pow(2, 10), signum(-7), signum(0), parseint(var.hex, 16)]", [1024, -1, 0, 255]),
+        ('[tonumber("0.5"), tonumber("12"), tobool("true")]', [0.5, 12, True]),
+        ("[sum([1, 2.5]), range(3), range(1, 4), range(3, 0), range(0, 9, 4)]",
+         [3.5, [0, 1, 2], [1, 2, 3], [3, 2, 1], [0, 4, 8]]),
+        ("[alltrue([true, true]), alltrue([]), anytrue([false]), anytrue([])]",
+         [True, True, False, False]),
+        ('[base64encode("a"), base64decode("YQ=="), strrev("ab"), strcontains("spot", "po")]',
+         ["YQ==", "a", "ba", True]),
+        ("chunklist([1, 2, 3], 2)", [[1, 2], [3]]),
+        ('index(["a", "b"], "b")', 1),
+        ('jsondecode("{\\"cpu\\": [4]}").cpu[0]', 4),
+        ('setproduct(["a"], ["x", "y"])', [["a", "x"], ["a", "y"]]),
+        ('[setunion(["b"], ["a"]), setintersection(["b", "a"], ["a"])]', [["a", "b"], ["a"]]),
+        ('setsubtract(["a", "b"], ["a"])', ["b"]),
+    ],
+)  # fmt: skip
+def test_a_function_that_needs_only_its_arguments_has_its_value(text: str, value: object) -> None:
+    """The values are those of ``terraform console``."""
+    scope = ModuleScope(".", lambda _: None, {"limit": 10, "hex": "ff"})
+    assert evaluate(text, scope) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "range(0, 1e9)", "range(0, 9, 0)", "pow(10, 64)", "pow(2, 1e9)", "pow(0, -1)",
+        'floor("x")', "floor(true)", 'tobool("yes")', 'base64decode("%")', 'parseint("z", 10)',
+        'index(["a"], "b")', "chunklist([1], 0)", 'jsondecode("{")', 'sum("ab")',
+        "setproduct(range(1000), range(1000))",
+    ],
+)  # fmt: skip
+def test_a_function_without_a_value_leaves_a_placeholder(text: str) -> None:
+    assert evaluate(text, ModuleScope(".", lambda _: None)) == Unknown(text)
+
+
+def test_a_placeholder_of_an_encoded_object_is_in_the_file_of_its_resource(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The lines of the encoded text are not those of the file: the object's first line is."""
+    encoded = (
+        '\nresource "kubectl_manifest" "class" {\n  yaml_body = yamlencode({\n'
+        '    apiVersion = "karpenter.k8s.aws/v1"\n    kind = "EC2NodeClass"\n'
+        '    metadata = { name = "default" }\n    spec = {\n      role = var.role\n'
+        '      tags = { fleet = "${var.fleet.first}-${var.fleet.second}" }\n'
+        '      amiSelectorTerms = [{ alias = "al2023@latest" }]\n'
+        '      subnetSelectorTerms = [{ tags = { a = "b" } }]\n'
+        '      securityGroupSelectorTerms = [{ tags = { a = "b" } }]\n    }\n  })\n}\n'
+    )
+    write(work, {"given/main.tf": heredoc(POOL) + encoded})
+    assert init() == 0
+    out = capsys.readouterr().out
+    line = (heredoc(POOL) + encoded).splitlines().index("  yaml_body = yamlencode({") + 1
+    assert f"EC2NodeClass default, from main.tf:{line}:1" in out
+    assert f"main.tf:{line}:1: warning: complete" in out
+
+
 def test_an_object_that_nothing_sets_has_the_defaults_of_its_type(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

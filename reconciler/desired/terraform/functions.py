@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import itertools
 import json
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +15,8 @@ from typing import Final, TypeAlias, TypeVar
 
 _NUMBER_MAX: Final = 10**18
 _SHOWN_MAX: Final = 160
+_ITEMS_MAX: Final = 1_024
+"""The most items of a list that a function makes: Terraform's own limit of ``range``."""
 
 T = TypeVar("T")
 
@@ -146,12 +151,11 @@ def _equal(left: Value, right: Value) -> bool:
 
 def _calculation(calculate: Callable[[Decimal, Decimal], Decimal]) -> Callable[..., Value]:
     """Return a calculation with two numbers, whole where its result is."""
+    return lambda left, right: _plain_number(calculate(_number(left), _number(right)))
 
-    def result(left: Value, right: Value) -> Value:
-        made = calculate(_number(left), _number(right))
-        return int(made) if made == made.to_integral_value() else float(made)
 
-    return result
+def _plain_number(number: Decimal) -> int | float:
+    return int(number) if number == number.to_integral_value() else float(number)
 
 
 def _comparison(compare: Callable[[Decimal, Decimal], bool]) -> Callable[..., Value]:
@@ -214,6 +218,50 @@ def _pairs(keys: Value, values: Value) -> Value:
     return dict(zip(map(str, keys), values, strict=True))
 
 
+def _power(base: Value, exponent: Value) -> Value:
+    if abs(_number(exponent)) > 64:
+        raise ValueError("an exponent is out of range")
+    return _plain_number(_number(_number(base) ** _number(exponent)))
+
+
+def _parse_integer(text: Value, base: Value) -> Value:
+    return _plain_number(_number(int(str(text), _expect(base, int, "parseint"))))
+
+
+def _range(*bounds: Value) -> Value:
+    """Return the numbers of ``range(end)`` or ``range(start, end, step)``, without the end.
+
+    Without a step, a range whose end is below its start counts down.
+    """
+    start, end = (_number(0), *map(_number, bounds))[-2:] if len(bounds) < 2 else bounds[:2]
+    first, last = _number(start), _number(end)
+    step = _number(bounds[2]) if len(bounds) > 2 else Decimal(-1 if last < first else 1)
+    count = max(math.ceil((last - first) / step), 0)
+    if count > _ITEMS_MAX:
+        raise ValueError("a range is too long")
+    return [_plain_number(first + step * number) for number in range(count)]
+
+
+def _product(*lists: Value) -> Value:
+    values = [_expect(one, list, "setproduct") for one in lists]
+    if math.prod(map(len, values)) > _ITEMS_MAX:
+        raise ValueError("a product is too long")
+    return [list(combination) for combination in itertools.product(*values)]
+
+
+def _union(*lists: Value) -> Value:
+    return _set([item for one in lists for item in _expect(one, list, "setunion")])
+
+
+def _chunks(items: Value, size: Value) -> Value:
+    items, size = _expect(items, list, "chunklist"), _expect(size, int, "chunklist")
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def _to_boolean(value: Value) -> bool:
+    return {"true": True, "false": False}[to_text(value)]
+
+
 def _set(items: Value) -> Value:
     """Return a set: Terraform goes through the strings of one in their order."""
     items = _expect(items, list, "toset")
@@ -225,7 +273,29 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Value]]] = {
     "tolist": lambda value: value,
     "tomap": lambda value: value,
     "tostring": to_text,
-    "tonumber": int,
+    "tonumber": lambda value: _plain_number(_number(value)),
+    "tobool": _to_boolean,
+    "abs": lambda value: _plain_number(abs(_number(value))),
+    "ceil": lambda value: math.ceil(_number(value)),
+    "floor": lambda value: math.floor(_number(value)),
+    "parseint": _parse_integer,
+    "pow": _power,
+    "range": _range,
+    "signum": lambda value: (_number(value) > 0) - (_number(value) < 0),
+    "sum": lambda items: _plain_number(sum(map(_number, items), Decimal(0))),
+    "alltrue": lambda items: all(map(_to_boolean, items)),
+    "anytrue": lambda items: any(map(_to_boolean, items)),
+    "base64decode": lambda value: base64.b64decode(str(value), validate=True).decode(),
+    "base64encode": lambda value: base64.b64encode(str(value).encode()).decode(),
+    "chunklist": _chunks,
+    "index": lambda items, item: _expect(items, list, "index").index(item),
+    "jsondecode": lambda value: json.loads(str(value)),
+    "setintersection": lambda first, *rest: _set([i for i in first if all(i in o for o in rest)]),
+    "setproduct": _product,
+    "setsubtract": lambda first, second: _set([item for item in first if item not in second]),
+    "setunion": _union,
+    "strcontains": lambda value, part: str(part) in str(value),
+    "strrev": lambda value: str(value)[::-1],
     "concat": _concat,
     "join": _join,
     "format": _format,

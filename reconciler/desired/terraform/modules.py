@@ -57,10 +57,14 @@ _NONE: Final = Attribute("", 0)
 
 @dataclass(frozen=True, slots=True)
 class FoundText:
-    """The text of one or more objects: its file, the line at which it starts, and the text."""
+    """The text of one or more objects: its file, the line at which it starts, and the text.
+
+    ``is_verbatim`` is whether its lines are those of the file, and not made from expressions.
+    """
 
     path: str
     line: int
+    is_verbatim: bool
     text: str
 
 
@@ -288,7 +292,7 @@ def _read_release(
                 values = block.attributes["values"]
                 covered.append((values.start, values.start + len(values.text)))
                 start = text.count("\n", 0, values.start) + 1
-                origin = (path, start) if len(set(used)) != 1 else (used[0], 1)
+                origin = (path, start, False) if len(set(used)) != 1 else (used[0], 1, True)
                 found.texts.append(FoundText(*origin, _to_yaml(item)))
     return covered
 
@@ -365,7 +369,7 @@ def _read_manifest(
                 Diagnostic(Severity.WARNING, "left-out", message, place, hint=hint)
             )
             continue
-        origin = (path, line) if len(used) != 1 else (used[0], 1)
+        origin = (path, line, heredoc is not None) if len(used) != 1 else (used[0], 1, True)
         found.texts.append(FoundText(*origin, _to_yaml(value)))
 
 
@@ -424,12 +428,12 @@ def _read_heredocs(
             continue
         position = heredoc.end
         line = text.count("\n", 0, heredoc.start) + 1
-        whole = FoundText(path, line, heredoc.text)
+        whole = FoundText(path, line, True, heredoc.text)
         for one in list(script_objects(path, heredoc.text, line)) or [whole]:
             value = render(one.text, scope)
             _note_left_out("an object in a heredoc", scope, Place(path, one.line, 1), found)
             if isinstance(value, str):
-                found.texts.append(FoundText(path, one.line, value))
+                found.texts.append(FoundText(path, one.line, True, value))
 
 
 def _read_documents(file: HclBlock, scope: ModuleScope, found: FoundObjects) -> None:
@@ -470,7 +474,7 @@ def _templates(
         value = render(scope.read(one) or "", inner)
         found.used_files.add(one)
         if isinstance(value, str):
-            yield FoundText(one, 1, value)
+            yield FoundText(one, 1, True, value)
 
 
 def script_objects(
@@ -490,7 +494,7 @@ def script_objects(
         body = text[match.end() : end.start()]
         position = end.end()
         if _OBJECT.search(body):
-            whole = FoundText(path, text.count("\n", 0, match.end()) + first_line, body)
+            whole = FoundText(path, text.count("\n", 0, match.end()) + first_line, True, body)
             below = depth < _DEPTH
             inner = list(script_objects(path, body, whole.line, depth + 1)) if below else []
             yield from inner or [whole]
