@@ -169,7 +169,8 @@ class Decisions:
     ``placement`` is where pods that were already pending are placed. The searches in ``limits_hit``
     ended at a work limit. ``work`` is the number of nodes examined, ``reached_limit`` is whether
     the pass might have found more with more of it. ``consolidation_waits`` is True if consolidation
-    decided nothing because its earlier commands have not settled.
+    decided nothing because its earlier commands have not settled. The pods of
+    ``limited_namespaces`` are not moved, because simulating that took too much work.
     """
 
     commands: tuple[Command, ...] = ()
@@ -182,3 +183,4 @@ class Decisions:
     work: int = 0
     reached_limit: bool = False
     consolidation_waits: bool = False
+    limited_namespaces: tuple[str, ...] = ()

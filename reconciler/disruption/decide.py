@@ -186,6 +186,7 @@ def decide(inputs: DisruptionInputs, methods: Sequence[Method] = METHODS) -> Dec
         blockers=blockers_of(work) if inputs.lists_blockers else (),
         work=spent,
         reached_limit=reached_limit,
+        limited_namespaces=tuple(sorted(inputs.simulated.closed)),
         consolidation_waits=waits,
     )
 

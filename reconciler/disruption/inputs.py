@@ -22,6 +22,7 @@ from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.question import LaunchPool, Placement
 from reconciler.placement.scheduler import Scheduler
+from reconciler.placement.work import SimulatedWork
 
 Renew = Callable[[ClusterState, int], Placer]
 """Builds the scheduler of a changed cluster, given the number of previous simulations."""
@@ -32,7 +33,8 @@ class DisruptionInputs:
     """The inputs of a pass.
 
     ``scheduler`` is the scheduler of ``cluster`` if the caller already has one, and ``renew``
-    builds that of a changed cluster; without them they are built from the other facts.
+    builds that of a changed cluster; without them they are built from the other facts. All share
+    the work that is ``simulated``.
 
     ``pending`` pods are placed first, and the nodes that receive them are not disrupted.
     ``interrupted`` are NodeClaims that EC2 reclaims, with the event. ``allow_removal`` names the
@@ -55,6 +57,7 @@ class DisruptionInputs:
     pending: Sequence[Pod] = ()
     scheduler: Placer | None = None
     renew: Renew | None = None
+    simulated: SimulatedWork = field(default_factory=SimulatedWork)
     interrupted: Mapping[str, str] = field(default_factory=dict)
     allow_removal: Collection[str] = ()
     last_known: Sequence[NodePool] = ()
@@ -73,7 +76,14 @@ class DisruptionInputs:
 
     def _scheduler(self, cluster: ClusterState, number: int) -> Placer:
         salt = str(number) if number else ""
-        return Scheduler(self.launch_pools, cluster, self.settings, self.now, salt=salt)
+        return Scheduler(
+            self.launch_pools,
+            cluster,
+            self.settings,
+            self.now,
+            salt=salt,
+            simulated=self.simulated,
+        )
 
     def removed_pools(self) -> dict[str, NodePool]:
         """Return the deleted pools that may be removed; unknown ones have defaults."""

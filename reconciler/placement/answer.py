@@ -278,6 +278,15 @@ def _work_rejection(limit: WorkLimit, namespace: str) -> Rejection:
     )
 
 
+def closed_rejection(namespace: str) -> Rejection:
+    """Return the reason for a running pod that is not moved, to spare the pods of others."""
+    return Rejection(
+        "WorkLimit",
+        f"simulated removals reached the limit of work for pods of namespace {namespace}: they "
+        "need simpler topology spread and (anti-)affinity rules, or fewer different ones",
+    )
+
+
 def _node_by_pod(placement_pass: PlacementPass) -> dict[str, str]:
     rows = placement_pass.nodes.nodes.rows
     found = {

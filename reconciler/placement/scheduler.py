@@ -21,15 +21,9 @@ from reconciler.model.settings import (
     PreferencePolicy,
     Settings,
 )
-from reconciler.observed.state import ClusterState, StateNode, last_pod_change
-from reconciler.placement.answer import Attempt, Finisher, build_placement
-from reconciler.placement.approach import (
-    ApproachScore,
-    approaches,
-    queue,
-    score,
-    serve_in_turns,
-)
+from reconciler.observed.state import ClusterState, StateNode
+from reconciler.placement.answer import Attempt, Finisher, build_placement, closed_rejection
+from reconciler.placement.approach import ApproachScore, approaches, queue, score, serve_in_turns
 from reconciler.placement.devices.hosts import devices_of_node
 from reconciler.placement.devices.networkuse import ClusterDevices
 from reconciler.placement.inputs import (
@@ -62,14 +56,9 @@ from reconciler.placement.pods.shape import Shape, Shapes, SpecKeys, queue_posit
 from reconciler.placement.pods.volumes import volume_needs
 from reconciler.placement.question import LaunchPool, Placement, Question, Rejection
 from reconciler.placement.solve import PlacementPass
-from reconciler.placement.topology.census import Census, KarpenterUniverse, Universe
+from reconciler.placement.topology.census import Census, Censuses, KarpenterUniverse, Universe
 from reconciler.placement.topology.groups import Topology
-from reconciler.placement.work import (
-    WORK_MAX,
-    WORK_TOTAL_MAX,
-    PlacementWork,
-    admitted,
-)
+from reconciler.placement.work import WORK_MAX, PlacementWork, SimulatedWork, admitted
 
 if TYPE_CHECKING:
     from reconciler.placement.explain.survey import Survey
@@ -82,7 +71,8 @@ _PodsByShape = Mapping[Shape, list[Pod]]
 class Scheduler:
     """Decides where pods are placed, on existing nodes and on new nodes from ``pools``.
 
-    ``salt`` goes into the names of new NodeClaims; ``spec_keys`` may be those of other schedulers.
+    ``salt`` goes into the names of new NodeClaims; ``spec_keys`` and ``simulated``, the work of
+    simulated removals, may be those of other schedulers.
     """
 
     def __init__(
@@ -94,7 +84,9 @@ class Scheduler:
         *,
         salt: str = "",
         spec_keys: SpecKeys | None = None,
+        simulated: SimulatedWork | None = None,
     ) -> None:
+        self.simulated = simulated if simulated is not None else SimulatedWork()
         self._spec_keys = spec_keys if spec_keys is not None else SpecKeys()
         self._cluster = cluster = cluster.with_all_namespaces()
         self._settings = settings
@@ -112,9 +104,7 @@ class Scheduler:
         self._books: dict[int, SpaceBook] = {}
         self._hosts: dict[int, Host] = {}
         self._known_takers: dict[Shape, Sequence[int]] = {}
-        self._ruled: dict[Shape, bool] = {}
         self._work = PlacementWork(WORK_MAX)
-        self._work_left = WORK_TOTAL_MAX
         self._has_answer = False
         self._daemons = daemons(cluster, ignores_claims=settings.ignores_resource_claims)
         self._all_templates = [
@@ -160,8 +150,12 @@ class Scheduler:
         return self._make_shapes(respect=False)
 
     @cached_property
+    def _censuses(self) -> Censuses:
+        return Censuses(self._cluster, self._universe.may_define)
+
+    @cached_property
     def _census(self) -> Census:
-        return Census(self._cluster)
+        return self._censuses.exact
 
     @cached_property
     def _universe(self) -> Universe:
@@ -189,31 +183,25 @@ class Scheduler:
     @cached_property
     def _guarded_nodes(self) -> int:
         """The nodes whose pods changed recently: consolidation does not place pods on them."""
-        after = {
-            p.node_pool.name: p.node_pool.spec.disruption.consolidates_after for p in self._pools
-        }
-        mask = 0
-        for index, row in enumerate(self._nodes.rows):
-            state = row.state
-            if state is None or state.claim is None or not state.claim.is_true("Initialized"):
-                continue
-            wait, since = after.get(state.node_pool), last_pod_change(state.claim)
-            if wait and since is not None and self._now - since < wait:
-                mask |= 1 << index
-        return mask
+        return self._nodes.recently_changed((p.node_pool for p in self._pools), self._now)
 
     def place(self, question: Question) -> Placement:
         """Return where each pod is placed, new NodeClaims, and why other pods do not fit.
 
         Nodes that are being deleted take no new pods, though the pods on them count.
         """
-        limit = WORK_MAX if question.is_launched else min(WORK_MAX, self._work_left)
-        self._work = PlacementWork(limit, self._census.repelling_namespaces)
         self._has_answer = False
-        try:
+        closed = frozenset() if question.is_launched else self.simulated.closed
+        self._census = self._censuses.simplified(closed)
+        running = self._census.repelling_namespaces
+        if question.is_launched:
+            self._work = PlacementWork(WORK_MAX, running)
             return self._place(question)
-        finally:
-            self._work_left = max(0, self._work_left - self._work.total)
+        limit = self.simulated.left({pod.namespace for pod in question.pods})
+        self._work = PlacementWork(limit, running)
+        found = self._place(question)
+        self.simulated.add(self._work)
+        return found
 
     def _place(self, question: Question) -> Placement:
         by_shape = self._shapes.group(question.pods)
@@ -236,7 +224,9 @@ class Scheduler:
         for evaluations that are not strict about reservations.
         """
         shapes = self._shapes.group(pods)
-        if not all(map(is_comparable, shapes)):
+        closed = self.simulated.closed
+        self._census = self._censuses.simplified(closed)
+        if not all(is_comparable(s) and s.namespace not in closed for s in shapes):
             return None
         open_nodes = ~self._nodes.mask_of(without)
         takers: list[int] = []
@@ -265,7 +255,7 @@ class Scheduler:
     ) -> tuple[AppliedRule, ...] | None:
         """Return the topology rules that apply to pods, None if they cannot be compared quickly."""
         repelling = self._census.repelling_rules
-        if not any(is_ruled(shape, repelling, self._ruled) for shape in shapes):
+        if not any(is_ruled(shape, repelling, self._census.ruled) for shape in shapes):
             return ()
         if len(repelling) + sum(map(count_rules, shapes)) > RULES_MAX:
             return None
@@ -312,6 +302,7 @@ class Scheduler:
         cohort = Cohort(shape, members, guarded=False)
         host = self._cluster.node_of(pod)
         own = frozenset() if host is None else frozenset({host.name})
+        self._census = self._censuses.exact
         question = Question(pods=(pod,), without=own, strict_reservations=False)
         self._topology([cohort], own)
         return survey(self._new_pass(question, to_front=True), self._all_templates, cohort)
@@ -456,7 +447,13 @@ class Scheduler:
     def _without_invalid(
         self, shape: Shape, pods: list[Pod], rejections: dict[str, tuple[Rejection, ...]]
     ) -> list[Pod]:
-        """Return the pods that can be placed at all; running pods are not checked."""
+        """Return the pods that can be placed at all; running pods are not checked.
+
+        None are those of a namespace that has used its work of simulated removals.
+        """
+        if shape.namespace in self._census.simplified:
+            rejections.update((pod.key, (closed_rejection(shape.namespace),)) for pod in pods)
+            return []
         problem = invalid_rejection(shape, self._well_known, self._cluster.claim_users)
         if problem is None:
             return pods

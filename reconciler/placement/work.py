@@ -10,7 +10,7 @@ work. Karpenter stops a solve after a minute and keeps what it has.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from heapq import heapify, heappop, heappush
@@ -29,8 +29,12 @@ WORK_MAX: Final = 50_000_000
 ten million take some seconds."""
 
 WORK_TOTAL_MAX: Final = 10 * WORK_MAX
-"""The checks of all placements of a plan together. Beyond it, disruption gets no more answers; pods
-that wait for a node are always placed."""
+"""The checks of all simulated removals of a plan. Beyond it, only the pods of namespaces that have
+needed less than an equal part are moved; pods that wait for a node are always placed."""
+
+NAMESPACE_WORK_MAX: Final = 2 * WORK_MAX
+"""The checks of the simulated removals of a plan that one namespace may need. Beyond it, its pods
+are not moved, and its rules are simplified."""
 
 FIT_CHECKS: Final = 8
 """How many checks it takes to find the instance types that suit another pod."""
@@ -108,10 +112,11 @@ class PlacementWork:
     ``running`` is how many rules the running pods of each namespace have, which every placement
     reads. ``share`` is what one namespace may use, None without a limit for each. ``pulse`` gives
     signs of life, also for work that is charged beforehand. ``refused`` are the checks that pods
-    would have needed whose rules were too many even to be compared.
+    would have needed whose rules were too many even to be compared. ``before`` are those of an
+    attempt that was given up.
     """
 
-    __slots__ = ("_running", "limit", "pulse", "refused", "share", "total", "used")
+    __slots__ = ("_running", "before", "limit", "pulse", "refused", "share", "total", "used")
 
     def __init__(self, limit: int, running: Mapping[str, int] = MappingProxyType({})) -> None:
         self.limit = limit
@@ -119,6 +124,7 @@ class PlacementWork:
         self.total = 0
         self.used: dict[str, int] = {}
         self.refused: Counter[str] = Counter()
+        self.before: Mapping[str, int] = MappingProxyType({})
         self.pulse = Pulse()
         self._running = running
         for namespace, rules in running.items():
@@ -127,7 +133,7 @@ class PlacementWork:
     def restarted(self) -> PlacementWork:
         """Return the work of a placement that begins again, with the same pods refused."""
         again = PlacementWork(self.limit, self._running)
-        again.refused = self.refused
+        again.refused, again.before = self.refused, self.used
         return again
 
     def charge(self, namespace: str, checks: int) -> None:
@@ -156,6 +162,42 @@ class PlacementWork:
         shares = {name: n * 100 // max(needed.total(), 1) for name, n in needed.items()}
         ranked = sorted(shares.items(), key=lambda item: (-item[1], item[0]))
         return WorkLimit(dict(ranked[:1] + [row for row in ranked[1:5] if row[1] >= 10]), pods)
+
+
+class SimulatedWork:
+    """The checks of all simulated removals of a plan, by the namespace whose pods needed them.
+
+    A removal that is only considered may be left for later. So a namespace whose pods need too much
+    is closed: its own nodes stay, and those of others are examined as before.
+    """
+
+    __slots__ = ("used",)
+
+    def __init__(self) -> None:
+        self.used: Counter[str] = Counter()
+
+    def add(self, work: PlacementWork) -> None:
+        """Count the checks of one simulation."""
+        self.used.update(work.used)
+        self.used.update(work.before)
+
+    @property
+    def most(self) -> int:
+        """What one namespace may use: beyond the total, an equal part of it."""
+        if self.used.total() < WORK_TOTAL_MAX:
+            return NAMESPACE_WORK_MAX
+        return min(NAMESPACE_WORK_MAX, WORK_TOTAL_MAX // len(self.used))
+
+    @property
+    def closed(self) -> frozenset[str]:
+        """The namespaces that have used what they may."""
+        most = self.most
+        return frozenset(name for name, checks in self.used.items() if checks >= most)
+
+    def left(self, namespaces: Collection[str]) -> int:
+        """Return the checks of a simulation for pods of these namespaces."""
+        most = self.most
+        return min(WORK_MAX, max((most - self.used[name] for name in namespaces), default=0))
 
 
 def in_turns(cohorts: Sequence[Cohort]) -> list[Cohort]:

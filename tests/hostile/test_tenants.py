@@ -14,9 +14,22 @@ from reconciler.adapters.aws.bootstrap.family import user_data
 from reconciler.cli.main import main
 from reconciler.model.errors import CloudError
 from reconciler.placement import scheduler as scheduling
+from reconciler.placement import work as working
 from tests.adapters.aws.test_user_data_grammar import FAMILIES, HOSTILE, PLACES
+from tests.hostile.test_pod_authors import a_ready_node
 from tests.hostile.threats import Threat, attack
-from tests.placement.builders import TYPES, Object, a_node, a_pod, a_pool, on, wanted
+from tests.placement.builders import (
+    HOST,
+    TYPES,
+    Object,
+    a_node,
+    a_pod,
+    a_pool,
+    apart,
+    on,
+    rule,
+    wanted,
+)
 from tests.placement.builders import pods as some_pods
 from tests.placement.test_work import in_namespace, repelling
 
@@ -30,7 +43,9 @@ def command(tmp_path: Path) -> Callable[..., list[str]]:
     def line(words: list[str], pods: list[Object]) -> list[str]:
         folder = tmp_path / "fleet"
         folder.mkdir(exist_ok=True)
-        pool = {"apiVersion": "karpenter.sh/v1", **a_pool("default", wanted("team", "Exists"))}
+        disruption = {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}
+        made = a_pool("default", wanted("team", "Exists"), disruption=disruption)
+        pool = {"apiVersion": "karpenter.sh/v1", **made}
         (folder / "pool.yaml").write_text(json.dumps(pool))
         (tmp_path / "snapshot.json").write_text(json.dumps({"kind": "List", "items": pods}))
         (tmp_path / "catalog.json").write_text(json.dumps(TYPES))
@@ -190,7 +205,7 @@ def test_beyond_the_limit_of_work_only_the_tenant_waits(
 ) -> None:
     """Every pod of the others is placed by the same plan, and the tenant that waits is named."""
     monkeypatch.setattr(scheduling, "WORK_MAX", 4_000)
-    monkeypatch.setattr(scheduling, "WORK_TOTAL_MAX", 40_000)
+    monkeypatch.setattr(working, "NAMESPACE_WORK_MAX", 40_000)
     crowd = WAYS[way](120)
     objects = [*others(), *(running(crowd) if runs else crowd)]
     pods = [item for item in others() if item["kind"] == "Pod"]
@@ -205,3 +220,53 @@ def test_beyond_the_limit_of_work_only_the_tenant_waits(
     limited = [f["message"] for f in plan["diagnostics"] if f["code"] == "placement-limit"]
     assert all("namespace crowd (" in m or "namespaces crowd (" in m for m in limited), limited
     assert limited or runs or way not in FAR_BEYOND
+
+
+def repelling_everywhere(pods: int, terms: int) -> list[Object]:
+    """Return nodes with a pod of one tenant each, which repels all pods by many different rules."""
+    found: list[Object] = []
+    for number in range(pods):
+        rules = [
+            {
+                **rule(HOST, "crowd"),
+                "namespaceSelector": {},
+                "labelSelector": {
+                    "matchExpressions": [wanted("app", "NotIn", f"z{number}-{term}")]
+                },
+            }
+            for term in range(terms)
+        ]
+        pod = a_pod(f"p-{number}", "100m", "64Mi", affinity=apart(*rules), node=f"crowd-{number}")
+        found += [*a_ready_node(f"crowd-{number}"), *in_namespace("crowd", [pod])]
+    return found
+
+
+@attack(Threat.EXHAUSTION, "rules of one tenant's running pods that use up the work of disruption")
+@pytest.mark.parametrize("limit", ["NAMESPACE_WORK_MAX", "WORK_TOTAL_MAX"])
+def test_rules_of_running_pods_do_not_stop_the_consolidation_of_others(
+    limit: str,
+    command: Callable[..., list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Guard: ``SimulatedWork``, which closes the namespace that has used its part."""
+    monkeypatch.setattr(working, limit, 4_000)
+    shop: list[Object] = []
+    for number in range(8):
+        pod = a_pod(f"web-{number}", f"{2900 + 10 * number}m", "64Mi", node=f"shop-{number}")
+        shop += [*a_ready_node(f"shop-{number}"), *in_namespace("shop", [pod])]
+    shop += [*a_ready_node("shop-idle"), *in_namespace("shop", [a_pod("a", "1", node="shop-idle")])]
+
+    def plan(objects: list[Object]) -> tuple[set[str], list[str]]:
+        assert main(command(["plan", "-o", "json"], objects)) == 0
+        found = json.loads(capsys.readouterr().out)
+        texts = [f["message"] for f in found["diagnostics"] if f["code"] == "placement-limit"]
+        return {node for row in found["commands"] for node in row["nodes"]}, texts
+
+    alone, nothing = plan(shop)
+    removed, named = plan([*shop, *repelling_everywhere(4, 200)])
+    assert alone
+    assert nothing == []
+    assert alone <= removed
+    assert len(named) == 1
+    assert "nodes with pods of namespace crowd are not disrupted" in named[0]

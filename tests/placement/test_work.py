@@ -5,13 +5,17 @@ from __future__ import annotations
 import pytest
 
 from reconciler.placement import scheduler as scheduling
+from reconciler.placement import work as working
 from reconciler.placement.pods.pending import pods_to_place
 from reconciler.placement.question import Placement, Question
+from reconciler.placement.topology.census import Census
+from reconciler.placement.topology.rules import Selector
 from reconciler.placement.work import PULSE_CHECKS, WORK_MAX, PlacementWork, with_pulse
 from tests.placement.builders import (
     HOST,
     NOW,
     REQUIRED,
+    ZONE,
     Object,
     a_node,
     a_pod,
@@ -94,14 +98,16 @@ def test_two_namespaces_have_equal_parts_of_the_work() -> None:
 def test_pending_pods_are_placed_whatever_disruption_has_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(scheduling, "WORK_TOTAL_MAX", 1_000)
+    monkeypatch.setattr(working, "NAMESPACE_WORK_MAX", 1_000)
     scheduler, cluster = a_scheduler([a_pool("default"), *repelling(60)])
     pending = pods_to_place(cluster, NOW)
     simulated = Question(pods=pending, strict_reservations=False)
-    answers = [scheduler.place(simulated) for _ in range(3)]
-    assert all(answer.work_limit is not None for answer in answers)
-    reasons = [reason for (reason,) in answers[-1].unschedulable.values()]
+    first, *_, last = [scheduler.place(simulated) for _ in range(5)]
+    assert first.work_limit is not None
+    assert last.claims == ()
+    reasons = [reason for (reason,) in last.unschedulable.values()]
     assert {reason.code for reason in reasons} == {"WorkLimit"}
+    assert all("namespace crowd" in reason.message for reason in reasons)
     found = scheduler.place(Question(pods=pending))
     assert found.work_limit is None
     assert len(found.claims) == 60
@@ -188,3 +194,59 @@ def test_the_namespace_whose_rules_are_refused_is_named_and_not_those_served_ins
     found = placed([a_pool("default"), *repelling(5_000), *in_namespace("shop", pods(40))])
     assert found.work_limit is not None
     assert list(found.work_limit.namespaces) == ["crowd"]
+
+
+def at_host(count: int, namespace: str, node: str, **fields: object) -> list[Object]:
+    """Return running pods of a namespace that repel pods on their node by rules of their own."""
+    found = in_namespace(namespace, repelling(count))
+    for pod in found:
+        pod["spec"]["nodeName"] = node
+        pod["status"] = {"phase": "Running"}
+        for term in pod["spec"]["affinity"]["podAntiAffinity"][REQUIRED]:
+            term |= fields
+    return found
+
+
+@pytest.mark.parametrize("field", ["NAMESPACE_WORK_MAX", "WORK_TOTAL_MAX"])
+def test_a_namespace_that_used_its_work_leaves_the_removals_of_others_as_they_were(
+    field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is simplified: what its rules may repel, they do, and other nodes take pods as before."""
+    shop = in_namespace("shop", pods(6, cpu="100m"))
+    tools = in_namespace("tools", pods(4, name="tool", cpu="100m"))
+    everywhere = at_host(30, "crowd", "n0", namespaceSelector={})
+    nodes = [item for name in ("n0", "n1") for item in a_node(name)]
+    scheduler, cluster = a_scheduler([a_pool("default"), *nodes, *everywhere, *shop, *tools])
+    mine = [pod for pod in cluster.pending if pod.namespace != "crowd"]
+    question = Question(pods=mine, strict_reservations=False)
+    exact = scheduler.place(question)
+    assert set(exact.on_nodes.values()) == {"n1"}
+    used = scheduler.simulated.used
+    known = {"NAMESPACE_WORK_MAX": used["crowd"], "WORK_TOTAL_MAX": used.total()}
+    monkeypatch.setattr(working, field, known[field])
+    assert scheduler.simulated.closed == {"crowd"}
+    before = used["crowd"]
+    assert scheduler.place(question) == exact
+    assert used["crowd"] - before < before / 10
+    bound = [pod for pod in cluster.pods if pod.namespace == "crowd"]
+    moved = scheduler.place(Question(pods=bound, strict_reservations=False))
+    assert len(moved.unschedulable) == 30
+    assert scheduler.place(Question(pods=mine)) == exact
+
+
+def test_simplified_rules_repel_what_any_of_them_may() -> None:
+    """A removal is rather refused than decided by rules that were not compared."""
+    rules = at_host(4, "crowd", "n0")
+    for number, pod in enumerate(rules):
+        (term,) = pod["spec"]["affinity"]["podAntiAffinity"][REQUIRED]
+        term["topologyKey"] = (HOST, ZONE, "example.com/none", "example.com/other")[number]
+    nodes = [item for name in ("n0", "n1") for item in a_node(name)]
+    scheduler, cluster = a_scheduler([a_pool("default"), *nodes, *rules])
+    may_define = scheduler._universe.may_define
+    found = Census(cluster, may_define, frozenset({"crowd"})).repelling_rules
+    assert {rule.key: counts for rule, counts in found.items()} == {
+        HOST: {"n0": 1},
+        ZONE: {"zone-a": 1},
+        "": {},
+    }
+    assert all(rule.namespaces == {"crowd"} and rule.selector == Selector() for rule in found)

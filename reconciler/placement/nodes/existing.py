@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from types import MappingProxyType
 
 from reconciler.catalog.table import bits, indices, mask_of_flags
 from reconciler.model.karpenter.labels import HOSTNAME
+from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.karpenter.requirements import Requirement, Requirements
 from reconciler.model.kubernetes.cluster import EBS_DRIVER
 from reconciler.model.kubernetes.node import CSINode
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated_taints
 from reconciler.model.resources import CPU, MEMORY, Resources, add_resources
-from reconciler.observed.state import ClusterState, StateNode
+from reconciler.observed.state import ClusterState, StateNode, last_pod_change
 from reconciler.placement.devices.hosts import (
     HostDevices,
     NodeDevices,
@@ -324,6 +326,19 @@ class Nodes:
     def room(self) -> list[Resources]:
         """What pods can use on each node."""
         return [row.left for row in self.rows]
+
+    def recently_changed(self, pools: Iterable[NodePool], now: datetime) -> int:
+        """Return the initialized nodes of pools whose pods changed within ``consolidateAfter``."""
+        after = {pool.name: pool.spec.disruption.consolidates_after for pool in pools}
+        mask = 0
+        for index, row in enumerate(self.rows):
+            state = row.state
+            if state is None or state.claim is None or not state.claim.is_true("Initialized"):
+                continue
+            wait, since = after.get(state.node_pool), last_pod_change(state.claim)
+            if wait and since is not None and now - since < wait:
+                mask |= 1 << index
+        return mask
 
     def _subtract_daemons(self, running: tuple[Daemon, ...]) -> list[Target]:
         """Return the targets minus the requests of daemons that do not run there yet."""

@@ -7,8 +7,8 @@ match. A cluster with a hundred thousand pods is read only once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property, partial
 
 from reconciler.catalog.table import bits, mask_of_flags
 from reconciler.model.karpenter.labels import HOSTNAME
@@ -20,7 +20,7 @@ from reconciler.placement.nodes.existing import LabelIndex
 from reconciler.placement.nodes.space import Demands
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.pods.shape import RelaxedShape, Shape, repelling_rules
-from reconciler.placement.topology.rules import NodeFilter, Rule, RuleKind
+from reconciler.placement.topology.rules import NodeFilter, Rule, RuleKind, Selector
 from reconciler.placement.work import StandingRules
 
 # Domains: the values of a label that exist on nodes or on what NodePools can launch.
@@ -143,10 +143,23 @@ class _Entry:
 
 
 class Census:
-    """Bound and nominated pods that count for rules: neither finished nor being deleted."""
+    """Bound and nominated pods that count for rules: neither finished nor being deleted.
 
-    def __init__(self, cluster: ClusterState) -> None:
+    The required anti-affinity of running pods of the ``simplified`` namespaces counts as repelling
+    every pod in the namespaces that it selects. ``may_define`` is whether new nodes may have a
+    label. ``ruled`` is what is known of ``is_ruled``.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterState,
+        may_define: Callable[[str], bool],
+        simplified: frozenset[str] = frozenset(),
+    ) -> None:
         self._cluster = cluster
+        self._may_define = may_define
+        self.simplified = simplified
+        self.ruled: dict[Shape, bool] = {}
         self._nodes = cluster.hosts
         self._names = [n.name for n in self._nodes]
         self._labels = [n.labels for n in self._nodes]
@@ -254,9 +267,11 @@ class Census:
         index = self._index_by_node_name.get(pod.spec.node_name)
         return None if index is None else self._domain(rule, index)
 
-    def has_label(self, key: str) -> bool:
-        """Return whether some node has the label."""
-        return any(value is not None for value in self._label_index.values(key))
+    def may_have(self, rule: Rule) -> bool:
+        """Return whether some node has the label of a rule, or may get it."""
+        if rule.by_host or self._may_define(rule.key):
+            return True
+        return any(value is not None for value in self._label_index.values(rule.key))
 
     def domains(self, rule: Rule, staying: int) -> list[str]:
         """Return the domains of the remaining nodes that count for a rule, sorted."""
@@ -301,6 +316,39 @@ class Census:
                 affinity = pod.spec.affinity
                 if affinity is None or affinity.pod_anti_affinity is None or not pod.is_active:
                     continue
-                for rule in repelling_rules(pod, self._cluster.namespaces):
+                for rule in self._repelling_rules_of(pod):
                     found.setdefault((pod.namespace, rule), []).append(index)
         return found
+
+    def _repelling_rules_of(self, pod: Pod) -> Iterable[Rule]:
+        """Return the rules of a pod; simplified, one for each label that nodes have or may get.
+
+        All labels that no node can have are one.
+        """
+        rules = repelling_rules(pod, self._cluster.namespaces)
+        if pod.namespace not in self.simplified:
+            return rules
+        selected: dict[str, set[str]] = {}
+        for rule in rules:
+            key = rule.key if self.may_have(rule) else ""
+            selected.setdefault(key, set()).update(rule.namespaces)
+        return [
+            Rule(RuleKind.ANTI_AFFINITY, key, frozenset(names), Selector(), inverse=True)
+            for key, names in selected.items()
+        ]
+
+
+class Censuses:
+    """The censuses of one cluster: the exact one, and the last one with simplified rules."""
+
+    def __init__(self, cluster: ClusterState, may_define: Callable[[str], bool]) -> None:
+        self._make = partial(Census, cluster, may_define)
+        self.exact = self._last = self._make()
+
+    def simplified(self, namespaces: frozenset[str]) -> Census:
+        """Return the census in which the rules of these namespaces are simplified."""
+        if not namespaces:
+            return self.exact
+        if self._last.simplified != namespaces:
+            self._last = self._make(namespaces)
+        return self._last

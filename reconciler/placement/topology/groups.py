@@ -345,9 +345,7 @@ class Topology:
     def _may_have(self, rule: Rule) -> bool:
         known = self._may_exist.get(rule.key)
         if known is None:
-            known = rule.by_host or self._census.has_label(rule.key)
-            known = known or self._universe.may_define(rule.key)
-            self._may_exist[rule.key] = known
+            known = self._may_exist[rule.key] = self._census.may_have(rule)
         return known
 
     def reach(self, restriction: Restriction, shape: Shape, step: RelaxedShape) -> frozenset[str]:

@@ -19,6 +19,7 @@ from reconciler.placement.pods.pending import pods_to_place
 from reconciler.placement.pods.shape import SpecKeys
 from reconciler.placement.question import Placement, Question
 from reconciler.placement.scheduler import Scheduler
+from reconciler.placement.work import SimulatedWork
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.factscache import FactsCache
 
@@ -35,9 +36,11 @@ def ignore_phase(_: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def lazy_scheduler(facts: Facts, salt: str) -> Callable[[], Scheduler]:
+def lazy_scheduler(
+    facts: Facts, salt: str, spec_keys: SpecKeys | None = None
+) -> Callable[[], Scheduler]:
     """Return a function for the scheduler of a plan, which is created on first use."""
-    renew = _scheduler_factory(facts, salt)
+    renew = _scheduler_factory(facts, salt, spec_keys)
     return functools.cache(lambda: renew(facts.cluster, 0))
 
 
@@ -80,14 +83,16 @@ def disruption_inputs(
     from reconciler.disruption.inputs import DisruptionInputs
     from reconciler.model.history import History
 
-    renew = _scheduler_factory(facts, salt, cache.spec_keys if cache is not None else None)
-    first = scheduler() if scheduler is not None else renew(facts.cluster, 0)
+    keys = cache.spec_keys if cache is not None else None
+    first = scheduler() if scheduler is not None else lazy_scheduler(facts, salt, keys)()
+    renew = _scheduler_factory(facts, salt, keys, first.simulated)
     return DisruptionInputs(
         cluster=facts.cluster,
         pools=facts.pools,
         launch_pools=facts.types.every,
         scheduler=_TimedScheduler(first, phase),
         renew=renew,
+        simulated=first.simulated,
         settings=facts.settings,
         drifted=facts.drift,
         now=facts.now,
@@ -105,15 +110,28 @@ def disruption_inputs(
 
 
 def _scheduler_factory(
-    facts: Facts, salt: str, spec_keys: SpecKeys | None = None
+    facts: Facts,
+    salt: str,
+    spec_keys: SpecKeys | None = None,
+    simulated: SimulatedWork | None = None,
 ) -> Callable[[ClusterState, int], Scheduler]:
-    """Return a function that creates schedulers of a cluster, each with other names."""
+    """Return a function that creates schedulers of a cluster, each with other names.
+
+    They share the work of simulated removals.
+    """
     shared = spec_keys if spec_keys is not None else SpecKeys()
+    work = simulated if simulated is not None else SimulatedWork()
 
     def renew(cluster: ClusterState, number: int) -> Scheduler:
         name = f"{salt}\n{number}" if number else salt
         return Scheduler(
-            facts.types.ready, cluster, facts.settings, facts.now, salt=name, spec_keys=shared
+            facts.types.ready,
+            cluster,
+            facts.settings,
+            facts.now,
+            salt=name,
+            spec_keys=shared,
+            simulated=work,
         )
 
     return renew

@@ -362,6 +362,8 @@ def decision_findings(decisions: Decisions) -> Iterator[PlanFinding]:
     placement = decisions.placement
     if placement is not None and placement.work_limit is not None:
         yield _work_limit_finding(placement.work_limit)
+    if decisions.limited_namespaces:
+        yield _limited_namespaces_finding(decisions.limited_namespaces)
     for limit in decisions.limits_hit:
         yield PlanFinding(severity="warning", code="work-limit", message=limit)
     if decisions.consolidation_waits:
@@ -383,6 +385,18 @@ def _work_limit_finding(limit: WorkLimit) -> PlanFinding:
         code="placement-limit",
         message=f"{format_count(limit.pods, 'pod')} not placed: the placement reached its limit of "
         f"work, most of it for pods of {limit}",
+        hint="reduce the number of different topology spread and (anti-)affinity rules there",
+    )
+
+
+def _limited_namespaces_finding(namespaces: Sequence[str]) -> PlanFinding:
+    """Report the namespaces whose pods are not moved, because evaluating that takes too long."""
+    noun = "namespace" if len(namespaces) == 1 else "namespaces"
+    return PlanFinding(
+        severity="warning",
+        code="placement-limit",
+        message=f"nodes with pods of {noun} {', '.join(namespaces)} are not disrupted: simulated "
+        "removals reached the limit of work for these pods",
         hint="reduce the number of different topology spread and (anti-)affinity rules there",
     )
 
