@@ -50,7 +50,7 @@ def detect_ci(repository: str | None) -> CI:
     from reconciler.model.errors import UnreadableError
 
     try:
-        config = read_checkout_file(os.path.join(repository, ".git", "config"))
+        config = read_checkout_file(os.path.join(repository, ".git", "config"), repository)
     except (OSError, UnreadableError):
         return CI.GITHUB
     return CI.GITLAB if b"gitlab" in config and b"github.com" not in config else CI.GITHUB

@@ -229,7 +229,8 @@ def _lock_time(path: str | None) -> datetime | None:
     from reconciler.source.resource import LOCK_FILE
 
     try:
-        content = read_checkout_file(Path(path or ".") / LOCK_FILE)
+        folder = Path(path or ".")
+        content = read_checkout_file(folder / LOCK_FILE, folder)
     except (OSError, UnreadableError):
         return None
     lock = read_lock(content)

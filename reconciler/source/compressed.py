@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zlib
 from typing import Final
 
@@ -9,6 +10,10 @@ from reconciler.model.errors import UnreadableError
 
 _GZIP: Final = b"\x1f\x8b"
 _SIZE_REMEDY: Final = "pass a smaller file"
+_STEP: Final = 2**14
+"""Compressed bytes that are unpacked at once, at most to 1,032 times as many.
+
+The content is in memory once, and what exceeds the limit never is."""
 
 
 def decompress(
@@ -23,23 +28,25 @@ def decompress(
         if len(content) > bytes_max:
             raise _size_error(bytes_max, where, size_remedy)
         return content
-    plain, rest = bytearray(), content
+    plain, packed, position = io.BytesIO(), memoryview(content), 0
     try:
-        while rest:  # a file may have several members
+        while position < len(packed):  # a file may have several members
             member = zlib.decompressobj(wbits=31)
-            plain += member.decompress(rest, bytes_max + 1 - len(plain))
-            if len(plain) > bytes_max or member.unconsumed_tail:
-                raise _size_error(bytes_max, where, size_remedy)
-            if not member.eof:
-                raise UnreadableError(
-                    "ends within its compressed data", where=where, remedy="copy it again"
-                )
-            rest = member.unused_data
+            while not member.eof:
+                if position >= len(packed):
+                    raise UnreadableError(
+                        "ends within its compressed data", where=where, remedy="copy it again"
+                    )
+                plain.write(member.decompress(packed[position : position + _STEP]))
+                position += _STEP
+                if plain.tell() > bytes_max:
+                    raise _size_error(bytes_max, where, size_remedy)
+            position = min(position, len(packed)) - len(member.unused_data)
     except zlib.error as error:
         raise UnreadableError(
             f"cannot be decompressed: {error}", where=where, remedy="copy it again"
         ) from error
-    return bytes(plain)
+    return plain.getvalue()
 
 
 def _size_error(bytes_max: int, where: str, remedy: str) -> UnreadableError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import select
 import stat
 import sys
 from typing import TYPE_CHECKING, Final
@@ -17,6 +19,10 @@ BYTES_MAX: Final = 2**31
 """The maximum size of a file named on the command line, four times a snapshot of 100,000 pods."""
 
 _BLOCK: Final = 2**20
+_PIPE_WAIT_S: Final = 10.0
+"""How long to wait for the first byte of a pipe that has a name in a folder."""
+_DESCRIPTORS: Final = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+"""The names of what a shell has opened for this process, such as ``<(command)``."""
 
 
 def clones_folder(state: str | None) -> str:
@@ -48,34 +54,67 @@ def read_bytes(path: str, bytes_max: int = BYTES_MAX) -> bytes:
 def read_start(path: str, bytes_max: int) -> bytes:
     """Return the content of a file, of stdin for ``-``: at most ``bytes_max`` bytes and one more.
 
+    Somebody else may have put the file there: a pipe without a writer ends soon, and no device is
+    read but a terminal and the empty one.
+
     Raises:
-        UnreadableError: it cannot be read.
+        UnreadableError: it cannot be read, is a device, or a pipe to which nothing writes.
     """
     from reconciler.model.errors import UnreadableError
 
     try:
         if path == "-":
             return _read_blocks(sys.stdin.buffer, 0, bytes_max + 1)
-        with open(path, "rb") as file:
-            return _read_blocks(file, os.fstat(file.fileno()).st_size, bytes_max + 1)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            _expect_end(path, descriptor, status.st_mode, bytes_max)
+            os.set_blocking(descriptor, True)
+            return _read_blocks(file, status.st_size, bytes_max + 1)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise UnreadableError(why, where=path, remedy="pass a readable file") from error
 
 
-def read_checkout_file(path: str | os.PathLike[str]) -> bytes:
+def _expect_end(path: str, descriptor: int, mode: int, bytes_max: int) -> None:
+    """Check that a file that was opened without waiting has an end, and wait for a pipe.
+
+    Raises:
+        UnreadableError: it is a device, or a pipe to which nothing writes.
+    """
+    from reconciler.model.errors import UnreadableError
+
+    if stat.S_ISFIFO(mode) and not path.startswith(_DESCRIPTORS):
+        ready = select.poll()
+        ready.register(descriptor, select.POLLIN)
+        if not ready.poll(_PIPE_WAIT_S * 1000):
+            what = f"is a pipe to which nothing was written for {_PIPE_WAIT_S:.0f} seconds"
+            raise UnreadableError(what, where=path, remedy="pass a regular file")
+    is_device = stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
+    if is_device and not (
+        os.isatty(descriptor) or os.path.samestat(os.fstat(descriptor), os.stat(os.devnull))
+    ):
+        what = f"is a device, which may have more than {_format_size(bytes_max)}"
+        raise UnreadableError(what, where=path, remedy="pass a regular file")
+
+
+def read_checkout_file(path: str | os.PathLike[str], top: str | os.PathLike[str]) -> bytes:
     """Return the content of a file that an author of the repository may have put there.
 
     It is cut behind the limit of a file, which the parsers report.
 
     Raises:
-        UnreadableError: it is a device, a pipe or another file that may have no end.
+        UnreadableError: it is a link that leads out of the folder ``top``, or a device, a pipe or
+            another file that may have no end.
         OSError: it cannot be opened.
     """
     from reconciler.model.errors import UnreadableError
     from reconciler.source.document import LIMITS
 
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    real, folder = os.path.realpath(path), os.path.realpath(top)
+    if not real.startswith(folder + os.sep):
+        raise UnreadableError("the symbolic link leads out of the folder", where=os.fspath(path))
+    descriptor = os.open(real, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise UnreadableError("is not a regular file", where=os.fspath(path))
@@ -87,19 +126,28 @@ def _read_blocks(file: BinaryIO, size: int, bytes_max: int) -> bytes:
     """Return what is left of a file of ``size`` bytes, at most ``bytes_max`` bytes.
 
     ``read`` takes memory for as much as it is asked for: for the size, if that is known, and for
-    one block after another otherwise.
+    one block after another otherwise. The blocks are kept once: joining them would take as much
+    memory again.
     """
-    blocks: list[bytes] = []
-    total, wanted = 0, min(size, bytes_max) or _BLOCK
-    while total < bytes_max and (block := file.read(min(wanted, bytes_max - total))):
-        blocks.append(block)
-        total, wanted = total + len(block), _BLOCK
-    return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+    wanted = min(size, bytes_max)
+    first = file.read(wanted) if wanted else b""
+    if len(first) == bytes_max or not (block := file.read(min(_BLOCK, bytes_max - len(first)))):
+        return first
+    content = io.BytesIO(first)
+    content.seek(0, io.SEEK_END)
+    while block:
+        content.write(block)
+        block = file.read(min(_BLOCK, bytes_max - content.tell()))
+    return content.getvalue()
 
 
 def _size_error(path: str, bytes_max: int) -> UnreadableError:
     from reconciler.model.errors import UnreadableError
 
+    what = f"more than {_format_size(bytes_max)}"
+    return UnreadableError(what, where=path, remedy="capture fewer objects")
+
+
+def _format_size(size: int) -> str:
     units = ((30, "GiB"), (20, "MiB"), (10, "KiB"))
-    most = next((f"{bytes_max >> n} {unit}" for n, unit in units if bytes_max >> n), "0 KiB")
-    return UnreadableError(f"more than {most}", where=path, remedy="capture fewer objects")
+    return next((f"{size >> n} {unit}" for n, unit in units if size >> n), "0 KiB")

@@ -42,7 +42,7 @@ def read_operator_file(named: str | None, folder: str | None) -> OperatorFile | 
     flag = "--config" if named else _VARIABLE
     if folder is not None:
         expect_outside(path, folder, flag, "the operator's configuration file")
-    entry = read_document(path, flag, "reconciler.v1")
+    entry = read_document(path, "reconciler.v1")
     if entry is None:
         return OperatorFile(os.path.abspath(path), {})
     policies = policies_of(entry, PolicySource.OPERATOR)
@@ -63,7 +63,7 @@ def read_policies(path: str, folder: str | None) -> tuple[Policy, ...]:
 
     if folder is not None:
         expect_outside(path, folder, "--policy", "the file of policies")
-    entry = read_document(path, "--policy", "policies.v1")
+    entry = read_document(path, "policies.v1")
     return () if entry is None else policies_of(entry, PolicySource.OPERATOR)
 
 
@@ -86,27 +86,22 @@ def expect_outside(path: str, folder: str, flag: str, what: str) -> None:
         raise UsageError(message, where=f"{flag} {path}", remedy=_REMEDY)
 
 
-def read_document(path: str, flag: str, schema_name: str) -> Entry | None:
+def read_document(path: str, schema_name: str) -> Entry | None:
     """Return the one document of a file of the operator, None if it is empty.
 
     Raises:
         UsageError: it does not fit the schema.
         UnreadableError: it cannot be read.
     """
+    from reconciler.assembly.inputs.files import read_start
     from reconciler.desired import policies
-    from reconciler.model.errors import UnreadableError, UsageError
+    from reconciler.model.errors import UsageError
     from reconciler.source import schema
     from reconciler.source.document import LIMITS, parse_documents
     from reconciler.source.finding import field_path
     from reconciler.source.objects import Entry
 
-    try:
-        with open(path, "rb") as file:
-            content = file.read(LIMITS.bytes_max + 1)
-    except OSError as error:
-        why = error.strerror or str(error)
-        remedy = "pass a readable file"
-        raise UnreadableError(why, where=f"{flag} {path}", remedy=remedy) from error
+    content = read_start(path, LIMITS.bytes_max)
     documents, diagnostics = parse_documents(path, content)
     for diagnostic in diagnostics:
         where = str(diagnostic.place or path)

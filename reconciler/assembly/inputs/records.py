@@ -230,7 +230,7 @@ def _config(folder: Path) -> dict[str, Any]:
     if name is None:
         return {}
     try:
-        content = read_checkout_file(folder / name)
+        content = read_checkout_file(folder / name, folder)
     except OSError as error:
         raise UnreadableError(error.strerror or str(error), where=str(folder / name)) from error
     fleet, findings = read_fleet([SourceFile(name, content)], allow_empty=True)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler import exitcode
-from reconciler.assembly.inputs import operatorfile
 from reconciler.cli.parser import inputs
 
 if TYPE_CHECKING:
@@ -46,15 +44,9 @@ def run(request: ConfigRequest) -> int:
         UsageError: a setting is unknown or has an invalid value.
         InvalidFleetError: ``reconciler.yaml`` is not valid.
     """
-    from reconciler.desired.settings.layers import resolve
+    from reconciler.assembly.inputs.records import settings_of
 
-    fleet = request.fleet
-    folder = fleet.path or "."
-    state = [f"state={fleet.state}"] if fleet.state else []
-    name = os.path.basename(os.path.realpath(folder))
-    operator = operatorfile.read_operator_file(fleet.config, folder)
-    flags = [*state, *fleet.settings]
-    resolved = resolve(_read_config(folder), os.environ, flags, fleet=name, operator=operator)
+    resolved = settings_of(request.fleet)
     if request.output == "text":
         _print_table(resolved)
     else:
@@ -62,33 +54,6 @@ def run(request: ConfigRequest) -> int:
 
         sys.stdout.write(format_document(_as_document(resolved), request.output, sort_keys=False))
     return exitcode.DONE
-
-
-def _read_config(path: str) -> dict[str, object]:
-    """Return the data of the folder's ``reconciler.yaml``, empty if there is none."""
-    from reconciler.assembly.inputs.files import read_checkout_file
-    from reconciler.desired.fleet import SourceFile, read_fleet
-    from reconciler.model.errors import InvalidFleetError, UnreadableError
-    from reconciler.source.resource import CONFIG_FILES
-
-    if not os.path.isdir(path):
-        raise UnreadableError(
-            f'folder "{path}" does not exist', remedy="pass the fleet folder as PATH"
-        )
-    for name in CONFIG_FILES:
-        file = os.path.join(path, name)
-        try:
-            source = SourceFile(name, read_checkout_file(file))
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise UnreadableError(str(error.strerror), where=file) from error
-        fleet, findings = read_fleet([source])
-        located = [finding for finding in findings if finding.place is not None]
-        if located:
-            raise InvalidFleetError(located)
-        return fleet.config
-    return {}
 
 
 def _as_document(resolved: Resolved) -> dict[str, object]:
