@@ -97,6 +97,17 @@ def write_changes(folder: str, changes: Sequence[Change]) -> None:
         raise
 
 
+def expect_new_branch(folder: str, branch: str) -> None:
+    """Refuse a branch that no proposal can be committed to, before the search for one.
+
+    Raises:
+        UsageError: ``folder`` is not in a repository, the branch exists or its name is invalid.
+    """
+    from reconciler.adapters.git import publishing
+
+    publishing.expect_new_branch(folder, branch)
+
+
 def commit_changes(
     folder: str, branch: str, changes: Sequence[Change], report: AdviceReport, proposal: Advice
 ) -> str:

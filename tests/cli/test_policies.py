@@ -47,7 +47,7 @@ apiVersion: apps/v1
 kind: Deployment
 metadata: {name: api, namespace: web}
 spec:
-  replicas: 8
+  replicas: 4
   selector: {matchLabels: {app: api}}
   template:
     metadata: {labels: {app: api}}
@@ -77,7 +77,7 @@ CATALOG = [instance_type("m7g", 0.1), instance_type("t3", 0.1), instance_type("x
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Path:
-    """Return a repository with one commit, its fleet at rest with eight spot nodes."""
+    """Return a repository with one commit, its fleet at rest with four spot nodes."""
     folder = tmp_path / "shop"
     folder.mkdir()
     init(folder)
@@ -118,7 +118,7 @@ def edit(file: Path, old: str, new: str) -> None:
 
 
 def more_pods(fleet: Path) -> None:
-    edit(fleet / "app.yaml", "replicas: 8", "replicas: 40")
+    edit(fleet / "app.yaml", "replicas: 4", "replicas: 20")
 
 
 def expensive_types(fleet: Path) -> None:
@@ -151,12 +151,12 @@ def on_demand(fleet: Path) -> None:
 VIOLATIONS: dict[str, tuple[Callable[[Path], None], str]] = {
     "cost-increase": (expensive_types, "more a month; at most $500.00 are allowed"),
     "cost-increase-percent": (more_pods, "makes the fleet 400.0% more expensive"),
-    "nodes-replaced": (other_family, "replaces 8 of 8 nodes; at most a quarter is allowed"),
-    "unschedulable-pods": (large_pods, "8 pods cannot be scheduled"),
+    "nodes-replaced": (other_family, "replaces 4 of 4 nodes; at most a quarter is allowed"),
+    "unschedulable-pods": (large_pods, "4 pods cannot be scheduled"),
     "nodepool-removal": (without_batch, "removes NodePool batch"),
     "instance-families": (other_family, "instance families other than"),
     "image-age": (old_image, "older than 90 days"),
-    "spot-share": (on_demand, "0 of 8 launched nodes are spot nodes"),
+    "spot-share": (on_demand, "0 of 4 launched nodes are spot nodes"),
 }
 
 
@@ -225,12 +225,12 @@ def test_policies_of_the_configuration_judge_the_plan(
     assert verdict["message"] == "not true: size(plan.nodeClaims) == 0"
     assert captured.err == (
         "Error: reconciler.yaml:4:15: policy never forbids this plan: "
-        "not true: size(plan.nodeClaims) == 0 (nodeClaims has 8 entries, the rule requires 0)\n"
+        "not true: size(plan.nodeClaims) == 0 (nodeClaims has 4 entries, the rule requires 0)\n"
     )
 
 
 COST = {"name": "cost", "expression": "plan.atRest.perMonth <= 100.0"}
-COST_FOUND = "atRest.perMonth is $1,168 a month, the rule allows at most $100 a month"
+COST_FOUND = "atRest.perMonth is $584 a month, the rule allows at most $100 a month"
 FAMILY = {"name": "family", "expression": "plan.nodeClaims.all(c, c.launch.zone == 'z-b')"}
 
 
@@ -259,7 +259,7 @@ def test_the_json_has_the_values_that_a_violated_policy_compares(
         "path": "atRest.perMonth", "value": amount, "operator": "<=", "limit": 100.0,
     }  # fmt: skip
     (listed,) = family["values"]
-    assert (listed["path"], listed["count"], listed["violating"]) == ("nodeClaims", 40, 40)
+    assert (listed["path"], listed["count"], listed["violating"]) == ("nodeClaims", 20, 20)
     names = {claim["name"] for claim in document["nodeClaims"]}
     assert len(listed["names"]) == 5
     assert set(listed["names"]) <= names

@@ -147,7 +147,8 @@ def advice_line(folder: Path) -> list[str]:
     advisedfleet.write_fleet(shop)
     trace = shop.parent / "trace.csv"
     trace.write_text(advisedfleet.TRACE)
-    return ["advise", *advisedfleet.words(shop, "--trace", str(trace), "-o", "json")]
+    more = ("--new-nodes", "--trace", str(trace), "-o", "json")
+    return ["advise", *advisedfleet.words(shop, *more)]
 
 
 def test_results_are_shared_through_s3(

@@ -51,7 +51,8 @@ def canary(tmp_path: Path) -> Canary:
 
 def committed(fleet: Path, capsys: Capture) -> None:
     """Commit the best proposal and assert that the commit exists."""
-    assert main(["advise", *words(fleet, "--commit", "cheaper")]) == 0, capsys.readouterr().err
+    arguments = words(fleet, "--new-nodes", "--commit", "cheaper")
+    assert main(["advise", *arguments]) == 0, capsys.readouterr().err
 
 
 def is_there(fleet: Path) -> bool:

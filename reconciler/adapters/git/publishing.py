@@ -16,7 +16,12 @@ from typing import Final, NamedTuple
 from reconciler.adapters.git.clone import RemoteAccess, remote_access
 from reconciler.adapters.git.command import NETWORK_TIMEOUT_S, GitFailedError, run
 from reconciler.adapters.git.objects import commit_of
-from reconciler.adapters.git.repository import RepositoryView, find_repository, repository_view
+from reconciler.adapters.git.repository import (
+    Repository,
+    RepositoryView,
+    find_repository,
+    repository_view,
+)
 from reconciler.adapters.processes import private_folder
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.text.quoting import quote_value
@@ -45,10 +50,7 @@ def commit_to_branch(
             a file differs from the one that HEAD has.
         UnreadableError: git fails, or does not know the author.
     """
-    repository = find_repository(folder)
-    if repository is None:
-        remedy = "use --write, or run the command in a repository"
-        raise UsageError("not in a git repository", where=os.path.abspath(folder), remedy=remedy)
+    repository = _repository_of(folder)
     below = os.path.relpath(os.path.realpath(folder), repository.top).replace(os.sep, "/")
     with repository_view(repository, folder) as view:
         _expect_new(view, branch)
@@ -60,6 +62,24 @@ def commit_to_branch(
         commit = draft.create_commit(head, message)
         draft.git("update-ref", f"refs/heads/{branch}", commit, "0" * len(commit))
     return commit
+
+
+def expect_new_branch(folder: str, branch: str) -> None:
+    """Refuse a branch that ``commit_to_branch`` would refuse, whatever is committed.
+
+    Raises:
+        UsageError: ``folder`` is not in a repository, the branch exists or its name is invalid.
+    """
+    with repository_view(_repository_of(folder), folder) as view:
+        _expect_new(view, branch)
+
+
+def _repository_of(folder: str) -> Repository:
+    repository = find_repository(folder)
+    if repository is None:
+        remedy = "use --write, or run the command in a repository"
+        raise UsageError("not in a git repository", where=os.path.abspath(folder), remedy=remedy)
+    return repository
 
 
 def _expect_new(view: RepositoryView, branch: str) -> None:

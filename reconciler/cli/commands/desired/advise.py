@@ -217,9 +217,15 @@ def _may_change(request: AdviseRequest) -> bool:
         if given is not None:
             remedy = "check it out and pass the folder"
             raise UsageError(f"cannot be used with {name}", where=flag, remedy=remedy)
-    from reconciler.advise.applying import confirm_overwrite, has_uncommitted_changes
+    from reconciler.advise.applying import (
+        confirm_overwrite,
+        expect_new_branch,
+        has_uncommitted_changes,
+    )
 
     folder = _folder(request)
+    if request.branch is not None:
+        expect_new_branch(folder, request.branch)
     if request.is_written and not request.is_approved and has_uncommitted_changes(folder):
         return confirm_overwrite(folder)
     return True
