@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.desired import automode, placeholders, policies, sizes, snapshots, spellings
 from reconciler.desired.rules.versions import check_settings_version, check_version
-from reconciler.desired.settings.checks import misplaced_settings, unusable_settings
+from reconciler.desired.settings import checks
 from reconciler.desired.sources import listed
 from reconciler.desired.workloads.entries import pods_in, select_entries
 from reconciler.desired.workloads.kinds import kind_table
@@ -221,15 +221,18 @@ class _FleetReader:
                 faults = schema.check_schema("reconciler.v1", entry.pruned_data)
                 if isinstance(entry.pruned_data, dict):
                     faults += self._read_policies(entry, faults)
-                    faults += misplaced_settings(entry.pruned_data)
+                    faults += checks.misplaced_settings(entry.pruned_data)
                     faults += listed.check_sources(entry.pruned_data)
                     if not faults:
-                        faults += unusable_settings(entry.pruned_data)
+                        faults += checks.unusable_settings(entry.pruned_data)
                 for finding in faults:
                     self._add(entry, finding)
                 if not faults:
                     self.config = entry.pruned_data
-                    for finding in check_settings_version(self.config, self._followed_release()):
+                    for finding in (
+                        *check_settings_version(self.config, self._followed_release()),
+                        *checks.schedules_without_time_zone(self.config),
+                    ):
                         self._add(entry, finding)
                     self.kinds = kind_table(self.config)
                     self.config_file = document.file

@@ -50,15 +50,17 @@ _NO_LAUNCH: Final = frozenset(
 def render_explanation(
     answer: Explanation, plan: Plan, digest: str, earlier: Sequence[GivenReason], now: datetime
 ) -> str:
-    """Return the answer as text: the verdict, the facts, and what prevents a change."""
-    lines = [one_line(f"{answer.kind} {answer.name}: {answer.verdict}.")]
-    lines += [f"  {escape_invisible(fact)}" for fact in answer.facts]
-    text = "\n".join(lines) + "\n"
-    titles: dict[str, list[tuple[str, str]]] = {}
-    for reason in answer.reasons:
-        titles.setdefault(_title_of(reason), []).append((reason.code, reason.message))
-    for title, rows in titles.items():
-        text += f"\n{title}:\n" + columns(rows, indent=2)
+    """Return the answer as text: the verdict, what prevents a change, and the facts.
+
+    The facts of a NodePool are its calendar, which comes before the gaps in it.
+    """
+    text = one_line(f"{answer.kind} {answer.name}: {answer.verdict}.") + "\n"
+    facts = "".join(f"  {escape_invisible(fact)}\n" for fact in answer.facts)
+    reasons = _format_reasons(answer.reasons)
+    if answer.kind == "NodePool" or not reasons:
+        text += facts + reasons
+    else:
+        text += reasons + (f"\nFacts:\n{facts}" if facts else "")
     if earlier:
         past = [(clock_time(g.at), g.decision.code, g.decision.message) for g in earlier]
         text += "\nEarlier reasons:\n" + columns(past, indent=2)
@@ -74,6 +76,13 @@ def render_explanation(
         text += columns([(_format_effect(c), c.constraint) for c in answer.constraints], indent=2)
     ago = f", {age(plan.at, now)} ago" if now > plan.at else ""
     return f"{text}\nFrom plan {digest} of {clock_time(plan.at)}{ago}.\n"
+
+
+def _format_reasons(reasons: Iterable[Decision]) -> str:
+    titles: dict[str, list[tuple[str, str]]] = {}
+    for reason in reasons:
+        titles.setdefault(_title_of(reason), []).append((reason.code, reason.message))
+    return "".join(f"\n{t}:\n{columns(rows, indent=2)}" for t, rows in titles.items())
 
 
 def _title_of(reason: Decision) -> str:

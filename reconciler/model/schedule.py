@@ -33,6 +33,8 @@ _MONTHS: Final = (
 )
 _DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _DAYS_OF_MONTH: Final = {month: monthrange(2024, month)[1] for month in range(1, 13)}
+_HOURS_A_DAY: Final = 24
+_MONTHS_A_YEAR: Final = 12
 _HORIZON_YEARS: Final = 5
 
 LENGTH_MAX: Final = 1000
@@ -77,6 +79,12 @@ class Schedule:
     weekdays: frozenset[int]
     any_day: bool
     any_weekday: bool
+
+    @property
+    def is_hourly(self) -> bool:
+        """Whether it hits at the same minutes of every hour."""
+        is_daily = self.any_day and self.any_weekday and len(self.months) == _MONTHS_A_YEAR
+        return is_daily and len(self.hours) == _HOURS_A_DAY
 
     def next_after(self, moment: datetime, zone: tzinfo = UTC) -> datetime | None:
         """Return the first hit strictly after ``moment``, in UTC; None if there is none in 5 years.

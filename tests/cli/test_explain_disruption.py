@@ -96,7 +96,7 @@ def test_a_node_shows_its_replacement_and_its_budgets(explain: Explain) -> None:
 
 def test_a_pool_shows_its_calendar_and_conflicting_settings(explain: Explain) -> None:
     text = explain("nodepool", "default")
-    assert "2026-01-05 12:00 UTC to 2026-01-12 12:00 UTC: Drifted 1, Empty 1" in text
+    assert "2026-01-05 12:00 UTC to 2026-01-12 12:00 UTC: drift 1, emptiness 1" in text
     assert (
         "Gaps and conflicts in the disruption settings:\n  Shadowed  budgets[1] has no effect"
         in text

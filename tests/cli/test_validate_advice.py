@@ -260,6 +260,30 @@ def test_settings_of_a_missing_node_pool_are_a_warning(
     assert (finding["file"], finding["line"], finding["column"]) == ("reconciler.yaml", 2, 3)
 
 
+@pytest.mark.parametrize("key", ["windows", "budgets"])
+def test_a_schedule_of_ours_without_a_time_zone_is_a_warning(
+    folder: Path, capsys: pytest.CaptureFixture[str], key: str
+) -> None:
+    entries = (
+        "{schedule: 0 22 * * *, duration: 8h}",
+        "{schedule: 0 22 * * *, duration: 8h, timeZone: UTC}",
+        "{schedule: 0 * * * *, duration: 5m}",
+        "{schedule: 0 5 1 * *, duration: 5m}",
+    )
+    listed = "".join(f"    - {entry}\n" for entry in entries)
+    (folder / "reconciler.yaml").write_text(f"disruption:\n  {key}:\n{listed}")
+    findings = found(folder, capsys)
+    assert {(f["code"], f["severity"]) for f in findings} == {("no-time-zone", "warning")}
+    assert [(f["file"], f["line"], f["column"]) for f in findings] == [
+        ("reconciler.yaml", 3, 18),
+        ("reconciler.yaml", 6, 18),
+    ]
+    assert findings[0]["path"] == f"disruption.{key}[0].schedule"
+    assert "timeZone" in findings[0]["hint"]
+    main(["plan", str(folder), "--now", "2026-03-02T09:00:00Z"])
+    assert "reconciler.yaml:3:18" in "".join(capsys.readouterr())
+
+
 def test_a_setting_in_the_wrong_case_suggests_the_right_one(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

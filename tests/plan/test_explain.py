@@ -16,7 +16,6 @@ from reconciler.plan.explain.reasons import (
     node_of_claim,
     pod_names,
 )
-from reconciler.plan.render.wording import format_reason
 from reconciler.plan.value.actions import Action, BlockedNode, PlannedCommand
 from reconciler.plan.value.nodes import PlacedPod, Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan
@@ -58,12 +57,12 @@ def test_reasons_contain_pool_method_and_time() -> None:
     assert [(d.kind, d.name, d.code, d.message) for d in decisions_of(plan)] == [
         ("Pod", "ml/a-0", "Unschedulable", "no pool"),
         ("Pod", "ml/a-0", "Unschedulable", "gpu: too big"),
-        ("Node", "n1", "Blocked", "Empty: do-not-disrupt"),
+        ("Node", "n1", "Blocked", "emptiness: do-not-disrupt"),
         (
             "NodeClaim",
             "c1",
             "WaitsForBudget",
-            f"Drifted ({format_reason('Drifted')}) waits for budget, not before {format_time(NOW)}",
+            f"drift is deferred, not before {format_time(NOW)}",
         ),
     ]
 

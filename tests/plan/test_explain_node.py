@@ -192,17 +192,58 @@ def test_a_pool_without_nodes_is_explained_with_those_that_are_planned() -> None
     [pool] = node_pools(question.fleet)
     found = explain_node_pool(pool, question.settings, (), NOW, planned={pool.name: 6})
     assert "no nodes yet: counted with the 6 planned nodes" in found.verdict
-    (row,) = found.facts
-    assert row.endswith("Drifted 2, Empty 2, Underutilized 2")
+    rules, row = found.facts
+    assert rules == "rules: at most 2 nodes; at most 50% of the nodes"
+    assert row.endswith("drift 2, emptiness 2, underutilization 2")
     nothing = explain_node_pool(pool, question.settings, (), NOW)
     assert "(0 nodes in this NodePool)" in nothing.verdict
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        ({"nodes": "1"}, "at most 1 node"),
+        ({"nodes": "0"}, "never any nodes"),
+        ({"nodes": "0", "reasons": ["Drifted"]}, "never any nodes for drift"),
+        (("0 7 * * mon-fri", "13h", "America/New_York"), "Mon–Fri 07:00–20:00 America/New_York"),
+        (("0 22 * * *", "8h", None), "daily 22:00–06:00 UTC"),
+        (("30 9 * * sat,sun", "90m", None), "Sat, Sun 09:30–11:00 UTC"),
+        (("0 0 * * 0-2,4", "24h", None), "Mon, Tue, Thu, Sun 00:00–00:00 UTC"),
+        (("0 0 * * sat", "48h", None), "Sat from 00:00 for 48h UTC"),
+        (("@daily", "1h", None), "daily 00:00–01:00 UTC"),
+        (("0 0 1 * *", "48h", None), '"0 0 1 * *" for 48h UTC'),
+        (("0 */4 * * *", "1h", None), '"0 */4 * * *" for 1h UTC'),
+        (("0 9 * 3 *", "1h", None), '"0 9 * 3 *" for 1h UTC'),
+    ],
+)
+def test_the_rules_of_a_pool_are_said_in_words(budget: object, words: str) -> None:
+    if isinstance(budget, tuple):
+        schedule, duration, zone = budget
+        named = {} if zone is None else {"timeZone": zone}
+        budget = {"nodes": "0", "schedule": schedule, "duration": duration, **named}
+        words = f"closed {words}"
+    answer = pool_explanation_of(inputs_of(*a_node("n"), rules={**ACT, "budgets": [budget]}))
+    assert answer.facts[0] == f"rules: {words}"
+
+
+def test_windows_and_budgets_of_the_fleet_are_among_the_rules_of_a_pool() -> None:
+    night = {"schedule": "0 22 * * *", "duration": "8h", "timeZone": "Europe/Berlin"}
+    config = {
+        "windows": [{**night, "reasons": ["Drifted"]}, {**night, "nodePools": ["other"]}],
+        "budgets": [{"nodes": "5%"}],
+    }
+    question = inputs_of(*a_node("n"), rules={**ACT, "budgets": []}, disruption=config)
+    assert pool_explanation_of(question).facts[0] == (
+        "rules: at most 5% of the nodes of the fleet;"
+        " open only daily 22:00–06:00 Europe/Berlin for drift"
+    )
 
 
 def test_an_exhausted_daily_maximum_is_a_gap_until_the_next_disruption_is_allowed() -> None:
     taken = (DisruptionRecord(NOW - timedelta(hours=20), "general"),)
     answer = guarded(History(taken), maximumPerDay="1")
-    assert answer.facts[0].endswith("16:00 UTC: Drifted 0, Empty 0, Underutilized 0")
-    assert answer.facts[1].endswith(": Drifted 1, Empty 1, Underutilized 1")
+    assert answer.facts[1].endswith("16:00 UTC: drift 0, emptiness 0, underutilization 0")
+    assert answer.facts[2].endswith(": drift 1, emptiness 1, underutilization 1")
     assert [(r.code, r.message) for r in answer.reasons] == [
         (
             "DailyMaximum",
@@ -217,7 +258,7 @@ def test_an_exhausted_daily_maximum_is_a_gap_until_the_next_disruption_is_allowe
 def test_a_halted_rollout_is_an_endless_gap_for_methods_that_move_pods() -> None:
     stopped = Rollout("general", failures=3, stopped_at=NOW, stopped_why="no capacity")
     answer = guarded(History(rollouts=(stopped,)), stopAfterFailures=3)
-    assert answer.facts[0].endswith(": Drifted 0, Empty 2, Underutilized 0")
+    assert answer.facts[1].endswith(": drift 0, emptiness 2, underutilization 0")
     found = {r.message.partition(":")[0] for r in answer.reasons if r.code == "NeverOpen"}
     assert found == {
         f"no disruption for {r} in the next 7 days" for r in ("drift", "underutilization")
@@ -228,8 +269,8 @@ def test_a_full_wave_is_a_gap_until_its_health_gate_passes() -> None:
     move = Move("c", NOW - timedelta(hours=2), ended_at=NOW, healthy_at=NOW)
     wave = Rollout("general", wave=2, size=1, moves=(move,))
     answer = guarded(History(rollouts=(wave,)), waveSize="1", waveSoak="30h")
-    assert answer.facts[0].endswith(": Drifted 0, Empty 2, Underutilized 0")
-    assert answer.facts[1].endswith(": Drifted 1, Empty 2, Underutilized 1")
+    assert answer.facts[1].endswith(": drift 0, emptiness 2, underutilization 0")
+    assert answer.facts[2].endswith(": drift 1, emptiness 2, underutilization 1")
     hole = next(r.message for r in answer.reasons if r.code == "LongHole")
     assert hole.startswith("no disruption for drift for 30 hours from ")
     assert "wave 2 of NodePool general has disrupted 1 of 1 nodes (waveSize)" in hole
@@ -289,9 +330,10 @@ def test_overlapping_windows_can_cover_the_complete_week() -> None:
 def test_a_pool_without_conflicts_has_only_its_calendar() -> None:
     answer = pool_explanation_of(inputs_of(*a_node("n")))
     assert answer.reasons == ()
-    [row] = answer.facts
+    rules, row = answer.facts
+    assert rules == "rules: at most 1 node"
     assert row.startswith("2026-01-03 12:00 UTC to 2026-01-10 12:00 UTC: ")
-    assert row.endswith(": Drifted 1, Empty 1, Underutilized 1")
+    assert row.endswith(": drift 1, emptiness 1, underutilization 1")
 
 
 def test_the_answer_does_not_depend_on_earlier_questions() -> None:

@@ -123,11 +123,15 @@ _REFERENCE: Final = re.compile(
     r"|(?<!\w)(?<!\bi-)(?<!\bami-)(?<!\bsubnet-)(?<!\bsg-)(?P<commit>[0-9a-f]{7,40})(?!\w)",
     re.ASCII | re.IGNORECASE,
 )
-_COMMIT_MIN: Final = 7
-"""The minimum number of hexadecimal digits that GitHub links as a commit."""
-
-_BREAK: Final = "\ue000"
-"""A character for private use that represents ``ZERO_WIDTH`` until the rest is escaped."""
+_BREAK, _CODE, _CODE_END = "\ue000", "\ue001", "\ue002"
+"""Characters for private use that represent ``ZERO_WIDTH`` and tags until the rest is escaped."""
+_ENTITIES: Final = {
+    **{c: f"&#{ord(c)};" for c in _SPECIAL},
+    _BREAK: ZERO_WIDTH,
+    _CODE: "<code>",
+    _CODE_END: "</code>",
+}
+_NO_MARKS: Final = str.maketrans(dict.fromkeys((_BREAK, _CODE, _CODE_END), "\ufffd"))
 
 
 def markdown_text(text: str) -> str:
@@ -135,23 +139,22 @@ def markdown_text(text: str) -> str:
 
     It is neither markup nor HTML, links nowhere, and mentions nobody: an entity alone would not
     hinder that, because GitHub and GitLab look for people, issues and commits in what it stands
-    for. A zero-width space does. Amounts and versions have none, so that they can be copied: no
-    forge takes them for anything else.
+    for. A zero-width space does. What is copied has none: no forge takes amounts and versions for
+    anything else, and a commit is shown as code, in which forges look for nothing.
     """
-    line = one_line(text).replace(_BREAK, "\ufffd")
+    line = one_line(text).translate(_NO_MARKS)
     broken = _REFERENCE.sub(_break_reference, line)
-    plain = (f"&#{ord(c)};" if c in _SPECIAL else c for c in broken)
-    return "".join(plain).replace(_BREAK, ZERO_WIDTH)
+    return "".join(_ENTITIES.get(c, c) for c in broken)
 
 
 def _break_reference(match: re.Match[str]) -> str:
-    """Insert a break after the start of a reference, or into each part of a commit."""
+    """Insert a break after the start of a reference; show a commit as code."""
     text = match[0]
     if match["whole"] is not None:
         return text
     if match["commit"] is None:
         return f"{text}{_BREAK}"
-    return _BREAK.join(text[i : i + _COMMIT_MIN - 1] for i in range(0, len(text), _COMMIT_MIN - 1))
+    return f"{_CODE}{text}{_CODE_END}"
 
 
 def markdown_code(text: str) -> str:

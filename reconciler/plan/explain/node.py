@@ -93,8 +93,8 @@ def explain_node_in_detail(answer: Explanation, facts: Facts, plan: Plan) -> Exp
     memory = _format_flap_damping(node.claim, facts)
     answers = (
         _format_node(node, candidate),
-        *others,
         *lines,
+        *others,
         *memory,
         *_format_budgets(node, plan),
     )

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from reconciler.model.decision.changes import Change
 from reconciler.model.decision.waiting import DeferredClaim
 from reconciler.model.json import JsonDict
+from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.instancetype import PriceOrigin
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.times import format_date, format_time
@@ -55,6 +56,19 @@ _SIDES = {"git": "changed in git", "world": "changed in AWS", "us": "changed by 
 def format_reason(reason: str) -> str:
     """Return a short explanation of a reason, or the reason itself if it is not known."""
     return _REASONS.get(reason, reason)
+
+
+_CAUSES = {
+    **{reason.value: reason.cause for reason in DisruptionReason},
+    "Expired": "expiry",
+    "Interrupted": "interruption",
+    "NodePoolDeleted": "removal of the NodePool",
+}
+
+
+def format_cause(reason: str) -> str:
+    """Return a reason as a noun, or the reason itself if it is not known."""
+    return _CAUSES.get(reason, reason)
 
 
 def format_drain_limit(limit: str) -> str:
