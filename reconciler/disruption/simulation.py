@@ -273,8 +273,7 @@ class Simulation:
             return False
         self._prepare(pods)
         gone = self._moves.excluded_nodes.union(candidate.name for candidate in candidates)
-        real = [pod for pod in pods if not pod.is_virtual]
-        if not self._placer.cannot_share(real, gone, price):
+        if not self._placer.cannot_share(pods, gone, price):
             return False
         self.count_effort(_removal_effort(pods))
         return True

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
+from reconciler.model.settings import DecisionRules
 from reconciler.placement.pods.cohort import Cohort
 from reconciler.placement.pods.shape import queue_position
 from reconciler.placement.solve import PlacementPass, Turn
+from reconciler.placement.topology.groups import Topology
 from reconciler.placement.topology.rules import RuleKind
 from reconciler.placement.work import in_turns
 
@@ -143,6 +145,49 @@ def approaches(cohorts: Sequence[Cohort], *, as_karpenter: bool = False) -> tupl
     if pods > _INTERLEAVED_MAX or len({_size_key(cohort) for cohort in cohorts}) == len(cohorts):
         return _APPROACHES[:tried]
     return (_QUEUE_ORDER, *_APPROACHES[:tried])
+
+
+def fresh_approaches(
+    cohorts: list[Cohort],
+    topology: Topology,
+    initial_counts: list[dict[str, int]],
+    rules: DecisionRules,
+) -> Iterator[Approach]:
+    """Yield the approaches to try, each with all pods waiting and the initial counts."""
+    as_karpenter = rules is DecisionRules.KARPENTER
+    for number, approach in enumerate(approaches(cohorts, as_karpenter=as_karpenter)):
+        if number:
+            topology.restore(initial_counts)
+            for cohort in cohorts:
+                cohort.rewind()
+        yield approach
+
+
+class NewPass(Protocol):
+    """Begins a pass (``Scheduler``)."""
+
+    def __call__(self, *, to_front: bool) -> PlacementPass:
+        """Return a pass that has placed nothing."""
+        ...
+
+
+def needs_several_claims(
+    cohorts: list[Cohort],
+    topology: Topology,
+    new_pass: NewPass,
+    rules: DecisionRules,
+) -> bool:
+    """Return whether every approach opens more claims than its ``new_pass`` may.
+
+    A pass never gives up a claim, so none of them has to be completed.
+    """
+    initial_counts = topology.snapshot()
+    for approach in fresh_approaches(cohorts, topology, initial_counts, rules):
+        placement_pass = new_pass(to_front=approach.to_front)
+        placement_pass.run(queue(cohorts, approach))
+        if placement_pass.unserved or not placement_pass.has_too_many_claims:
+            return False
+    return True
 
 
 class ApproachScore(msgspec.Struct, frozen=True):

@@ -10,20 +10,26 @@ from datetime import datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from reconciler.catalog.table import table_of, union_of
+from reconciler.catalog.table import union_of
 from reconciler.model.karpenter.labels import NODEPOOL, WELL_KNOWN_AWS
 from reconciler.model.kubernetes.devices import DeviceTemplate
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import (
     DecisionRules,
     FeatureGate,
-    MinValuesPolicy,
     PreferencePolicy,
     Settings,
 )
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.answer import Attempt, Finisher, build_placement, closed_rejection
-from reconciler.placement.approach import ApproachScore, approaches, queue, score, serve_in_turns
+from reconciler.placement.approach import (
+    ApproachScore,
+    fresh_approaches,
+    needs_several_claims,
+    queue,
+    score,
+    serve_in_turns,
+)
 from reconciler.placement.devices.hosts import devices_of_node
 from reconciler.placement.devices.networkuse import ClusterDevices
 from reconciler.placement.inputs import (
@@ -42,16 +48,17 @@ from reconciler.placement.inputs import (
 from reconciler.placement.nodes.claims import Order, unlaunched_targets
 from reconciler.placement.nodes.daemons import daemons
 from reconciler.placement.nodes.existing import Nodes, NodeUse, Target, running_target
-from reconciler.placement.nodes.space import Demands, SpaceBook
+from reconciler.placement.nodes.space import Demands
 from reconciler.placement.nodes.template import (
     PoolTemplate,
     RemainingLimits,
     Reservations,
     VolumeLimits,
+    templates_of,
 )
 from reconciler.placement.packing.goal import Depth, Goal
 from reconciler.placement.pods.cohort import Cohort, cohorts_of
-from reconciler.placement.pods.pending import invalid_rejection, unplaceable_rejection
+from reconciler.placement.pods.pending import invalid_rejection, without_invalid
 from reconciler.placement.pods.shape import Shape, Shapes, SpecKeys, queue_position
 from reconciler.placement.pods.volumes import volume_needs
 from reconciler.placement.question import LaunchPool, Placement, Question, Rejection
@@ -101,22 +108,12 @@ class Scheduler:
         self._pools = sorted(
             (p for p in usable if p.node_pool.is_ready), key=lambda p: p.node_pool.order
         )
-        self._books: dict[int, SpaceBook] = {}
         self._hosts: dict[int, Host] = {}
         self._known_takers: dict[Shape, Sequence[int]] = {}
         self._work = PlacementWork(WORK_MAX)
         self._has_answer = False
         self._daemons = daemons(cluster, ignores_claims=settings.ignores_resource_claims)
-        self._all_templates = [
-            PoolTemplate(
-                p.node_pool,
-                self._book(p),
-                self._daemons,
-                best_effort=settings.min_values_policy == MinValuesPolicy.BEST_EFFORT,
-                limits_volumes=settings.decide is not DecisionRules.KARPENTER,
-            )
-            for p in self._pools
-        ]
+        self._all_templates = templates_of(self._pools, self._daemons, settings)
         self._volume_limits = VolumeLimits(self._all_templates)
         self._templates = [t for t in self._all_templates if t.types]
         self._shapes = self._make_shapes(
@@ -124,12 +121,6 @@ class Scheduler:
         )
         known = frozenset(k for t in self._all_templates for k in t.book.well_known)
         self._well_known = known or WELL_KNOWN_AWS
-
-    def _book(self, pool: LaunchPool) -> SpaceBook:
-        known = self._books.get(id(pool.types))
-        if known is None:
-            known = self._books[id(pool.types)] = SpaceBook(table_of(pool.types))
-        return known
 
     def _make_shapes(self, *, respect: bool) -> Shapes:
         taints = (taint for t in self._all_templates for taint in t.taints)
@@ -190,18 +181,21 @@ class Scheduler:
 
         Nodes that are being deleted take no new pods, though the pods on them count.
         """
+        self._begin_work(question)
+        found = self._place(question)
+        if not question.is_launched:
+            self.simulated.add(self._work)
+        return found
+
+    def _begin_work(self, question: Question) -> None:
+        """Limit the work on a question; simulated removals have one limit for all of them."""
         self._has_answer = False
         closed = frozenset() if question.is_launched else self.simulated.closed
         self._census = self._censuses.simplified(closed)
-        running = self._census.repelling_namespaces
-        if question.is_launched:
-            self._work = PlacementWork(WORK_MAX, running)
-            return self._place(question)
-        limit = self.simulated.left({pod.namespace for pod in question.pods})
-        self._work = PlacementWork(limit, running)
-        found = self._place(question)
-        self.simulated.add(self._work)
-        return found
+        limit = WORK_MAX
+        if not question.is_launched:
+            limit = self.simulated.left({pod.namespace for pod in question.pods})
+        self._work = PlacementWork(limit, self._census.repelling_namespaces)
 
     def _place(self, question: Question) -> Placement:
         by_shape = self._shapes.group(question.pods)
@@ -238,17 +232,13 @@ class Scheduler:
         if found is None:
             return None
         limits = self._limits(without)
-        left = {
-            t.name: known for t in self._templates if (known := limits.remaining(t)) is not None
-        }
+        left = {t.name: k for t in self._templates if (k := limits.remaining(t)) is not None}
         hosts, takers_here = found
         rules = self._applied_rules(shapes, hosts, without)
         if rules is None:
             return None
-        pools, daemons, settings = tuple(self._pools), self._daemons, self._settings
-        return PlacementInputs(
-            tuple(pods), hosts, takers_here, left, pools, daemons, settings, rules
-        )
+        state = left, tuple(self._pools), self._daemons, self._settings
+        return PlacementInputs(tuple(pods), hosts, takers_here, *state, rules)
 
     def _applied_rules(
         self, shapes: _PodsByShape, hosts: Sequence[Host], without: frozenset[str]
@@ -267,18 +257,38 @@ class Scheduler:
     def cannot_share(self, pods: Sequence[Pod], without: frozenset[str], price: float) -> bool:
         """Return whether pods certainly do not fit running nodes and a new one below ``price``.
 
-        The nodes are those on which consolidation may place them. False proves nothing.
+        The nodes are those on which consolidation may place them. Either counting shows it, or
+        every order of the pods opens a second node. False proves nothing.
         """
+        real = [pod for pod in pods if not pod.is_virtual]
+        return self._exceeds_price(real, without, price) or self._needs_several(pods, without)
+
+    def _needs_several(self, pods: Sequence[Pod], without: frozenset[str]) -> bool:
+        """Return whether consolidation cannot place the pods with fewer than two new nodes."""
+        question = Question(
+            pods=pods, without=without, strict_reservations=False, consolidation_guard=True
+        )
+        self._begin_work(question)
+        cohorts = self._cohorts(self._shapes.group(pods), question, {})
+        topology = self._topology(cohorts, without)
+        new_pass = partial(self._new_pass, question, claims_max=1)
+        found = needs_several_claims(cohorts, topology, new_pass, self._settings.decide)
+        self.simulated.add(self._work)
+        for cohort in cohorts:
+            cohort.release()
+        return found
+
+    def _exceeds_price(self, pods: Sequence[Pod], without: frozenset[str], price: float) -> bool:
+        """Return whether counting shows that one new node for the pods costs too much."""
         shapes = self._shapes.group(pods)
         if any(shape.unreadable is not None for shape in shapes):
             return False
         usable = self._nodes.initialized & ~self._nodes.mask_of(without)
-        hosts: dict[Shape, int] = {}
+        unguarded, hosts = usable & ~self._guarded_nodes, dict[Shape, int]()
         for shape, members in shapes.items():
-            guarded = all(map(self._is_guarded, members))
-            allowed = usable & ~self._guarded_nodes if guarded else usable
+            allowed = unguarded if all(map(self._is_guarded, members)) else usable
             hosts[shape] = allowed & union_of(self._accepting_nodes(shape))
-        counts = {shape: len(members) for shape, members in shapes.items()}
+        counts = {s: len(members) for s, members in shapes.items()}
         return cannot_share(counts, hosts, self._nodes, self._templates, price)
 
     def _accepting_nodes(self, shape: Shape) -> Sequence[int]:
@@ -341,14 +351,7 @@ class Scheduler:
     ) -> Attempt:
         """Place the pods, those of ``bare`` shapes without their preferences."""
         rejections: dict[str, tuple[Rejection, ...]] = {}
-        cohorts: list[Cohort] = []
-        is_guarded = self._is_guarded if question.consolidation_guard else None
-        for shape, members in by_shape.items():
-            pods = self._without_invalid(shape, members, rejections)
-            shapes = self._bare_shapes.group(pods) if shape in bare else {shape: pods}
-            for which, alike in shapes.items():
-                cohorts += cohorts_of(which, alike, is_guarded)
-        cohorts.sort(key=lambda c: c.shape.model.is_virtual)
+        cohorts = self._cohorts(by_shape, question, rejections, bare)
         without = {shape: by_shape[shape] for shape in by_shape if shape in bare}
         standing = self._census.standing_rules
         known, left = admitted(cohorts, len(self._cluster.pods), self._work, standing)
@@ -356,12 +359,35 @@ class Scheduler:
         self._has_answer = True
         return Attempt(found, known, rejections, without, left)
 
+    def _cohorts(
+        self,
+        by_shape: _PodsByShape,
+        question: Question,
+        rejections: dict[str, tuple[Rejection, ...]],
+        bare: frozenset[Shape] = frozenset(),
+    ) -> list[Cohort]:
+        """Return the pods that can be placed at all, virtual ones last.
+
+        None are those of a namespace that has used its work of simulated removals.
+        """
+        cohorts: list[Cohort] = []
+        is_guarded = self._is_guarded if question.consolidation_guard else None
+        known = self._well_known, self._cluster.claim_users
+        for shape, members in by_shape.items():
+            if shape.namespace in self._census.simplified:
+                rejections |= {pod.key: (closed_rejection(pod.namespace),) for pod in members}
+                continue
+            pods = without_invalid(shape, members, rejections, *known)
+            shapes = self._bare_shapes.group(pods) if shape in bare else {shape: pods}
+            for which, alike in shapes.items():
+                cohorts += cohorts_of(which, alike, is_guarded)
+        return sorted(cohorts, key=lambda c: c.shape.model.is_virtual)
+
     def _place_within_preference_cost(
         self, by_shape: _PodsByShape, question: Question
     ) -> tuple[Attempt, float]:
         """Return the attempt without the preferences that cost too much, and the saving."""
-        has_preferences = any(shape.preferences for shape in by_shape)
-        if not has_preferences or self._goal.preference_cost_max >= 1:
+        if self._goal.preference_cost_max >= 1 or not any(s.preferences for s in by_shape):
             return self._attempt(by_shape, question), 0.0
         from reconciler.placement.packing.bound import rough_lower_bound
         from reconciler.placement.packing.goal import PreferenceBudget
@@ -376,8 +402,8 @@ class Scheduler:
         served = {shape for claim in packed for shape, _ in claim.members}
         with_preferences = [shape for shape in by_shape if shape in served and shape.preferences]
         with_preferences.sort(key=lambda shape: min(map(queue_position, by_shape[shape])))
-        shapes = self._bare_shapes.count(full.placed_pods)
-        least = rough_lower_bound(shapes, self._templates, self._nodes.room)
+        every = self._bare_shapes.count(full.placed_pods)
+        least = rough_lower_bound(every, self._templates, self._nodes.room)
         return PreferenceBudget(self._goal, attempt).apply(full, with_preferences, least)
 
     def _packs_for_cost(self, question: Question) -> bool:
@@ -391,12 +417,8 @@ class Scheduler:
         initial_counts = topology.snapshot()
         best: tuple[ApproachScore, PlacementPass] | None = None
         final_state: tuple[list[dict[str, int]], list[tuple[int, int]]] = (initial_counts, [])
-        as_karpenter = self._settings.decide is DecisionRules.KARPENTER
-        for approach in approaches(cohorts, as_karpenter=as_karpenter):
-            if best is not None:
-                topology.restore(initial_counts)
-                for cohort in cohorts:
-                    cohort.rewind()
+        rules = self._settings.decide
+        for approach in fresh_approaches(cohorts, topology, initial_counts, rules):
             placement_pass = self._new_pass(question, to_front=approach.to_front)
             placement_pass.run(queue(cohorts, approach))
             if placement_pass.unserved and best is not None:
@@ -425,7 +447,9 @@ class Scheduler:
             return find_cheapest_pass(best[1], trials, goal, depth)
         return best[1]
 
-    def _new_pass(self, question: Question, *, to_front: bool) -> PlacementPass:
+    def _new_pass(
+        self, question: Question, *, to_front: bool, claims_max: int | None = None
+    ) -> PlacementPass:
         guarded = self._guarded_nodes if question.consolidation_guard else 0
         without, closed = question.without, question.without | question.closed
         network = self._devices.use(question.pods, without)
@@ -442,28 +466,8 @@ class Scheduler:
             order=Order(to_front=to_front),
             work=self._work,
             sites=self._devices.sites_without(without),
+            claims_max=claims_max,
         )
-
-    def _without_invalid(
-        self, shape: Shape, pods: list[Pod], rejections: dict[str, tuple[Rejection, ...]]
-    ) -> list[Pod]:
-        """Return the pods that can be placed at all; running pods are not checked.
-
-        None are those of a namespace that has used its work of simulated removals.
-        """
-        if shape.namespace in self._census.simplified:
-            rejections.update((pod.key, (closed_rejection(shape.namespace),)) for pod in pods)
-            return []
-        problem = invalid_rejection(shape, self._well_known, self._cluster.claim_users)
-        if problem is None:
-            return pods
-        certain = unplaceable_rejection(shape)
-        for pod in pods:
-            if not pod.spec.node_name:
-                rejections[pod.key] = (problem,)
-            elif certain is not None:
-                rejections[pod.key] = (certain,)
-        return [pod for pod in pods if pod.key not in rejections]
 
     def _is_guarded(self, pod: Pod) -> bool:
         """Return whether consolidation keeps the pod off nodes whose pods changed recently."""

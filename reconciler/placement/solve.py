@@ -8,7 +8,7 @@ sequence, and as many as provably get the same result are placed at once.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from reconciler.catalog.table import iterate_members, union_of
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.placement.nodes.claims import (
+    ClaimQueue,
     Entry,
     Fit,
     OpenClaim,
@@ -45,7 +46,8 @@ class PlacementPass(msgspec.Struct, eq=False):
 
     ``unserved`` are the cohorts with pods that were not served, because nothing was left of it.
     ``users`` are the pods placed so far that use a claim for one pod, by that claim. ``sites`` are
-    the nodes with the devices of claims that several pods name.
+    the nodes with the devices of claims that several pods name. With more than ``claims_max``
+    claims the pass ends: it ``has_too_many_claims``.
     """
 
     templates: Sequence[PoolTemplate]
@@ -61,6 +63,12 @@ class PlacementPass(msgspec.Struct, eq=False):
     unserved: set[Cohort] = set()
     users: dict[str, str] = {}
     sites: dict[str, str] = {}
+    claims_max: int | None = None
+
+    @property
+    def has_too_many_claims(self) -> bool:
+        """Whether it has opened more claims than it may; pods may still be waiting."""
+        return self.claims_max is not None and len(self.claims) > self.claims_max
 
     def run(self, turns: Iterable[Turn]) -> None:
         """Place the pods of all cohorts where they fit, while the limit of work allows it."""
@@ -72,6 +80,8 @@ class PlacementPass(msgspec.Struct, eq=False):
                     _CohortPlacement(self, cohort, most).serve()
                 else:
                     self.unserved.add(cohort)
+                if self.has_too_many_claims:
+                    return
             left = [(c, most) for c, most in left if c.waiting]
             if _count_waiting(left) == before:
                 return
@@ -178,7 +188,7 @@ class _CohortPlacement:
         self._last = min(len(cohort.pods), cohort.waiting_from + most)
         self.shape: Shape = cohort.shape
         self._rows: dict[CohortStage, tuple[list[int], Iterator[int]]] = {}
-        self._queues: dict[CohortStage, _Queue] = {}
+        self._queues: dict[CohortStage, ClaimQueue] = {}
         self._moved: dict[OpenClaim, Entry] = {}
         self._opened: dict[OpenClaim, None] = {}
         self._refused: set[Space] = set()
@@ -204,6 +214,8 @@ class _CohortPlacement:
     def _may_continue(self) -> bool:
         """Return whether the limit of work allows another step; if not, the rest is unserved."""
         self._charge()
+        if self.placement_pass.has_too_many_claims:
+            return False
         if self.placement_pass.work.allows(self.shape.namespace):
             return True
         self.placement_pass.unserved.add(self.cohort)
@@ -390,15 +402,15 @@ class _CohortPlacement:
                 self._refused.add(claim.space)
         return []
 
-    def _queue(self, stage: CohortStage) -> _Queue:
+    def _queue(self, stage: CohortStage) -> ClaimQueue:
         known = self._queues.get(stage)
         if known is None:
             here = sorted(claim.entry for claim in (*self._moved, *self._opened))
-            known = self._queues[stage] = _Queue(here)
+            known = self._queues[stage] = ClaimQueue(here)
         return known
 
     def _claim_at(
-        self, queue: _Queue, position: int, view: CohortView | None = None
+        self, queue: ClaimQueue, position: int, view: CohortView | None = None
     ) -> OpenClaim | None:
         """Return the next claim in order that may have room, and whose host ``view`` leaves open.
 
@@ -433,7 +445,7 @@ class _CohortPlacement:
         self._checks += queue.checked - before
         return seen[position][2] if position < len(seen) else None
 
-    def _pods_until_overtaken(self, queue: _Queue, position: int) -> int:
+    def _pods_until_overtaken(self, queue: ClaimQueue, position: int) -> int:
         """Return how many pods the claim at ``position`` takes before another one precedes it."""
         if self._claim_at(queue, position + 1) is None:
             return self.cohort.waiting
@@ -474,27 +486,3 @@ class _CohortPlacement:
                 insort(queue.seen, claim.entry)
             return pods
         return []
-
-
-class _Queue:
-    """The claims that may take a pod at one step of the preferences.
-
-    ``seen`` are those checked so far, in order; more are checked only when these do not suffice,
-    and ``checked`` is how many of the shared order were. ``dead`` reject the pods permanently.
-    """
-
-    __slots__ = ("checked", "dead", "seen")
-
-    def __init__(self, seen: list[Entry]) -> None:
-        self.seen = seen
-        self.checked = 0
-        self.dead: set[OpenClaim] = set()
-
-    def move(self, before: Entry, claim: OpenClaim) -> None:
-        """Put a claim that has taken pods where its entry belongs now."""
-        if claim in self.dead:
-            return
-        at = bisect_left(self.seen, before)
-        if at < len(self.seen) and self.seen[at][2] is claim:
-            del self.seen[at]
-        insort(self.seen, claim.entry)

@@ -348,3 +348,24 @@ def _toll_of(chosen: Sequence[Candidate], drawn: DisruptionInputs) -> Simulation
     simulation = open_pass(drawn).work.simulation
     simulation.simulate_removal(chosen, consolidating=True)
     return simulation.effort
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_pods_that_each_need_a_new_node_cannot_share_one(*, apart: bool) -> None:
+    rule = an_affinity("podAntiAffinity", HOST, SELECTOR) if apart else {}
+    objects: list[Any] = []
+    for index in range(3):
+        objects.append(a_node(f"n{index}", "medium"))
+        objects.append(
+            a_pod(
+                f"p{index}",
+                f"n{index}",
+                "1",
+                metadata={"labels": SELECTOR["matchLabels"]},
+                spec=rule,
+            )
+        )
+    work = open_pass(a_situation(a_cluster(*objects), [a_pool()], catalog=CATALOG)).work
+    candidates = list(work.candidate_set.candidates)
+    assert len(candidates) == 3
+    assert work.simulation.cannot_share(candidates, price=1000.0) is apart

@@ -7,7 +7,7 @@ one pod more, and a new claim behind those with one.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -462,3 +462,27 @@ class Order:
         index = bisect_left(self.entries, claim.entry)
         self.entries.insert(index, claim.entry)
         return index
+
+
+class ClaimQueue:
+    """The claims that may take a pod at one step of the preferences.
+
+    ``seen`` are those checked so far, in order; more are checked only when these do not suffice,
+    and ``checked`` is how many of the shared order were. ``dead`` reject the pods permanently.
+    """
+
+    __slots__ = ("checked", "dead", "seen")
+
+    def __init__(self, seen: list[Entry]) -> None:
+        self.seen = seen
+        self.checked = 0
+        self.dead: set[OpenClaim] = set()
+
+    def move(self, before: Entry, claim: OpenClaim) -> None:
+        """Put a claim that has taken pods where its entry belongs now."""
+        if claim in self.dead:
+            return
+        at = bisect_left(self.seen, before)
+        if at < len(self.seen) and self.seen[at][2] is claim:
+            del self.seen[at]
+        insort(self.seen, claim.entry)

@@ -7,18 +7,19 @@ nodes within one pass; this module does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from reconciler.catalog.table import TypeTable
+from reconciler.catalog.table import TypeTable, table_of
 from reconciler.model.karpenter.labels import INSTANCE_TYPE, RESERVED
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.karpenter.requirements import Requirement
 from reconciler.model.kubernetes.pod import HostPort
 from reconciler.model.resources import CPU, MEMORY, NODES, Resources, pod_amount
+from reconciler.model.settings import DecisionRules, MinValuesPolicy, Settings
 from reconciler.observed.state import StateNode
 from reconciler.placement.nodes.daemons import Daemon, DaemonGroup, group_by_daemons
 from reconciler.placement.nodes.space import Space, SpaceBook
-from reconciler.placement.question import Question
+from reconciler.placement.question import LaunchPool, Question
 
 
 class PoolTemplate:
@@ -274,3 +275,23 @@ class RemainingLimits:
                 pod_amount(1) if name == NODES else template.table.most_capacity(name, mask)
             )
         self._allowed.pop(template.name, None)
+
+
+def templates_of(
+    pools: Iterable[LaunchPool], found: Sequence[Daemon], settings: Settings
+) -> list[PoolTemplate]:
+    """Return the templates of NodePools; pools with the same types share what is known of them."""
+    books: dict[int, SpaceBook] = {}
+    templates = []
+    for pool in pools:
+        if id(pool.types) not in books:
+            books[id(pool.types)] = SpaceBook(table_of(pool.types))
+        template = PoolTemplate(
+            pool.node_pool,
+            books[id(pool.types)],
+            found,
+            best_effort=settings.min_values_policy == MinValuesPolicy.BEST_EFFORT,
+            limits_volumes=settings.decide is not DecisionRules.KARPENTER,
+        )
+        templates.append(template)
+    return templates

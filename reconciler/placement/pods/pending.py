@@ -96,6 +96,29 @@ def unplaceable_rejection(shape: Shape) -> Rejection | None:
     return shape.volumes.missing
 
 
+def without_invalid(
+    shape: Shape,
+    pods: list[Pod],
+    rejections: dict[str, tuple[Rejection, ...]],
+    well_known: frozenset[str],
+    claim_users: Mapping[str, str],
+) -> list[Pod]:
+    """Return the pods that can be placed at all; running pods are not checked.
+
+    The reasons of the others are added to ``rejections``.
+    """
+    problem = invalid_rejection(shape, well_known, claim_users)
+    if problem is None:
+        return pods
+    certain = unplaceable_rejection(shape)
+    for pod in pods:
+        if not pod.spec.node_name:
+            rejections[pod.key] = (problem,)
+        elif certain is not None:
+            rejections[pod.key] = (certain,)
+    return [pod for pod in pods if pod.key not in rejections]
+
+
 def invalid_rejection(
     shape: Shape, well_known: frozenset[str], claim_users: Mapping[str, str]
 ) -> Rejection | None:
