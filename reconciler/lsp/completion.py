@@ -41,7 +41,10 @@ class WordProposal(NamedTuple):
 
 
 def propose(cursor: Cursor, checked: CheckedFleet) -> list[WordProposal]:
-    """Return what may be written at the cursor, in order; at most 2,000."""
+    """Return what may be written at the cursor, in order; at most 2,000.
+
+    A name of another file that could write more than itself, such as a line break, is left out.
+    """
     name = cursors.schema_of(cursor.entry)
     if name is None:
         found = _header_proposals(cursor)
@@ -52,7 +55,8 @@ def propose(cursor: Cursor, checked: CheckedFleet) -> list[WordProposal]:
             found = _keys(cursor, node, name, checked)
         else:
             found = _values(cursor, node, checked)
-    return [proposal for proposal, _ in zip(found, range(PROPOSALS_MAX), strict=False)]
+    shown = (proposal for proposal in found if proposal.label.isprintable())
+    return [proposal for proposal, _ in zip(shown, range(PROPOSALS_MAX), strict=False)]
 
 
 def _types(node: Schema) -> list[str]:

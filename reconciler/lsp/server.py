@@ -7,7 +7,9 @@ a session has one user. Findings follow a short pause after the last change.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
@@ -35,13 +37,35 @@ PAUSE_S: Final = 0.15
 """How long after the last change the findings are computed."""
 TEXT_MAX: Final = 4 * 1024 * 1024
 """Characters of a text; a larger one is not kept."""
+LINE_MAX: Final = 300
+"""Characters of a line about a message that the server could not read."""
 SOURCE: Final = "reconciler"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 
 def serve(context: CheckContext, stdin: BinaryIO, stdout: BinaryIO) -> None:
-    """Answer an editor until it ends the connection."""
-    FleetServer(context).server.start_io(stdin, stdout)
+    """Answer an editor until it ends the connection.
+
+    What the package that speaks the protocol logs about a message is printed as one line.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_LineFormatter())
+    log = logging.getLogger("pygls")
+    log.addHandler(handler)
+    log.propagate = False
+    try:
+        FleetServer(context).server.start_io(stdin, stdout)
+    finally:
+        log.removeHandler(handler)
+        log.propagate = True
+
+
+class _LineFormatter(logging.Formatter):
+    """The first line of a message, without the traceback that it quotes."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        lines = record.getMessage().splitlines() or [""]
+        return neutralize(f"{record.levelname.capitalize()}: {lines[0]}"[:LINE_MAX])
 
 
 class FleetServer:
@@ -52,6 +76,7 @@ class FleetServer:
         self.pause = pause
         self._worker = ThreadPoolExecutor(1, "fleet")
         self._pending: dict[str, asyncio.TimerHandle] = {}
+        self._queued: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.server: Message = LanguageServer(
             SOURCE, build.release(), text_document_sync_kind=types.TextDocumentSyncKind.Full
@@ -125,13 +150,21 @@ class FleetServer:
         self._pending[folder] = loop.call_later(pause, self._start_check, folder, path)
 
     def _start_check(self, folder: str, path: str) -> None:
+        """Compute the findings of a folder, unless a check of it waits for its turn already."""
         self._pending.pop(folder, None)
-        task = asyncio.get_running_loop().create_task(self._publish(path))
+        if folder in self._queued:
+            return
+        self._queued.add(folder)
+        task = asyncio.get_running_loop().create_task(self._publish(folder, path))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _publish(self, path: str) -> None:
-        found = await self._ask(lambda: self.session.check(path))
+    async def _publish(self, folder: str, path: str) -> None:
+        def check() -> dict[str, list[LocatedFinding]]:
+            self._queued.discard(folder)
+            return self.session.check(path)
+
+        found = await self._ask(check)
         for name, findings in (found or {}).items():
             self.server.text_document_publish_diagnostics(
                 types.PublishDiagnosticsParams(

@@ -13,9 +13,10 @@ import pytest
 
 from reconciler.lsp.editedfleet import FILE_BYTES_MAX
 from reconciler.model.diagnostics import Diagnostic, Severity
+from tests.hostile.test_output import CONTROL, PAYLOADS
 from tests.hostile.threats import Threat, attack
 from tests.hostile.traps import Traps
-from tests.lsp.editing import POOL, fleet, hover, path_of, session_of, words
+from tests.lsp.editing import CLASS, POOL, START, fleet, hover, path_of, session_of, words
 from tests.lsp.editor import Editor
 
 SECRET = "token-of-somebody"
@@ -189,3 +190,97 @@ def test_only_files_of_this_machine_have_answers(tmp_path: Path) -> None:
             assert editor.ask("textDocument/hover", uri, 1, 8) is None
         good = editor.open(folder / "pool.yaml", POOL)
         assert editor.ask("textDocument/hover", good, 1, 8) is not None
+
+
+@attack(Threat.OUTPUT, "names that would write lines of their own when they are completed")
+@pytest.mark.parametrize("name", ["a\nb: c", "a\x1b]0;x\x07", "user\u202eexe", "a\u2028b", "a\tb"])
+def test_no_name_of_another_file_completes_to_more_than_itself(tmp_path: Path, name: str) -> None:
+    """Guard: ``isprintable`` in ``propose``."""
+    text = CLASS.replace("name: default", f"name: {json.dumps(name)}")
+    folder = fleet(tmp_path, other=text)
+    marked = START.replace("name: default}", "name: |}")
+    found = words(folder, marked)
+    assert "default" in found
+    assert all(word.isprintable() for word in found)
+
+
+@attack(Threat.OUTPUT, "Markdown in the values of a fleet, in what a hover shows")
+def test_no_value_is_markdown_in_a_hover(tmp_path: Path) -> None:
+    """Guard: hovers are made of the schemas, the catalog and the codes of findings alone."""
+    shown = 0
+    for payload in PAYLOADS.values():
+        quoted = json.dumps(payload)
+        text = POOL.replace("values: [c]", f"values: [c, {quoted}]") + f"  {quoted}: {quoted}\n"
+        text = text.replace("operator: In", f"operator: {quoted}", 1)
+        folder = fleet(tmp_path, pool=text)
+        lines = text.split("\n")
+        for number, line in enumerate(lines):
+            for column in (len(line) - len(line.lstrip()), len(line) * 3 // 4):
+                found = session_of(folder, pool=text).hover(path_of(folder), number, column)
+                if found is not None:
+                    shown += 1
+                    assert CONTROL.search(found.text.replace("\n", "")) is None
+                    assert "evil" not in found.text
+                    assert "victim" not in found.text
+    assert shown > 100
+
+
+def framed(content: bytes) -> bytes:
+    return b"Content-Length: %d\r\n\r\n%s" % (len(content), content)
+
+
+MESSAGES = {
+    "no JSON": framed(b"{"),
+    "no UTF-8": framed(b"\xff\xfe\x00"),
+    "a list": framed(b"[]"),
+    "nothing": framed(b"null"),
+    "nested": framed(b"[" * 100_000),
+    "no method": framed(b'{"jsonrpc": "2.0", "id": 5}'),
+    "odd parameters": framed(
+        b'{"jsonrpc": "2.0", "id": 5, "method": "textDocument/hover", "params": 5}'
+    ),
+    "an odd position": framed(
+        b'{"jsonrpc": "2.0", "id": 5, "method": "textDocument/hover", "params": {"textDocument": '
+        b'{"uri": "file:///a.yaml"}, "position": {"line": -5, "character": 1e30}}}'
+    ),
+    "a negative length": b"Content-Length: -5\r\n\r\n",
+    "a command": framed(
+        b'{"jsonrpc": "2.0", "id": 5, "method": "workspace/executeCommand", "params": '
+        b'{"command": "\\u001b[2Jx", "arguments": []}}'
+    ),
+}
+
+
+@attack(Threat.EXHAUSTION, "messages of an editor that are malformed")
+def test_a_malformed_message_does_not_end_the_server(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Guard: ``_LineFormatter``; the package that speaks the protocol keeps the server alive."""
+    pytest.importorskip("pygls")
+    folder = fleet(tmp_path / "fleet", pool=POOL)
+    with Editor(folder) as editor:
+        for message in MESSAGES.values():
+            editor.send_bytes(message)
+        uri = editor.open(folder / "pool.yaml", POOL)
+        assert editor.ask("textDocument/hover", uri, 1, 8) is not None
+    err = capfd.readouterr().err
+    assert "Traceback" not in err
+    assert "\x1b" not in err
+    assert err.count("\n") < 2 * len(MESSAGES)
+
+
+@attack(Threat.EXHAUSTION, "hundreds of texts of one folder that are opened at once")
+def test_a_flood_of_texts_is_checked_together(tmp_path: Path) -> None:
+    """Guard: ``_queued`` in ``FleetServer``: without it the folder is read for each text."""
+    pytest.importorskip("pygls")
+    folder = fleet(tmp_path / "fleet", pool=POOL)
+    opened, checked = 0, 0
+    with Editor(folder) as editor:
+        for number in range(4):
+            first = folder / f"text{number}-0.yaml"
+            for text in range(100):
+                editor.open(folder / f"text{number}-{text}.yaml", "kind: NodePool\n")
+                opened += 1
+            assert editor.ask("textDocument/hover", first.as_uri(), 0, 8) is not None
+            checked += editor.publications(first.as_uri())
+    assert checked < opened / 2

@@ -162,13 +162,13 @@ class Page(HTMLParser):
         "html", "head", "meta", "title", "style", "body", "h1", "h2", "small", "p", "div", "b",
         "table", "thead", "tbody", "tr", "th", "td", "code", "span", "details", "summary", "svg",
         "rect", "path", "text", "g", "line", "br", "pre", "header", "section", "input", "output",
-        "time", "script",
+        "time", "script", "ul", "li", "circle",
     }  # fmt: skip
     ATTRIBUTES: ClassVar = {
         "class", "lang", "charset", "name", "content", "http-equiv", "colspan", "open", "role",
         "viewbox", "width", "height", "aria-label", "d", "x", "y", "x1", "x2", "y1", "y2", "rx",
         "text-anchor", "fill", "id", "scope", "data-label", "data-sort", "type", "placeholder",
-        "aria-live", "hidden", "tabindex", "datetime",
+        "aria-live", "hidden", "tabindex", "datetime", "cx", "cy", "r", "aria-hidden",
     }  # fmt: skip
 
     def __init__(self) -> None:

@@ -300,6 +300,94 @@ def test_any_changed_value_is_refused_or_has_no_effect() -> None:
     assert {p[-1] for p in let_through} <= {"name", "id", "score", "savingsPerEviction"}
 
 
+EXTREMES: tuple[Any, ...] = (
+    -1,
+    2**62,
+    1e308,
+    -1e308,
+    "0001-01-01T00:00:00Z",
+    "9999-12-31T23:59:59Z",
+)
+
+
+@attack(Threat.PLAN, "a plan file with the largest and smallest numbers and times, well sealed")
+def test_no_extreme_value_of_a_plan_is_an_internal_error() -> None:
+    """Guards: the types of ``Plan``, and the comparison with the plan that is made now."""
+    world = drifted()
+    honest = plan_of(world)
+    base = json.loads(encode_saved_plan(honest))
+    before, refused = touched(world), 0
+    for path in leaves(base):
+        for extreme in EXTREMES:
+            data = json.loads(encode_saved_plan(honest))
+            at: Any = data
+            for step in path[:-1]:
+                at = at[step]
+            if path == ("digest",) or isinstance(at[path[-1]], bool):
+                continue
+            if isinstance(at[path[-1]], str) != isinstance(extreme, str):
+                continue
+            at[path[-1]] = extreme
+            try:
+                plan = read_saved_plan(sealed(data), "plan.json")
+                refused += bool(plan_differences(plan, honest))
+            except (UnreadableError, msgspec.ValidationError):
+                refused += 1
+    assert refused
+    assert touched(world) == before
+
+
+FOREIGN: dict[str, Callable[[dict[str, Any]], None]] = {
+    "another release": lambda p: p["inputs"].update(engine="0.0.1"),
+    "another revision": lambda p: p["inputs"].update(git="0" * 32),
+    "another catalog": lambda p: p["inputs"].update(catalog="0" * 32),
+    "other settings": lambda p: p["inputs"].update(settings="0" * 32),
+    "another cluster": lambda p: p["inputs"].update(snapshot="0" * 32),
+    "no inputs": lambda p: p["inputs"].update(dict.fromkeys(p["inputs"], "")),
+    "a node of another owner": lambda p: p["commands"][0].update(
+        nodes=["ip-10-0-0-9.ec2.internal"], nodeClaims=["stranger-1"]
+    ),
+    "launch parameters of no node class": lambda p: p["nodeClasses"][0]["spec"].update(
+        role="administrator", userData="#!/bin/sh"
+    ),
+}
+
+
+@attack(Threat.PLAN, "a plan of another release, revision, cluster or owner, well sealed")
+@pytest.mark.parametrize("change", FOREIGN.values(), ids=FOREIGN)
+def test_a_foreign_plan_is_refused(
+    rolling: World, change: Callable[[dict[str, Any]], None]
+) -> None:
+    """Guards: ``changed_inputs`` and ``plan_differences``."""
+    before = touched(rolling)
+    with pytest.raises((StalePlanError, UnreadableError)):
+        rolling.engine().run_once(approved=forged(plan_of(rolling), change))
+    assert touched(rolling) == before
+
+
+ORDERS: dict[str, Callable[[list[dict[str, Any]]], None]] = {
+    "two actions of one name": lambda actions: actions.append(actions[0]),
+    "an action that waits for none": lambda actions: actions[-1].update(dependsOn=["nowhere"]),
+    "an action that waits for itself": lambda actions: actions[-1].update(
+        dependsOn=[actions[-1]["id"]]
+    ),
+    "a circle": lambda actions: [
+        one.update(dependsOn=[other["id"]])
+        for one, other in zip(actions, [*actions[1:], actions[0]], strict=True)
+    ],
+}
+
+
+@attack(Threat.PLAN, "a plan file whose actions wait for each other, themselves or nothing")
+@pytest.mark.parametrize("change", ORDERS.values(), ids=ORDERS)
+def test_actions_without_an_order_are_not_a_plan(
+    rolling: World, change: Callable[[list[dict[str, Any]]], None]
+) -> None:
+    """Guard: ``_fault_of_order``."""
+    with pytest.raises(UnreadableError, match=r"not a plan: (two actions|an action waits)"):
+        forged(plan_of(rolling), lambda plan: change(plan["actions"]))
+
+
 def test_a_plan_is_accepted_while_its_inputs_are_unchanged() -> None:
     world = drifted()
     plan = plan_of(world)

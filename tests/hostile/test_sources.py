@@ -119,6 +119,25 @@ def test_the_tool_has_no_network(listener: Listener) -> None:
     assert listener.connections == 0
 
 
+@needs_kustomize
+@attack(Threat.RENDERING, "a file above or outside a kustomization, without the checks before it")
+@pytest.mark.parametrize("field", ["files: [{}]", "envs: [{}]", "literals: [], files: [a={}]"])
+@pytest.mark.parametrize("place", ["../secret.txt", "{outside}"])
+def test_the_load_restrictor_holds_alone(field: str, place: str, tmp_path: Path) -> None:
+    """Guard: ``--load-restrictor LoadRestrictionsRootOnly``. The copy holds the first file."""
+    (tmp_path / "outside.txt").write_text(f"a={SECRET}\n")
+    path = place.format(outside=tmp_path / "outside.txt")
+    source = f"{{name: a, {field.format(path)}}}"
+    files = {
+        "base/kustomization.yaml": f"configMapGenerator: [{source}]\n",
+        "secret.txt": f"a={SECRET}\n",
+    }
+    content = {name: text.encode() for name, text in files.items()}
+    with pytest.raises(RenderError, match="security") as caught:
+        CommandLineRenderer().render(RenderBuild(Tool.KUSTOMIZE, content, "base"))
+    assert SECRET not in str(caught.value)
+
+
 FUNCTION = """\
 apiVersion: example.com/v1
 kind: Evil

@@ -85,6 +85,10 @@ class Editor:
             self._take(self._read())
         return self._findings[uri].pop(0)
 
+    def publications(self, uri: str) -> int:
+        """Return how often findings on a file were published so far and not read."""
+        return len(self._findings[uri])
+
     def ask(self, method: str, uri: str, line: int, column: int) -> Any:
         at = {"line": line, "character": column}
         return self.request(method, textDocument={"uri": uri}, position=at)
@@ -105,6 +109,12 @@ class Editor:
             {"method": method, "params": params or ({} if method == "initialized" else None)}
         )
 
+    def send_bytes(self, content: bytes) -> None:
+        """Send what may not be a message."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(content)
+        self._process.stdin.flush()
+
     def _take(self, message: dict[str, Any]) -> None:
         if message.get("method") == "textDocument/publishDiagnostics":
             params = message["params"]
@@ -112,9 +122,7 @@ class Editor:
 
     def _send(self, message: dict[str, Any]) -> None:
         body = json.dumps({"jsonrpc": "2.0", **message}).encode()
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        self._process.stdin.flush()
+        self.send_bytes(b"Content-Length: %d\r\n\r\n" % len(body) + body)
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None

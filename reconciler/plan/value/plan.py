@@ -295,4 +295,26 @@ def from_json(content: bytes, source: str = "the plan") -> Plan:
             where=source,
             remedy="run `reconciler plan --out FILE` again with this release",
         )
+    fault = _fault_of_order(plan)
+    if fault:
+        raise UnreadableError(
+            f"not a plan: {fault}",
+            where=source,
+            remedy="save one with `reconciler plan --out FILE`",
+        )
     return plan
+
+
+def _fault_of_order(plan: Plan) -> str:
+    """Return why the actions have no order, empty if they have: each waits for earlier waves."""
+    waves = {action.id: action.wave for action in plan.actions}
+    if len(waves) < len(plan.actions):
+        return "two actions have the same id"
+    is_ordered = all(
+        waves.get(before, action.wave) < action.wave
+        for action in plan.actions
+        for before in action.depends_on
+    )
+    return (
+        "" if is_ordered else "an action waits for one that is missing, or not in an earlier wave"
+    )
