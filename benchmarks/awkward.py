@@ -87,6 +87,10 @@ def _spread_over(key: str, number: int) -> Object:
     return {**spread(key), "labelSelector": selector}
 
 
+def _soft_spread_over(key: str, number: int) -> Object:
+    return {**_spread_over(key, number), "whenUnsatisfiable": "ScheduleAnyway"}
+
+
 def _preferring_nodes(values: Sequence[int]) -> Object:
     terms = [
         {"weight": 1 + value % 100, "preference": {
@@ -175,11 +179,7 @@ WAYS: Final[Mapping[str, Awkward]] = {
         lambda i: {"affinity": apart(_of_all(f"example.com/k{i}"))}
     ),
     "spreads over a key of its own": _each(
-        lambda i: {
-            "topologySpreadConstraints": [
-                {**_spread_over(f"example.com/k{i}", i), "whenUnsatisfiable": "ScheduleAnyway"}
-            ]
-        }
+        lambda i: {"topologySpreadConstraints": [_soft_spread_over(f"example.com/k{i}", i)]}
     ),
     "prefers nodes of its own": _each(lambda i: _preferring_nodes([i])),
     "prefers distance by a rule of its own": _each(lambda i: _preferring_distance([i])),
@@ -220,6 +220,9 @@ WAYS: Final[Mapping[str, Awkward]] = {
     ),
     "one pod: n spreads": _one(
         lambda n: {"topologySpreadConstraints": [_spread_over(ZONE, i) for i in range(n)]}
+    ),
+    "one pod: n soft spreads": _one(
+        lambda n: {"topologySpreadConstraints": [_soft_spread_over(ZONE, i) for i in range(n)]}
     ),
     "one pod: n preferred nodes": _one(lambda n: _preferring_nodes(range(n))),
     "one pod: n preferred distances": _one(lambda n: _preferring_distance(range(n))),

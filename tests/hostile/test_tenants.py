@@ -15,19 +15,24 @@ from reconciler.cli.main import main
 from reconciler.model.errors import CloudError
 from reconciler.placement import scheduler as scheduling
 from reconciler.placement import work as working
+from reconciler.placement.pods.relaxation import RULES_OF_STEPS_MAX, relaxation_steps
+from reconciler.placement.question import Question
 from tests.adapters.aws.test_user_data_grammar import FAMILIES, HOSTILE, PLACES
 from tests.hostile.test_pod_authors import a_ready_node
 from tests.hostile.threats import Threat, attack
 from tests.placement.builders import (
     HOST,
+    PREFERRED,
     TYPES,
     Object,
     a_node,
     a_pod,
     a_pool,
+    a_scheduler,
     apart,
     on,
     rule,
+    spread,
     wanted,
 )
 from tests.placement.builders import pods as some_pods
@@ -270,3 +275,32 @@ def test_rules_of_running_pods_do_not_stop_the_consolidation_of_others(
     assert alone <= removed
     assert len(named) == 1
     assert "nodes with pods of namespace crowd are not disrupted" in named[0]
+
+
+@attack(Threat.EXHAUSTION, "one pod with thousands of preferences, each of which is dropped alone")
+@pytest.mark.parametrize("kind", ["spreads", "distances", "alternatives of spreads"])
+def test_the_preferences_of_a_pod_have_a_limit(kind: str) -> None:
+    """Guard: ``RULES_OF_STEPS_MAX``. The last step is without any preference all the same."""
+    count = 1_000
+    spreads = [{**spread(f"example.com/k{i}", "a")} for i in range(count)]
+    hard = {"topologySpreadConstraints": spreads}
+    soft = [{**row, "whenUnsatisfiable": "ScheduleAnyway"} for row in spreads]
+    terms = [{"weight": 1, "podAffinityTerm": rule(f"example.com/k{i}")} for i in range(count)]
+    alternatives = [[wanted("example.com/size", "In", f"v{i}")] for i in range(count)]
+    fields: dict[str, Object] = {
+        "spreads": {"topologySpreadConstraints": soft},
+        "distances": {"affinity": {"podAntiAffinity": {PREFERRED: terms}}},
+        "alternatives of spreads": {**hard, "affinity": on(*alternatives)},
+    }
+    scheduler, cluster = a_scheduler([a_pool(), a_pod("odd", **fields[kind])])
+    (pod,) = cluster.pending
+    steps = list(
+        relaxation_steps(pod.spec, pod.namespace, {}, {}, respect=True, tolerate_soft_taints=False)
+    )
+    rules = [len(step.rules) for step in steps]
+    assert sum(rules) <= RULES_OF_STEPS_MAX + 2 * count
+    assert rules[-1] == (count if kind == "alternatives of spreads" else 0)
+    if kind == "alternatives of spreads":
+        assert "v999" in str(steps[-1].demands)
+    else:
+        assert scheduler.place(Question(pods=[pod])).claims

@@ -10,6 +10,7 @@ affinity, each heaviest first, then ``ScheduleAnyway`` spreads. Finally it toler
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace as replaced
@@ -31,6 +32,12 @@ from reconciler.placement.topology.rules import (
     expression_requirements,
     spread_rule,
 )
+
+RULES_OF_STEPS_MAX: Final = 2_000
+"""The topology rules of all relaxation steps of a pod together: some sixty preferences. Each step
+has the rules that are left, so that a pod may otherwise have millions."""
+
+_ALL_ELSE: Final = "all other alternatives and preferences"
 
 PREFER_NO_SCHEDULE = Toleration(operator="Exists", effect="PreferNoSchedule")
 
@@ -70,7 +77,8 @@ class _Droppable(msgspec.Struct, frozen=True):
 
 
 _TermRules = dict[tuple[RuleKind, int], Rule]
-"""The rules of a pod's terms about other pods, by the identity of a term; most steps share them."""
+"""The rules of a pod by the identity of a term or spread. Steps share them while the required terms
+and the tolerations stay the same."""
 
 
 def relaxation_steps(
@@ -85,17 +93,23 @@ def relaxation_steps(
     """Yield the constraints of the pod, first in full and then after each dropped item.
 
     Without ``respect``, preferences are ignored from the start, and only alternative terms and soft
-    taints are left to drop.
+    taints are left to drop. Beyond ``RULES_OF_STEPS_MAX`` everything else is dropped at once.
     """
     parts, dropped, preferred = _droppable_parts(spec, respect), "", False
     known: _TermRules = {}
+    rules = 0
     while True:
         relaxed = _relaxed_pod(parts, spec, namespace, labels, namespaces, known)
         yield replaced(relaxed, dropped=dropped, was_preferred=preferred)
+        rules += len(relaxed.rules)
         following = _drop_next(parts, tolerate_soft_taints)
         if following is None:
             return
+        if rules > RULES_OF_STEPS_MAX:
+            following = _drop_all(parts, tolerate_soft_taints), _ALL_ELSE
         preferred = following[0].preference_count < parts.preference_count
+        if following[0].required != parts.required or following[0].tolerations != parts.tolerations:
+            known.clear()
         parts, dropped = following
 
 
@@ -147,6 +161,21 @@ def _drop_next(parts: _Droppable, tolerate_soft_taints: bool) -> tuple[_Droppabl
             "avoiding PreferNoSchedule taints"
         )
     return None
+
+
+def _drop_all(parts: _Droppable, tolerate_soft_taints: bool) -> _Droppable:
+    """Return what is left after dropping everything that can be dropped."""
+    tolerations = parts.tolerations
+    if tolerate_soft_taints and PREFER_NO_SCHEDULE not in tolerations:
+        tolerations = (*tolerations, PREFER_NO_SCHEDULE)
+    return _Droppable(
+        required=parts.required[-1:],
+        preferred=(),
+        affinity=(),
+        anti_affinity=(),
+        spreads=tuple(constraint for constraint in parts.spreads if constraint.is_hard),
+        tolerations=tolerations,
+    )
 
 
 def _without_spread(
@@ -201,10 +230,12 @@ def _rules(
         return
     relaxed_spec = _relaxed_spec(parts, spec)
     for constraint in parts.spreads:
-        yield spread_rule(constraint, relaxed_spec, namespace, labels)
+        key = (RuleKind.SPREAD, id(constraint))
+        if key not in known:
+            known[key] = spread_rule(constraint, relaxed_spec, namespace, labels)
+        yield known[key]
     if spec.affinity is None:
         return
-    tolerations = relaxed_spec.tolerations
     near, apart = spec.affinity.pod_affinity, spec.affinity.pod_anti_affinity
     terms = [(RuleKind.AFFINITY, t) for t in (*(near.required if near else ()), *parts.affinity)]
     terms += (
@@ -212,11 +243,9 @@ def _rules(
         for t in (*(apart.required if apart else ()), *parts.anti_affinity)
     )
     for kind, term in terms:
-        found = known.get((kind, id(term)))
-        if found is None or found.tolerations is not tolerations:
-            found = affinity_rule(kind, term, relaxed_spec, namespace, namespaces)
-            known[kind, id(term)] = found
-        yield found
+        if (kind, id(term)) not in known:
+            known[kind, id(term)] = affinity_rule(kind, term, relaxed_spec, namespace, namespaces)
+        yield known[kind, id(term)]
 
 
 def _relaxed_spec(parts: _Droppable, spec: PodSpec) -> PodSpec:
