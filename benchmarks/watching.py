@@ -66,7 +66,9 @@ def peak_mib(process: int) -> float:
 
 
 def main(nodes: int, pods: int, seconds: int) -> int:
-    kube = Kube(rules=watch_role("any")["rules"], absent=frozenset({"capacitybuffers"}))
+    kube = Kube(
+        rules=watch_role("any")["rules"], absent=frozenset({"capacitybuffers"}), watches=True
+    )
     names = fill(kube, nodes, pods)
     with tempfile.TemporaryDirectory() as folder, serving(kube) as url:
         config = write_kubeconfig(Path(folder) / "kubeconfig", url)
