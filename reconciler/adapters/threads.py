@@ -46,6 +46,20 @@ def background_thread(
         thread.join(_ENDS_WITHIN_S)
 
 
+def start_thread(name: str, work: Callable[[], T]) -> Future[T]:
+    """Start the work in a thread that the end of this process does not wait for."""
+    made: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            made.set_result(work())
+        except Exception as error:  # noqa: BLE001 - it is raised where the result is wanted
+            made.set_exception(error)
+
+    threading.Thread(target=copy_context().run, args=(run,), name=name, daemon=True).start()
+    return made
+
+
 WORKERS: Final = 16
 """How many short calls, and how many long ones, run at a time."""
 WITHIN_S: Final = 2.0

@@ -12,7 +12,7 @@ import os
 import pickle
 import signal
 import struct
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
 from queue import SimpleQueue
 from threading import Lock, Thread, local
@@ -48,6 +48,16 @@ class Processes:
 
     def __init__(self, count: int) -> None:
         self._count = count
+        self._end_workers: Callable[[], None] = _no_workers
+        self._is_ended = False
+
+    def end(self) -> None:
+        """End what runs, from any thread: each key without a result has a ``CancelledError``.
+
+        Without this, the end of the program waits for all keys: Python joins threads of executors.
+        """
+        self._is_ended = True
+        self._end_workers()
 
     def outcomes(
         self, work: Evaluations[K, V], keys: Sequence[K]
@@ -68,11 +78,15 @@ class Processes:
     ) -> Generator[tuple[int, Evaluated[V]], None, None]:
         # processes inherit that their threads never get SIGINT: only this process is interrupted
         threads = ThreadPoolExecutor(min(self._count, len(keys)), initializer=_block_interrupts)
+        self._end_workers = workers.end
         try:
+            if self._is_ended:
+                workers.end()
             futures = {threads.submit(workers.evaluate, key): i for i, key in enumerate(keys)}
             for future in as_completed(futures):
                 yield futures[future], future
         finally:
+            self._end_workers = _no_workers
             workers.end()
             threads.shutdown(cancel_futures=True)
             workers.close()
@@ -194,6 +208,10 @@ def _receive(file: IO[bytes]) -> bytes:
     if len(content) < length:
         raise EOFError
     return content
+
+
+def _no_workers() -> None:
+    """Do nothing: no process runs."""
 
 
 def _block_interrupts() -> None:

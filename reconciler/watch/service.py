@@ -1,13 +1,19 @@
-"""Watches clusters until it is stopped: a session for each, with its record and its pages."""
+"""Watches clusters until it is stopped: a session for each, with its record and its pages.
+
+Each session has a thread. The end does not wait for one that plans, or that an API server keeps
+waiting: nothing is lost but the verdicts on the last seconds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import FIRST_COMPLETED, wait
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from functools import partial
+from threading import Event
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -19,6 +25,7 @@ if TYPE_CHECKING:
     from reconciler.model.settings import Settings
     from reconciler.notifications.watched import WatchNotices
     from reconciler.ports.clock import Clock
+    from reconciler.watch.end.simulating import EndSimulations
     from reconciler.watch.episodes.episode import Episode
     from reconciler.watch.observed import WatchRecorder
     from reconciler.watch.serving import WatchPages
@@ -26,6 +33,10 @@ if TYPE_CHECKING:
 
     Publish = Callable[[ClusterObservation, datetime], None]
     Show = Callable[[str, Sequence[Score]], WatchPages | None]
+
+ENDS_WITHIN_S: Final = 10.0
+"""How long the sessions may take to end once they are stopped."""
+_GLANCE_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +118,11 @@ def watch_clusters(
         ReconcilerError: a cluster cannot be read at the start, or a record cannot be written.
     """
     from reconciler.adapters.clock import SystemClock
+    from reconciler.adapters.threads import start_thread
     from reconciler.assembly.cluster import api_of
     from reconciler.assembly.decoding import prepare_decoders
     from reconciler.assembly.inputs.records import settings_of
+    from reconciler.watch.end.simulating import EndSimulations
     from reconciler.watch.rights import expect_read_only
 
     clock = SystemClock()
@@ -118,18 +131,18 @@ def watch_clusters(
         expect_read_only(api, may_write=one.may_write)
     prepare_decoders()  # the watches run in threads
     with _pages(serving, clock, len(clusters), on_served) as show:
-        if len(clusters) == 1:
-            _watch(clusters[0], stop, clock, show)
-            return
-        has_failed = False
-        with ThreadPoolExecutor(len(clusters), "watch") as pool:
-            running = [
-                pool.submit(_watch, one, lambda: has_failed or stop(), clock, show)
-                for one in clusters
-            ]
-            ended, _ = wait(running, return_when=FIRST_COMPLETED)
-            has_failed = True
-        for future in (*ended, *running):
+        stopped = Event()
+        with ExitStack() as simulations:
+            running = []
+            for one in clusters:
+                ends = simulations.enter_context(closing(EndSimulations()))
+                session = partial(_watch, one, stopped, clock, show, ends)
+                running.append(start_thread(f"watch-{one.name}", session))
+            while not (stop() or any(future.done() for future in running)):
+                wait(running, _GLANCE_S, FIRST_COMPLETED)
+            stopped.set()
+        ended, _ = wait(running, ENDS_WITHIN_S)
+        for future in ended:
             future.result()
 
 
@@ -176,14 +189,20 @@ def _pages(
         yield show_among_others if count > 1 else show_one
 
 
-def _watch(cluster: WatchedContext, stop: Callable[[], bool], clock: Clock, show: Show) -> None:
-    """Watch one cluster until ``stop`` is true."""
+def _watch(
+    cluster: WatchedContext,
+    stopped: Event,
+    clock: Clock,
+    show: Show,
+    simulations: EndSimulations,
+) -> None:
+    """Watch one cluster until ``stopped`` is set."""
+    from reconciler.adapters.threads import start_thread
     from reconciler.assembly.assembly import usage_writer
     from reconciler.assembly.cluster import api_of
     from reconciler.assembly.inputs.records import open_recorded, settings_of
     from reconciler.watch.causes import read_events
     from reconciler.watch.end.quiet import EndWatch
-    from reconciler.watch.end.simulating import end_of, in_background
     from reconciler.watch.livecluster import watched_cluster
     from reconciler.watch.observed import WatchRecorder
     from reconciler.watch.planning import planner_of
@@ -209,12 +228,16 @@ def _watch(cluster: WatchedContext, stop: Callable[[], bool], clock: Clock, show
             lambda: read_events(api),
             cluster.publish,
             observer,
-            EndWatch(state.predictions, end_of, in_background, observer.show_problem),
+            EndWatch(
+                state.predictions,
+                simulations.end_of,
+                partial(start_thread, "end"),
+                observer.show_problem,
+            ),
         )
         session.step(clock.now())
         cluster.on_start(str(api.access))
-        while not stop():
-            clock.wait(cluster.interval.total_seconds(), stop)
+        while not stopped.wait(cluster.interval.total_seconds()):
             session.step(clock.now())
 
 

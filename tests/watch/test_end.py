@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ import msgspec
 import pytest
 
 from reconciler.adapters.database.state import DatabaseState
+from reconciler.adapters.threads import start_thread
 from reconciler.assembly.inputs.request import FleetRequest
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.json import JsonDict
@@ -27,7 +29,7 @@ from reconciler.model.karpenter.prediction import (
     Score,
 )
 from reconciler.watch.end.quiet import PAUSE_MIN, QUIET, SETTLED, EndWatch
-from reconciler.watch.end.simulating import end_of
+from reconciler.watch.end.simulating import EndSimulations
 from reconciler.watch.metrics import PredictionMetrics
 from reconciler.watch.page import render_html
 from reconciler.watch.planning import planner_of
@@ -180,10 +182,20 @@ def test_a_real_simulation_of_a_watched_cluster_has_a_range() -> None:
     plan = planner_of(FleetRequest(settings=("decide=karpenter",), is_of_cluster=True))
     inputs = plan(BUSY, NOW).inputs
     assert inputs is not None
-    found = end_of(BUSY, inputs)
+    found = EndSimulations().end_of(BUSY, inputs)
     assert found is not None
     assert (found.nodes_low, found.nodes_high, found.seeds) == (2, 2, 20)
     assert 0 < found.per_hour_low <= found.per_hour_high
+
+
+def test_a_running_simulation_ends_when_the_watch_does() -> None:
+    plan = planner_of(FleetRequest(settings=("decide=karpenter",), is_of_cluster=True))
+    inputs = plan(BUSY, NOW).inputs
+    assert inputs is not None
+    with closing(EndSimulations()) as simulations:
+        running = start_thread("end", lambda: simulations.end_of(BUSY, inputs))
+    assert running.result(60) is None
+    assert simulations.end_of(BUSY, inputs) is None
 
 
 def ended(nodes: int, per_hour: float | None) -> Score:

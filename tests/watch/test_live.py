@@ -7,12 +7,16 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
+from threading import enumerate as enumerate_threads
+from time import monotonic
 from typing import Any
 
 import pytest
 
 from reconciler.adapters.kubernetes.kinds import cluster_role, watch_role
 from reconciler.cli.main import main
+from reconciler.watch.service import ENDS_WITHIN_S
 from tests.adapters.kubernetes.apiserver import Call, Kube, serving, write_kubeconfig
 
 POOL: dict[str, Any] = {
@@ -77,6 +81,28 @@ def test_the_role_of_watch_is_enough_and_nothing_is_written(
     assert "Karpenter has done nothing since" in capsys.readouterr().out
     assert main(["watch", "report", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["kinds"] == []
+
+
+def test_a_server_that_does_not_answer_does_not_delay_the_end(kube: Kube) -> None:
+    asked, answers = Event(), Event()
+
+    def keep_waiting(call: Call) -> None:
+        if call.resource != "pods":
+            return
+        if not asked.is_set():  # a second signal would end the test
+            asked.set()
+            os.kill(os.getpid(), signal.SIGTERM)
+        answers.wait(120)
+
+    kube.fault, begin = keep_waiting, monotonic()
+    try:
+        assert main(["watch", "--context", "shop", "--set", "aws.region=us-east-1"]) == 0
+        assert monotonic() - begin < ENDS_WITHIN_S + 35, "two calls wait for 30 seconds each"
+    finally:
+        answers.set()
+        for thread in enumerate_threads():  # it would write to the folder of another test
+            if thread.name == "watch-shop":
+                thread.join(60)
 
 
 def test_credentials_that_could_write_are_refused_unless_allowed(

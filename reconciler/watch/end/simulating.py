@@ -7,11 +7,9 @@ process has to plan and record meanwhile.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields
-from threading import Thread
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from reconciler.model.errors import ReconcilerError
@@ -58,25 +56,35 @@ class _EndOfRun:
         """Return None: no result is used twice."""
 
 
-def end_of(objects: Sequence[JsonDict], inputs: Inputs) -> EndRange | None:
-    """Return the range of the end of a cluster, None if a run does not come to rest.
+class EndSimulations:
+    """Simulates ends, one at a time, until it is closed, from any thread."""
 
-    Raises:
-        ReconcilerError: the objects cannot be simulated, or the process was killed.
-    """
-    work, begin = _EndOfRun(_simulation_of(objects, inputs)), time.monotonic()
-    found: list[FleetAtRest] = []
-    with closing(Processes(1).outcomes(work, range(SEEDS_MAX))) as outcomes:
-        for _, outcome in outcomes:
-            if outcome.exception() is not None:
-                return None
-            found.append(outcome.result())
-            if len(found) >= SEEDS_MIN and time.monotonic() - begin > _SECONDS_MAX:
-                break
-    span = fleet_range(found)
-    return EndRange(
-        span.nodes.low, span.nodes.high, span.per_hour.low, span.per_hour.high, span.seeds
-    )
+    def __init__(self) -> None:
+        self._processes = Processes(1)
+
+    def close(self) -> None:
+        """End the running simulation; no other one is started."""
+        self._processes.end()
+
+    def end_of(self, objects: Sequence[JsonDict], inputs: Inputs) -> EndRange | None:
+        """Return the range of the end, None if a run does not come to rest or was closed.
+
+        Raises:
+            ReconcilerError: the objects cannot be simulated, or the process was killed.
+        """
+        work, begin = _EndOfRun(_simulation_of(objects, inputs)), time.monotonic()
+        found: list[FleetAtRest] = []
+        with closing(self._processes.outcomes(work, range(SEEDS_MAX))) as outcomes:
+            for _, outcome in outcomes:
+                if outcome.exception() is not None:
+                    return None
+                found.append(outcome.result())
+                if len(found) >= SEEDS_MIN and time.monotonic() - begin > _SECONDS_MAX:
+                    break
+        span = fleet_range(found)
+        return EndRange(
+            span.nodes.low, span.nodes.high, span.per_hour.low, span.per_hour.high, span.seeds
+        )
 
 
 def _simulation_of(objects: Sequence[JsonDict], inputs: Inputs) -> SimulationInputs:
@@ -94,17 +102,3 @@ def _simulation_of(objects: Sequence[JsonDict], inputs: Inputs) -> SimulationInp
         **known, any_class=inputs.any_class, unready_classes=inputs.unready_classes
     )
     return SimulationInputs(inputs.now, snapshot, head)
-
-
-def in_background(work: Callable[[], EndRange | None]) -> Future[EndRange | None]:
-    """Start the work in a thread that the end of this process does not wait for."""
-    made: Future[EndRange | None] = Future()
-
-    def run() -> None:
-        try:
-            made.set_result(work())
-        except Exception as error:  # noqa: BLE001 - it is raised where the result is wanted
-            made.set_exception(error)
-
-    Thread(target=run, name="end", daemon=True).start()
-    return made
