@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from reconciler.assembly.inputs.records import newest_plan
 from reconciler.inspection.explanation import render_explanation
 from reconciler.model.errors import StateError
 from reconciler.plan.explain.reasons import explain_node
-from reconciler.plan.value.plan import Plan, from_json
+from reconciler.plan.value.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,21 +27,21 @@ class PlanSource(NamedTuple):
     earlier: Sequence[GivenReason] = ()
 
 
-def newest_plan(recorded: RecordedFleet) -> PlanSource:
+def newest_source(recorded: RecordedFleet) -> PlanSource:
     """Return the newest recorded plan.
 
     Raises:
         StateError: none is.
     """
-    plans = recorded.state.store.plans(limit=1)
-    if not plans:
+    found = newest_plan(recorded.state)
+    if found is None:
         raise StateError(
             f"no plan is recorded for fleet {recorded.fleet}",
             where=recorded.where,
             remedy="run `reconciler plan --out plan.json`, then explain with --plan plan.json",
         )
-    name = f"plan {plans[0].digest}"
-    return PlanSource(from_json(plans[0].body, name), plans[0].digest, name)
+    newest, plan = found
+    return PlanSource(plan, newest.digest, f"plan {newest.digest}")
 
 
 def earlier_reasons(
@@ -66,7 +67,7 @@ def explain_recorded_node(recorded: RecordedFleet, node: str, node_claim: str) -
     Raises:
         StateError: no plan is recorded.
     """
-    source = newest_plan(recorded)
+    source = newest_source(recorded)
     answer = explain_node(source.plan, node, node_claim, "Node" if node else "NodeClaim")
     earlier = earlier_reasons(recorded, answer, source, (node, node_claim))
     return render_explanation(answer, source.plan, source.digest, earlier, recorded.now)

@@ -176,11 +176,11 @@ class Status(_Part, frozen=True, kw_only=True):
 
 def status_of(recorded: RecordedFleet, known: Mapping[str, datetime]) -> Status:
     """Return the status of a fleet; ``known`` is when facts of AWS were read."""
+    from reconciler.assembly.inputs.records import newest_plan
     from reconciler.plan.render.wording import removal_texts
-    from reconciler.plan.value.plan import from_json
 
-    newest = next(iter(recorded.state.store.plans(limit=1)), None)
-    plan = None if newest is None else from_json(newest.body, f"plan {newest.digest}")
+    found = newest_plan(recorded.state)
+    plan = found[1] if found is not None else None
     revision = recorded.state.history.revision()
     in_doubt, requests = _open_operations(recorded)
     return Status(
@@ -199,7 +199,7 @@ def status_of(recorded: RecordedFleet, known: Mapping[str, datetime]) -> Status:
         blockers=_blockers(plan),
         ownership=_ownership(plan),
         removals=tuple(removal_texts(plan.deferred)) if plan is not None else (),
-        plan=None if newest is None or plan is None else _totals(newest, plan),
+        plan=None if found is None else _totals(*found),
         progress=_progress(recorded),
         known=dict(known),
     )

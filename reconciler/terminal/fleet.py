@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from reconciler.assembly.inputs.records import open_recorded
+from reconciler.assembly.inputs.records import newest_plan, open_recorded
 from reconciler.engine.steps.requests import describe_request, record_request
 from reconciler.inspection.nodetable import HEADER, NodeRow, headline, node_rows, row_cells
 from reconciler.inspection.recordedreasons import explain_recorded_node
@@ -19,7 +19,7 @@ from reconciler.model.errors import StateError
 from reconciler.model.text.money import format_monthly
 from reconciler.model.text.visible import one_line
 from reconciler.observed.allocation import Grouping, group_costs
-from reconciler.plan.value.plan import Plan, from_json
+from reconciler.plan.value.plan import Plan
 from reconciler.ports.journal import Verb
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ class TerminalFleet:
         self._request = request
         self._node_pools = node_pools
         self._labels = labels
-        self._plan: tuple[str, Plan] | None = None
 
     def read(self) -> TerminalView:
         """Return the fleet as it is recorded now."""
@@ -78,7 +77,8 @@ class TerminalFleet:
 
     def _view(self, recorded: RecordedFleet) -> TerminalView:
         rows = tuple(node_rows(recorded, self._node_pools, self._labels))
-        blocked = _blocked_by(self._newest_plan(recorded))
+        found = newest_plan(recorded.state)
+        blocked = _blocked_by(found[1] if found is not None else None)
         usage = fleet_usage(recorded)
         costs = group_costs(usage.costs, Grouping(by_workload=True)) if usage is not None else ()
         cells = {
@@ -97,14 +97,6 @@ class TerminalFleet:
                 for group in costs
             ),
         )
-
-    def _newest_plan(self, recorded: RecordedFleet) -> Plan | None:
-        newest = next(iter(recorded.state.store.plans(limit=1)), None)
-        if newest is None:
-            return None
-        if self._plan is None or self._plan[0] != newest.digest:
-            self._plan = newest.digest, from_json(newest.body, f"plan {newest.digest}")
-        return self._plan[1]
 
     def explain(self, row: NodeRow) -> str:
         """Return why the node is disrupted, or not, as ``explain node`` says it."""

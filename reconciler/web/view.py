@@ -32,7 +32,7 @@ from reconciler.plan.value.actions import Action, PoolBudget
 from reconciler.plan.value.costs import PoolCost
 from reconciler.plan.value.nodes import UnschedulablePod
 from reconciler.ports.cluster import NodeUsage
-from reconciler.ports.journal import JournalEntry, Outcome
+from reconciler.ports.journal import REQUESTED, JournalEntry, Outcome
 from reconciler.ports.state import RunningCommand
 from reconciler.web.labels import label_of
 from reconciler.web.upcoming import UpcomingStep, upcoming_steps
@@ -123,10 +123,10 @@ class CommandView:
     and ``pods`` how many pods it moves, both None if that is not known.
     """
 
+    name: str
     reason: str
-    operations: str
+    counts: tuple[tuple[str, int], ...]
     targets: tuple[str, ...]
-    more: int
     began: datetime
     ended: datetime | None
     outcome: str
@@ -135,6 +135,21 @@ class CommandView:
     length: int
     saves: float | None = None
     pods: int | None = None
+
+    @property
+    def operations(self) -> str:
+        """Its operations in words: how many of each kind."""
+        return ", ".join(f"{count} × {verb}" for verb, count in self.counts)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The first of its targets."""
+        return self.targets[:_SHOWN]
+
+    @property
+    def more(self) -> int:
+        """How many targets are not among the first."""
+        return max(0, len(self.targets) - _SHOWN)
 
     @property
     def took(self) -> timedelta | None:
@@ -209,19 +224,35 @@ def _command_view(
     failed = [entry for entry in entries if entry.outcome is Outcome.FAILED]
     start = min(_position(began - origin, span), WIDTH - _LENGTH_MIN)
     return CommandView(
+        name=entries[0].intent.command,
         reason=next((e.intent.reason for e in entries if e.intent.reason), ""),
-        operations=", ".join(f"{count} × {verb}" for verb, count in verbs.items()),
-        targets=tuple(targets[:_SHOWN]),
-        more=max(0, len(targets) - _SHOWN),
+        counts=tuple(verbs.items()),
+        targets=tuple(targets),
         began=began,
         ended=ended,
-        outcome="in progress" if ended is None else "failed" if failed else "succeeded",
-        problem=failed[0].message if failed else "",
+        outcome=_outcome_of(entries),
+        problem=_describe_failures(failed, len(entries)),
         start=start,
         length=max(_LENGTH_MIN, _position((ended or now) - origin, span) - start),
         saves=command.savings if command is not None else None,
         pods=command.pods if command is not None else None,
     )
+
+
+def _outcome_of(entries: Iterable[JournalEntry]) -> str:
+    """Return the outcome of operations in words; open requests of users are not executed yet."""
+    open_verbs = {entry.intent.verb for entry in entries if entry.outcome is None}
+    if open_verbs:
+        return "requested" if open_verbs <= REQUESTED else "in progress"
+    return "failed" if any(e.outcome is Outcome.FAILED for e in entries) else "succeeded"
+
+
+def _describe_failures(failed: Sequence[JournalEntry], total: int) -> str:
+    """Return the message of the first failure, and how many of all operations failed."""
+    if not failed:
+        return ""
+    share = f"{len(failed)} of {total} failed" if total > 1 else ""
+    return ": ".join(filter(None, (share, failed[0].message)))
 
 
 def _end_time(entries: Iterable[JournalEntry]) -> datetime | None:

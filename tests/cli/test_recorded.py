@@ -53,8 +53,9 @@ COMMANDS = {
     "history": ["history"],
     "history-wide": ["history", "-o", "wide"],
     "history.json": ["history", "-o", "json", "--limit", "4"],
-    "history-commands": ["history", "--by-command"],
-    "history-commands.md": ["history", "--by-command", "-o", "markdown"],
+    "history-operations": ["history", "--by-operation"],
+    "history-commands.json": ["history", "--by-command", "-o", "json"],
+    "history.md": ["history", "-o", "markdown"],
     "history-target": ["history", "--target", "batch-6"],
     "report": ["report"],
     "report.md": ["report", "--since", "2d", "-o", "markdown"],
@@ -135,6 +136,22 @@ def test_every_list_has_a_page(
     page = capsys.readouterr().out
     assert text in page
     assert page.startswith("<!doctype html>" if form == "html" else "### ")
+
+
+def test_a_command_of_the_history_is_complete_however_few_are_listed(
+    fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(fleet_folder / ".reconciler")
+    listed = [
+        json.loads(run(capsys, "history", "--by-command", "-o", "json", *limit)[1])["items"]
+        for limit in ((), ("--limit", "1"))
+    ]
+    assert listed[1] == listed[0][:1]
+    assert [item["spec"]["operations"] for item in listed[0]] == [
+        {"launch": 2},
+        {"launch": 1, "taint": 1},
+    ]
+    assert listed[0][1]["status"]["savingsPerHour"] == 0.0639
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -245,7 +262,7 @@ REFUSALS = {
     "no-folder": (["get", "nodes", "./nowhere"], 1, 'nowhere" does not exist'),
     "no-kind": (["get", "pods"], 1, 'unknown kind "pods" (use one of nodeclaims'),
     "no-time": (["status", "--now", "noon"], 1, 'invalid time "noon"'),
-    "no-table": (["history", "--by-command", "-o", "json"], 1, "reconciler get commands -o json"),
+    "two-forms": (["history", "--by-command", "--by-operation"], 1, "--by-command"),
     "no-count": (["history", "--limit", "0"], 1, '"0" is not a count'),
     "no-setting": (["status", "--set", "fleeet=x"], 1, "did you mean fleet?"),
     "too-many": (["get", "nodes", "a", "b", "c"], 1, 'unexpected argument "c"'),

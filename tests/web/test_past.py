@@ -45,6 +45,9 @@ def test_operations_are_grouped_by_commit_and_command_newest_first() -> None:
     assert (failed.outcome, failed.problem) == ("failed", "UnauthorizedOperation")
     assert failed.took == timedelta(minutes=5)
     (launch,) = older.commands
+    assert commit_views(entries[2:3] + entries[3:], NOW)[0].commands[0].problem == (
+        "UnauthorizedOperation"
+    )
     assert (launch.operations, launch.start, launch.length) == ("2 × launch", 0, WIDTH)
 
 

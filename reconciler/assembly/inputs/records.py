@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from reconciler.engine.tracking import Records
     from reconciler.model.karpenter.nodeclaim import NodeClaim
     from reconciler.plan.run import ActionState, PlanRun
+    from reconciler.plan.value.plan import Plan
     from reconciler.ports.journal import JournalEntry
     from reconciler.ports.state import RecordedPlan, RunningCommand
 
@@ -244,6 +245,20 @@ _PLANS: Final = (1, 10, 100)
 
 _LAUNCHES_MAX: Final = 100
 """How many operations on one NodeClaim are searched for its launch."""
+
+
+def newest_plan(state: DatabaseState) -> tuple[RecordedPlan, Plan] | None:
+    """Return the newest plan as it is recorded, and decoded; None before the first."""
+    newest = next(iter(state.store.plans(limit=1)), None)
+    return None if newest is None else (newest, _decoded_plan(newest.digest, newest.body))
+
+
+@lru_cache(maxsize=1)
+def _decoded_plan(digest: str, body: bytes) -> Plan:
+    """Return a plan; the last one is kept, because a terminal reads it every two seconds."""
+    from reconciler.plan.value.plan import from_json
+
+    return from_json(body, f"plan {digest}")
 
 
 def newest_run(state: DatabaseState) -> tuple[RecordedPlan, PlanRun] | None:

@@ -189,12 +189,11 @@ def _condition_section(recorded: RecordedFleet, claim: NodeClaim) -> str:
 def _plan_section(recorded: RecordedFleet, claim: NodeClaim) -> str:
     """Return the explanation of a claim from the newest plan, empty if there is no plan."""
     from reconciler.plan.explain.reasons import explain_node
-    from reconciler.plan.value.plan import from_json
 
-    newest = next(iter(recorded.state.store.plans(limit=1)), None)
-    if newest is None:
+    found = records.newest_plan(recorded.state)
+    if found is None:
         return ""
-    plan = from_json(newest.body, f"plan {newest.digest}")
+    newest, plan = found
     answer = explain_node(plan, claim.status.node_name, claim.name)
     lines = [answer.verdict, *answer.facts, *(f"{r.code}: {r.message}" for r in answer.reasons)]
     return f"\nPlan {newest.digest}:\n" + "".join(f"  {line}\n" for line in lines)

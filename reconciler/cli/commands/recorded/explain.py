@@ -148,7 +148,7 @@ def run(request: ExplainRequest) -> int:
         return _explain_code(request)
     if request.kind == _GAP:
         return _explain_gap(request)
-    from reconciler.inspection.recordedreasons import PlanSource, earlier_reasons, newest_plan
+    from reconciler.inspection.recordedreasons import PlanSource, earlier_reasons, newest_source
 
     if request.plan_file is not None:
         if request.kind == "nodepool":
@@ -160,7 +160,7 @@ def run(request: ExplainRequest) -> int:
         source, answer = _explain_from_inputs(request)
     else:
         with records.open_recorded(request.fleet) as recorded:
-            source = newest_plan(recorded)
+            source = newest_source(recorded)
             pair = _node_and_claim(recorded, request)
             answer = _answer(source, request, pair)
             source = source._replace(earlier=earlier_reasons(recorded, answer, source, pair))

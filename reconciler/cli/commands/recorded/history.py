@@ -18,18 +18,22 @@ if TYPE_CHECKING:
     from reconciler.assembly.inputs.records import RecordedFleet, ServedAction
     from reconciler.assembly.inputs.request import StateRequest
     from reconciler.ports.journal import JournalEntry
+    from reconciler.web.view import CommandView, CommitView
 
 _MESSAGE_WIDTH: Final = 60
 _COMMANDS_HEADER: Final = (
     *("AT", "TOOK", "REASON", "OPERATIONS", "TARGETS", "SAVES/MONTH", "PODS", "OUTCOME"),
     "REVISION",
 )
+_BY_COMMAND: Final = ("text", "markdown", "html")
+_OPERATIONS_A_COMMAND: Final = 8
+"""How many operations are read at first for each command that is listed."""
 _HEADER: Final = ("AT", "VERB", "TARGET", "OUTCOME", "REVISION", "REASON", "MESSAGE")
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryRequest:
-    """Whose operations are listed, how many at most, and in which output format.
+    """Whose operations are listed, how many rows at most, and in which output format.
 
     ``target`` is a NodeClaim or node; None lists the operations on all of them. With
     ``by_command``, the operations of each command are one row.
@@ -52,30 +56,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", metavar="NAME", help="only operations on this NodeClaim or node"
     )
-    parser.add_argument(
-        "--by-command", action="store_true",
-        help="one row for each command, with what it saves a month and the pods that it moves",
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "--by-command", dest="by_command", action="store_true", default=None,
+        help="one entry for each command, with what it saves a month and the pods that it moves"
+        " (default for text, markdown and html without --target)",
+    )  # fmt: skip
+    form.add_argument(
+        "--by-operation", dest="by_command", action="store_false", default=None,
+        help="one entry for each operation (default with --target, and for wide, json and yaml)",
     )  # fmt: skip
     inputs.add_output(parser, "wide", more=("markdown", "html"))
     inputs.add_flags(parser, inputs.RECORDED)
 
 
 def request_of(args: argparse.Namespace) -> HistoryRequest:
-    """Return the request in the arguments.
-
-    Raises:
-        UsageError: commands are asked for as objects.
-    """
-    if args.by_command and args.output in ("json", "yaml"):
-        from reconciler.model.errors import UsageError
-
-        raise UsageError(
-            "commands are printed as a table",
-            where="--by-command",
-            remedy=f"use `reconciler get commands -o {args.output}` for the objects",
-        )
+    """Return the request in the arguments."""
     fleet = inputs.state_request(args, args.path)
-    return HistoryRequest(fleet, args.limit, args.target, args.output, args.by_command)
+    by_command = args.by_command
+    if by_command is None:
+        by_command = args.target is None and args.output in _BY_COMMAND
+    return HistoryRequest(fleet, args.limit, args.target, args.output, by_command)
 
 
 def parse_limit(text: str) -> int:
@@ -89,76 +90,123 @@ def parse_limit(text: str) -> int:
 
 def run(request: HistoryRequest) -> int:
     """Print the newest entries of the journal, newest first."""
-    from reconciler.assembly.inputs.records import served_actions
-    from reconciler.notifications.stream import has_colour
-    from reconciler.render.listing import columns, format_document, kubernetes_list, verb_tone
-    from reconciler.render.reply import PAGES, render_page, table_section
+    from reconciler.render.listing import format_document, kubernetes_list
 
-    is_short = request.output == "text"
     with records.open_recorded(request.fleet) as recorded:
-        entries = recorded.state.journal.entries(limit=request.limit, target=request.target)
-        served = {} if is_short else served_actions(recorded.state, entries)
-        commands = _command_rows(recorded, entries) if request.by_command else []
-    if request.output in ("json", "yaml"):
-        documents = [document(entry, served.get(entry.sequence)) for entry in entries]
-        sys.stdout.write(format_document(kubernetes_list(documents), request.output))
-    elif commands:
-        sys.stdout.write(_commands_page(recorded.fleet, commands, request.output))
-    elif entries:
-        header: tuple[str, ...] = _HEADER
-        rows = rows_of(entries, _MESSAGE_WIDTH if is_short else None)
-        if not is_short:
-            header += ("ACTION", "STATE", "PLAN")
-            more = [_action_cells(served.get(entry.sequence)) for entry in entries]
-            rows = [(*row, *cells) for row, cells in zip(rows, more, strict=True)]
-        if request.output in PAGES:
-            title = f"Operations of {recorded.fleet}"
-            sections = [table_section("operations", header, rows)]
-            sys.stdout.write(render_page(title, sections, request.output))
-            return exitcode.DONE
-        tones = ["", *(verb_tone(e.shown_verb) for e in entries)] if has_colour(sys.stdout) else ()
-        sys.stdout.write(columns([header, *rows], tones=tones))
-    else:
+        if request.by_command:
+            documents, page = _commands(recorded, request)
+        else:
+            documents, page = _operations(recorded, request)
+    if not documents and request.output not in ("json", "yaml"):
         print(f"No operations are recorded for fleet {recorded.fleet}.", file=sys.stderr)
+    else:
+        sys.stdout.write(page or format_document(kubernetes_list(documents), request.output))
     return exitcode.DONE
 
 
-def _command_rows(
-    recorded: RecordedFleet, entries: Sequence[JournalEntry]
-) -> list[tuple[str, ...]]:
-    """Return a row of cells for the operations of each command, the newest first."""
-    from reconciler.model.text.money import format_monthly
-    from reconciler.plan.render.wording import short_commit
-    from reconciler.render.listing import clock_time, human_duration
-    from reconciler.web.view import commit_views
+def _operations(
+    recorded: RecordedFleet, request: HistoryRequest
+) -> tuple[list[dict[str, Any]], str]:
+    """Return the operations as objects, and as a table unless the objects are asked for."""
+    from reconciler.assembly.inputs.records import served_actions
+    from reconciler.notifications.stream import has_colour
+    from reconciler.render.listing import columns, verb_tone
+    from reconciler.render.reply import PAGES, render_page, table_section
 
-    oldest = min((entry.intent.at for entry in entries), default=recorded.now)
-    known = recorded.state.store.commands_since(oldest)
-    return [
-        (
-            clock_time(command.began),
-            "" if command.ended is None else human_duration(command.ended - command.began),
-            command.reason,
-            command.operations,
-            ", ".join([*command.targets, *([f"{command.more} more"] if command.more else [])]),
-            "" if command.saves is None else format_monthly(command.saves),
-            "" if command.pods is None else str(command.pods),
-            command.problem or command.outcome,
-            short_commit(commit.revision),
-        )
-        for commit in commit_views(entries, recorded.now, known)
-        for command in commit.commands
-    ]
+    is_short = request.output == "text"
+    entries = recorded.state.journal.entries(limit=request.limit, target=request.target)
+    served = {} if is_short else served_actions(recorded.state, entries)
+    documents = [document(entry, served.get(entry.sequence)) for entry in entries]
+    if request.output in ("json", "yaml"):
+        return documents, ""
+    header: tuple[str, ...] = _HEADER
+    rows = rows_of(entries, _MESSAGE_WIDTH if is_short else None)
+    if not is_short:
+        header += ("ACTION", "STATE", "PLAN")
+        more = [_action_cells(served.get(entry.sequence)) for entry in entries]
+        rows = [(*row, *cells) for row, cells in zip(rows, more, strict=True)]
+    if request.output in PAGES:
+        sections = [table_section("operations", header, rows)]
+        return documents, render_page(f"Operations of {recorded.fleet}", sections, request.output)
+    tones = ["", *(verb_tone(e.shown_verb) for e in entries)] if has_colour(sys.stdout) else ()
+    return documents, columns([header, *rows], tones=tones)
 
 
-def _commands_page(fleet: str, rows: Sequence[tuple[str, ...]], output: str) -> str:
+def _commands(recorded: RecordedFleet, request: HistoryRequest) -> tuple[list[dict[str, Any]], str]:
+    """Return the commands as objects, and as a table unless the objects are asked for."""
     from reconciler.render.listing import columns
     from reconciler.render.reply import PAGES, render_page, table_section
 
-    if output not in PAGES:
-        return columns([_COMMANDS_HEADER, *rows])
-    sections = [table_section("commands", _COMMANDS_HEADER, rows)]
-    return render_page(f"Commands of {fleet}", sections, output)
+    found = _newest_commands(recorded, request)
+    documents = [_command_document(commit, command) for commit, command in found]
+    if request.output in ("json", "yaml"):
+        return documents, ""
+    rows = [_command_row(commit, command) for commit, command in found]
+    if request.output in PAGES:
+        sections = [table_section("commands", _COMMANDS_HEADER, rows)]
+        return documents, render_page(f"Commands of {recorded.fleet}", sections, request.output)
+    return documents, columns([_COMMANDS_HEADER, *rows])
+
+
+def _newest_commands(
+    recorded: RecordedFleet, request: HistoryRequest
+) -> list[tuple[CommitView, CommandView]]:
+    """Return the newest commands with their commits, all their operations included."""
+    from reconciler.web.view import commit_views
+
+    limit = (request.limit + 1) * _OPERATIONS_A_COMMAND
+    while True:
+        entries = recorded.state.journal.entries(limit=limit, target=request.target)
+        oldest = min((entry.intent.at for entry in entries), default=recorded.now)
+        known = recorded.state.store.commands_since(oldest)
+        views = commit_views(entries, recorded.now, known)
+        found = [(commit, command) for commit in views for command in commit.commands]
+        if len(entries) < limit or len(found) > request.limit:
+            return found[: request.limit]
+        limit *= 2
+
+
+def _command_row(commit: CommitView, command: CommandView) -> tuple[str, ...]:
+    from reconciler.model.text.money import format_monthly
+    from reconciler.plan.render.wording import short_commit
+    from reconciler.render.listing import clock_time, human_duration
+
+    return (
+        clock_time(command.began),
+        "" if command.took is None else human_duration(command.took),
+        command.reason,
+        command.operations,
+        ", ".join([*command.shown, *([f"{command.more} more"] if command.more else [])]),
+        "" if command.saves is None else format_monthly(command.saves),
+        "" if command.pods is None else str(command.pods),
+        ": ".join(filter(None, (command.outcome, command.problem))),
+        short_commit(commit.revision),
+    )
+
+
+def _command_document(commit: CommitView, command: CommandView) -> dict[str, Any]:
+    """Return a command of the history as an object of a List; money is USD an hour."""
+    from reconciler.model.text.times import timestamp
+
+    began = timestamp(command.began)
+    return {
+        "apiVersion": "reconciler/v1",
+        "kind": "CommandHistory",
+        "metadata": {"name": command.name, "creationTimestamp": began},
+        "spec": {
+            "revision": commit.revision,
+            "reason": command.reason,
+            "operations": dict(command.counts),
+            "targets": list(command.targets),
+        },
+        "status": {
+            "outcome": command.outcome,
+            "message": command.problem,
+            "finishedAt": None if command.ended is None else timestamp(command.ended),
+            "savingsPerHour": command.saves,
+            "pods": command.pods,
+        },
+    }
 
 
 def _action_cells(served: ServedAction | None) -> tuple[str, str, str]:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from reconciler.assembly.inputs.request import StateRequest
     from reconciler.notifications.weekly import FleetReport
-    from reconciler.plan.value.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,6 @@ def _report(request: ReportRequest) -> FleetReport:
     """
     from reconciler.assembly.inputs.timings import read_time_or_span
     from reconciler.notifications.weekly import report_of
-    from reconciler.plan.value.plan import from_json
 
     begin = read_time_or_span(request.since, "--since")
     with records.open_recorded(request.fleet) as recorded:
@@ -70,11 +68,8 @@ def _report(request: ReportRequest) -> FleetReport:
 
             what = f"{quote_value(request.since)} is not before now"
             raise UsageError(what, where="--since", remedy="pass an earlier time")
-        newest = next(iter(store.plans(limit=1)), None)
-        plan: Plan | None = None
-        if newest is not None:
-            plan = from_json(newest.body, f"plan {newest.digest}")
-        return report_of(recorded.fleet, store, plan, since, now)
+        found = records.newest_plan(recorded.state)
+        return report_of(recorded.fleet, store, found[1] if found else None, since, now)
 
 
 def _render(report: FleetReport, output: str) -> str:
