@@ -29,6 +29,7 @@ from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import format_duration, iso_duration
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.money import format_whole_dollars
 from reconciler.model.text.times import format_seconds
 from reconciler.model.text.urls import is_loopback
@@ -38,8 +39,8 @@ from reconciler.plan.render import wording
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.web.health import DaemonHealth
 from reconciler.web.labels import label_of
+from reconciler.web.past import CommitView
 from reconciler.web.view import (
-    CommitView,
     CostCurve,
     CostSample,
     FleetView,
@@ -173,6 +174,7 @@ class Dashboard:
         self._last: tuple[Desired, Pass, Inputs | None] | None = None
         self._view: FleetView | None = None
         self._commits: tuple[CommitView, ...] = ()
+        self._titles: dict[str, str] = {}
         self._invalid: Progress | None = None
         self._samples: list[CostSample] = []
         self._serial = 0
@@ -196,6 +198,9 @@ class Dashboard:
         with self._lock:
             self.fleet = desired.settings.fleet
             self._commits = commits
+            self._titles[desired.revision] = desired.title
+            while len(self._titles) > EVENTS_MAX:
+                del self._titles[next(iter(self._titles))]
             self._last, self._view = (desired, result, inputs), None
             self._record_cost(CostSample(result.seen.at, result.plan.cost.before))
             self._serial += 1
@@ -251,6 +256,11 @@ class Dashboard:
         """Return what was done, by commit, newest first."""
         with self._lock:
             return self._commits
+
+    def titles(self) -> dict[str, str]:
+        """Return the subject and the author of the commits since this process has shown passes."""
+        with self._lock:
+            return dict(self._titles)
 
     def invalid(self) -> Progress | None:
         """Return why the newest commit is not in effect, and since when; None if it is."""
@@ -328,7 +338,9 @@ def dashboard_routes(dashboard: Dashboard) -> list[BaseRoute]:
         return dashboard.page("events", request, events=dashboard.events())
 
     def history(request: Request) -> Response:
-        return dashboard.page("history", request, commits=dashboard.commits())
+        return dashboard.page(
+            "history", request, commits=dashboard.commits(), titles=dashboard.titles()
+        )
 
     async def stream(request: Request) -> Response:
         return stream_changes(lambda: dashboard.serial, request)
@@ -473,6 +485,7 @@ def _environment() -> Environment:
         "wait": _format_wait,
         "moment": _format_time,
         "label": label_of,
+        "count": format_count,
         "age": _format_age,
         "seconds": _format_seconds,
         "weekday": lambda at: f"{at.astimezone(UTC):%a %d %b %H:%M}",

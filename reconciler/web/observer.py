@@ -14,7 +14,7 @@ from reconciler.ports.progress import EventKind, Notifier, Progress
 from reconciler.web.dashboard import Dashboard
 from reconciler.web.health import DaemonHealth
 from reconciler.web.metrics import FleetMetrics
-from reconciler.web.view import ENTRIES_MAX, commit_views
+from reconciler.web.past import ENTRIES_MAX, commit_views
 
 
 class WebObserver:

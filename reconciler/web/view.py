@@ -1,11 +1,10 @@
 """What the dashboard shows, computed once per pass and without markup.
 
-The last pass, the coming week of budgets and windows, and what was done under which commit.
+The last pass, and the coming week of budgets and windows.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -32,14 +31,11 @@ from reconciler.plan.value.actions import Action, PoolBudget
 from reconciler.plan.value.costs import PoolCost
 from reconciler.plan.value.nodes import UnschedulablePod
 from reconciler.ports.cluster import NodeUsage
-from reconciler.ports.journal import REQUESTED, JournalEntry, Outcome
-from reconciler.ports.state import RunningCommand
 from reconciler.web.labels import label_of
+from reconciler.web.past import WIDTH, position
 from reconciler.web.upcoming import UpcomingStep, upcoming_steps
 
 AHEAD: Final = timedelta(days=7)
-WIDTH: Final = 1000
-"""The length of the week, in the units of the drawing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,165 +101,6 @@ def calendar_days(now: datetime) -> tuple[tuple[int, str], ...]:
 
 def _position_in_week(after: timedelta) -> int:
     return round(after / AHEAD * WIDTH)
-
-
-ENTRIES_MAX: Final = 500
-"""How many entries of the journal the page is made of; ``reconciler history`` lists all."""
-
-_LENGTH_MIN: Final = 4
-_SHOWN: Final = 6
-
-
-@dataclass(frozen=True, slots=True)
-class CommandView:
-    """The operations of one command, or those of one plan that belong to no command.
-
-    ``start`` and ``length`` place it on the timeline of its commit. ``outcome`` is
-    "succeeded", "failed" (an operation of it failed) or "in progress". ``saves`` is in USD an hour
-    and ``pods`` how many pods it moves, both None if that is not known.
-    """
-
-    name: str
-    reason: str
-    counts: tuple[tuple[str, int], ...]
-    targets: tuple[str, ...]
-    began: datetime
-    ended: datetime | None
-    outcome: str
-    problem: str
-    start: int
-    length: int
-    saves: float | None = None
-    pods: int | None = None
-
-    @property
-    def operations(self) -> str:
-        """Its operations in words: how many of each kind."""
-        return ", ".join(f"{count} × {verb}" for verb, count in self.counts)
-
-    @property
-    def shown(self) -> tuple[str, ...]:
-        """The first of its targets."""
-        return self.targets[:_SHOWN]
-
-    @property
-    def more(self) -> int:
-        """How many targets are not among the first."""
-        return max(0, len(self.targets) - _SHOWN)
-
-    @property
-    def took(self) -> timedelta | None:
-        """The time from its first operation to the outcome of its last."""
-        return self.ended - self.began if self.ended is not None else None
-
-
-@dataclass(frozen=True, slots=True)
-class CommitView:
-    """A commit with the commands that were executed under it, newest first."""
-
-    revision: str
-    began: datetime
-    ended: datetime | None
-    operations: int
-    failures: int
-    commands: tuple[CommandView, ...]
-
-
-def commit_views(
-    entries: Iterable[JournalEntry], now: datetime, commands: Iterable[RunningCommand] = ()
-) -> tuple[CommitView, ...]:
-    """Return the commits, newest first, of entries that are ordered newest first.
-
-    A commit that was in effect twice, with another one between, is listed twice. ``commands`` are
-    the recorded commands, which know what they save.
-    """
-    known = {command.id: command for command in commands}
-    runs: list[list[JournalEntry]] = []
-    for entry in entries:
-        if runs and runs[-1][0].intent.revision == entry.intent.revision:
-            runs[-1].append(entry)
-        else:
-            runs.append([entry])
-    return tuple(_commit_view(run, now, known) for run in runs)
-
-
-def _commit_view(
-    entries: Sequence[JournalEntry], now: datetime, known: Mapping[str, RunningCommand]
-) -> CommitView:
-    began = min(entry.intent.at for entry in entries)
-    ended = _end_time(entries)
-    groups: dict[tuple[str, str], list[JournalEntry]] = {}
-    for entry in entries:
-        intent = entry.intent
-        key = ("command", intent.command) if intent.command else (intent.plan, intent.verb)
-        groups.setdefault(key, []).append(entry)
-    span = (ended or now) - began
-    return CommitView(
-        revision=entries[0].intent.revision,
-        began=began,
-        ended=ended,
-        operations=len(entries),
-        failures=sum(entry.outcome is Outcome.FAILED for entry in entries),
-        commands=tuple(
-            _command_view(group, began, span, now, known.get(group[0].intent.command))
-            for group in groups.values()
-        ),
-    )
-
-
-def _command_view(
-    entries: Sequence[JournalEntry],
-    origin: datetime,
-    span: timedelta,
-    now: datetime,
-    command: RunningCommand | None,
-) -> CommandView:
-    verbs = Counter(entry.intent.verb.value for entry in reversed(entries))
-    targets = list(dict.fromkeys(entry.intent.target for entry in reversed(entries)))
-    began, ended = min(entry.intent.at for entry in entries), _end_time(entries)
-    failed = [entry for entry in entries if entry.outcome is Outcome.FAILED]
-    start = min(_position(began - origin, span), WIDTH - _LENGTH_MIN)
-    return CommandView(
-        name=entries[0].intent.command,
-        reason=next((e.intent.reason for e in entries if e.intent.reason), ""),
-        counts=tuple(verbs.items()),
-        targets=tuple(targets),
-        began=began,
-        ended=ended,
-        outcome=_outcome_of(entries),
-        problem=_describe_failures(failed, len(entries)),
-        start=start,
-        length=max(_LENGTH_MIN, _position((ended or now) - origin, span) - start),
-        saves=command.savings if command is not None else None,
-        pods=command.pods if command is not None else None,
-    )
-
-
-def _outcome_of(entries: Iterable[JournalEntry]) -> str:
-    """Return the outcome of operations in words; open requests of users are not executed yet."""
-    open_verbs = {entry.intent.verb for entry in entries if entry.outcome is None}
-    if open_verbs:
-        return "requested" if open_verbs <= REQUESTED else "in progress"
-    return "failed" if any(e.outcome is Outcome.FAILED for e in entries) else "succeeded"
-
-
-def _describe_failures(failed: Sequence[JournalEntry], total: int) -> str:
-    """Return the message of the first failure, and how many of all operations failed."""
-    if not failed:
-        return ""
-    share = f"{len(failed)} of {total} failed" if total > 1 else ""
-    return ": ".join(filter(None, (share, failed[0].message)))
-
-
-def _end_time(entries: Iterable[JournalEntry]) -> datetime | None:
-    """Return when the last outcome became known, None while any is unknown."""
-    ends = [entry.finished_at for entry in entries]
-    known = [end for end in ends if end is not None]
-    return max(known) if len(known) == len(ends) else None
-
-
-def _position(after: timedelta, span: timedelta) -> int:
-    return min(WIDTH, max(0, round(after / span * WIDTH))) if span else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,8 +188,10 @@ def cost_curve(samples: Sequence[CostSample], now: datetime) -> CostCurve | None
         return None
     points, ends = [], [*(s.at for s in samples[1:]), now]
     for sample, end in zip(samples, ends, strict=True):
+        if sample.at == end:
+            continue  # it has not lasted yet
         height = HEIGHT - round(sample.per_hour / high * (HEIGHT - 4))
-        points += [f"{_position(at - samples[0].at, span)},{height}" for at in (sample.at, end)]
+        points += [f"{position(at - samples[0].at, span)},{height}" for at in (sample.at, end)]
     return CostCurve(" ".join(points), samples[0].at, now, min(amounts), high)
 
 

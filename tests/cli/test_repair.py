@@ -149,8 +149,8 @@ def test_a_simulation_repairs_one_node_after_the_other(
     events = json.loads(capsys.readouterr().out)["events"]
     started = [e["message"] for e in events if e["kind"] == "CommandStarted"]
     assert started == [
-        "Unhealthy: replace n0 (StorageReady is False)",
-        "Unhealthy: replace n1 (AcceleratedHardwareReady is False (NvidiaXID79))",
+        "Repair: replace n0 (StorageReady is False)",
+        "Repair: replace n1 (AcceleratedHardwareReady is False (NvidiaXID79))",
     ]
 
 

@@ -222,7 +222,7 @@ def test_an_empty_node_that_gets_a_pod_before_termination_stays() -> None:
     engine = world.engine()
     before = set(world.instances())
     engine.converge()
-    assert "Empty: delete" in world.recorder.messages("CommandStarted")[-1]
+    assert "Emptiness: delete" in world.recorder.messages("CommandStarted")[-1]
     assert "no longer empty" in world.recorder.messages("CommandRolledBack")[0]
     assert set(world.instances()) == before
 

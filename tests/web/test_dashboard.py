@@ -96,7 +96,7 @@ def test_the_overview_shows_cost_nodes_plan_and_budgets(rolling: Site) -> None:
     assert "1 of 3" in text
     assert re.search(r"Launch web-\w+ web \+\$[0-9.]+ Drift ", text)
     assert re.search(r"Who costs what .* default 3 \$[0-9]+ \$[0-9]+ +100%", text)
-    assert "Drifted: replace" in text
+    assert "Drift: replace" in text
 
 
 def test_the_subject_and_the_author_of_the_commit_are_shown_as_text() -> None:
@@ -143,7 +143,7 @@ def test_the_history_shows_how_many_pods_a_command_moves(rolling: Site) -> None:
 def test_the_history_names_commits_and_their_commands(rolling: Site) -> None:
     text = words(rolling.page("/history"))
     assert re.search(r"Commit [0-9a-f]{12}", text)
-    assert re.search(r"1 × launch web-\w+ succeeded Drift ", text)
+    assert re.search(r"1 × taint, 1 × launch ip-[\w.-]+, web-\w+ succeeded Drift ", text)
     assert re.search(r"3 × launch web-\w+, web-\w+, web-\w+ succeeded Pending pods ", text)
 
 

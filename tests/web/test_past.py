@@ -11,7 +11,9 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.model.windows import Window
 from reconciler.ports.journal import Intent, JournalEntry, Outcome, Verb
-from reconciler.web.view import WIDTH, calendar_days, calendar_of, commit_views
+from reconciler.ports.state import CommandPhase, RunningCommand
+from reconciler.web.past import WIDTH, commit_views
+from reconciler.web.view import calendar_days, calendar_of
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)  # a Monday
 
@@ -49,6 +51,23 @@ def test_operations_are_grouped_by_commit_and_command_newest_first() -> None:
         "UnauthorizedOperation"
     )
     assert (launch.operations, launch.start, launch.length) == ("2 × launch", 0, WIDTH)
+
+
+def test_the_launch_of_a_replacement_belongs_to_its_command() -> None:
+    entries = [
+        entry(2, Verb.TAINT, "ip-0", "aaa", command="c1"),
+        entry(1, Verb.LAUNCH, "web-1", "aaa"),
+        entry(1, Verb.LAUNCH, "web-9", "aaa"),
+    ]
+    command = RunningCommand(
+        id="c1", reason="Drifted", decision="replace", node_claims=("web-0",),
+        replacements=("web-1",), phase=CommandPhase.WAITING, started_at=NOW, savings=0.5, pods=3,
+    )  # fmt: skip
+    (commit,) = commit_views(entries, NOW, [command])
+    replaced, launched = commit.commands
+    assert (replaced.name, replaced.operations) == ("c1", "1 × launch, 1 × taint")
+    assert (replaced.saves, replaced.pods) == (0.5, 3)
+    assert (launched.name, launched.targets) == ("", ("web-9",))
 
 
 def test_a_command_is_drawn_at_its_time() -> None:

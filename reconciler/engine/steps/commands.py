@@ -35,6 +35,7 @@ from reconciler.model.resources import NODES, parse_resources, pod_amount
 from reconciler.model.text.counting import format_list
 from reconciler.plan.make.actions import provision_id
 from reconciler.plan.make.gather import deleted_pools
+from reconciler.plan.render.wording import cause_of
 from reconciler.plan.run import ActionEvent, ActionState, PlanRun, RunEvent
 from reconciler.plan.value.actions import Action, ActionKind, PlannedCommand
 from reconciler.plan.value.plan import Plan
@@ -222,7 +223,7 @@ def _record_start(effects: Effects, command: RunningCommand, tainted: Sequence[A
     why = f" ({command.message})" if command.message else ""
     effects.world.notify(
         EventKind.COMMAND_STARTED,
-        f"{command.reason}: {command.decision} {nodes}{why}",
+        f"{cause_of(command.reason).capitalize()}: {command.decision} {nodes}{why}",
         command=command.id,
         reason=command.reason,
     )

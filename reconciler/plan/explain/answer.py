@@ -9,7 +9,7 @@ import msgspec
 from reconciler.model.decision.part import Part
 from reconciler.model.decision.waiting import DeferredClaim
 from reconciler.model.text.times import format_time
-from reconciler.plan.render.wording import format_cause
+from reconciler.plan.render.wording import cause_of
 from reconciler.plan.value.actions import BlockedNode
 from reconciler.plan.value.nodes import LaunchOffering, Reason
 from reconciler.plan.value.plan import Plan
@@ -132,7 +132,7 @@ def _node_decisions(plan: Plan) -> list[Decision]:
 
 
 def _format_blocked(blocked: BlockedNode) -> str:
-    cause = f"{format_cause(blocked.reason)}: " if blocked.reason else ""
+    cause = f"{cause_of(blocked.reason)}: " if blocked.reason else ""
     return f"{cause}{blocked.message}"
 
 
@@ -162,7 +162,7 @@ def _unschedulable_decision(kind: Subject, name: str, reason: Reason) -> Decisio
 
 
 def _format_deferral(deferred: DeferredClaim) -> str:
-    what = f"{format_cause(deferred.reason)} is deferred"
+    what = f"{cause_of(deferred.reason)} is deferred"
     why = f": {deferred.message}" if deferred.message else ""
     when = f", not before {format_time(deferred.not_before)}" if deferred.not_before else ""
     return f"{what}{why}{when}"

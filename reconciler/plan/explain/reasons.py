@@ -13,7 +13,7 @@ from reconciler.model.text.money import format_dollars
 from reconciler.model.text.times import format_time
 from reconciler.plan.explain.answer import Explanation, Subject, decisions_of
 from reconciler.plan.render.wording import (
-    format_cause,
+    cause_of,
     format_drain_limit,
     format_reason,
     format_side,
@@ -139,7 +139,7 @@ def _blocked_verdict(plan: Plan, names: set[str]) -> str:
     reasons |= {d.reason for d in plan.deferred if names & {d.node_claim, d.node or ""}}
     if reasons <= {DisruptionReason.UNDERUTILIZED, DisruptionReason.EMPTY}:
         return "consolidation considered this node and kept it"
-    causes = " or ".join(map(format_cause, sorted(filter(None, reasons))))
+    causes = " or ".join(map(cause_of, sorted(filter(None, reasons))))
     return "this node cannot be disrupted now" + (f" for {causes}" if causes else "")
 
 

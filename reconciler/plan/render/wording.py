@@ -66,7 +66,7 @@ _CAUSES = {
 }
 
 
-def format_cause(reason: str) -> str:
+def cause_of(reason: str) -> str:
     """Return a reason as a noun, or the reason itself if it is not known."""
     return _CAUSES.get(reason, reason)
 

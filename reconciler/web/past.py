@@ -1,0 +1,181 @@
+"""What was done under which commit: the operations of a fleet by command, and their timeline."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from reconciler.ports.journal import REQUESTED, JournalEntry, Outcome
+from reconciler.ports.state import RunningCommand
+
+WIDTH: Final = 1000
+"""The length of a timeline, in the units of its drawing."""
+ENTRIES_MAX: Final = 500
+"""How many entries of the journal the page is made of; ``reconciler history`` lists all."""
+
+_LENGTH_MIN: Final = 4
+_SHOWN: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class CommandView:
+    """The operations of one command, or those of one plan that belong to no command.
+
+    ``start`` and ``length`` place it on the timeline of its commit. ``outcome`` is
+    "succeeded", "failed" (an operation of it failed) or "in progress". ``saves`` is in USD an hour
+    and ``pods`` how many pods it moves, both None if that is not known.
+    """
+
+    name: str
+    reason: str
+    counts: tuple[tuple[str, int], ...]
+    targets: tuple[str, ...]
+    began: datetime
+    ended: datetime | None
+    outcome: str
+    problem: str
+    start: int
+    length: int
+    saves: float | None = None
+    pods: int | None = None
+
+    @property
+    def operations(self) -> str:
+        """Its operations in words: how many of each kind."""
+        return ", ".join(f"{count} × {verb}" for verb, count in self.counts)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The first of its targets."""
+        return self.targets[:_SHOWN]
+
+    @property
+    def more(self) -> int:
+        """How many targets are not among the first."""
+        return max(0, len(self.targets) - _SHOWN)
+
+    @property
+    def took(self) -> timedelta | None:
+        """The time from its first operation to the outcome of its last."""
+        return self.ended - self.began if self.ended is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitView:
+    """A commit with the commands that were executed under it, newest first."""
+
+    revision: str
+    began: datetime
+    ended: datetime | None
+    operations: int
+    failures: int
+    commands: tuple[CommandView, ...]
+
+
+def commit_views(
+    entries: Iterable[JournalEntry], now: datetime, commands: Iterable[RunningCommand] = ()
+) -> tuple[CommitView, ...]:
+    """Return the commits, newest first, of entries that are ordered newest first.
+
+    A commit that was in effect twice, with another one between, is listed twice. ``commands`` are
+    the recorded commands, which know what they save. The launch of a replacement belongs to its
+    command, even where equal launches of several commands were one call.
+    """
+    known = {command.id: command for command in commands}
+    owners = {name: c.id for c in known.values() for name in c.replacements}
+    runs: list[list[JournalEntry]] = []
+    for entry in entries:
+        if runs and runs[-1][0].intent.revision == entry.intent.revision:
+            runs[-1].append(entry)
+        else:
+            runs.append([entry])
+    return tuple(_commit_view(run, now, known, owners) for run in runs)
+
+
+def _commit_view(
+    entries: Sequence[JournalEntry],
+    now: datetime,
+    known: Mapping[str, RunningCommand],
+    owners: Mapping[str, str],
+) -> CommitView:
+    began = min(entry.intent.at for entry in entries)
+    ended = _end_time(entries)
+    groups: dict[tuple[str, str], list[JournalEntry]] = {}
+    for entry in entries:
+        intent = entry.intent
+        command = intent.command or owners.get(intent.target, "")
+        key = ("command", command) if command else (intent.plan, intent.verb)
+        groups.setdefault(key, []).append(entry)
+    span = (ended or now) - began
+    return CommitView(
+        revision=entries[0].intent.revision,
+        began=began,
+        ended=ended,
+        operations=len(entries),
+        failures=sum(entry.outcome is Outcome.FAILED for entry in entries),
+        commands=tuple(
+            _command_view(group, began, span, now, key[1] if key[0] == "command" else "", known)
+            for key, group in groups.items()
+        ),
+    )
+
+
+def _command_view(
+    entries: Sequence[JournalEntry],
+    origin: datetime,
+    span: timedelta,
+    now: datetime,
+    name: str,
+    known: Mapping[str, RunningCommand],
+) -> CommandView:
+    command = known.get(name)
+    verbs = Counter(entry.intent.verb.value for entry in reversed(entries))
+    targets = list(dict.fromkeys(entry.intent.target for entry in reversed(entries)))
+    began, ended = min(entry.intent.at for entry in entries), _end_time(entries)
+    failed = [entry for entry in entries if entry.outcome is Outcome.FAILED]
+    start = min(position(began - origin, span), WIDTH - _LENGTH_MIN)
+    return CommandView(
+        name=name,
+        reason=next((e.intent.reason for e in entries if e.intent.reason), ""),
+        counts=tuple(verbs.items()),
+        targets=tuple(targets),
+        began=began,
+        ended=ended,
+        outcome=_outcome_of(entries),
+        problem=_describe_failures(failed, len(entries)),
+        start=start,
+        length=max(_LENGTH_MIN, position((ended or now) - origin, span) - start),
+        saves=command.savings if command is not None else None,
+        pods=command.pods if command is not None else None,
+    )
+
+
+def _outcome_of(entries: Iterable[JournalEntry]) -> str:
+    """Return the outcome of operations in words; open requests of users are not executed yet."""
+    open_verbs = {entry.intent.verb for entry in entries if entry.outcome is None}
+    if open_verbs:
+        return "requested" if open_verbs <= REQUESTED else "in progress"
+    return "failed" if any(e.outcome is Outcome.FAILED for e in entries) else "succeeded"
+
+
+def _describe_failures(failed: Sequence[JournalEntry], total: int) -> str:
+    """Return the message of the first failure, and how many of all operations failed."""
+    if not failed:
+        return ""
+    share = f"{len(failed)} of {total} failed" if total > 1 else ""
+    return ": ".join(filter(None, (share, failed[0].message)))
+
+
+def _end_time(entries: Iterable[JournalEntry]) -> datetime | None:
+    """Return when the last outcome became known, None while any is unknown."""
+    ends = [entry.finished_at for entry in entries]
+    known = [end for end in ends if end is not None]
+    return max(known) if len(known) == len(ends) else None
+
+
+def position(after: timedelta, span: timedelta) -> int:
+    """Return where a time after the start of a span is on its drawing."""
+    return min(WIDTH, max(0, round(after / span * WIDTH))) if span else 0
