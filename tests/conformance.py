@@ -16,6 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.commandserver import command_server
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path(os.environ.get("CONFORMANCE") or ROOT.parent / "shared" / "conformance")
 FLOOR = Path(__file__).with_name("conformance.floor.json")
@@ -48,9 +50,11 @@ def main() -> int:
         return 0
     if sys.argv[1:] == [SCHEDULER]:
         return _report({}, only=SCHEDULER)
-    cli = f"{sys.executable} -m reconciler"
-    command = [sys.executable, str(FOLDER / "run.py"), "--cli", cli, "--jobs", "2", *sys.argv[1:]]
-    result = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
+    example = ["plan", str(ROOT / "examples" / "web"), "--set", "cluster=none", "-o", "json"]
+    with command_server(example) as cli:
+        command = [sys.executable, str(FOLDER / "run.py"), "--cli", cli, "--jobs", "2"]
+        command += sys.argv[1:]
+        result = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
     print(result.stdout)
     print(result.stderr, file=sys.stderr)
     if len(sys.argv) > 1:
