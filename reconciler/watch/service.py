@@ -233,6 +233,7 @@ def _watch(
                 simulations.end_of,
                 partial(start_thread, "end"),
                 observer.show_problem,
+                cluster.warn,
             ),
         )
         session.step(clock.now())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from reconciler.plan.value.plan import Plan
     from reconciler.ports.predictions import PredictionLog
     from reconciler.watch.causes import KarpenterEvent
-    from reconciler.watch.end.quiet import EndWatch
+    from reconciler.watch.end.quiet import EndWatch, ScoredEnd
     from reconciler.watch.episodes.episode import Episode
     from reconciler.watch.observing import Prices
 
@@ -117,7 +117,7 @@ class KarpenterWatch:
             if self._is_due(observed, now):
                 self._predict(observed, claims, now)
             if self.ends is not None:
-                self._keep(self.ends.step(now))
+                self._keep([self._save_end(ended, now) for ended in self.ends.step(now)])
             if self.publish is not None:
                 self.publish(observed, now)
             if self.observer is not None:
@@ -175,10 +175,21 @@ class KarpenterWatch:
         evidence = Evidence(events, claims, [*objects, *observed.objects()])
         cause = explain_miss(score, prediction, evidence)
         score = msgspec.structs.replace(score, cause=cause)
+        return self._with_episode(score, lambda: episode_of(score, prediction, objects, now))
+
+    def _save_end(self, ended: ScoredEnd, now: datetime) -> Score:
+        """Return the score of an end; one outside of the range is saved."""
+        score, prediction, objects, fleet = ended
+        if score.verdict is not PredictionVerdict.OUTSIDE:
+            return score
+        return self._with_episode(score, lambda: episode_of(score, prediction, objects, now, fleet))
+
+    def _with_episode(self, score: Score, episode: Callable[[], Episode]) -> Score:
+        """Save an episode, if any are; return the score with its name."""
         if self.save is None:
             return score
         try:
-            saved = self.save(episode_of(score, prediction, objects, now))
+            saved = self.save(episode())
         except ReconcilerError as error:  # the score counts without it
             self.on_problem(error)
             return score

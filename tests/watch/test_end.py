@@ -28,8 +28,20 @@ from reconciler.model.karpenter.prediction import (
     PredictionVerdict,
     Score,
 )
-from reconciler.watch.end.quiet import PAUSE_MIN, QUIET, SETTLED, EndWatch
+from reconciler.plan.planning import plan_of
+from reconciler.watch.end.quiet import (
+    NODES_MAX,
+    PAUSE_MIN,
+    QUIET,
+    SETTLED,
+    EndWatch,
+    ScoredEnd,
+)
 from reconciler.watch.end.simulating import EndSimulations
+from reconciler.watch.episodes.anonymizing import anonymize_episode
+from reconciler.watch.episodes.episode import encode_episode, episode_of
+from reconciler.watch.episodes.file import decode_episode
+from reconciler.watch.episodes.replay import replay
 from reconciler.watch.metrics import PredictionMetrics
 from reconciler.watch.page import render_html
 from reconciler.watch.planning import planner_of
@@ -68,11 +80,17 @@ class Ends:
     simulations: list[Future[EndRange | None]] = field(default_factory=list)
     problems: list[ReconcilerError] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)
+    ended: list[ScoredEnd] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.plan = planner_of(FleetRequest(settings=("decide=karpenter",), is_of_cluster=True))
         self.watch = EndWatch(
-            self.state.predictions, lambda _, __: RANGE, self.submit, self.problems.append
+            self.state.predictions,
+            lambda _, __: RANGE,
+            self.submit,
+            self.problems.append,
+            self.notes.append,
         )
 
     def submit(self, work: Callable[[], EndRange | None]) -> Future[EndRange | None]:
@@ -92,7 +110,8 @@ class Ends:
 
     def step(self, *seconds: float) -> None:
         for at in seconds:
-            self.scores += self.watch.step(NOW + timedelta(seconds=at))
+            self.ended += self.watch.step(NOW + timedelta(seconds=at))
+        self.scores = [ended.score for ended in self.ended]
 
     def recorded(self) -> list[Prediction]:
         return list(self.state.predictions.predictions(NOW - timedelta(days=1)))
@@ -126,6 +145,37 @@ def test_the_end_is_recorded_before_it_comes_and_scored_once_it_has_lasted(ends:
     assert score.action.end is not None
     assert (score.action.end.nodes, score.action.at) == (2, NOW + timedelta(seconds=40))
     assert len(ends.simulations) == 1
+
+
+def test_an_end_outside_of_the_range_is_an_episode_that_is_replayed(ends: Ends) -> None:
+    ends.see(BUSY, 0)
+    ends.step(SETTLES)
+    ends.simulations[0].set_result(EndRange(1, 1, 0.1, 0.1, 20))
+    ends.step(5)
+    ends.see(DONE, 40)
+    ends.step(40 + QUIETS)
+    (ended,) = ends.ended
+    assert ended.score.verdict is PredictionVerdict.OUTSIDE
+    made = episode_of(ended.score, ended.prediction, ended.objects, NOW, ended.fleet)
+    request = FleetRequest(is_of_cluster=True)
+    episode = decode_episode(encode_episode(made), "file")
+    for read in (episode, anonymize_episode(episode, request)):
+        (again,) = replay(read, ends.plan, EndSimulations().end_of)
+        assert again.verdict is PredictionVerdict.INSIDE, again.cause
+        assert again.action.end is not None
+        assert again.action.end.nodes == 2
+        assert [c.node_pool for c in read.created] == ["web"]
+
+
+def test_the_end_of_a_large_fleet_is_not_predicted_and_that_is_said_once(ends: Ends) -> None:
+    inputs = ends.plan(BUSY, NOW).inputs
+    assert inputs is not None
+    claims = [msgspec.convert(CLAIM, NodeClaim)] * (NODES_MAX + 1)
+    for at in range(2):
+        ends.watch.planned(BUSY, inputs, plan_of(inputs), claims, {})
+        ends.step(at * 100)
+    assert ends.simulations == []
+    assert [note for note in ends.notes if "more than 300 nodes" in note] == ends.notes[:1]
 
 
 def test_an_end_of_another_workload_is_not_scored(ends: Ends) -> None:

@@ -22,6 +22,7 @@ from reconciler.model.karpenter.prediction import (
     FleetEnd,
     KarpenterAction,
     KarpenterActionKind,
+    NodeFacts,
     Prediction,
     Score,
 )
@@ -45,7 +46,10 @@ PAUSE_MIN: Final = timedelta(seconds=60)
 PAUSE_FACTOR: Final = 20
 """A simulation that took a second is followed by at least 20 without one: 5% of a core."""
 NODES_MAX: Final = 300
-"""The end of a cluster with more nodes is not predicted: a run takes too long."""
+"""The end of a cluster with more nodes is not predicted.
+
+Its simulation takes minutes, in which the workload has changed, and as much memory as the watch.
+"""
 _AWAITED_WITHIN: Final = timedelta(hours=1)
 """A node that may be consolidated within this time keeps the cluster from being quiet."""
 
@@ -67,12 +71,23 @@ class _Running:
     demand: _Demand
     at: datetime
     future: Future[EndRange | None]
+    objects: Sequence[JsonDict]
 
 
 @dataclass(slots=True)
 class _Predicted:
     demand: _Demand
     prediction: Prediction
+    objects: Sequence[JsonDict]
+
+
+class ScoredEnd(NamedTuple):
+    """The score of an end, with what it was predicted from and the nodes that there are."""
+
+    score: Score
+    prediction: Prediction
+    objects: Sequence[JsonDict]
+    fleet: Sequence[NodeFacts]
 
 
 @dataclass
@@ -82,17 +97,21 @@ class EndWatch:
     ``simulate`` returns the range of the end; ``submit`` runs it elsewhere. A simulation is started
     when the cluster is no longer quiet or its workload has changed, and the workload has been the
     same for ``SETTLED``; at most every ``PAUSE_MIN``, and for at most a twentieth of the time.
+    ``on_note`` receives once that the cluster is too large.
     """
 
     log: PredictionLog
     simulate: Simulate
     submit: Submit
     on_problem: Callable[[ReconcilerError], None]
+    on_note: Callable[[str], None] = lambda _: None
     _demand: _Demand | None = None
     _demand_since: datetime | None = None
     _quiet_since: datetime | None = None
-    _end: FleetEnd | None = None
+    _fleet: Sequence[NodeFacts] | None = None
+    _objects: Sequence[JsonDict] = ()
     _work: Callable[[], EndRange | None] | None = None
+    _is_too_large: bool = False
     _running: _Running | None = None
     _predicted: _Predicted | None = None
     _next_at: datetime | None = None
@@ -113,10 +132,16 @@ class EndWatch:
             self._quiet_since = None
         elif self._quiet_since is None:
             self._quiet_since = now
-        facts = [facts_of_claim(claim, prices) for claim in claims]
-        self._end = FleetEnd(len(facts), cost_of(facts))
+        self._fleet = [facts_of_claim(claim, prices) for claim in claims]
+        self._objects = objects
         is_small = len(claims) <= NODES_MAX
         self._work = (lambda: self.simulate(objects, inputs)) if is_small else None
+        if not is_small and not self._is_too_large:
+            self.on_note(
+                f"the fleet that Karpenter ends with is not predicted for more than {NODES_MAX} "
+                "nodes: simulations would take minutes, and as much memory as the watch itself"
+            )
+        self._is_too_large = not is_small
 
     @property
     def expected(self) -> EndRange | None:
@@ -124,7 +149,7 @@ class EndWatch:
         found = self._predicted
         return found.prediction.end if found is not None and found.demand == self._demand else None
 
-    def step(self, now: datetime) -> list[Score]:
+    def step(self, now: datetime) -> list[ScoredEnd]:
         """Start or finish a simulation, and return the score of an end that has come."""
         self._finish(now)
         if self._quiet_since is None:
@@ -133,10 +158,12 @@ class EndWatch:
         if now - self._quiet_since < QUIET or self._predicted is None:
             return []
         predicted, self._predicted = self._predicted, None
-        if predicted.demand != self._demand or self._end is None:
+        if predicted.demand != self._demand or self._fleet is None:
             return []
-        action = KarpenterAction(self._quiet_since, KarpenterActionKind.END, end=self._end)
-        return [score_action(action, predicted.prediction)]
+        end = FleetEnd(len(self._fleet), cost_of(self._fleet))
+        action = KarpenterAction(self._quiet_since, KarpenterActionKind.END, end=end)
+        score = score_action(action, predicted.prediction)
+        return [ScoredEnd(score, predicted.prediction, predicted.objects, self._fleet)]
 
     def _start(self, now: datetime) -> None:
         """Simulate the newest plan if its workload has no prediction, and it is time to."""
@@ -149,7 +176,7 @@ class EndWatch:
         if now < (due if self._next_at is None else max(due, self._next_at)):
             return
         self._predicted = None
-        self._running = _Running(self._demand, now, self.submit(self._work))
+        self._running = _Running(self._demand, now, self.submit(self._work), self._objects)
         self._work = None
 
     def _finish(self, now: datetime) -> None:
@@ -167,7 +194,7 @@ class EndWatch:
         if found is None or self._quiet_since is not None or running.demand != self._demand:
             return
         made = self.log.record(Prediction(running.at, end=found))
-        self._predicted = _Predicted(running.demand, made)
+        self._predicted = _Predicted(running.demand, made, running.objects)
 
 
 def is_quiet(inputs: Inputs, plan: Plan, claims: Sequence[NodeClaim]) -> bool:

@@ -66,6 +66,8 @@ def anonymize_episode(episode: EpisodeFile, request: FleetRequest) -> EpisodeFil
             )
             for step, items in zip(episode.steps, steps, strict=True)
         ),
+        after=tuple(map(rewriting.row, episode.after)),
+        rested=episode.rested,
     )
 
 
@@ -88,7 +90,7 @@ def encoder_without_names(request: FleetRequest) -> Callable[[Episode], bytes]:
 
 def _names(episode: EpisodeFile) -> Iterator[str]:
     """Yield the names that the objects may not have."""
-    yield from (row.node for row in episode.before)
+    yield from (row.node for row in (*episode.before, *episode.after))
     yield from (claim.name for claim in episode.created)
     for line in (*episode.log, *(step.command for step in episode.steps)):
         if line.node_claim is not None:

@@ -36,11 +36,16 @@ Episode = JsonDict
 
 
 def episode_of(
-    score: Score, prediction: Prediction, objects: Sequence[JsonDict], now: datetime
+    score: Score,
+    prediction: Prediction,
+    objects: Sequence[JsonDict],
+    now: datetime,
+    fleet: Sequence[NodeFacts] = (),
 ) -> Episode:
     """Return the episode of a scored action; ``objects`` are those that were planned.
 
-    They are kept without environments, which may contain secrets.
+    They are kept without environments, which may contain secrets. ``fleet`` are the nodes at the
+    end, if that is what was scored.
     """
     action, objects = score.action, [without_environments(item) for item in objects]
     before = [_row_of_claim(o) for o in objects if o["kind"] == "NodeClaim"]
@@ -49,6 +54,10 @@ def episode_of(
     if action.command is not None:
         created += action.command.replacements
         removed = {node.name for node in action.command.nodes}
+    if action.end is not None:
+        known = {row["node"] for row in before}
+        created = [node for node in fleet if node.name not in known]
+        removed = known - {node.name for node in fleet}
     at = _text_of(action.at)
     kept = [row for row in before if row["node"] not in removed]
     return {
@@ -59,7 +68,7 @@ def episode_of(
         "before": before,
         "after": [*kept, *map(_row, created)],
         "pending": [],
-        "rested": False,
+        "rested": action.end is not None,
         "seconds": int((now - prediction.at).total_seconds()),
         "log": list(_log(action, at)),
         "created": [_created(node, action.at, prediction.at) for node in created],
@@ -91,6 +100,7 @@ def _log(action: KarpenterAction, at: str) -> Iterator[JsonDict]:
                 {"instance-types": node.instance_type} for node in command.replacements
             ],
         }
+    if not action.launches:
         return
     yield {"time": at, "message": FOUND_PODS}
     for node in action.launches:

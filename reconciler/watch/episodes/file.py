@@ -62,7 +62,7 @@ class LogLine(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class EpisodeNode(RecordedNode, frozen=True):
-    """A node that there was at the start."""
+    """A node that there was at the start or at the end."""
 
     price: float | None = None
 
@@ -91,7 +91,10 @@ class EpisodeStep(msgspec.Struct, frozen=True):
 
 
 class EpisodeFile(msgspec.Struct, frozen=True):
-    """The parts of an episode that predictions need."""
+    """The parts of an episode that predictions need.
+
+    ``after`` are the nodes at its end, which is that of the fleet if it ``rested``.
+    """
 
     now: _Time
     pools: tuple[JsonDict, ...]
@@ -100,6 +103,8 @@ class EpisodeFile(msgspec.Struct, frozen=True):
     created: tuple[CreatedClaim, ...]
     snapshot: CapturedObjects
     steps: tuple[EpisodeStep, ...] = ()
+    after: tuple[EpisodeNode, ...] = ()
+    rested: bool = False
 
 
 class EpisodeAction(msgspec.Struct, frozen=True):
@@ -145,10 +150,7 @@ def actions_of(episode: EpisodeFile) -> list[EpisodeAction]:
     A command is predicted from the objects that were captured right before it, or from those of
     the start if nothing happened in between.
     """
-    objects = [
-        *(o for o in episode.snapshot.items if o["kind"] != "NodePool"),
-        *({"apiVersion": "karpenter.sh/v1", "kind": "NodePool"} | p for p in episode.pools),
-    ]
+    objects = objects_at_start(episode)
     claims = _claims_in(objects)
     found = []
     changes = _times_of_changes(episode)
@@ -167,6 +169,14 @@ def actions_of(episode: EpisodeFile) -> list[EpisodeAction]:
         action = _command(disrupting[0], ChainMap(before, _nodes_of(claims)))
         found.append(EpisodeAction(action, objects, claims, max(episode.now, action.at)))
     return found
+
+
+def objects_at_start(episode: EpisodeFile) -> list[JsonDict]:
+    """Return the objects of the snapshot, with the NodePools as they were changed."""
+    return [
+        *(o for o in episode.snapshot.items if o["kind"] != "NodePool"),
+        *({"apiVersion": "karpenter.sh/v1", "kind": "NodePool"} | p for p in episode.pools),
+    ]
 
 
 def _claims_in(objects: Sequence[JsonDict]) -> list[NodeClaim]:
@@ -233,9 +243,11 @@ def _nodes_of(claims: Sequence[NodeClaim]) -> dict[str, NodeFacts]:
 
 
 def _nodes_before(episode: EpisodeFile) -> dict[str, NodeFacts]:
-    return {
-        row.node: NodeFacts(
-            row.node_pool, row.instance_type, row.zone, row.capacity_type, row.price, row.node
-        )
-        for row in episode.before
-    }
+    return {row.node: facts_of_row(row) for row in episode.before}
+
+
+def facts_of_row(row: EpisodeNode) -> NodeFacts:
+    """Return a node by what it costs."""
+    return NodeFacts(
+        row.node_pool, row.instance_type, row.zone, row.capacity_type, row.price, row.node
+    )

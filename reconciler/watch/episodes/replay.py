@@ -8,25 +8,34 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reconciler.watch.episodes.file import actions_of
+from reconciler.model.karpenter.prediction import (
+    FleetEnd,
+    KarpenterAction,
+    KarpenterActionKind,
+    Prediction,
+)
+from reconciler.watch.episodes.file import actions_of, facts_of_row, objects_at_start
 from reconciler.watch.predicting import prediction_of
-from reconciler.watch.scoring import score_action
+from reconciler.watch.scoring import cost_of, score_action
 
 if TYPE_CHECKING:
     from reconciler.catalog.catalog import Catalog
     from reconciler.model.json import JsonDict
-    from reconciler.model.karpenter.prediction import KarpenterAction, NodeFacts, Score
+    from reconciler.model.karpenter.prediction import NodeFacts, Score
+    from reconciler.watch.end.quiet import Simulate
     from reconciler.watch.episodes.file import EpisodeFile
     from reconciler.watch.session import PlannedCluster
 
+Predict = Callable[["Sequence[JsonDict]", datetime], "PlannedCluster"]
+
 
 def replay(
-    episode: EpisodeFile, predict: Callable[[Sequence[JsonDict], datetime], PlannedCluster]
+    episode: EpisodeFile, predict: Predict, simulate: Simulate | None = None
 ) -> Iterator[Score]:
-    """Yield the score of each action in an episode.
+    """Yield the score of each action in an episode, and of its end if ``simulate`` is given.
 
     Raises:
-        ReconcilerError: the objects in it cannot be planned.
+        ReconcilerError: the objects in it cannot be planned or simulated.
     """
     for found in actions_of(episode):
         planned = predict(found.objects, found.now)
@@ -39,6 +48,21 @@ def replay(
             for command in made.commands
         )
         yield score_action(action, msgspec.structs.replace(made, commands=commands))
+    if simulate is not None and episode.rested:
+        yield from _end_score(episode, predict, simulate)
+
+
+def _end_score(episode: EpisodeFile, predict: Predict, simulate: Simulate) -> Iterator[Score]:
+    """Yield the score of the fleet at the end, unless a simulation does not come to rest."""
+    objects = objects_at_start(episode)
+    planned = predict(objects, episode.now)
+    span = None if planned.inputs is None else simulate(objects, planned.inputs)
+    if span is None:
+        return
+    fleet = [_with_price(facts_of_row(row), planned.catalog) for row in episode.after]
+    end = FleetEnd(len(fleet), cost_of(fleet))
+    action = KarpenterAction(episode.now, KarpenterActionKind.END, end=end)
+    yield score_action(action, Prediction(episode.now, end=span))
 
 
 def _with_prices(action: KarpenterAction, catalog: Catalog) -> KarpenterAction:

@@ -234,8 +234,8 @@ def _replay(request: WatchRequest) -> int:
 
     from reconciler.assembly.inputs.files import read_bytes
     from reconciler.assembly.inputs.request import FleetRequest
-    from reconciler.model.karpenter.prediction import PredictionVerdict
     from reconciler.model.text.visible import one_line
+    from reconciler.watch.end.simulating import EndSimulations
     from reconciler.watch.episodes.file import decode_episode
     from reconciler.watch.episodes.replay import replay
     from reconciler.watch.planning import planner_of
@@ -246,7 +246,7 @@ def _replay(request: WatchRequest) -> int:
     scores: list[Score] = []
     for file in request.files:
         episode, name = decode_episode(read_bytes(file), file), Path(file).name
-        found = list(replay(episode, predict))
+        found = list(replay(episode, predict, EndSimulations().end_of))
         scores += found
         if request.output == "text":
             for score in found:
@@ -254,12 +254,13 @@ def _replay(request: WatchRequest) -> int:
                 print(one_line(f"{name}: {describe_score(score)}{cause}"), flush=True)
         if request.episodes is not None:
             shared = _share(episode, request.fleet, os.path.join(request.episodes, name))
-            verdicts = [score.verdict for score in replay(shared, predict)]
+            again = replay(shared, predict, EndSimulations().end_of)
+            verdicts = [score.verdict for score in again]
             if verdicts != [score.verdict for score in found]:
                 warning = f"Warning: without names, {name} has other verdicts"
                 print(one_line(warning), file=sys.stderr)
     _print(report_of(scores), request.output)
-    wrong = any(score.verdict is PredictionVerdict.WRONG for score in scores)
+    wrong = any(score.verdict.is_wrong for score in scores)
     return exitcode.FAILED if wrong else exitcode.DONE
 
 
