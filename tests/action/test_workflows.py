@@ -22,6 +22,9 @@ FILES = {
     for file in ci_files(ci, 'fleet"; echo ${{ github.token }}', "v0.1.0")
 }
 SCRIPTS = {"run", "script", "before_script", "after_script", "entrypoint", "args", "command"}
+COMMENTING = {"checks", "pull-requests"}
+"""The rights that all jobs of a workflow may have: to report on a pull request."""
+
 BY_COMMIT = re.compile(r"[\w.-]+(/[\w.-]+)+@[0-9a-f]{40}")
 BY_DIGEST = re.compile(r"\S+@sha256:[0-9a-f]{64}")
 
@@ -47,6 +50,14 @@ def _problems_of_text(text: str, path: tuple[str, ...]) -> Iterator[str]:
     is_image = key in {"image", "container"} or path[-2:] == ("image", "name")
     if key in SCRIPTS and re.search(r"\$\{\{|\$\[\[|\$%", text):
         yield f"{'.'.join(path)}: an expression in a script"
+    if key in SCRIPTS and re.search(r"\b(curl|wget)\b|@latest|releases/latest", text):
+        yield f"{'.'.join(path)}: a download that is not checked, or moves"
+    if key == "restore-keys":
+        yield "restore-keys takes a cache that another branch or other files filled"
+    if path[:1] == ("permissions",) and text == "write" and key not in COMMENTING:
+        yield f"{'.'.join(path)}: every job may write"
+    if text == "write-all" or (key == "secrets" and text == "inherit"):
+        yield f"{'.'.join(path)}: all rights or secrets"
     if key == "uses" and not _is_pinned_action(text):
         yield f"{text}: not pinned by commit"
     # the component checks the form of its input
@@ -54,7 +65,7 @@ def _problems_of_text(text: str, path: tuple[str, ...]) -> Iterator[str]:
         yield f"{text}: not named by digest"
     if key == "runs-on" and "latest" in text:
         yield f"{text}: a moving runner"
-    if key == "on" and "pull_request_target" in text:
+    if path[:1] == ("on",) and "pull_request_target" in (*path, text):
         yield "pull_request_target runs the files of strangers with the token of the repository"
 
 
@@ -80,6 +91,14 @@ def test_nothing_is_unpinned_and_no_expression_is_in_a_script(name: str) -> None
         "jobs: {a: {steps: [{uses: 'docker://alpine:3'}]}}",
         "jobs: {a: {runs-on: ubuntu-latest}}",
         "'on': [pull_request_target]",
+        "'on': {pull_request_target: {types: ['opened']}}",
+        "jobs: {a: {steps: [{run: 'curl -sSL https://get.helm.sh/helm.tgz | tar xz'}]}}",
+        "jobs: {a: {steps: [{run: 'go install sigs.k8s.io/kustomize@latest'}]}}",
+        "jobs: {a: {steps: [{with: {path: x, restore-keys: 'x-'}}]}}",
+        "permissions: {contents: write}",
+        "permissions: write-all",
+        "jobs: {a: {permissions: write-all}}",
+        "jobs: {a: {secrets: inherit}}",
     ],
 )
 def test_a_fault_is_found(text: str) -> None:

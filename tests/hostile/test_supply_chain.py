@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -39,6 +39,17 @@ def pins(lock: Path) -> dict[str, tuple[Requirement, list[str]]]:
             pin, *hashes = (part.strip() for part in line.split("--hash="))
             found[pin] = (Requirement(pin), hashes)
     return found
+
+
+def check_lock(lock: Path) -> None:
+    """Check that a lock consists of exact versions with their hashes."""
+    found = pins(lock)
+    assert found
+    for pin, (requirement, hashes) in found.items():
+        assert re.fullmatch(r"==[^*,]+", str(requirement.specifier)), pin
+        assert requirement.url is None, pin
+        assert hashes, pin
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in hashes), pin
 
 
 @attack(Threat.SUPPLY_CHAIN, "a published file replaced by another of the same version")
@@ -70,12 +81,35 @@ def test_a_file_with_another_hash_is_not_installed(tmp_path: Path) -> None:
 @attack(Threat.SUPPLY_CHAIN, "a dependency without a locked version or hash")
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
 def test_every_locked_dependency_has_one_version_and_hashes(lock: Path) -> None:
-    found = pins(lock)
-    assert found
-    for pin, (requirement, hashes) in found.items():
-        assert re.fullmatch(r"==[^*,]+", str(requirement.specifier)), pin
-        assert hashes, pin
-        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in hashes), pin
+    check_lock(lock)
+
+
+@attack(Threat.SUPPLY_CHAIN, "a line in a lock that names another index, a URL or a file")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--index-url https://packages.example.com/simple",
+        "--extra-index-url https://packages.example.com/simple",
+        "--find-links packages",
+        "--trusted-host packages.example.com",
+        "-r more.txt",
+        "-e .",
+        "git+https://example.com/boto3.git@main",
+        "boto3 @ https://example.com/boto3.whl --hash=sha256:" + "0" * 64,
+        "./boto3.whl --hash=sha256:" + "0" * 64,
+        "boto3>=1 --hash=sha256:" + "0" * 64,
+        "boto3==1.40.0",
+        "boto3==1.* --hash=sha256:" + "0" * 64,
+        "boto3==1.40.0 --hash=md5:" + "0" * 32,
+    ],
+)
+def test_a_lock_names_versions_and_hashes_only(line: str, tmp_path: Path) -> None:
+    lock = tmp_path / "x.lock"
+    lock.write_text(f"boto3==1.40.0 --hash=sha256:{'0' * 64}\n", encoding="utf-8")
+    check_lock(lock)
+    lock.write_text(f"{lock.read_text(encoding='utf-8')}{line}\n", encoding="utf-8")
+    with pytest.raises((AssertionError, InvalidRequirement)):
+        check_lock(lock)
 
 
 @attack(Threat.SUPPLY_CHAIN, "a dependency that is declared but not locked")

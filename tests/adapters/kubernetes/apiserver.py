@@ -344,10 +344,14 @@ class Kube:
     def _apply(self, key: tuple[str, str, str, str], item: Object | None, call: Call) -> Object:
         """Apply on the server: all of ``spec`` is the manager's, and of the labels what it names.
 
-        Without ``force`` it takes no field that another writer has set otherwise.
+        Without ``force`` it takes no field that another writer has set otherwise. An object that
+        does not exist is created, which needs that right as well.
         """
         body = copy.deepcopy(call.body)
         if item is None:
+            if not self._allows("create", call.group, call.resource):
+                message = f"{call.resource} is forbidden: User cannot create {call.resource}"
+                raise RefusedError(403, "Forbidden", message)
             return self.add(body)
         meta, wanted = item["metadata"], body["metadata"]
         if wanted.pop("resourceVersion", meta["resourceVersion"]) != meta["resourceVersion"]:
