@@ -12,12 +12,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
 LOCK = Path(__file__).resolve().parents[1] / "requirements.lock"
 SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
+JOBS = 2
 LINUX = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
 PLATFORMS = {
     "linux-amd64": ("linux", "x86_64", tuple(f"{tag}_x86_64" for tag in LINUX)),
@@ -34,12 +37,15 @@ def main() -> int:
     parser.add_argument("--platform", action="append", choices=PLATFORMS)
     arguments = parser.parse_args()
     failed = False
-    for version in arguments.python or SUPPORTED:
-        for platform in arguments.platform or ("linux-amd64",):
-            pins = list(locked_requirements(version, platform))
-            missing = find_missing_wheels(pins, version, platform)
+    cases = list(product(arguments.python or SUPPORTED, arguments.platform or ("linux-amd64",)))
+    with ThreadPoolExecutor(JOBS) as pool:
+        pins = [list(locked_requirements(*case)) for case in cases]
+        found = pool.map(
+            lambda given: find_missing_wheels(given[1], *given[0]), zip(cases, pins, strict=True)
+        )
+        for (version, platform), count, missing in zip(cases, map(len, pins), found, strict=True):
             verdict = "no wheel for " + ", ".join(missing) if missing else "all have wheels"
-            print(f"Python {version} {platform}: {len(pins)} dependencies, {verdict}", flush=True)
+            print(f"Python {version} {platform}: {count} dependencies, {verdict}", flush=True)
             failed = failed or bool(missing)
     return int(failed)
 
