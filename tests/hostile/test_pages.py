@@ -107,7 +107,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def test_no_text_of_a_recorded_fleet_is_active(
     form: str, folders: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Guards: the output filter, ``render`` with its ``el``, ``markdown_text`` and ``to_csv``."""
+    """Guards: ``join_markup`` of pages, ``markdown_text`` and the output filter."""
     shown = 0
     for folder in folders:
         for command in commands(form):
@@ -141,7 +141,7 @@ COLUMNS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_ti
 def test_the_page_of_a_backtest_is_inert(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Guards: ``el`` and the output filter."""
+    """Guard: a page of a backtest names settings alone; the text of a trace is not on it."""
     write_fleet(tmp_path, [a_pool("web", policy="WhenEmptyOrUnderutilized", after="30s")])
     out = io.StringIO()
     rows = csv.writer(out)

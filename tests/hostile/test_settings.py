@@ -24,6 +24,7 @@ from reconciler.model.errors import StateError, UsageError
 from reconciler.model.settings import Settings
 from tests.adapters.git.conftest import Repository
 from tests.adapters.kubernetes.apiserver import write_kubeconfig
+from tests.cli.recorded_fleet import NOW_ARGUMENT, record
 from tests.hostile.test_git import POOL
 from tests.hostile.threats import Threat, attack
 from tests.states import open_state
@@ -471,6 +472,82 @@ def test_nothing_in_a_state_is_computed(
         assert main([command, str(repository.path), *rest]) == 1
         (line,) = capsys.readouterr().err.splitlines()
         assert "not a state of reconciler" in line
+
+
+FOREIGN_STATES = {
+    "a newer release": ("UPDATE schema_revision SET version_num = '9999'", "supports at most"),
+    "an older release": ("UPDATE schema_revision SET version_num = '0001'", "state migrate"),
+    "a release that never was": (
+        "UPDATE schema_revision SET version_num = 'x\x1b[2J; DROP TABLE plan'",
+        "state.db",
+    ),
+    "a number that is no release": (
+        "UPDATE schema_revision SET version_num = '0'",
+        "supports at most",
+    ),
+    "a number of a hundred thousand digits": (
+        "UPDATE schema_revision SET version_num = printf('%.100000c', '1')",
+        "supports at most",
+    ),
+    "no release": ("DELETE FROM schema_revision", "no recorded state"),
+}
+
+
+@attack(Threat.SETTINGS, "a recorded state of another release, or of none")
+@pytest.mark.parametrize(("statement", "words"), FOREIGN_STATES.values(), ids=FOREIGN_STATES)
+def test_a_state_of_another_release_is_neither_read_nor_changed(
+    statement: str, words: str, repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guard: the migration that ``current_migration`` finds."""
+    state = repository.path / ".reconciler"
+    shutil.rmtree(state, ignore_errors=True)
+    record(state, repository.path.name)
+    with closing(sqlite3.connect(state / "state.db", isolation_level=None)) as database:
+        database.execute(statement)
+    before = (state / "state.db").read_bytes()
+    for command in (["status"], ["get", "nodes"], ["report"], ["state", "export", "-"]):
+        assert main([*command, str(repository.path), NOW_ARGUMENT]) == 1
+        out, err = capsys.readouterr()
+        assert words in err
+        assert "\x1b" not in out + err
+        assert err.count("\n") == 1
+        assert len(err) < 600
+    assert (state / "state.db").read_bytes() == before
+    assert main(["state", "migrate", str(repository.path), NOW_ARGUMENT]) == 1
+    assert "internal error" not in capsys.readouterr().err
+
+
+LARGE_CELLS = [("plan", "body"), ("node_claim", "body"), ("journal_intent", "body")]
+
+
+@attack(Threat.EXHAUSTION, "a recorded state with a value of hundreds of mebibytes")
+@pytest.mark.parametrize(("table", "column"), LARGE_CELLS)
+def test_a_huge_value_in_a_state_is_not_read(
+    table: str,
+    column: str,
+    repository: Repository,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Guard: ``VALUE_BYTES_MAX``, here with a thousandth of its value."""
+    state = repository.path / ".reconciler"
+    shutil.rmtree(state, ignore_errors=True)
+    record(state, repository.path.name)
+    with closing(sqlite3.connect(state / "state.db", isolation_level=None)) as database:
+        database.execute(
+            f"UPDATE {table} SET {column} = zeroblob(4194304)"
+            if table == "plan"
+            else f"UPDATE {table} SET {column} = printf('%.4194304c', 'x')"
+        )
+    monkeypatch.setattr("reconciler.adapters.database.connection.VALUE_BYTES_MAX", 2**20)
+    for words in (["status"], ["get", "nodes"], ["get", "plans"], ["history"]):
+        code = main([*words, str(repository.path), NOW_ARGUMENT])
+        out, err = capsys.readouterr()
+        assert code in (0, 1)
+        assert err.count("\n") <= 1
+        assert "too big" in err or code == 0
+        assert len(out + err) < 10_000
+    assert main(["status", str(repository.path), NOW_ARGUMENT]) == 1
 
 
 ODD_CELLS = {

@@ -209,6 +209,10 @@ _LIVENESS: Final = {
 The timeout is in milliseconds. Without it a write would wait for minutes, far beyond the lease.
 """
 
+VALUE_BYTES_MAX: Final = 1 << 29
+"""Bytes of the largest row that SQLite reads or writes, twenty times the plan of 10,000 nodes.
+
+Its own limit is a gigabyte for each value, of which several copies are needed to decode it."""
 _SQLITE_MIN: Final = (3, 37)
 """The first version of SQLite with STRICT tables."""
 
@@ -290,6 +294,7 @@ def connect_sqlite(folder: Path, *, writes: bool = True) -> Engine:
         refuse_linked_journal(f"{path}-journal")
         raw = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
         try:
+            raw.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
             _write_ahead(raw)
             raw.execute("PRAGMA synchronous = FULL")
             raw.execute("PRAGMA foreign_keys = ON")
@@ -334,9 +339,11 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
     """
     log = path.with_name(f"{path.name}-wal")
     url = f"{path.as_uri()}?mode=ro" + ("" if log.exists() else "&immutable=1")
-    return sqlite3.connect(
+    raw = sqlite3.connect(
         url, uri=True, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
     )
+    raw.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
+    return raw
 
 
 def _begin_transaction(connection: Connection) -> None:

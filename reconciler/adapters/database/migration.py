@@ -8,6 +8,7 @@ one row shows that the schema is current.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -39,6 +40,9 @@ SELECT t.name FROM sqlite_schema AS t JOIN pragma_table_xinfo(t.name) AS c
  LIMIT 1
 """
 """The name of something in a SQLite file that is computed when it is read."""
+
+_NUMBER: Final = re.compile(r"[0-9]{4}", re.ASCII)
+_SHOWN_MAX: Final = 40
 
 _UPGRADING: Final = Lock()
 """Alembic keeps the environment of a migration in the process: one thread at a time upgrades."""
@@ -81,14 +85,16 @@ def _read_migration(connection: Connection, place: str) -> str | None:
                 "a database, but not a state of reconciler", where=place, remedy=RESTORE
             )
         return None
-    found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608
-    if found is not None and (not str(found).isdigit() or int(found) > int(HEAD)):
+    query = f"SELECT version_num FROM {VERSION_TABLE}"  # noqa: S608 - the name is ours
+    found: str | None = connection.execute(text(query)).scalar()
+    if found is not None and not (_NUMBER.fullmatch(found) and "0001" <= found <= HEAD):
+        shown = found[:_SHOWN_MAX]
         raise StateError(
-            f"the state is at migration {found}, but this release supports at most {HEAD}",
+            f"the state is at migration {shown}, but this release supports at most {HEAD}",
             where=place,
             remedy="use the newer release that wrote it",
         )
-    return None if found is None else str(found)
+    return found
 
 
 def _refuse_foreign_schema(connection: Connection, place: str) -> None:
