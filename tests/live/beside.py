@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -44,6 +45,7 @@ CLAIMS: Final = f"{KARPENTER}/nodeclaims"
 POOLS: Final = f"{KARPENTER}/nodepools"
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NODE_CLASSES: Final = "/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses"
+_NOMINATED: Final = timedelta(seconds=25)
 _SCORED: Final = re.compile(
     r"^[0-9:]{8} (exact|tie|equivalent|wrong|inside|outside): ((launched|ended with)? ?.*)$"
 )
@@ -295,6 +297,11 @@ class Beside:
             )
             for claim in self.claims()
         )
+
+    def nominations_end(self) -> None:
+        """Wait until no node is nominated for pods: for 20 seconds Karpenter disrupts none."""
+        last = datetime.now(UTC)
+        eventually("old nominations", lambda: datetime.now(UTC) - last > _NOMINATED, 60)
 
     def clear(self) -> None:
         """Delete everything that a scenario has created."""

@@ -176,11 +176,12 @@ def one_node(c: Beside) -> None:
 
 
 def several_nodes(c: Beside) -> None:
-    c.pool(disruption={"consolidateAfter": "25s"})  # no node is nominated for pods by then
+    c.pool()
     for number in range(3):
         c.deploy(f"big-{number}", 1, "1300m")
         c.deploy(f"web-{number}", 1, "500m")
         c.scored("launch")
+    c.nominations_end()
     for number in range(3):
         c.remove(f"{APPS}/deployments/big-{number}")
     c.scored("command")
@@ -240,11 +241,12 @@ def static_nodes(c: Beside) -> None:
 
 
 def do_not_disrupt(c: Beside) -> None:
-    c.pool(disruption={"consolidateAfter": "25s"})
+    c.pool()
     for name, notes in (("kept", {"karpenter.sh/do-not-disrupt": "true"}), ("web", {})):
         c.deploy(f"big-{name}", 1, "9")
         c.deploy(name, 1, "1", annotations=notes)
         c.scored("launch")
+    c.nominations_end()
     c.remove(f"{APPS}/deployments/big-kept")
     c.remove(f"{APPS}/deployments/big-web")
     c.scored("command")
