@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import tracemalloc
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -279,8 +279,13 @@ def test_what_decompresses_without_end_is_refused(monkeypatch: pytest.MonkeyPatc
 )
 def test_any_bytes_are_a_trace_or_an_error(content: bytes, place: int, noise: bytes) -> None:
     place %= len(content)
-    with suppress(ReconcilerError):
+    message = "x: read"
+    try:
         read_capture(content[:place] + noise + content[place + len(noise) :], "x")
+    except ReconcilerError as error:
+        message = str(error)
+    assert re.match(r"x(:\d+)*: .", message)
+    assert len(message.splitlines()) == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"name,cpu_milli\n", b'{"kind": "Trace"}', b"[]"])

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+import re
 from typing import Any
 
 import pytest
@@ -169,11 +169,28 @@ def test_an_odd_value_in_any_field_of_any_kind_stops_nothing(kind: str) -> None:
 def test_a_damaged_snapshot_is_a_snapshot_or_an_error(kind: str, at: int, noise: bytes) -> None:
     content = as_list(an_object(kind, "a"))
     place = at % len(content)
-    with suppress(UnreadableError):
-        read_snapshot(content[:place] + noise + content[place + len(noise) :], "s")
+    expect_snapshot_or_place(content[:place] + noise + content[place + len(noise) :])
 
 
 @given(st.binary(max_size=300))
 def test_any_bytes_give_a_snapshot_or_an_error(content: bytes) -> None:
-    with suppress(UnreadableError):
-        assert read_snapshot(content, "s").nodes is not None
+    expect_snapshot_or_place(content)
+
+
+def expect_snapshot_or_place(content: bytes) -> None:
+    """Expect that an error is one line that names the file, and a place in it if it names one."""
+    try:
+        found = read_snapshot(content, "s")
+    except UnreadableError as error:
+        messages = [str(error)]
+    else:
+        messages = [finding.message for finding in found.findings]
+        assert all(finding.code for finding in found.findings)
+    for message in messages:
+        place = re.match(r"s(?::(\d+)(?::(\d+))?)?: .", message)
+        assert place is not None, message
+        assert len(message.splitlines()) == 1, message
+        if place[1] is not None:
+            assert 1 <= int(place[1]) <= content.count(b"\n") + 1, message
+        if place[2] is not None:
+            assert 1 <= int(place[2]) <= len(content) + 1, message

@@ -6,7 +6,6 @@ import gzip
 import json
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -309,8 +308,13 @@ def test_a_decompression_bomb_is_rejected(monkeypatch: pytest.MonkeyPatch) -> No
 @settings(max_examples=100, deadline=None)
 def test_any_bytes_are_a_trace_or_a_clean_error(content: bytes) -> None:
     for text in (content, openb() + content, b'{"apiVersion":"reconciler/v1",' + content):
-        with suppress(UnreadableError):
+        message = "trace.csv: read"
+        try:
             read_trace(text, "trace.csv")
+        except UnreadableError as error:
+            message = str(error)
+        assert re.match(r"trace\.csv(:\d+)*: .", message)
+        assert len(message.splitlines()) == 1
 
 
 rows = st.lists(
