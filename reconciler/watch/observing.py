@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from math import inf
 from typing import Final
 
 from reconciler.model.karpenter.budget import DisruptionReason
@@ -144,23 +145,32 @@ class KarpenterActions:
             if last is None or last.reason != one.reason or one.at - last.at > _SECOND:
                 groups.append([])
             groups[-1].append(one)
-        for group in groups:
+        replacements = self._take_replacements([(group[0].reason, group[0].at) for group in groups])
+        for group, replaced in zip(groups, replacements, strict=True):
             reason, at = group[0].reason, group[0].at
-            replacements = self._take_replacements(reason, at)
             nodes = tuple(sorted((d.node for d in group), key=lambda n: n.name))
-            command = CommandFacts(reason, nodes, replacements)
+            command = CommandFacts(reason, nodes, tuple(replaced))
             action = KarpenterAction(at, KarpenterActionKind.COMMAND, command=command)
             found.append(ObservedAction(action, group[0].prediction))
         return found
 
-    def _take_replacements(self, reason: str, at: datetime) -> tuple[NodeFacts, ...]:
-        within = sorted(
-            (launched.at, name)
-            for name, launched in self._launched.items()
-            if at - _SECOND <= launched.at <= at + _REPLACED_WITHIN
-        )
-        most = _REPLACEMENTS_MAX.get(reason, len(within))
-        return tuple(self._launched.pop(name).node for _, name in within[:most])
+    def _take_replacements(self, commands: Sequence[tuple[str, datetime]]) -> list[list[NodeFacts]]:
+        """Return the replacements of each command, given its reason and its start.
+
+        Karpenter creates them before it starts the next command, so each belongs to the last
+        command that had started.
+        """
+        taken: list[list[NodeFacts]] = [[] for _ in commands]
+        for created, name in sorted((one.at, name) for name, one in self._launched.items()):
+            open_ones = [
+                (at <= created, -abs(created - at), number)
+                for number, (reason, at) in enumerate(commands)
+                if at - _SECOND <= created <= at + _REPLACED_WITHIN
+                and len(taken[number]) < _REPLACEMENTS_MAX.get(reason, inf)
+            ]
+            if open_ones:
+                taken[max(open_ones)[2]].append(self._launched.pop(name).node)
+        return taken
 
     def _launches(self) -> list[ObservedAction]:
         """Return the launches in batches.

@@ -83,6 +83,18 @@ def test_a_nodeclaim_right_after_a_command_replaces_its_nodes() -> None:
     assert [n.name for n in second.launches] == ["node-later"]
 
 
+def test_a_replacement_belongs_to_the_last_command_that_had_started() -> None:
+    start = [claim("a"), claim("b")]
+    marked = [claim("a", disrupted=("Drifted", 10)), claim("b", disrupted=("Drifted", 12))]
+    fresh = [*marked, claim("for-a", at=11), claim("for-b", at=12), claim("also-b", at=13)]
+    found = observed((0, start), (13, fresh), (20, fresh))
+    commands = [f.action.command for f in found if f.action.command is not None]
+    assert [[n.name for n in c.replacements] for c in commands] == [
+        ["node-for-a"],
+        ["node-for-b", "node-also-b"],
+    ]
+
+
 def test_empty_nodes_have_no_replacement() -> None:
     start, marked = [claim("a")], [claim("a", disrupted=("Empty", 10))]
     fresh = [*marked, claim("r", at=10)]
