@@ -16,6 +16,7 @@ from reconciler.backtest.trace import Trace, TracedNode
 from reconciler.catalog.commitments.coverage import RunningNode, coverage_of
 from reconciler.catalog.commitments.purchases import Purchase, PurchaseKind, UsageStep, purchases
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ON_DEMAND, ZONE
+from reconciler.model.text.counting import format_count
 
 _HOUR: Final = 3600.0
 _DAYS_HIGH: Final = 28
@@ -80,7 +81,7 @@ def _title(purchase: Purchase) -> str:
         case PurchaseKind.INSTANCE_PLAN:
             return f"Buy an EC2 instance savings plan for {purchase.name} of {amount}"
         case PurchaseKind.RESERVED_INSTANCES:
-            return f"Buy {purchase.count} reserved instances of {purchase.name}"
+            return f"Buy {format_count(purchase.count, 'reserved instance')} of {purchase.name}"
 
 
 def _nodes_at_rest(judge: Judge) -> list[RunningNode]:

@@ -276,15 +276,16 @@ def usage_writer(shelf: Shelf) -> Callable[[FleetUsage], None]:
     """Return a function that stores the usage of the nodes if it has changed."""
     from reconciler.ports.cluster import USAGE_RECORD
 
-    last: tuple[object, object] | None = None
+    last: tuple[object, ...] | None = None
 
     def keep(usage: FleetUsage) -> None:
         nonlocal last
-        if (usage.nodes, usage.costs) != last:
+        known = usage.nodes, usage.costs, usage.pods
+        if known != last:
             import msgspec
 
             shelf.write(USAGE_RECORD, msgspec.json.encode(usage, order="sorted"))
-            last = usage.nodes, usage.costs
+            last = known
 
     return keep
 

@@ -95,15 +95,36 @@ class DrainStep:
         return not self.pods and not self.volumes
 
 
+PODS_MAX: Final = 3_000
+"""How many pods of a fleet are recorded."""
+
+
+class PodUsage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A pod on a node: its owner, what it requests, and what keeps it from being evicted.
+
+    ``cpu`` and ``memory`` are in thousandths of their unit.
+    """
+
+    namespace: str
+    name: str
+    owner: str
+    cpu: int = 0
+    memory: int = 0
+    priority: int | None = None
+    blocker: str = ""
+
+
 class FleetUsage(msgspec.Struct, frozen=True, rename="camel"):
     """The usage of each node by the name of its NodeClaim, as observed ``at`` a time.
 
-    ``costs`` is what each workload costs.
+    ``costs`` is what each workload costs. ``pods`` are those of each node, of as many nodes as
+    have ``PODS_MAX`` pods together.
     """
 
     at: datetime
     nodes: dict[str, NodeUsage]
     costs: tuple[WorkloadCost, ...] = ()
+    pods: dict[str, tuple[PodUsage, ...]] = {}
 
 
 class Cluster(Protocol):

@@ -16,8 +16,18 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from reconciler.inspection.nodetable import SORTS, NodeRow, sort_rows
+from reconciler.model.text.counting import format_count
+from reconciler.model.text.quoting import quote_value
+from reconciler.ports.cluster import PODS_MAX
 from reconciler.ports.journal import Verb
-from reconciler.terminal.fleet import COLUMNS, WORKLOAD_COLUMNS, TerminalFleet, TerminalView
+from reconciler.terminal.fleet import (
+    COLUMNS,
+    POD_COLUMNS,
+    POD_SORTS,
+    WORKLOAD_COLUMNS,
+    TerminalFleet,
+    TerminalView,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,9 +37,10 @@ REFRESH_S: Final = 2.0
 _KEYS: Final = """\
 enter, e   why the node is disrupted, or not
 c, u, d    cordon, uncordon, drain the node: asks first, then records a request
+p          pods of the node; again: the nodes
 w          workloads and their cost; again: the nodes
-/          show only nodes with a text in any column; esc: all
-s          next order: name, price, cpu, memory, pods, age
+/          show only rows with a text in any column; esc: all
+s          next order: name, price, cpu, memory, pods, age; of pods also owner, priority, blocker
 r          read the state now (otherwise every 2 seconds)
 q          quit"""
 
@@ -83,7 +94,7 @@ class FleetApp(App[None]):
     #filter { display: none; }
     #filter.open { display: block; }
     DataTable { height: 1fr; }
-    #workloads { display: none; }
+    #workloads, #pods { display: none; }
     TextScreen, ConfirmScreen { align: center middle; }
     .box { width: 90%; height: auto; max-height: 80%; border: round $accent; padding: 0 1;
            background: $surface; }
@@ -95,6 +106,7 @@ class FleetApp(App[None]):
         Binding("c", "cordon", "cordon"),
         Binding("u", "uncordon", "uncordon"),
         Binding("d", "drain", "drain"),
+        Binding("p", "pods", "pods"),
         Binding("w", "workloads", "workloads"),
         Binding("slash", "filter", "filter"),
         Binding("s", "sort", "sort"),
@@ -107,8 +119,10 @@ class FleetApp(App[None]):
     def __init__(self, fleet: TerminalFleet, order: str = "name") -> None:
         super().__init__()
         self._fleet = fleet
-        self._order = order
-        self._text = ""
+        self._orders = {"nodes": order, "pods": "name"}
+        self._texts = {"nodes": "", "pods": ""}
+        self._shows = "nodes"
+        self._pods_of = ""
         self._view = TerminalView()
         self._shown: tuple[NodeRow, ...] = ()
 
@@ -116,6 +130,7 @@ class FleetApp(App[None]):
         yield Static(id="title")
         yield Input(placeholder="text in any column", id="filter")
         yield DataTable[Text](id="nodes", cursor_type="row")
+        yield DataTable[Text](id="pods", cursor_type="row")
         yield DataTable[Text](id="workloads", cursor_type="row")
         yield Static(id="blocked")
         yield Static(id="status")
@@ -123,8 +138,9 @@ class FleetApp(App[None]):
 
     def on_mount(self) -> None:
         """Read the fleet now, and then at intervals."""
-        for name, columns in (("#nodes", COLUMNS), ("#workloads", WORKLOAD_COLUMNS)):
-            self._table(name).add_columns(*map(Text, columns))
+        tables = {"nodes": COLUMNS, "pods": POD_COLUMNS, "workloads": WORKLOAD_COLUMNS}
+        for name, columns in tables.items():
+            self._table(f"#{name}").add_columns(*map(Text, columns))
         self._table("#nodes").focus()
         self.action_refresh()
         self.set_interval(REFRESH_S, self.action_refresh)
@@ -155,19 +171,40 @@ class FleetApp(App[None]):
         """Show the nodes that match in their order; the chosen one stays chosen."""
         table = self._table("#nodes")
         chosen = self._chosen()
-        rows = sort_rows(self._view.matching(self._text), self._order)
+        rows = sort_rows(self._view.matching(self._texts["nodes"]), self._orders["nodes"])
         self._shown = tuple(rows)
         _refill(table, (self._view.cells[row.claim.name] for row in rows))
         names = [row.claim.name for row in rows]
         if chosen is not None and chosen.claim.name in names:
             table.move_cursor(row=names.index(chosen.claim.name))
         _refill(self._table("#workloads"), self._view.workloads)
-        parts = [f"order: {self._order}"]
-        if self._text:
-            parts.append(f'{len(rows)} of {len(self._view.rows)} nodes have "{self._text}"')
-        if not self._view.rows and not self._view.problem:
-            parts.append("no nodes are recorded")
+        if self._shows == "pods" and self._pods_of not in names:
+            self._toggle("pods")  # the node is gone: back to the others
+        parts = self._fill_pods() if self._shows == "pods" else self._describe_nodes()
         self._base.query_one("#status", Static).update(Text("; ".join(parts)))
+
+    def _describe_nodes(self) -> list[str]:
+        text, every = self._texts["nodes"], self._view.rows
+        parts = [f"order: {self._orders['nodes']}"]
+        if text:
+            parts.append(f"{len(self._shown)} of {len(every)} nodes have {quote_value(text)}")
+        if not every and not self._view.problem:
+            parts.append("no nodes are recorded")
+        return parts
+
+    def _fill_pods(self) -> list[str]:
+        """Show the pods of the node, and return the parts of the status line."""
+        text, order = self._texts["pods"], self._orders["pods"]
+        rows = self._view.pod_cells(self._pods_of, text, order)
+        _refill(self._table("#pods"), rows)
+        total = len(self._view.pods.get(self._pods_of, ()))
+        node = self._view.cells[self._pods_of][0]
+        parts = [f"{format_count(total, 'pod')} on {node}", f"order: {order}"]
+        if text:
+            parts.append(f"{len(rows)} of them have {quote_value(text)}")
+        if self._pods_of not in self._view.pods:
+            parts[0] = f"the pods on {node} are not recorded: at most {PODS_MAX:,} of a fleet are"
+        return parts
 
     def _chosen(self) -> NodeRow | None:
         at = self._table("#nodes").cursor_row
@@ -181,8 +218,8 @@ class FleetApp(App[None]):
         self._base.query_one("#blocked", Static).update(text)
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Explain the node on which enter was pressed."""
-        if event.data_table.id == "nodes":
+        """Explain the node on which enter was pressed, or whose pods are shown."""
+        if event.data_table.id != "workloads":
             self.action_explain()
 
     def action_explain(self) -> None:
@@ -214,39 +251,62 @@ class FleetApp(App[None]):
 
         self.push_screen(ConfirmScreen(self._fleet.describe(verb, row)), record)
 
+    def action_pods(self) -> None:
+        """Show the pods of the chosen node in place of the nodes, and again the nodes."""
+        self._toggle("pods")
+
     def action_workloads(self) -> None:
         """Show who costs what in place of the nodes, and again the nodes."""
-        nodes, workloads = self._table("#nodes"), self._table("#workloads")
-        shows_nodes = workloads.display
-        nodes.display, workloads.display = shows_nodes, not shows_nodes
-        (nodes if shows_nodes else workloads).focus()
+        self._toggle("workloads")
+
+    def _toggle(self, name: str) -> None:
+        self._shows = "nodes" if self._shows == name else name
+        row = self._chosen()
+        if self._shows == "pods":
+            if row is None:
+                self._shows = "nodes"
+            else:
+                self._pods_of = row.claim.name
+        for table in ("nodes", "pods", "workloads"):
+            self._table(f"#{table}").display = table == self._shows
+        field = self._base.query_one("#filter", Input)
+        field.value = self._texts.get(self._shows, "")
+        field.set_class(bool(field.value), "open")
+        self._table(f"#{self._shows}").focus()
+        self._fill()
 
     def action_filter(self) -> None:
-        """Ask for a text that a node has to contain."""
+        """Ask for a text that a row has to contain."""
+        if self._shows not in self._texts:
+            return
         field = self.query_one("#filter", Input)
         field.add_class("open")
         field.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Show the nodes with the text so far."""
-        self._text = event.value
-        self._fill()
+        """Show the rows with the text so far."""
+        if self._shows in self._texts and self._texts[self._shows] != event.value:
+            self._texts[self._shows] = event.value
+            self._fill()
 
     def on_input_submitted(self) -> None:
-        """Return to the nodes; the filter stays."""
-        self._table("#nodes").focus()
+        """Return to the rows; the filter stays."""
+        self._table(f"#{self._shows}").focus()
 
     def action_clear(self) -> None:
-        """Show all nodes again."""
+        """Show all rows again."""
         field = self.query_one("#filter", Input)
         field.value = ""
         field.remove_class("open")
-        self._table("#nodes").focus()
+        self._table(f"#{self._shows}").focus()
 
     def action_sort(self) -> None:
         """Use the next order."""
-        orders = list(SORTS)
-        self._order = orders[(orders.index(self._order) + 1) % len(orders)]
+        if self._shows not in self._orders:
+            return
+        orders = list(POD_SORTS if self._shows == "pods" else SORTS)
+        place = orders.index(self._orders[self._shows])
+        self._orders[self._shows] = orders[(place + 1) % len(orders)]
         self._fill()
 
     def action_keys(self) -> None:

@@ -6,7 +6,7 @@ nothing is held meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -16,10 +16,12 @@ from reconciler.inspection.nodetable import HEADER, NodeRow, headline, node_rows
 from reconciler.inspection.recordedreasons import explain_recorded_node
 from reconciler.inspection.views import fleet_usage
 from reconciler.model.errors import StateError
+from reconciler.model.resources import CPU, MEMORY, format_resources
 from reconciler.model.text.money import format_monthly
 from reconciler.model.text.visible import one_line
 from reconciler.observed.allocation import Grouping, group_costs
 from reconciler.plan.value.plan import Plan
+from reconciler.ports.cluster import PodUsage
 from reconciler.ports.journal import Verb
 
 if TYPE_CHECKING:
@@ -28,6 +30,16 @@ if TYPE_CHECKING:
 
 _BAR: Final = 8
 COLUMNS: Final = (*HEADER, "BLOCKED BY")
+POD_COLUMNS: Final = ("POD", "OWNER", "CPU", "MEMORY", "PRIORITY", "CANNOT BE EVICTED BECAUSE OF")
+POD_SORTS: Final[Mapping[str, Callable[[PodUsage], object]]] = {
+    "name": lambda pod: (pod.namespace, pod.name),
+    "owner": lambda pod: pod.owner,
+    "cpu": lambda pod: -pod.cpu,
+    "memory": lambda pod: -pod.memory,
+    "priority": lambda pod: -(pod.priority or 0),
+    "blocker": lambda pod: (not pod.blocker, pod.blocker),
+}
+"""Name of an order of pods → its key; equal pods are sorted by name."""
 WORKLOAD_COLUMNS: Final = ("WORKLOAD", "$/MONTH", "PODS")
 
 
@@ -35,13 +47,15 @@ WORKLOAD_COLUMNS: Final = ("WORKLOAD", "$/MONTH", "PODS")
 class TerminalView:
     """A fleet as it is recorded: its nodes, and what its workloads cost.
 
-    ``cells`` are those of each NodeClaim below ``COLUMNS``. ``problem`` says why nothing is shown.
+    ``cells`` are those of each NodeClaim below ``COLUMNS``, and ``pods`` the pods on its node; they
+    are recorded for a limited number of nodes. ``problem`` says why nothing is shown.
     """
 
     title: str = ""
     rows: tuple[NodeRow, ...] = ()
     cells: Mapping[str, Sequence[str]] = field(default_factory=dict)
     workloads: tuple[tuple[str, ...], ...] = ()
+    pods: Mapping[str, Sequence[PodUsage]] = field(default_factory=dict)
     problem: str = ""
 
     def matching(self, text: str) -> list[NodeRow]:
@@ -52,6 +66,14 @@ class TerminalView:
             for row in self.rows
             if any(wanted in cell.lower() for cell in self.cells[row.claim.name])
         ]
+
+    def pod_cells(self, node_claim: str, text: str, order: str) -> list[tuple[str, ...]]:
+        """Return the cells below ``POD_COLUMNS`` of the pods on a node that contain a text."""
+        pods = sorted(self.pods.get(node_claim, ()), key=lambda pod: (pod.namespace, pod.name))
+        pods.sort(key=POD_SORTS[order])  # type: ignore[arg-type]
+        wanted = text.lower()
+        rows = map(_pod_cells, pods)
+        return [row for row in rows if any(wanted in cell.lower() for cell in row)]
 
 
 class TerminalFleet:
@@ -90,6 +112,7 @@ class TerminalFleet:
         }
         return TerminalView(
             title=one_line(headline(recorded.fleet, rows)),
+            pods=usage.pods if usage is not None else {},
             rows=rows,
             cells=cells,
             workloads=tuple(
@@ -122,6 +145,14 @@ class TerminalFleet:
         if holder is None:
             return "Recorded. No process acts for this fleet: the next `apply` or `run` executes it"
         return one_line(f"Recorded. The daemon {holder} executes it in its next pass")
+
+
+def _pod_cells(pod: PodUsage) -> tuple[str, ...]:
+    requests = format_resources({CPU: pod.cpu, MEMORY: pod.memory})
+    priority = "" if pod.priority is None else str(pod.priority)
+    name = f"{pod.namespace}/{pod.name}"
+    cells = (name, pod.owner, requests[CPU], requests[MEMORY], priority, pod.blocker)
+    return tuple(map(one_line, cells))
 
 
 def _blocked_by(plan: Plan | None) -> Mapping[str, Sequence[str]]:

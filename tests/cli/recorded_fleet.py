@@ -29,7 +29,7 @@ from reconciler.plan.value.nodes import (
     UnschedulablePod,
 )
 from reconciler.plan.value.plan import Plan, Revision, to_json
-from reconciler.ports.cluster import USAGE_RECORD, FleetUsage, NodeUsage
+from reconciler.ports.cluster import USAGE_RECORD, FleetUsage, NodeUsage, PodUsage
 from reconciler.ports.journal import Intent, IntentOutcome, Outcome, Verb
 from reconciler.ports.state import (
     CommandPhase,
@@ -221,6 +221,22 @@ USAGE = FleetUsage(
         WorkloadCost("shop", "Deployment shop/api", (("team", "checkout"),), 8, 72_000_000, 9_000),
         WorkloadCost("shop", "Deployment shop/web", (("team", "=storefront"),), 4, 29_700_000, 0),
     ),
+    {
+        "web-new1": (),
+        "web-old2": (
+            PodUsage(
+                "shop",
+                "api-2",
+                "Deployment shop/api",
+                100,
+                1 << 39,
+                1000,
+                "PodDisruptionBudget shop/api",
+            ),
+            PodUsage("search", "index-0", "StatefulSet search/index", 50, 1 << 40),
+            PodUsage("kube-system", "cni-x", "DaemonSet kube-system/cni", 50, 0, 2_000_001_000),
+        ),
+    },
 )
 """The usage of the nodes that have joined; the price of one of them is unknown."""
 

@@ -328,6 +328,12 @@ def test_a_node_whose_pods_end_is_empty_for_the_plan_the_status_and_the_dashboar
     }
     assert tuple(node.name for node in view.nodes if not node.pods) == command.nodes
     assert sorted(usage.pods for usage in kept[-1].nodes.values()) == [0, 1]
+    recorded = {name: [pod.name for pod in pods] for name, pods in kept[-1].pods.items()}
+    assert recorded == {
+        node.claim.name: [pod.metadata.name for pod in node.pods if pod.is_active]
+        for node in result.seen.state().nodes
+        if node.claim is not None
+    }
     (shown,) = view.pools
     total = NodeUsage.total(kept[-1].nodes.values())
     assert (shown.cpu, shown.memory) == (total.share("cpu"), total.share("memory"))

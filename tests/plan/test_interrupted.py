@@ -37,7 +37,7 @@ def interrupted(**fields: str) -> Plan:
 
 def test_explain_names_the_event() -> None:
     explanation = explain_node(interrupted(message=WORD), "node-1", "web-1")
-    assert explanation.verdict.startswith("to be disrupted: Interrupted")
+    assert explanation.verdict.startswith("to be disrupted for interruption")
     assert any(fact.endswith(f"(interrupted by {WORD})") for fact in explanation.facts)
 
 

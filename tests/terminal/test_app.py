@@ -204,6 +204,76 @@ def test_workloads_are_shown_in_place_of_the_nodes(folder: Path) -> None:
     run(folder, step)
 
 
+def test_the_pods_of_the_chosen_node_are_shown_filtered_and_sorted(folder: Path) -> None:
+    async def step(pilot: Pilot[Any]) -> None:
+        def pods() -> list[str]:
+            shown = table(pilot, "#pods")
+            return [str(shown.get_row_at(n)[0]) for n in range(shown.row_count)]
+
+        node = "ip-web-old2.internal"
+        await pilot.press(*["down"] * column(pilot, 0).index(node), "p")
+        await pilot.pause()
+        assert table(pilot, "#pods").display
+        assert not table(pilot).display
+        by_name = ["kube-system/cni-x", "search/index-0", "shop/api-2"]
+        assert pods() == by_name
+        api = [str(cell) for cell in table(pilot, "#pods").get_row_at(2)]
+        assert api[1:3] == ["Deployment shop/api", "100m"]
+        assert api[4:] == ["1000", "PodDisruptionBudget shop/api"]
+        assert f"3 pods on {node}; order: name" in text(pilot, "#status")
+        first = {"owner": "kube-system/cni-x", "cpu": "shop/api-2", "memory": "search/index-0",
+                 "priority": "kube-system/cni-x", "blocker": "shop/api-2"}  # fmt: skip
+        for order, name in first.items():
+            await pilot.press("s")
+            assert f"order: {order}" in text(pilot, "#status")
+            assert pods()[0] == name
+        await pilot.press("slash", *"statefulset", "enter")
+        await pilot.pause()
+        assert pods() == ["search/index-0"]
+        await pilot.press("escape", "s")
+        await pilot.pause()
+        assert pods() == by_name
+        await pilot.press("d")
+        await pilot.pause()
+        assert "web-old2" in text(pilot, "#text")
+        await pilot.press("n", "p")
+        await pilot.pause()
+        assert table(pilot).display
+        assert column(pilot, 0)[table(pilot).cursor_row] == node
+
+    run(folder, step)
+
+
+def test_a_node_whose_pods_are_not_recorded_says_so(folder: Path) -> None:
+    async def step(pilot: Pilot[Any]) -> None:
+        node = "ip-web-old1.internal"
+        await pilot.press(*["down"] * column(pilot, 0).index(node), "p")
+        await pilot.pause()
+        assert f"the pods on {node} are not recorded" in text(pilot, "#status")
+        await pilot.press("w")
+        await pilot.pause()
+        assert table(pilot, "#workloads").display
+        await pilot.press("slash", "s", "w")
+        await pilot.pause()
+        assert table(pilot).display
+
+    run(folder, step)
+
+
+def test_the_nodes_return_once_the_node_of_the_pods_is_gone(folder: Path) -> None:
+    async def step(pilot: Pilot[Any]) -> None:
+        node = "ip-web-old2.internal"
+        await pilot.press(*["down"] * column(pilot, 0).index(node), "p")
+        with open_recorded(StateRequest(path=str(folder), now=NOW), needs_lease=False) as recorded:
+            recorded.state.store.forget_node_claims({"web-old2": "Gone"}, NOW)
+        await pilot.press("r")
+        await settle(pilot)
+        assert table(pilot).display
+        assert node not in column(pilot, 0)
+
+    run(folder, step)
+
+
 def test_a_change_of_the_state_is_shown_once_it_is_read_again(folder: Path) -> None:
     async def step(pilot: Pilot[Any]) -> None:
         with open_recorded(StateRequest(path=str(folder), now=NOW), needs_lease=False) as recorded:
@@ -232,6 +302,6 @@ def test_every_key_is_described(folder: Path) -> None:
         await pilot.press("question_mark")
         await pilot.pause()
         keys = {line.split()[0].rstrip(",") for line in text(pilot, "#text").splitlines()}
-        assert {"enter", "c", "w", "/", "s", "r", "q"} <= keys
+        assert {"enter", "c", "p", "w", "/", "s", "r", "q"} <= keys
 
     run(folder, step)

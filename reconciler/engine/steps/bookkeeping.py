@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from math import isnan
 from typing import Final
 
+from reconciler.disruption.gates.pdb import PodDisruptionBudgets, list_budgets
 from reconciler.disruption.methods.drift import DRIFT_SEEN
 from reconciler.engine.desired import Desired
 from reconciler.engine.observation import Complete, Observation
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
 from reconciler.model.history import Obstacle
-from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import CPU, MEMORY
 from reconciler.model.settings import Settings
-from reconciler.observed.allocation import WorkloadCost, abridge, allocate, node_cost
+from reconciler.observed.allocation import WorkloadCost, abridge, allocate, node_cost, workload_of
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.plan.make.findings import OverdueClaim, overdue_claims
 from reconciler.plan.value.plan import Plan
-from reconciler.ports.cluster import FleetUsage, NodeUsage
+from reconciler.ports.cluster import PODS_MAX, FleetUsage, NodeUsage, PodUsage
 from reconciler.ports.progress import EventKind
 
 OVERDUE: Final = "ProgressDeadlineExceeded"
@@ -92,7 +95,36 @@ def fleet_usage(seen: Observation, desired: Desired) -> FleetUsage:
     """Return the usage of all nodes, and what each workload costs."""
     state = seen.state()
     nodes = {n.claim.name: node_usage(n, desired) for n in state.nodes if n.claim is not None}
-    return FleetUsage(seen.at, nodes, abridge(workload_costs(state, desired)))
+    costs = abridge(workload_costs(state, desired))
+    return FleetUsage(seen.at, nodes, costs, _pods_of_nodes(state, seen.at))
+
+
+def _pods_of_nodes(state: ClusterState, now: datetime) -> dict[str, tuple[PodUsage, ...]]:
+    """Return the pods of each node, by NodeClaim, while there are not too many in all."""
+    budgets = PodDisruptionBudgets(state.pod_disruption_budgets)
+    found: dict[str, tuple[PodUsage, ...]] = {}
+    left = PODS_MAX
+    for node in state.nodes:
+        pods = [pod for pod in node.pods if pod.is_active]
+        if node.claim is not None and len(pods) <= left:
+            left -= len(pods)
+            found[node.claim.name] = tuple(_pod_usage(pod, budgets, now) for pod in pods)
+    return found
+
+
+def _pod_usage(pod: Pod, budgets: PodDisruptionBudgets, now: datetime) -> PodUsage:
+    requests = pod.requests()
+    refusing = budgets.budgets_refusing(pod, now)
+    blocker = f"PodDisruptionBudget {list_budgets(refusing)}" if refusing else ""
+    return PodUsage(
+        namespace=pod.namespace,
+        name=pod.metadata.name,
+        owner=workload_of(pod),
+        cpu=requests.get(CPU, 0),
+        memory=requests.get(MEMORY, 0),
+        priority=pod.spec.priority,
+        blocker=blocker if pod.is_disruptable(now) else DO_NOT_DISRUPT,
+    )
 
 
 def workload_costs(state: ClusterState, desired: Desired) -> tuple[WorkloadCost, ...]:

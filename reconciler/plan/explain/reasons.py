@@ -116,7 +116,8 @@ def explain_node(plan: Plan, node: str, claim: str, kind: Subject = "Node") -> E
     planned = next((c for c in plan.node_claims if c.name == claim), None)
     facts = _format_drift(plan, names)
     if commands:
-        verdict = f"to be disrupted: {commands[0].reason} ({format_reason(commands[0].reason)})"
+        reason = commands[0].reason
+        verdict = f"to be disrupted for {cause_of(reason)}: {format_reason(reason)}"
         facts += [_format_command(command) for command in commands]
     elif reasons:
         verdict = _blocked_verdict(plan, names)

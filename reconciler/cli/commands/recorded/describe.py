@@ -195,7 +195,7 @@ def _plan_section(recorded: RecordedFleet, claim: NodeClaim) -> str:
         return ""
     newest, plan = found
     answer = explain_node(plan, claim.status.node_name, claim.name)
-    lines = [answer.verdict, *answer.facts, *(f"{r.code}: {r.message}" for r in answer.reasons)]
+    lines = [answer.verdict, *(f"{r.code}: {r.message}" for r in answer.reasons), *answer.facts]
     return f"\nPlan {newest.digest}:\n" + "".join(f"  {line}\n" for line in lines)
 
 
