@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 KEPT: Final = timedelta(days=90)
 """How long predictions and their scores are kept."""
 _FORGET_EVERY: Final = timedelta(hours=1)
+_REMINDED_EVERY: Final = timedelta(minutes=10)
+"""How often a problem that lasts is reported."""
 _OBSERVATIONS_KEPT: Final = 20
 """How many observations are kept to save a wrong prediction with what it was made from."""
 
@@ -102,6 +104,7 @@ class KarpenterWatch:
     _seen: ClusterObservation | None = None
     _until: datetime | None = None
     _forgotten_at: datetime | None = None
+    _problem: tuple[str, datetime] | None = None
     _observations: dict[int, ClusterObservation] = field(default_factory=dict)
 
     def step(self, now: datetime) -> None:
@@ -122,11 +125,21 @@ class KarpenterWatch:
                 self.publish(observed, now)
             if self.observer is not None:
                 self.observer.step_ended()
+            self._problem = None
         except ReconcilerError as error:
             if self._prediction is None:
                 raise
             self._actions, self._seen = KarpenterActions(), None
-            self.on_problem(error)
+            self._report(error, now)
+
+    def _report(self, error: ReconcilerError, now: datetime) -> None:
+        """Report a problem unless it is the last one, and was reported a short time ago."""
+        if self._problem is not None:
+            reported, at = self._problem
+            if reported == str(error) and now - at < _REMINDED_EVERY:
+                return
+        self._problem = str(error), now
+        self.on_problem(error)
 
     def _compare(self, observed: ClusterObservation, now: datetime) -> None:
         """Score what Karpenter has done by now."""

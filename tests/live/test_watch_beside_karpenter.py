@@ -234,7 +234,9 @@ def deletion(c: Beside) -> None:
 
 
 def static_nodes(c: Beside) -> None:
-    c.pool("fixed", replicas=2)
+    # Without a required type, the kwok provider launches no NodeClaim that has no pods.
+    small = only("node.kubernetes.io/instance-type", "small")
+    c.pool("fixed", replicas=2, template={"requirements": [_ON_DEMAND, small]})
     c.scored("launch")
     c.change_pool("fixed", replicas=3)
     c.scored("launch")
@@ -267,9 +269,12 @@ def disruption_budget(c: Beside) -> None:
 
 
 def to_the_end(c: Beside) -> None:
-    c.pool()
-    c.deploy("web", 6, "1500m", **apart("web"))
+    """One node at a time, so that the end is predicted while it is still to come."""
+    c.pool(disruption={"budgets": [{"nodes": "1"}]})
+    c.deploy("web", 3, "1500m", **apart("web"))
     c.scored("launch")
+    c.scale("web", 1)
+    c.scored("command", 2)
     c.scored("end")
 
 

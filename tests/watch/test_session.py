@@ -188,11 +188,26 @@ def test_an_unchanged_cluster_is_planned_when_time_may_change_the_plan(world: Wo
     assert world.planned == [after(0), after(10), after(3_601)]
 
 
+def test_a_problem_that_lasts_is_reported_every_ten_minutes(world: World) -> None:
+    world.steps(0)
+    world.error = ClusterError("no answer", where="GET /api", remedy="wait")
+    world.steps(*range(1, 1_300))
+    assert [p.message for p in world.problems] == ["no answer"] * 3
+    world.error = ClusterError("forbidden", where="GET /api", remedy="wait")
+    world.steps(1_300, 1_301)
+    assert [p.message for p in world.problems[3:]] == ["forbidden"]
+    world.error = None
+    world.steps(1_302)
+    world.error = ClusterError("forbidden", where="GET /api", remedy="wait")
+    world.steps(1_303)
+    assert [p.message for p in world.problems[4:]] == ["forbidden"]
+
+
 def test_what_happens_while_the_cluster_cannot_be_read_is_not_scored(world: World) -> None:
     world.steps(0)
     world.error = ClusterError("no answer", where="GET /api", remedy="wait")
     world.steps(1, 2)
-    assert [p.message for p in world.problems] == ["no answer", "no answer"]
+    assert [p.message for p in world.problems] == ["no answer"]
     world.error, world.claims = None, (claim("a", at=1),)
     world.steps(3, 9, 20)
     assert world.scores == []
