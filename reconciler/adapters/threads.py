@@ -8,9 +8,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Final, cast
 
 from reconciler.model.errors import LeaseLostError, ReconcilerError
@@ -49,15 +51,63 @@ def background_thread(
 def start_thread(name: str, work: Callable[[], T]) -> Future[T]:
     """Start the work in a thread that the end of this process does not wait for."""
     made: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            made.set_result(work())
-        except Exception as error:  # noqa: BLE001 - it is raised where the result is wanted
-            made.set_exception(error)
-
-    threading.Thread(target=copy_context().run, args=(run,), name=name, daemon=True).start()
+    run = copy_context().run
+    threading.Thread(target=run, args=(_run, made, work), name=name, daemon=True).start()
     return made
+
+
+def _run(future: Future[T], work: Callable[[], T]) -> None:
+    """Do the work of a future, unless it was cancelled."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - it is raised where the result is wanted
+        future.set_exception(error)
+
+
+class _Workers:
+    """At most ``count`` threads that make calls, in the order in which they were submitted.
+
+    The end of the process waits for each thread of ``concurrent.futures``, and so for a server that
+    does not answer. It does not wait for these.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._count = count
+        self._name = name
+        self._waiting: SimpleQueue[tuple[Future[object], Callable[[], None]] | None] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._started = 0
+        self._lock = threading.Lock()
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Make a call in the context of the caller, once a thread is free."""
+        made: Future[T] = Future()
+        run = partial(copy_context().run, _run, made, call)
+        self._waiting.put((cast("Future[object]", made), run))
+        with self._lock:
+            if not self._idle.acquire(blocking=False) and self._started < self._count:
+                self._started += 1
+                name = f"{self._name}-{self._started}"
+                threading.Thread(target=self._work, name=name, daemon=True).start()
+        return made
+
+    def close(self) -> None:
+        """Cancel what waits; the threads end after the calls that they make now."""
+        with suppress(Empty):
+            while True:
+                waiting = self._waiting.get_nowait()
+                if waiting is not None:
+                    waiting[0].cancel()
+        for _ in range(self._started):
+            self._waiting.put(None)
+
+    def _work(self) -> None:
+        while (waiting := self._waiting.get()) is not None:
+            waiting[1]()
+            del waiting  # or the answer would live until the next call
+            self._idle.release()
 
 
 WORKERS: Final = 16
@@ -77,9 +127,9 @@ class ThreadedCalls:
     """
 
     def __init__(self, workers: int = WORKERS, within_s: float = WITHIN_S) -> None:
-        self._short = ThreadPoolExecutor(workers, "short-call")
-        self._long = ThreadPoolExecutor(workers, "long-call")
-        self._reader = ThreadPoolExecutor(1, "read-call")
+        self._short = _Workers(workers, "short-call")
+        self._long = _Workers(workers, "long-call")
+        self._reader = _Workers(1, "read-call")
         self._within_s = within_s
         self._left_s = within_s
         self._late: dict[str, Future[object]] = {}
@@ -100,10 +150,7 @@ class ThreadedCalls:
         of its name is started before it has ended.
         """
         begin = time.monotonic()
-        futures = {
-            name: self._short.submit(copy_context().run, call)
-            for name, call in self._idle_calls(calls).items()
-        }
+        futures = {name: self._short.submit(call) for name, call in self._idle_calls(calls).items()}
         left_s = self._left_s if within_s is None else min(self._left_s, within_s)
         wait(futures.values(), timeout=max(left_s, _AT_LEAST_S))
         self._left_s -= time.monotonic() - begin
@@ -123,7 +170,7 @@ class ThreadedCalls:
         """Return what a call returns, or None if it has not ended within that time."""
         known = self._reads.pop(name, None)
         if known is None or (known.done() and known.exception() is not None):
-            future = self._reader.submit(copy_context().run, call)
+            future = self._reader.submit(call)
         else:
             future = cast("Future[T]", known)
         wait([future], timeout=within_s)
@@ -136,7 +183,7 @@ class ThreadedCalls:
         """Start a long call, unless one of that name runs or its answer was not read."""
         with self._lock:
             if name not in self._open:
-                self._open[name] = self._long.submit(copy_context().run, call)
+                self._open[name] = self._long.submit(call)
 
     def is_open(self, name: str) -> bool:
         """Return whether a long call of that name is running, or has an unread answer."""
@@ -154,8 +201,8 @@ class ThreadedCalls:
 
     def close(self) -> None:
         """Start no more calls; running calls end by themselves."""
-        for pool in (self._short, self._long, self._reader):
-            pool.shutdown(wait=False, cancel_futures=True)
+        for workers in (self._short, self._long, self._reader):
+            workers.close()
 
     def _idle_calls(self, calls: Mapping[str, Call]) -> dict[str, Call]:
         """Return the calls of which no earlier one still runs."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from threading import Event
+from typing import Final
 
 import pytest
 
@@ -37,6 +41,56 @@ def test_each_call_has_its_own_answer(calls: ThreadedCalls) -> None:
     answers = calls.call_all({"a": lambda: 1, "b": refuse})
     assert answers["a"] == Answer(1)
     assert isinstance(answers["b"].error, ClusterError)
+
+
+_HANGING: Final = """
+from threading import Event
+from reconciler.adapters.threads import threaded_calls
+
+def hang():
+    begun.set()
+    Event().wait()
+
+begun = Event()
+with threaded_calls(workers=1, within_s=0.1) as calls:
+    calls.call_all({"terminate n0": hang, "terminate n1": hang})
+    calls.start("drain n0", hang)
+    calls.read("nodes", hang, 0.1)
+    begun.wait()
+print("ended")
+"""
+
+
+def test_the_end_of_the_process_waits_for_no_call() -> None:
+    """A daemon that is stopped ends, though a server does not answer."""
+    done = subprocess.run(
+        [sys.executable, "-c", _HANGING], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout == "ended\n"
+
+
+def test_calls_wait_for_a_free_thread_in_their_order() -> None:
+    made, release = list[int](), Event()
+    with threaded_calls(workers=2, within_s=0.05) as calls:
+        for name in ("first", "second"):
+            calls.start(name, lambda: release.wait(20))
+        for number in range(20):
+            calls.start(f"call {number}", partial(made.append, number))
+        assert made == []
+        release.set()
+        for number in range(20):
+            ended(calls, f"call {number}")
+    assert sorted(made) == list(range(20))
+
+
+def test_no_waiting_call_is_made_once_the_block_has_ended() -> None:
+    made, begun, release = list[int](), Event(), Event()
+    with threaded_calls(workers=1) as calls:
+        calls.start("runs", lambda: (begun.set(), release.wait(20)))
+        begun.wait(20)
+        calls.start("waits", partial(made.append, 1))
+    release.set()
+    assert made == []
 
 
 def test_a_hanging_call_delays_only_one_pass(calls: ThreadedCalls) -> None:
