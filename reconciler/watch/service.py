@@ -180,10 +180,11 @@ def _pages(
         def show_among_others(name: str, scores: Sequence[Score]) -> WatchPages:
             pages = WatchPages(name, scores, clock.now, is_one_of_several=True)
             fleets.show(name, pages)
+            if len(fleets.fleets()) == count:
+                fleets.expected = count  # until then, the process is not ready
             return pages
 
         if count > 1:
-            fleets.expected = count
             served = serve_pages(serving, lambda access: make_fleets_app(fleets, access), fleets)
             on_served(stack.enter_context(served))
         yield show_among_others if count > 1 else show_one

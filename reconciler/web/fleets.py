@@ -80,7 +80,7 @@ class FleetRow:
 class WatchedFleets:
     """The fleets of a process by name; threads add and remove them, the server's thread reads.
 
-    ``expected`` is how many there are to be, None before they have been listed.
+    ``expected`` is how many there are to be, None before all of them are shown.
     """
 
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)

@@ -148,7 +148,7 @@ def test_a_plan_of_a_running_fleet(site: Site, capsys: pytest.CaptureFixture[str
 
     _, *rest = site.words("explain")
     assert main(["explain", "node", node_of(site), *rest, "--snapshot", file]) == 0
-    assert "Drifted" in capsys.readouterr().out
+    assert "to be disrupted for drift" in capsys.readouterr().out
 
     site.sandbox.kube.change(
         "pods", "web-1", lambda pod: pod["metadata"].update(labels={"app": "x"})

@@ -83,7 +83,9 @@ def test_explain_names_the_condition_and_the_budget(
     assert "6 of 6 nodes may be disrupted for drift now" in text
 
     assert main(["explain", "nodepool", "default", *fleet]) == 0
-    assert "Unhealthy 1" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "rules: at most 1 node for repair" in out
+    assert "repair 1" in out
 
 
 @pytest.fixture

@@ -222,7 +222,7 @@ def test_old_settled_records_are_removed_and_reported(
 
 def exported_history(capsys: pytest.CaptureFixture[str]) -> str:
     capsys.readouterr()
-    assert main(["history"]) == 0
+    assert main(["history", "--by-operation"]) == 0
     return capsys.readouterr().out
 
 

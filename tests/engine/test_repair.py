@@ -102,7 +102,7 @@ def test_a_drain_that_a_budget_blocks_ends_at_its_deadline() -> None:
     world.converge()
 
     assert sick.name not in world.claims
-    assert "Unhealthy" in " ".join(world.recorder.messages(EventKind.COMMAND_STARTED))
+    assert "Repair: replace" in " ".join(world.recorder.messages(EventKind.COMMAND_STARTED))
 
 
 def test_a_node_that_recovers_before_its_replacement_is_ready_stays() -> None:

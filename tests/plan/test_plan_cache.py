@@ -57,7 +57,7 @@ READS_THE_CLOCK = {
     "model/kubernetes/pod.py": "disruption/calendar.py: protections of pods",
     "model/windows.py": "disruption/calendar.py: suspensions, windows",
     "model/schedule.py": "disruption/calendar.py: steady_until of budgets and windows",
-    "placement/scheduler.py": "disruption/calendar.py: consolidatable_at",
+    "placement/nodes/existing.py": "disruption/calendar.py: consolidatable_at",
     "plan/make/findings.py": "plan/plancache.py: due_at",
 }
 """Where the present is compared or reckoned with, and who knows when that turns out otherwise."""

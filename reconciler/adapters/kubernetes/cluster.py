@@ -282,15 +282,12 @@ class KubernetesCluster:
         if known is None:
             return DrainStep()
         name = _drain_name(known)
-        answer, retries = self._calls.answer(name), self._retries.get(name)
-        if answer is not None and answer.error is None and _step_of(answer).is_done:
-            if name in self._sealed:
-                return DrainStep()
-            answer = None  # a pod may have been bound after that step and before the taint
-        if not self._calls.is_open(name):
-            self._begin_step(name, known, deadline, now)
-        if answer is None:
-            answer, retries = self._calls.answer(name), self._retries.get(name)
+        answer, retries = self._step_answer(name), self._retries.get(name)
+        if answer is None or not _is_done(answer):
+            if not self._calls.is_open(name):
+                self._begin_step(name, known, deadline, now)
+            if answer is None:
+                answer, retries = self._step_answer(name), self._retries.get(name)
         if answer is None:
             return None
         if answer.error is not None:
@@ -299,6 +296,16 @@ class KubernetesCluster:
         if step.is_blocked and retries != self._blocked.retries:
             return replace(step, is_blocked=False)  # a budget has changed since that step
         return step
+
+    def _step_answer(self, name: str) -> Answer | None:
+        """Return the answer of a step; None for an empty node that pods could still be bound to.
+
+        One may have been bound after that step and before the taint.
+        """
+        answer = self._calls.answer(name)
+        if answer is not None and _is_done(answer) and name not in self._sealed:
+            return None
+        return answer
 
     def _begin_step(self, name: str, node: Node, deadline: datetime | None, now: datetime) -> None:
         """Begin a step of a drain; it is sealed if the scheduler binds no more pods there."""
@@ -394,6 +401,10 @@ class KubernetesCluster:
 def _step_of(answer: Answer) -> DrainStep:
     assert isinstance(answer.value, DrainStep), "a step says what is left"
     return answer.value
+
+
+def _is_done(answer: Answer) -> bool:
+    return answer.error is None and _step_of(answer).is_done
 
 
 def _drain_name(node: Node) -> str:
