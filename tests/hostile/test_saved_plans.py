@@ -164,7 +164,8 @@ def as_removal(plan: dict[str, Any]) -> None:
     """Remove the node without a replacement."""
     plan["commands"][0].update(decision="delete", replacements=[])
     plan["nodeClaims"] = []
-    plan["actions"] = [a for a in plan["actions"] if a["kind"] == "terminate"]
+    removals = [a for a in plan["actions"] if a["kind"] == "terminate"]
+    plan["actions"] = [a | {"dependsOn": [], "wave": 0} for a in removals]
 
 
 def of_another_node(plan: dict[str, Any]) -> None:

@@ -73,7 +73,7 @@ def _alternatives(selector: JsonDict, keys: tuple[str, ...]) -> list[str]:
     return [one for key in keys if key in selector for one in _split(selector[key])]
 
 
-_ALTERNATIVE: Final = re.compile(r"(?:\$\{[^{}]*\}|[^,])+")
+_ALTERNATIVE: Final = re.compile(r"(?:\$\{[^{}]*\}|[^,$]++|\$)+")
 
 
 def _split(value: object) -> list[str]:
