@@ -300,8 +300,12 @@ class Beside:
 
     def nominations_end(self) -> None:
         """Wait until no node is nominated for pods: for 20 seconds Karpenter disrupts none."""
-        last = datetime.now(UTC)
-        eventually("old nominations", lambda: datetime.now(UTC) - last > _NOMINATED, 60)
+        self.passes(_NOMINATED)
+
+    def passes(self, span: timedelta) -> None:
+        """Wait for a span of time and a little more."""
+        end = datetime.now(UTC) + span + timedelta(seconds=5)
+        eventually("a later time", lambda: datetime.now(UTC) > end, 120)
 
     def clear(self) -> None:
         """Delete everything that a scenario has created."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 from reconciler.adapters.threads import background_thread
+from reconciler.watch.end.quiet import PAUSE_MIN
 from tests.live.beside import (
     APPS,
     BUDGETS,
@@ -233,15 +234,6 @@ def deletion(c: Beside) -> None:
     c.scored("launch")
 
 
-def static_nodes(c: Beside) -> None:
-    # Without a required type, the kwok provider launches no NodeClaim that has no pods.
-    small = only("node.kubernetes.io/instance-type", "small")
-    c.pool("fixed", replicas=2, template={"requirements": [_ON_DEMAND, small]})
-    c.scored("launch")
-    c.change_pool("fixed", replicas=3)
-    c.scored("launch")
-
-
 def do_not_disrupt(c: Beside) -> None:
     c.pool()
     for name, notes in (("kept", {"karpenter.sh/do-not-disrupt": "true"}), ("web", {})):
@@ -269,10 +261,11 @@ def disruption_budget(c: Beside) -> None:
 
 
 def to_the_end(c: Beside) -> None:
-    """One node at a time, so that the end is predicted while it is still to come."""
+    """One node at a time, and not at once: ``watch`` then simulates the end before it comes."""
     c.pool(disruption={"budgets": [{"nodes": "1"}]})
     c.deploy("web", 3, "1500m", **apart("web"))
     c.scored("launch")
+    c.passes(PAUSE_MIN)
     c.scale("web", 1)
     c.scored("command", 2)
     c.scored("end")
@@ -281,7 +274,7 @@ def to_the_end(c: Beside) -> None:
 SCENARIOS: Final[tuple[Callable[[Beside], None], ...]] = (
     *(sizes, zones, hosts, weights, limits, taints, spot, selectors, preferences, daemons),
     *(least_values, one_node, several_nodes, only_empty, budgets, drift, drift_one_by_one, expiry),
-    *(deletion, static_nodes, do_not_disrupt, disruption_budget, to_the_end),
+    *(deletion, do_not_disrupt, disruption_budget, to_the_end),
 )
 
 
