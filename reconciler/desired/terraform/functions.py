@@ -233,8 +233,7 @@ def _range(*bounds: Value) -> Value:
 
     Without a step, a range whose end is below its start counts down.
     """
-    start, end = (_number(0), *map(_number, bounds))[-2:] if len(bounds) < 2 else bounds[:2]
-    first, last = _number(start), _number(end)
+    first, last = map(_number, bounds[:2] if len(bounds) > 1 else (0, *bounds))
     step = _number(bounds[2]) if len(bounds) > 2 else Decimal(-1 if last < first else 1)
     count = max(math.ceil((last - first) / step), 0)
     if count > _ITEMS_MAX:
