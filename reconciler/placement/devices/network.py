@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from reconciler.catalog.table import indices, mask_of_flags
+from reconciler.catalog.table import mask_of_flags
 from reconciler.model.kubernetes.devices import Device, ResourceSlice
 from reconciler.observed.state import ClusterState
 from reconciler.placement.devices.inventory import (
@@ -263,9 +263,3 @@ def reaches_picked(joined: JoinedInventory, picked: Iterable[int]) -> tuple[Reac
     """Return which nodes reach all of some devices, None if only the node that has one does."""
     found = dict.fromkeys(joined.reach(index) for index in picked)
     return None if None in found else tuple(reach for reach in found if reach is not None)
-
-
-def free_devices(network: Network, state: DeviceState, conditions: tuple[str, ...]) -> int:
-    """Return how many devices of the network meet conditions and are not used by one claim."""
-    matching = network.inventory.matching(conditions)
-    return sum(1 for index in indices(matching) if not state.used >> index & 1)
