@@ -323,11 +323,6 @@ def bundled_data() -> tuple[Header, Bundle]:
     return _load()
 
 
-def bundled_regions() -> tuple[str, ...]:
-    """Return the regions in the bundled data, sorted."""
-    return tuple(sorted(_load()[1].regions))
-
-
 @lru_cache(maxsize=8)
 def bundled_catalog(region: str = "us-east-1", facts: ClassFacts = DEFAULT_FACTS) -> Catalog:
     """Return the bundled AWS catalog of a region, for a node class with default settings.

@@ -164,7 +164,7 @@ def _objects_with_placeholders(
     if not is_plain or not (findings or _UNQUOTED.search(file.content)):
         return objects, findings
     text = file.content.decode("utf-8", "replace")
-    retried, left = objects_in_file(template_text(FoundText(file.path, 1, True, text)))
+    retried, left = objects_in_file(template_text(FoundText(file.path, 1, text)))
     return (retried, []) if retried and not left else (objects, findings)
 
 

@@ -137,7 +137,7 @@ def read_templates(
         if path.endswith(_SCRIPTS):
             scripts += script_objects(path, text)
         elif path.endswith((*TEMPLATES, *_OTHER_TEMPLATES)) and path not in found.used:
-            unused.append(FoundText(path, 1, True, text))
+            unused.append(FoundText(path, 1, text))
     found.files += _text_files([*terraform.texts, *scripts])
     found.unused += _text_files(unused)
     if not found.files and not found.unused:

@@ -108,10 +108,6 @@ class EventLog:
         """Return the last command that removed a claim or waited for it."""
         return self._commands.get(self._command_by_claim.get(claim, ""))
 
-    def pool_of(self, claim: str) -> str:
-        """Return the NodePool of a claim that was ever known."""
-        return self._pools.get(claim, "")
-
     def _make_event(self, progress: Progress) -> Event:
         claim = progress.node_claim
         claim = claim if claim in self._pools else self._claims.get(claim or progress.node, claim)

@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
+from reconciler.engine.shown.past import CommitView
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import format_duration, iso_duration
 from reconciler.model.text.counting import format_count
@@ -39,7 +40,6 @@ from reconciler.plan.render import wording
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.web.health import DaemonHealth
 from reconciler.web.labels import label_of
-from reconciler.web.past import CommitView
 from reconciler.web.view import (
     CostCurve,
     CostSample,

@@ -7,6 +7,7 @@ from typing import Final
 
 from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
+from reconciler.engine.shown.past import ENTRIES_MAX, commit_views
 from reconciler.engine.world import World
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.steadystate import has_waiting_nodes
@@ -14,7 +15,6 @@ from reconciler.ports.progress import EventKind, Notifier, Progress
 from reconciler.web.dashboard import Dashboard
 from reconciler.web.health import DaemonHealth
 from reconciler.web.metrics import FleetMetrics
-from reconciler.web.past import ENTRIES_MAX, commit_views
 
 
 class WebObserver:

@@ -14,6 +14,7 @@ from typing import Final
 from reconciler.disruption.gates.limits import FleetLimits, Span
 from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
+from reconciler.engine.shown.past import WIDTH, position
 from reconciler.engine.steps.bookkeeping import node_usage, workload_costs
 from reconciler.engine.steps.lifecycle import INITIALIZED
 from reconciler.model.billing import HOURS_A_MONTH
@@ -32,7 +33,6 @@ from reconciler.plan.value.costs import PoolCost
 from reconciler.plan.value.nodes import UnschedulablePod
 from reconciler.ports.cluster import NodeUsage
 from reconciler.web.labels import label_of
-from reconciler.web.past import WIDTH, position
 from reconciler.web.upcoming import UpcomingStep, upcoming_steps
 
 AHEAD: Final = timedelta(days=7)

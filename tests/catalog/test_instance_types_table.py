@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from reconciler.catalog.catalog import bundled_catalog, bundled_regions
+from reconciler.catalog.catalog import bundled_catalog, bundled_data
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.resources import parse_quantity
 from tests.tables import table
@@ -26,7 +26,7 @@ TYPES = table("instance_types").get("types", {})
 
 def found(name: str) -> InstanceType:
     """Return the type from the first region that offers it, us-east-1 first."""
-    regions = ("us-east-1", *bundled_regions())
+    regions = ("us-east-1", *sorted(bundled_data()[1].regions))
     kinds = (bundled_catalog(region).get(name) for region in regions)
     kind = next((kind for kind in kinds if kind is not None), None)
     assert kind is not None, f"{name} is not in the bundle"

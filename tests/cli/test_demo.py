@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.adapters.database.history import GoneClaim
 from reconciler.adapters.database.state import DatabaseState
 from reconciler.cli.main import main
 from reconciler.installation import install_remedy
@@ -105,6 +106,11 @@ def launches(state: DatabaseState) -> list[JournalEntry]:
     return [e for e in reversed(entries) if e.intent.verb is Verb.LAUNCH]
 
 
+def gone_claims(state: DatabaseState) -> list[GoneClaim]:
+    names = dict.fromkeys(entry.intent.target for entry in launches(state))
+    return [gone for name in names if (gone := state.history.gone_claim(name)) is not None]
+
+
 def since(claim: NodeClaim, condition: str) -> datetime:
     found = claim.condition(condition)
     assert found is not None
@@ -157,12 +163,12 @@ def test_launches_and_instances_correspond_one_to_one(state: DatabaseState) -> N
     entries = launches(state)
     assert [e.outcome for e in entries] == [Outcome.SUCCEEDED] * 16
     assert len({e.message for e in entries}) == len({e.intent.target for e in entries}) == 16
-    claims = (*state.store.node_claims(), *(g.claim for g in state.history.gone_claims()))
+    claims = (*state.store.node_claims(), *(g.claim for g in gone_claims(state)))
     assert len({c.status.provider_id for c in claims}) == len(claims) == 16
 
 
 def test_the_rollout_replaces_one_node_at_a_time(state: DatabaseState) -> None:
-    gone = {g.claim.name: g.claim for g in state.history.gone_claims()}
+    gone = {g.claim.name: g.claim for g in gone_claims(state)}
     commands = roll_out(state)
     assert [c.phase for c in commands] == [CommandPhase.DONE] * 3
     ends = [since(gone[name], "InstanceTerminating") for c in commands for name in c.node_claims]
@@ -171,7 +177,7 @@ def test_the_rollout_replaces_one_node_at_a_time(state: DatabaseState) -> None:
 
 def test_no_node_drains_before_its_replacement_is_ready(state: DatabaseState) -> None:
     ready = {c.name: since(c, "Initialized") for c in state.store.node_claims()}
-    gone = {g.claim.name: g.claim for g in state.history.gone_claims()}
+    gone = {g.claim.name: g.claim for g in gone_claims(state)}
     for command in roll_out(state):
         (old,), (new,) = command.node_claims, command.replacements
         deleted_at = gone[old].metadata.deletion_timestamp
@@ -190,7 +196,7 @@ def test_a_refused_offering_falls_back_to_another_type(state: DatabaseState) -> 
 
 
 def test_the_empty_node_is_removed_when_its_window_opens(state: DatabaseState) -> None:
-    (gone,) = (g for g in state.history.gone_claims() if g.claim.node_pool == "reports")
+    (gone,) = (g for g in gone_claims(state) if g.claim.node_pool == "reports")
     (command,) = (c for c in state.history.commands() if c.reason == "Empty")
     assert command.started_at == NIGHT
     assert NIGHT < gone.at < NIGHT + timedelta(minutes=5)

@@ -9,7 +9,7 @@ from typing import Any
 import boto3
 import pytest
 
-from reconciler.catalog.catalog import bundled_regions
+from reconciler.catalog.catalog import bundled_data
 from reconciler.catalog.regions import REGIONS
 from reconciler.cli.main import main
 from reconciler.desired.fleet import Fleet, SourceFile, read_fleet
@@ -150,7 +150,7 @@ def test_every_region_of_aws_is_known() -> None:
         for partition in session.get_available_partitions()
         for region in session.get_available_regions("ec2", partition_name=partition)
     }
-    assert aws | set(bundled_regions()) <= REGIONS
+    assert aws | set(bundled_data()[1].regions) <= REGIONS
 
 
 def test_names_in_a_fleet_of_another_provider_are_not_judged(

@@ -87,16 +87,17 @@ class Witness:
     def count_breaches(self, done: Pass) -> None:
         """Count the nodes of each pool that voluntary commands have taken and that still run."""
         stage = self.setting.stage
-        going = {
-            m.facts.tags["karpenter.sh/nodeclaim"]
-            for m in stage.compute.machines.values()
-            if m.going_at is not None
+        machines = stage.compute.machines.values()
+        pools = {
+            m.facts.tags["karpenter.sh/nodeclaim"]: m.facts.tags["karpenter.sh/nodepool"]
+            for m in machines
         }
+        going = {m.facts.tags["karpenter.sh/nodeclaim"] for m in machines if m.going_at is not None}
         taken: Counter[str] = Counter()
         for command in stage.world.store.commands():
             if command.reason in VOLUNTARY:
                 for name in set(command.node_claims) - going:
-                    taken[stage.event_log.pool_of(name)] += 1
+                    taken[pools[name]] += 1
         for pool, count in taken.items():
             if count > self.budgets[pool]:
                 self.breaches.append(f"{count} nodes of {pool} at {done.seen.at}")

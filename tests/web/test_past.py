@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from reconciler.disruption.gates.limits import FleetLimits
+from reconciler.engine.shown.past import WIDTH, commit_views
 from reconciler.model.decode import decode
 from reconciler.model.duration import Duration
 from reconciler.model.karpenter.nodepool import NodePool
@@ -12,7 +13,6 @@ from reconciler.model.settings import Settings
 from reconciler.model.windows import Window
 from reconciler.ports.journal import Intent, JournalEntry, Outcome, Verb
 from reconciler.ports.state import CommandPhase, RunningCommand
-from reconciler.web.past import WIDTH, commit_views
 from reconciler.web.view import calendar_days, calendar_of
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)  # a Monday

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, Executable, ScalarSelect, delete, exists, func, or_, select
+from sqlalchemy import Connection, ScalarSelect, delete, exists, func, or_, select
 
 from reconciler.adapters.database.connection import (
     RESTORE,
@@ -166,19 +166,6 @@ class DatabaseHistory:
             decode_body(r.body, RunningCommand, name=f"command {r.id}", place=place) for r in rows
         ]
 
-    def gone_claims(self, *, limit: int = 100) -> Sequence[GoneClaim]:
-        """Return the claims removed last, newest first."""
-        query = (
-            select(node_claim)
-            .where(
-                node_claim.c.fleet == self.database.fleet,
-                node_claim.c.gone_at.is_not(None),
-            )
-            .order_by(node_claim.c.gone_at.desc(), node_claim.c.name)
-            .limit(limit)
-        )
-        return self._read_gone_claims(query)
-
     def gone_claim(self, name: str) -> GoneClaim | None:
         """Return the removed claim with the name, or None."""
         query = select(node_claim).where(
@@ -186,7 +173,14 @@ class DatabaseHistory:
             node_claim.c.gone_at.is_not(None),
             node_claim.c.name == name,
         )
-        return next(iter(self._read_gone_claims(query)), None)
+        with self.database.read_transaction() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            return None
+        claim = decode_body(
+            row.body, NodeClaim, name=f"NodeClaim {name}", place=self.database.place
+        )
+        return GoneClaim(claim, parse_time(row.gone_at), row.gone_reason)
 
     def revision(self) -> tuple[str, datetime] | None:
         """Return the revision that was applied last, and since when."""
@@ -304,16 +298,3 @@ class DatabaseHistory:
     def _last_sequence(self, connection: Connection) -> int:
         query = select(func.max(decision.c.sequence)).where(decision.c.fleet == self.database.fleet)
         return int(connection.execute(query).scalar() or 0)
-
-    def _read_gone_claims(self, query: Executable) -> list[GoneClaim]:
-        with self.database.read_transaction() as connection:
-            rows = connection.execute(query).all()
-        place = self.database.place
-        return [
-            GoneClaim(
-                decode_body(r.body, NodeClaim, name=f"NodeClaim {r.name}", place=place),
-                parse_time(r.gone_at),
-                r.gone_reason,
-            )
-            for r in rows
-        ]

@@ -64,8 +64,8 @@ class FoundText:
 
     path: str
     line: int
-    is_verbatim: bool
     text: str
+    is_verbatim: bool = True
 
 
 @dataclass
@@ -292,8 +292,7 @@ def _read_release(
                 values = block.attributes["values"]
                 covered.append((values.start, values.start + len(values.text)))
                 start = text.count("\n", 0, values.start) + 1
-                origin = (path, start, False) if len(set(used)) != 1 else (used[0], 1, True)
-                found.texts.append(FoundText(*origin, _to_yaml(item)))
+                found.texts.append(_manifest(item, path, start, list(dict.fromkeys(used))))
     return covered
 
 
@@ -369,8 +368,18 @@ def _read_manifest(
                 Diagnostic(Severity.WARNING, "left-out", message, place, hint=hint)
             )
             continue
-        origin = (path, line, heredoc is not None) if len(used) != 1 else (used[0], 1, True)
-        found.texts.append(FoundText(*origin, _to_yaml(value)))
+        verbatim = heredoc is not None
+        found.texts.append(_manifest(value, path, line, used, is_verbatim=verbatim))
+
+
+def _manifest(
+    value: Value, path: str, line: int, used: Sequence[str], *, is_verbatim: bool = False
+) -> FoundText:
+    """Return a value as text, from the only file that it uses or else from its expression."""
+    body = _to_yaml(value)
+    return (
+        FoundText(used[0], 1, body) if len(used) == 1 else FoundText(path, line, body, is_verbatim)
+    )
 
 
 def _instances(
@@ -428,12 +437,12 @@ def _read_heredocs(
             continue
         position = heredoc.end
         line = text.count("\n", 0, heredoc.start) + 1
-        whole = FoundText(path, line, True, heredoc.text)
+        whole = FoundText(path, line, heredoc.text)
         for one in list(script_objects(path, heredoc.text, line)) or [whole]:
             value = render(one.text, scope)
             _note_left_out("an object in a heredoc", scope, Place(path, one.line, 1), found)
             if isinstance(value, str):
-                found.texts.append(FoundText(path, one.line, True, value))
+                found.texts.append(FoundText(path, one.line, value))
 
 
 def _read_documents(file: HclBlock, scope: ModuleScope, found: FoundObjects) -> None:
@@ -474,7 +483,7 @@ def _templates(
         value = render(scope.read(one) or "", inner)
         found.used_files.add(one)
         if isinstance(value, str):
-            yield FoundText(one, 1, True, value)
+            yield FoundText(one, 1, value)
 
 
 def script_objects(
@@ -494,7 +503,7 @@ def script_objects(
         body = text[match.end() : end.start()]
         position = end.end()
         if _OBJECT.search(body):
-            whole = FoundText(path, text.count("\n", 0, match.end()) + first_line, True, body)
+            whole = FoundText(path, text.count("\n", 0, match.end()) + first_line, body)
             below = depth < _DEPTH
             inner = list(script_objects(path, body, whole.line, depth + 1)) if below else []
             yield from inner or [whole]

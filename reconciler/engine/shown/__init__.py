@@ -1,1 +1,1 @@
-"""What a pass writes to the cluster besides nodes: Events, NodeClaims, deletion costs of pods."""
+"""What others see of passes: Events, NodeClaims and deletion costs, and operations by commit."""

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from reconciler.assembly.inputs.records import RecordedFleet, ServedAction
     from reconciler.assembly.inputs.request import StateRequest
+    from reconciler.engine.shown.past import CommandView, CommitView
     from reconciler.ports.journal import JournalEntry
-    from reconciler.web.past import CommandView, CommitView
 
 _MESSAGE_WIDTH: Final = 60
 _COMMANDS_HEADER: Final = (
@@ -152,7 +152,7 @@ def _newest_commands(
     recorded: RecordedFleet, request: HistoryRequest
 ) -> list[tuple[CommitView, CommandView]]:
     """Return the newest commands with their commits, all their operations included."""
-    from reconciler.web.past import commit_views
+    from reconciler.engine.shown.past import commit_views
 
     limit = (request.limit + 1) * _OPERATIONS_A_COMMAND
     while True:
