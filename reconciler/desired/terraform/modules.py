@@ -72,10 +72,9 @@ class FoundText:
 class FoundObjects:
     """What the files of Terraform contain: texts, the files that they use, and what is unknown.
 
-    ``releases`` are those of charts in the repository.
-
-    ``settings`` are the name and the region of the cluster, by dotted key, where they are stated.
-    ``has_disabled`` is whether a resource has no instances with these values.
+    ``releases`` are those of charts in the repository. ``settings`` are the name and the region of
+    the cluster, by dotted key, where they are stated. ``has_disabled`` is whether a resource has no
+    instances with these values.
     """
 
     texts: list[FoundText] = field(default_factory=list)
@@ -84,6 +83,10 @@ class FoundObjects:
     releases: list[FoundRelease] = field(default_factory=list)
     findings: list[Diagnostic] = field(default_factory=list)
     has_disabled: bool = False
+
+    def warn(self, message: str, place: Place, hint: str, code: str = "left-out") -> None:
+        """Add a warning about something that is not taken over as it is."""
+        self.findings.append(Diagnostic(Severity.WARNING, code, message, place, hint=hint))
 
 
 ZonesOf = Callable[[str], Sequence[str]]
@@ -97,10 +100,9 @@ def find_objects(
     """Return the objects in the ``.tf`` files of a repository.
 
     ``files`` are their texts by path, ``read`` returns another file and ``list_files`` those of a
-    folder. ``values`` are the paths of
-    files with values of variables; of several for one module, one of ``prefer`` counts.
-    ``zones_of`` returns the availability zones of a region, "" where the files state none. With
-    ``takes_disabled``, resources that have no instances with these values are read as well.
+    folder. ``values`` are paths of files with values of variables; of several for one module, one
+    of ``prefer`` counts. ``zones_of`` returns the zones of a region, "" where the files state none.
+    With ``takes_disabled``, resources that have no instances with these values are read as well.
     """
     found = FoundObjects()
     modules: dict[str, dict[str, HclBlock]] = {}
@@ -348,38 +350,33 @@ def _read_manifest(
     first: _Evaluated | None = None,
 ) -> None:
     """Read the objects of an attribute, in each instance; ``first`` is that of the first one."""
-    line = text.count("\n", 0, attribute.start) + 1
     heredoc = heredoc_at(attribute.text, 0)
-    line += 0 if heredoc is None else 1
+    line = text.count("\n", 0, attribute.start) + (1 if heredoc is None else 2)
     place = Place(path, line, 1)
     for names in _instances(block, scope, place, found):
         here = scope.with_names(names)
         value, used = first or _evaluated(attribute, here)
-        first = None
-        _note_left_out(" ".join(block.labels), here, place, found)
-        if isinstance(value, Unknown) and any(f"data.{kind}." in value.text for kind in _DOCUMENTS):
-            continue  # they are read with the data source
+        first, what = None, " ".join(block.labels)
+        _note_left_out(what, here, place, found)
         if isinstance(value, Unknown):
-            what = " ".join(block.labels)
+            if any(f"data.{kind}." in value.text for kind in _DOCUMENTS):
+                continue  # they are read with the data source
             named = quote_value(value.text[:80])
             message = f"{what} depends on {named}, which is not known from the files"
-            hint = "pass the output of `terraform show -json`"
-            found.findings.append(
-                Diagnostic(Severity.WARNING, "left-out", message, place, hint=hint)
-            )
+            found.warn(message, place, "pass the output of `terraform show -json`")
             continue
-        verbatim = heredoc is not None
-        found.texts.append(_manifest(value, path, line, used, is_verbatim=verbatim))
+        found.texts.append(_manifest(value, path, line, used, is_verbatim=heredoc is not None))
 
 
 def _manifest(
     value: Value, path: str, line: int, used: Sequence[str], *, is_verbatim: bool = False
 ) -> FoundText:
     """Return a value as text, from the only file that it uses or else from its expression."""
-    body = _to_yaml(value)
-    return (
-        FoundText(used[0], 1, body) if len(used) == 1 else FoundText(path, line, body, is_verbatim)
-    )
+    from reconciler.source.plainyaml import dump
+
+    body = value if isinstance(value, str) else dump(plain(value), sort_keys=False)
+    where = (used[0], 1) if len(used) == 1 else (path, line)
+    return FoundText(*where, body, is_verbatim or len(used) == 1)
 
 
 def _instances(
@@ -393,27 +390,20 @@ def _instances(
     message = f"{' '.join(block.labels)} has no instances: {multiplier(block)}"
     if scope.takes_disabled:
         hint = "it is taken over all the same; set its variables in terraform.tfvars, or remove it"
-        found.findings.append(Diagnostic(Severity.WARNING, DISABLED, message, place, hint=hint))
+        found.warn(message, place, hint, DISABLED)
         return disabled_instances(block, scope)
     hint = "set its variables in terraform.tfvars, or pass the output of `terraform show -json`"
-    found.findings.append(Diagnostic(Severity.WARNING, "left-out", message, place, hint=hint))
+    found.warn(message, place, hint)
     return []
 
 
 def _note_left_out(what: str, scope: ModuleScope, place: Place, found: FoundObjects) -> None:
     """Note the parts of a template whose conditions are not known."""
     for condition in dict.fromkeys(scope.left_out):
-        named = quote_value(condition[:80])
-        message = f"{what}: a part is left out, because {named} is not known"
+        message = f"{what}: a part is left out, because {quote_value(condition[:80])} is not known"
         hint = "write the part by hand if it applies, or pass the output of `terraform show -json`"
-        found.findings.append(Diagnostic(Severity.WARNING, CONDITION, message, place, hint=hint))
+        found.warn(message, place, hint, CONDITION)
     scope.left_out.clear()
-
-
-def _to_yaml(value: Value) -> str:
-    from reconciler.source.plainyaml import dump
-
-    return value if isinstance(value, str) else dump(plain(value), sort_keys=False)
 
 
 def _read_heredocs(
