@@ -271,3 +271,16 @@ def test_headroom_is_kept_in_addition_to_the_pods(capsys: pytest.CaptureFixture[
         "shop/preview": 4,
     }
     assert all(sum(r["nodeClaims"].values()) == r["replicas"] for r in rooms.values())
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_estimated_end_of_a_plan_is_close_to_what_simulations_end_with(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = plan(capsys, f"examples/{name}")
+    estimate = answer.get("steadyState") or {"perHour": answer["cost"]["after"]}
+    words = ["simulate", f"examples/{name}", "--now", "2026-03-04T12:00:00Z", "-o", "json"]
+    assert main(words) == 0
+    final = json.loads(capsys.readouterr().out)["range"]["perHour"]
+    assert 0.9 * final["low"] <= estimate["perHour"] <= 1.1 * final["high"]

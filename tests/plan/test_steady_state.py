@@ -16,6 +16,7 @@ from reconciler.model.kubernetes.cluster import PodDisruptionBudget, PodDisrupti
 from reconciler.model.kubernetes.metadata import LabelSelector, Metadata
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import FeatureGate, Settings
+from reconciler.model.text.money import format_monthly
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import ClusterState, cluster_state
 from reconciler.plan.planning import plan_of
@@ -110,6 +111,47 @@ def test_a_plan_that_is_the_result_has_no_steady_state() -> None:
     wants_more = a_deployment("web", "web", 1)
     wants_more["spec"]["template"]["spec"]["nodeSelector"] = {"example.com/absent": "yes"}
     assert planned(wants_more).steady_state is None
+
+
+def separated(replicas: int) -> dict[str, Any]:
+    """Return a Deployment whose pods prefer a node each."""
+    rule = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    workload = a_deployment("web", "web", replicas)
+    pod = workload["spec"]["template"]["spec"]
+    pod["containers"][0]["resources"] = {"requests": {"cpu": "100m", "memory": "100Mi"}}
+    pod["affinity"] = {
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 100, "podAffinityTerm": rule}
+            ]
+        }
+    }
+    return workload
+
+
+def test_new_nodes_that_consolidation_makes_cheaper_have_an_estimated_end() -> None:
+    plan = planned(separated(6))
+    state, bound = plan.steady_state, plan.cost.lower_bound
+    assert state is not None
+    assert bound is not None
+    assert state.is_estimate
+    assert bound <= state.per_hour < plan.cost.after
+    lines = summary_lines(plan)
+    assert lines[1] == (
+        f"Steady state: about {format_monthly(state.per_hour)}/month, once later passes have "
+        "consolidated these nodes (`reconciler simulate` shows how)."
+    )
+    assert ", the steady state: " in lines[2]
+
+
+def test_new_nodes_close_to_the_lower_bound_have_no_estimate() -> None:
+    plan = planned(a_deployment("web", "web", 8))
+    assert plan.cost.bound_gap is not None
+    assert plan.cost.bound_gap < 0.25
+    assert plan.steady_state is None
 
 
 def test_the_steady_state_survives_the_json() -> None:

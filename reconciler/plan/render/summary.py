@@ -241,6 +241,10 @@ def _steady_state_lines(plan: Plan) -> list[str]:
     steady_state = plan.steady_state
     if steady_state is None or plan.at_rest is not None:
         return []
+    if steady_state.is_estimate:
+        cost = format_monthly(steady_state.per_hour)
+        later = "once later passes have consolidated these nodes (`reconciler simulate` shows how)"
+        return [f"Steady state: about {cost}/month, {later}."]
     before = sum_pools(plan.cost.by_node_pool.values()).nodes_before
     final = (
         f"Steady state: {before:,} → {format_count(steady_state.nodes, 'node')}, "
@@ -383,7 +387,7 @@ def _bound_line(plan: Plan) -> list[str]:
             return ["No cheaper nodes are allowed for these pods in steady state."]
         return ["This is already the cheapest possible set of nodes."]
     least = f"Lower bound for these pods: {format_monthly(bound)}/month; {what}:"
-    much = f"{1 + gap:.1f} times that" if gap >= 1 else f"{gap:.0%} more"
+    much = f"{_format_gap(gap)}{_later_gap(plan, bound)}"
     if gap < _GAP_EXPLAINED_MIN:
         return [f"{least} {much}."]
     if cause in _GAP_REASONS:
@@ -392,6 +396,18 @@ def _bound_line(plan: Plan) -> list[str]:
     if plan.at_rest is None and plan.gap is not None:
         advice = f"{_largest_part(plan.gap)}{advice}"
     return [f"{least} {much}.{advice}"]
+
+
+def _format_gap(gap: float) -> str:
+    return f"{1 + gap:.1f} times that" if gap >= 1 else f"{gap:.0%} more"
+
+
+def _later_gap(plan: Plan, bound: float) -> str:
+    """Return how far the fleet is above the bound once these nodes have been consolidated."""
+    state = plan.steady_state
+    if state is None or not state.is_estimate or not bound:
+        return ""
+    return f", the steady state: {_format_gap(max(0.0, state.per_hour / bound - 1))}"
 
 
 def _largest_part(gap: PlannedGap) -> str:

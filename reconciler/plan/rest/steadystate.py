@@ -1,7 +1,8 @@
 """What this plan and those that follow it lead to, where this plan alone is not the result.
 
-A plan is one pass. Pods that wait for a zone to be decided are placed by a later pass, and a node
-whose drain never ends stays and costs. Readers are interested in the result.
+A plan is one pass. Pods that wait for a zone to be decided are placed by a later pass, a node
+whose drain never ends stays and costs, and new nodes far above the lower bound are consolidated.
+Readers are interested in the result.
 """
 
 from __future__ import annotations
@@ -44,6 +45,12 @@ _OPENED_LATER: Final = frozenset(
 node of a static NodePool has room."""
 _WORK: Final = 500_000
 """The work limit, in evaluated nodes: a fleet of a thousand nodes comes to rest within it."""
+_ESTIMATE_WORK: Final = 75_000
+"""The work limit for new nodes alone: at most about half a CPU second."""
+_ESTIMATED_FROM: Final = 0.25
+"""The share above the lower bound from which new nodes are worth an estimate of their end."""
+_NOTABLE: Final = 0.1
+"""The minimum share of the cost by which an estimated end differs from the first pass."""
 
 
 def with_prospect(plan: Plan, inputs: Inputs, cluster: ClusterState) -> Plan:
@@ -55,7 +62,7 @@ def with_prospect(plan: Plan, inputs: Inputs, cluster: ClusterState) -> Plan:
     waiting = _waiting_nodes(inputs, cluster)
     is_unfinished = _is_unfinished(plan, inputs, cluster)
     if not (is_unfinished or waiting):
-        return plan
+        return _with_estimate(plan, inputs)
     world = RestingFleet(inputs.cluster, instances=inputs.instances)
     history = inputs.history or History()
     rest = continue_fleet(inputs, world, inputs.now, history, Work(_WORK))
@@ -77,6 +84,27 @@ def with_prospect(plan: Plan, inputs: Inputs, cluster: ClusterState) -> Plan:
         unschedulable=remaining,
         stuck=stuck_nodes(rest),
     )
+    return replace(plan, steady_state=state)
+
+
+def _with_estimate(plan: Plan, inputs: Inputs) -> Plan:
+    """Return the plan of an empty cluster with the fleet that consolidation makes of its nodes.
+
+    It is one of many courses of events, so it is an estimate, and only stated if it is far from the
+    first pass. ``simulate`` knows the range.
+    """
+    gap = plan.cost.bound_gap
+    if inputs.cluster.nodes or gap is None or gap < _ESTIMATED_FROM:
+        return plan
+    world = RestingFleet(inputs.cluster, instances=inputs.instances)
+    history = inputs.history or History()
+    rest = continue_fleet(inputs, world, inputs.now, history, Work(_ESTIMATE_WORK))
+    if not rest.rested or waiting_pods(rest):
+        return plan
+    side = resting_side(rest)
+    if abs(side.reached - plan.cost.after) < _NOTABLE * plan.cost.after:
+        return plan
+    state = SteadyState(nodes=len(side.names), per_hour=side.reached, is_estimate=True)
     return replace(plan, steady_state=state)
 
 

@@ -251,7 +251,8 @@ class SteadyState(Part, frozen=True, kw_only=True):
 
     ``placed_later`` are pods that this plan does not place and a later one does, ``unschedulable``
     those that none does, and ``stuck`` nodes whose drain never ends. ``nodes`` and ``per_hour``
-    (USD) include these.
+    (USD) include these. ``is_estimate`` is whether chance decides the end: ``per_hour`` is close to
+    every other end, the number of nodes may be far from it.
     """
 
     nodes: int
@@ -259,6 +260,9 @@ class SteadyState(Part, frozen=True, kw_only=True):
     placed_later: tuple[str, ...] = ()
     unschedulable: tuple[str, ...] = ()
     stuck: tuple[StuckNode, ...] = ()
+    is_estimate: bool = False
+
+    left_out: ClassVar = ("is_estimate",)
 
 
 SEEDS_MIN: Final = 5

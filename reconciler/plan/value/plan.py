@@ -227,6 +227,7 @@ class Plan(Part, frozen=True, kw_only=True):
         "cost",
         "policies",
         "at_rest",
+        "steady_state",
     )
 
     @property
