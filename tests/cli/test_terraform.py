@@ -95,6 +95,27 @@ def test_what_the_files_state_is_filled_in_and_the_rest_is_one_list(
 
 
 @pytest.mark.parametrize(
+    ("stated", "name"),
+    [
+        ("<>", "given-fleet"),
+        ("TODO: name", "given-fleet"),
+        ("b" * 80, "b" * 63),
+        ("a.b_c", "a-b-c"),
+    ],
+)
+def test_a_cluster_name_is_taken_only_if_it_can_be_one(
+    stated: str, name: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = FACTS.replace('"blue"', f'"{stated}"') + heredoc(NAMED, "class") + heredoc(POOL, "pool")
+    write(work, {"given/main.tf": text})
+    assert main(["init", "given-fleet", "--from", "given", "--no-lock", "--ci", "none"]) == 0
+    printed = capsys.readouterr().out
+    assert f"Fleet {name} (eu-west-1)" in printed
+    assert ("not a name, so not used" in printed) == (name == "given-fleet")
+    assert main(["plan", "given-fleet", "--set", "cluster=none"]) == 0
+
+
+@pytest.mark.parametrize(
     ("expression", "limit"),
     [
         ('templatefile("${path.module}/pool.tftpl", { cpu = 48 })', "48"),

@@ -29,6 +29,11 @@ _CI: Final = ("github", "gitlab", "none")
 _DEFAULT_REGION: Final = "us-east-1"
 _REGION_VARIABLES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
+_FORMS: Final = {
+    "clusterName": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"),
+    "aws.region": re.compile(r"[a-z]{2,}(-[a-z0-9]+)+"),
+}
+"""What the settings of a source look like if they are no gaps that a template leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,9 +265,9 @@ def _initial_settings(
     """Return the settings by dotted key: the name, the cluster, the region, and Karpenter's."""
     from reconciler.model.settings import NEWEST
 
-    known = dict(origin.found.settings) if origin is not None else {}
+    known = _stated_settings(origin, choices) if origin is not None else {}
     asks = origin is None and sys.stdin.isatty() and sys.stdout.isatty()
-    name = request.name or str(known.get("clusterName") or "")
+    name = request.name or _fleet_name(str(known.get("clusterName") or ""))
     if not name:
         name = _ask_value("fleet name", _default_name(folder), "--name", choices, asks=asks)
     region = request.region or str(known.get("aws.region") or "")
@@ -290,11 +295,26 @@ def _initial_settings(
     return first | {key: value for key, value in known.items() if key not in first}
 
 
+def _stated_settings(origin: FleetOrigin, choices: list[str]) -> dict[str, object]:
+    """Return the settings of the source, without names in which templates leave a gap."""
+    from reconciler.model.text.quoting import quote_value
+
+    stated = origin.found.settings
+    for key, form in _FORMS.items():
+        if key in stated and not form.fullmatch(str(stated[key])):
+            choices.append(f"{key} {quote_value(stated.pop(key), 80)}: not a name, so not used")
+    return dict(stated)
+
+
+def _fleet_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-")[:63].strip("-")
+
+
 def _default_name(folder: str) -> str:
     name = os.path.basename(os.path.realpath(folder))
     if name in ("fleet", "."):
         name = os.path.basename(os.path.dirname(os.path.realpath(folder)))
-    return re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-")[:63].strip("-") or "fleet"
+    return _fleet_name(name) or "fleet"
 
 
 def _region_of_environment(choices: list[str]) -> str:
