@@ -231,9 +231,23 @@ def _migrate(items: list[SourceObject], found: Collection, profile: str) -> None
         for note in notes:
             found.note(item, note)
     for pool, provider in inline:
-        data = node_class_of_provider(pool.name, provider, profile)
-        found.items.append(SourceObject(pool.entry, None, data))
+        _add_inline_class(found, pool, provider, profile)
     _move_kubelets(found, kubelets)
+
+
+def _add_inline_class(
+    found: Collection, pool: SourceObject, provider: JsonDict, profile: str
+) -> None:
+    """Add the class of a Provisioner's ``spec.provider``, under a name that no other class has."""
+    used = {item.name for item in found.of_kind("EC2NodeClass")}
+    name = pool.name
+    if name in used:
+        name = _distinct_name(f"{name}-provider", used)
+        pool.change(partial(_set_class_reference, name=name))
+        message = f"gets EC2NodeClass {name}: another class has the name {pool.name}"
+        found.note(pool, Note(Severity.INFO, ("spec", "provider"), message))
+    data = node_class_of_provider(name, provider, profile)
+    found.items.append(SourceObject(pool.entry, None, data, is_made=True))
 
 
 def _move_kubelets(found: Collection, kubelets: dict[str, JsonDict | None]) -> None:

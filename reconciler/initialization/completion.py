@@ -14,27 +14,33 @@ from typing import Final
 
 from reconciler.desired.migration.objects import Note
 from reconciler.desired.placeholders import CODE as PLACEHOLDER
-from reconciler.desired.placeholders import Placeholder, fill, summary, without_placeholders
-from reconciler.desired.rules.crd import check_rules
+from reconciler.desired.placeholders import Filled, Placeholder, fill, summary, without_placeholders
 from reconciler.desired.workloads.kinds import BUILT_IN
 from reconciler.initialization.collection import Collection, class_of, other_provider
 from reconciler.initialization.objects import SourceObject
-from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.initialization.refused import (
+    ALPHA_VERSIONS,
+    fault_of_workload,
+    faults_of,
+    findings_on,
+    leave_out_refused,
+    note_refused,
+)
+from reconciler.model.diagnostics import Severity
 from reconciler.model.json import JsonDict
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding, field_path
 from reconciler.source.objects import Entry
-from reconciler.source.resource import AUTO_MODE, VALIDATED_KINDS, group_of, schema_name
+from reconciler.source.resource import AUTO_MODE, VALIDATED_KINDS, group_of
 from reconciler.source.scalars import resolve_scalar
-from reconciler.source.schema import check_schema, value_at
+from reconciler.source.schema import value_at
 
-_ALPHA: Final = ("/v1alpha1", "/v1alpha5")
-"""The versions whose classes could leave the role and the selectors to settings of Karpenter."""
 _TERMS: Final = ("subnetSelectorTerms", "securityGroupSelectorTerms")
 _TEMPLATE: Final[Pointer] = ("spec", "template")
 _REQUIREMENTS: Final[Pointer] = (*_TEMPLATE, "spec", "requirements")
 _ZONE: Final = "topology.kubernetes.io/zone"
 _OLD_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
+_IMAGES: Final[Pointer] = ("spec", "amiSelectorTerms")
 _REFERENCE: Final[Pointer] = (*_TEMPLATE, "spec", "nodeClassRef", "name")
 _WORDS: Final = re.compile(r"[A-Za-z0-9]+")
 _NAME_MAX: Final = 40
@@ -45,10 +51,13 @@ def complete(found: Collection, known: dict[str, str], name: str) -> None:
     _leave_out_unknown_fields(found)
     _leave_out_open_collections(found, known)
     _assume_zones(found, known)
-    named = _fill_placeholders(found, known)
+    _assume_images(found, known)
+    named, left = _fill_placeholders(found, known)
     _complete_pools(found)
     _complete_classes(found, name)
-    _leave_out_refused(found, known)
+    leave_out_refused(found, known)
+    kept = {id(item.entry) for item in found.items}
+    found.notes += summary([(entry, finding) for entry, finding in left if id(entry) in kept])
     _assume_classes(found, name, named)
 
 
@@ -61,7 +70,7 @@ def _leave_out_unknown_fields(found: Collection) -> None:
     for item in found.items:
         if item.kind not in VALIDATED_KINDS:
             continue
-        for finding in _findings_on(item.kind, item.data):
+        for finding in findings_on(item.kind, item.data):
             if finding.code != "unknown-field" or _is_misspelled(item, finding):
                 continue
             item.change(partial(_remove_field, pointer=finding.pointer))
@@ -104,7 +113,7 @@ def _open_collections(item: SourceObject, known: dict[str, str]) -> Iterator[Poi
     """Yield the optional maps and lists in whose place there is a placeholder."""
     if item.kind not in VALIDATED_KINDS:
         return
-    findings = _faults_of(item.kind, item.data)
+    findings = faults_of(item.kind, item.data)
     for finding in findings:
         value = value_at(item.data, finding.pointer)
         is_text = finding.code == "wrong-type" and isinstance(value, str)
@@ -112,51 +121,13 @@ def _open_collections(item: SourceObject, known: dict[str, str]) -> Iterator[Poi
             continue
         without = copy.deepcopy(item.data)
         _remove_field(without, finding.pointer)
-        if set(_faults_of(item.kind, without)) < set(findings):
+        if set(faults_of(item.kind, without)) < set(findings):
             yield finding.pointer
 
 
 def _is_one_placeholder(value: object, known: dict[str, str]) -> bool:
     left = fill({"value": value}, known).left
     return len(left) == 1 and left[0].text == value
-
-
-def _leave_out_refused(found: Collection, known: dict[str, str]) -> None:
-    """Leave out the objects that Karpenter's API refuses, with the first reason of each.
-
-    No cluster has them, and one of them would be the end of every plan. A class that a NodePool
-    uses stays, for the user to complete. So do objects of templates and of alpha versions, since
-    what they lack may be elsewhere, those that a cluster has listed, and all if no NodePool would
-    be left.
-    """
-    faults = {
-        id(item): first
-        for item in found.items
-        if item.kind in VALIDATED_KINDS and (first := _first_fault(item, known))
-    }
-    pools = [pool for pool in found.of_kind("NodePool") if id(pool) not in faults]
-    used = {class_of(pool) for pool in pools}
-    for item in list(found.items) if pools else ():
-        fault = faults.get(id(item))
-        if fault is None or (item.kind == "EC2NodeClass" and item.name in used):
-            continue
-        found.items.remove(item)
-        text = f"{item.kind} {item.name}: {fault.message}"
-        hint = "Karpenter's API refuses it, so no cluster has it; correct it and run init again"
-        at, path = item.place_of(fault.pointer), field_path(fault.pointer)
-        found.notes.append(Diagnostic(Severity.ERROR, "refused-object", text, at, path, hint))
-
-
-def _first_fault(item: SourceObject, known: dict[str, str]) -> Finding | None:
-    """Return why the API refuses an object; None if it does not, or if the user has to decide."""
-    is_live = value_at(item.entry.data, ("metadata", "uid")) is not None
-    if is_live or item.is_made or item.entry.api_version.endswith(_ALPHA):
-        return None
-    findings = _faults_of(item.kind, item.data)
-    left = fill(item.data, known, is_workload=False).left
-    faults = [f for f in without_placeholders(findings, left) if f.severity is Severity.ERROR]
-    is_open = any(f.code in (PLACEHOLDER, "unknown-field") for f in faults)
-    return None if is_open or not faults else faults[0]
 
 
 def _is_misspelled(item: SourceObject, finding: Finding) -> bool:
@@ -166,19 +137,9 @@ def _is_misspelled(item: SourceObject, finding: Finding) -> bool:
         above = value_at(data, meant[:-1])
         if isinstance(above, dict):
             above[str(meant[-1])] = value_at(data, finding.pointer)
-            if all(f.pointer[: len(meant)] != meant for f in _findings_on(item.kind, data)):
+            if all(f.pointer[: len(meant)] != meant for f in findings_on(item.kind, data)):
                 return True
     return False
-
-
-def _findings_on(kind: str, data: JsonDict) -> list[Finding]:
-    return check_schema(schema_name(kind), data)
-
-
-def _faults_of(kind: str, data: JsonDict) -> list[Finding]:
-    """Return what the API would refuse in an object: its shape and the rules of its kind."""
-    shape = _findings_on(kind, data)
-    return [*shape, *check_rules(schema_name(kind), data, shape)]
 
 
 def _remove_field(data: JsonDict, pointer: Pointer) -> None:
@@ -187,10 +148,13 @@ def _remove_field(data: JsonDict, pointer: Pointer) -> None:
         above.pop(str(pointer[-1]), None)
 
 
-def _fill_placeholders(found: Collection, known: dict[str, str]) -> set[str]:
-    """Fill in the placeholders that have a default or a known value, and list the others.
+def _fill_placeholders(
+    found: Collection, known: dict[str, str]
+) -> tuple[set[str], list[tuple[Entry, Finding]]]:
+    """Fill in the placeholders that have a default or a known value.
 
-    Return the names of classes that are named after placeholders where a NodePool refers to them.
+    Return the names of classes that are named after placeholders where a NodePool refers to them,
+    and the placeholders that are left.
     """
     named_classes: set[str] = set()
     left: list[tuple[Entry, Finding]] = []
@@ -202,18 +166,58 @@ def _fill_placeholders(found: Collection, known: dict[str, str]) -> set[str]:
             for text, value in {p.text: value for p, value in filled.done}.items():
                 message = f"{text} is replaced by {value}"
                 found.note(item, Note(Severity.INFO, ("spec",), message))
-        named = [p for p in filled.left if p.pointer[:1] == ("metadata",)]
-        if is_workload and named:
-            found.items.remove(item)
-            what = f"the name of {item.kind} {item.name} has the placeholder {named[0].text}"
-            found.leave_out(item.place, what, "write its value to take it over")
+        if is_workload and not _keep_workload(found, item, filled):
             continue
         unnamed = filled.left if is_workload else _name_placeholders(found, item, filled.left)
         if any(p.pointer == _REFERENCE for p in filled.left):
             named_classes.add(class_of(item))
         left += [(item.entry, finding) for finding in without_placeholders((), unnamed)]
-    found.notes += summary(left)
-    return named_classes
+    return named_classes, left
+
+
+def _keep_workload(found: Collection, item: SourceObject, filled: Filled) -> bool:
+    """Return whether a workload is taken over, and leave it out if it cannot be read.
+
+    A placeholder in its name, or in a field that a plan needs, has no value here. What the API
+    server refuses is in no cluster. Either would be the end of every plan.
+    """
+    named = [p for p in filled.left if p.pointer[:1] == ("metadata",)]
+    if named:
+        what = f"the name of {item.kind} {item.name} has the placeholder {named[0].text}"
+    elif (fault := fault_of_workload(item, filled.left)) is None:
+        return True
+    elif fault.code != PLACEHOLDER:
+        note_refused(found, item, fault, "the API server")
+        return False
+    else:
+        what = f"{field_path(fault.pointer)} of {item.kind} {item.name}: {fault.message}"
+    found.items.remove(item)
+    found.leave_out(item.place, what, "write its value to take it over")
+    return False
+
+
+def _assume_images(found: Collection, known: dict[str, str]) -> None:
+    """Give an image alias whose family or version is a placeholder the newest of its family.
+
+    No plan without the account depends on the version. Without a family it is Amazon Linux 2023.
+    """
+    for item in found.of_kind("EC2NodeClass"):
+        terms = value_at(item.data, _IMAGES)
+        for number, term in enumerate(terms if isinstance(terms, list) else ()):
+            alias = term.get("alias") if isinstance(term, dict) else None
+            if not isinstance(alias, str) or not fill({"value": alias}, known).left:
+                continue
+            family = alias.partition("@")[0]
+            is_open = "@" not in alias or fill({"value": family}, known).left
+            assumed = "al2023@latest" if is_open else f"{family}@latest"
+            pointer: Pointer = (*_IMAGES, number, "alias")
+            message = f"{alias} has no value; assumed: {assumed}"
+            found.note(item, Note(Severity.WARNING, pointer, message, "write the one in use"))
+            item.change(partial(_set_alias, number=number, alias=assumed))
+
+
+def _set_alias(data: JsonDict, number: int, alias: str) -> None:
+    data["spec"]["amiSelectorTerms"][number]["alias"] = alias
 
 
 def _assume_zones(found: Collection, known: dict[str, str]) -> None:
@@ -358,7 +362,7 @@ def _complete_classes(found: Collection, name: str) -> None:
         if not isinstance(spec, dict):
             continue
         is_auto_mode = group_of(item.entry.api_version) == AUTO_MODE
-        is_alpha = item.entry.api_version.endswith(_ALPHA)
+        is_alpha = item.entry.api_version.endswith(ALPHA_VERSIONS)
         if not item.is_made and not is_alpha and not is_auto_mode:
             continue
         missing: JsonDict = {key: _terms(name) for key in _TERMS if not spec.get(key)}

@@ -504,3 +504,88 @@ def test_templates_that_other_programs_fill_in_are_read(ending: str, work: Path)
     write(work, {f"given/class.yaml{ending}": node_class, "given/pool.yaml": POOL})
     assert init() == 0
     assert taken()["EC2NodeClass default"]["spec"]["role"] == "${NODE_ROLE}"
+
+
+@pytest.mark.parametrize(
+    ("alias", "assumed"),
+    [
+        ("${AMI_ALIAS}", "al2023@latest"),
+        ("al2023@${ALIAS_VERSION}", "al2023@latest"),
+        ("bottlerocket@{{ .Values.version }}", "bottlerocket@latest"),
+        ("${FAMILY}@v1.2.3", "al2023@latest"),
+        ("${AMI_ALIAS:-bottlerocket@v1.20.0}", "bottlerocket@v1.20.0"),
+    ],
+)
+def test_an_image_alias_without_a_value_is_the_newest_of_its_family(
+    alias: str, assumed: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node_class = CLASS.replace("al2023@latest", alias)
+    assert alias in node_class
+    write(work, {"given/nodes.yaml": POOL + "---\n" + node_class, "given/web.yaml": WEB})
+    assert init() == 0
+    says = f"{alias} has no value; assumed: {assumed} (write the one in use)"
+    assert (says in capsys.readouterr().out) == (":-" not in alias)
+    assert taken()["EC2NodeClass default"]["spec"]["amiSelectorTerms"] == [{"alias": assumed}]
+    assert launched(capsys) == {"general"}
+
+
+BROKEN = WEB.replace("web", "broken")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "says"),
+    [
+        ("replicas: 1", "replicas: ${REPLICAS}", 0, "placeholder ${REPLICAS} has no value (write"),
+        (
+            'cpu: "1"',
+            "cpu: '${CPU}'",
+            0,
+            "requests.cpu of Deployment broken: the placeholder ${CPU}",
+        ),
+        ("replicas: 1", "replicas: REPLICAS", 3, "must be an integer, not the string"),
+        ('cpu: "1"', "cpu: CPU_REQUEST", 3, 'invalid quantity "CPU_REQUEST"'),
+        ("name: broken,", "name: y,", 3, "must be a string, not the boolean true"),
+    ],
+)
+def test_a_workload_that_cannot_be_read_does_not_end_every_plan(
+    old: str, new: str, code: int, says: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert old in BROKEN
+    write(work, {"given/nodes.yaml": POOL + "---\n" + CLASS, "given/web.yaml": WEB})
+    write(work, {"given/broken.yaml": BROKEN.replace(old, new, 1)})
+    assert init() == code
+    printed = capsys.readouterr().out
+    assert says in printed
+    assert ("the API server refuses it" in printed) == (code == 3)
+    assert set(taken()) == {"NodePool general", "EC2NodeClass default", "Deployment web"}
+    assert launched(capsys) == {"general"}
+
+
+def test_an_unused_class_with_a_placeholder_is_left_out(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = CLASS.replace("name: default", "name: other").replace(
+        "spec:\n", "spec:\n  amiFamily: ${FAMILY}\n"
+    )
+    write(work, {"given/nodes.yaml": f"{POOL}---\n{CLASS}---\n{other}", "given/web.yaml": WEB})
+    assert init() == 0
+    printed = capsys.readouterr().out
+    assert "amiFamily of EC2NodeClass other: the placeholder ${FAMILY} has no value" in printed
+    assert "complete 1 placeholder" not in printed, "it is named where it was left out"
+    assert launched(capsys) == {"general"}
+
+
+def test_the_class_of_a_provisioner_does_not_take_the_name_of_another(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inline = PROVISIONER.replace("general", "default") + "  provider: {instanceProfile: old}\n"
+    write(work, {"given/nodes.yaml": f"{inline}---\n{CLASS}---\n{POOL}", "given/web.yaml": WEB})
+    assert init() == 0
+    objects = taken()
+    assert {name for name in objects if "Class" in name} == {
+        "EC2NodeClass default", "EC2NodeClass default-provider",
+    }  # fmt: skip
+    template = objects["NodePool default"]["spec"]["template"]["spec"]
+    assert template["nodeClassRef"]["name"] == "default-provider"
+    assert objects["EC2NodeClass default-provider"]["spec"]["instanceProfile"] == "old"
+    assert "another class has the name default" in capsys.readouterr().out

@@ -454,10 +454,19 @@ def test_outputs_that_refer_to_each_other_end(work: Path) -> None:
     assert taken()["EC2NodeClass default"]["role"].startswith("${module.")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat <<EOF | kubectl apply -f -",
+        "kubectl apply -f - <<-EOF",
+        "kubectl apply -f - << 'EOF'",
+        'kubectl apply -f - <<  "EOF"',
+    ],
+)
 def test_objects_in_a_script_that_terraform_runs_are_taken_over(
-    work: Path, capsys: pytest.CaptureFixture[str]
+    command: str, work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = f"cat <<EOF | kubectl apply -f -\n{POOL}---\n{CLASS}EOF\n"
+    script = f"{command}\n{POOL}---\n{CLASS}EOF\n"
     text = (
         'resource "null_resource" "nodes" {\n  provisioner "local-exec" {\n'
         f"    command = <<EOT\n{script}EOT\n  }}\n}}\n"

@@ -43,7 +43,7 @@ _MANIFESTS: Final = {
 _FILES: Final = ("local_file", "local_sensitive_file")
 """Resources that write a file, which may contain objects."""
 _DOCUMENTS: Final = ("kubectl_path_documents", "kubectl_file_documents", "kubectl_filename_list")
-_HEREDOC: Final = re.compile(r"<<-?[\"']?\\?([A-Za-z_][A-Za-z0-9_]{0,63}+)[\"']?[^\n]{0,200}+\n")
+_HEREDOC: Final = re.compile(r"<<-?[ \t]{0,8}+[\"']?\\?([A-Za-z_]\w{0,63}+)[\"']?[^\n]{0,200}+\n")
 _OBJECT: Final = re.compile(r"^\s*kind:\s*[\"']?[A-Z]\w+", re.MULTILINE)
 _INDEX: Final = re.compile(r"\[[^\[\]]*+\]")
 _DEPTH: Final = 4
