@@ -1,24 +1,29 @@
 """The accuracy of the cost of a change in a plan, for generated pull requests.
 
-``python -m benchmarks.change [--count N] [--seeds N] [--only TEXT] [--large]`` writes fleets into
-temporary repositories: the examples, which have their own workloads, and generated ones of the
-``make_bench.py`` of the conformance folder (``CONFORMANCE``, by default beside the checkout). Each
-pull request changes one thing.
+``python -m benchmarks.change [--count N] [--seeds N] [--only TEXT] [--results FILE] [--large]``
+writes fleets into temporary repositories: the examples, which have their own workloads, and
+generated ones of the ``make_bench.py`` of the conformance folder (``CONFORMANCE``, by default
+beside the checkout). Each pull request changes one thing.
 
-The actual cost is that of ``simulate --base``: the engine itself with all latencies, run until
-nothing is left to do. ``atRest`` of ``plan --base`` is compared with it, and so is the result of
-the planner alone, which ``plan`` shows for fleets that are too large to be simulated in every pull
-request; ``--large`` selects only such fleets. The error is the difference as a share of the cost of
-the fleet before the change. A change of at most 0.5% of that cost counts as zero when signs are
-compared: less than one node in these fleets. With ``--seeds N`` the actual cost is the mean of N
-simulations, whose range is printed, and OUT marks a cost outside the interval that the plan states.
-Nothing is asserted.
+The actual cost is the mean of up to N runs of ``simulate --base`` (default: 50): the engine itself
+with all latencies, run until nothing is left to do. Their seeds are not those of the plan. Inputs
+are read once for all of them. The runs end early, but not before the tenth, once five standard
+errors of their mean decide whether it is inside of the interval of the plan, and what its sign is.
+With ``--results`` the cost of each run is kept in a file, and later calls continue from there.
+
+``atRest`` of ``plan --base`` is compared with it, and so is the result of the planner alone, which
+``plan`` shows for fleets that are too large to be simulated in every pull request; ``--large``
+selects only such fleets. The error is the difference as a share of the cost of the fleet before the
+change. A cost has a sign if it is more than 0.5% of that cost: less than one node in these fleets.
+The actual cost is beyond chance if zero is not within two standard errors. OUT marks an actual cost
+outside of the interval that the plan states. Nothing is asserted.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import io
 import json
 import os
@@ -31,12 +36,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from reconciler.assembly.inputs.request import FleetRequest
+from reconciler.assembly.inputs.sources import stated_durations
 from reconciler.assembly.inputs.timings import Timings
 from reconciler.catalog.file import read_catalog
 from reconciler.cli.main import main as reconciler
@@ -47,11 +54,15 @@ from reconciler.model.history import History
 from reconciler.model.settings import Settings
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import ClusterState, cluster_state
+from reconciler.plan.make.decide import ignore_phase
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.compare import compare_with_base
 from reconciler.plan.rest.continuation import Work, continue_fleet
 from reconciler.plan.rest.world import RestingFleet
+from reconciler.simulate.building import read_simulation
 from reconciler.simulate.planinputs import read_inputs
+from reconciler.simulate.scheduled import scheduled_workloads
+from reconciler.simulate.seeds import SeededRuns
 from reconciler.source.plainyaml import load_all
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -64,6 +75,10 @@ LARGE = ("fleet-230", "fleet-260")
 NOTABLE = 0.005
 GOOD = 0.02
 CENT_PART = 0.0001
+RUNS_MAX, RUNS_MIN = 50, 10
+FIRST_SEED = 1_000
+CERTAIN, LIKELY = 5, 2
+"""Standard errors of a mean."""
 
 Objects = list[dict[str, Any]]
 Change = Callable[[Objects], None]
@@ -323,7 +338,8 @@ def write_repository(fleet: Fleet, change: Change, folder: Path) -> Path:
 
 def _run_git(folder: Path, *words: str) -> None:
     who = ["-c", "user.name=bench", "-c", "user.email=bench@example.com"]
-    subprocess.run(["git", *who, *words], cwd=folder, check=True)
+    at = {"GIT_AUTHOR_DATE": _now_text(), "GIT_COMMITTER_DATE": _now_text()}
+    subprocess.run(["git", *who, *words], cwd=folder, check=True, env={**os.environ, **at})
 
 
 def run_command(command: str, folder: Path, words: Iterable[str]) -> tuple[dict[str, Any], float]:
@@ -337,18 +353,108 @@ def run_command(command: str, folder: Path, words: Iterable[str]) -> tuple[dict[
     return found, time.process_time() - began
 
 
-def planner_cost(folder: Path, words: Iterable[str]) -> float:
-    """Return the cost of the change by the planner alone, in USD an hour."""
+def _read_request(folder: Path, words: Iterable[str]) -> FleetRequest:
     line = ["plan", str(folder), *words, "--base", "HEAD~1", "--now", _now_text()]
     invocation = commandline.read(line, COMMANDS)
     assert invocation is not None, line
-    inputs = read_inputs(invocation.request.fleet, Timings())
-    assert inputs.against is not None, line
+    request: FleetRequest = invocation.request.fleet
+    return request
+
+
+def planner_cost(folder: Path, words: Iterable[str]) -> float:
+    """Return the cost of the change by the planner alone, in USD an hour."""
+    inputs = read_inputs(_read_request(folder, words), Timings())
+    assert inputs.against is not None, folder
     return compare_with_base(replace(inputs, simulation=None), inputs.against)[0].per_hour
+
+
+def simulated_change(folder: Path, words: Iterable[str]) -> SeededRuns:
+    """Return what ``simulate --base`` runs, with the inputs that all runs share."""
+    request = _read_request(folder, words)
+    inputs = read_simulation(request, ignore_phase)
+    fleet, pods = inputs.head.fleet, inputs.snapshot.pods if inputs.snapshot is not None else ()
+    stated = stated_durations(request, fleet)
+    return SeededRuns(inputs, scheduled=scheduled_workloads(fleet, stated, inputs.start, pods))
 
 
 def _now_text() -> str:
     return NOW.isoformat().replace("+00:00", "Z")
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One simulation of a pull request; costs are USD an hour, ``seconds`` CPU seconds."""
+
+    fleet: str
+    change: str
+    seed: int
+    before: float
+    after: float
+    converged: bool
+    seconds: float
+
+
+class Results:
+    """The runs that are known, and the file that they are kept in, if there is one."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._runs: dict[tuple[str, str], list[Run]] = {}
+        if file is not None and file.exists():
+            for line in file.read_bytes().splitlines():
+                run = msgspec.json.decode(line, type=Run)
+                self.of(run.fleet, run.change).append(run)
+
+    def of(self, fleet: str, change: str) -> list[Run]:
+        """Return the known runs of a pull request, in the order of their seeds."""
+        return self._runs.setdefault((fleet, change), [])
+
+    def add(self, run: Run) -> None:
+        """Add a run."""
+        self.of(run.fleet, run.change).append(run)
+        if self._file is not None:
+            with self._file.open("ab") as file:
+                file.write(msgspec.json.encode(run) + b"\n")
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The actual cost of a change, USD an hour: the mean over all runs, and its standard error."""
+
+    runs: list[Run]
+
+    @property
+    def costs(self) -> list[float]:
+        """The cost of the change in each run."""
+        return [run.after - run.before for run in self.runs]
+
+    @property
+    def mean(self) -> float:
+        """The actual cost."""
+        return fmean(self.costs)
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean."""
+        return stdev(self.costs) / len(self.runs) ** 0.5 if len(self.runs) > 1 else 0.0
+
+    @property
+    def before(self) -> float:
+        """The mean cost of the fleet before the change."""
+        return fmean(run.before for run in self.runs)
+
+    @property
+    def is_beyond_chance(self) -> bool:
+        """Whether the cost differs from zero."""
+        return abs(self.mean) > max(LIKELY * self.error, CENT_PART)
+
+    def is_decided(self, interval: tuple[float, float]) -> bool:
+        """Return whether more runs would show the same sign, and the same side of each end."""
+        if len(self.runs) < RUNS_MIN:
+            return False
+        low, high = interval
+        limits = (low - CENT_PART, high + CENT_PART)
+        signs = (-NOTABLE * self.before, NOTABLE * self.before)
+        return all(abs(self.mean - limit) > CERTAIN * self.error for limit in (*limits, *signs))
 
 
 @dataclass
@@ -356,60 +462,77 @@ class Row:
     """One pull request: its actual cost, that of the plan and that of the planner, USD an hour.
 
     ``interval`` is what the plan states, from the lowest to the highest run. ``seconds`` are the
-    CPU seconds of the plan and of a simulation.
+    CPU seconds of the plan.
     """
 
     fleet: str
     change: str
-    before: float
-    actual: float
+    truth: Truth
     plan: float
-    planner: float
+    planner: float | None
     interval: tuple[float, float]
-    seconds: tuple[float, float]
+    seconds: float
     notes: str = ""
 
     @property
     def is_inside(self) -> bool:
         """Whether the interval contains the actual cost, to a hundredth of a cent an hour."""
         low, high = self.interval
-        return low - CENT_PART <= self.actual <= high + CENT_PART
+        return low - CENT_PART <= self.truth.mean <= high + CENT_PART
 
     def error(self, answer: float) -> float:
         """Return the error of an answer as a share of the cost of the fleet."""
-        return (answer - self.actual) / self.before if self.before else 0.0
+        before = self.truth.before
+        return (answer - self.truth.mean) / before if before else 0.0
 
     def has_sign(self, answer: float) -> bool:
-        """Return whether an answer has the sign of the actual cost."""
-        return self._sign(self.actual) == self._sign(answer)
+        """Return whether an answer has the sign of the actual cost, if that is beyond chance."""
+        if not self.truth.is_beyond_chance:
+            return True
+        return self._sign(self.truth.mean) == self._sign(answer)
 
     def _sign(self, amount: float) -> int:
-        if abs(amount) <= NOTABLE * self.before:
+        if abs(amount) <= NOTABLE * self.truth.before:
             return 0
         return 1 if amount > 0 else -1
 
     def __str__(self) -> str:
-        share = self.actual / self.before if self.before else 0.0
+        truth = self.truth
+        share = truth.mean / truth.before if truth.before else 0.0
+        seconds = fmean(run.seconds for run in truth.runs)
         return (
-            f"{self.fleet:20} {self.change:32} {self.before:8.3f} {self.actual:+9.4f} "
-            f"{share:+7.1%} {self._format_answer(self.plan)} {'' if self.is_inside else 'OUT':3} "
-            f"{self._format_answer(self.planner)} "
-            f"{self.seconds[0]:6.1f} {self.seconds[1]:7.1f}  {self.notes}"
+            f"{self.fleet:20} {self.change:32} {truth.before:8.3f} {truth.mean:+9.4f} "
+            f"{truth.error:7.4f} {len(truth.runs):3} {share:+7.1%} "
+            f"{self._format_answer(self.plan)} {self.interval[0]:+9.4f} {self.interval[1]:+9.4f} "
+            f"{'' if self.is_inside else 'OUT':3} {self._format_answer(self.planner)} "
+            f"{self.seconds:6.1f} {seconds:7.1f}  {self.notes}"
         )
 
-    def _format_answer(self, answer: float) -> str:
+    def _format_answer(self, answer: float | None) -> str:
+        if answer is None:
+            return f"{'':22}"
         mark = "" if self.has_sign(answer) else "SIGN"
         return f"{answer:+9.4f} {self.error(answer):+7.2%} {mark:4}"
 
 
 HEADING = (
-    f"{'fleet':20} {'change':32} {'USD/h':>8} {'actual':>9} {'':>7} {'plan':>9} "
-    f"{'error':>7} {'':4} {'':3} {'planner':>9} {'error':>7} {'':4} {'CPU s':>6} {'actual s':>7}"
+    f"{'fleet':20} {'change':32} {'USD/h':>8} {'actual':>9} {'+-':>7} {'n':>3} {'':>7} "
+    f"{'plan':>9} {'error':>7} {'':4} {'low':>9} {'high':>9} {'':3} {'planner':>9} {'error':>7} "
+    f"{'':4} {'CPU s':>6} {'run s':>7}"
 )
 
 
-def measure_change(fleet: Fleet, name: str, change: Change, folder: Path, seeds: int) -> Row:
-    """Return the actual cost, the mean over the seeds, and the two answers."""
+def measure_change(
+    fleet: Fleet,
+    name: str,
+    change: Change,
+    folder: Path,
+    seeds: int,
+    results: Results,
+    *,
+    has_planner: bool,
+) -> Row:
+    """Return the actual cost, and the two answers, or only that of the plan."""
     repository = write_repository(fleet, change, folder)
     words = list(fleet.words)
     if change is remove_last_pool:
@@ -418,38 +541,49 @@ def measure_change(fleet: Fleet, name: str, change: Change, folder: Path, seeds:
             objects_of_kind(fleet.objects, "NodePool")[-1]["metadata"]["name"],
         ]
     plan, seconds = run_command("plan", repository, words)
-    cost_by_planner = planner_cost(repository, words)
-    simulations = [
-        run_command("simulate", repository, [*words, "--seed", str(n)]) for n in range(seeds)
-    ]
-    merges, found = [simulation["merge"] for simulation, _ in simulations], plan["atRest"]
-    costs = [merge["after"] - merge["before"] for merge in merges]
-    actual, before = fmean(costs), fmean(merge["before"] for merge in merges)
-    slow = fmean(spent for _, spent in simulations)
-    parts = (
-        [] if all(simulation["converged"] for simulation, _ in simulations) else ["not converged"]
-    )
-    if max(costs) > min(costs):
-        parts.append(f"actual from {min(costs):+.4f} to {max(costs):+.4f}")
-    parts += [f"{len(found['unschedulable'])} unschedulable"] if found["unschedulable"] else []
-    parts += [f"bounds {found['bounds']}"] if found["bounds"] else []
-    notes = "; ".join(parts)
-    costs_of = (before, actual, found["perHour"], cost_by_planner)
+    found = plan["atRest"]
     stated = found["difference"] or {"low": found["perHour"], "high": found["perHour"]}
     interval = (stated["low"], stated["high"])
-    return Row(fleet.name, name, *costs_of, interval, (seconds, slow), notes)
+    truth = Truth(results.of(fleet.name, name))
+    simulated = simulated_change(repository, words)
+    while len(truth.runs) < seeds and not truth.is_decided(interval):
+        results.add(_run(simulated, fleet.name, name, FIRST_SEED + len(truth.runs)))
+    parts = [] if all(run.converged for run in truth.runs) else ["not converged"]
+    if max(truth.costs) > min(truth.costs):
+        parts.append(f"actual from {min(truth.costs):+.4f} to {max(truth.costs):+.4f}")
+    parts.append(f"{(found['range'] or {}).get('seeds', 1)} runs of the plan")
+    parts += [f"{len(found['unschedulable'])} unschedulable"] if found["unschedulable"] else []
+    parts += [f"bounds {found['bounds']}"] if found["bounds"] else []
+    answers = (found["perHour"], planner_cost(repository, words) if has_planner else None)
+    return Row(fleet.name, name, truth, *answers, interval, seconds, "; ".join(parts))
+
+
+def _run(simulated: SeededRuns, fleet: str, change: str, seed: int) -> Run:
+    began = time.process_time()
+    report = simulated.run(seed)
+    assert report.merge is not None, "there is a base"
+    seconds = time.process_time() - began
+    merge = report.merge
+    costs = (merge.before, merge.after)
+    return Run(fleet, change, seed, *costs, report.converged, round(seconds, 3))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.change")
     parser.add_argument("--count", type=int, default=0, help="only the first N (default: all)")
-    parser.add_argument("--seeds", type=int, default=1, help="simulations of each (default: 1)")
+    parser.add_argument(
+        "--seeds", type=int, default=RUNS_MAX, help=f"simulations of each (default: {RUNS_MAX})"
+    )
     parser.add_argument("--only", default="", help="only those whose fleet or change contains this")
+    parser.add_argument("--results", type=Path, help="a file that keeps the cost of each run")
+    parser.add_argument("--no-planner", action="store_true", help="leave the planner alone out")
     parser.add_argument("--large", action="store_true", help="fleets that plan does not simulate")
     args = parser.parse_args()
+    gc.set_threshold(200_000, 20, 20)  # as in the commands
     source = large_pull_requests if args.large else pull_requests
     print(HEADING)
     rows: list[Row] = []
+    results = Results(args.results)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for number, (fleet, change, apply) in enumerate(source(folder)):
@@ -458,15 +592,23 @@ def main() -> None:
             if args.only not in f"{fleet.name} {change}":
                 continue
             home = folder / "repositories" / str(number)
-            rows.append(measure_change(fleet, change, apply, home, args.seeds))
+            rows.append(
+                measure_change(
+                    fleet, change, apply, home, args.seeds, results, has_planner=not args.no_planner
+                )
+            )
             print(rows[-1], flush=True)
     inside = sum(row.is_inside for row in rows)
+    beyond = sum(row.truth.is_beyond_chance for row in rows)
     print(f"the interval of the plan contains the actual cost of {inside} of {len(rows)} changes")
+    print(f"{beyond} actual costs are beyond chance")
     for what, answers in (("plan", [r.plan for r in rows]), ("planner", [r.planner for r in rows])):
-        pairs = list(zip(rows, answers, strict=True))
+        pairs = [(row, a) for row, a in zip(rows, answers, strict=True) if a is not None]
         good = sum(abs(row.error(answer)) <= GOOD for row, answer in pairs)
         signs = sum(row.has_sign(answer) for row, answer in pairs)
-        print(f"{what}: {len(rows)} changes, {signs} with the right sign, {good} within {GOOD:.0%}")
+        print(
+            f"{what}: {len(pairs)} changes, {signs} with the right sign, {good} within {GOOD:.0%}"
+        )
 
 
 if __name__ == "__main__":
