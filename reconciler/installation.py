@@ -89,3 +89,21 @@ def _source_of(origin: str) -> tuple[str, bool]:
 def install_remedy(extra: str) -> str:
     """Return what a user whose installation lacks an extra has to do."""
     return f"run `{current_installation().command_for(extra)}`"
+
+
+_EXTRAS: Final = {
+    "boto3": "aws",
+    "botocore": "aws",
+    "kubernetes": "kubernetes",
+    "moto": "embedded",
+    "psycopg": "postgres",
+    "urllib3": "aws",
+    **dict.fromkeys(("jinja2", "prometheus_client", "starlette", "uvicorn"), "web"),
+}
+"""The extra that installs a package, by the name under which it is imported."""
+
+
+def extra_remedy(module: str) -> str:
+    """Return what a user who lacks a module has to do, empty if no extra has it."""
+    extra = _EXTRAS.get(module.partition(".")[0])
+    return install_remedy(extra) if extra is not None else ""

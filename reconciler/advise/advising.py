@@ -304,7 +304,7 @@ def _untried_changes(
     for candidate in left_out:
         yield NotTried(what=candidate.id, reason="more candidates than --candidates")
     for candidate in untried:
-        reason = "it does not change the steady state; add --trace FILE"
+        reason = "no effect on the steady state; --trace FILE shows their effect over time"
         if judge.request.trace is not None:
             reason = "more changes that show only over time than --backtests"
         yield NotTried(what=candidate.id, reason=reason)

@@ -114,6 +114,13 @@ def _report_error(error: Exception, *, debug: bool) -> int:
         remedy = "raise the memory limit, or pass smaller inputs"
         print(f"Error: not enough memory to read and plan this; {remedy}", file=sys.stderr)
         return exitcode.FAILED
+    if isinstance(error, ModuleNotFoundError) and error.name is not None:
+        from reconciler.installation import extra_remedy
+
+        if remedy := extra_remedy(error.name):
+            package = error.name.partition(".")[0]
+            print(f"Error: the package {package} is not installed; {remedy}", file=sys.stderr)
+            return exitcode.FAILED
     text = " ".join(str(error).split())[:300]
     more = "" if debug else "; run with --debug for the traceback, and please report it"
     print(f"Error: internal error: {type(error).__name__}: {text}{more}", file=sys.stderr)

@@ -342,8 +342,8 @@ class PlannedFleet:
             settings=self.settings,
             now=seen.at,
             revision=self.head,
-            base=[o.data for o in recorded],
-            compared_with="records",
+            base=[o.data for o in recorded] or None,  # a first apply changes nothing of before
+            compared_with="records" if recorded else "",
             live=[resolved_object(c) for c in self.classes.values()],
             diagnostics=(
                 *self.diagnostics,

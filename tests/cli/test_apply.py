@@ -124,6 +124,10 @@ def test_there_is_no_prompt_without_actions(shop: Shop, monkeypatch: pytest.Monk
     assert shop.rests(2)
 
 
+def test_a_first_apply_lists_no_changes(shop: Shop) -> None:
+    assert "Git changes" not in shop.run("apply", "--auto-approve", *QUICK)
+
+
 def test_a_saved_plan_is_an_approval(shop: Shop, tmp_path: Path) -> None:
     file = str(tmp_path / "plan.json")
     shop.run("plan", "--out", file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,17 @@ def test_an_incomplete_answer_of_the_cluster_gives_no_snapshot(
     assert says in error
     assert "kubectl get nodes" in error
     assert not out.exists()
+
+
+def test_a_missing_package_of_an_extra_is_named_with_the_command_that_installs_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "kubernetes.client.exceptions", None)
+    assert main(["snapshot", "--out", str(tmp_path / "cluster.json")]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("Error: the package kubernetes is not installed; run `")
+    assert "[kubernetes]" in err
+    assert "internal error" not in err
 
 
 def test_a_missing_kubectl_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,7 +89,7 @@ def test_a_disrupted_node_shows_its_command_and_what_it_waits_for() -> None:
         forceful=True,
     )
     answer = explain_node(a_plan(commands=(command,)), "n1", "g-1")
-    assert answer.verdict == "to be disrupted for expiry: older than expireAfter"
+    assert answer.verdict == "to be disrupted for expiry (older than expireAfter)"
     assert answer.facts == (
         "command c: replace n1, n2 once g-3 is ready, regardless of disruption budgets",
     )

@@ -6,6 +6,8 @@ answer is the reason of the decision itself and is not computed a second time.
 
 from __future__ import annotations
 
+from typing import Final
+
 from reconciler.disruption.command import ForcefulReason
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.text.counting import format_count, format_list
@@ -20,7 +22,7 @@ from reconciler.plan.render.wording import (
     format_value,
 )
 from reconciler.plan.value.actions import PlannedCommand, PoolBudget
-from reconciler.plan.value.nodes import PlannedNodeClaim
+from reconciler.plan.value.nodes import LaunchReason, PlannedNodeClaim
 from reconciler.plan.value.plan import Plan
 
 
@@ -64,7 +66,7 @@ def explain_pod(plan: Plan, name: str) -> Explanation | None:
         verdict = f"it waits for {placed.node_claim}, a node to be launched"
         planned = next((c for c in plan.node_claims if c.name == placed.node_claim), None)
         if planned is not None:
-            facts.insert(0, _format_launch(planned))
+            facts.insert(0, _format_launch(plan, planned))
     return Explanation(kind="Pod", name=name, verdict=verdict, facts=tuple(facts))
 
 
@@ -117,19 +119,19 @@ def explain_node(plan: Plan, node: str, claim: str, kind: Subject = "Node") -> E
     facts = _format_drift(plan, names)
     if commands:
         reason = commands[0].reason
-        verdict = f"to be disrupted for {cause_of(reason)}: {format_reason(reason)}"
+        verdict = f"to be disrupted for {cause_of(reason)} ({format_reason(reason)})"
         facts += [_format_command(command) for command in commands]
     elif reasons:
         verdict = _blocked_verdict(plan, names)
         facts += _format_budgets(plan, names)
     elif planned is not None and not node:
-        verdict = f"to be launched: {format_reason(planned.reason)}"
+        verdict = f"to be launched {_launch_purpose(plan, planned)}"
     else:
         verdict = "there is no reason to disrupt it"
     if planned is not None and node:
-        facts.append(f"launched by this plan: {format_reason(planned.reason)}")
+        facts.append(f"launched by this plan {_launch_purpose(plan, planned)}")
     elif planned is not None:
-        facts.append(_format_launch(planned))
+        facts.append(_format_launch(plan, planned))
     name = claim if kind == "NodeClaim" else node
     return Explanation(kind=kind, name=name, verdict=verdict, facts=tuple(facts), reasons=reasons)
 
@@ -173,15 +175,33 @@ def _claims_and_nodes(plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
-def _format_launch(planned: PlannedNodeClaim) -> str:
+_PURPOSES: Final = {
+    LaunchReason.UNSCHEDULABLE.value: "for pending pods",
+    LaunchReason.HEADROOM.value: "as headroom for CapacityBuffers",
+    LaunchReason.STATIC.value: "because the NodePool has a fixed number of replicas",
+    "NotLaunched": "because the NodeClaim exists but has no instance yet",
+}
+
+
+def _launch_purpose(plan: Plan, planned: PlannedNodeClaim) -> str:
+    """Return what a NodeClaim is launched for: pods, or the nodes that it replaces."""
+    command = next((c for c in plan.commands if planned.name in c.replacements), None)
+    if command is not None:
+        replaced = format_list(command.nodes or command.node_claims)
+        return f"to replace {replaced} ({cause_of(command.reason)})"
+    return _PURPOSES.get(planned.reason, f"because of {cause_of(planned.reason)}")
+
+
+def _format_launch(plan: Plan, planned: PlannedNodeClaim) -> str:
     launch = planned.launch
     offering = f"{launch.instance_type} {launch.capacity_type} in {launch.zone}"
     types = format_count(
         planned.instance_types_total or len(planned.instance_types), "instance type"
     )
+    purpose = _launch_purpose(plan, planned)
     return (
-        f"NodePool {planned.node_pool} launches it ({planned.reason}), most likely as {offering};"
-        f" {types} allowed"
+        f"NodePool {planned.node_pool} launches it {purpose}, most likely as {offering}; "
+        f"{types} allowed"
     )
 
 
