@@ -7,7 +7,7 @@ from typing import Final
 
 from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
-from reconciler.engine.shown.past import ENTRIES_MAX, commit_views
+from reconciler.engine.shown.past import ENTRIES_MAX, LaunchPrices, commit_views
 from reconciler.engine.world import World
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.steadystate import has_waiting_nodes
@@ -27,6 +27,7 @@ class WebObserver:
         self._health = health
         self._dashboard = dashboard
         self._started = time.perf_counter()
+        self._prices: LaunchPrices | None = None
 
     def pass_started(self) -> None:
         """Record when the pass starts."""
@@ -41,7 +42,8 @@ class WebObserver:
             entries = world.journal.entries(limit=ENTRIES_MAX)
             oldest = min((entry.intent.at for entry in entries), default=result.seen.at)
             commands = world.store.commands_since(oldest)
-            commits = commit_views(entries, result.seen.at, commands)
+            self._prices = self._prices or LaunchPrices(world.store.plan)
+            commits = commit_views(entries, result.seen.at, commands, self._prices)
             self._dashboard.show_pass(desired, result, commits, _foreseen(world, desired, result))
 
     def pass_failed(self, problem: str) -> None:

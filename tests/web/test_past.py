@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 
 from reconciler.disruption.gates.limits import FleetLimits
-from reconciler.engine.shown.past import WIDTH, commit_views
+from reconciler.engine.shown.past import WIDTH, LaunchPrices, commit_views
 from reconciler.model.decode import decode
 from reconciler.model.duration import Duration
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.model.windows import Window
 from reconciler.ports.journal import Intent, JournalEntry, Outcome, Verb
-from reconciler.ports.state import CommandPhase, RunningCommand
+from reconciler.ports.state import CommandPhase, RecordedPlan, RunningCommand
 from reconciler.web.view import calendar_days, calendar_of
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)  # a Monday
@@ -68,6 +69,32 @@ def test_the_launch_of_a_replacement_belongs_to_its_command() -> None:
     assert (replaced.name, replaced.operations) == ("c1", "1 × launch, 1 × taint")
     assert (replaced.saves, replaced.pods) == (0.5, 3)
     assert (launched.name, launched.targets) == ("", ("web-9",))
+
+
+def test_launches_for_pending_pods_cost_what_their_plan_says() -> None:
+    actions = [
+        {"kind": "provision", "nodeClaim": "web-1", "costDelta": 0.1},
+        {"kind": "provision", "nodeClaim": "web-2", "costDelta": 0.2},
+        {"kind": "provision", "nodeClaim": "web-3", "costDelta": None},
+    ]
+    body = json.dumps({"actions": actions}).encode()
+    read: list[str] = []
+
+    def plan(digest: str) -> RecordedPlan | None:
+        read.append(digest)
+        return RecordedPlan(digest=digest, at=NOW, serial=1, revision="aaa", body=body)
+
+    prices = LaunchPrices(plan)
+    launched = [
+        entry(1, Verb.LAUNCH, "web-2", "aaa"),
+        entry(1, Verb.LAUNCH, "web-1", "aaa"),
+        entry(1, Verb.LAUNCH, "web-0", "aaa", outcome=Outcome.FAILED),
+    ]
+    (commit,) = commit_views(launched, NOW, (), prices)
+    assert [command.saves for command in commit.commands] == [-0.3]
+    (commit,) = commit_views([*launched, entry(1, Verb.LAUNCH, "web-3", "aaa")], NOW, (), prices)
+    assert [command.saves for command in commit.commands] == [None]
+    assert read == ["plan"]
 
 
 def test_a_command_is_drawn_at_its_time() -> None:

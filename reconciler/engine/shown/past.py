@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
-from reconciler.ports.journal import REQUESTED, JournalEntry, Outcome
-from reconciler.ports.state import RunningCommand
+import msgspec
+
+from reconciler.ports.journal import REQUESTED, JournalEntry, Outcome, Verb
+from reconciler.ports.state import RecordedPlan, RunningCommand
 
 WIDTH: Final = 1000
 """The length of a timeline, in the units of its drawing."""
@@ -25,8 +27,9 @@ class CommandView:
     """The operations of one command, or those of one plan that belong to no command.
 
     ``start`` and ``length`` place it on the timeline of its commit. ``outcome`` is
-    "succeeded", "failed" (an operation of it failed) or "in progress". ``saves`` is in USD an hour
-    and ``pods`` how many pods it moves, both None if that is not known.
+    "succeeded", "failed" (an operation of it failed) or "in progress". ``saves`` is in USD an hour,
+    negative for launches that replace nothing, and ``pods`` how many pods it moves, both None if
+    that is not known.
     """
 
     name: str
@@ -75,38 +78,96 @@ class CommitView:
     commands: tuple[CommandView, ...]
 
 
+class _PlannedAction(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str
+    node_claim: str | None = None
+    cost_delta: float | None = None
+
+
+class _PlannedActions(msgspec.Struct, frozen=True):
+    """The part of a recorded plan that has its actions; all else is skipped."""
+
+    actions: tuple[_PlannedAction, ...] = ()
+
+
+class LaunchPrices:
+    """What the launches of recorded plans cost in USD an hour, by NodeClaim.
+
+    ``read_plan`` returns a recorded plan by its digest. The prices of the last plans are kept,
+    because a dashboard needs them in every pass.
+    """
+
+    def __init__(self, read_plan: Callable[[str], RecordedPlan | None]) -> None:
+        self._read_plan = read_plan
+        self._known: dict[str, Mapping[str, float]] = {}
+
+    def of(self, plan: str) -> Mapping[str, float]:
+        """Return the price of each NodeClaim that a plan launches, if it is known."""
+        if plan not in self._known:
+            while len(self._known) >= _PLANS_KEPT:
+                del self._known[next(iter(self._known))]
+            self._known[plan] = self._read(plan)
+        return self._known[plan]
+
+    def _read(self, plan: str) -> Mapping[str, float]:
+        recorded = self._read_plan(plan) if plan else None
+        if recorded is None:
+            return {}
+        try:
+            actions = msgspec.json.decode(recorded.body, type=_PlannedActions).actions
+        except msgspec.MsgspecError:
+            return {}  # of another release
+        return {
+            action.node_claim: action.cost_delta
+            for action in actions
+            if action.kind == "provision" and action.node_claim and action.cost_delta is not None
+        }
+
+
+_PLANS_KEPT: Final = ENTRIES_MAX
+"""No more plans than entries can be named."""
+
+
 def commit_views(
-    entries: Iterable[JournalEntry], now: datetime, commands: Iterable[RunningCommand] = ()
+    entries: Iterable[JournalEntry],
+    now: datetime,
+    commands: Iterable[RunningCommand] = (),
+    prices: LaunchPrices | None = None,
 ) -> tuple[CommitView, ...]:
     """Return the commits, newest first, of entries that are ordered newest first.
 
     A commit that was in effect twice, with another one between, is listed twice. ``commands`` are
-    the recorded commands, which know what they save. The launch of a replacement belongs to its
-    command, even where equal launches of several commands were one call.
+    the recorded commands, which know what they save; ``prices`` know what other launches cost. The
+    launch of a replacement belongs to its command, even where equal launches of several commands
+    were one call.
     """
-    known = {command.id: command for command in commands}
-    owners = {name: c.id for c in known.values() for name in c.replacements}
+    by_id = {command.id: command for command in commands}
+    owners = {name: c.id for c in by_id.values() for name in c.replacements}
+    known = _Known(by_id, owners, prices or LaunchPrices(lambda _: None))
     runs: list[list[JournalEntry]] = []
     for entry in entries:
         if runs and runs[-1][0].intent.revision == entry.intent.revision:
             runs[-1].append(entry)
         else:
             runs.append([entry])
-    return tuple(_commit_view(run, now, known, owners) for run in runs)
+    return tuple(_commit_view(run, now, known) for run in runs)
 
 
-def _commit_view(
-    entries: Sequence[JournalEntry],
-    now: datetime,
-    known: Mapping[str, RunningCommand],
-    owners: Mapping[str, str],
-) -> CommitView:
+class _Known(NamedTuple):
+    """The recorded commands by id, the command of each replacement, and prices of launches."""
+
+    commands: Mapping[str, RunningCommand]
+    owners: Mapping[str, str]
+    prices: LaunchPrices
+
+
+def _commit_view(entries: Sequence[JournalEntry], now: datetime, known: _Known) -> CommitView:
     began = min(entry.intent.at for entry in entries)
     ended = _end_time(entries)
     groups: dict[tuple[str, str], list[JournalEntry]] = {}
     for entry in entries:
         intent = entry.intent
-        command = intent.command or owners.get(intent.target, "")
+        command = intent.command or known.owners.get(intent.target, "")
         key = ("command", command) if command else (intent.plan, intent.verb)
         groups.setdefault(key, []).append(entry)
     span = (ended or now) - began
@@ -129,9 +190,9 @@ def _command_view(
     span: timedelta,
     now: datetime,
     name: str,
-    known: Mapping[str, RunningCommand],
+    known: _Known,
 ) -> CommandView:
-    command = known.get(name)
+    command = known.commands.get(name)
     verbs = Counter(entry.intent.verb.value for entry in reversed(entries))
     targets = list(dict.fromkeys(entry.intent.target for entry in reversed(entries)))
     began, ended = min(entry.intent.at for entry in entries), _end_time(entries)
@@ -148,9 +209,20 @@ def _command_view(
         problem=_describe_failures(failed, len(entries)),
         start=start,
         length=max(_LENGTH_MIN, position((ended or now) - origin, span) - start),
-        saves=command.savings if command is not None else None,
+        saves=command.savings if command is not None else _launch_savings(entries, known.prices),
         pods=command.pods if command is not None else None,
     )
+
+
+def _launch_savings(entries: Iterable[JournalEntry], prices: LaunchPrices) -> float | None:
+    """Return the cost of launches that replace nothing, as negative savings; None if unknown."""
+    found = [
+        prices.of(entry.intent.plan).get(entry.intent.target)
+        for entry in entries
+        if entry.intent.verb is Verb.LAUNCH and entry.outcome is not Outcome.FAILED
+    ]
+    known = [price for price in found if price is not None]
+    return -round(sum(known), 9) if known and len(known) == len(found) else None
 
 
 def _outcome_of(entries: Iterable[JournalEntry]) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MESSAGE_WIDTH: Final = 60
 _COMMANDS_HEADER: Final = (
-    *("AT", "TOOK", "REASON", "OPERATIONS", "TARGETS", "SAVES/MONTH", "PODS", "OUTCOME"),
+    *("AT", "TOOK", "REASON", "OPERATIONS", "TARGETS", "$/MONTH", "PODS", "OUTCOME"),
     "REVISION",
 )
 _BY_COMMAND: Final = ("text", "markdown", "html")
@@ -59,8 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
         "--by-command", dest="by_command", action="store_true", default=None,
-        help="one entry for each command, with what it saves a month and the pods that it moves"
-        " (default for text, markdown and html without --target)",
+        help="one entry for each command, with its $/month and the pods that it moves "
+        "(default for text, markdown and html without --target)",
     )  # fmt: skip
     form.add_argument(
         "--by-operation", dest="by_command", action="store_false", default=None,
@@ -152,14 +152,15 @@ def _newest_commands(
     recorded: RecordedFleet, request: HistoryRequest
 ) -> list[tuple[CommitView, CommandView]]:
     """Return the newest commands with their commits, all their operations included."""
-    from reconciler.engine.shown.past import commit_views
+    from reconciler.engine.shown.past import LaunchPrices, commit_views
 
+    prices = LaunchPrices(recorded.state.store.plan)
     limit = (request.limit + 1) * _OPERATIONS_A_COMMAND
     while True:
         entries = recorded.state.journal.entries(limit=limit, target=request.target)
         oldest = min((entry.intent.at for entry in entries), default=recorded.now)
         known = recorded.state.store.commands_since(oldest)
-        views = commit_views(entries, recorded.now, known)
+        views = commit_views(entries, recorded.now, known, prices)
         found = [(commit, command) for commit in views for command in commit.commands]
         if len(entries) < limit or len(found) > request.limit:
             return found[: request.limit]
@@ -177,7 +178,7 @@ def _command_row(commit: CommitView, command: CommandView) -> tuple[str, ...]:
         command.reason,
         command.operations,
         ", ".join([*command.shown, *([f"{command.more} more"] if command.more else [])]),
-        "" if command.saves is None else format_monthly(command.saves),
+        "" if command.saves is None else format_monthly(-command.saves, signed=True),
         "" if command.pods is None else str(command.pods),
         ": ".join(filter(None, (command.outcome, command.problem))),
         short_commit(commit.revision),
