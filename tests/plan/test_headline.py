@@ -82,7 +82,7 @@ def waiting(code: str) -> tuple[UnschedulablePod, ...]:
 def test_pods_that_no_new_node_can_take_are_no_pods_of_a_later_pass() -> None:
     plan = a_plan(at_rest=change(1, 1), unschedulable=waiting("TaintNotTolerated"))
     assert headline(plan) == (
-        "This change has no effect on cost while its nodes last; 4 nodes; "
+        "This change has no effect on cost while the present nodes last; 4 nodes; "
         "1 pod becomes unschedulable once its node is gone."
     )
     assert (
@@ -180,7 +180,7 @@ def later(before: float, *after: float, **lost: Any) -> NewFleets:
         (change(1, 3, new_nodes=later(1, 5)), "This change: +$200/month in steady state, then +$400/month once these nodes have been replaced again; 4 nodes."),
         (change(1, 2, new_nodes=later(1, 1.5, 2.5)), "This change: +$100/month in steady state; 4 nodes."),
         (change(100, 100, new_nodes=later(100, 100.5)), "This change has no effect on cost; 4 nodes."),
-        (change(1, 1, new_nodes=later(1, 0, unschedulable=("a/b",))), "This change has no effect on cost while its nodes last; 4 nodes; 1 pod becomes unschedulable once its node is gone."),
+        (change(1, 1, new_nodes=later(1, 0, unschedulable=("a/b",))), "This change has no effect on cost while the present nodes last; 4 nodes; 1 pod becomes unschedulable once its node is gone."),
     ],
 )  # fmt: skip
 def test_what_later_nodes_cost_is_stated_where_it_is_another_amount(

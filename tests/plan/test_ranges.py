@@ -7,7 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.plan.render.spans import difference_phrase, range_phrase
-from reconciler.plan.value.costs import SEEDS_MAX, SEEDS_MIN, AtRest, combine_seeds, seed_count
+from reconciler.plan.value.costs import (
+    SEEDS_MAX,
+    SEEDS_MIN,
+    AtRest,
+    PoolAtRest,
+    PoolChange,
+    combine_seeds,
+    seed_count,
+)
 from reconciler.plan.value.ranges import FleetAtRest, cost_difference, fleet_range
 from tests.examples import examples
 
@@ -55,6 +63,26 @@ def test_a_change_without_an_effect_is_exactly_zero(sides: list[FleetAtRest]) ->
     assert (found.per_hour, found.per_month) == (0, 0)
     assert (found.difference.low, found.difference.mean, found.difference.high) == (0, 0, 0)
     assert not found.difference.beyond_chance
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=8))
+@settings(max_examples=examples(40))
+def test_the_offerings_of_both_sides_are_those_of_one_run(runs: list[tuple[int, int]]) -> None:
+    def side(nodes: int, run: int) -> PoolAtRest:
+        return PoolAtRest(nodes=nodes, per_hour=nodes / 10, types={f"m5.large {run}": nodes})
+
+    changes = [
+        AtRest(
+            before=FleetAtRest(nodes=before, per_hour=before / 10),
+            after=FleetAtRest(nodes=after, per_hour=after / 10),
+            per_hour=(after - before) / 10,
+            per_month=(after - before) * 73.0,
+            by_node_pool={"web": PoolChange(before=side(before, run), after=side(after, run))},
+        )
+        for run, (before, after) in enumerate(runs)
+    ]
+    pool = combine_seeds(changes).by_node_pool["web"]
+    assert pool.before.types.keys() == pool.after.types.keys()
 
 
 def test_there_are_as_many_seeds_as_the_work_allows() -> None:

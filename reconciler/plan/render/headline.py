@@ -210,7 +210,7 @@ def _cost_phrase(change: AtRest, *, has_backtest: bool = False, ends: bool = Fal
         return f"This change: about {amount}, between {low} and {high} ({limit})"
     mean = f"This change: {amount}"
     none = _NO_EFFECT_NOW if has_backtest else _NO_EFFECT
-    lasts = " while its nodes last" if ends else ""
+    lasts = " while the present nodes last" if ends else ""
     found = change.difference
     if found is None or change.range is None:
         same = format_hourly(change.before.per_hour) == format_hourly(change.after.per_hour)

@@ -305,22 +305,34 @@ def combine_seeds(changes: Sequence[AtRest]) -> AtRest:
 
 
 def _mean_pools(runs: Sequence[dict[str, PoolChange]]) -> dict[str, PoolChange]:
-    """Return each NodePool with the means of all runs, and the offerings of the closest one."""
+    """Return each NodePool with the means of all runs.
+
+    The offerings of both sides are those of one run, the closest to the means: what two runs end
+    with differs by chance, which must not look like the change.
+    """
     names = sorted({name for run in runs for name in run})
-    found = {}
-    for name in names:
-        rows = [run.get(name, PoolChange()) for run in runs]
-        before = _mean_pool([row.before for row in rows])
-        found[name] = PoolChange(before=before, after=_mean_pool([row.after for row in rows]))
-    return found
+    return {name: _mean_change([run.get(name, PoolChange()) for run in runs]) for name in names}
 
 
-def _mean_pool(runs: Sequence[PoolAtRest]) -> PoolAtRest:
-    nodes = mean_of([run.nodes for run in runs])
-    return PoolAtRest(
-        nodes=round(nodes),
-        per_hour=mean_of([run.per_hour for run in runs]),
-        types=min(runs, key=lambda run: abs(run.nodes - nodes)).types,
+def _mean_change(runs: Sequence[PoolChange]) -> PoolChange:
+    before = mean_of([run.before.nodes for run in runs])
+    after = mean_of([run.after.nodes for run in runs])
+
+    def distance(run: PoolChange) -> float:
+        return abs(run.before.nodes - before) + abs(run.after.nodes - after)
+
+    closest = min(runs, key=distance)
+    return PoolChange(
+        before=PoolAtRest(
+            nodes=round(before),
+            per_hour=mean_of([run.before.per_hour for run in runs]),
+            types=closest.before.types,
+        ),
+        after=PoolAtRest(
+            nodes=round(after),
+            per_hour=mean_of([run.after.per_hour for run in runs]),
+            types=closest.after.types,
+        ),
     )
 
 

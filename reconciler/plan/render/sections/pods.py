@@ -72,13 +72,13 @@ def _unschedulable_note(plan: Plan) -> str:
         return f"{format_count(count, 'pod')} once {whose} gone"
     if stranded:
         return (
-            f"{format_count(count, 'pod')} not yet; later passes place {later:,} of them, and "
-            f"{format_count(stranded, 'pod')} only while present nodes last"
+            f"{format_count(count, 'pod')} not placed yet; later passes place {later:,}, and "
+            f"{stranded:,} only while the present nodes last"
         )
     if not later:
         return f"{format_count(count, 'pod')} cannot be scheduled"
     if later == count:
-        return f"{format_count(count, 'pod')} not yet; a later pass places {_pronoun(count)}"
+        return f"{format_count(count, 'pod')} not placed yet; a later pass places {_pronoun(count)}"
     return (
         f"{format_count(count - later, 'pod')} cannot be scheduled, "
         f"{later:,} more not yet: a later pass places {_pronoun(later)}"
