@@ -141,6 +141,11 @@ class PlanCache:
         if shared is not None:
             shared.begin()
 
+    @property
+    def disruption_work(self) -> int:
+        """The work of all plans that were made so far, in evaluated nodes."""
+        return self._facts.disruption_work
+
     def plan(self, inputs: Inputs, phase: Phase = ignore_phase) -> Plan:
         """Return what ``plan_of`` returns for ``inputs``, byte for byte."""
         last = self._last

@@ -196,8 +196,6 @@ class SimulatedChange:
 
 def simulate_change(runs: SeededRuns) -> list[AtRest]:
     """Return the cost of the change with each seed; nothing if a run does not come to rest."""
-    from reconciler.simulate.seeds import seeds_of
-
     changes: list[AtRest] = []
     seeds = 1
     while len(changes) < seeds:
@@ -209,7 +207,7 @@ def simulate_change(runs: SeededRuns) -> list[AtRest]:
         if change is None:
             return []
         if not changes:
-            seeds = seeds_of(report)
+            seeds = runs.count_after(0)
         changes.append(change)
     return changes
 

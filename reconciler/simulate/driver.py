@@ -258,6 +258,12 @@ HORIZON: Final = timedelta(days=30)
 _PAUSE_MAX_S: Final = 60.0
 
 
+_EACH_PASS: Final = 7
+"""A pass takes as long as observing this many nodes, and each of its own nodes in addition."""
+_EVALUATED_FOR_OBSERVED: Final = 35
+"""How many nodes a plan evaluates for disruption in the time that observing one takes."""
+
+
 class Sample(msgspec.Struct, frozen=True, rename="camel"):
     """The fleet at a time: USD an hour, running nodes, pods without a node."""
 
@@ -272,7 +278,8 @@ class SimulationStage:
     """A simulated world, and the engine's view of it.
 
     ``next_workload_change`` returns when the workload changes next without other events, as in a
-    replayed trace.
+    replayed trace. ``observed_nodes`` is how many nodes its passes observed together, and
+    ``disruption_work`` how many nodes their plans evaluated.
     """
 
     clock: SimulatedClock
@@ -282,7 +289,15 @@ class SimulationStage:
     event_log: EventLog
     samples: list[Sample] = field(default_factory=list)
     passes: int = 0
+    observed_nodes: int = 0
+    disruption_work: int = 0
     next_workload_change: Callable[[datetime], datetime | None] = lambda _: None
+
+    @property
+    def work(self) -> int:
+        """An estimate of the CPU time that is the same on every machine, in observed nodes."""
+        plans = self.disruption_work // _EVALUATED_FOR_OBSERVED
+        return self.passes * _EACH_PASS + self.observed_nodes + plans
 
     def per_hour(self) -> float:
         """Return the cost of the instances in USD an hour; terminating ones cost nothing."""
@@ -385,14 +400,16 @@ def _run_pass(
     """Run one pass; return it, or None if it was aborted, and how long to pause then."""
     _notify_of_interruptions(stage)
     stage.passes += 1
-    done, pause = None, None
+    done, pause, before = None, None, plans.disruption_work
     try:
         done = reconcile(stage.world, desired, mandate, plans)
+        stage.observed_nodes += len(done.seen.snapshot.nodes)
     except (TransientCloudError, CloudError, ClusterError) as error:
         stage.world.notify(EventKind.RETRYING, str(error))
     except KilledError as error:
         stage.world.notify(EventKind.KILLED, str(error))
         pause = error.restart
+    stage.disruption_work += plans.disruption_work - before
     _record_sample(stage)
     return done, pause
 

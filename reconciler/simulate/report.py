@@ -140,10 +140,6 @@ class Merge(_Part, frozen=True):
         return round(self.after - self.before, 9)
 
 
-_EACH_PASS: Final = 20
-"""A pass takes as long as observing this many nodes, and each of its own nodes in addition."""
-
-
 class Report(_Part, frozen=True):
     """Everything: the contract's fields first. ``merge`` is set only with ``--base``.
 
@@ -168,12 +164,6 @@ class Report(_Part, frozen=True):
     backtest: Backtest | msgspec.UnsetType = msgspec.UNSET
     range: FleetRange | msgspec.UnsetType = msgspec.UNSET
     seed: int | msgspec.UnsetType = msgspec.UNSET
-
-    @property
-    def work(self) -> int:
-        """The work of the run: how many nodes its passes observed, and a fixed part for each."""
-        nodes = max((sample.nodes for sample in self.curve), default=0)
-        return self.passes * (max(nodes, len(self.fleet)) + _EACH_PASS)
 
 
 def report_of(stage: SimulationStage, outcome: SimulationOutcome, start: datetime) -> Report:

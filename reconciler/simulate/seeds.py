@@ -25,6 +25,12 @@ from reconciler.simulate.scheduled import ScheduledWorkloads
 from reconciler.simulate.script import Script
 from reconciler.simulate.timeline import StreamedTimeline
 
+_WORK: Final = 40_000
+"""The work of all runs of a plan together, in observed nodes: about 15 CPU seconds."""
+_WORK_MAX: Final = 16_000
+"""The most work of one run of a simulation that is repeated with other seeds."""
+_COUNTS: Final = (SEEDS_MAX, 14, 10, 7)
+
 
 @dataclass(frozen=True)
 class SeededRuns:
@@ -42,6 +48,7 @@ class SeededRuns:
     has_effect: bool = True
     scheduled: ScheduledWorkloads | None = None
     _shared: SharedPlans = field(default_factory=SharedPlans)
+    _work: dict[int, int] = field(default_factory=dict)
 
     def run(self, seed: int, timeline: StreamedTimeline | None = None) -> Report:
         """Return the report of one run.
@@ -57,32 +64,29 @@ class SeededRuns:
         if not self.has_effect:
             setup = replace(setup, head=setup.base or setup.head)
         report = run_simulation(setup, self.until, timeline, self.passes_max, self._shared)
+        self._work[seed] = setup.stage.work
         return msgspec.structs.replace(report, seed=seed)
 
+    def count_after(self, first: int) -> int:
+        """Return with how many seeds a change is run, given its first run."""
+        return affordable_count(self._work[first])
 
-_NODE_PASSES: Final = 22_000
-"""How many nodes the passes of all runs may observe together: that takes about 15 seconds."""
-_WORK_MAX: Final = 12_000
-"""The most work of one run of a simulation that is repeated with other seeds."""
-_COUNTS: Final = (SEEDS_MAX, 10)
+    def count_unasked(self, first: int) -> int:
+        """Return how many runs a simulation has if nobody chose a number.
+
+        That is the number of a plan, but only one if even the fewest would take long.
+        """
+        return self.count_after(first) if self._work[first] <= _WORK_MAX else 1
 
 
-def seeds_of(report: Report) -> int:
-    """Return with how many seeds a simulation is run, given its first run.
+def affordable_count(work: int) -> int:
+    """Return with how many seeds a plan simulates a change of which one run takes this work.
 
-    The same files then have the same range in a plan and in a simulation, though the one observes
-    a few passes more than the other. So there are few counts, and never fewer than ``SEEDS_MIN``.
+    The same files then have the same range in a plan and in a simulation, though the one observes a
+    few passes more than the other. So there are few counts, and never fewer than ``SEEDS_MIN``.
     """
-    affordable = _NODE_PASSES // max(report.work, 1)
+    affordable = _WORK // max(work, 1)
     return next((count for count in _COUNTS if affordable >= count), SEEDS_MIN)
-
-
-def affordable_seeds(report: Report) -> int:
-    """Return how many runs a simulation has if nobody chose a number.
-
-    That is the number of a plan, but only one if even the fewest would take long.
-    """
-    return seeds_of(report) if report.work <= _WORK_MAX else 1
 
 
 def typical_run(fleets: Sequence[Sequence[FleetClaim]]) -> int:

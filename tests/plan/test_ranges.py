@@ -17,6 +17,7 @@ from reconciler.plan.value.costs import (
     seed_count,
 )
 from reconciler.plan.value.ranges import FleetAtRest, cost_difference, fleet_range
+from reconciler.simulate.seeds import affordable_count
 from tests.examples import examples
 
 amounts = st.integers(-10_000, 10_000).map(lambda milli: milli / 1000)
@@ -89,6 +90,11 @@ def test_there_are_as_many_seeds_as_the_work_allows() -> None:
     assert [seed_count(work, 100) for work in (0, 1, 10, 50, 1000)] == [
         SEEDS_MAX, SEEDS_MAX, 10, SEEDS_MIN, SEEDS_MIN,
     ]  # fmt: skip
+
+
+def test_fewer_runs_are_simulated_the_more_work_one_takes() -> None:
+    counts = [affordable_count(work) for work in (0, 2_000, 2_001, 4_001, 5_715, 1_000_000)]
+    assert counts == [SEEDS_MAX, SEEDS_MAX, 14, 7, SEEDS_MIN, SEEDS_MIN]
 
 
 def test_a_range_is_one_phrase() -> None:

@@ -63,7 +63,10 @@ def make_decisions(
         with phase("placement"):
             inputs = disruption_inputs(facts, salt, phase, current, cache)
         with phase("disruption"):
-            return decide(inputs)
+            decisions = decide(inputs)
+        if cache is not None:
+            cache.disruption_work += decisions.work
+        return decisions
     pending = pods_to_place(facts.cluster, facts.now)
     if not pending:
         return Decisions()

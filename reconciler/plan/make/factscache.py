@@ -40,13 +40,15 @@ class HashCache:
 class FactsCache:
     """The results for the last inputs of a loop of passes, for inputs that are similar.
 
-    ``spec_keys`` are those of another loop with the same pods.
+    ``spec_keys`` are those of another loop with the same pods. ``disruption_work`` is that of all
+    its decisions, in evaluated nodes.
     """
 
     def __init__(self, spec_keys: SpecKeys | None = None) -> None:
         self.spec_keys = spec_keys if spec_keys is not None else SpecKeys()
         self.types = TypesCache()
         self.hashes = HashCache()
+        self.disruption_work = 0
 
     @cached_property
     def drift(self) -> DriftCache:

@@ -201,12 +201,12 @@ def _run_seeds(
     That is the first run where seeds are asked for, and a typical one where their number is ours.
     The timeline of the first run is shown while it runs, any other once all runs have ended.
     """
-    from reconciler.simulate.seeds import affordable_seeds, typical_run, with_range
+    from reconciler.simulate.seeds import typical_run, with_range
 
     first = request.seed or 0
     count = 1 if request.seeds is None and request.seed is not None else request.seeds
     courses = [_run_seed(runs, first, show, live=count is not None)]
-    count = count or affordable_seeds(courses[0].report)
+    count = count or runs.count_unasked(first)
     for number in range(1, count):
         line.enter(f"Simulating, run {number + 1} of {count}")
         courses.append(_run_seed(runs, first + number, show))
