@@ -7,13 +7,15 @@ beside the checkout). Each pull request changes one thing.
 
 The actual cost is the mean of up to N runs of ``simulate --base`` (default: 50): the engine itself
 with all latencies, run until nothing is left to do. Their seeds are not those of the plan. Inputs
-are read once for all of them. The runs end early, but not before the tenth, once five standard
-errors of their mean decide whether it is inside of the interval of the plan, and what its sign is.
-With ``--results`` the cost of each run is kept in a file, and later calls continue from there.
+are read once for all of them. The runs end early, but not before the eighth, once five standard
+errors of their mean decide whether it is inside of the interval of the plan, and what its sign is,
+and after the third if they and all runs of the plan have the same cost. With ``--results`` the cost
+of each run is kept in a file, and later calls continue from there.
 
 ``atRest`` of ``plan --base`` is compared with it, and so is the result of the planner alone, which
 ``plan`` shows for fleets that are too large to be simulated in every pull request; ``--large``
-selects only such fleets. The error is the difference as a share of the cost of the fleet before the
+selects only such fleets. ``--quick`` leaves out the rest of a plan that simulates its change, and
+the planner alone. The error is the difference as a share of the cost of the fleet before the
 change. A cost has a sign if it is more than 0.5% of that cost: less than one node in these fleets.
 The actual cost is beyond chance if zero is not within two standard errors. OUT marks an actual cost
 outside of the interval that the plan states. Nothing is asserted.
@@ -34,6 +36,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache, partial
 from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean, stdev
@@ -59,7 +62,9 @@ from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.compare import compare_with_base
 from reconciler.plan.rest.continuation import Work, continue_fleet
 from reconciler.plan.rest.world import RestingFleet
+from reconciler.plan.value.costs import AtRest, combine_seeds
 from reconciler.simulate.building import read_simulation
+from reconciler.simulate.change import PASSES_MAX, simulate_change
 from reconciler.simulate.planinputs import read_inputs
 from reconciler.simulate.scheduled import scheduled_workloads
 from reconciler.simulate.seeds import SeededRuns
@@ -75,7 +80,7 @@ LARGE = ("fleet-230", "fleet-260")
 NOTABLE = 0.005
 GOOD = 0.02
 CENT_PART = 0.0001
-RUNS_MAX, RUNS_MIN = 50, 10
+RUNS_MAX, RUNS_MIN, EQUAL_RUNS = 50, 8, 3
 FIRST_SEED = 1_000
 CERTAIN, LIKELY = 5, 2
 """Standard errors of a mean."""
@@ -293,23 +298,45 @@ def _encode_snapshot(cluster: ClusterState) -> bytes:
     return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": list(objects())})
 
 
-def large_pull_requests(folder: Path) -> Iterator[tuple[Fleet, str, Change]]:
+@dataclass(frozen=True)
+class PullRequest:
+    """A change of a fleet; ``make`` returns the fleet, which takes long for a settled one."""
+
+    fleet: str
+    name: str
+    change: Change
+    make: Callable[[], Fleet]
+
+
+def _settled(name: str, folder: Path) -> tuple[str, Callable[[], Fleet]]:
+    return name, cache(lambda: generated_fleet(name, folder, settled=True))
+
+
+def large_pull_requests(folder: Path) -> Iterator[PullRequest]:
     """Yield the changes of NodePools, alternating between the fleets that are not simulated."""
-    generated = [generated_fleet(name, folder, settled=True) for name in LARGE]
+    fleets = [_settled(name, folder) for name in LARGE]
     for turn, (name, change) in enumerate(POOL_CHANGES.items()):
-        yield generated[turn % len(generated)], name, change
+        fleet, make = fleets[turn % len(fleets)]
+        yield PullRequest(fleet, name, change, make)
 
 
-def pull_requests(folder: Path) -> Iterator[tuple[Fleet, str, Change]]:
+def pull_requests(folder: Path) -> Iterator[PullRequest]:
     """Yield fleets with one change each: NodePools of all fleets, workloads of the examples."""
-    examples = [example_fleet(name) for name in EXAMPLES]
-    generated = [generated_fleet(name, folder, settled=True) for name in SETTLED]
-    generated += [generated_fleet(name, folder, settled=False) for name in RAW]
-    own = [(f, n, c) for f in examples for n, c in WORKLOAD_CHANGES.items()]
+    examples = [(name, partial(example_fleet, name)) for name in EXAMPLES]
+    generated = [_settled(name, folder) for name in SETTLED]
+    generated += [
+        (f"{name} raw", cache(partial(generated_fleet, name, folder, settled=False)))
+        for name in RAW
+    ]
+    own = [
+        PullRequest(fleet, name, change, make)
+        for fleet, make in examples
+        for name, change in WORKLOAD_CHANGES.items()
+    ]
     pools = [
-        (fleet, name, change)
+        PullRequest(fleet, name, change, make)
         for turn, (name, change) in enumerate(POOL_CHANGES.items())
-        for fleet in (
+        for fleet, make in (
             generated[turn % len(generated)],
             (*examples, *generated)[(3 * turn + 1) % 10],
         )
@@ -374,7 +401,11 @@ def simulated_change(folder: Path, words: Iterable[str]) -> SeededRuns:
     inputs = read_simulation(request, ignore_phase)
     fleet, pods = inputs.head.fleet, inputs.snapshot.pods if inputs.snapshot is not None else ()
     stated = stated_durations(request, fleet)
-    return SeededRuns(inputs, scheduled=scheduled_workloads(fleet, stated, inputs.start, pods))
+    return SeededRuns(
+        inputs,
+        passes_max=PASSES_MAX,
+        scheduled=scheduled_workloads(fleet, stated, inputs.start, pods),
+    )
 
 
 def _now_text() -> str:
@@ -425,7 +456,7 @@ class Truth:
     @property
     def costs(self) -> list[float]:
         """The cost of the change in each run."""
-        return [run.after - run.before for run in self.runs]
+        return [round(run.after - run.before, 9) for run in self.runs]
 
     @property
     def mean(self) -> float:
@@ -449,9 +480,11 @@ class Truth:
 
     def is_decided(self, interval: tuple[float, float]) -> bool:
         """Return whether more runs would show the same sign, and the same side of each end."""
+        low, high = interval
+        if len(self.runs) >= EQUAL_RUNS and {low, high} == set(self.costs):
+            return True
         if len(self.runs) < RUNS_MIN:
             return False
-        low, high = interval
         limits = (low - CENT_PART, high + CENT_PART)
         signs = (-NOTABLE * self.before, NOTABLE * self.before)
         return all(abs(self.mean - limit) > CERTAIN * self.error for limit in (*limits, *signs))
@@ -459,25 +492,18 @@ class Truth:
 
 @dataclass
 class Row:
-    """One pull request: its actual cost, that of the plan and that of the planner, USD an hour.
-
-    ``interval`` is what the plan states, from the lowest to the highest run. ``seconds`` are the
-    CPU seconds of the plan.
-    """
+    """One pull request: its actual cost, that of the plan and that of the planner, USD an hour."""
 
     fleet: str
     change: str
     truth: Truth
-    plan: float
-    planner: float | None
-    interval: tuple[float, float]
-    seconds: float
+    answers: Answers
     notes: str = ""
 
     @property
     def is_inside(self) -> bool:
         """Whether the interval contains the actual cost, to a hundredth of a cent an hour."""
-        low, high = self.interval
+        low, high = self.answers.interval
         return low - CENT_PART <= self.truth.mean <= high + CENT_PART
 
     def error(self, answer: float) -> float:
@@ -497,15 +523,16 @@ class Row:
         return 1 if amount > 0 else -1
 
     def __str__(self) -> str:
-        truth = self.truth
+        truth, answers = self.truth, self.answers
+        low, high = answers.interval
         share = truth.mean / truth.before if truth.before else 0.0
         seconds = fmean(run.seconds for run in truth.runs)
         return (
             f"{self.fleet:20} {self.change:32} {truth.before:8.3f} {truth.mean:+9.4f} "
             f"{truth.error:7.4f} {len(truth.runs):3} {share:+7.1%} "
-            f"{self._format_answer(self.plan)} {self.interval[0]:+9.4f} {self.interval[1]:+9.4f} "
-            f"{'' if self.is_inside else 'OUT':3} {self._format_answer(self.planner)} "
-            f"{self.seconds:6.1f} {seconds:7.1f}  {self.notes}"
+            f"{self._format_answer(answers.cost.per_hour)} {low:+9.4f} {high:+9.4f} "
+            f"{'' if self.is_inside else 'OUT':3} {self._format_answer(answers.planner)} "
+            f"{answers.seconds:6.1f} {seconds:7.1f}  {self.notes}"
         )
 
     def _format_answer(self, answer: float | None) -> str:
@@ -522,40 +549,61 @@ HEADING = (
 )
 
 
+@dataclass(frozen=True)
+class Answers:
+    """What a plan states, in USD an hour, and what the planner alone would; None if not asked."""
+
+    cost: AtRest
+    planner: float | None
+    seconds: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The lowest and the highest cost of the plan's runs."""
+        found = self.cost.difference
+        return (self.cost.per_hour,) * 2 if found is None else (found.low, found.high)
+
+
+def ask_plan(folder: Path, words: list[str]) -> Answers:
+    """Return what ``plan --base`` states."""
+    plan, seconds = run_command("plan", folder, words)
+    cost = msgspec.convert(plan["atRest"], AtRest)
+    return Answers(cost, planner_cost(folder, words), seconds)
+
+
+def ask_simulation(simulated: SeededRuns) -> Answers | None:
+    """Return the cost that a plan states because it simulates the change, None if it cannot."""
+    began = time.process_time()
+    changes = simulate_change(simulated)
+    seconds = time.process_time() - began
+    return Answers(combine_seeds(changes), None, seconds) if changes else None
+
+
 def measure_change(
-    fleet: Fleet,
-    name: str,
-    change: Change,
-    folder: Path,
-    seeds: int,
-    results: Results,
-    *,
-    has_planner: bool,
+    asked: PullRequest, folder: Path, seeds: int, results: Results, *, is_quick: bool
 ) -> Row:
-    """Return the actual cost, and the two answers, or only that of the plan."""
-    repository = write_repository(fleet, change, folder)
+    """Return the actual cost, and the two answers; ``is_quick`` simulates what a plan would."""
+    fleet = asked.make()
+    repository = write_repository(fleet, asked.change, folder)
     words = list(fleet.words)
-    if change is remove_last_pool:
+    if asked.change is remove_last_pool:
         words += [
             "--allow-removal",
             objects_of_kind(fleet.objects, "NodePool")[-1]["metadata"]["name"],
         ]
-    plan, seconds = run_command("plan", repository, words)
-    found = plan["atRest"]
-    stated = found["difference"] or {"low": found["perHour"], "high": found["perHour"]}
-    interval = (stated["low"], stated["high"])
-    truth = Truth(results.of(fleet.name, name))
     simulated = simulated_change(repository, words)
-    while len(truth.runs) < seeds and not truth.is_decided(interval):
-        results.add(_run(simulated, fleet.name, name, FIRST_SEED + len(truth.runs)))
+    answers = ask_simulation(simulated) if is_quick else None
+    answers = answers or ask_plan(repository, words)
+    truth, cost = Truth(results.of(asked.fleet, asked.name)), answers.cost
+    while len(truth.runs) < seeds and not truth.is_decided(answers.interval):
+        results.add(_run(simulated, asked.fleet, asked.name, FIRST_SEED + len(truth.runs)))
     parts = [] if all(run.converged for run in truth.runs) else ["not converged"]
     if max(truth.costs) > min(truth.costs):
         parts.append(f"actual from {min(truth.costs):+.4f} to {max(truth.costs):+.4f}")
-    parts.append(f"{(found['range'] or {}).get('seeds', 1)} runs of the plan")
-    parts += [f"{len(found['unschedulable'])} unschedulable"] if found["unschedulable"] else []
-    parts += [f"bounds {found['bounds']}"] if found["bounds"] else []
-    answers = (found["perHour"], planner_cost(repository, words) if has_planner else None)
-    return Row(fleet.name, name, truth, *answers, interval, seconds, "; ".join(parts))
+    parts.append(f"{cost.range.seeds if cost.range is not None else 1} runs of the plan")
+    parts += [f"{len(cost.unschedulable)} unschedulable"] if cost.unschedulable else []
+    parts += [f"bounds {cost.bounds}"] if cost.bounds else []
+    return Row(asked.fleet, asked.name, truth, answers, "; ".join(parts))
 
 
 def _run(simulated: SeededRuns, fleet: str, change: str, seed: int) -> Run:
@@ -576,7 +624,11 @@ def main() -> None:
     )
     parser.add_argument("--only", default="", help="only those whose fleet or change contains this")
     parser.add_argument("--results", type=Path, help="a file that keeps the cost of each run")
-    parser.add_argument("--no-planner", action="store_true", help="leave the planner alone out")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="only simulate what a plan would, and leave out the rest",
+    )
     parser.add_argument("--large", action="store_true", help="fleets that plan does not simulate")
     args = parser.parse_args()
     gc.set_threshold(200_000, 20, 20)  # as in the commands
@@ -586,23 +638,22 @@ def main() -> None:
     results = Results(args.results)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for number, (fleet, change, apply) in enumerate(source(folder)):
+        for number, asked in enumerate(source(folder)):
             if args.count and len(rows) >= args.count:
                 break
-            if args.only not in f"{fleet.name} {change}":
+            if args.only not in f"{asked.fleet} {asked.name}":
                 continue
             home = folder / "repositories" / str(number)
-            rows.append(
-                measure_change(
-                    fleet, change, apply, home, args.seeds, results, has_planner=not args.no_planner
-                )
-            )
+            rows.append(measure_change(asked, home, args.seeds, results, is_quick=args.quick))
             print(rows[-1], flush=True)
     inside = sum(row.is_inside for row in rows)
     beyond = sum(row.truth.is_beyond_chance for row in rows)
     print(f"the interval of the plan contains the actual cost of {inside} of {len(rows)} changes")
     print(f"{beyond} actual costs are beyond chance")
-    for what, answers in (("plan", [r.plan for r in rows]), ("planner", [r.planner for r in rows])):
+    for what, answers in (
+        ("plan", [r.answers.cost.per_hour for r in rows]),
+        ("planner", [r.answers.planner for r in rows]),
+    ):
         pairs = [(row, a) for row, a in zip(rows, answers, strict=True) if a is not None]
         good = sum(abs(row.error(answer)) <= GOOD for row, answer in pairs)
         signs = sum(row.has_sign(answer) for row, answer in pairs)
