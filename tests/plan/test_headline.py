@@ -221,7 +221,7 @@ RISKS = [
 def test_what_a_change_brings_about_later_is_listed_below_the_first_line() -> None:
     lines = summary_lines(a_plan(at_rest=change(1, 3), diagnostics=tuple(RISKS)))
     assert lines[0] == (
-        "This change: +$200/month in steady state (at the prices of NodeOverlays); 4 nodes."
+        "This change: +$200/month in steady state (as valued by NodeOverlays, not as billed); 4 nodes."
     )
     assert lines[2:5] == ["closed.", "blocked.", "overlay."]
     more = (*RISKS, *(RISKS[2:] * 3))

@@ -126,7 +126,7 @@ def _change_facts(plan: Plan) -> list[str]:
 def _prices_phrase(plan: Plan) -> str:
     """Return that the prices are not those of AWS, if the change is one of NodeOverlays."""
     changed = any(finding.code == "change-of-overlay" for finding in plan.diagnostics)
-    return " (at the prices of NodeOverlays)" if changed else ""
+    return " (as valued by NodeOverlays, not as billed)" if changed else ""
 
 
 def _region_facts(change: AtRest) -> list[str]:

@@ -146,10 +146,12 @@ def _overlay_prices(
     after = _list_cost(head, (pool.after for pool in pools))
     at_list = ""
     if before is not None and after is not None:
-        at_list = (
-            f"; at list prices, these nodes cost about {format_monthly(before)} → "
-            f"{format_monthly(after)} a month ({format_monthly(after - before, signed=True)})"
-        )
+        sides = [format_monthly(before), format_monthly(after)]
+        change_at_list = format_monthly(after - before, signed=True)
+        cost = f"{' → '.join(sides)} a month ({change_at_list})"
+        if sides[0] == sides[1]:
+            cost = f"{sides[0]} a month, as before"
+        at_list = f"; at list prices, these nodes cost about {cost}"
     verb = "changes" if len(names) == 1 else "change"
     noun = "NodeOverlay" if len(names) == 1 else "NodeOverlays"
     yield PlanFinding(
