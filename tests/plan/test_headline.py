@@ -150,6 +150,12 @@ def test_the_lower_bound_of_a_change_is_compared_with_its_steady_state() -> None
     )
 
 
+def test_nodes_that_could_not_be_launched_again_are_not_compared_with_the_lower_bound() -> None:
+    cost = Cost(before=0.0, after=9.0, lower_bound=5 * HOUR, bound_gap=1.0, bound_held_by="Packing")
+    lines = summary_lines(a_plan(at_rest=change(1, 3), cost=cost))
+    assert not [line for line in lines if "ower bound" in line]
+
+
 def test_the_run_closest_to_the_means_describes_the_change() -> None:
     runs = [change(1, 1, (4, n), stuck=(), replaced=n, unschedulable=(f"a/{n}",)) for n in (9, 5)]
     found = combine_seeds([*runs, change(1, 1, (4, 4), replaced=4)])

@@ -67,6 +67,25 @@ def test_budgets_that_a_change_closes_are_named(
 
 
 @pytest.mark.parametrize(
+    ("base", "head", "expected"),
+    [
+        ("336h", "24h", "NodePool web: every node is replaced after 24h (336h before), and its pods are evicted"),
+        ("Never", "720h", "NodePool web: every node is replaced after 720h (never before), and its pods are evicted"),
+        ("24h", "336h", None),
+        ("24h", "Never", None),
+    ],
+)  # fmt: skip
+def test_nodes_that_expire_earlier_are_named(base: str, head: str, expected: str | None) -> None:
+    def expiring(after: str) -> dict[str, Any]:
+        made = pool()
+        made["spec"]["template"]["spec"]["expireAfter"] = after
+        return made
+
+    found = risks([expiring(base), WEB], [expiring(head), WEB])
+    assert found.get("change-expires-earlier") == expected
+
+
+@pytest.mark.parametrize(
     ("base", "head", "replicas", "expected"),
     [
         (1, 0, (4, 4), True),

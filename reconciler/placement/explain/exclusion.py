@@ -69,7 +69,7 @@ def _describe_exclusion(template: PoolTemplate) -> str:
             if not wanted.complement and not wanted.values and len(stated) > 1:
                 return f"its requirements on {wanted.key} exclude each other: {', '.join(stated)}"
             is_bound = wanted.complement and len(stated) == 1
-            text = f"{wanted.key} {stated[0]}" if is_bound else str(wanted)
+            text = f"{wanted.key} {stated[0]}" if is_bound else _describe(wanted)
             hint = unknown_value_hint(template, wanted)
             return f"no instance type satisfies its requirement {text}{hint}"
     left = table.all
@@ -79,16 +79,26 @@ def _describe_exclusion(template: PoolTemplate) -> str:
             after = " and ".join(earlier)
             return (
                 "no instance type satisfies all its requirements: "
-                f"none that has {after} has {wanted}"
+                f"none that has {after} has {_describe(wanted)}"
             )
         if left & ~table.types_matching(wanted):
-            earlier.append(str(wanted))
+            earlier.append(_describe(wanted))
         left &= table.types_matching(wanted)
     if table.types_offered_unavailably(left):
         return f"{NOT_AVAILABLE}: allow more types and zones, or raise the quota"
     return (
         "none of its instance types is offered in its zones and capacity types: allow more of them"
     )
+
+
+def _describe(wanted: Requirement) -> str:
+    """Return a requirement as text; bounds as an author writes them, not as Karpenter does."""
+    bounds = [
+        *([f">= {wanted.gte}"] if wanted.gte is not None else []),
+        *([f"<= {wanted.lte}"] if wanted.lte is not None else []),
+    ]
+    is_bound = wanted.complement and not wanted.values and wanted.min_values is None
+    return f"{wanted.key} {' and '.join(bounds)}" if bounds and is_bound else str(wanted)
 
 
 def unknown_value_hint(template: PoolTemplate, wanted: Requirement) -> str:

@@ -310,6 +310,7 @@ _RISKS: Final = (
     "change-never-disrupts",
     "change-blocks-evictions",
     "change-follows-images",
+    "change-expires-earlier",
     "change-of-overlay",
 )
 """The findings that a reviewer must see at once, in this order."""
@@ -382,6 +383,8 @@ def _bound_line(plan: Plan) -> list[str]:
         if has_nodes(plan) or plan.unschedulable or not bound:
             return []
         what, gap = "the steady state", plan.at_rest.after.per_hour / bound - 1
+        if gap < 0 and format_hourly(bound * (1 + gap)) != format_hourly(bound):
+            return []  # nodes of the base stay that could not be launched again
     if format_hourly(bound * (1 + gap)) == format_hourly(bound):
         if plan.at_rest is not None:
             return ["No cheaper nodes are allowed for these pods in steady state."]

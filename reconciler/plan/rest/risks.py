@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from math import fsum
 from typing import Final
 
@@ -35,6 +36,7 @@ def risks_of(
     return (
         *_unread_workloads(inputs, changes),
         *_closed_pools(inputs, base, changes),
+        *_earlier_expiries(inputs, base, changes),
         *_blocked_evictions(inputs.cluster, base.cluster),
         *_moving_aliases(inputs, base),
         *_overlay_prices(inputs.catalog, base.catalog, changes, change),
@@ -74,6 +76,30 @@ def _closed_pools(inputs: Inputs, base: Inputs, changes: Iterable[Change]) -> It
             message=f"NodePool {pool.name}: its budgets allow no disruption any more, so its nodes "
             "are neither consolidated nor replaced after drift",
             path="spec.disruption.budgets",
+            file=place.file if place is not None else None,
+            line=place.line if place is not None else None,
+        )
+
+
+def _earlier_expiries(
+    inputs: Inputs, base: Inputs, changes: Iterable[Change]
+) -> Iterator[PlanFinding]:
+    """Yield the NodePools whose nodes expire earlier: how often each is replaced is no cost."""
+    before = {pool.name: pool for pool in node_pools(base.fleet)}
+    places = {row.name: row for row in changes if row.kind == "NodePool"}
+    for pool in node_pools(inputs.fleet):
+        now, known = pool.expires_after, before.get(pool.name)
+        old = known.expires_after if known is not None else timedelta()
+        if known is None or now is None or (old is not None and now >= old):
+            continue
+        earlier = "never" if old is None else known.spec.template.spec.expire_after
+        place = places.get(pool.name)
+        yield PlanFinding(
+            severity="info",
+            code="change-expires-earlier",
+            message=f"NodePool {pool.name}: every node is replaced after "
+            f"{pool.spec.template.spec.expire_after} ({earlier} before), and its pods are evicted",
+            path="spec.template.spec.expireAfter",
             file=place.file if place is not None else None,
             line=place.line if place is not None else None,
         )
