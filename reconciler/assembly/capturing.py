@@ -175,13 +175,13 @@ def _custom_catalog(request: FleetRequest) -> object:
     """Return the JSON of the user's own catalog, None without one."""
     import msgspec
 
-    from reconciler.assembly.inputs.files import read_bytes
+    from reconciler.assembly.inputs.files import CATALOG_BYTES_MAX, read_bytes
     from reconciler.model.errors import UnreadableError
 
     if request.catalog is None:
         return None
     try:
-        found: object = msgspec.json.decode(read_bytes(request.catalog))
+        found: object = msgspec.json.decode(read_bytes(request.catalog, CATALOG_BYTES_MAX))
     except msgspec.DecodeError as error:
         raise UnreadableError(
             f"not JSON: {error}", where=request.catalog, remedy="pass a catalog in JSON"

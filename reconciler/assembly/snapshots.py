@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from reconciler.assembly.inputs.files import BYTES_MAX, clones_folder, read_bytes
+from reconciler.assembly.inputs.files import BYTES_MAX, clones_folder, read_document
 from reconciler.assembly.inputs.sources import without_errors
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def read_content(place: str, request: FleetRequest) -> NamedContent:
         return NamedContent(_read_git_file(place, request), place)
     scheme = _SCHEME.match(place)
     if scheme is None:
-        return NamedContent(read_bytes(place), "stdin" if place == "-" else place)
+        return NamedContent(read_document(place), "stdin" if place == "-" else place)
     match scheme[1]:
         case "s3":
             return NamedContent(_read_s3_object(place), place)

@@ -236,9 +236,20 @@ def objects_snapshot(objects: Iterable[object], source: str) -> Snapshot:
     )
 
 
+def _size_error(name: str, raw: bytes | msgspec.Raw, place: SnapshotPlace) -> UnreadableError:
+    called = f"{name} {name_in(raw)}".rstrip()
+    text = f"item {place.number}, {called}: more than {OBJECT_BYTES_MAX >> 20} MiB"
+    return UnreadableError(text, where=place.locate(raw), remedy="leave it out of the snapshot")
+
+
 def _nesting_error(where: str) -> UnreadableError:
     return UnreadableError("not a snapshot: it is nested too deeply", where=where)
 
+
+OBJECT_BYTES_MAX: Final = 2**22
+"""The maximum size of an object but our own records, more than an API server stores.
+
+What is decoded takes up to fifty times the memory of its text."""
 
 _LISTS_MAX: Final = 100
 """The maximum nesting of Lists; kubectl nests none."""
@@ -267,13 +278,15 @@ def decode_object(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> Any:
         UnreadableError: it is not a Kubernetes object.
     """
     try:
-        return _decode_by_kind(raw, place)
+        name = _object_kind(raw, place)
+        if name != RECORDS_KIND and len(raw) > OBJECT_BYTES_MAX:
+            raise _size_error(name, raw, place)
+        return _decode_by_kind(raw, name, place)
     except RecursionError as error:
         raise _nesting_error(place.locate(raw)) from error
 
 
-def _decode_by_kind(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> object:
-    name = _object_kind(raw, place)
+def _decode_by_kind(raw: bytes | msgspec.Raw, name: str, place: SnapshotPlace) -> object:
     kind = _KINDS.get(name)
     if kind is not None:
         try:

@@ -7,8 +7,10 @@ import os
 import re
 import struct
 import sys
+import time
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -16,11 +18,14 @@ import pytest
 
 from reconciler import exitcode
 from reconciler.adapters import processes
+from reconciler.adapters.git import objects as git_objects
 from reconciler.adapters.git.directory import ALTERNATES_VARIABLE
+from reconciler.adapters.git.repository import find_repository, repository_view
 from reconciler.adapters.git.revision import changed_files
 from reconciler.adapters.git.source import AtRef, find_folders, head_of, read
 from reconciler.cli.main import main
 from reconciler.model.errors import UnreadableError
+from reconciler.source.document import LIMITS
 from tests.adapters.git.conftest import Repository
 from tests.hostile.test_git import POOL
 from tests.hostile.threats import Threat, attack
@@ -374,6 +379,66 @@ def test_a_tree_that_multiplies_ends_at_a_limit(
     assert head_of(AtRef(str(repository.path), "main")) == commit
     with pytest.raises(UnreadableError, match="more than 10,000 files"):
         find_folders(AtRef(str(repository.path), "main"), {"reconciler.yaml"})
+
+
+def commit_of_entries(repository: Repository, mode: str, oid: str, count: int) -> None:
+    """Commit a folder with many entries of one object, and the fleet's file behind them."""
+    pool = repository.git("rev-parse", "HEAD:pool.yaml")
+    rows = [(mode, f"a{number:06}.yaml", oid) for number in range(count)]
+    rows += [("100644", "pool.yaml", pool)]
+    tree = b"".join(f"{m} {name}\0".encode() + bytes.fromhex(o) for m, name, o in rows)
+    commit_of_tree(repository, store_genuine(repository, "tree", tree))
+
+
+@attack(Threat.EXHAUSTION, "thousands of links in a commit, each to the last of thousands of files")
+def test_links_of_a_commit_are_followed_in_time_of_their_number(repository: Repository) -> None:
+    """Guard: ``TreeObject.by_name``. To search all names for each link takes half a minute."""
+    link = store_genuine(repository, "blob", b"pool.yaml")
+    commit_of_entries(repository, "120000", link, 50)
+    assert len(read(AtRef(str(repository.path), "main")).files) == 51
+    opened = find_repository(str(repository.path))
+    assert opened is not None
+    with (
+        repository_view(opened, "shop") as view,
+        closing(git_objects.open_objects(view, "shop")) as objects,
+    ):
+        names = [f"a{number:06}" for number in range(50_000)]
+        rows = b"".join(f"100644 {name}\0".encode() + bytes.fromhex(link) for name in names)
+        top = git_objects.TreeObject(
+            "", "", 0o040000, store_genuine(repository, "tree", rows), objects
+        )
+        start = time.process_time()
+        assert all(top.find_entry(name) for name in names)
+        assert time.process_time() - start < 5
+
+
+@attack(Threat.EXHAUSTION, "thousands of files of a commit that are each too large to be read")
+def test_files_that_are_too_large_count_with_their_size(repository: Repository) -> None:
+    """Guard: their bytes in ``_TreeReader.walk``. For each of them, git starts anew."""
+    large = store_genuine(repository, "blob", b"#" * (LIMITS.bytes_max + 1))
+    commit_of_entries(repository, "100644", large, 2_000)
+    found = read(AtRef(str(repository.path), "main"))
+    assert [finding.code for finding in found.diagnostics] == ["too-large"] * 17
+    assert "the folder holds more than" in found.diagnostics[-1].message
+
+
+def test_only_the_time_in_which_git_is_waited_for_counts(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git_objects, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(git_objects, "_CHECK_S", 0.05)
+    oid = repository.git("rev-parse", "HEAD:pool.yaml")
+    opened = find_repository(str(repository.path))
+    assert opened is not None
+    with (
+        repository_view(opened, "shop") as view,
+        closing(git_objects.open_objects(view, "shop")) as objects,
+    ):
+        first = objects.read(oid, 4096)
+        until = time.monotonic() + 0.6
+        while time.monotonic() < until:
+            hashlib.sha256(bytes(2**16)).digest()
+        assert objects.read(oid, 4096) == first
 
 
 def test_links_within_the_store_are_followed(repository: Repository) -> None:

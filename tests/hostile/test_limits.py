@@ -659,4 +659,4 @@ def test_a_file_that_is_too_large_is_not_read(
     with snapshot.open("wb") as file:
         file.truncate(3 * 2**30)  # a hole: nothing is written
     assert main(["plan", str(ROOT / "examples" / "web"), "--snapshot", str(snapshot)]) == 1
-    assert "more than 2 GiB" in capsys.readouterr().err
+    assert "more than 64 MiB, and not JSON" in capsys.readouterr().err

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
 from threading import Timer
+from time import monotonic
 from typing import IO, Final, NamedTuple
 
 from reconciler.adapters import processes
@@ -40,6 +41,8 @@ _TREE_BYTES_MAX: Final = limits.BYTES_MAX
 PATHS_MAX: Final = 2_000_000
 UNPACKED_MAX: Final = 2 * limits.BYTES_MAX
 """The largest object that is unpacked to read another, in bytes: what a delta is based on."""
+_CHECK_S: Final = 1.0
+"""How often git's time is checked at most, in seconds."""
 _REF_MAX: Final = 1000
 _SUBJECT_MAX: Final = 1000
 _TIME: Final = re.compile(r"[0-9]{1,18}")
@@ -112,6 +115,8 @@ class Objects:
         self._unpacked_max = unpacked_max
         self._process: processes.Process | None = None
         self._watchdog: Timer | None = None
+        self._waited_s = 0.0
+        self._asked_at: float | None = None
 
     def close(self) -> None:
         """End the run."""
@@ -128,26 +133,35 @@ class Objects:
         Raises:
             UnreadableError: the object is missing or damaged, or its content has another name.
         """
-        stdin, stdout = self._pipes()
+        began = self._asked_at = monotonic()
         try:
-            stdin.write(f"{oid}\n".encode())
-            stdin.flush()
-            header = stdout.readline(_LINK_BYTES_MAX).decode("ascii", "replace").split()
-            if len(header) != 3 or not header[2].isdigit():
-                raise self._missing_error(oid)
-            size = int(header[2])
-            if size > bytes_max:
-                self.close()  # the rest is too large to read
-                return header[1], size, None
-            content, end = stdout.read(size), stdout.read(1)
+            kind, size, content = self._ask(oid, bytes_max)
         except OSError as error:
             raise self._missing_error(oid) from error
-        if len(content) != size or end != b"\n":
-            raise self._missing_error(oid)
-        if object_id(header[1], content, oid) != oid:
+        finally:
+            self._asked_at = None
+            self._waited_s += monotonic() - began
+        if content is not None and object_id(kind, content, oid) != oid:
             what = f"the content of object {oid[:60]} does not match its name"
             remedy = "clone the repository again: it is damaged or was changed"
             raise UnreadableError(what, where=self._where, remedy=remedy)
+        return kind, size, content
+
+    def _ask(self, oid: str, bytes_max: int) -> tuple[str, int, bytes | None]:
+        """Return what git answers about an object."""
+        stdin, stdout = self._pipes()
+        stdin.write(f"{oid}\n".encode())
+        stdin.flush()
+        header = stdout.readline(_LINK_BYTES_MAX).decode("ascii", "replace").split()
+        if len(header) != 3 or not header[2].isdigit():
+            raise self._missing_error(oid)
+        size = int(header[2])
+        if size > bytes_max:
+            self.close()  # the rest is too large to read
+            return header[1], size, None
+        content, end = stdout.read(size), stdout.read(1)
+        if len(content) != size or end != b"\n":
+            raise self._missing_error(oid)
         return header[1], size, content
 
     def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
@@ -160,15 +174,33 @@ class Objects:
                 ),
                 stdin=processes.PIPE,
             )
-            self._watchdog = Timer(TIMEOUT_S, self._process.kill)
-            self._watchdog.daemon = True
-            self._watchdog.start()
+            self._watch(TIMEOUT_S - self._waited_s)
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
         return stdin, stdout
 
+    def _watch(self, left_s: float) -> None:
+        """End git once it has been waited for too long; the time between two reads is not its."""
+        self._watchdog = Timer(max(left_s, 0), self._check_time)
+        self._watchdog.daemon = True
+        self._watchdog.start()
+
+    def _check_time(self) -> None:
+        asked_at, process = self._asked_at, self._process
+        waited_s = self._waited_s + (0 if asked_at is None else monotonic() - asked_at)
+        if process is None:
+            return
+        if waited_s >= TIMEOUT_S:
+            process.kill()
+        else:
+            self._watch(max(TIMEOUT_S - waited_s, _CHECK_S))
+
     def _missing_error(self, oid: str) -> UnreadableError:
+        if self._waited_s >= TIMEOUT_S:
+            what = f"git took more than {TIMEOUT_S:.0f} seconds to read the objects"
+            remedy = "plan a smaller repository, or clone it again"
+            return UnreadableError(what, where=self._where, remedy=remedy)
         remedy = "fetch it (`git fetch --refetch`), or run `git fsck`"
         what = f"git cannot read object {oid[:60]}"
         return UnreadableError(what, where=self._where, remedy=remedy)
@@ -250,13 +282,18 @@ class TreeObject:
         """The entries of a folder."""
         return self.objects.tree(self)
 
+    @cached_property
+    def by_name(self) -> Mapping[str, TreeObject]:
+        """The entries of a folder by name; git's trees have no name twice, a forged one may."""
+        return {entry.name: entry for entry in reversed(self.entries)}
+
     def find_entry(self, path: str) -> TreeObject | None:
         """Return the entry of that path below a folder; links in the path are not followed."""
         here = self
         for part in path.split("/"):
             found = None
             if here.kind == "tree":
-                found = next((entry for entry in here.entries if entry.name == part), None)
+                found = here.by_name.get(part)
             if found is None:
                 return None
             here = found
@@ -285,7 +322,7 @@ def changed_paths(old: TreeObject, new: TreeObject) -> list[str]:
 def _entries_by_name(tree: TreeObject | None) -> dict[str, TreeObject]:
     if tree is None or tree.kind != "tree":
         return {}
-    return {entry.name: entry for entry in tree.entries}
+    return dict(tree.by_name)
 
 
 def _differing_files(
@@ -339,13 +376,13 @@ class _TreeReader:
                 self._refuse("too-large", path, f"the folder holds more than {limit}")
                 return
             _, size, content = blob.objects.read(blob.oid, LIMITS.bytes_max)
+            self.bytes += size
             if content is None:
                 message = (
                     f"{size / 2**20:.1f} MiB exceeds the limit of {LIMITS.bytes_max >> 20} MiB"
                 )
                 self._refuse("too-large", path, message)
                 continue
-            self.bytes += size
             self.files.append(SourceFile(_printable(path), content))
 
     def _blobs(self) -> Iterator[tuple[str, TreeObject]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,9 @@ from reconciler.model.text.urls import is_unencrypted, without_secrets
 
 _IN_CLUSTER: Final = "KUBERNETES_SERVICE_HOST"
 _DEFAULT: Final = "~/.kube/config"
+_REMEDY: Final = "set kubernetes.kubeconfig and kubernetes.context, or KUBECONFIG"
+KUBECONFIG_BYTES_MAX: Final = 2**22
+"""The maximum size of a kubeconfig; one with a thousand contexts has a megabyte."""
 _AGENT: Final = "reconciler"
 _CONNECTIONS: Final = 40
 """The number of kept connections: a watch of each kind, and the calls outside the pass."""
@@ -106,6 +110,8 @@ def _load_configuration(settings: Settings, configuration: object) -> str:
     file = settings.kubeconfig or os.environ.get("KUBECONFIG") or _DEFAULT
     if not named and not Path(file).expanduser().exists():
         return _load_service_account(configuration)
+    for path in file.split(os.pathsep):
+        _expect_small_file(Path(path).expanduser())
     try:
         config.load_kube_config(
             config_file=file,
@@ -114,14 +120,35 @@ def _load_configuration(settings: Settings, configuration: object) -> str:
             persist_config=False,
         )
         active = config.list_kube_config_contexts(config_file=file)[1]
-    except (config.ConfigException, YAMLError, OSError, ValueError, TypeError) as error:
+    except RecursionError as error:
+        what = "the kubeconfig does not lead to a cluster: it is nested too deeply"
+        raise ClusterError(what, where=file, remedy=_REMEDY) from error
+    except (config.ConfigException, YAMLError, OSError, ValueError, TypeError, LookupError,
+            AttributeError) as error:  # fmt: skip
         message = " ".join(str(error).split())
         raise ClusterError(
             f"the kubeconfig does not lead to a cluster: {message}",
             where=file,
-            remedy="set kubernetes.kubeconfig and kubernetes.context, or KUBECONFIG",
+            remedy=_REMEDY,
         ) from error
     return f"context {settings.kube_context or active['name']}"
+
+
+def _expect_small_file(path: Path) -> None:
+    """Refuse what the client would read to its end without a limit.
+
+    Raises:
+        ClusterError: it is a device, a pipe or a folder, or too large.
+    """
+    try:
+        status = path.stat()
+    except OSError:  # the client names what is missing, and leaves it out of several
+        return
+    if not stat.S_ISREG(status.st_mode):
+        raise ClusterError("is not a regular file", where=str(path), remedy=_REMEDY)
+    if status.st_size > KUBECONFIG_BYTES_MAX:
+        what = f"more than {KUBECONFIG_BYTES_MAX >> 20} MiB"
+        raise ClusterError(what, where=str(path), remedy=_REMEDY)
 
 
 def _load_service_account(configuration: object) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.assembly.inputs.files import read_bytes
+from reconciler.assembly.inputs.files import CATALOG_BYTES_MAX, read_bytes
 from reconciler.catalog.aws.bundle import Bundle, Header
 from reconciler.catalog.aws.live import live_bundle
 from reconciler.catalog.aws.prices import OnDemandQuotes, Pricing, SpotQuotes
@@ -49,7 +49,7 @@ def read_types(
     if request.catalog is not None:
         from reconciler.catalog.file import read_catalog
 
-        return read_catalog(read_bytes(request.catalog), request.catalog)
+        return read_catalog(read_bytes(request.catalog, CATALOG_BYTES_MAX), request.catalog)
     return catalog_of(resolved.settings, lock, query)
 
 

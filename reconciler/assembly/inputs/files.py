@@ -15,10 +15,19 @@ if TYPE_CHECKING:
     from reconciler.model.errors import UnreadableError
 
 
-BYTES_MAX: Final = 2**31
-"""The maximum size of a file named on the command line, four times a snapshot of 100,000 pods."""
+BYTES_MAX: Final = 2**30
+"""The maximum size of a file named on the command line, twice a snapshot of 100,000 pods."""
+
+CATALOG_BYTES_MAX: Final = 2**26
+"""The maximum size of a catalog, six times that of all types in all regions of AWS."""
+
+TEXT_BYTES_MAX: Final = 2**26
+"""The maximum size of a document that is not JSON: of YAML, which takes minutes beyond it."""
 
 _BLOCK: Final = 2**20
+_HEAD: Final = 4096
+_JSON: Final = (b"{", b"[", b"\xef\xbb\xbf")
+"""How JSON begins, also with a mark of its byte order."""
 _PIPE_WAIT_S: Final = 10.0
 """How long to wait for the first byte of a pipe that has a name in a folder."""
 _DESCRIPTORS: Final = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
@@ -49,6 +58,23 @@ def read_bytes(path: str, bytes_max: int = BYTES_MAX) -> bytes:
     if len(content) > bytes_max:
         raise _size_error(path, bytes_max)
     return content
+
+
+def read_document(path: str, bytes_max: int = BYTES_MAX) -> bytes:
+    """Return the content of a file of JSON or YAML, as ``read_bytes`` does.
+
+    A large file that is something else takes no memory: a sparse file is large at no cost.
+
+    Raises:
+        UnreadableError: it cannot be read, is too large, or is large and not JSON.
+    """
+    from reconciler.model.errors import UnreadableError
+
+    is_large = path != "-" and os.path.isfile(path) and os.path.getsize(path) > TEXT_BYTES_MAX
+    if is_large and not read_start(path, _HEAD).lstrip().startswith(_JSON):
+        what = f"more than {_format_size(TEXT_BYTES_MAX)}, and not JSON"
+        raise UnreadableError(what, where=path, remedy="pass it as JSON")
+    return read_bytes(path, bytes_max)
 
 
 def read_start(path: str, bytes_max: int) -> bytes:

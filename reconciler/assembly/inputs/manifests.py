@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
-from reconciler.assembly.inputs.files import read_bytes
+from reconciler.assembly.inputs.files import read_document
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import UnreadableError
@@ -15,6 +15,8 @@ from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
 
 STDIN: Final = "stdin"
 _HEAD: Final = 4096
+_BYTES_MAX: Final = 2**28
+"""The maximum size of the JSON of Terraform; of manifests, that of a file of a fleet."""
 
 
 def with_manifests(
@@ -82,7 +84,7 @@ def read_manifests(places: tuple[str, ...]) -> tuple[SourceFile, ...]:
     """
     found = []
     for place in places:
-        content = read_bytes(place)
+        content = read_document(place, _BYTES_MAX)
         name = STDIN if place == "-" else place
         if not content.strip():
             raise UnreadableError("there is nothing to read", where=name,

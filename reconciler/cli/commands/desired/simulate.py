@@ -264,8 +264,9 @@ def render(report: Report, output: str) -> str:
 def _read_script(file: str | None) -> Script:
     from reconciler.assembly.inputs.files import read_bytes
     from reconciler.simulate.script import Script, read_script
+    from reconciler.source.document import LIMITS
 
-    return read_script(read_bytes(file), file) if file else Script()
+    return read_script(read_bytes(file, LIMITS.bytes_max), file) if file else Script()
 
 
 def _parse_until(text: str | None, start: datetime) -> datetime | timedelta | None:

@@ -279,9 +279,10 @@ def _saved_plan_error() -> Exception:
 
 def _read_saved_plan(path: str) -> Plan:
     from reconciler.assembly.inputs.files import read_bytes
+    from reconciler.plan.approval import SIZE_MAX
     from reconciler.plan.value.plan import from_json
 
-    return from_json(read_bytes(path), path)
+    return from_json(read_bytes(path, SIZE_MAX), path)
 
 
 def _node_and_claim(recorded: RecordedFleet, request: ExplainRequest) -> tuple[str, str] | None:
