@@ -119,6 +119,10 @@ def yaml_error_position(source: str, error: Exception) -> tuple[str, str]:
 
 
 CODE: Final = "unreadable-object"
+OBJECT_BYTES_MAX: Final = 2**22
+"""The maximum size of an object in a snapshot, more than an API server stores.
+
+What is decoded takes up to fifty times the memory of its text."""
 _YEARS: Final = range(1900, 2400)
 _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 
@@ -225,6 +229,18 @@ class _Name(msgspec.Struct, frozen=True):
 
 class _Item(msgspec.Struct, frozen=True):
     metadata: _Name = _Name()
+
+
+def expect_size(raw: bytes | msgspec.Raw, kind: str, place: SnapshotPlace) -> None:
+    """Refuse an object that no cluster has.
+
+    Raises:
+        UnreadableError: it is too large.
+    """
+    if len(raw) > OBJECT_BYTES_MAX:
+        called = f"{kind} {name_in(raw)}".rstrip()
+        text = f"item {place.number}, {called}: more than {OBJECT_BYTES_MAX >> 20} MiB"
+        raise UnreadableError(text, where=place.locate(raw), remedy="leave it out of the snapshot")
 
 
 def name_in(raw: bytes | msgspec.Raw) -> str:

@@ -50,6 +50,7 @@ from reconciler.observed.fingerprint import Pods
 from reconciler.observed.isolation import (
     IsolatedObject,
     SnapshotPlace,
+    expect_size,
     expect_utf8,
     isolate_invalid,
     isolate_invalid_live,
@@ -93,7 +94,6 @@ _ANY_CLASS: Final = "NodeClass"
 
 RECORDS_KIND: Final = "FleetRecords"
 """The kind of the object with the records of the engine (``apiVersion`` ours)."""
-
 
 CAPTURE_KIND: Final = "SnapshotCapture"
 """The kind of the object with the time at which the objects of a cluster were captured."""
@@ -236,20 +236,9 @@ def objects_snapshot(objects: Iterable[object], source: str) -> Snapshot:
     )
 
 
-def _size_error(name: str, raw: bytes | msgspec.Raw, place: SnapshotPlace) -> UnreadableError:
-    called = f"{name} {name_in(raw)}".rstrip()
-    text = f"item {place.number}, {called}: more than {OBJECT_BYTES_MAX >> 20} MiB"
-    return UnreadableError(text, where=place.locate(raw), remedy="leave it out of the snapshot")
-
-
 def _nesting_error(where: str) -> UnreadableError:
     return UnreadableError("not a snapshot: it is nested too deeply", where=where)
 
-
-OBJECT_BYTES_MAX: Final = 2**22
-"""The maximum size of an object but our own records, more than an API server stores.
-
-What is decoded takes up to fifty times the memory of its text."""
 
 _LISTS_MAX: Final = 100
 """The maximum nesting of Lists; kubectl nests none."""
@@ -279,8 +268,8 @@ def decode_object(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> Any:
     """
     try:
         name = _object_kind(raw, place)
-        if name != RECORDS_KIND and len(raw) > OBJECT_BYTES_MAX:
-            raise _size_error(name, raw, place)
+        if name != RECORDS_KIND:
+            expect_size(raw, name, place)
         return _decode_by_kind(raw, name, place)
     except RecursionError as error:
         raise _nesting_error(place.locate(raw)) from error
@@ -307,8 +296,8 @@ def _decode_by_kind(raw: bytes | msgspec.Raw, name: str, place: SnapshotPlace) -
         data = msgspec.json.decode(raw)
     except msgspec.MsgspecError as error:
         raise _no_object_error(raw, place, error) from error
-    isolated = isolate_invalid_live(data, name, lambda: place.locate(raw))
-    return isolated or (RawAutoscaler(data) if name in _AUTOSCALERS else data)
+    found = RawAutoscaler(data) if name in _AUTOSCALERS else data
+    return isolate_invalid_live(data, name, lambda: place.locate(raw)) or found
 
 
 def decode_as_kind(raw: bytes | msgspec.Raw, kind: str, place: SnapshotPlace) -> Any:
@@ -322,9 +311,8 @@ def decode_as_kind(raw: bytes | msgspec.Raw, kind: str, place: SnapshotPlace) ->
     except UnreadableError as error:
         return isolate_undecoded(raw, _KINDS[kind], error.message, place.source)
     except RecursionError:
-        return isolate_undecoded(
-            b"{}", _KINDS[kind], "an object is nested too deeply", place.source
-        )
+        problem = "an object is nested too deeply"
+        return isolate_undecoded(b"{}", _KINDS[kind], problem, place.source)
     return isolate_invalid(item, kind, lambda: place.source) or item
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from hashlib import sha256
 from typing import Final, TypeVar
 
@@ -45,6 +46,9 @@ from reconciler.plan.value.plan import (
 
 SIZE_MAX: Final = 256 * 1024 * 1024
 """Bytes of the largest file that is read; a plan of 10,000 nodes has about a tenth of it."""
+
+AHEAD_MAX: Final = timedelta(minutes=5)
+"""How far the clock of another machine may be ahead: a later plan was not made with ``plan``."""
 
 _SAVE: Final = "save it again with `reconciler plan --out FILE`"
 

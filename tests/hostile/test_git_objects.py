@@ -414,7 +414,7 @@ def test_links_of_a_commit_are_followed_in_time_of_their_number(repository: Repo
 
 @attack(Threat.EXHAUSTION, "thousands of files of a commit that are each too large to be read")
 def test_files_that_are_too_large_count_with_their_size(repository: Repository) -> None:
-    """Guard: their bytes in ``_TreeReader.walk``. For each of them, git starts anew."""
+    """Guard: their bytes in ``_TreeReader.walk``. For each of them, git starts again."""
     large = store_genuine(repository, "blob", b"#" * (LIMITS.bytes_max + 1))
     commit_of_entries(repository, "100644", large, 2_000)
     found = read(AtRef(str(repository.path), "main"))

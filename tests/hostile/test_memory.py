@@ -18,7 +18,8 @@ from reconciler.assembly.inputs.files import (
 from reconciler.cli.main import main
 from reconciler.model.errors import ClusterError, UnreadableError
 from reconciler.model.settings import Settings
-from reconciler.observed.snapshot import OBJECT_BYTES_MAX, read_snapshot
+from reconciler.observed.isolation import OBJECT_BYTES_MAX
+from reconciler.observed.snapshot import read_snapshot
 from tests.hostile.threats import Threat, attack
 
 ROOT = Path(__file__).resolve().parents[2]

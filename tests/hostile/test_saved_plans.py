@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -501,6 +501,53 @@ def test_an_approved_plan_interrupted_anywhere_is_finished_and_not_exceeded() ->
         is_before_any_effect = names.index(kind) <= names.index("after store.put_plan")
         if is_before_any_effect:
             assert len(old - living) == 1, f"{kind}: nothing was begun, so all of it is carried out"
+
+
+def at_another_time(by: timedelta) -> Callable[[dict[str, Any]], None]:
+    """Return a change of the time at which a plan was made."""
+
+    def change(plan: dict[str, Any]) -> None:
+        made = datetime.fromisoformat(plan["at"])
+        plan["at"] = (made + by).isoformat().replace("+00:00", "Z")
+
+    return change
+
+
+@attack(Threat.PLAN, "a plan that was applied, with another time so that it seems to be a new one")
+@pytest.mark.parametrize("by", [timedelta(hours=1), timedelta(days=-400)], ids=["later", "earlier"])
+def test_another_time_does_not_make_a_plan_new(by: timedelta) -> None:
+    """Guard: ``plan_differences``. The digest is another one, so no record shows that it ran."""
+    world = drifted()
+    plan = plan_of(world)
+    world.engine().converge(approved=plan)
+    edited = forged(plan, at_another_time(by))
+    assert edited.digest != plan.digest
+    before = touched(world)
+    with pytest.raises(StalePlanError):
+        world.engine().run_once(approved=edited)
+    assert touched(world) == before
+
+
+@attack(Threat.PLAN, "a plan with another time, applied while nothing else has changed")
+def test_another_time_causes_nothing_but_what_is_planned_now() -> None:
+    """Whoever edits the file can approve the present decision of the planner, and no other."""
+    world, twin = drifted(), drifted()
+    world.engine().run_once(approved=forged(plan_of(world), at_another_time(timedelta(minutes=1))))
+    twin.engine().run_once(approved=plan_of(twin))
+    assert outcome(world) == outcome(twin)
+
+
+@attack(Threat.PLAN, "a plan of the future, so that it is never older than the recorded history")
+def test_a_plan_of_the_future_is_refused(shop: Shop, tmp_path: Path) -> None:
+    """Guard: ``AHEAD_MAX``."""
+    out = str(tmp_path / "plan.json")
+    shop.run("plan", "--out", out)
+    data = json.loads(Path(out).read_bytes())
+    at_another_time(timedelta(minutes=10))(data)
+    late = write(tmp_path / "late.json", sealed(data))
+    assert main([*shop.words("apply", "--plan", late, *QUIET)]) == 4
+    assert "which is in the future" in shop.capsys.readouterr().err
+    assert shop.cloud.running_instances() == {}
 
 
 def write(path: Path, content: bytes) -> str:

@@ -303,7 +303,7 @@ def refuse_other_fleet(request: FleetRequest, approved: Plan, file: str) -> None
 
 
 def refuse_reapplied_plan(assembly: Assembly, approved: Plan) -> None:
-    """Refuse a plan that was applied before, or that may have been.
+    """Refuse a plan that was applied before or may have been, and one of the future.
 
     A plan that was started but not finished, because the process was killed, is continued.
 
@@ -312,7 +312,11 @@ def refuse_reapplied_plan(assembly: Assembly, approved: Plan) -> None:
     """
     from reconciler.assembly.inputs.records import run_of_recorded
     from reconciler.model.errors import StalePlanError
+    from reconciler.plan.approval import AHEAD_MAX
 
+    now = assembly.world.clock.now()
+    if approved.at - now > AHEAD_MAX:
+        raise StalePlanError([f"it states {format_time(approved.at)}, which is in the future"])
     known = assembly.state.store.plan(approved.digest)
     pruned = assembly.state.history.pruned_before()
     if known is not None and known.carried_out_at is not None:
