@@ -1,17 +1,34 @@
-"""Advice as text for a terminal."""
+"""Advice as text for a terminal, and as sections of a page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from reconciler.advise.result import Advice, AdviceReport, SavingRange
+from msgspec.structs import replace
+
+from reconciler.advise.result import (
+    Advice,
+    AdviceBacktest,
+    AdviceReport,
+    CommitmentAdvice,
+    SavingRange,
+    WorkloadAdvice,
+)
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.money import format_dollars, format_percent_change
 from reconciler.plan.render.spans import range_phrase
+from reconciler.render.cells import Section, Verbatim
 from reconciler.render.layout import table
+from reconciler.render.reply import table_section, text_section
 
 NOT_TRIED_MAX: Final = 12
+_PROPOSALS: Final = ("rank", "$/month", "change", "risk", "confidence", "proposal")
+_WORKLOADS: Final = ("$/month", "change", "pods", "constraint")
+_COMMITMENTS: Final = ("$/month", "used", "break-even", "confidence", "commitment")
+_NOTHING: Final = "No change was found that saves at least $1 a month and keeps the limits."
+_OWNERS: Final = "For the owners of workloads to decide"
+_REFUSED: Final = "Cheaper, but not proposed"
 _METHOD: Final = (
     "The fleet and the best proposals are simulated, as by `plan --base` and `simulate`; amounts",
     "of other changes and of constraints of workloads are estimates of the planner.",
@@ -27,7 +44,36 @@ def render_text(report: AdviceReport, most: int) -> str:
     return "\n".join(_lines(report, most)) + "\n"
 
 
-def _lines(report: AdviceReport, most: int) -> Iterator[str]:
+def sections_of(report: AdviceReport, most: int) -> Iterator[Section]:
+    """Yield the report with its first ``most`` proposals, for a page."""
+    yield text_section("fleet", "", _head(report))
+    shown = report.advice[:most]
+    if not shown:
+        yield text_section("proposals", "Proposals", [_NOTHING])
+    else:
+        yield _titled("Proposals", "proposals", [_PROPOSALS, *map(_row, shown)])
+    for one in (*((report.together,) if report.together is not None else ()), *shown):
+        title = f"{one.title} ({one.id})"
+        facts = text_section(one.id, title, _facts(one))
+        yield replace(facts, figure=Verbatim(one.patch))
+    if report.workloads:
+        rows = [_WORKLOADS, *map(_workload_row, report.workloads[:most])]
+        yield _titled(_OWNERS, "workloads", rows)
+    if report.commitments:
+        rows = [_COMMITMENTS, *map(_commitment_row, report.commitments[:most])]
+        yield _titled(_to_consider(report), "commitments", rows)
+    if report.refused:
+        refused = [(_format_monthly(one.per_month), one.id, one.reason) for one in report.refused]
+        yield _titled(_REFUSED, "refused", [("", "", ""), *refused])
+    yield text_section("omitted", "Not tried", (_effort(report), *_not_tried(report)))
+
+
+def _titled(title: str, key: str, rows: Sequence[Sequence[str]]) -> Section:
+    return replace(table_section(key, rows[0], rows[1:]), title=title)
+
+
+def _head(report: AdviceReport) -> Iterator[str]:
+    """Yield the present fleet, the limits, and how savings were found."""
     base = report.base
     state = "in steady state" if base.is_at_rest else "when the search reached its work limit"
     month = f"{format_dollars(base.per_month)} a month"
@@ -37,15 +83,16 @@ def _lines(report: AdviceReport, most: int) -> Iterator[str]:
         yield from _METHOD
     elif base.range.seeds == 1 and not report.new_nodes:
         yield from _ONE_RUN
+
+
+def _lines(report: AdviceReport, most: int) -> Iterator[str]:
+    yield from _head(report)
     yield ""
     shown = report.advice[:most]
     if not shown:
-        yield "No change was found that saves at least $1 a month and keeps the limits."
+        yield _NOTHING
     else:
-        yield from table(
-            [["rank", "$/month", "change", "risk", "confidence", "proposal"], *map(_row, shown)],
-            ">>><<<",
-        )
+        yield from table([_PROPOSALS, *map(_row, shown)], ">>><<<")
     if len(report.advice) > most:
         yield f"{format_count(len(report.advice) - most, 'more proposal')}: see --top and -o json"
     if report.together is not None:
@@ -90,23 +137,28 @@ def _limits(report: AdviceReport) -> str:
 def _details(advice: Advice) -> Iterator[str]:
     yield ""
     yield f"{advice.title} ({advice.id})"
-    nodes, replaced = format_count(advice.nodes, "node"), format_count(advice.replaced, "node")
-    yield f"  {nodes} in steady state, {replaced} replaced"
-    if advice.bounds is not None:
-        low, high = (_format_monthly(amount) for amount in advice.bounds)
-        yield f"  between {low} and {high}"
-    if advice.range is not None:
-        yield f"  {_range_phrase(advice.range)}"
-    for risk in advice.risks:
-        yield f"  risk: {risk}"
-    for reason in advice.reasons:
-        yield f"  lower confidence: {reason}"
-    for name in advice.warnings:
-        yield f"  policy {name} warns about it"
-    if advice.backtest is not None:
-        yield from _backtest(advice)
+    for fact in _facts(advice):
+        yield f"  {fact}"
     yield ""
     yield from advice.patch.removesuffix("\n").split("\n")
+
+
+def _facts(advice: Advice) -> Iterator[str]:
+    nodes, replaced = format_count(advice.nodes, "node"), format_count(advice.replaced, "node")
+    yield f"{nodes} in steady state, {replaced} replaced"
+    if advice.bounds is not None:
+        low, high = (_format_monthly(amount) for amount in advice.bounds)
+        yield f"between {low} and {high}"
+    if advice.range is not None:
+        yield _range_phrase(advice.range)
+    for risk in advice.risks:
+        yield f"risk: {risk}"
+    for reason in advice.reasons:
+        yield f"lower confidence: {reason}"
+    for name in advice.warnings:
+        yield f"policy {name} warns about it"
+    if advice.backtest is not None:
+        yield _describe_backtest(advice.backtest)
 
 
 def _range_phrase(found: SavingRange) -> str:
@@ -119,16 +171,37 @@ def _range_phrase(found: SavingRange) -> str:
     return f"between {low} and {high} in {runs}{chance}"
 
 
-def _backtest(advice: Advice) -> Iterator[str]:
-    found = advice.backtest
-    assert found is not None, "the caller has seen one"
+def _describe_backtest(found: AdviceBacktest) -> str:
     before, after = found.base, found.head
     waits = f"{before.waiting_seconds.p99:,.0f} s → {after.waiting_seconds.p99:,.0f} s"
     evictions = f"{before.evictions_per_pod_day:g} → {after.evictions_per_pod_day:g}"
-    yield (
-        f"  backtest: {_format_monthly(found.per_month)}; p99 waiting {waits}; "
+    return (
+        f"backtest: {_format_monthly(found.per_month)}; p99 waiting {waits}; "
         f"evictions for each pod and day {evictions}"
     )
+
+
+def _indented(rows: Iterable[Sequence[str]]) -> list[list[str]]:
+    return [[f"  {first}", *others] for first, *others in rows]
+
+
+def _workload_row(one: WorkloadAdvice) -> list[str]:
+    return [
+        format_dollars(one.per_month, signed=True), format_percent_change(one.percent, 1),
+        f"{one.pods:,}", f"{one.title} ({one.risk})",
+    ]  # fmt: skip
+
+
+def _commitment_row(one: CommitmentAdvice) -> list[str]:
+    return [
+        format_dollars(one.per_month, signed=True), f"{one.used_percent:.0f}%",
+        f"{one.break_even_percent:.0f}%", one.confidence, one.title,
+    ]  # fmt: skip
+
+
+def _to_consider(report: AdviceReport) -> str:
+    basis = report.commitments[0].basis
+    return f"Commitments to consider, based on {basis} (alternatives; savings do not add up)"
 
 
 def _workload_section(report: AdviceReport, most: int) -> Iterator[str]:
@@ -136,21 +209,8 @@ def _workload_section(report: AdviceReport, most: int) -> Iterator[str]:
     if not shown:
         return
     yield ""
-    yield "For the owners of workloads to decide:"
-    yield from table(
-        [
-            ["  $/month", "change", "pods", "constraint"],
-            *(
-                [
-                    f"  {format_dollars(one.per_month, signed=True)}",
-                    format_percent_change(one.percent, 1),
-                    f"{one.pods:,}", f"{one.title} ({one.risk})",
-                ]
-                for one in shown
-            ),
-        ],
-        ">>><",
-    )  # fmt: skip
+    yield f"{_OWNERS}:"
+    yield from table(_indented([_WORKLOADS, *map(_workload_row, shown)]), ">>><")
     if len(report.workloads) > most:
         more = format_count(len(report.workloads) - most, "more constraint")
         yield f"{more}: see --top and -o json"
@@ -161,21 +221,8 @@ def _commitment_section(report: AdviceReport, most: int) -> Iterator[str]:
     if not shown:
         return
     yield ""
-    basis = shown[0].basis
-    yield f"Commitments to consider, based on {basis} (alternatives; savings do not add up):"
-    yield from table(
-        [
-            ["  $/month", "used", "break-even", "confidence", "commitment"],
-            *(
-                [
-                    f"  {format_dollars(one.per_month, signed=True)}", f"{one.used_percent:.0f}%",
-                    f"{one.break_even_percent:.0f}%", one.confidence, one.title,
-                ]
-                for one in shown
-            ),
-        ],
-        ">>><<",
-    )  # fmt: skip
+    yield f"{_to_consider(report)}:"
+    yield from table(_indented([_COMMITMENTS, *map(_commitment_row, shown)]), ">>><<")
     if len(report.commitments) > most:
         more = format_count(len(report.commitments) - most, "more commitment")
         yield f"{more}: see --top and -o json"
@@ -184,21 +231,30 @@ def _commitment_section(report: AdviceReport, most: int) -> Iterator[str]:
 def _omitted_section(report: AdviceReport) -> Iterator[str]:
     if report.refused:
         yield ""
-        yield "Cheaper, but not proposed:"
+        yield f"{_REFUSED}:"
         for one in report.refused:
-            yield f"  {format_dollars(one.per_month, signed=True)} a month  {one.id}: {one.reason}"
+            yield f"  {_format_monthly(one.per_month)}  {one.id}: {one.reason}"
     yield ""
+    yield _effort(report)
+    yield "Not tried:"
+    for line in _not_tried(report):
+        yield f"  {line}"
+
+
+def _effort(report: AdviceReport) -> str:
     effect = format_count(len(report.no_effect), "candidate")
     fleets = format_count(report.evaluations, "fleet")
-    yield f"Evaluated {fleets} in steady state; {effect} would save nothing."
-    yield "Not tried:"
+    return f"Evaluated {fleets} in steady state; {effect} would save nothing."
+
+
+def _not_tried(report: AdviceReport) -> Iterator[str]:
     alike: dict[str, list[str]] = {}
     for gap in report.not_tried:
         alike.setdefault(gap.reason, []).append(gap.what)
     shown = list(alike.items())[:NOT_TRIED_MAX]
     for reason, (first, *others) in shown:
         more = f" and {format_count(len(others), 'other')}" if others else ""
-        yield f"  {first}{more}: {reason}"
+        yield f"{first}{more}: {reason}"
     left = len(report.not_tried) - sum(len(names) for _, names in shown)
     if left:
-        yield f"  and {left} more: see -o json"
+        yield f"and {left} more: see -o json"

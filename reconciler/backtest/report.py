@@ -29,6 +29,7 @@ from reconciler.plan.value.costs import (
     Utilization,
     WaitingSeconds,
 )
+from reconciler.render.cells import Section
 from reconciler.render.charts import (
     Curve,
     SpanScale,
@@ -39,6 +40,7 @@ from reconciler.render.charts import (
 )
 from reconciler.render.layout import table
 from reconciler.render.page import Markup, el, join_markup, page
+from reconciler.render.reply import render_page, table_section, text_section
 
 _COUNTS: Final = ("evictions", "interruptions", "commands", "pods", "unplaced", "passes")
 _AMOUNTS: Final = (
@@ -263,6 +265,27 @@ def render_html(backtest: Backtest, curves: Mapping[str, SideCurves]) -> str:
         if backtest.seeds > 1
         else "",
     )
+
+
+def render_markdown(backtest: Backtest) -> str:
+    """Return the backtest for a comment or a document."""
+    notes = (outcome_of(backtest), *notes_of(backtest))
+    sections = [
+        text_section("outcome", "", notes),
+        _sides_section("results", "", rows_of(backtest)),
+    ]
+    if backtest.frontier:
+        rows = frontier_rows(backtest.frontier, backtest.sides)
+        section = _sides_section("frontier", FRONTIER_TITLE, rows)
+        sections.append(msgspec.structs.replace(section, end=FRONTIER_NOTE))
+    gaps = gap_rows(backtest)
+    if gaps:
+        sections.append(_sides_section("gap", GAP_TITLE, gaps))
+    return render_page("Backtest", sections, "markdown")
+
+
+def _sides_section(key: str, title: str, rows: Sequence[Sequence[str]]) -> Section:
+    return msgspec.structs.replace(table_section(key, rows[0], rows[1:]), title=title)
 
 
 def _seeds_note(backtest: Backtest) -> Markup:

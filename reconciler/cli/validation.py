@@ -94,6 +94,8 @@ def _render_findings(
             from reconciler.cli.output.sarif import render_sarif
 
             return render_sarif(diagnostics, folder_in_repository(request.path))
+        case "markdown" | "html":
+            return findings.render_findings_page(diagnostics, request.output)
     sources = {file.path: _quotable_content(file) for file in files}
     return findings.render_text(diagnostics, sources, colour=has_colour(sys.stdout), what=what)
 

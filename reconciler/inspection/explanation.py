@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+from msgspec.structs import replace
+
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_dollars
-from reconciler.model.text.visible import escape_invisible, one_line
 from reconciler.plan.render.wording import format_price_source
-from reconciler.render.listing import age, clock_time, columns
+from reconciler.render.cells import Column, Line, Section, SectionRow, Text
+from reconciler.render.listing import age, clock_time
+from reconciler.render.reply import table_section, text_section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,6 +40,7 @@ _WELL_KNOWN: Final = (
 """Domains of labels that are clear without them."""
 
 
+_FILTERS: Final = "Instance types left after each filter"
 _NO_LAUNCH: Final = frozenset(
     {
         "MinValuesUnmet",
@@ -47,42 +53,45 @@ _NO_LAUNCH: Final = frozenset(
 """Codes of reasons why a NodePool can launch no node."""
 
 
-def render_explanation(
+def explanation_sections(
     answer: Explanation, plan: Plan, digest: str, earlier: Sequence[GivenReason], now: datetime
-) -> str:
-    """Return the answer as text: the verdict, what prevents a change, and the facts.
+) -> Iterator[Section]:
+    """Yield the answer: the verdict, what prevents a change, and the facts.
 
     The facts of a NodePool are its calendar, which comes before the gaps in it.
     """
-    text = one_line(f"{answer.kind} {answer.name}: {answer.verdict}.") + "\n"
-    facts = "".join(f"  {escape_invisible(fact)}\n" for fact in answer.facts)
-    reasons = _format_reasons(answer.reasons)
-    if answer.kind == "NodePool" or not reasons:
-        text += facts + reasons
-    else:
-        text += reasons + (f"\nFacts:\n{facts}" if facts else "")
+    subject = f"{answer.kind} {answer.name}"
+    is_first = answer.kind == "NodePool" or not answer.reasons
+    facts = answer.facts if is_first else ()
+    yield text_section("verdict", subject, facts, f"{answer.verdict}.")
+    titles: dict[str, list[tuple[str, str]]] = {}
+    for reason in answer.reasons:
+        titles.setdefault(_title_of(reason), []).append((reason.code, reason.message))
+    for title, rows in titles.items():
+        yield _table_section("reasons", title, rows)
+    if answer.facts and not is_first:
+        yield text_section("facts", "Facts", answer.facts)
     if earlier:
         past = [(clock_time(g.at), g.decision.code, g.decision.message) for g in earlier]
-        text += "\nEarlier reasons:\n" + columns(past, indent=2)
+        yield _table_section("earlier", "Earlier reasons", past)
     if answer.pools or answer.nodes is not None:
-        text += "\nIf it were the only pending pod:\n" + _format_places(answer)
+        title = "If it were the only pending pod"
+        rows_of_places = tuple(_place_rows(answer))
+        yield Section(key="places", title=title, columns=(Column(""),), rows=rows_of_places)
     if answer.filters:
-        text += f"\nInstance types left after each filter: {_format_filters(answer.filters)}\n"
+        yield text_section("filters", _FILTERS, (), _format_filters(answer.filters))
     if len(answer.offerings) > 1:
         offers = [_offering_row(o, plan.at) for o in answer.offerings]
-        text += "\nCheapest instance types:\n" + columns(offers, indent=2)
+        yield _table_section("offerings", "Cheapest instance types", offers)
     if answer.constraints:
-        text += "\nEffect of removing one constraint:\n"
-        text += columns([(_format_effect(c), c.constraint) for c in answer.constraints], indent=2)
+        effects = [(_format_effect(c), c.constraint) for c in answer.constraints]
+        yield _table_section("constraints", "Effect of removing one constraint", effects)
     ago = f", {age(plan.at, now)} ago" if now > plan.at else ""
-    return f"{text}\nFrom plan {digest} of {clock_time(plan.at)}{ago}.\n"
+    yield Section(key="plan", title="", end=f"From plan {digest} of {clock_time(plan.at)}{ago}.")
 
 
-def _format_reasons(reasons: Iterable[Decision]) -> str:
-    titles: dict[str, list[tuple[str, str]]] = {}
-    for reason in reasons:
-        titles.setdefault(_title_of(reason), []).append((reason.code, reason.message))
-    return "".join(f"\n{t}:\n{columns(rows, indent=2)}" for t, rows in titles.items())
+def _table_section(key: str, title: str, rows: Sequence[Sequence[str]]) -> Section:
+    return replace(table_section(key, ("",) * len(rows[0]), rows), title=title)
 
 
 def _title_of(reason: Decision) -> str:
@@ -94,12 +103,13 @@ def _title_of(reason: Decision) -> str:
     return "Gaps and conflicts in the disruption settings"
 
 
-def _format_places(answer: Explanation) -> str:
-    lines = [f"  {_describe_nodes(answer.nodes)}"] if answer.nodes is not None else []
+def _place_rows(answer: Explanation) -> Iterator[SectionRow]:
+    if answer.nodes is not None:
+        yield SectionRow(cells=(Text(_describe_nodes(answer.nodes)),))
     for pool in answer.pools:
-        lines.append(f"  NodePool {pool.node_pool}: {_describe_pool(pool)}")
-        lines.append(f"    instance types left after each filter: {_format_filters(pool.filters)}")
-    return "".join(f"{escape_invisible(line)}\n" for line in lines)
+        left = f"{_FILTERS[:1].lower()}{_FILTERS[1:]}: {_format_filters(pool.filters)}"
+        text = f"NodePool {pool.node_pool}: {_describe_pool(pool)}"
+        yield SectionRow(cells=(Text(text),), lines=(Line((Text(left),)),))
 
 
 def _describe_nodes(nodes: NodesAnswer) -> str:
@@ -160,34 +170,72 @@ def _format_effect(cost: ConstraintCost) -> str:
     return ", ".join(parts) or "no effect"
 
 
-def document(
-    answer: Explanation, plan: Plan, digest: str, earlier: Sequence[GivenReason]
-) -> dict[str, Any]:
-    """Return the answer as an object, without the parts that do not apply."""
-    import msgspec
+class ExplainedObject(msgspec.Struct, frozen=True):
+    """The object that an explanation is about."""
 
+    kind: str
+    name: str
+
+
+class ExplainingPlan(msgspec.Struct, frozen=True):
+    """The plan that an explanation is from."""
+
+    digest: str
+    at: datetime
+
+
+class ReasonReply(msgspec.Struct, frozen=True):
+    """A reason of the plan."""
+
+    code: str
+    message: str
+
+
+class EarlierReason(msgspec.Struct, frozen=True):
+    """A reason of an earlier plan."""
+
+    at: datetime
+    code: str
+    message: str
+    plan: str
+
+
+class ExplanationReply(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The reply of ``explain`` (``schemas/explanation.v1.json``).
+
+    Its last fields are those of ``Explanation``, without the parts that do not apply.
+    """
+
+    api_version: str = "reconciler/v1"
+    kind: str = "Explanation"
+    about: ExplainedObject
+    plan: ExplainingPlan
+    verdict: str
+    facts: tuple[str, ...]
+    reasons: tuple[ReasonReply, ...]
+    earlier: tuple[EarlierReason, ...]
+    nodes: Any = msgspec.UNSET
+    pools: Any = msgspec.UNSET
+    filters: Any = msgspec.UNSET
+    offerings: Any = msgspec.UNSET
+    constraints: Any = msgspec.UNSET
+
+
+def explanation_reply(
+    answer: Explanation, plan: Plan, digest: str, earlier: Sequence[GivenReason]
+) -> ExplanationReply:
+    """Return the answer for programs."""
     written = answer.omit_empty()
-    more = {
-        name: msgspec.to_builtins(value)
-        for name in ("nodes", "pools", "filters", "offerings", "constraints")
-        if (value := getattr(written, name))
-    }
-    return {
-        "apiVersion": "reconciler/v1",
-        "kind": "Explanation",
-        "about": {"kind": answer.kind, "name": answer.name},
-        "plan": {"digest": digest, "at": msgspec.to_builtins(plan.at)},
-        "verdict": answer.verdict,
-        "facts": list(answer.facts),
-        "reasons": [{"code": r.code, "message": r.message} for r in answer.reasons],
-        "earlier": [
-            {
-                "at": msgspec.to_builtins(g.at),
-                "code": g.decision.code,
-                "message": g.decision.message,
-                "plan": g.plan,
-            }
-            for g in earlier
-        ],
+    names = ("nodes", "pools", "filters", "offerings", "constraints")
+    more: dict[str, Any] = {name: getattr(written, name) or msgspec.UNSET for name in names}
+    return ExplanationReply(
+        about=ExplainedObject(answer.kind, answer.name),
+        plan=ExplainingPlan(digest, plan.at),
+        verdict=answer.verdict,
+        facts=answer.facts,
+        reasons=tuple(ReasonReply(r.code, r.message) for r in answer.reasons),
+        earlier=tuple(
+            EarlierReason(g.at, g.decision.code, g.decision.message, g.plan) for g in earlier
+        ),
         **more,
-    }
+    )

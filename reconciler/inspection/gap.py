@@ -2,53 +2,74 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.money import format_monthly
 from reconciler.observed.allocation import NANODOLLARS
+from reconciler.plan.value.costs import PlannedGap
 from reconciler.render.listing import columns
+from reconciler.render.reply import table_section
 
 if TYPE_CHECKING:
-    from reconciler.model.json import JsonDict
-    from reconciler.plan.rest.gap import GapExplanation, GapPart
+    from reconciler.plan.rest.gap import GapExplanation
+    from reconciler.render.cells import Section
 
 
-def gap_document(fleet: str, gap: GapExplanation) -> JsonDict:
-    """Return the parts as an object; money is USD an hour."""
+class GapReply(PlannedGap, frozen=True, kw_only=True):
+    """The reply of ``explain gap`` (``schemas/gapexplanation.v1.json``); money is USD an hour."""
+
+    api_version: str = "reconciler/v1"
+    kind: str = "GapExplanation"
+    fleet: str
+
+
+def gap_reply(fleet: str, gap: GapExplanation) -> GapReply:
+    """Return the parts for programs."""
     from reconciler.plan.rest.gap import planned_gap
 
-    parts: JsonDict = msgspec.to_builtins(planned_gap(gap))
-    return {"apiVersion": "reconciler/v1", "kind": "GapExplanation", "fleet": fleet, **parts}
+    return GapReply(fleet=fleet, **msgspec.structs.asdict(planned_gap(gap)))
+
+
+def gap_section(fleet: str, gap: GapExplanation) -> Section:
+    """Return the parts as a section of a page."""
+    header, *rows = _rows(gap) if gap.parts else [_HEADER]
+    notes = " ".join((_head(fleet, gap), *_notes(gap)))
+    return replace(table_section("gap", header, rows), end=notes)
+
+
+_HEADER: Final = ("$/MONTH", "CONSTRAINT", "OWNER", "SMALLEST CHANGE")
 
 
 def render_gap(fleet: str, gap: GapExplanation) -> str:
     """Return the parts as a table in the order in which the constraints were dropped."""
-    cost, least = (amount / NANODOLLARS for amount in (gap.fleet, gap.minimum))
-    pods = format_count(gap.pods, "pod")
-    head = f"{fleet}: {format_monthly(cost)}/month for {pods}"
+    notes = "".join(f"\n{note}\n" for note in _notes(gap))
+    head = _head(fleet, gap)
+    return f"{head}\n\n{columns(_rows(gap))}{notes}" if gap.parts else f"{head}\n{notes}"
+
+
+def _head(fleet: str, gap: GapExplanation) -> str:
+    """Return the cost of the fleet and its minimum."""
+    cost, least, bound = (
+        format_monthly(amount / NANODOLLARS) for amount in (gap.fleet, gap.minimum, gap.bound)
+    )
+    head = f"{fleet}: {cost}/month for {format_count(gap.pods, 'pod')}"
     if not gap.parts:
-        return f"{head}. This is the minimum.\n{_notes(gap)}"
-    bound = gap.bound / NANODOLLARS
-    types = ""
-    if gap.bound != gap.minimum:
-        types = f" ({format_monthly(bound)} with the present capacity types)"
-    lines = f"{head}; {format_monthly(least)} without these constraints{types}.\n"
-    header = ("$/MONTH", "CONSTRAINT", "OWNER", "SMALLEST CHANGE")
-    rows = [
-        *(_cells(part) for part in gap.parts),
-        (format_monthly(cost - least), "all of these", "", ""),
-    ]
-    return f"{lines}\n{columns([header, *rows])}{_notes(gap)}"
+        return f"{head}. This is the minimum."
+    types = "" if gap.bound == gap.minimum else f" ({bound} with the present capacity types)"
+    return f"{head}; {least} without these constraints{types}."
 
 
-def _cells(part: GapPart) -> tuple[str, ...]:
-    return format_monthly(part.per_hour), part.what, part.owner, part.change
+def _rows(gap: GapExplanation) -> list[tuple[str, ...]]:
+    total = format_monthly((gap.fleet - gap.minimum) / NANODOLLARS)
+    parts = [(format_monthly(p.per_hour), p.what, p.owner, p.change) for p in gap.parts]
+    return [_HEADER, *parts, (total, "all of these", "", "")]
 
 
-def _notes(gap: GapExplanation) -> str:
+def _notes(gap: GapExplanation) -> list[str]:
     notes = []
     if gap.unplaced:
         notes.append(
@@ -56,4 +77,4 @@ def _notes(gap: GapExplanation) -> str:
         )
     if gap.is_limited:
         notes.append("The constraints of smaller workloads were dropped together.")
-    return "".join(f"\n{note}\n" for note in notes)
+    return notes

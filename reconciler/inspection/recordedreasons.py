@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.assembly.inputs.records import newest_plan
-from reconciler.inspection.explanation import render_explanation
+from reconciler.inspection.explanation import explanation_sections
 from reconciler.model.errors import StateError
 from reconciler.plan.explain.reasons import explain_node
 from reconciler.plan.value.plan import Plan
+from reconciler.render.reply import render_sections
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,4 +71,5 @@ def explain_recorded_node(recorded: RecordedFleet, node: str, node_claim: str) -
     source = newest_source(recorded)
     answer = explain_node(source.plan, node, node_claim, "Node" if node else "NodeClaim")
     earlier = earlier_reasons(recorded, answer, source, (node, node_claim))
-    return render_explanation(answer, source.plan, source.digest, earlier, recorded.now)
+    sections = explanation_sections(answer, source.plan, source.digest, earlier, recorded.now)
+    return render_sections(list(sections))

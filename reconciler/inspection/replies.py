@@ -2,9 +2,208 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Any
+
 import msgspec
 
 from reconciler.model.diagnostics import Check
+
+
+class _Reply(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    pass
+
+
+def fields_of(value: msgspec.Struct, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the encoded fields of a value, except those that are named."""
+    fields: dict[str, Any] = msgspec.to_builtins(value)
+    return {name: item for name, item in fields.items() if name not in without}
+
+
+class ResourceName(_Reply, frozen=True, omit_defaults=True):
+    """The metadata of a recorded resource."""
+
+    name: str = msgspec.field()
+    creation_timestamp: str | None = None
+
+
+class Resource(_Reply, frozen=True, kw_only=True):
+    """A recorded resource in the form of the Kubernetes API.
+
+    ``plan`` is the body of a plan, and ``operations`` are those on the resource; both are only
+    shown of one resource.
+    """
+
+    api_version: str = "reconciler/v1"
+    kind: str
+    metadata: Any
+    spec: Any = msgspec.UNSET
+    status: Any
+    plan: Any = msgspec.UNSET
+    operations: tuple[Resource, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
+class SettingReply(_Reply, frozen=True):
+    """A setting in the reply of ``config``; ``origin`` is its layer, and ``where`` its place."""
+
+    value: Any
+    origin: str
+    where: str
+
+
+class HashReply(_Reply, frozen=True):
+    """The drift hash of an object in the reply of ``hash``."""
+
+    kind: str
+    name: str
+    hash: str
+    version: str
+
+
+class LockReply(_Reply, frozen=True):
+    """The reply of ``lock``: what became of the file, and how many entries it has."""
+
+    result: str
+    changes: tuple[str, ...]
+    node_classes: int
+    instance_types: int
+    locked_at: datetime
+
+
+class CodeReply(_Reply, frozen=True):
+    """What the code of a finding means, and what to do about it."""
+
+    code: str
+    meaning: str
+    remedy: str
+
+
+class HealthReply(_Reply, frozen=True):
+    """The reply of ``health``; the age is None without a heartbeat."""
+
+    healthy: bool
+    heartbeat_age_seconds: float | None
+    message: str
+
+
+class ResumedPool(_Reply, frozen=True):
+    """A NodePool whose disruption was halted."""
+
+    node_pool: str
+    halted_at: datetime | None
+    failures: int
+    reason: str
+
+
+class ResumeReply(_Reply, frozen=True):
+    """The reply of ``resume``."""
+
+    resumed: tuple[ResumedPool, ...]
+
+
+class MigrationReply(_Reply, frozen=True):
+    """The reply of ``state migrate``."""
+
+    state: str
+    migration: str
+
+
+class StateFinding(_Reply, frozen=True):
+    """A problem of the recorded state."""
+
+    severity: str
+    code: str
+    message: str
+
+
+class SoundnessReply(_Reply, frozen=True):
+    """The reply of ``state check``."""
+
+    sound: bool
+    findings: tuple[StateFinding, ...]
+
+
+class ExportReply(_Reply, frozen=True):
+    """The reply of ``state export``."""
+
+    fleet: str
+    file: str
+    rows: int
+
+
+class ImportReply(_Reply, frozen=True):
+    """The reply of ``state import``."""
+
+    fleet: str
+    state: str
+    rows: int
+
+
+class PrunedRecords(_Reply, frozen=True):
+    """How many records of a kind were removed and kept."""
+
+    gone: int
+    kept: int
+
+
+class PruningReply(_Reply, frozen=True):
+    """The reply of ``state prune`` (``schemas/pruning.v1.json``)."""
+
+    before: datetime
+    dry_run: bool
+    records: dict[str, PrunedRecords]
+
+
+class AdoptedInstance(_Reply, frozen=True):
+    """An instance in the reply of ``state adopt``; ``per_hour`` is None without a known price."""
+
+    id: str
+    instance_type: str
+    zone: str
+    launched_at: datetime | None
+    per_hour: float | None
+    node_pool: str
+    node_claim: str
+    becomes: str
+    refused: str
+    notes: tuple[str, ...]
+
+
+class AdoptionReply(_Reply, frozen=True):
+    """The reply of ``state adopt`` (``schemas/adoption.v1.json``)."""
+
+    fleet: str
+    cluster: str
+    done: bool
+    instances: tuple[AdoptedInstance, ...]
+    problems: tuple[str, ...]
+
+
+class OverlayChange(msgspec.Struct, frozen=True):
+    """A NodeOverlay in the reply of ``overlays --preview``, and what is done with it."""
+
+    action: str
+    reason: str
+    object: Any
+
+
+class OverlaysReply(msgspec.Struct, frozen=True):
+    """The reply of ``overlays --preview`` and ``--apply``."""
+
+    overlays: tuple[OverlayChange, ...]
+
+
+class ApplyReply(_Reply, frozen=True):
+    """The reply of ``apply``; ``cost`` is USD an hour, ``actions`` counts them by state."""
+
+    fleet: str
+    converged: bool
+    node_claims: tuple[str, ...]
+    cost: float
+    unschedulable: tuple[str, ...]
+    deferred: int
+    unapproved: int
+    actions: dict[str, int]
 
 
 class ChecksReply(msgspec.Struct, frozen=True):

@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from reconciler.inspection.replies import Resource, ResourceName, fields_of
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
-from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
+from reconciler.model.kubernetes.metadata import Condition
+from reconciler.model.kubernetes.pod import Amounts
+from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.text.counting import format_list
 from reconciler.model.text.quoting import quote_value
 from reconciler.plan.render.wording import short_commit
@@ -20,7 +24,6 @@ from reconciler.render.listing import Item, Listing, age, clock_time, stamp
 
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.records import RecordedFleet
-    from reconciler.model.json import JsonDict
     from reconciler.plan.run import PlanRun
     from reconciler.plan.value.actions import Action
     from reconciler.ports.state import RecordedObject, RecordedPlan, RunningCommand
@@ -77,17 +80,23 @@ def _format_percent(share: float | None) -> str:
     return "" if share is None else f"{share:.0%}"
 
 
-def _with_usage(document: JsonDict, usage: NodeUsage | None) -> JsonDict:
-    """Return a document with ``status.usage``: USD an hour, pods, and shares from 0."""
+class UsageReply(msgspec.Struct, frozen=True, rename="camel"):
+    """The usage of nodes: USD an hour, pods, and shares from 0."""
+
+    price_per_hour: float | None
+    requested_share: dict[str, float]
+    pods: int
+
+
+def _usage_reply(usage: NodeUsage | None) -> UsageReply | msgspec.UnsetType:
     if usage is None:
-        return document
+        return msgspec.UNSET
     shares = {name: usage.share(name) for name in ("cpu", "memory")}
     requested = {name: round(share, 4) for name, share in shares.items() if share is not None}
-    facts = {"pricePerHour": usage.price, "requestedShare": requested, "pods": usage.pods}
-    return {**document, "status": {**document["status"], "usage": facts}}
+    return UsageReply(usage.price, requested, usage.pods)
 
 
-def node_claims(recorded: RecordedFleet) -> Listing:
+def node_claims(recorded: RecordedFleet) -> Listing[Resource]:
     usage = usage_of(recorded)
     return Listing(
         ("NAME", "NODEPOOL", "TYPE", "CAPACITY", "ZONE", "NODE", "STATUS", *_USAGE, "AGE"),
@@ -104,7 +113,7 @@ def node_claims(recorded: RecordedFleet) -> Listing:
                     age(claim.metadata.creation_timestamp, recorded.now),
                 ),
                 (_instance_id(claim), claim.status.image_id, claim.spec.node_class_ref.name),
-                _with_usage(claim_document(claim), usage.get(claim.name)),
+                claim_resource(claim, usage.get(claim.name)),
             )
             for claim in recorded.state.store.node_claims()
         ],
@@ -112,7 +121,7 @@ def node_claims(recorded: RecordedFleet) -> Listing:
     )
 
 
-def nodes(recorded: RecordedFleet) -> Listing:
+def nodes(recorded: RecordedFleet) -> Listing[Resource]:
     usage = usage_of(recorded)
     return Listing(
         ("NAME", "NODEPOOL", "TYPE", "CAPACITY", "ZONE", "STATUS", *_USAGE, "AGE"),
@@ -128,7 +137,7 @@ def nodes(recorded: RecordedFleet) -> Listing:
                     age(_registered_at(claim), recorded.now),
                 ),
                 (_instance_id(claim), claim.name),
-                _with_usage(_node_document(claim), usage.get(claim.name)),
+                _node_resource(claim, usage.get(claim.name)),
             )
             for claim in sorted(
                 recorded.state.store.node_claims(), key=lambda c: (c.status.node_name, c.name)
@@ -139,7 +148,7 @@ def nodes(recorded: RecordedFleet) -> Listing:
     )
 
 
-def node_pools(recorded: RecordedFleet) -> Listing:
+def node_pools(recorded: RecordedFleet) -> Listing[Resource]:
     claims, usage = recorded.state.store.node_claims(), usage_of(recorded)
     return Listing(
         ("NAME", "NODECLASS", "NODES", "READY", *_USAGE, "WEIGHT", "REVISION"),
@@ -152,7 +161,7 @@ def node_pools(recorded: RecordedFleet) -> Listing:
     )
 
 
-def plans(recorded: RecordedFleet) -> Listing:
+def plans(recorded: RecordedFleet) -> Listing[Resource]:
     return Listing(
         ("DIGEST", "REVISION", "SERIAL", "ACTIONS", "CARRIED-OUT", "AGE"),
         [_plan_item(plan, recorded) for plan in recorded.state.store.plans(limit=100)],
@@ -160,7 +169,7 @@ def plans(recorded: RecordedFleet) -> Listing:
     )
 
 
-def commands(recorded: RecordedFleet) -> Listing:
+def commands(recorded: RecordedFleet) -> Listing[Resource]:
     return Listing(
         ("ID", "REASON", "DECISION", "NODECLAIMS", "REPLACEMENTS", "PHASE", "AGE"),
         [
@@ -176,7 +185,7 @@ def commands(recorded: RecordedFleet) -> Listing:
                     age(command.started_at, recorded.now),
                 ),
                 (short_commit(command.revision), command.message),
-                _command_document(command),
+                _command_resource(command),
             )
             for command in recorded.state.history.commands()
         ],
@@ -184,7 +193,7 @@ def commands(recorded: RecordedFleet) -> Listing:
     )
 
 
-def actions(recorded: RecordedFleet) -> Listing:
+def actions(recorded: RecordedFleet) -> Listing[Resource]:
     from reconciler.assembly.inputs.records import newest_run
 
     header = ("ID", "WAVE", "KIND", "NODEPOOL", "TARGET", "STATE", "REASON")
@@ -197,7 +206,15 @@ def actions(recorded: RecordedFleet) -> Listing:
     return Listing(header, items, wide)
 
 
-def _action_item(plan: str, action: Action, run: PlanRun) -> Item:
+class ActionStatus(msgspec.Struct, frozen=True):
+    """The state of an action of the plan, and what it waits for."""
+
+    state: str
+    plan: str
+    why: str
+
+
+def _action_item(plan: str, action: Action, run: PlanRun) -> Item[Resource]:
     state, why = run.states[action.id].value, run.status_message(action.id)
     return Item(
         action.id,
@@ -211,17 +228,16 @@ def _action_item(plan: str, action: Action, run: PlanRun) -> Item:
             action.reason,
         ),
         (",".join(action.depends_on), plan, why),
-        {
-            "apiVersion": API,
-            "kind": "Action",
-            "metadata": {"name": action.id},
-            "spec": msgspec.to_builtins(action.omit_empty()),
-            "status": {"state": state, "plan": plan, "why": why},
-        },
+        Resource(
+            kind="Action",
+            metadata=ResourceName(name=action.id),
+            spec=action.omit_empty(),
+            status=ActionStatus(state, plan, why),
+        ),
     )
 
 
-VIEWS: Final[Mapping[str, Callable[[RecordedFleet], Listing]]] = {
+VIEWS: Final[Mapping[str, Callable[[RecordedFleet], Listing[Resource]]]] = {
     "nodeclaims": node_claims,
     "nodes": nodes,
     "nodepools": node_pools,
@@ -244,7 +260,9 @@ def kind_of(word: str) -> str:
     return plural
 
 
-def find_item(listing: Listing, kind: str, name: str, recorded: RecordedFleet) -> Item:
+def find_item(
+    listing: Listing[Resource], kind: str, name: str, recorded: RecordedFleet
+) -> Item[Resource]:
     """Return the item of that name.
 
     Raises:
@@ -268,51 +286,136 @@ def find_item(listing: Listing, kind: str, name: str, recorded: RecordedFleet) -
     raise StateError(f"no {singular} {name} is recorded", where=recorded.where, remedy=remedy)
 
 
-def claim_document(claim: NodeClaim) -> JsonDict:
+def resource_of(recorded: RecordedFleet, kind: str, name: str) -> Resource:
+    """Return one resource; a plan with its body, which is too large for a list.
+
+    Raises:
+        StateError: the name is not recorded.
+    """
+    resource = find_item(VIEWS[kind](recorded), kind, name, recorded).document
+    plan = recorded.state.store.plan(name) if kind == "plans" else None
+    if plan is None:
+        return resource
+    return msgspec.structs.replace(resource, plan=msgspec.json.decode(plan.body))
+
+
+class ShownClaimStatus(NodeClaimStatus, frozen=True, rename="camel", omit_defaults=True):
+    """The status of a NodeClaim, with its usage."""
+
+    usage: UsageReply | msgspec.UnsetType = msgspec.UNSET
+
+
+class NodeStatusReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The status of a node, as far as its NodeClaim records it."""
+
+    capacity: Amounts
+    allocatable: Amounts
+    conditions: tuple[Condition, ...]
+    usage: UsageReply | msgspec.UnsetType
+
+
+class NodeSpecReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The spec of a node, as far as its NodeClaim records it."""
+
+    provider_id: str = msgspec.field(name="providerID")
+    taints: tuple[Taint, ...]
+
+
+class OwnerName(msgspec.Struct, frozen=True, rename="camel"):
+    """The NodeClaim that owns a node."""
+
+    name: str
+    api_version: str = "karpenter.sh/v1"
+    kind: str = "NodeClaim"
+
+
+class NodeMetadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The metadata of a node, as far as its NodeClaim records it."""
+
+    name: str
+    labels: dict[str, str]
+    creation_timestamp: str
+    owner_references: tuple[OwnerName, ...]
+
+
+class NodePoolStatusReply(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many nodes a NodePool has, and their usage."""
+
+    nodes: int
+    ready_nodes: int
+    usage: UsageReply | msgspec.UnsetType
+
+
+class PlanSpecReply(msgspec.Struct, frozen=True):
+    """The commit and the state that a plan was made from."""
+
+    revision: str
+    serial: int
+
+
+class PlanStatusReply(msgspec.Struct, frozen=True, rename="camel"):
+    """When a plan was carried out."""
+
+    carried_out_at: str | None
+
+
+class CommandStatusReply(msgspec.Struct, frozen=True):
+    """The progress of a command."""
+
+    phase: str
+    message: str
+
+
+def claim_resource(claim: NodeClaim, usage: NodeUsage | None = None) -> Resource:
     """Return a claim as the Kubernetes API spells it, with the condition that sums up the others.
 
     Karpenter's NodeClaim is Ready when it is launched, registered and initialized.
     """
-    document = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", **msgspec.to_builtins(claim)}
-    conditions = document.setdefault("status", {}).setdefault("conditions", ())
+    status = claim.status
     if claim.condition("Ready") is None:
-        document["status"]["conditions"] = [*conditions, _ready_condition(claim)]
-    return document
+        ready = _ready_condition(claim)
+        status = msgspec.structs.replace(status, conditions=(*status.conditions, ready))
+    return Resource(
+        api_version="karpenter.sh/v1",
+        kind="NodeClaim",
+        metadata=claim.metadata,
+        spec=claim.spec if claim.spec != NodeClaimSpec() else msgspec.UNSET,
+        status=ShownClaimStatus(**msgspec.structs.asdict(status), usage=_usage_reply(usage)),
+    )
 
 
-def _ready_condition(claim: NodeClaim) -> dict[str, str]:
+def _ready_condition(claim: NodeClaim) -> Condition:
     initialized = claim.condition("Initialized")
     since = initialized.last_transition_time if initialized else claim.metadata.creation_timestamp
     is_ready = initialized is not None and initialized.status == "True"
-    reason = "Ready" if is_ready else phase_of(claim)
-    ready = {"type": "Ready", "status": "True" if is_ready else "Unknown", "reason": reason}
-    return {**ready, "lastTransitionTime": stamp(since)} if since else ready
+    return Condition(
+        type="Ready",
+        status="True" if is_ready else "Unknown",
+        reason="Ready" if is_ready else phase_of(claim),
+        last_transition_time=since.replace(microsecond=0) if since else None,
+    )
 
 
-def _node_document(claim: NodeClaim) -> JsonDict:
+def _node_resource(claim: NodeClaim, usage: NodeUsage | None) -> Resource:
     status = claim.status
     ready = "True" if phase_of(claim) == "Ready" else "Unknown"
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": status.node_name,
-            "labels": claim.metadata.labels,
-            "creationTimestamp": stamp(_registered_at(claim)),
-            "ownerReferences": [
-                {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": claim.name}
-            ],
-        },
-        "spec": {
-            "providerID": status.provider_id,
-            "taints": msgspec.to_builtins(claim.spec.taints),
-        },
-        "status": {
-            "capacity": status.capacity,
-            "allocatable": status.allocatable,
-            "conditions": [{"type": "Ready", "status": ready}],
-        },
-    }
+    return Resource(
+        api_version="v1",
+        kind="Node",
+        metadata=NodeMetadata(
+            name=status.node_name,
+            labels=claim.metadata.labels,
+            creation_timestamp=stamp(_registered_at(claim)),
+            owner_references=(OwnerName(claim.name),),
+        ),
+        spec=NodeSpecReply(provider_id=status.provider_id, taints=claim.spec.taints),
+        status=NodeStatusReply(
+            capacity=status.capacity,
+            allocatable=status.allocatable,
+            conditions=(Condition("Ready", ready),),
+            usage=_usage_reply(usage),
+        ),
+    )
 
 
 def _registered_at(claim: NodeClaim) -> Any:
@@ -322,7 +425,7 @@ def _registered_at(claim: NodeClaim) -> Any:
 
 def _node_pool_item(
     pool: RecordedObject, claims: Sequence[NodeClaim], usage: Mapping[str, NodeUsage]
-) -> Item:
+) -> Item[Resource]:
     known = [usage[c.name] for c in claims if c.name in usage]
     total = NodeUsage.total(known) if known else None
     spec: Any = pool.data.get("spec") or {}
@@ -340,19 +443,19 @@ def _node_pool_item(
             short_commit(pool.revision),
         ),
         (pool.hash,),
-        _with_usage(
-            {
-                "apiVersion": "karpenter.sh/v1",
-                "kind": "NodePool",
-                **pool.data,
-                "status": {"nodes": len(claims), "readyNodes": ready},
-            },
-            total,
+        Resource(
+            api_version="karpenter.sh/v1",
+            kind="NodePool",
+            metadata=pool.data["metadata"],
+            spec=pool.data.get("spec", msgspec.UNSET),
+            status=NodePoolStatusReply(
+                nodes=len(claims), ready_nodes=ready, usage=_usage_reply(total)
+            ),
         ),
     )
 
 
-def _plan_item(plan: RecordedPlan, recorded: RecordedFleet) -> Item:
+def _plan_item(plan: RecordedPlan, recorded: RecordedFleet) -> Item[Resource]:
     actions, *rest = _count_entries(plan)
     return Item(
         plan.digest,
@@ -365,25 +468,22 @@ def _plan_item(plan: RecordedPlan, recorded: RecordedFleet) -> Item:
             age(plan.at, recorded.now),
         ),
         tuple(rest),
-        {
-            "apiVersion": API,
-            "kind": "RecordedPlan",
-            "metadata": {"name": plan.digest, "creationTimestamp": stamp(plan.at)},
-            "spec": {"revision": plan.revision, "serial": plan.serial},
-            "status": {"carriedOutAt": stamp(plan.carried_out_at) or None},
-        },
+        Resource(
+            kind="RecordedPlan",
+            metadata=ResourceName(name=plan.digest, creation_timestamp=stamp(plan.at)),
+            spec=PlanSpecReply(plan.revision, plan.serial),
+            status=PlanStatusReply(stamp(plan.carried_out_at) or None),
+        ),
     )
 
 
-def _command_document(command: RunningCommand) -> JsonDict:
-    body = msgspec.to_builtins(command)
-    return {
-        "apiVersion": API,
-        "kind": "Command",
-        "metadata": {"name": body.pop("id"), "creationTimestamp": stamp(command.started_at)},
-        "status": {"phase": body.pop("phase"), "message": body.pop("message")},
-        "spec": body,
-    }
+def _command_resource(command: RunningCommand) -> Resource:
+    return Resource(
+        kind="Command",
+        metadata=ResourceName(name=command.id, creation_timestamp=stamp(command.started_at)),
+        spec=fields_of(command, without=("id", "phase", "message")),
+        status=CommandStatusReply(command.phase.value, command.message),
+    )
 
 
 class _PlanEntries(msgspec.Struct):

@@ -191,6 +191,12 @@ class Flow(msgspec.Struct, frozen=True):
     boxes: tuple[Box, ...]
 
 
+class Verbatim(msgspec.Struct, frozen=True):
+    """Lines that are shown as they are, such as YAML or a patch."""
+
+    text: str
+
+
 class Section(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a plan for people.
 
@@ -208,7 +214,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     tone: Tone = ""
     table: bool = False
     folded: bool = False
-    figure: Timeline | Flow | None = None
+    figure: Timeline | Flow | Verbatim | None = None
     end: str = ""
 
     @property

@@ -23,6 +23,7 @@ from reconciler.render.cells import (
     SectionRow,
     Text,
     ValueChange,
+    Verbatim,
     columns_to_show,
     sort_value,
     text_of,
@@ -58,10 +59,15 @@ def render_section(section: Section) -> Markup:
 
 def _body(section: Section) -> Markup:
     figure = section.figure
-    drawing = Markup("")
-    if figure is not None:
-        drawing = flow(figure) if isinstance(figure, Flow) else timeline(figure)
-    return join_markup(drawing, _table(section.columns, section.rows, section.lines_title))
+    table = _table(section.columns, section.rows, section.lines_title)
+    match figure:
+        case None:
+            return table
+        case Verbatim(text=text):
+            return join_markup(table, el("pre", text, cls="wide"))
+        case Flow():
+            return join_markup(flow(figure), table)
+    return join_markup(timeline(figure), table)
 
 
 def _table(columns: Sequence[Column], rows: Sequence[SectionRow], lines_title: str) -> Markup:

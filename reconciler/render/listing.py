@@ -3,37 +3,43 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Generic, TypeVar
+
+import msgspec
 
 from reconciler.model.text.times import format_time, timestamp
 from reconciler.model.text.visible import Painted, one_line
 from reconciler.render.cells import Tone
 from reconciler.render.layout import table
 
+T_co = TypeVar("T_co", covariant=True)
+
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class Item(Generic[T_co]):
     """An item: its cells in a table, further ones in a wide table, and its object."""
 
     name: str
     cells: tuple[str, ...]
     wide: tuple[str, ...]
-    document: Mapping[str, object]
+    document: T_co
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Generic[T_co]):
     """Items of one kind; ``header`` and ``wide_header`` name the cells of the items."""
 
     header: tuple[str, ...]
-    items: Sequence[Item]
+    items: Sequence[Item[T_co]]
     wide_header: tuple[str, ...] = field(default=())
 
 
-def format_table(listing: Listing, *, wide: bool, verb: str = "", colour: bool = False) -> str:
+def format_table(
+    listing: Listing[object], *, wide: bool, verb: str = "", colour: bool = False
+) -> str:
     """Return the items as aligned columns below their header.
 
     ``verb`` is the header of the column with the verb of an item, which decides its ``colour``.
@@ -77,9 +83,13 @@ def _paint(line: str, tone: Tone) -> str:
     return f"\x1b[{code}m{line}\x1b[0m" if code else line
 
 
-def kubernetes_list(documents: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """Return objects as a Kubernetes List."""
-    return {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": list(documents)}
+class KubernetesList(msgspec.Struct, frozen=True, rename="camel"):
+    """Objects as a Kubernetes List."""
+
+    items: Sequence[object]
+    metadata: dict[str, str] = {}
+    kind: str = "List"
+    api_version: str = "v1"
 
 
 def format_document(value: object, output: str, *, sort_keys: bool = True) -> str:

@@ -8,7 +8,12 @@ from typing import Final, NamedTuple
 
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.quoting import code_spans
-from reconciler.model.text.visible import markdown_code, markdown_text, mermaid_text
+from reconciler.model.text.visible import (
+    escape_invisible,
+    markdown_code,
+    markdown_text,
+    mermaid_text,
+)
 from reconciler.render.cells import (
     BOXES_MAX,
     Box,
@@ -20,6 +25,7 @@ from reconciler.render.cells import (
     NameList,
     Section,
     SectionRow,
+    Verbatim,
     columns_to_show,
     text_of,
 )
@@ -103,6 +109,13 @@ def _fold(title: str, body: str) -> str:
     return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
 
 
+def code_block(text: str) -> str:
+    """Return lines as a block of code, behind a fence that is longer than any in them."""
+    runs = re.findall(r"`{3,}", text)
+    fence = "`" * max(3, *(len(run) + 1 for run in runs), 3)
+    return f"{fence}\n{escape_invisible(text).strip(chr(10))}\n{fence}"
+
+
 class MarkdownSections:
     """Sections as Markdown, each cut to the limits."""
 
@@ -116,11 +129,13 @@ class MarkdownSections:
                 return []
             chart = f"```mermaid\n{render_flowchart(section.figure)}```"
             return [_fold(_fold_title(section), chart)]
-        table = self._table(section)
+        body = [self._table(section)] if section.rows else []
+        if isinstance(section.figure, Verbatim):
+            body.append(code_block(section.figure.text))
         if section.folded:
-            return [_fold(_fold_title(section), table)]
+            return [_fold(_fold_title(section), "\n\n".join(body))]
         heading = [f"#### {_heading(section.heading)}"] if section.heading else []
-        return [*heading, table, *([sentence_markdown(section.end)] if section.end else [])]
+        return [*heading, *body, *([sentence_markdown(section.end)] if section.end else [])]
 
     def _table(self, section: Section) -> str:
         columns_shown = columns_to_show(section.columns, section.rows)

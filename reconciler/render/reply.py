@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
-from reconciler.model.text.times import timestamp
-from reconciler.model.text.visible import Painted, markdown_text
-from reconciler.render.cells import Column, Section, SectionRow, Text, Tone, text_of
+from reconciler.model.text.times import format_time, timestamp
+from reconciler.model.text.visible import Painted, escape_invisible, markdown_text, one_line
+from reconciler.render.cells import Column, Section, SectionRow, Text, Tone, Verbatim, text_of
 from reconciler.render.listing import columns, format_document
 
 PAGES: Final = ("markdown", "html")
@@ -20,19 +21,86 @@ _INDENT: Final = 2
 
 
 def render_reply(
-    reply: msgspec.Struct,
+    reply: msgspec.Struct | Sequence[msgspec.Struct] | Mapping[str, msgspec.Struct],
     sections: Sequence[Section],
     output: str,
     *,
     title: str,
+    text: str | None = None,
     colour: bool = False,
+    sort_keys: bool = True,
 ) -> str:
-    """Return a reply in the format ``output``; ``title`` is that of a page."""
+    """Return a reply in the format ``output``; ``title`` is that of a page.
+
+    ``text`` is the reply for a terminal, by default its sections.
+    """
     if output in ("json", "yaml"):
-        return format_document(document_of(reply), output)
+        return format_document(document_of(reply), output, sort_keys=sort_keys)
     if output in PAGES:
         return render_page(title, sections, output)
+    return render_sections(sections, colour=colour) if text is None else text
+
+
+def render_sections(sections: Sequence[Section], *, colour: bool = False) -> str:
+    """Return sections for a terminal."""
     return Painted("\n".join(_section_text(section, colour=colour) for section in sections))
+
+
+def sections_of(reply: msgspec.Struct) -> tuple[Section, ...]:
+    """Return the fields of a reply as a table, and a table for each list in it."""
+    plain: list[tuple[str, str]] = []
+    lists: list[Section] = []
+    for field in msgspec.structs.fields(type(reply)):
+        value = getattr(reply, field.name)
+        if field.name in ("api_version", "kind") or value is msgspec.UNSET:
+            continue
+        if isinstance(value, (list, tuple)):
+            if value:
+                lists.append(list_section(field.name, value))
+        elif isinstance(value, dict):
+            rows = [(str(key), _format_value(item)) for key, item in value.items()]
+            if rows:
+                section = table_section(field.name, ("", ""), rows)
+                lists.append(replace(section, title=_words(field.name)))
+        else:
+            plain.append((_words(field.name), _format_value(value)))
+    facts = [table_section("facts", ("", ""), plain)] if plain else []
+    return (*facts, *lists)
+
+
+def list_section(name: str, values: Sequence[Any]) -> Section:
+    """Return values of one type as a table, Structs with a column for each field."""
+    if isinstance(values[0], msgspec.Struct):
+        names = type(values[0]).__struct_fields__
+        rows = [[_format_value(getattr(value, n)) for n in names] for value in values]
+        section = table_section(name, list(map(_words, names)), rows)
+    else:
+        section = table_section(name, ("",), [(_format_value(value),) for value in values])
+    return replace(section, title=_words(name))
+
+
+def _words(name: str) -> str:
+    """Return the name of a field as words: ``Node pool``."""
+    return name.replace("_", " ").capitalize()
+
+
+def _format_value(value: Any) -> str:
+    """Return a value of a field as text, a Struct by its fields."""
+    match value:
+        case None | msgspec.UNSET:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:g}"
+        case datetime():
+            return format_time(value)
+        case msgspec.Struct():
+            pairs = ((name, getattr(value, name)) for name in value.__struct_fields__)
+            return ", ".join(f"{_words(n).lower()} {_format_value(v)}" for n, v in pairs if v)
+        case list() | tuple():
+            return ", ".join(map(_format_value, value))
+    return str(value)
 
 
 def render_page(title: str, sections: Sequence[Section], output: str) -> str:
@@ -58,7 +126,13 @@ def table_section(key: str, header: Sequence[str], rows: Sequence[Sequence[str]]
     return Section(key=key, title="", columns=tuple(map(Column, header)), rows=tuple(cells))
 
 
-def document_of(reply: msgspec.Struct) -> Any:
+def text_section(key: str, title: str, texts: Iterable[str], note: str = "") -> Section:
+    """Return texts as a section, a line for each."""
+    rows = tuple(SectionRow(cells=(Text(text),)) for text in texts)
+    return Section(key=key, title=title, note=note, columns=(Column(""),), rows=rows)
+
+
+def document_of(reply: object) -> Any:
     """Return a reply as an object for programs, its times to the second."""
     return _with_stamps(msgspec.to_builtins(reply, builtin_types=(datetime,)))
 
@@ -73,6 +147,17 @@ def _with_stamps(value: Any) -> Any:
 
 def _section_text(section: Section, *, colour: bool) -> str:
     """Return a section as aligned columns, below its title and the titles of its columns."""
+    note = f" {one_line(section.note)}" if section.note else ""
+    title = f"{one_line(section.title)}:{note}\n" if section.title else ""
+    end = f"{section.end}\n" if section.end else ""
+    indent = _INDENT if title else 0
+    if isinstance(section.figure, Verbatim):
+        lines = escape_invisible(section.figure.text).split("\n")
+        end = "".join(f"{' ' * indent}{line}\n" for line in lines) + end
+    if not any(column.title for column in section.columns) and all(
+        len(row.cells) == 1 for row in section.rows
+    ):
+        return f"{title}{_list_text(section.rows, indent)}{end}"
     rows = [[text_of(cell) for cell in row.cells] for row in section.rows]
     heads = [column.title.upper() for column in section.columns]
     tones: list[Tone] = [
@@ -80,7 +165,16 @@ def _section_text(section: Section, *, colour: bool) -> str:
     ]
     if any(heads):
         rows, tones = [heads, *rows], ["", *tones]
-    title = f"{section.title}:\n" if section.title else ""
-    end = f"{section.end}\n" if section.end else ""
-    indent = _INDENT if title else 0
     return f"{title}{columns(rows, indent=indent, tones=tones if colour else ())}{end}"
+
+
+def _list_text(rows: Iterable[SectionRow], indent: int) -> str:
+    """Return rows of one cell, each with its lines below it; the spaces in them stay."""
+    texts: list[tuple[int, str]] = []
+    for row in rows:
+        texts.append((indent, text_of(row.cells[0])))
+        texts += [(indent + _INDENT, " ".join(map(text_of, line.cells))) for line in row.lines]
+    return "".join(
+        f"{' ' * room}{escape_invisible(' '.join(text.splitlines())) or '-'}\n"
+        for room, text in texts
+    )

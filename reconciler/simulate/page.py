@@ -26,6 +26,7 @@ from reconciler.render.cells import (
     Text,
     Timeline,
     ValueChange,
+    Verbatim,
 )
 from reconciler.render.charts import (
     LEFT,
@@ -41,6 +42,7 @@ from reconciler.render.charts import (
 )
 from reconciler.render.html import render_section
 from reconciler.render.page import Markup, el, filter_field, join_markup, page
+from reconciler.render.reply import render_page, text_section
 from reconciler.simulate.driver import Sample
 from reconciler.simulate.eventlog import RulePeriod
 from reconciler.simulate.report import Life, Report
@@ -61,11 +63,35 @@ _TOP: Final = 14
 _BOTTOM: Final = 190
 
 
-def render_html(report: Report) -> str:
-    """Return the page."""
-    begin, end, cost = report.started_at, report.at, report.cost
+def render_markdown(report: Report) -> str:
+    """Return the outcome, the tables and the events for a comment or a document."""
+    period = f"{format_time(report.started_at)} to {format_time(report.at)}"
+    lines = timeline_lines(report, wall_clock=True)
+    events = Section(
+        key="events", title="Events", note=format_count(len(report.events), "event"),
+        figure=Verbatim("\n".join(lines[:EVENTS_MAX])), folded=True,
+    )  # fmt: skip
+    tables = (_merge_section(report), _pool_section(report), _stuck_section(report))
+    summary = text_section("outcome", "", (f"{period}, simulated by the engine", *_sum(report)))
+    sections = [summary, *(section for section in tables if section.rows), events]
+    return render_page("Rollout timeline", sections, "markdown")
+
+
+def _sum(report: Report) -> list[str]:
+    """Return the outcome and the cost in sentences."""
+    cost = report.cost
     before, after = hourly_price(cost.before), hourly_price(cost.after)
     money = f"{before} → {after}; peak {hourly_price(cost.peak)}"
+    return [
+        outcome_of(report),
+        *range_lines(report),
+        f"{money}; spent {format_dollars(cost.spent)}",
+    ]
+
+
+def render_html(report: Report) -> str:
+    """Return the page."""
+    begin, end = report.started_at, report.at
     tables = (_merge_section(report), _pool_section(report), _stuck_section(report))
     return page(
         "Rollout timeline",
@@ -73,14 +99,12 @@ def render_html(report: Report) -> str:
         el("p", f"{format_time(begin)} to {format_time(end)}, simulated by the engine", cls="soft"),
         el(
             "div",
-            el("p", outcome_of(report)),
-            *(el("p", line) for line in range_lines(report)),
-            el("p", f"{money}; spent {format_dollars(cost.spent)}"),
+            *(el("p", line) for line in _sum(report)),
             cls="sum" if report.converged else "sum alarm",
         ),
         filter_field(),
         el("h2", "Cost", el("small", "$/hour")),
-        cost_curve(report.curve, begin, end, cost.before),
+        cost_curve(report.curve, begin, end, report.cost.before),
         el("h2", "Nodes"),
         gantt(report),
         *(render_section(section) for section in tables if section.rows),

@@ -22,6 +22,7 @@ from reconciler.render.cells import (
 )
 from reconciler.render.html import render_section
 from reconciler.render.page import el, filter_field, page
+from reconciler.render.reply import render_page, text_section
 from reconciler.watch.report import WatchReport, describe_action, summary_lines
 
 _TITLE: Final = "Predictions of what Karpenter does"
@@ -35,16 +36,27 @@ _MONEY: Final = {
 def render_html(report: WatchReport) -> str:
     """Return the page."""
     since = "" if report.since is None else f"Since {format_time(report.since)}"
-    sections = (verdict_section(report), cost_section(report), cause_section(report.wrong),
-                wrong_section(report.wrong))  # fmt: skip
     return page(
         _TITLE,
         el("h1", _TITLE),
         el("p", since, cls="soft") if since else "",
         el("div", *(el("p", line) for line in summary_lines(report)), cls="sum"),
         filter_field() if report.wrong else "",
-        *(render_section(section) for section in sections if section.rows),
+        *(render_section(section) for section in _sections(report) if section.rows),
     )
+
+
+def render_markdown(report: WatchReport) -> str:
+    """Return the report for a comment or a document."""
+    since = () if report.since is None else (f"Since {format_time(report.since)}",)
+    summary = text_section("summary", "", (*since, *summary_lines(report)))
+    sections = [summary, *(section for section in _sections(report) if section.rows)]
+    return render_page(_TITLE, sections, "markdown")
+
+
+def _sections(report: WatchReport) -> tuple[Section, ...]:
+    return (verdict_section(report), cost_section(report), cause_section(report.wrong),
+            wrong_section(report.wrong))  # fmt: skip
 
 
 def verdict_section(report: WatchReport) -> Section:

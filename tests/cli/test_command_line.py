@@ -311,6 +311,31 @@ def test_yaml_is_the_same_document_as_json(
     assert as_json
 
 
+@pytest.mark.parametrize("form", ["html", "markdown"])
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["validate", "."], "valid"),
+        (["config", "."], "clusterName"),
+        (["hash", "."], "NodePool"),
+        (["simulate", ".", "--now", NOW, "--seed", "1"], "Cost by NodePool"),
+        (["advise", ".", "--now", NOW, "--candidates", "5"], "Not tried"),
+        (["explain", "gap", ".", "--now", NOW], "Smallest change"),
+        (["explain", "nodepool", "general", ".", "--now", NOW], "From plan"),
+    ],
+)
+def test_every_command_has_a_page(
+    words: list[str], text: str, form: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(a_fleet(tmp_path, DEPLOYMENT, CATALOG))
+    assert main([*words, "-o", form]) == 0
+    page = capsys.readouterr().out
+    assert text.lower() in page.lower()
+    assert page.startswith("<!doctype html>" if form == "html" else "### ")
+    assert page.rstrip().endswith("</html>") == (form == "html")
+
+
 def test_the_health_report_is_a_document(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

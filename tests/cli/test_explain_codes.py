@@ -32,6 +32,7 @@ MAKERS = frozenset(
         "_refuse_link",
         "_refusal",
         "_note",
+        "warn",
         "refuse",
     ]
 )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.assembly.takeover import Takeover
     from reconciler.engine.takeover import AdoptionCandidate
+    from reconciler.inspection.replies import AdoptionReply
     from reconciler.observed.snapshot import Snapshot
 
 
@@ -55,10 +56,11 @@ def run(request: AdoptionRequest) -> int:
                 _refuse_two_owners(snapshot, is_karpenter_gone=request.is_karpenter_gone)
             problems = takeover.adopt(stakes)
     if request.output != "text":
-        from reconciler.render.listing import format_document
+        from reconciler.render.reply import render_reply, sections_of
 
-        document = _as_document(stakes, takeover, problems, is_done=acts)
-        sys.stdout.write(format_document(document, request.output))
+        reply = _reply(stakes, takeover, problems, is_done=acts)
+        title = f"Instances of cluster {takeover.cluster}"
+        sys.stdout.write(render_reply(reply, sections_of(reply), request.output, title=title))
     for problem in problems:
         print(f"cannot tag instances: {problem}", file=sys.stderr)
     if problems:
@@ -78,38 +80,39 @@ def _belongs_to_karpenter(stake: AdoptionCandidate, takeover: Takeover) -> bool:
     return stake.instance.tags.get(FLEET_TAG) != takeover.fleet
 
 
-def _as_document(
+def _reply(
     stakes: Sequence[AdoptionCandidate],
     takeover: Takeover,
     problems: Sequence[str],
     *,
     is_done: bool,
-) -> dict[str, object]:
-    """Return the outcome of each instance as data (``schemas/adoption.v1.json``)."""
+) -> AdoptionReply:
+    """Return the outcome of each instance."""
+    from reconciler.inspection.replies import AdoptedInstance, AdoptionReply
     from reconciler.model.karpenter.labels import NODEPOOL
-    from reconciler.render.listing import stamp
 
-    return {
-        "fleet": takeover.fleet,
-        "cluster": takeover.cluster,
-        "done": is_done,
-        "instances": [
-            {
-                "id": stake.instance.id,
-                "instanceType": stake.instance.instance_type,
-                "zone": stake.instance.zone,
-                "launchedAt": stamp(stake.instance.launched_at),
-                "perHour": takeover.price_of(stake),
-                "nodePool": stake.instance.tags.get(NODEPOOL, ""),
-                "nodeClaim": stake.claim.name if stake.claim is not None else "",
-                "becomes": _outcome_code(stake),
-                "refused": stake.rejection,
-                "notes": list(stake.notes),
-            }
-            for stake in stakes
-        ],
-        "problems": list(problems),
-    }
+    instances = tuple(
+        AdoptedInstance(
+            id=stake.instance.id,
+            instance_type=stake.instance.instance_type,
+            zone=stake.instance.zone,
+            launched_at=stake.instance.launched_at,
+            per_hour=takeover.price_of(stake),
+            node_pool=stake.instance.tags.get(NODEPOOL, ""),
+            node_claim=stake.claim.name if stake.claim is not None else "",
+            becomes=_outcome_code(stake),
+            refused=stake.rejection,
+            notes=stake.notes,
+        )
+        for stake in stakes
+    )
+    return AdoptionReply(
+        fleet=takeover.fleet,
+        cluster=takeover.cluster,
+        done=is_done,
+        instances=instances,
+        problems=tuple(problems),
+    )
 
 
 def _outcome_code(stake: AdoptionCandidate) -> str:

@@ -142,6 +142,23 @@ def _fix_document(fix: Fix) -> JsonDict:
     }
 
 
+def render_findings_page(diagnostics: Sequence[Diagnostic], output: str) -> str:
+    """Return the findings as a table of a page."""
+    from reconciler.render.reply import render_page, table_section, text_section
+
+    header = ("severity", "place", "field", "finding", "hint", "code")
+    rows = [
+        (
+            str(finding.severity), str(finding.place or ""), finding.path, finding.message,
+            finding.hint, finding.code,
+        )
+        for finding in diagnostics
+    ]  # fmt: skip
+    sections = [text_section("verdict", "", [_summary_line(diagnostics, "", colour=False)])]
+    sections += [table_section("findings", header, rows)] if rows else []
+    return render_page("Findings", sections, output)
+
+
 _COMMANDS: Final = {
     Severity.ERROR: "error",
     Severity.WARNING: "warning",

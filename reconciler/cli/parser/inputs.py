@@ -197,11 +197,11 @@ def add_flags(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
 
 
 def add_output(parser: argparse.ArgumentParser, *formats: str, more: Sequence[str] = ()) -> None:
-    """Declare the output format: text by default, JSON and YAML everywhere.
+    """Declare the output format: text by default, JSON, YAML and pages everywhere.
 
-    ``formats`` precede those two in the help, and ``more`` follow them.
+    ``formats`` precede those in the help, and ``more`` follow them.
     """
-    every = ("text", *formats, "json", "yaml", *more)
+    every = ("text", *formats, "json", "yaml", "markdown", "html", *more)
     parser.add_argument(
         "-o",
         "--output",

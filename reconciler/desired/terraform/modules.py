@@ -390,7 +390,7 @@ def _instances(
     message = f"{' '.join(block.labels)} has no instances: {multiplier(block)}"
     if scope.takes_disabled:
         hint = "it is taken over all the same; set its variables in terraform.tfvars, or remove it"
-        found.warn(message, place, hint, DISABLED)
+        found.warn(message, place, hint, code=DISABLED)
         return disabled_instances(block, scope)
     hint = "set its variables in terraform.tfvars, or pass the output of `terraform show -json`"
     found.warn(message, place, hint)
@@ -402,7 +402,7 @@ def _note_left_out(what: str, scope: ModuleScope, place: Place, found: FoundObje
     for condition in dict.fromkeys(scope.left_out):
         message = f"{what}: a part is left out, because {quote_value(condition[:80])} is not known"
         hint = "write the part by hand if it applies, or pass the output of `terraform show -json`"
-        found.warn(message, place, hint, CONDITION)
+        found.warn(message, place, hint, code=CONDITION)
     scope.left_out.clear()
 
 

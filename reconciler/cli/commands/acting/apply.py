@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from reconciler.assembly.assembly import Assembly
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.engine.reconcile import Pass
+    from reconciler.inspection.replies import ApplyReply
     from reconciler.plan.run import ActionState
     from reconciler.plan.value.plan import Plan
     from reconciler.ports.progress import Notifier
@@ -334,44 +335,49 @@ def render_summary(result: Pass, assembly: Assembly, started_at: datetime, outpu
     """Return the fleet as it is now, and the states of the actions started since ``started_at``."""
     import msgspec
 
-    plan, claims = result.plan, assembly.world.store.node_claims()
-    unplaced = [u.pod for u in plan.unschedulable]
-    states = _action_states(assembly, started_at)
-    facts = {
-        "fleet": assembly.settings.fleet,
-        "converged": result.is_quiet,
-        "nodeClaims": [c.name for c in claims],
-        "cost": plan.cost.after,
-        "unschedulable": unplaced,
-        "deferred": len(plan.deferred),
-        "unapproved": result.unapproved,
-        "actions": {state.value: number for state, number in states.items()},
-    }
-    if output != "text":
-        text = msgspec.json.encode(facts, order="sorted").decode() + "\n"
-        if output == "json":
-            return text
-        from reconciler.render.listing import json_to_yaml
+    from reconciler.inspection.replies import ApplyReply
+    from reconciler.render.listing import json_to_yaml
+    from reconciler.render.reply import PAGES, render_page, sections_of
 
-        return json_to_yaml(text)
-    state = "converged" if result.is_quiet else "stopped; run `reconciler apply` again to continue"
-    lines = [f"{assembly.settings.fleet}: {state}"]
-    nodes = f"{len(claims)} node{'' if len(claims) == 1 else 's'}"
-    lines.append(f"  {nodes}, ${plan.cost.after:.4f}/hour")
-    if unplaced:
+    plan = result.plan
+    states = _action_states(assembly, started_at)
+    reply = ApplyReply(
+        fleet=assembly.settings.fleet,
+        converged=result.is_quiet,
+        node_claims=tuple(claim.name for claim in assembly.world.store.node_claims()),
+        cost=plan.cost.after,
+        unschedulable=tuple(pod.pod for pod in plan.unschedulable),
+        deferred=len(plan.deferred),
+        unapproved=result.unapproved,
+        actions={state.value: number for state, number in states.items()},
+    )
+    if output == "text":
+        return _summary_text(reply)
+    if output in PAGES:
+        return render_page(f"Fleet {reply.fleet}", sections_of(reply), output)
+    text = msgspec.json.encode(reply, order="sorted").decode() + "\n"
+    return text if output == "json" else json_to_yaml(text)
+
+
+def _summary_text(reply: ApplyReply) -> str:
+    from reconciler.model.text.counting import format_count
+
+    state = "converged" if reply.converged else "stopped; run `reconciler apply` again to continue"
+    lines = [f"{reply.fleet}: {state}"]
+    lines.append(f"  {format_count(len(reply.node_claims), 'node')}, ${reply.cost:.4f}/hour")
+    if reply.unschedulable:
+        unplaced = reply.unschedulable
         shown = ", ".join(unplaced[:5]) + (" …" if len(unplaced) > 5 else "")
         lines.append(f"  {len(unplaced)} pods cannot be scheduled: {shown}")
         lines.append("  `reconciler explain pod NAME` shows why")
-    if result.unapproved:
+    if reply.unapproved:
         more = (
-            "1 more action is"
-            if result.unapproved == 1
-            else f"{result.unapproved} more actions are"
+            "1 more action is" if reply.unapproved == 1 else f"{reply.unapproved} more actions are"
         )
         lines.append(f"  {more} needed now, but not part of the saved plan")
         lines.append("  `reconciler plan` shows them")
-    if plan.deferred:
-        lines.append(f"  {len(plan.deferred)} deferred by a disruption budget or a schedule")
+    if reply.deferred:
+        lines.append(f"  {reply.deferred} deferred by a disruption budget or a schedule")
     return "\n".join(lines) + "\n"
 
 

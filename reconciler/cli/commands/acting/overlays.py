@@ -193,33 +193,39 @@ def _print_overlays(found: FleetOverlays, output: str) -> None:
     import msgspec
 
     from reconciler.catalog.commitments.overlays import document
+    from reconciler.render.cells import Section, Verbatim
+    from reconciler.render.reply import PAGES, render_page
     from reconciler.source.plainyaml import dump
 
     objects = [document(one.overlay) for one in found.wanted]
     if not objects:
         print("No preference or commitment requires a NodeOverlay.", file=sys.stderr)
+    text = "---\n".join(dump(item, sort_keys=False) for item in objects)
     if output == "json":
-        whole = {"apiVersion": "v1", "kind": "List", "items": objects}
-        sys.stdout.write(msgspec.json.encode(whole, order="sorted").decode() + "\n")
-        return
-    sys.stdout.write("---\n".join(dump(item, sort_keys=False) for item in objects))
+        whole = msgspec.json.encode(
+            {"apiVersion": "v1", "kind": "List", "items": objects}, order="sorted"
+        )
+        text = whole.decode() + "\n"
+    elif output in PAGES:
+        section = Section(key="overlays", title="", figure=Verbatim(text))
+        text = render_page("NodeOverlays", [section], output)
+    sys.stdout.write(text)
 
 
 def _print_rows(rows: Sequence[OverlayRow], output: str, verb: str, failed: int) -> None:
     import msgspec
 
     from reconciler.catalog.commitments.overlays import OverlayAction, document
-    from reconciler.render.listing import columns, json_to_yaml
+    from reconciler.inspection.replies import OverlayChange, OverlaysReply
+    from reconciler.render.listing import json_to_yaml
+    from reconciler.render.reply import PAGES, render_page, render_sections, table_section
 
-    if output != "text":
-        items = [
-            {"action": r.action, "reason": r.reason, "object": document(r.overlay)} for r in rows
-        ]
-        text = msgspec.json.encode({"overlays": items}, order="sorted").decode() + "\n"
+    if output in ("json", "yaml"):
+        changes = tuple(OverlayChange(str(r.action), r.reason, document(r.overlay)) for r in rows)
+        text = msgspec.json.encode(OverlaysReply(changes), order="sorted").decode() + "\n"
         sys.stdout.write(json_to_yaml(text) if output == "yaml" else text)
         return
-    table = [("ACTION", "NAME", "WEIGHT", "PRICE", "REASON")]
-    table += [
+    cells = [
         (
             str(row.action),
             row.overlay.name,
@@ -229,7 +235,9 @@ def _print_rows(rows: Sequence[OverlayRow], output: str, verb: str, failed: int)
         )
         for row in rows
     ]
-    sys.stdout.write(columns(table))
     quiet = (OverlayAction.UNCHANGED, OverlayAction.SKIP)
-    changes = sum(row.action not in quiet for row in rows) - failed
-    print(f"{changes} of {len(rows)} overlays {verb}.")
+    count = sum(row.action not in quiet for row in rows) - failed
+    table = table_section("overlays", ("action", "name", "weight", "price", "reason"), cells)
+    sections = [msgspec.structs.replace(table, end=f"{count} of {len(rows)} overlays {verb}.")]
+    page = render_page("NodeOverlays", sections, output) if output in PAGES else ""
+    sys.stdout.write(page or render_sections(sections))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconciler.assembly.inputs.request import StateRequest
+    from reconciler.inspection.replies import ResumedPool
     from reconciler.model.history import Rollout
 
 
@@ -56,33 +57,34 @@ def run(request: ResumeRequest) -> int:
         halted = _halted_rollouts(store.rollouts(), request.node_pools)
         for rollout in halted:
             store.put_rollout(resume(rollout))
-    if request.output != "text":
-        from reconciler.render.listing import format_document
+    from reconciler.inspection.replies import ResumedPool, ResumeReply
+    from reconciler.render.reply import render_reply, sections_of
 
-        document = {"resumed": [_document(rollout) for rollout in halted]}
-        sys.stdout.write(format_document(document, request.output))
-        return exitcode.DONE
-    for rollout in halted:
-        assert rollout.stopped_at is not None
-        print(
-            f"Resumed disruption of NodePool {rollout.node_pool}. It was halted at "
-            f"{format_time(rollout.stopped_at)} after {rollout.failures} failures; the "
-            f"last one: {rollout.stopped_why}."
+    pools = tuple(
+        ResumedPool(
+            node_pool=rollout.node_pool,
+            halted_at=rollout.stopped_at,
+            failures=rollout.failures,
+            reason=rollout.stopped_why,
         )
-    if not halted:
-        print("No NodePool is halted.")
+        for rollout in halted
+    )
+    reply = ResumeReply(resumed=pools)
+    text = "".join(map(_describe, pools)) or "No NodePool is halted.\n"
+    title = f"Resumed NodePools of {recorded.fleet}"
+    sys.stdout.write(
+        render_reply(reply, sections_of(reply), request.output, title=title, text=text)
+    )
     return exitcode.DONE
 
 
-def _document(rollout: Rollout) -> dict[str, object]:
-    from reconciler.render.listing import stamp
-
-    return {
-        "nodePool": rollout.node_pool,
-        "haltedAt": stamp(rollout.stopped_at),
-        "failures": rollout.failures,
-        "reason": rollout.stopped_why,
-    }
+def _describe(pool: ResumedPool) -> str:
+    assert pool.halted_at is not None
+    return (
+        f"Resumed disruption of NodePool {pool.node_pool}. It was halted at "
+        f"{format_time(pool.halted_at)} after {pool.failures} failures; the "
+        f"last one: {pool.reason}.\n"
+    )
 
 
 def _halted_rollouts(rollouts: Sequence[Rollout], names: Sequence[str]) -> list[Rollout]:

@@ -268,6 +268,13 @@ def render(report: AdviceReport, request: AdviseRequest) -> str:
         from reconciler.advise.report import render_text
 
         return render_text(report, request.top)
+    from reconciler.render.reply import PAGES, render_page
+
+    if request.output in PAGES:
+        from reconciler.advise.report import sections_of
+
+        sections = list(sections_of(report, request.top))
+        return render_page(f"Advice for {report.fleet}", sections, request.output)
     import msgspec
 
     text = msgspec.json.encode(report, order="sorted").decode() + "\n"

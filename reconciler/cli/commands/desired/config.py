@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import argparse
 
     from reconciler.assembly.inputs.request import StateRequest
-    from reconciler.desired.settings.layers import Resolved
 
 _WIDTH_MAX = 60
 
@@ -45,45 +44,33 @@ def run(request: ConfigRequest) -> int:
         InvalidFleetError: ``reconciler.yaml`` is not valid.
     """
     from reconciler.assembly.inputs.records import settings_of
+    from reconciler.inspection.replies import SettingReply
+    from reconciler.render.listing import truncate
+    from reconciler.render.reply import render_reply, table_section
 
     resolved = settings_of(request.fleet)
-    if request.output == "text":
-        _print_table(resolved)
-    else:
-        from reconciler.render.listing import format_document
-
-        sys.stdout.write(format_document(_as_document(resolved), request.output, sort_keys=False))
-    return exitcode.DONE
-
-
-def _as_document(resolved: Resolved) -> dict[str, object]:
-    return {
-        key: {
-            "value": _without_password(value),
-            "origin": origin.layer.value,
-            "where": origin.where,
-        }
+    reply = {
+        key: SettingReply(
+            value=_without_password(value), origin=origin.layer.value, where=origin.where
+        )
         for key, value in resolved.values.items()
         if (origin := resolved.origins[key])
     }
+    rows = [
+        (key, truncate(_format_value(setting.value), _WIDTH_MAX), str(resolved.origins[key]))
+        for key, setting in reply.items()
+    ]
+    sections = [table_section("settings", ("key", "value", "from"), rows)]
+    sys.stdout.write(
+        render_reply(reply, sections, request.output, title="Settings", sort_keys=False)
+    )
+    return exitcode.DONE
 
 
 def _without_password(value: object) -> object:
     from reconciler.model.text.urls import without_secrets
 
     return without_secrets(value, is_value=True) if isinstance(value, str) else value
-
-
-def _print_table(resolved: Resolved) -> None:
-    rows = [("KEY", "VALUE", "FROM")]
-    for key, value in resolved.values.items():
-        text = _format_value(_without_password(value))
-        short = text if len(text) <= _WIDTH_MAX else text[: _WIDTH_MAX - 1] + "…"
-        rows.append((key, short, str(resolved.origins[key])))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        print("  ".join(cells).rstrip())
 
 
 def _format_value(value: object) -> str:

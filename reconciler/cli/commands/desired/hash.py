@@ -64,14 +64,16 @@ def run(request: HashRequest) -> int:
     )
     if not rows:
         raise UnreadableError("contains no NodePool and no EC2NodeClass", where=request.file)
-    if request.output == "text":
-        _print_table(rows)
-    else:
-        from reconciler.render.listing import format_document
+    from msgspec.structs import replace
 
-        keys = ("kind", "name", "hash", "version")
-        document = [dict(zip(keys, row, strict=True)) for row in rows]
-        sys.stdout.write(format_document(document, request.output, sort_keys=False))
+    from reconciler.inspection.replies import HashReply
+    from reconciler.render.reply import list_section, render_reply
+
+    reply = [HashReply(kind=kind, name=name, hash=h, version=v) for kind, name, h, v in rows]
+    sections = [replace(list_section("hashes", reply), title="")]
+    sys.stdout.write(
+        render_reply(reply, sections, request.output, title="Drift hashes", sort_keys=False)
+    )
     return exitcode.DONE
 
 
@@ -155,11 +157,3 @@ def _invalid_entry_error(entry: Entry, finding: Finding) -> InvalidFleetError:
         finding.severity, finding.code, finding.message, place, path, finding.hint
     )
     return InvalidFleetError([diagnostic])
-
-
-def _print_table(rows: list[tuple[str, str, str, str]]) -> None:
-    table = [("KIND", "NAME", "HASH", "VERSION"), *rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        print("  ".join(cells).rstrip())

@@ -375,21 +375,19 @@ def _check(request: LockRequest, file: SourceFile | None) -> int:
 
 def _print_result(request: LockRequest, result: str, lock: Lock, changes: Sequence[str]) -> int:
     """Print the contents of the lock, and what was changed in it."""
-    if request.output == "text":
-        for line in changes:
-            print(line)
-        print(f"{result}: {_summary_line(lock)}")
-        return exitcode.DONE
-    from reconciler.render.listing import format_document, stamp
+    from reconciler.inspection.replies import LockReply
+    from reconciler.render.reply import render_reply, sections_of
 
-    document = {
-        "result": result,
-        "changes": list(changes),
-        "nodeClasses": len(lock.node_classes),
-        "instanceTypes": len(lock.types),
-        "lockedAt": stamp(lock.locked_at),
-    }
-    sys.stdout.write(format_document(document, request.output))
+    reply = LockReply(
+        result=result,
+        changes=tuple(changes),
+        node_classes=len(lock.node_classes),
+        instance_types=len(lock.types),
+        locked_at=lock.locked_at,
+    )
+    text = "".join(f"{line}\n" for line in (*changes, f"{result}: {_summary_line(lock)}"))
+    page = render_reply(reply, sections_of(reply), request.output, title="Lock", text=text)
+    sys.stdout.write(page)
     return exitcode.DONE
 
 

@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     inputs.add_path(parser)
     add = parser.add_argument
-    inputs.add_output(parser, more=("markdown", "html", "mermaid", "requests", "github", "sarif"))
+    inputs.add_output(parser, more=("mermaid", "requests", "github", "sarif"))
     add(
         "--out", dest="file", metavar="FILE",
         help="save the plan for `reconciler apply FILE`",

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     inputs.add_path(parser)
     add = parser.add_argument
-    inputs.add_output(parser, more=("html",))
+    inputs.add_output(parser)
     add(
         "--until", metavar="DURATION|TIME",
         help="when to stop (default: when nothing is left to do)",
@@ -155,7 +155,7 @@ def _expect_trace(request: SimulateRequest) -> None:
 def _run_backtest(request: SimulateRequest, timings: Timings, line: ProgressLine) -> int:
     """Replay the trace and print the result."""
     from reconciler.assembly.inputs.timings import current_time
-    from reconciler.backtest.report import render_html, render_text
+    from reconciler.backtest.report import render_html, render_markdown, render_text
     from reconciler.backtest.run import BacktestRequest, run_backtest
     from reconciler.cli.commands.desired.plan import write_output
 
@@ -174,6 +174,8 @@ def _run_backtest(request: SimulateRequest, timings: Timings, line: ProgressLine
             text = render_text(found.backtest)
         elif request.output == "html":
             text = render_html(found.backtest, found.curves)
+        elif request.output == "markdown":
+            text = render_markdown(found.backtest)
         else:
             text = render(found.report, request.output)
     write_output(text)
@@ -247,7 +249,7 @@ def _stream_timeline(request: SimulateRequest, runs: SeededRuns, line: ProgressL
 
 
 def render(report: Report, output: str) -> str:
-    """Return the report as JSON, YAML or a page."""
+    """Return the report as JSON, YAML, Markdown or a page."""
     if output == "json":
         import msgspec
 
@@ -256,9 +258,9 @@ def render(report: Report, output: str) -> str:
         from reconciler.render.listing import json_to_yaml
 
         return json_to_yaml(render(report, "json"))
-    from reconciler.simulate.page import render_html
+    from reconciler.simulate.page import render_html, render_markdown
 
-    return render_html(report)
+    return render_html(report) if output == "html" else render_markdown(report)
 
 
 def _read_script(file: str | None) -> Script:

@@ -273,8 +273,12 @@ def _print_summary(output: str, summary: object) -> None:
 
     from reconciler.backtest.writing import TraceSummary, render_summary
     from reconciler.cli.commands.desired.plan import write_output
+    from reconciler.render.reply import PAGES, render_page, sections_of
 
     assert isinstance(summary, TraceSummary), "a summary is shown"
+    if output in PAGES:
+        write_output(render_page("Trace of a workload", sections_of(summary), output))
+        return
     text = msgspec.json.encode(summary, order="sorted").decode() + "\n"
     if output == "yaml":
         from reconciler.render.listing import json_to_yaml

@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print the account's savings plans and reserved instances as `commitments` for "
         "the config",
     )  # fmt: skip
-    inputs.add_output(parser, more=("markdown", "html"))
+    inputs.add_output(parser)
     inputs.add_flags(parser, [name for name in inputs.PLANNING if name != "base"])
 
 

@@ -83,8 +83,10 @@ def run(request: HealthRequest) -> int:
     if request.output == "text":
         print(f"{'healthy' if is_healthy else 'unhealthy'}: {message}")
     else:
-        from reconciler.render.listing import format_document
+        from reconciler.inspection.replies import HealthReply
+        from reconciler.render.reply import render_reply, sections_of
 
-        document = {"healthy": is_healthy, "heartbeatAgeSeconds": age_s, "message": message}
-        sys.stdout.write(format_document(document, request.output))
+        reply = HealthReply(healthy=is_healthy, heartbeat_age_seconds=age_s, message=message)
+        page = render_reply(reply, sections_of(reply), request.output, title="Daemon")
+        sys.stdout.write(page)
     return DONE if is_healthy else FAILED

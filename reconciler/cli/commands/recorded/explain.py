@@ -164,53 +164,51 @@ def run(request: ExplainRequest) -> int:
             pair = _node_and_claim(recorded, request)
             answer = _answer(source, request, pair)
             source = source._replace(earlier=earlier_reasons(recorded, answer, source, pair))
-    from reconciler.inspection import explanation
+    from reconciler.assembly.inputs.timings import current_time
+    from reconciler.inspection.explanation import explanation_reply, explanation_sections
+    from reconciler.render.reply import render_reply
 
     parts = (answer, source.plan, source.digest, source.earlier)
-    if request.output == "text":
-        from reconciler.assembly.inputs.timings import current_time
-
-        sys.stdout.write(explanation.render_explanation(*parts, current_time(request.fleet.now)))
-    else:
-        from reconciler.render.listing import format_document
-
-        sys.stdout.write(format_document(explanation.document(*parts), request.output))
+    sections = list(explanation_sections(*parts, current_time(request.fleet.now)))
+    title = f"{answer.kind} {answer.name}"
+    reply = explanation_reply(*parts)
+    sys.stdout.write(render_reply(reply, sections, request.output, title=title))
     return exitcode.DONE
 
 
 def _explain_code(request: ExplainRequest) -> int:
+    from textwrap import fill
+
+    from reconciler.inspection.replies import CodeReply
+    from reconciler.render.reply import render_reply, sections_of
     from reconciler.source.codes import known_codes
 
-    about = known_codes()[request.name]
-    if request.output == "text":
-        from textwrap import fill
-
-        sys.stdout.write(f"{request.name}\n\n{fill(about.meaning, 80)}\n{fill(about.remedy, 80)}\n")
-        return exitcode.DONE
-    from reconciler.render.listing import format_document
-
-    document = {"code": request.name, "meaning": about.meaning, "remedy": about.remedy}
-    sys.stdout.write(format_document(document, request.output))
+    reply = CodeReply(code=request.name, **known_codes()[request.name]._asdict())
+    text = f"{request.name}\n\n{fill(reply.meaning, 80)}\n{fill(reply.remedy, 80)}\n"
+    title = f"Finding {request.name}"
+    sys.stdout.write(
+        render_reply(reply, sections_of(reply), request.output, title=title, text=text)
+    )
     return exitcode.DONE
 
 
 def _explain_gap(request: ExplainRequest) -> int:
     from reconciler.assembly.inputs.timings import Timings
-    from reconciler.inspection.gap import gap_document, render_gap
+    from reconciler.inspection.gap import gap_reply, gap_section, render_gap
     from reconciler.plan.make.planner import make_plan
     from reconciler.plan.planning import gather_facts
     from reconciler.plan.rest.gap import explain_gap
+    from reconciler.render.reply import render_reply
     from reconciler.simulate.planinputs import read_inputs
 
     facts = gather_facts(read_inputs(request.fleet, Timings()))
     found = explain_gap(facts, make_plan(facts))
     fleet = facts.settings.fleet
-    if request.output == "text":
-        sys.stdout.write(render_gap(fleet, found))
-    else:
-        from reconciler.render.listing import format_document
-
-        sys.stdout.write(format_document(gap_document(fleet, found), request.output))
+    text, title = render_gap(fleet, found), f"Cost of constraints of {fleet}"
+    page = [gap_section(fleet, found)]
+    sys.stdout.write(
+        render_reply(gap_reply(fleet, found), page, request.output, title=title, text=text)
+    )
     return exitcode.DONE
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
 from reconciler.assembly.inputs import records, watching
 from reconciler.cli.parser import inputs
 
 if TYPE_CHECKING:
-    from reconciler.assembly.inputs.records import RecordedFleet
     from reconciler.assembly.inputs.request import StateRequest
 
 KINDS: Final = ("nodeclaims", "nodes", "nodepools", "plans", "actions", "commands")
@@ -38,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words", nargs="*", metavar="[NAME] [PATH]", help="name of one resource; fleet folder"
     )
-    inputs.add_output(parser, "wide", more=("markdown", "html"))
+    inputs.add_output(parser, "wide")
     inputs.add_watch(parser)
     inputs.add_flags(parser, inputs.RECORDED)
 
@@ -75,50 +74,32 @@ def _view(request: GetRequest) -> watching.View:
     Raises:
         StateError: the name is not recorded.
     """
-    from reconciler.inspection.views import VIEWS, find_item
+    from reconciler.inspection.views import VIEWS, find_item, resource_of
     from reconciler.notifications.stream import has_colour
-    from reconciler.render.listing import Listing, format_document, format_table, kubernetes_list
-    from reconciler.render.reply import PAGES, render_page, table_section
+    from reconciler.render.listing import KubernetesList, Listing, format_table
+    from reconciler.render.reply import render_reply, table_section
 
     kind, name = request.kind, request.name
-    is_document = request.output in ("json", "yaml")
     with records.open_recorded(request.fleet) as recorded:
         listing = VIEWS[kind](recorded)
         if name is not None:
             listing = Listing(
                 listing.header, [find_item(listing, kind, name, recorded)], listing.wide_header
             )
-            if is_document:
-                document = document_of(recorded, kind, name)
-                return watching.View(format_document(document, request.output), document)
-    documents = [item.document for item in listing.items]
-    if is_document:
-        return watching.View(format_document(kubernetes_list(documents), request.output), documents)
-    if not listing.items:
+            if request.output in ("json", "yaml"):
+                resource = resource_of(recorded, kind, name)
+                return watching.View(render_reply(resource, (), request.output, title=""), resource)
+    resources = [item.document for item in listing.items]
+    if not listing.items and request.output not in ("json", "yaml"):
         note = f"No {kind} are recorded for fleet {recorded.fleet}."
-        return watching.View("", documents, note)
-    if request.output in PAGES:
-        header = (*listing.header, *listing.wide_header)
-        rows = [(*item.cells, *item.wide) for item in listing.items]
-        title = f"{kind} of {recorded.fleet}"
-        page = render_page(title, [table_section(kind, header, rows)], request.output)
-        return watching.View(page, documents)
+        return watching.View("", resources, note)
     verb = "KIND" if kind == "actions" else ""
     is_wide, colour = request.output == "wide", has_colour(sys.stdout)
-    text = format_table(listing, wide=is_wide, verb=verb, colour=colour)
-    return watching.View(text, documents)
-
-
-def document_of(recorded: RecordedFleet, kind: str, name: str) -> dict[str, Any]:
-    """Return one resource as an object; a plan with its body, which is too large for a list.
-
-    Raises:
-        UnreadableError: the name is not recorded.
-    """
-    import json
-
-    from reconciler.inspection.views import VIEWS, find_item
-
-    item = find_item(VIEWS[kind](recorded), kind, name, recorded)
-    plan = recorded.state.store.plan(name) if kind == "plans" else None
-    return {**item.document, **({} if plan is None else {"plan": json.loads(plan.body)})}
+    header = (*listing.header, *listing.wide_header)
+    rows = [(*item.cells, *item.wide) for item in listing.items]
+    page = render_reply(
+        KubernetesList(resources), [table_section(kind, header, rows)], request.output,
+        title=f"{kind} of {recorded.fleet}",
+        text=format_table(listing, wide=is_wide, verb=verb, colour=colour),
+    )  # fmt: skip
+    return watching.View(page, resources)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler import exitcode
 from reconciler.assembly.inputs import records
@@ -13,12 +13,11 @@ from reconciler.cli.parser import inputs
 from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from reconciler.assembly.inputs.records import RecordedFleet, ServedAction
+    from reconciler.assembly.inputs.records import RecordedFleet
     from reconciler.assembly.inputs.request import StateRequest
     from reconciler.engine.shown.past import CommandView, CommitView
-    from reconciler.ports.journal import JournalEntry
+    from reconciler.inspection.replies import Resource
+    from reconciler.render.cells import Section
 
 _MESSAGE_WIDTH: Final = 60
 _COMMANDS_HEADER: Final = (
@@ -28,7 +27,6 @@ _COMMANDS_HEADER: Final = (
 _BY_COMMAND: Final = ("text", "markdown", "html")
 _OPERATIONS_A_COMMAND: Final = 8
 """How many operations are read at first for each command that is listed."""
-_HEADER: Final = ("AT", "VERB", "TARGET", "OUTCOME", "REVISION", "REASON", "MESSAGE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by-operation", dest="by_command", action="store_false", default=None,
         help="one entry for each operation (default with --target, and for wide, json and yaml)",
     )  # fmt: skip
-    inputs.add_output(parser, "wide", more=("markdown", "html"))
+    inputs.add_output(parser, "wide")
     inputs.add_flags(parser, inputs.RECORDED)
 
 
@@ -90,62 +88,64 @@ def parse_limit(text: str) -> int:
 
 def run(request: HistoryRequest) -> int:
     """Print the newest entries of the journal, newest first."""
-    from reconciler.render.listing import format_document, kubernetes_list
+    from reconciler.render.listing import KubernetesList
+    from reconciler.render.reply import render_reply
 
     with records.open_recorded(request.fleet) as recorded:
-        if request.by_command:
-            documents, page = _commands(recorded, request)
-        else:
-            documents, page = _operations(recorded, request)
-    if not documents and request.output not in ("json", "yaml"):
+        listing = (_commands if request.by_command else _operations)(recorded, request)
+    if not listing.resources and request.output not in ("json", "yaml"):
         print(f"No operations are recorded for fleet {recorded.fleet}.", file=sys.stderr)
-    else:
-        sys.stdout.write(page or format_document(kubernetes_list(documents), request.output))
+        return exitcode.DONE
+    sys.stdout.write(
+        render_reply(
+            KubernetesList(listing.resources), [listing.section], request.output,
+            title=f"{listing.section.key.capitalize()} of {recorded.fleet}", text=listing.text,
+        )
+    )  # fmt: skip
     return exitcode.DONE
 
 
-def _operations(
-    recorded: RecordedFleet, request: HistoryRequest
-) -> tuple[list[dict[str, Any]], str]:
-    """Return the operations as objects, and as a table unless the objects are asked for."""
+class _Past(NamedTuple):
+    """Operations or commands: as objects, as a section, and as text."""
+
+    resources: list[Resource]
+    section: Section
+    text: str
+
+
+def _operations(recorded: RecordedFleet, request: HistoryRequest) -> _Past:
     from reconciler.assembly.inputs.records import served_actions
+    from reconciler.inspection.operations import HEADER, operation_resource, operation_rows
     from reconciler.notifications.stream import has_colour
     from reconciler.render.listing import columns, verb_tone
-    from reconciler.render.reply import PAGES, render_page, table_section
+    from reconciler.render.reply import table_section
 
     is_short = request.output == "text"
     entries = recorded.state.journal.entries(limit=request.limit, target=request.target)
     served = {} if is_short else served_actions(recorded.state, entries)
-    documents = [document(entry, served.get(entry.sequence)) for entry in entries]
-    if request.output in ("json", "yaml"):
-        return documents, ""
-    header: tuple[str, ...] = _HEADER
-    rows = rows_of(entries, _MESSAGE_WIDTH if is_short else None)
+    resources = [operation_resource(entry, served.get(entry.sequence)) for entry in entries]
+    header: tuple[str, ...] = HEADER
+    rows = operation_rows(entries, _MESSAGE_WIDTH if is_short else None)
     if not is_short:
         header += ("ACTION", "STATE", "PLAN")
-        more = [_action_cells(served.get(entry.sequence)) for entry in entries]
-        rows = [(*row, *cells) for row, cells in zip(rows, more, strict=True)]
-    if request.output in PAGES:
-        sections = [table_section("operations", header, rows)]
-        return documents, render_page(f"Operations of {recorded.fleet}", sections, request.output)
+        more = [served.get(entry.sequence) for entry in entries]
+        cells = [("", "", "") if a is None else (a.action, a.state.value, a.plan) for a in more]
+        rows = [(*row, *one) for row, one in zip(rows, cells, strict=True)]
     tones = ["", *(verb_tone(e.shown_verb) for e in entries)] if has_colour(sys.stdout) else ()
-    return documents, columns([header, *rows], tones=tones)
+    text = columns([header, *rows], tones=tones)
+    return _Past(resources, table_section("operations", header, rows), text)
 
 
-def _commands(recorded: RecordedFleet, request: HistoryRequest) -> tuple[list[dict[str, Any]], str]:
-    """Return the commands as objects, and as a table unless the objects are asked for."""
+def _commands(recorded: RecordedFleet, request: HistoryRequest) -> _Past:
+    from reconciler.inspection.operations import command_resource, command_row
     from reconciler.render.listing import columns
-    from reconciler.render.reply import PAGES, render_page, table_section
+    from reconciler.render.reply import table_section
 
     found = _newest_commands(recorded, request)
-    documents = [_command_document(commit, command) for commit, command in found]
-    if request.output in ("json", "yaml"):
-        return documents, ""
-    rows = [_command_row(commit, command) for commit, command in found]
-    if request.output in PAGES:
-        sections = [table_section("commands", _COMMANDS_HEADER, rows)]
-        return documents, render_page(f"Commands of {recorded.fleet}", sections, request.output)
-    return documents, columns([_COMMANDS_HEADER, *rows])
+    rows = [command_row(commit, command) for commit, command in found]
+    section = table_section("commands", _COMMANDS_HEADER, rows)
+    resources = [command_resource(commit, command) for commit, command in found]
+    return _Past(resources, section, columns([_COMMANDS_HEADER, *rows]))
 
 
 def _newest_commands(
@@ -165,99 +165,3 @@ def _newest_commands(
         if len(entries) < limit or len(found) > request.limit:
             return found[: request.limit]
         limit *= 2
-
-
-def _command_row(commit: CommitView, command: CommandView) -> tuple[str, ...]:
-    from reconciler.model.text.money import format_monthly
-    from reconciler.plan.render.wording import short_commit
-    from reconciler.render.listing import clock_time, human_duration
-
-    return (
-        clock_time(command.began),
-        "" if command.took is None else human_duration(command.took),
-        command.reason,
-        command.operations,
-        ", ".join([*command.shown, *([f"{command.more} more"] if command.more else [])]),
-        "" if command.saves is None else format_monthly(-command.saves, signed=True),
-        "" if command.pods is None else str(command.pods),
-        ": ".join(filter(None, (command.outcome, command.problem))),
-        short_commit(commit.revision),
-    )
-
-
-def _command_document(commit: CommitView, command: CommandView) -> dict[str, Any]:
-    """Return a command of the history as an object of a List; money is USD an hour."""
-    from reconciler.model.text.times import timestamp
-
-    began = timestamp(command.began)
-    return {
-        "apiVersion": "reconciler/v1",
-        "kind": "CommandHistory",
-        "metadata": {"name": command.name, "creationTimestamp": began},
-        "spec": {
-            "revision": commit.revision,
-            "reason": command.reason,
-            "operations": dict(command.counts),
-            "targets": list(command.targets),
-        },
-        "status": {
-            "outcome": command.outcome,
-            "message": command.problem,
-            "finishedAt": None if command.ended is None else timestamp(command.ended),
-            "savingsPerHour": command.saves,
-            "pods": command.pods,
-        },
-    }
-
-
-def _action_cells(served: ServedAction | None) -> tuple[str, str, str]:
-    return ("", "", "") if served is None else (served.action, served.state.value, served.plan)
-
-
-def rows_of(entries: Sequence[JournalEntry], width: int | None) -> list[tuple[str, ...]]:
-    """Return a row of cells for each entry; messages are cut to ``width``."""
-    from reconciler.plan.render.wording import short_commit
-    from reconciler.render.listing import clock_time, truncate
-
-    return [
-        (
-            clock_time(e.intent.at),
-            e.shown_verb,
-            e.intent.target,
-            _outcome(e),
-            short_commit(e.intent.revision),
-            e.intent.reason,
-            truncate(e.message, width) if width else e.message,
-        )
-        for e in entries
-    ]
-
-
-def _outcome(entry: JournalEntry) -> str:
-    """Return the outcome of an entry; an open request is not executed yet."""
-    from reconciler.ports.journal import REQUESTED
-
-    if entry.outcome is not None:
-        return entry.outcome.value
-    return "requested" if entry.intent.verb in REQUESTED else "unknown"
-
-
-def document(entry: JournalEntry, served: ServedAction | None) -> dict[str, Any]:
-    """Return an entry as an object of a List, with the action that it ``served``."""
-    import msgspec
-
-    intent = msgspec.to_builtins(entry.intent)
-    return {
-        "apiVersion": "reconciler/v1",
-        "kind": "JournalEntry",
-        "metadata": {"name": intent.pop("id"), "creationTimestamp": intent.pop("at")},
-        "spec": {**intent, "sequence": entry.sequence},
-        "status": {
-            "outcome": entry.outcome.value if entry.outcome else None,
-            "finishedAt": msgspec.to_builtins(entry.finished_at),
-            "message": entry.message,
-            "action": None
-            if served is None
-            else {"plan": served.plan, "id": served.action, "state": served.state.value},
-        },
-    }

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--since", metavar="DURATION|TIME", default="7d",
         help="when the period begins, as a time or as a duration before now (default: 7d)",
     )  # fmt: skip
-    inputs.add_output(parser, more=("markdown", "html"))
+    inputs.add_output(parser)
     inputs.add_flags(parser, inputs.RECORDED)
 
 

@@ -6,7 +6,7 @@ import argparse
 import itertools
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from reconciler import exitcode
 from reconciler.assembly.inputs import records
@@ -14,10 +14,10 @@ from reconciler.cli.parser import inputs
 from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import timedelta
 
-    from reconciler.adapters.database.pruning import Tally
+    from msgspec import Struct
+
     from reconciler.assembly.inputs.request import StateRequest
     from reconciler.cli.maintenance.adoption import AdoptionRequest
 
@@ -122,49 +122,46 @@ def run(request: MaintenanceRequest | PruningRequest | AdoptionRequest) -> int:
     return _import(request)
 
 
-def _print_result(
-    request: MaintenanceRequest, text: str, document: dict[str, object], file: TextIO | None = None
-) -> None:
-    """Print the result: a line of text, by default to stdout, or a document to stdout."""
-    if request.output == "text":
-        print(text, file=file)
-        return
-    from reconciler.render.listing import format_document
+def _print_reply(output: str, reply: Struct, text: str, file: TextIO | None = None) -> None:
+    """Print the reply: as text, by default to stdout, or as a document to stdout."""
+    from reconciler.render.reply import render_reply, sections_of
 
-    sys.stdout.write(format_document(document, request.output))
+    page = render_reply(reply, sections_of(reply), output, title="Recorded state", text=text)
+    out = file if output == "text" and file is not None else sys.stdout
+    out.write(page)
 
 
 def _migrate(request: MaintenanceRequest) -> int:
     with records.open_recorded(request.fleet, create=True) as recorded:
         from reconciler.adapters.database.migration import HEAD
+        from reconciler.inspection.replies import MigrationReply
 
-        text = f"{recorded.where} is at migration {HEAD}."
-        _print_result(request, text, {"state": recorded.where, "migration": HEAD})
+        text = f"{recorded.where} is at migration {HEAD}.\n"
+        reply = MigrationReply(state=recorded.where, migration=HEAD)
+        _print_reply(request.output, reply, text)
     return exitcode.DONE
 
 
 def _check(request: MaintenanceRequest) -> int:
     from reconciler.adapters.database.maintenance import ProblemSeverity, check
-    from reconciler.render.listing import format_document
+    from reconciler.inspection.replies import SoundnessReply, StateFinding
 
     with records.open_recorded(request.fleet) as recorded:
         faults = check(recorded.state.database)
     errors = sum(fault.gravity is ProblemSeverity.ERROR for fault in faults)
-    if request.output != "text":
-        found = [{"severity": f.gravity, "code": f.code, "message": f.message} for f in faults]
-        document = {"sound": not errors, "findings": found}
-        sys.stdout.write(format_document(document, request.output))
-    else:
-        for fault in faults:
-            print(f"{fault.gravity}: {fault.message} [{fault.code}]")
-        verdict = f"{errors} errors" if errors else "sound"
-        print(f"The state of fleet {recorded.fleet} in {recorded.where}: {verdict}.")
+    found = [StateFinding(severity=f.gravity, code=f.code, message=f.message) for f in faults]
+    verdict = f"{errors} errors" if errors else "sound"
+    lines = [f"{fault.severity}: {fault.message} [{fault.code}]\n" for fault in found]
+    lines.append(f"The state of fleet {recorded.fleet} in {recorded.where}: {verdict}.\n")
+    reply = SoundnessReply(sound=not errors, findings=tuple(found))
+    _print_reply(request.output, reply, "".join(lines))
     return exitcode.FAILED if errors else exitcode.DONE
 
 
 def _export(request: MaintenanceRequest) -> int:
     from reconciler.adapters.database.maintenance import export_lines
     from reconciler.adapters.writing import write_file
+    from reconciler.inspection.replies import ExportReply
 
     with records.open_recorded(request.fleet) as recorded:
         lines = export_lines(recorded.state.database)
@@ -174,15 +171,16 @@ def _export(request: MaintenanceRequest) -> int:
         count = itertools.count()
         write_file(request.file, (line.encode() for line, _ in zip(lines, count, strict=False)))
         rows = next(count) - 2
-    text = f"Exported {rows} rows of fleet {recorded.fleet} to {request.file}."
-    document = {"fleet": recorded.fleet, "file": request.file, "rows": rows}
-    _print_result(request, text, document, file=sys.stderr)
+    text = f"Exported {rows} rows of fleet {recorded.fleet} to {request.file}.\n"
+    reply = ExportReply(fleet=recorded.fleet, file=request.file, rows=rows)
+    _print_reply(request.output, reply, text, file=sys.stderr)
     return exitcode.DONE
 
 
 def _import(request: MaintenanceRequest) -> int:
     from reconciler.adapters.database.maintenance import import_lines
     from reconciler.assembly.inputs.files import read_bytes
+    from reconciler.inspection.replies import ImportReply
 
     content = read_bytes(request.file)
     source = "stdin" if request.file == "-" else request.file
@@ -191,8 +189,9 @@ def _import(request: MaintenanceRequest) -> int:
     with records.open_recorded(request.fleet, create=True) as recorded:
         recorded.state.lease.acquire()
         count = import_lines(recorded.state.database, lines, source)
-    text = f"Imported {count} rows of fleet {recorded.fleet} into {recorded.where}."
-    _print_result(request, text, {"fleet": recorded.fleet, "state": recorded.where, "rows": count})
+    text = f"Imported {count} rows of fleet {recorded.fleet} into {recorded.where}.\n"
+    reply = ImportReply(fleet=recorded.fleet, state=recorded.where, rows=count)
+    _print_reply(request.output, reply, text)
     return exitcode.DONE
 
 
@@ -209,7 +208,8 @@ _KINDS: Final = {
 
 def prune_records(request: PruningRequest) -> int:
     """Remove old records, and print how many were removed and kept."""
-    from reconciler.render.listing import clock_time, columns, format_document, stamp
+    from reconciler.inspection.replies import PrunedRecords, PruningReply
+    from reconciler.render.listing import clock_time, columns
 
     keep = _retention(request)
     with records.open_recorded(request.fleet) as recorded:
@@ -217,16 +217,17 @@ def prune_records(request: PruningRequest) -> int:
             recorded.state.lease.acquire()
         tallies = recorded.state.history.prune(recorded.now, keep, is_dry_run=request.is_dry_run)
         before = recorded.now - keep
-    if request.output != "text":
-        document = _document(tallies, stamp(before), dry_run=request.is_dry_run)
-        sys.stdout.write(format_document(document, request.output))
-        return exitcode.DONE
     heading = "REMOVABLE" if request.is_dry_run else "REMOVED"
     rows = [(_KINDS[t.kind], str(t.gone), str(t.kept)) for t in tallies]
-    sys.stdout.write(columns([("OLD AND SETTLED", heading, "KEPT"), *rows]))
     total = sum(tally.gone for tally in tallies)
     what = "would be removed" if request.is_dry_run else "were removed"
-    print(f"{total} records of fleet {recorded.fleet} from before {clock_time(before)} {what}.")
+    text = (
+        f"{columns([('OLD AND SETTLED', heading, 'KEPT'), *rows])}"
+        f"{total} records of fleet {recorded.fleet} from before {clock_time(before)} {what}.\n"
+    )
+    counts = {t.kind: PrunedRecords(gone=t.gone, kept=t.kept) for t in tallies}
+    reply = PruningReply(before=before, dry_run=request.is_dry_run, records=counts)
+    _print_reply(request.output, reply, text)
     return exitcode.DONE
 
 
@@ -265,11 +266,3 @@ def _retention(request: PruningRequest) -> timedelta:
             remedy="keep at least 24h",
         )
     return keep
-
-
-def _document(tallies: Sequence[Tally], before: str, *, dry_run: bool) -> dict[str, Any]:
-    return {
-        "before": before,
-        "dryRun": dry_run,
-        "records": {t.kind: {"gone": t.gone, "kept": t.kept} for t in tallies},
-    }

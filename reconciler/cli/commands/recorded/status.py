@@ -29,7 +29,7 @@ class StatusRequest:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the fleet and the output format."""
     inputs.add_path(parser)
-    inputs.add_output(parser, more=("markdown", "html"))
+    inputs.add_output(parser)
     inputs.add_watch(parser)
     inputs.add_flags(parser, inputs.RECORDED)
 

@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--once", action="store_true",
         help="print once and exit (default if the output is not a terminal)",
     )  # fmt: skip
-    inputs.add_output(parser, more=("csv", "markdown", "html"))
+    inputs.add_output(parser, more=("csv",))
     inputs.add_flags(parser, inputs.RECORDED)
 
 

@@ -102,7 +102,7 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
             "--since", metavar="DURATION|TIME", default="30d",
             help="when the report begins: a time, or a duration before now (default: 30d)",
         )  # fmt: skip
-        inputs.add_output(parser, "html")
+        inputs.add_output(parser)
         inputs.add_flags(parser, inputs.RECORDED)
         return
     add(
@@ -199,10 +199,10 @@ def _print(report: WatchReport, output: str) -> int:
 
         sys.stdout.write(render_report(report))
         return exitcode.DONE
-    if output == "html":
-        from reconciler.watch.page import render_html
+    if output in ("html", "markdown"):
+        from reconciler.watch.page import render_html, render_markdown
 
-        sys.stdout.write(render_html(report))
+        sys.stdout.write(render_html(report) if output == "html" else render_markdown(report))
         return exitcode.DONE
     import msgspec
 
