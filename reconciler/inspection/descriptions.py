@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from reconciler.inspection import views
 from reconciler.inspection.operations import HEADER, operation_resource, operation_rows
+from reconciler.inspection.resources import phase_of
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.text.money import format_dollars
 from reconciler.plan.explain.reasons import explain_node
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from reconciler.assembly.inputs.records import RecordedFleet
-    from reconciler.inspection.replies import Resource
+    from reconciler.inspection.resources import RecordedResource
     from reconciler.model.karpenter.nodeclaim import NodeClaim
     from reconciler.ports.journal import JournalEntry
 
@@ -35,7 +36,7 @@ def describe(recorded: RecordedFleet, kind: str, name: str) -> list[Section]:
     return list(_DESCRIBERS[kind](recorded, name))
 
 
-def operations_on(recorded: RecordedFleet, kind: str, name: str) -> tuple[Resource, ...]:
+def operations_on(recorded: RecordedFleet, kind: str, name: str) -> tuple[RecordedResource, ...]:
     """Return the operations on a resource, newest first."""
     if kind == "command":
         entries: Sequence[JournalEntry] = _command_entries(recorded, name)
@@ -108,7 +109,7 @@ def _claim_facts(recorded: RecordedFleet, claim: NodeClaim) -> list[tuple[str, s
         ("NodeClaim", claim.name),
         ("NodePool", claim.node_pool),
         ("NodeClass", claim.spec.node_class_ref.name),
-        ("Status", views.phase_of(claim)),
+        ("Status", phase_of(claim)),
         ("Created", _ago(claim.metadata.creation_timestamp, recorded)),
         ("Instance", claim.status.provider_id),
         ("Offering", ", ".join(offering)),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from reconciler.inspection.replies import Resource, ResourceName, fields_of
+from reconciler.inspection.resources import RecordedResource, ResourceName, fields_of
 from reconciler.model.text.money import format_monthly
 from reconciler.plan.render.wording import short_commit
 from reconciler.ports.journal import REQUESTED
@@ -62,12 +62,12 @@ class PastCommandStatus(_Part, frozen=True):
     pods: int | None
 
 
-def operation_resource(entry: JournalEntry, served: ServedAction | None = None) -> Resource:
+def operation_resource(entry: JournalEntry, served: ServedAction | None = None) -> RecordedResource:
     """Return an entry as an object of a List, with the action that it ``served``."""
     action = None
     if served is not None:
         action = OperationAction(plan=served.plan, id=served.action, state=served.state.value)
-    return Resource(
+    return RecordedResource(
         kind="JournalEntry",
         metadata=ResourceName(
             name=entry.intent.id, creation_timestamp=msgspec.to_builtins(entry.intent.at)
@@ -105,9 +105,9 @@ def _outcome(entry: JournalEntry) -> str:
     return "requested" if entry.intent.verb in REQUESTED else "unknown"
 
 
-def command_resource(commit: CommitView, command: CommandView) -> Resource:
+def command_resource(commit: CommitView, command: CommandView) -> RecordedResource:
     """Return a command of the history as an object of a List."""
-    return Resource(
+    return RecordedResource(
         kind="CommandHistory",
         metadata=ResourceName(name=command.name, creation_timestamp=stamp(command.began)),
         spec=PastCommand(

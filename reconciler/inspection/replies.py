@@ -14,35 +14,6 @@ class _Reply(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pass
 
 
-def fields_of(value: msgspec.Struct, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the encoded fields of a value, except those that are named."""
-    fields: dict[str, Any] = msgspec.to_builtins(value)
-    return {name: item for name, item in fields.items() if name not in without}
-
-
-class ResourceName(_Reply, frozen=True, omit_defaults=True):
-    """The metadata of a recorded resource."""
-
-    name: str = msgspec.field()
-    creation_timestamp: str | None = None
-
-
-class Resource(_Reply, frozen=True, kw_only=True):
-    """A recorded resource in the form of the Kubernetes API.
-
-    ``plan`` is the body of a plan, and ``operations`` are those on the resource; both are only
-    shown of one resource.
-    """
-
-    api_version: str = "reconciler/v1"
-    kind: str
-    metadata: Any
-    spec: Any = msgspec.UNSET
-    status: Any
-    plan: Any = msgspec.UNSET
-    operations: tuple[Resource, ...] | msgspec.UnsetType = msgspec.UNSET
-
-
 class SettingReply(_Reply, frozen=True):
     """A setting in the reply of ``config``; ``origin`` is its layer, and ``where`` its place."""
 

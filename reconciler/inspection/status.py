@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from reconciler.inspection.views import API, phase_of
+from reconciler.inspection.resources import API, phase_of
 from reconciler.ports.journal import REQUESTED
 from reconciler.ports.state import REVISION_PROBLEM_RECORD, RevisionProblem
 

@@ -10,12 +10,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from reconciler.inspection.replies import Resource, ResourceName, fields_of
+from reconciler.inspection.resources import (
+    ActionStatus,
+    NodePoolStatusReply,
+    PlanSpecReply,
+    PlanStatusReply,
+    RecordedResource,
+    ResourceName,
+    claim_resource,
+    node_resource,
+    phase_of,
+    registered_at,
+    running_command_resource,
+    usage_reply,
+)
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
-from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
-from reconciler.model.kubernetes.metadata import Condition
-from reconciler.model.kubernetes.pod import Amounts
-from reconciler.model.kubernetes.taint import Taint
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.text.counting import format_list
 from reconciler.model.text.quoting import quote_value
 from reconciler.plan.render.wording import short_commit
@@ -26,24 +36,7 @@ if TYPE_CHECKING:
     from reconciler.assembly.inputs.records import RecordedFleet
     from reconciler.plan.run import PlanRun
     from reconciler.plan.value.actions import Action
-    from reconciler.ports.state import RecordedObject, RecordedPlan, RunningCommand
-
-API: Final = "reconciler/v1"
-
-
-def phase_of(claim: NodeClaim) -> str:
-    """Return the stage of a claim in its life cycle, in one word."""
-    if claim.is_deleting:
-        return "Terminating"
-    for condition, phase in (
-        ("Initialized", "Ready"),
-        ("Registered", "Registered"),
-        ("Launched", "Launched"),
-    ):
-        if claim.is_true(condition):
-            return phase
-    return "Pending"
-
+    from reconciler.ports.state import RecordedObject, RecordedPlan
 
 _USAGE: Final = ("$/HOUR", "CPU", "MEMORY", "PODS")
 
@@ -80,23 +73,7 @@ def _format_percent(share: float | None) -> str:
     return "" if share is None else f"{share:.0%}"
 
 
-class UsageReply(msgspec.Struct, frozen=True, rename="camel"):
-    """The usage of nodes: USD an hour, pods, and shares from 0."""
-
-    price_per_hour: float | None
-    requested_share: dict[str, float]
-    pods: int
-
-
-def _usage_reply(usage: NodeUsage | None) -> UsageReply | msgspec.UnsetType:
-    if usage is None:
-        return msgspec.UNSET
-    shares = {name: usage.share(name) for name in ("cpu", "memory")}
-    requested = {name: round(share, 4) for name, share in shares.items() if share is not None}
-    return UsageReply(usage.price, requested, usage.pods)
-
-
-def node_claims(recorded: RecordedFleet) -> Listing[Resource]:
+def node_claims(recorded: RecordedFleet) -> Listing[RecordedResource]:
     usage = usage_of(recorded)
     return Listing(
         ("NAME", "NODEPOOL", "TYPE", "CAPACITY", "ZONE", "NODE", "STATUS", *_USAGE, "AGE"),
@@ -121,7 +98,7 @@ def node_claims(recorded: RecordedFleet) -> Listing[Resource]:
     )
 
 
-def nodes(recorded: RecordedFleet) -> Listing[Resource]:
+def nodes(recorded: RecordedFleet) -> Listing[RecordedResource]:
     usage = usage_of(recorded)
     return Listing(
         ("NAME", "NODEPOOL", "TYPE", "CAPACITY", "ZONE", "STATUS", *_USAGE, "AGE"),
@@ -134,10 +111,10 @@ def nodes(recorded: RecordedFleet) -> Listing[Resource]:
                     *_offering(claim),
                     phase_of(claim),
                     *_usage_cells(usage.get(claim.name)),
-                    age(_registered_at(claim), recorded.now),
+                    age(registered_at(claim), recorded.now),
                 ),
                 (_instance_id(claim), claim.name),
-                _node_resource(claim, usage.get(claim.name)),
+                node_resource(claim, usage.get(claim.name)),
             )
             for claim in sorted(
                 recorded.state.store.node_claims(), key=lambda c: (c.status.node_name, c.name)
@@ -148,7 +125,7 @@ def nodes(recorded: RecordedFleet) -> Listing[Resource]:
     )
 
 
-def node_pools(recorded: RecordedFleet) -> Listing[Resource]:
+def node_pools(recorded: RecordedFleet) -> Listing[RecordedResource]:
     claims, usage = recorded.state.store.node_claims(), usage_of(recorded)
     return Listing(
         ("NAME", "NODECLASS", "NODES", "READY", *_USAGE, "WEIGHT", "REVISION"),
@@ -161,7 +138,7 @@ def node_pools(recorded: RecordedFleet) -> Listing[Resource]:
     )
 
 
-def plans(recorded: RecordedFleet) -> Listing[Resource]:
+def plans(recorded: RecordedFleet) -> Listing[RecordedResource]:
     return Listing(
         ("DIGEST", "REVISION", "SERIAL", "ACTIONS", "CARRIED-OUT", "AGE"),
         [_plan_item(plan, recorded) for plan in recorded.state.store.plans(limit=100)],
@@ -169,7 +146,7 @@ def plans(recorded: RecordedFleet) -> Listing[Resource]:
     )
 
 
-def commands(recorded: RecordedFleet) -> Listing[Resource]:
+def commands(recorded: RecordedFleet) -> Listing[RecordedResource]:
     return Listing(
         ("ID", "REASON", "DECISION", "NODECLAIMS", "REPLACEMENTS", "PHASE", "AGE"),
         [
@@ -185,7 +162,7 @@ def commands(recorded: RecordedFleet) -> Listing[Resource]:
                     age(command.started_at, recorded.now),
                 ),
                 (short_commit(command.revision), command.message),
-                _command_resource(command),
+                running_command_resource(command),
             )
             for command in recorded.state.history.commands()
         ],
@@ -193,7 +170,7 @@ def commands(recorded: RecordedFleet) -> Listing[Resource]:
     )
 
 
-def actions(recorded: RecordedFleet) -> Listing[Resource]:
+def actions(recorded: RecordedFleet) -> Listing[RecordedResource]:
     from reconciler.assembly.inputs.records import newest_run
 
     header = ("ID", "WAVE", "KIND", "NODEPOOL", "TARGET", "STATE", "REASON")
@@ -206,15 +183,7 @@ def actions(recorded: RecordedFleet) -> Listing[Resource]:
     return Listing(header, items, wide)
 
 
-class ActionStatus(msgspec.Struct, frozen=True):
-    """The state of an action of the plan, and what it waits for."""
-
-    state: str
-    plan: str
-    why: str
-
-
-def _action_item(plan: str, action: Action, run: PlanRun) -> Item[Resource]:
+def _action_item(plan: str, action: Action, run: PlanRun) -> Item[RecordedResource]:
     state, why = run.states[action.id].value, run.status_message(action.id)
     return Item(
         action.id,
@@ -228,7 +197,7 @@ def _action_item(plan: str, action: Action, run: PlanRun) -> Item[Resource]:
             action.reason,
         ),
         (",".join(action.depends_on), plan, why),
-        Resource(
+        RecordedResource(
             kind="Action",
             metadata=ResourceName(name=action.id),
             spec=action.omit_empty(),
@@ -237,7 +206,7 @@ def _action_item(plan: str, action: Action, run: PlanRun) -> Item[Resource]:
     )
 
 
-VIEWS: Final[Mapping[str, Callable[[RecordedFleet], Listing[Resource]]]] = {
+VIEWS: Final[Mapping[str, Callable[[RecordedFleet], Listing[RecordedResource]]]] = {
     "nodeclaims": node_claims,
     "nodes": nodes,
     "nodepools": node_pools,
@@ -261,8 +230,8 @@ def kind_of(word: str) -> str:
 
 
 def find_item(
-    listing: Listing[Resource], kind: str, name: str, recorded: RecordedFleet
-) -> Item[Resource]:
+    listing: Listing[RecordedResource], kind: str, name: str, recorded: RecordedFleet
+) -> Item[RecordedResource]:
     """Return the item of that name.
 
     Raises:
@@ -286,7 +255,7 @@ def find_item(
     raise StateError(f"no {singular} {name} is recorded", where=recorded.where, remedy=remedy)
 
 
-def resource_of(recorded: RecordedFleet, kind: str, name: str) -> Resource:
+def resource_of(recorded: RecordedFleet, kind: str, name: str) -> RecordedResource:
     """Return one resource; a plan with its body, which is too large for a list.
 
     Raises:
@@ -299,133 +268,9 @@ def resource_of(recorded: RecordedFleet, kind: str, name: str) -> Resource:
     return msgspec.structs.replace(resource, plan=msgspec.json.decode(plan.body))
 
 
-class ShownClaimStatus(NodeClaimStatus, frozen=True, rename="camel", omit_defaults=True):
-    """The status of a NodeClaim, with its usage."""
-
-    usage: UsageReply | msgspec.UnsetType = msgspec.UNSET
-
-
-class NodeStatusReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of a node, as far as its NodeClaim records it."""
-
-    capacity: Amounts
-    allocatable: Amounts
-    conditions: tuple[Condition, ...]
-    usage: UsageReply | msgspec.UnsetType
-
-
-class NodeSpecReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The spec of a node, as far as its NodeClaim records it."""
-
-    provider_id: str = msgspec.field(name="providerID")
-    taints: tuple[Taint, ...]
-
-
-class OwnerName(msgspec.Struct, frozen=True, rename="camel"):
-    """The NodeClaim that owns a node."""
-
-    name: str
-    api_version: str = "karpenter.sh/v1"
-    kind: str = "NodeClaim"
-
-
-class NodeMetadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The metadata of a node, as far as its NodeClaim records it."""
-
-    name: str
-    labels: dict[str, str]
-    creation_timestamp: str
-    owner_references: tuple[OwnerName, ...]
-
-
-class NodePoolStatusReply(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How many nodes a NodePool has, and their usage."""
-
-    nodes: int
-    ready_nodes: int
-    usage: UsageReply | msgspec.UnsetType
-
-
-class PlanSpecReply(msgspec.Struct, frozen=True):
-    """The commit and the state that a plan was made from."""
-
-    revision: str
-    serial: int
-
-
-class PlanStatusReply(msgspec.Struct, frozen=True, rename="camel"):
-    """When a plan was carried out."""
-
-    carried_out_at: str | None
-
-
-class CommandStatusReply(msgspec.Struct, frozen=True):
-    """The progress of a command."""
-
-    phase: str
-    message: str
-
-
-def claim_resource(claim: NodeClaim, usage: NodeUsage | None = None) -> Resource:
-    """Return a claim as the Kubernetes API spells it, with the condition that sums up the others.
-
-    Karpenter's NodeClaim is Ready when it is launched, registered and initialized.
-    """
-    status = claim.status
-    if claim.condition("Ready") is None:
-        ready = _ready_condition(claim)
-        status = msgspec.structs.replace(status, conditions=(*status.conditions, ready))
-    return Resource(
-        api_version="karpenter.sh/v1",
-        kind="NodeClaim",
-        metadata=claim.metadata,
-        spec=claim.spec if claim.spec != NodeClaimSpec() else msgspec.UNSET,
-        status=ShownClaimStatus(**msgspec.structs.asdict(status), usage=_usage_reply(usage)),
-    )
-
-
-def _ready_condition(claim: NodeClaim) -> Condition:
-    initialized = claim.condition("Initialized")
-    since = initialized.last_transition_time if initialized else claim.metadata.creation_timestamp
-    is_ready = initialized is not None and initialized.status == "True"
-    return Condition(
-        type="Ready",
-        status="True" if is_ready else "Unknown",
-        reason="Ready" if is_ready else phase_of(claim),
-        last_transition_time=since.replace(microsecond=0) if since else None,
-    )
-
-
-def _node_resource(claim: NodeClaim, usage: NodeUsage | None) -> Resource:
-    status = claim.status
-    ready = "True" if phase_of(claim) == "Ready" else "Unknown"
-    return Resource(
-        api_version="v1",
-        kind="Node",
-        metadata=NodeMetadata(
-            name=status.node_name,
-            labels=claim.metadata.labels,
-            creation_timestamp=stamp(_registered_at(claim)),
-            owner_references=(OwnerName(claim.name),),
-        ),
-        spec=NodeSpecReply(provider_id=status.provider_id, taints=claim.spec.taints),
-        status=NodeStatusReply(
-            capacity=status.capacity,
-            allocatable=status.allocatable,
-            conditions=(Condition("Ready", ready),),
-            usage=_usage_reply(usage),
-        ),
-    )
-
-
-def _registered_at(claim: NodeClaim) -> Any:
-    registered = claim.condition("Registered")
-    return registered.last_transition_time if registered else claim.metadata.creation_timestamp
-
-
 def _node_pool_item(
     pool: RecordedObject, claims: Sequence[NodeClaim], usage: Mapping[str, NodeUsage]
-) -> Item[Resource]:
+) -> Item[RecordedResource]:
     known = [usage[c.name] for c in claims if c.name in usage]
     total = NodeUsage.total(known) if known else None
     spec: Any = pool.data.get("spec") or {}
@@ -443,19 +288,19 @@ def _node_pool_item(
             short_commit(pool.revision),
         ),
         (pool.hash,),
-        Resource(
+        RecordedResource(
             api_version="karpenter.sh/v1",
             kind="NodePool",
             metadata=pool.data["metadata"],
             spec=pool.data.get("spec", msgspec.UNSET),
             status=NodePoolStatusReply(
-                nodes=len(claims), ready_nodes=ready, usage=_usage_reply(total)
+                nodes=len(claims), ready_nodes=ready, usage=usage_reply(total)
             ),
         ),
     )
 
 
-def _plan_item(plan: RecordedPlan, recorded: RecordedFleet) -> Item[Resource]:
+def _plan_item(plan: RecordedPlan, recorded: RecordedFleet) -> Item[RecordedResource]:
     actions, *rest = _count_entries(plan)
     return Item(
         plan.digest,
@@ -468,21 +313,12 @@ def _plan_item(plan: RecordedPlan, recorded: RecordedFleet) -> Item[Resource]:
             age(plan.at, recorded.now),
         ),
         tuple(rest),
-        Resource(
+        RecordedResource(
             kind="RecordedPlan",
             metadata=ResourceName(name=plan.digest, creation_timestamp=stamp(plan.at)),
             spec=PlanSpecReply(plan.revision, plan.serial),
             status=PlanStatusReply(stamp(plan.carried_out_at) or None),
         ),
-    )
-
-
-def _command_resource(command: RunningCommand) -> Resource:
-    return Resource(
-        kind="Command",
-        metadata=ResourceName(name=command.id, creation_timestamp=stamp(command.started_at)),
-        spec=fields_of(command, without=("id", "phase", "message")),
-        status=CommandStatusReply(command.phase.value, command.message),
     )
 
 

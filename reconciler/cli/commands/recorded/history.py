@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from reconciler.assembly.inputs.records import RecordedFleet
     from reconciler.assembly.inputs.request import StateRequest
     from reconciler.engine.shown.past import CommandView, CommitView
-    from reconciler.inspection.replies import Resource
+    from reconciler.inspection.resources import RecordedResource
     from reconciler.render.cells import Section
 
 _MESSAGE_WIDTH: Final = 60
@@ -108,7 +108,7 @@ def run(request: HistoryRequest) -> int:
 class _Past(NamedTuple):
     """Operations or commands: as objects, as a section, and as text."""
 
-    resources: list[Resource]
+    resources: list[RecordedResource]
     section: Section
     text: str
 
