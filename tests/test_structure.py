@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
-ANY_MAX = 139
+ANY_MAX = 124
 
 
 def structure() -> ModuleType:

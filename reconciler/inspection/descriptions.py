@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -125,7 +125,7 @@ def _claim_facts(recorded: RecordedFleet, claim: NodeClaim) -> list[tuple[str, s
     ]
 
 
-def _pair_section(title: str, pairs: Mapping[str, Any]) -> Iterator[Section]:
+def _pair_section(title: str, pairs: Mapping[str, object]) -> Iterator[Section]:
     if pairs:
         lines = [f"{key}={pairs[key]}" for key in sorted(pairs)]
         yield text_section(title.lower(), title, lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -214,11 +214,11 @@ class ExplanationReply(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     facts: tuple[str, ...]
     reasons: tuple[ReasonReply, ...]
     earlier: tuple[EarlierReason, ...]
-    nodes: Any = msgspec.UNSET
-    pools: Any = msgspec.UNSET
-    filters: Any = msgspec.UNSET
-    offerings: Any = msgspec.UNSET
-    constraints: Any = msgspec.UNSET
+    nodes: object = msgspec.UNSET
+    pools: object = msgspec.UNSET
+    filters: object = msgspec.UNSET
+    offerings: object = msgspec.UNSET
+    constraints: object = msgspec.UNSET
 
 
 def explanation_reply(
@@ -227,7 +227,7 @@ def explanation_reply(
     """Return the answer for programs."""
     written = answer.omit_empty()
     names = ("nodes", "pools", "filters", "offerings", "constraints")
-    more: dict[str, Any] = {name: getattr(written, name) or msgspec.UNSET for name in names}
+    more = {name: value for name in names if (value := getattr(written, name))}
     return ExplanationReply(
         about=ExplainedObject(answer.kind, answer.name),
         plan=ExplainingPlan(digest, plan.at),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -17,7 +16,7 @@ class _Reply(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class SettingReply(_Reply, frozen=True):
     """A setting in the reply of ``config``; ``origin`` is its layer, and ``where`` its place."""
 
-    value: Any
+    value: object
     origin: str
     where: str
 
@@ -155,7 +154,7 @@ class OverlayChange(msgspec.Struct, frozen=True):
 
     action: str
     reason: str
-    object: Any
+    overlay: object = msgspec.field(name="object")
 
 
 class OverlaysReply(msgspec.Struct, frozen=True):

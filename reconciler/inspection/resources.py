@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -35,9 +35,9 @@ def phase_of(claim: NodeClaim) -> str:
     return "Pending"
 
 
-def fields_of(value: msgspec.Struct, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
+def fields_of(value: msgspec.Struct, *, without: tuple[str, ...] = ()) -> dict[str, object]:
     """Return the encoded fields of a value, except those that are named."""
-    fields: dict[str, Any] = msgspec.to_builtins(value)
+    fields: dict[str, object] = msgspec.to_builtins(value)
     return {name: item for name, item in fields.items() if name not in without}
 
 
@@ -57,10 +57,10 @@ class RecordedResource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
     api_version: str = API
     kind: str
-    metadata: Any
-    spec: Any = msgspec.UNSET
-    status: Any
-    plan: Any = msgspec.UNSET
+    metadata: object
+    spec: object = msgspec.UNSET
+    status: object
+    plan: object = msgspec.UNSET
     operations: tuple[RecordedResource, ...] | msgspec.UnsetType = msgspec.UNSET
 
 

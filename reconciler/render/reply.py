@@ -68,7 +68,7 @@ def sections_of(reply: msgspec.Struct) -> tuple[Section, ...]:
     return (*facts, *lists)
 
 
-def list_section(name: str, values: Sequence[Any]) -> Section:
+def list_section(name: str, values: Sequence[object]) -> Section:
     """Return values of one type as a table, Structs with a column for each field."""
     if isinstance(values[0], msgspec.Struct):
         names = type(values[0]).__struct_fields__
@@ -84,7 +84,7 @@ def _words(name: str) -> str:
     return name.replace("_", " ").capitalize()
 
 
-def _format_value(value: Any) -> str:
+def _format_value(value: object) -> str:
     """Return a value of a field as text, a Struct by its fields."""
     match value:
         case None | msgspec.UNSET:
