@@ -1,4 +1,4 @@
-"""Recorded resources as objects in the form of the Kubernetes API."""
+"""Recorded resources as objects of the Kubernetes API."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ResourceName(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
 
 
 class RecordedResource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A recorded resource in the form of the Kubernetes API.
+    """A recorded resource as an object of the Kubernetes API.
 
     ``plan`` is the body of a plan, and ``operations`` are those on the resource; both are only
     shown of one resource.
@@ -88,7 +88,7 @@ class ShownClaimStatus(NodeClaimStatus, frozen=True, rename="camel", omit_defaul
 
 
 class NodeStatusReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of a node, as far as its NodeClaim records it."""
+    """The status of a node that its NodeClaim records."""
 
     capacity: Amounts
     allocatable: Amounts
@@ -97,7 +97,7 @@ class NodeStatusReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeSpecReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The spec of a node, as far as its NodeClaim records it."""
+    """The spec of a node that its NodeClaim records."""
 
     provider_id: str = msgspec.field(name="providerID")
     taints: tuple[Taint, ...]
@@ -112,7 +112,7 @@ class OwnerName(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class NodeMetadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The metadata of a node, as far as its NodeClaim records it."""
+    """The metadata of a node that its NodeClaim records."""
 
     name: str
     labels: dict[str, str]
@@ -136,7 +136,7 @@ class PlanSpecReply(msgspec.Struct, frozen=True):
 
 
 class PlanStatusReply(msgspec.Struct, frozen=True, rename="camel"):
-    """When a plan was carried out."""
+    """When a plan was applied."""
 
     carried_out_at: str | None
 
@@ -179,7 +179,7 @@ def _ready_condition(claim: NodeClaim) -> Condition:
 
 
 def node_resource(claim: NodeClaim, usage: NodeUsage | None) -> RecordedResource:
-    """Return the node of a claim, as far as the claim records it."""
+    """Return the node of a claim, with what the claim records of it."""
     status = claim.status
     ready = "True" if phase_of(claim) == "Ready" else "Unknown"
     return RecordedResource(
