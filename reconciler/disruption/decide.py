@@ -174,6 +174,8 @@ def decide(inputs: DisruptionInputs, methods: Sequence[Method] = METHODS) -> Dec
         if without.work.savings > start.work.savings:
             start = without
     work = start.work
+    moves = any(command.reason is REASON for command in work.commands)
+    inputs.refusals.end_pass(has_commands=moves)
     blocks = [*work.blocks, *start.blocks, *_blocks_of_refused_nodes(work, inputs.drifted)]
     desired = {pool.name for pool in inputs.pools} | start.removed.keys()
     return Decisions(

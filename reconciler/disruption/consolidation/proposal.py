@@ -132,7 +132,7 @@ def propose_removal(
 ) -> Proposal | CandidateRefusal:
     """Return how the nodes can be removed together, or why they cannot."""
     simulation = work.simulation
-    question = set_question(candidates, simulation)
+    question = set_question(candidates, simulation) if work.refusals.compares() else None
     cached = work.refusals.find(question) if question is not None else None
     if cached is not None:
         simulation.count_effort(cached.effort)

@@ -81,21 +81,27 @@ class RejectionCache:
 
     Only passes that evaluate sets count. A pod that is created and deleted leaves most sets as they
     were some passes ago, so more than the last rejection of a set is kept.
+
+    Comparing a set takes a third of the time of evaluating it. So a pass compares none if the last
+    one that counts started commands, whose pods move to the nodes that the rejections are about.
+    Nor does a pass that is not one of a loop (``is_kept``).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_kept: bool = True) -> None:
+        self._is_kept = is_kept
+        self._compares = is_kept
         self._refusals: dict[object, list[_CachedRejection]] = {}
         self._pass = 0
-        self._has_lookups = False
+        self._has_evaluated = False
 
     def begin_pass(self) -> None:
         """Begin a pass, and forget rejections that recent passes did not use.
 
         A pass that evaluated no sets does not count.
         """
-        if not self._has_lookups:
+        if not self._has_evaluated:
             return
-        self._has_lookups = False
+        self._has_evaluated = False
         self._pass += 1
         if self._pass % _PASSES_MAX == 0:
             oldest = self._pass - _PASSES_MAX
@@ -105,9 +111,18 @@ class RejectionCache:
             )
             self._refusals = {key: kept for key, kept in recent if kept}
 
+    def end_pass(self, *, has_commands: bool) -> None:
+        """End a pass, which may have started commands of consolidation."""
+        if self._has_evaluated:
+            self._compares = self._is_kept and not has_commands
+
+    def compares(self) -> bool:
+        """Return whether a set that this pass evaluates is compared with those of others."""
+        self._has_evaluated = True
+        return self._compares
+
     def find(self, question: SetQuestion) -> RefusedSet | None:
         """Return the rejection of an equal evaluation."""
-        self._has_lookups = True
         cached = self._refusals.get(question.key, ())
         for entry in cached:
             if entry.question == question:

@@ -308,7 +308,9 @@ def propose_set_removal(
     """
     simulation = work.simulation
     least = {c.name: least_savings(c, work.settings, work.now) for c in candidates}
-    question = set_question(candidates, simulation, pod_values, closed, least)
+    question = None
+    if work.refusals.compares():
+        question = set_question(candidates, simulation, pod_values, closed, least)
     cached = work.refusals.find(question) if question is not None else None
     if (
         cached is not None

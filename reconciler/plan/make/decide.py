@@ -108,7 +108,7 @@ def disruption_inputs(
         unsettled=facts.unsettled,
         history=facts.history or History(),
         lists_blockers=facts.lists_blockers,
-        refusals=cache.refusals if cache is not None else RejectionCache(),
+        refusals=cache.refusals if cache is not None else RejectionCache(is_kept=False),
     )
 
 
