@@ -62,9 +62,9 @@ def of(namespace: str, *objects: Object, **annotations: str) -> list[Object]:
     return list(objects)
 
 
-def a_ready_node(name: str) -> list[Object]:
+def a_ready_node(name: str, zone: str = "zone-a") -> list[Object]:
     """Return a node that may be consolidated."""
-    node, claim = a_node(name)
+    node, claim = a_node(name, zone=zone)
     types = ("Launched", "Registered", "Initialized", "Consolidatable")
     since = "2026-03-01T10:00:00Z"
     claim["status"]["conditions"] = [

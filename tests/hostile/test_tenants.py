@@ -23,7 +23,9 @@ from tests.hostile.threats import Threat, attack
 from tests.placement.builders import (
     HOST,
     PREFERRED,
+    REQUIRED,
     TYPES,
+    ZONE,
     Object,
     a_node,
     a_pod,
@@ -246,6 +248,28 @@ def repelling_everywhere(pods: int, terms: int) -> list[Object]:
     return found
 
 
+def consolidatable() -> list[Object]:
+    """Return nodes of the namespace shop, of which consolidation removes some."""
+    shop: list[Object] = []
+    for number in range(8):
+        pod = a_pod(f"web-{number}", f"{2900 + 10 * number}m", "64Mi", node=f"shop-{number}")
+        shop += [*a_ready_node(f"shop-{number}"), *in_namespace("shop", [pod])]
+    idle = in_namespace("shop", [a_pod("a", "1", node="shop-idle")])
+    return [*shop, *a_ready_node("shop-idle"), *idle]
+
+
+def removals(
+    objects: list[Object],
+    command: Callable[..., list[str]],
+    capsys: pytest.CaptureFixture[str],
+) -> tuple[set[str], list[str]]:
+    """Return the nodes that a plan removes, and its findings about limits of work."""
+    assert main(command(["plan", "-o", "json"], objects)) == 0
+    found = json.loads(capsys.readouterr().out)
+    texts = [f["message"] for f in found["diagnostics"] if f["code"] == "placement-limit"]
+    return {node for row in found["commands"] for node in row["nodes"]}, texts
+
+
 @attack(Threat.EXHAUSTION, "rules of one tenant's running pods that use up the work of disruption")
 @pytest.mark.parametrize("limit", ["NAMESPACE_WORK_MAX", "WORK_TOTAL_MAX"])
 def test_rules_of_running_pods_do_not_stop_the_consolidation_of_others(
@@ -256,25 +280,84 @@ def test_rules_of_running_pods_do_not_stop_the_consolidation_of_others(
 ) -> None:
     """Guard: ``SimulatedWork``, which closes the namespace that has used its part."""
     monkeypatch.setattr(working, limit, 4_000)
-    shop: list[Object] = []
-    for number in range(8):
-        pod = a_pod(f"web-{number}", f"{2900 + 10 * number}m", "64Mi", node=f"shop-{number}")
-        shop += [*a_ready_node(f"shop-{number}"), *in_namespace("shop", [pod])]
-    shop += [*a_ready_node("shop-idle"), *in_namespace("shop", [a_pod("a", "1", node="shop-idle")])]
-
-    def plan(objects: list[Object]) -> tuple[set[str], list[str]]:
-        assert main(command(["plan", "-o", "json"], objects)) == 0
-        found = json.loads(capsys.readouterr().out)
-        texts = [f["message"] for f in found["diagnostics"] if f["code"] == "placement-limit"]
-        return {node for row in found["commands"] for node in row["nodes"]}, texts
-
-    alone, nothing = plan(shop)
-    removed, named = plan([*shop, *repelling_everywhere(4, 200)])
+    shop = consolidatable()
+    alone, nothing = removals(shop, command, capsys)
+    removed, named = removals([*shop, *repelling_everywhere(4, 200)], command, capsys)
     assert alone
     assert nothing == []
     assert alone <= removed
     assert len(named) == 1
     assert "nodes with pods of namespace crowd are not disrupted" in named[0]
+
+
+def repelling_nobody(nodes: int, terms: int, label: str) -> list[Object]:
+    """Return pods of one tenant with many rules about a label, towards the pods of every namespace.
+
+    They repel by zone, and one runs in each zone.
+    """
+    found: list[Object] = []
+    for number in range(nodes):
+        rules = [
+            {
+                **rule(ZONE, "crowd"),
+                "namespaceSelector": {},
+                "labelSelector": {"matchExpressions": [wanted(label, "In", f"z{number}-{term}")]},
+            }
+            for term in range(terms)
+        ]
+        pod = a_pod(f"p-{number}", "100m", "64Mi", affinity=apart(*rules), node=f"crowd-{number}")
+        pod["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+        zone = f"zone-{'abc'[number % 3]}"
+        found += [*a_ready_node(f"crowd-{number}", zone), *in_namespace("crowd", [pod])]
+    return found
+
+
+@attack(
+    Threat.PODS, "rules beyond the limit of work that select no pod of the others, in every zone"
+)
+@pytest.mark.parametrize("limit", [None, 4_000], ids=["within the limit", "beyond the limit"])
+def test_simplified_rules_hold_no_namespace_that_they_do_not_concern(
+    limit: int | None,
+    command: Callable[..., list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Guard: ``_concerned_namespaces``. Otherwise they would repel all pods from all zones."""
+    if limit is not None:
+        monkeypatch.setattr(working, "NAMESPACE_WORK_MAX", limit)
+    shop = consolidatable()
+    alone, _ = removals(shop, command, capsys)
+    found, named = removals([*shop, *repelling_nobody(6, 200, "example.com/mine")], command, capsys)
+    assert alone
+    assert alone <= found
+    assert len(named) == (limit is not None)
+
+
+@attack(Threat.PODS, "rules beyond the limit of work, to repel more than one rule could")
+@pytest.mark.parametrize("key", [HOST, ZONE])
+def test_beyond_the_limit_a_tenant_repels_no_more_than_with_one_rule(
+    key: str,
+    command: Callable[..., list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What the tenant's rules stop beyond the limit, it can stop with one rule, as in Karpenter.
+
+    A ResourceQuota with the scope CrossNamespacePodAffinity denies both.
+    """
+    shop = consolidatable()
+    crowd = repelling_everywhere(4, 200)
+    plain = repelling_everywhere(4, 1)
+    for pod in (item for item in [*crowd, *plain] if item["kind"] == "Pod"):
+        for term in pod["spec"]["affinity"]["podAntiAffinity"][REQUIRED]:
+            term["topologyKey"] = key
+    by_one_rule, nothing = removals([*shop, *plain], command, capsys)
+    assert nothing == []
+    monkeypatch.setattr(working, "NAMESPACE_WORK_MAX", 4_000)
+    by_many, named = removals([*shop, *crowd], command, capsys)
+    assert named
+    of_shop = {node for node in by_one_rule if node.startswith("shop")}
+    assert of_shop <= by_many
 
 
 @attack(Threat.EXHAUSTION, "one pod with thousands of preferences, each of which is dropped alone")

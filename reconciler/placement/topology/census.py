@@ -20,6 +20,7 @@ from reconciler.placement.nodes.existing import LabelIndex
 from reconciler.placement.nodes.space import Demands
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.pods.shape import RelaxedShape, Shape, repelling_rules
+from reconciler.placement.topology.podkinds import PodKinds
 from reconciler.placement.topology.rules import NodeFilter, Rule, RuleKind, Selector
 from reconciler.placement.work import StandingRules
 
@@ -146,8 +147,8 @@ class Census:
     """Bound and nominated pods that count for rules: neither finished nor being deleted.
 
     The required anti-affinity of running pods of the ``simplified`` namespaces counts as repelling
-    every pod in the namespaces that it selects. ``may_define`` is whether new nodes may have a
-    label. ``ruled`` is what is known of ``is_ruled``.
+    every pod of the namespaces in which it selects one. ``may_define`` is whether new nodes may
+    have a label. ``ruled`` is what is known of ``is_ruled``.
     """
 
     def __init__(
@@ -167,6 +168,7 @@ class Census:
         self._base: dict[Rule, dict[str, int]] = {}
         self._domains: dict[Rule, list[tuple[str, int]]] = {}
         self._filters: dict[NodeFilter, int] = {}
+        self._concerned: dict[Rule, frozenset[str]] = {}
 
     @cached_property
     def _index(self) -> dict[str, int]:
@@ -323,7 +325,9 @@ class Census:
     def _repelling_rules_of(self, pod: Pod) -> Iterable[Rule]:
         """Return the rules of a pod; simplified, one for each label that nodes have or may get.
 
-        All labels that no node can have are one.
+        All labels that no node can have are one. A simplified rule covers the namespaces in which
+        it selects a pod, so that it repels none that the pod's author could not repel with one rule
+        of its own, and no pod of a namespace that the rules do not concern.
         """
         rules = repelling_rules(pod, self._cluster.namespaces)
         if pod.namespace not in self.simplified:
@@ -331,11 +335,34 @@ class Census:
         selected: dict[str, set[str]] = {}
         for rule in rules:
             key = rule.key if self.may_have(rule) else ""
-            selected.setdefault(key, set()).update(rule.namespaces)
+            selected.setdefault(key, set()).update(self._concerned_namespaces(rule))
         return [
             Rule(RuleKind.ANTI_AFFINITY, key, frozenset(names), Selector(), inverse=True)
             for key, names in selected.items()
+            if names
         ]
+
+    @cached_property
+    def _reserving(self) -> frozenset[str]:
+        buffers = self._cluster.capacity_buffers
+        return frozenset(buffer.metadata.namespace or "default" for buffer in buffers)
+
+    @cached_property
+    def _kinds(self) -> PodKinds:
+        waiting = {(p.namespace, frozenset(p.metadata.labels.items())) for p in self._cluster.pods}
+        return PodKinds(_Entry(namespace, dict(labels)) for namespace, labels in sorted(
+            waiting, key=lambda kind: (kind[0], sorted(kind[1]))))  # fmt: skip
+
+    def _concerned_namespaces(self, rule: Rule) -> frozenset[str]:
+        """Return the namespaces in which a rule selects a pod, running or not, or may select one.
+
+        The pods of CapacityBuffers are not among those of the cluster.
+        """
+        known = self._concerned.get(rule)
+        if known is None:
+            names = set(self._kinds.namespaces_of(self._kinds.selected_by(rule)))
+            known = self._concerned[rule] = frozenset(names | rule.namespaces & self._reserving)
+        return known
 
 
 class Censuses:

@@ -6,21 +6,30 @@ a rule costs a few operations on bit sets, however many pods there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
-from reconciler.placement.pods.shape import Shape
 from reconciler.placement.topology.rules import Rule, Selector
 
 _Expression = tuple[str, str, tuple[str, ...]]
 
 
+class Labelled(Protocol):
+    """Pods of one namespace with equal labels."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+
+
 class PodKinds:
-    """The pods to place by namespace and labels; a set of kinds is an integer with a bit for each.
+    """Pods by namespace and labels; a set of kinds is an integer with a bit for each.
 
     All shapes that rules are asked about have to be among ``shapes``.
     """
 
-    def __init__(self, shapes: Iterable[Shape]) -> None:
+    def __init__(self, shapes: Iterable[Labelled]) -> None:
         self._bits: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
         self._by_namespace: dict[str, int] = {}
         self._by_key: dict[str, int] = {}
@@ -30,7 +39,7 @@ class PodKinds:
             self._add(shape)
         self._all = (1 << len(self._bits)) - 1
 
-    def _add(self, shape: Shape) -> None:
+    def _add(self, shape: Labelled) -> None:
         kind = (shape.namespace, frozenset(shape.labels.items()))
         if kind in self._bits:
             return
@@ -40,7 +49,7 @@ class PodKinds:
             self._by_key[pair[0]] = self._by_key.get(pair[0], 0) | bit
             self._by_pair[pair] = self._by_pair.get(pair, 0) | bit
 
-    def bit_of(self, shape: Shape) -> int:
+    def bit_of(self, shape: Labelled) -> int:
         """Return the set with the kind of a shape only."""
         return self._bits[shape.namespace, frozenset(shape.labels.items())]
 
