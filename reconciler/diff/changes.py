@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -60,16 +61,49 @@ def _objects_by_key(objects: Iterable[Object]) -> dict[tuple[str, str, str], Obj
 def field_changes(before: Object, after: Object) -> tuple[FieldChange, ...]:
     """Return the leaves that differ between two versions of one object, ordered by path.
 
-    Lists are leaves, because their entries have no names.
+    Lists are leaves, because their entries have no names; containers have.
     """
     if before == after:  # nearly always: each plan of a loop compares the same objects
         return ()
+    named = _with_named_containers(before), _with_named_containers(after)
+    if named[0] != named[1]:  # only the order of containers differs otherwise
+        before, after = named
     leaves = sorted(_differing_paths(_desired_part(before), _desired_part(after), ()))
     found: list[FieldChange] = []
     for path in leaves:
         old, new = _value_at(before, path), _value_at(after, path)
         found.append(FieldChange(format_path(path), old, new, drifts_nodes(before, path, new)))
     return tuple(found)
+
+
+_CONTAINERS: Final = "containers"
+"""Those of ``initContainers`` have an order that matters."""
+_NAME: Final = re.compile(r"[a-z0-9-]{1,63}")
+_RESERVED: Final = frozenset({"annotations", "args", "command", "env", "lifecycle"})
+"""Names of containers that would look like fields whose values are hidden."""
+
+
+def _with_named_containers(item: Any) -> Any:
+    """Return an object with its containers by name, so that a change names one of their fields."""
+    if not isinstance(item, Mapping):
+        return item
+    return {
+        key: _by_name(value) if key == _CONTAINERS else _with_named_containers(value)
+        for key, value in item.items()
+    }
+
+
+def _by_name(containers: Any) -> Any:
+    """Return containers by name; the list itself if a name is missing, not unique or not valid."""
+    if not isinstance(containers, list):
+        return containers
+    names = [c.get("name") if isinstance(c, Mapping) else None for c in containers]
+    valid = {n for n in names if isinstance(n, str) and _NAME.fullmatch(n)} - _RESERVED
+    if len(valid) != len(containers):
+        return containers
+    return {
+        c["name"]: {key: value for key, value in c.items() if key != "name"} for c in containers
+    }
 
 
 def _desired_part(item: Object) -> JsonDict:

@@ -2,7 +2,14 @@ from typing import Any
 
 import pytest
 
-from reconciler.diff.changes import format_path, narrows_requirements, object_changes
+from reconciler.diff.changes import (
+    field_changes,
+    format_path,
+    narrows_requirements,
+    object_changes,
+)
+from reconciler.model.decision.changes import FieldChange
+from reconciler.plan.make.disclosure import disclosed_fields
 
 
 def _pool(name: str = "web", **spec: Any) -> dict[str, Any]:
@@ -148,3 +155,54 @@ def test_a_change_contains_its_file() -> None:
 
 def test_keys_with_dots_are_written_in_brackets() -> None:
     assert format_path(("spec", "tags", "a.b/c", "d")) == 'spec.tags["a.b/c"].d'
+
+
+def a_workload(*containers: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {"template": {"spec": {"containers": list(containers)}}},
+    }
+
+
+def paths_of(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    return [field.path for field in field_changes(before, after)]
+
+
+def test_a_change_of_a_container_names_the_container_and_the_field() -> None:
+    log = {"name": "log", "image": "log:1"}
+    before, after = (
+        a_workload({"name": "web", "resources": {"requests": {"cpu": cpu}}}, log)
+        for cpu in ("500m", "625m")
+    )
+    assert field_changes(before, after) == (
+        FieldChange("spec.template.spec.containers.web.resources.requests.cpu", "500m", "625m"),
+    )
+
+
+@pytest.mark.parametrize("name", ["env", "command", 'a"].command', "a.b", "", None])
+def test_containers_without_a_plain_name_are_compared_as_a_list(name: str | None) -> None:
+    before, after = (a_workload({"name": name, "image": image}) for image in ("a", "b"))
+    assert paths_of(before, after) == ["spec.template.spec.containers"]
+
+
+def test_another_order_of_containers_is_a_change() -> None:
+    one, two = {"name": "a", "image": "a"}, {"name": "b", "image": "b"}
+    assert paths_of(a_workload(one, two), a_workload(two, one)) == ["spec.template.spec.containers"]
+
+
+def test_no_field_below_a_hidden_one_of_a_container_is_disclosed() -> None:
+    before, after = (
+        a_workload(
+            {
+                "name": "web",
+                "command": [secret],
+                "env": [{"name": "PASSWORD", "value": secret}],
+                "livenessProbe": {"httpGet": {"path": secret, "httpHeaders": [secret]}},
+            }
+        )
+        for secret in ("old-secret", "new-secret")
+    )
+    fields = disclosed_fields(field_changes(before, after))
+    assert len(fields) == 4
+    assert "secret" not in repr(fields)

@@ -31,8 +31,8 @@ class Review:
     """The outcome for one fleet.
 
     ``annotations`` are printed as they are; ``markdown`` goes into the summary of the job.
-    ``file`` is the plan in JSON, empty if there is none. ``per_month`` is None without a base to
-    compare with.
+    ``file`` is the plan in JSON and ``headline`` its first line, empty if there is none.
+    ``per_month`` is None without a base to compare with.
     """
 
     fleet: str
@@ -41,6 +41,7 @@ class Review:
     markdown: str
     error: str = ""
     file: str = ""
+    headline: str = ""
     per_month: float | None = None
     unschedulable: int = 0
 
@@ -222,6 +223,7 @@ def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findin
     planfile.save(plan, f"{place}.json")
     _write(f"{place}.html", render_html(plan))
     _write(f"{place}.md", markdown)
+    summary = summary_of(plan)
     return Review(
         request.path or ".",
         exitcode.REFUSED if is_refused else exitcode.DONE,
@@ -229,7 +231,8 @@ def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findin
         markdown,
         error="; ".join(f"policy {p.name} forbids this plan" for p in refused),
         file=f"{place}.json",
-        per_month=summary_of(plan).per_month,
+        headline=summary.text[0],
+        per_month=summary.per_month,
         unschedulable=len(pods),
     )
 

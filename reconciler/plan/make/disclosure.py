@@ -91,6 +91,8 @@ def _to_json_value(value: object) -> object:
 def disclose_field(value: object, path: str) -> object:
     """Return the value of a field as a plan may contain it; ``path`` is as diagnostics write it."""
     steps = [quoted or plain for quoted, plain in _STEP.findall(path)]
+    if value is not None and not _HIDDEN.isdisjoint(steps[:-1]):
+        return redact(value)
     return disclose(value, steps)
 
 

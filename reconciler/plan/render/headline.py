@@ -71,6 +71,8 @@ def _offers_phrase(plan: Plan) -> str:
         return "no NodePool may launch anything else than before"
     name, change = min(plan.offers.items(), key=lambda pair: _types_left(pair[1]))
     before, after = change.sides
+    if before.types and not after.types:
+        return f"NodePool {without_backticks(name)} can launch no node any more"
     types = format_count(after.types, "instance type")
     if before.types != after.types:
         types = f"{before.types:,} → {types}"

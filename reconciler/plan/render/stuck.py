@@ -8,6 +8,7 @@ from typing import Final
 
 from reconciler.disruption.simulation import PODS_WITHOUT_PLACE
 from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.quoting import without_backticks
 from reconciler.plan.render.wording import group_messages, short_node_name
@@ -40,7 +41,7 @@ def _stuck_line(stuck: Sequence[StuckNode], noun: str, what: str) -> str:
     others = [node for node in stuck if not node.message.startswith(PODS_WITHOUT_PLACE)]
     names = (short_node_name(without_backticks(s.node or s.node_claim)) for s in others)
     alike = group_messages(((), s.message, name) for s, name in zip(others, names, strict=True))
-    shown = [(group.message, group.names) for group in alike[:_STUCK_NAMED]]
+    shown = [(_in_words(group.message), group.names) for group in alike[:_STUCK_NAMED]]
     reasons = _pods_without_place(placeless)
     reasons += [
         f"{format_list(nodes, _STUCK_NAMED)} ({truncate(message, _STUCK_WIDTH)})"
@@ -53,6 +54,15 @@ def _stuck_line(stuck: Sequence[StuckNode], noun: str, what: str) -> str:
     is_cut = more or any(len(nodes) > _STUCK_NAMED + 1 for _, nodes in shown)
     is_cut = is_cut or any(len(message) > _STUCK_WIDTH for message, _ in shown)
     return f"{line} `-o json` lists everything." if is_cut else line
+
+
+_PROTECTED: Final = f'pod has "{DO_NOT_DISRUPT}" annotation (Pod='
+
+
+def _in_words(message: str) -> str:
+    """Return Karpenter's message about a protected pod as a sentence, any other as it is."""
+    pod = message.removeprefix(_PROTECTED).removesuffix(")")
+    return f"pod {pod} is annotated {DO_NOT_DISRUPT}" if message.startswith(_PROTECTED) else message
 
 
 def _pods_without_place(stuck: Sequence[StuckNode]) -> list[str]:

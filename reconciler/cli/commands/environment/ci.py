@@ -113,7 +113,6 @@ def _print_reviews(reviews: Sequence[Review], fleets: Sequence[str], base: str |
     """Print one line for each fleet, and write the summary of a job of GitHub Actions."""
     from reconciler.cli.pullrequest.event import append_to_file
     from reconciler.model.text.counting import format_count
-    from reconciler.model.text.money import format_whole_dollars
     from reconciler.model.text.visible import one_line
 
     compared = f" compared with {base}" if base else ""
@@ -121,16 +120,10 @@ def _print_reviews(reviews: Sequence[Review], fleets: Sequence[str], base: str |
     total = format_count(max(len(fleets), len(reviews)), "fleet")
     print(f"{planned} of {total} planned{compared}")
     for review in reviews:
-        cost = ""
-        if review.per_month is not None:
-            cost = f"{format_whole_dollars(review.per_month, signed=True)}/month"
-        pods = (
-            format_count(review.unschedulable, "unschedulable pod") if review.unschedulable else ""
-        )
-        verdict = "" if review.code == exitcode.DONE else f"exit code {review.code}"
-        facts = ", ".join(filter(None, (cost, pods, verdict)))
-        line = " ".join(filter(None, (f"{review.fleet}:", facts, review.file)))
-        print(f"  {one_line(line)}")
+        code = "" if review.code == exitcode.DONE else f"exit code {review.code}"
+        place = ", ".join(filter(None, (code, review.file)))
+        facts = f"{review.headline} ({place})" if review.headline else place
+        print(f"  {one_line(f'{review.fleet}: {facts}')}")
         if review.error:
             print(f"Error: {one_line(f'{review.fleet}: {review.error}')}", file=sys.stderr)
     text = "\n".join(one.markdown for one in reviews) or "No fleet changed.\n"

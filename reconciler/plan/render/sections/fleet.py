@@ -244,7 +244,7 @@ def _offers_row(pairs: Sequence[tuple[str, OffersChange]]) -> SectionRow:
             name_cell(tuple(name for name, _ in pairs), "NodePool"),
             ValueChange(Number(before.types, "type"), Number(after.types, "type")),
         ),
-        lines=(Line((Text(f"cheapest vCPU {' → '.join(prices)} a month"),)),),
+        lines=(Line((Text(f"cheapest vCPU a month: {' → '.join(prices)}"),)),),
     )
 
 
