@@ -83,27 +83,26 @@ _RESERVED: Final = frozenset({"annotations", "args", "command", "env", "lifecycl
 """Names of containers that would look like fields whose values are hidden."""
 
 
-def _with_named_containers(item: Any) -> Any:
+def _with_named_containers(item: Object) -> JsonDict:
     """Return an object with its containers by name, so that a change names one of their fields."""
-    if not isinstance(item, Mapping):
-        return item
     return {
-        key: _by_name(value) if key == _CONTAINERS else _with_named_containers(value)
+        key: _by_name(value)
+        if key == _CONTAINERS and isinstance(value, list)
+        else _with_named_containers(value)
+        if isinstance(value, Mapping)
+        else value
         for key, value in item.items()
     }
 
 
-def _by_name(containers: Any) -> Any:
+def _by_name(containers: list[object]) -> object:
     """Return containers by name; the list itself if a name is missing, not unique or not valid."""
-    if not isinstance(containers, list):
-        return containers
-    names = [c.get("name") if isinstance(c, Mapping) else None for c in containers]
-    valid = {n for n in names if isinstance(n, str) and _NAME.fullmatch(n)} - _RESERVED
-    if len(valid) != len(containers):
-        return containers
-    return {
-        c["name"]: {key: value for key, value in c.items() if key != "name"} for c in containers
-    }
+    found: dict[str, JsonDict] = {}
+    for container in containers:
+        name = container.get("name") if isinstance(container, Mapping) else None
+        if isinstance(container, Mapping) and isinstance(name, str) and _NAME.fullmatch(name):
+            found[name] = {key: value for key, value in container.items() if key != "name"}
+    return found if len(found) == len(containers) and _RESERVED.isdisjoint(found) else containers
 
 
 def _desired_part(item: Object) -> JsonDict:

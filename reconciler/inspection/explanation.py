@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -40,6 +40,7 @@ _WELL_KNOWN: Final = (
 """Domains of labels that are clear without them."""
 
 
+_NOTABLE_AGE: Final = timedelta(seconds=5)
 _FILTERS: Final = "Instance types left after each filter"
 _NO_LAUNCH: Final = frozenset(
     {
@@ -86,7 +87,7 @@ def explanation_sections(
     if answer.constraints:
         effects = [(_format_effect(c), c.constraint) for c in answer.constraints]
         yield _table_section("constraints", "Effect of removing one constraint", effects)
-    ago = f", {age(plan.at, now)} ago" if now > plan.at else ""
+    ago = f", {age(plan.at, now)} ago" if now - plan.at >= _NOTABLE_AGE else ""
     yield Section(key="plan", title="", end=f"From plan {digest} of {clock_time(plan.at)}{ago}.")
 
 

@@ -173,19 +173,22 @@ _ANY_MONTH: Final = frozenset(range(1, 13))
 def format_window(schedule: str, duration: str, zone: str | None) -> str:
     """Return when a window is open: ``Mon–Fri 07:00–20:00 America/New_York``.
 
-    A schedule that is not one time on some days of the week stays as it is written.
+    A schedule that is not one time on some days of the week or month stays as it is written.
     """
     where = zone or "UTC"
     try:
         parsed, length = parse_schedule(schedule), parse_duration(duration)
     except ValueError:
         return f"{quote_value(schedule)} for {duration} {where}"
-    is_daily = parsed.any_day and parsed.months == _ANY_MONTH
-    if not (is_daily and len(parsed.minutes) == len(parsed.hours) == 1):
+    is_regular = (parsed.any_day or parsed.any_weekday) and parsed.months == _ANY_MONTH
+    if not (is_regular and len(parsed.minutes) == len(parsed.hours) == 1):
         return f"{quote_value(schedule)} for {duration} {where}"
     start = datetime.min.replace(tzinfo=UTC) + timedelta(
         hours=min(parsed.hours), minutes=min(parsed.minutes)
     )
+    if not parsed.any_day:
+        days = ", ".join(map(str, sorted(parsed.days)))
+        return f"from day {days} of each month {start:%H:%M} for {duration} {where}"
     days = _format_weekdays(parsed.weekdays)
     if length > _DAY:
         return f"{days} from {start:%H:%M} for {duration} {where}"
