@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
+from msgspec.structs import asdict
+
 from reconciler.advise.evaluating import LEAST_SAVING, Judge
 from reconciler.advise.result import CommitmentAdvice, Level
 from reconciler.backtest.trace import Trace, TracedNode
@@ -58,16 +60,9 @@ def _commitment_advice(purchase: Purchase, rank: int, hours: float) -> Commitmen
         confidence = "high" if days >= _DAYS_HIGH else "medium"
     basis = f"usage over {days:.1f} days" if hours else "steady-state usage"
     return CommitmentAdvice(
+        **asdict(purchase),
         rank=rank,
-        kind=purchase.kind.value,
-        name=purchase.name,
         title=_title(purchase),
-        commitment=purchase.commitment,
-        count=purchase.count,
-        replaces=purchase.replaces,
-        used_percent=purchase.used_percent,
-        break_even_percent=purchase.break_even_percent,
-        per_month=purchase.per_month,
         confidence=confidence,
         basis=basis,
     )

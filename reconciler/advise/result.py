@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from reconciler.assembly.inputs.request import SweepRequest
+from reconciler.catalog.commitments.purchases import Purchase
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.plan.rest.exposure import Exposure
 from reconciler.plan.value.costs import AtRest, WaitingSeconds
@@ -184,22 +185,14 @@ class WorkloadAdvice(_Part, frozen=True, kw_only=True):
     exposure: Exposure
 
 
-class CommitmentAdvice(_Part, frozen=True, kw_only=True):
-    """A commitment that is worth buying; money is USD, see ``catalog.commitments.purchases``.
+class CommitmentAdvice(Purchase, frozen=True, kw_only=True, rename="camel"):
+    """A commitment that is worth buying.
 
     ``basis`` is the usage that it is judged by. Commitments for the same nodes are alternatives.
     """
 
     rank: int
-    kind: str
-    name: str
     title: str
-    commitment: float
-    count: int
-    replaces: float
-    used_percent: float
-    break_even_percent: float
-    per_month: float
     confidence: Level
     basis: str
 

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from reconciler.inspection.resources import API, phase_of
+from reconciler.model.decision.waiting import Blocker
 from reconciler.ports.journal import REQUESTED
-from reconciler.ports.state import REVISION_PROBLEM_RECORD, RevisionProblem
+from reconciler.ports.state import (
+    REVISION_PROBLEM_RECORD,
+    RevisionProblem,
+    RunningCommand,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,19 +39,6 @@ class AppliedRevision(_Part, frozen=True, kw_only=True):
     since: datetime
 
 
-class CommandStatus(_Part, frozen=True, kw_only=True):
-    """A disruption command in progress."""
-
-    id: str
-    reason: str
-    decision: str
-    node_claims: tuple[str, ...]
-    replacements: tuple[str, ...]
-    phase: str
-    started_at: datetime
-    message: str
-
-
 class OperationInDoubt(_Part, frozen=True, kw_only=True):
     """An operation whose outcome is unknown."""
 
@@ -63,17 +56,6 @@ class OpenRequest(_Part, frozen=True, kw_only=True):
     reason: str
 
 
-class RefusedOffering(_Part, frozen=True, kw_only=True, omit_defaults=True):
-    """An offering, or one capacity reservation of it, that is not requested for now."""
-
-    instance_type: str
-    zone: str
-    capacity_type: str
-    until: datetime
-    code: str
-    reservation_id: str = ""
-
-
 class RolloutStatus(_Part, frozen=True, kw_only=True):
     """A rollout that is in progress or has failures."""
 
@@ -85,20 +67,6 @@ class RolloutStatus(_Part, frozen=True, kw_only=True):
     waits_for: str
     stopped_at: datetime | None
     stopped_why: str
-
-
-class BlockerStatus(_Part, frozen=True, kw_only=True):
-    """What blocks the disruption of nodes in the newest plan."""
-
-    kind: str
-    name: str
-    owner: str
-    message: str
-    nodes: tuple[str, ...]
-    since: datetime | None
-    until: datetime | None
-    forgone: float | None
-    unpriced: int
 
 
 class OwnershipFinding(_Part, frozen=True, kw_only=True):
@@ -161,12 +129,12 @@ class Status(_Part, frozen=True, kw_only=True):
     revision_problem: RevisionProblem | None
     held_by: str | None
     node_pools: dict[str, dict[str, int]]
-    commands: tuple[CommandStatus, ...]
+    commands: tuple[RunningCommand, ...]
     in_doubt: tuple[OperationInDoubt, ...]
     requests: tuple[OpenRequest, ...]
-    unavailable: tuple[RefusedOffering, ...]
+    unavailable: tuple[Unavailable, ...]
     rollouts: tuple[RolloutStatus, ...]
-    blockers: tuple[BlockerStatus, ...]
+    blockers: tuple[Blocker, ...]
     ownership: tuple[OwnershipFinding, ...]
     removals: tuple[str, ...]
     plan: PlanTotals | None
@@ -191,12 +159,12 @@ def status_of(recorded: RecordedFleet, known: Mapping[str, datetime]) -> Status:
         revision_problem=_revision_problem(recorded),
         held_by=recorded.state.lease.holder(),
         node_pools=_pool_counts(recorded),
-        commands=_commands(recorded),
+        commands=tuple(recorded.state.store.commands()),
         in_doubt=in_doubt,
         requests=requests,
-        unavailable=_unavailable(recorded),
+        unavailable=tuple(recorded.state.store.unavailable(recorded.now)),
         rollouts=_rollouts(recorded),
-        blockers=_blockers(plan),
+        blockers=plan.blockers if plan is not None else (),
         ownership=_ownership(plan),
         removals=tuple(removal_texts(plan.deferred)) if plan is not None else (),
         plan=None if found is None else _totals(*found),
@@ -214,22 +182,6 @@ def _pool_counts(recorded: RecordedFleet) -> dict[str, dict[str, int]]:
     return {
         pool: {phase.lower(): counts[pool][phase] for phase in PHASES} for pool in sorted(counts)
     }
-
-
-def _commands(recorded: RecordedFleet) -> tuple[CommandStatus, ...]:
-    return tuple(
-        CommandStatus(
-            id=c.id,
-            reason=c.reason,
-            decision=c.decision,
-            node_claims=c.node_claims,
-            replacements=c.replacements,
-            phase=c.phase.value,
-            started_at=c.started_at,
-            message=c.message,
-        )
-        for c in recorded.state.store.commands()
-    )
 
 
 def _open_operations(
@@ -250,20 +202,6 @@ def _open_operations(
     return in_doubt, requests
 
 
-def _unavailable(recorded: RecordedFleet) -> tuple[RefusedOffering, ...]:
-    return tuple(
-        RefusedOffering(
-            instance_type=u.instance_type,
-            zone=u.zone,
-            capacity_type=u.capacity_type,
-            until=u.until,
-            code=u.code,
-            reservation_id=u.reservation_id,
-        )
-        for u in recorded.state.store.unavailable(recorded.now)
-    )
-
-
 def _rollouts(recorded: RecordedFleet) -> tuple[RolloutStatus, ...]:
     return tuple(
         RolloutStatus(
@@ -278,23 +216,6 @@ def _rollouts(recorded: RecordedFleet) -> tuple[RolloutStatus, ...]:
         )
         for r in recorded.state.store.rollouts()
         if r.moves or r.failure_count or r.stopped_at
-    )
-
-
-def _blockers(plan: Plan | None) -> tuple[BlockerStatus, ...]:
-    return tuple(
-        BlockerStatus(
-            kind=b.kind,
-            name=b.name,
-            owner=b.owner,
-            message=b.message,
-            nodes=b.nodes,
-            since=b.since,
-            until=b.until,
-            forgone=b.forgone,
-            unpriced=b.unpriced,
-        )
-        for b in (plan.blockers if plan is not None else ())
     )
 
 

@@ -34,7 +34,7 @@ class UsageStep(msgspec.Struct, frozen=True):
     dollars: Mapping[str, float]
 
 
-class Purchase(msgspec.Struct, frozen=True, kw_only=True):
+class Purchase(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A commitment and its cost and savings; money is USD.
 
     ``name`` is the family or the instance type, empty for a compute savings plan. ``commitment`` is

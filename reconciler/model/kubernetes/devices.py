@@ -69,22 +69,14 @@ class DeviceSubRequest(_Struct, frozen=True):
     capacity: CapacityRequirements = CapacityRequirements()
 
 
-class DeviceRequest(_Struct, frozen=True):
+class DeviceRequest(DeviceSubRequest, frozen=True):
     """A request of a claim: ``exactly`` something, or the ``first_available`` of alternatives.
 
-    The other fields are those of ``exactly`` in v1beta1.
+    The fields of ``DeviceSubRequest`` are those of ``exactly`` in v1beta1.
     """
 
-    name: str = ""
     exactly: DeviceSubRequest | None = None
     first_available: tuple[DeviceSubRequest, ...] = ()
-    device_class_name: str = ""
-    selectors: tuple[DeviceSelector, ...] = ()
-    allocation_mode: str = EXACT_COUNT
-    count: int = 1
-    admin_access: bool = False
-    tolerations: tuple[Toleration, ...] = ()
-    capacity: CapacityRequirements = CapacityRequirements()
 
     @property
     def alternatives(self) -> tuple[DeviceSubRequest, ...]:
@@ -93,18 +85,7 @@ class DeviceRequest(_Struct, frozen=True):
             return self.first_available
         if self.exactly is not None:
             return (self.exactly,)
-        return (
-            DeviceSubRequest(
-                "",
-                self.device_class_name,
-                self.selectors,
-                self.allocation_mode,
-                self.count,
-                self.admin_access,
-                self.tolerations,
-                self.capacity,
-            ),
-        )
+        return (msgspec.structs.replace(self, name=""),)
 
 
 class DeviceConstraint(_Struct, frozen=True):
