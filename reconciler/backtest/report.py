@@ -46,6 +46,10 @@ _COUNTS: Final = ("evictions", "interruptions", "commands", "pods", "unplaced", 
 _AMOUNTS: Final = (
     "dollars", "dollars_per_month", "lower_bound", "node_hours", "evictions_per_pod_day",
 )  # fmt: skip
+_COMPARED: Final = (
+    *("dollars", "dollars_per_month", "lower_bound", "node_hours"),
+    *("evictions", "commands", "unplaced"),
+)
 
 
 def backtest_of(
@@ -102,13 +106,10 @@ def _mean_gap(gaps: Sequence[CostGap]) -> CostGap | None:
 
 def _difference(head: SideResult, other: SideResult, name: str) -> Difference:
     waits = head.waiting_seconds, other.waiting_seconds
+    changes = {name: round(getattr(head, name) - getattr(other, name), 6) for name in _COMPARED}
     return Difference(
         against=name,
-        dollars=round(head.dollars - other.dollars, 6),
-        dollars_per_month=round(head.dollars_per_month - other.dollars_per_month, 6),
         percent=round((head.dollars / other.dollars - 1) * 100, 2) if other.dollars else None,
-        lower_bound=round(head.lower_bound - other.lower_bound, 6),
-        node_hours=round(head.node_hours - other.node_hours, 6),
         utilization=Utilization(
             round(head.utilization.cpu - other.utilization.cpu, 6),
             round(head.utilization.memory - other.utilization.memory, 6),
@@ -116,9 +117,7 @@ def _difference(head: SideResult, other: SideResult, name: str) -> Difference:
         waiting_seconds=WaitingSeconds(
             *(round(getattr(waits[0], p) - getattr(waits[1], p), 3) for p in ("p50", "p95", "p99"))
         ),
-        evictions=head.evictions - other.evictions,
-        commands=head.commands - other.commands,
-        unplaced=head.unplaced - other.unplaced,
+        **changes,
     )
 
 

@@ -12,10 +12,8 @@ from reconciler.assembly.inputs.manifests import shown_states
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.migration import controller
 from reconciler.desired.sources.detection import UNLISTED
-from reconciler.desired.sources.gitops import Rendering, Tool
 from reconciler.desired.terraform.environments import ASSUMED
 from reconciler.desired.terraform.modules import CONDITION, DISABLED, FoundText
-from reconciler.desired.terraform.releases import FoundRelease
 from reconciler.desired.terraform.variables import SEVERAL
 from reconciler.initialization.charts import (
     NO_CHARTS,
@@ -115,7 +113,7 @@ def _read_folder(
         from reconciler.assembly.inputs.rendering import expanded_folder
 
         templates = read_templates(path, prefer, region, takes_disabled=takes_disabled)
-        renderings = [*map(_rendering_of, templates.releases), *charts.renderings]
+        renderings = [*templates.releases, *charts.renderings]
         given = files
         files, refused = expanded_folder(path, given, refused, renderings)
         _expect_one_overlay(path, refused)
@@ -166,15 +164,6 @@ def _objects_with_placeholders(
     text = file.content.decode("utf-8", "replace")
     retried, left = objects_in_file(template_text(FoundText(file.path, 1, text)))
     return (retried, []) if retried and not left else (objects, findings)
-
-
-def _rendering_of(release: FoundRelease) -> Rendering:
-    """Return how the chart of a release is rendered."""
-    return Rendering(
-        release.folder, Tool.HELM, release.place, release.by,
-        release=release.name, namespace=release.namespace,
-        values=release.values, parameters=release.parameters,
-    )  # fmt: skip
 
 
 def _taken_over(finding: Diagnostic) -> Diagnostic:

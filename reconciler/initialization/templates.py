@@ -14,6 +14,7 @@ from functools import cache, partial
 from typing import Final
 
 from reconciler.desired.fleet import SourceFile
+from reconciler.desired.sources.gitops import Rendering
 from reconciler.desired.sources.protection import protect, restore
 from reconciler.desired.terraform.environments import ASSUMED
 from reconciler.desired.terraform.modules import (
@@ -22,7 +23,6 @@ from reconciler.desired.terraform.modules import (
     find_objects,
     script_objects,
 )
-from reconciler.desired.terraform.releases import FoundRelease
 from reconciler.desired.terraform.variables import SEVERAL, VALUES
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.source.document import LIMITS, Document, parse_documents
@@ -93,7 +93,7 @@ class TemplateObjects:
     unused: list[SourceFile] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
     settings: dict[str, str] = field(default_factory=dict)
-    releases: list[FoundRelease] = field(default_factory=list)
+    releases: list[Rendering] = field(default_factory=list)
     findings: list[Diagnostic] = field(default_factory=list)
     has_disabled: bool = False
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Final, NamedTuple
 
+from reconciler.desired.sources.gitops import Rendering
 from reconciler.desired.terraform.environments import infer_variables, relevant
 from reconciler.desired.terraform.expressions import evaluate, render
 from reconciler.desired.terraform.filesets import files_below
@@ -26,7 +27,7 @@ from reconciler.desired.terraform.instances import (
     instances_of,
     multiplier,
 )
-from reconciler.desired.terraform.releases import FoundRelease, read_release
+from reconciler.desired.terraform.releases import read_release
 from reconciler.desired.terraform.scope import ListFiles, ModuleCall, ModuleScope, ReadFile
 from reconciler.desired.terraform.types import defaults_of, with_defaults
 from reconciler.desired.terraform.variables import values_files
@@ -80,7 +81,7 @@ class FoundObjects:
     texts: list[FoundText] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
     used_files: set[str] = field(default_factory=set)
-    releases: list[FoundRelease] = field(default_factory=list)
+    releases: list[Rendering] = field(default_factory=list)
     findings: list[Diagnostic] = field(default_factory=list)
     has_disabled: bool = False
 
@@ -286,7 +287,7 @@ def _read_release(
         used = scope.used_files[before:]
         _note_left_out(" ".join(block.labels), here, place, found)
         for item in items:
-            if isinstance(item, FoundRelease):
+            if isinstance(item, Rendering):
                 found.releases.append(item)
             elif isinstance(item, Diagnostic):
                 found.findings.append(item)

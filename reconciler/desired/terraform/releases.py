@@ -9,11 +9,10 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from reconciler.desired.sources.embedded import embedded_objects
-from reconciler.desired.sources.gitops import merge_values, values_of
+from reconciler.desired.sources.gitops import Rendering, Tool, merge_values, values_of
 from reconciler.desired.sources.protection import protect, restore
 from reconciler.desired.terraform.expressions import evaluate, path_in
 from reconciler.desired.terraform.functions import Unknown, Value, plain, to_text
@@ -34,25 +33,9 @@ _TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)
 _NONE: Final = Attribute("", 0)
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRelease:
-    """A release of a chart in the repository: its folder, name, namespace and values.
-
-    ``by`` names the resource at ``place``, ``parameters`` are single values by their path.
-    """
-
-    folder: str
-    by: str
-    place: Place
-    name: str
-    namespace: str
-    values: JsonDict
-    parameters: tuple[tuple[str, str], ...]
-
-
 def read_release(
     block: HclBlock, scope: ModuleScope, place: Place
-) -> Iterator[FoundRelease | JsonDict | Diagnostic]:
+) -> Iterator[Rendering | JsonDict | Diagnostic]:
     """Yield the release of a resource; of a chart from elsewhere the objects in its values.
 
     A finding names a chart from elsewhere that may make nodes.
@@ -67,9 +50,10 @@ def read_release(
         if not objects and _may_make_nodes(block, chart, values):
             yield _elsewhere(by, chart, _text(block, "repository", scope), place)
         return
-    yield FoundRelease(
-        folder, by, place, _text(block, "name", scope), _text(block, "namespace", scope),
-        values, tuple(_parameters(block, scope)),
+    yield Rendering(
+        folder, Tool.HELM, place, by,
+        release=_text(block, "name", scope), namespace=_text(block, "namespace", scope),
+        values=values, parameters=tuple(_parameters(block, scope)),
     )  # fmt: skip
 
 

@@ -390,12 +390,11 @@ class CostGap(msgspec.Struct, frozen=True, rename="camel"):
     overhead: float
 
 
-class SideResult(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The results of one side over the period; money is USD.
+class ComparedFigures(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The figures of a side that are compared with those of another; money is USD.
 
     ``lower_bound`` is the integral of the minimum price of nodes for the pods that ran.
-    ``pods`` were created, and ``unplaced`` of them never got a node. ``gap`` is None if it was not
-    asked for.
+    ``unplaced`` pods never got a node.
     """
 
     dollars: float
@@ -405,29 +404,25 @@ class SideResult(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     utilization: Utilization
     waiting_seconds: WaitingSeconds
     evictions: int
+    commands: int
+    unplaced: int
+
+
+class SideResult(ComparedFigures, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The results of one side over the period; ``gap`` is None if it was not asked for."""
+
     evictions_per_pod_day: float
     interruptions: int
-    commands: int
     pods: int
-    unplaced: int
     passes: int
     gap: CostGap | None = None
 
 
-class Difference(msgspec.Struct, frozen=True, rename="camel"):
+class Difference(ComparedFigures, frozen=True, kw_only=True, rename="camel"):
     """The head minus ``against``, exactly 0 if both are equal; ``percent`` is of the dollars."""
 
     against: str
-    dollars: float
-    dollars_per_month: float
     percent: float | None
-    lower_bound: float
-    node_hours: float
-    utilization: Utilization
-    waiting_seconds: WaitingSeconds
-    evictions: int
-    commands: int
-    unplaced: int
 
 
 class DollarSpread(msgspec.Struct, frozen=True, rename="camel"):
