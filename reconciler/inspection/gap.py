@@ -56,7 +56,7 @@ def _head(fleet: str, gap: GapExplanation) -> str:
     cost, least, bound = (
         format_monthly(amount / NANODOLLARS) for amount in (gap.fleet, gap.minimum, gap.bound)
     )
-    head = f"{fleet}: {cost}/month for {format_count(gap.pods, 'pod')}"
+    head = f"{fleet}: {cost}/month for {format_count(gap.pods, 'pod')} on new nodes"
     if not gap.parts:
         return f"{head}. This is the minimum."
     types = "" if gap.bound == gap.minimum else f" ({bound} with the present capacity types)"

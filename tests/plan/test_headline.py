@@ -10,6 +10,7 @@ import pytest
 
 from reconciler.model.decision.changes import Change
 from reconciler.plan.render.headline import headline
+from reconciler.plan.render.sections.pods import unschedulable_pods as unschedulable_section
 from reconciler.plan.render.summary import summary_lines, summary_of
 from reconciler.plan.render.unplaced import pods_at_fault
 from reconciler.plan.value.costs import AtRest, Cost, PoolCost, StuckNode, combine_seeds
@@ -25,6 +26,7 @@ from reconciler.plan.value.ranges import (
     NodeSpan,
     new_fleets,
 )
+from reconciler.render.cells import Name
 from tests.plan.builders import a_plan
 
 HOUR = 100 / 730
@@ -193,6 +195,27 @@ def test_what_later_nodes_cost_is_stated_where_it_is_another_amount(
     found: AtRest, line: str
 ) -> None:
     assert headline(a_plan(at_rest=found)) == line
+
+
+@pytest.mark.parametrize(
+    ("first_pass", "stranded", "shown"),
+    [
+        ("shop/ledger-2", "shop/ledger-0", "shop/ledger-0"),
+        ("shop/ledger-2", "shop/other-0", "shop/ledger-2"),
+        ("shop/one", "shop/two", "shop/one"),
+    ],
+)
+def test_the_section_names_the_pod_of_the_headline(
+    first_pass: str, stranded: str, shown: str
+) -> None:
+    reason = Reason(node_pool="web", code="TaintNotTolerated", message="the taint")
+    plan = a_plan(
+        unschedulable=(UnschedulablePod(pod=first_pass, reasons=(reason,)),),
+        at_rest=change(1, 1, new_nodes=later(1, 0, unschedulable=(stranded,))),
+    )
+    section = unschedulable_section(plan)
+    assert section is not None
+    assert section.rows[0].cells[0] == Name(shown)
 
 
 def test_a_pod_that_a_limit_keeps_from_new_nodes_is_named_and_fails_no_job() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from reconciler.model.text.counting import format_count
 from reconciler.plan.render.unplaced import (
     LASTING,
@@ -48,7 +50,7 @@ def unschedulable_pods(plan: Plan) -> Section | None:
     def codes(pod: UnschedulablePod) -> object:
         return tuple(sorted({reason.code for reason in pod.reasons}))
 
-    clusters = group_similar(plan.unschedulable, lambda pod: pod.reasons, codes)
+    clusters = group_similar(_named_as_stranded(plan), lambda pod: pod.reasons, codes)
     from_nothing = plan.at_rest is not None and not has_nodes(plan)
     delayed = from_nothing and bool(pods_placed_later(plan))
     return Section(
@@ -61,6 +63,19 @@ def unschedulable_pods(plan: Plan) -> Section | None:
         tone="" if delayed else "bad",
         folded=delayed,
     )
+
+
+def _named_as_stranded(plan: Plan) -> Sequence[UnschedulablePod]:
+    """Return the pods with the names of those that only lose their place with their nodes.
+
+    A first pass from an empty cluster leaves another replica of the same workload, with the same
+    reason, and the headline names the one that runs.
+    """
+    pods, names = sorted(plan.unschedulable, key=lambda pod: pod.pod), sorted(stranded_pods(plan))
+    workloads = [pod.pod.rpartition("-")[0] for pod in pods]
+    if not all(workloads) or workloads != [name.rpartition("-")[0] for name in names]:
+        return plan.unschedulable
+    return [replace(pod, pod=name) for pod, name in zip(pods, names, strict=True)]
 
 
 def _unschedulable_note(plan: Plan) -> str:
