@@ -147,6 +147,41 @@ def _behind_budgets(operator: str, value: str) -> Awkward:
     return make
 
 
+def _large(count: int) -> list[Object]:
+    """Return pods with 300 containers, init containers, labels, annotations and owners each."""
+    made = []
+    for number in range(count):
+        pod = _pod(number)
+        containers = [
+            {"name": f"c{i}", "resources": {"requests": {"cpu": "1m", "memory": f"{1 + i % 5}Ki"}}}
+            for i in range(300)
+        ]
+        pod["spec"]["containers"] = containers
+        pod["spec"]["initContainers"] = [
+            {**item, **({"restartPolicy": "Always"} if i % 2 else {})}
+            for i, item in enumerate(containers)
+        ]
+        pod["metadata"]["labels"] |= {f"example.com/l{i}": f"v{number}" for i in range(300)}
+        pod["metadata"]["annotations"] = {f"example.com/a{i}": "x" * 50 for i in range(300)}
+        (owner,) = pod["metadata"]["ownerReferences"]
+        pod["metadata"]["ownerReferences"] = [{**owner, "name": f"o{i}"} for i in range(300)]
+        made.append(pod)
+    return made
+
+
+def _behind_label_keys(_: int) -> Object:
+    keys = [f"example.com/k{i}" for i in range(20)]
+    return {"topologySpreadConstraints": [{**_of_all(ZONE), "maxSkew": 1, "matchLabelKeys": keys,
+                                           "whenUnsatisfiable": "DoNotSchedule"}]}  # fmt: skip
+
+
+def _in_namespaces(number: int) -> Object:
+    """Return anti-affinity towards namespaces that 20 expressions select."""
+    labels = [{"key": f"example.com/n{i}", "operator": "DoesNotExist"} for i in range(20)]
+    term = {**_term(HOST, "NotIn", f"z{number}"), "namespaceSelector": {"matchExpressions": labels}}
+    return {"affinity": apart(term)}
+
+
 WAYS: Final[Mapping[str, Awkward]] = {
     "requests of its own": lambda n: [
         a_pod(f"p-{i:04}", f"{100 + i}m", f"{64 + i}Mi") for i in range(n)
@@ -208,6 +243,65 @@ WAYS: Final[Mapping[str, Awkward]] = {
     "a PodDisruptionBudget of its own": _behind_budgets("In", "a"),
     "a device claim of its own": _each(
         lambda i: {"resourceClaims": [{"name": "d", "resourceClaimName": f"d{i}"}]}
+    ),
+    "300 containers, labels and owners each": _large,
+    "20 matchLabelKeys each": _each(_behind_label_keys),
+    "repels in the namespaces that a rule selects": _each(_in_namespaces),
+    "20 preferred nodes each": _each(lambda i: _preferring_nodes(range(20 * i, 20 * i + 20))),
+    "20 preferred distances each": _each(
+        lambda i: _preferring_distance(range(20 * i, 20 * i + 20))
+    ),
+    "20 soft spreads each": _each(
+        lambda i: {
+            "topologySpreadConstraints": [
+                _soft_spread_over(ZONE, j) for j in range(20 * i, 20 * i + 20)
+            ]
+        }
+    ),
+    "20 alternatives each": _each(
+        lambda i: {
+            "affinity": on(
+                *([wanted("example.com/size", "In", f"v{j}")] for j in range(20 * i, 20 * i + 20))
+            )
+        }
+    ),
+    "a priority of its own": _each(lambda i: {"priority": i, "preemptionPolicy": "Never"}),
+    "urgent, with a priority of its own": _each(lambda i: {"priority": 1_000_000 + i}),
+    "behind scheduling gates": _each(lambda i: {"schedulingGates": [{"name": f"g{i}"}]}),
+    "overhead of its own": _each(lambda i: {"overhead": {"cpu": f"{i}m", "memory": f"{i}Ki"}}),
+    "a new volume of its own": _each(
+        lambda i: {
+            "volumes": [
+                {
+                    "name": "data",
+                    "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": f"s{i}"}}},
+                }
+            ]
+        }
+    ),
+    "20 device claims each": _each(
+        lambda i: {
+            "resourceClaims": [
+                {"name": f"d{j}", "resourceClaimName": f"d{i}-{j}"} for j in range(20)
+            ]
+        }
+    ),
+    "a node selector of its own": _each(lambda i: {"nodeSelector": {f"example.com/s{i}": "x"}}),
+    "a hostname of its own": _each(
+        lambda i: {"affinity": on([wanted(HOST, "In", f"crowd-{i:04}")])}
+    ),
+    "not on 20 hosts of its own": _each(
+        lambda i: {"affinity": on([wanted(HOST, "NotIn", *(f"h{i}-{j}" for j in range(20)))])}
+    ),
+    "a zone and a type of its own": _each(
+        lambda i: {
+            "affinity": on(
+                [
+                    wanted(ZONE, "In", f"zone-{'abc'[i % 3]}"),
+                    wanted("node.kubernetes.io/instance-type", "NotIn", f"t{i}"),
+                ]
+            )
+        }
     ),
     "one pod: n alternatives": _one(
         lambda n: {"affinity": on(*([wanted("example.com/size", "In", f"v{i}")] for i in range(n)))}

@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from reconciler.adapters.forge import TITLE_MAX
 from reconciler.cli.main import main
-from reconciler.cli.pullrequest.draft import marker_of
+from reconciler.cli.pullrequest.draft import CHECK_NAME_MAX, marker_of
 from reconciler.plan.approval import encode_saved_plan
 from tests.cli.forgeapi import ForgeImitation, job_with, serving
 from tests.hostile.test_output import assert_inert_markdown, hostile, payloads
@@ -137,6 +138,33 @@ def test_a_check_has_the_commit_and_the_outcome_of_the_run_and_not_of_the_plan(
     assert main(["comment", "github", plan, "--check"]) == 0
     (check,) = forge.checks
     assert (check["head_sha"], check["conclusion"]) == (head, "failure")
+
+
+@attack(
+    Threat.OUTPUT, "a plan whose fleet is the name of a required check, or thousands of characters"
+)
+@pytest.mark.parametrize(
+    "fleet", ["build", "x" * 5_000, "a\nbuild", "\u202ebuild", "@everyone", "`x`"]
+)
+def test_a_check_of_a_plan_has_a_name_of_ours(
+    fleet: str, url: str, forge: ForgeImitation, tmp_path: Path
+) -> None:
+    """Guards: ``check_name_of``, ``CHECK_NAME_MAX`` and ``TITLE_MAX``."""
+    plan = PLANS["pull_request"]()
+    kind = {"api_version": plan.api_version, "kind": plan.kind, "fleet": fleet}
+    file = tmp_path / "hostile.json"
+    text = f"--> @everyone <img src=x> [a](javascript:x) {'y' * 40_000}"
+    file.write_bytes(encode_saved_plan(msgspec.structs.replace(hostile(plan, text), **kind)))
+    assert github(str(file), "--check") == 0
+    (check,) = forge.checks
+    name, output = str(check["name"]), check["output"]
+    assert name.startswith("reconciler plan: ")
+    assert len(name) <= len("reconciler plan: ") + CHECK_NAME_MAX
+    assert name.isprintable()
+    assert len(output["title"]) <= TITLE_MAX
+    assert output["title"].isprintable()
+    assert len(output["summary"].encode("utf-16-le")) // 2 < 65_535
+    assert_inert_markdown(output["summary"])
 
 
 @attack(Threat.SECRETS, "a redirect of the API to another host, for the token to follow")

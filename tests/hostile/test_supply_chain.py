@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import json
 import re
@@ -125,6 +126,48 @@ def test_the_lock_contains_every_declared_dependency_within_its_bounds() -> None
         versions = [str(r.specifier)[2:] for r in locked[canonicalize_name(wanted.name)]]
         assert all(wanted.specifier.contains(v) for v in versions), text
         assert ">=" in text, f"{text} has no lower bound"
+
+
+def _required_by(name: str, extras: frozenset[str]) -> list[Requirement]:
+    """Return what an installed package requires, on any platform, with some of its extras."""
+    found = []
+    for text in importlib.metadata.requires(name) or []:
+        requirement = Requirement(text)
+        wanted = [{"extra": extra} for extra in (extras or {""})]
+        is_optional = "extra" in str(requirement.marker or "")
+        if not is_optional or any(requirement.marker.evaluate(one) for one in wanted):  # type: ignore[union-attr]
+            found.append(requirement)
+    return found
+
+
+def _reachable(declared: list[str]) -> set[str]:
+    """Return the names that declared requirements lead to, by the metadata of what is installed."""
+    todo = [Requirement(text) for text in declared]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while todo:
+        requirement = todo.pop()
+        key = (canonicalize_name(requirement.name), frozenset(requirement.extras))
+        if key in seen:
+            continue
+        seen.add(key)
+        try:
+            todo += _required_by(*key)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # of another platform or group
+    return {name for name, _ in seen}
+
+
+@attack(Threat.SUPPLY_CHAIN, "a package with a similar name in a lock, which nothing requires")
+@pytest.mark.parametrize("name", ["requirements.lock", "production.lock", "action.lock"])
+def test_every_locked_package_is_required_by_what_is_declared(name: str) -> None:
+    """Guard: the metadata of the packages. A line that somebody adds to a lock leads to none."""
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    declared = [*PROJECT["dependencies"], *groups["build-system"]["requires"]]
+    for more in (*PROJECT["optional-dependencies"].values(), *groups["dependency-groups"].values()):
+        declared += [text for text in more if isinstance(text, str)]
+    (lock,) = (path for path in LOCKS if path.name == name)
+    locked = {canonicalize_name(found.name) for found, _ in pins(lock).values()}
+    assert (locked | {"boto33"}) - _reachable(declared) == {"boto33"}
 
 
 @attack(Threat.SUPPLY_CHAIN, "another version in the image or the demo than in the tests")

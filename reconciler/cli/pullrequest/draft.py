@@ -165,11 +165,16 @@ def _verdict_of(plan: Plan) -> PlanVerdict:
     return PlanVerdict.NEUTRAL if pods_at_fault(plan) else PlanVerdict.ALLOWED
 
 
+CHECK_NAME_MAX: Final = 200
+"""How many characters of a fleet's name are part of that of its check: a forge allows 255."""
+
+
 def check_name_of(draft: Draft, drafts: Sequence[Draft]) -> str:
     """Return the name of a check: that of the fleet, with the marker's digest if two have it."""
     from reconciler.model.text.visible import one_line
+    from reconciler.render.layout import truncate
 
-    name = f"reconciler plan: {one_line(draft.fleet)}"
+    name = f"reconciler plan: {truncate(one_line(draft.fleet), CHECK_NAME_MAX)}"
     if sum(other.fleet == draft.fleet for other in drafts) > 1:
         return f"{name} ({draft.marker.split()[-2][:8]})"
     return name
