@@ -97,7 +97,8 @@ def _format_value(value: object) -> str:
             return format_time(value)
         case msgspec.Struct():
             pairs = ((name, getattr(value, name)) for name in value.__struct_fields__)
-            return ", ".join(f"{_words(n).lower()} {_format_value(v)}" for n, v in pairs if v)
+            shown = ((n, _format_value(v)) for n, v in pairs)
+            return ", ".join(f"{_words(n).lower()} {text}" for n, text in shown if text)
         case list() | tuple():
             return ", ".join(map(_format_value, value))
     return str(value)

@@ -233,6 +233,16 @@ def test_placeholders_of_the_policy_are_filled_in(
     assert site.cloud.calls == []
 
 
+@pytest.mark.parametrize("form", ["html", "markdown"])
+def test_the_policy_is_shown_on_a_page(
+    site: Site, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    assert site.check("--policy", "-o", form) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("<!doctype html>" if form == "html" else "### IAM policy\n\n```\n{")
+    assert "ec2:CreateFleet" in page
+
+
 def test_without_a_cluster_every_other_check_is_made(
     site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -82,15 +82,18 @@ def run(request: CheckRequest) -> int:
     from reconciler.inspection.replies import ChecksReply
     from reconciler.model.diagnostics import Verdict
     from reconciler.render.listing import format_document
-    from reconciler.render.reply import render_reply
+    from reconciler.render.reply import PAGES, render_reply
 
     need, is_text = Need(request.need), request.output == "text"
+    document = "text" if request.output in PAGES else request.output
     if request.prints_policy:
-        form = "json" if is_text else request.output
-        sys.stdout.write(format_document(iam_policy(request.fleet, need), form))
+        form = "json" if document == "text" else document
+        text = format_document(iam_policy(request.fleet, need), form)
+        sys.stdout.write(_on_page("IAM policy", text, request.output))
         return DONE
     if request.prints_commitments:
-        sys.stdout.write(format_commitments(request.fleet, request.output))
+        text = format_commitments(request.fleet, document)
+        sys.stdout.write(_on_page("Commitments of the account", text, request.output))
         return DONE
     with show_progress("Checking the account and the cluster"):
         rows = run_checks(request.fleet, need)
@@ -102,6 +105,16 @@ def run(request: CheckRequest) -> int:
         else render_reply(reply, [checks_section(rows)], request.output, title=title)
     )
     return DONE if passed else FAILED
+
+
+def _on_page(title: str, text: str, output: str) -> str:
+    """Return a document as a page where one is asked for, otherwise as it is."""
+    from reconciler.render.cells import Section, Verbatim
+    from reconciler.render.reply import PAGES, render_page
+
+    if output not in PAGES:
+        return text
+    return render_page(title, [Section(key="document", title="", figure=Verbatim(text))], output)
 
 
 def checks_section(rows: Sequence[Check]) -> Section:
