@@ -127,7 +127,7 @@ def test_the_schema_of_a_reply_has_the_fields_of_its_type(
         (["describe", "nodepool", "web"], "Spec"),
         (["describe", "command", "drifted-1"], "Operations, newest first"),
         (["state", "check"], "Sound"),
-        (["state", "prune", "--keep", "30d", "--dry-run"], "kept 0"),
+        (["state", "prune", "--keep", "30d", "--dry-run"], "gone 0"),
         (["explain", "unknown-field"], "often because of a typo"),
     ],
 )
