@@ -267,7 +267,8 @@ def test_a_plan_older_than_the_records_is_not_applied(fleet_folder: Path) -> Non
     record(fleet_folder / ".reconciler")
     with open_state(str(fleet_folder / ".reconciler"), "web") as state:
         saved = SimpleNamespace(digest="another", at=NOW)
-        assembly = SimpleNamespace(state=state)
+        clock = SimpleNamespace(now=lambda: NOW + timedelta(days=40))
+        assembly = SimpleNamespace(state=state, world=SimpleNamespace(clock=clock))
         refuse_reapplied_plan(assembly, saved)
         state.history.prune(NOW + timedelta(days=40), timedelta(days=2))
         with pytest.raises(StalePlanError, match="older than the recorded history"):
