@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from reconciler.disruption.candidates import CandidateSet, Drifted
@@ -18,7 +18,7 @@ from reconciler.model.history import History
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.settings import Settings
+from reconciler.model.settings import DecisionRules, Settings
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.question import LaunchPool, Placement
 from reconciler.placement.scheduler import Scheduler
@@ -117,7 +117,10 @@ def open_pass(inputs: DisruptionInputs) -> PassStart:
     simulation = inputs.simulation()
     budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
     gone = _forced_nodes(cluster, forced)
-    placement = _place_pending_pods(simulation, inputs.pending, gone, budgets, now)
+    as_karpenter = inputs.settings.decide is DecisionRules.KARPENTER
+    placement = _place_pending_pods(
+        simulation, inputs.pending, gone, budgets, now, as_karpenter=as_karpenter
+    )
     for node in gone:
         ledger.count_disruption(node.node_pool, None)
     leaving = {node.name for node in gone}
@@ -186,8 +189,14 @@ def _place_pending_pods(
     gone: Sequence[StateNode],
     budgets: PodDisruptionBudgets,
     now: datetime,
+    *,
+    as_karpenter: bool,
 ) -> Placement | None:
-    """Place the pending pods, and those on nodes that are removed forcefully."""
+    """Place the pending pods, and those on nodes that are removed forcefully.
+
+    In Karpenter, the former are placed again with each removal, so those that leave a node for
+    another one do not take its room in advance.
+    """
     names = [node.name for node in gone]
     evicted = [
         pod for node in gone for pod in node.pods if budgets.is_currently_reschedulable(pod, now)
@@ -197,5 +206,16 @@ def _place_pending_pods(
             simulation.commit(names, Placement(), ())
         return None
     placement = simulation.place([*pending, *evicted], names)
-    simulation.commit_before_commands(names, placement, [*pending, *evicted])
+    moved, counted = [*pending, *evicted], placement
+    if as_karpenter:
+        companions = [
+            pod for pod in pending if pod.spec.node_name and pod.key in placement.on_nodes
+        ]
+        keys = {pod.key for pod in companions}
+        moved = [pod for pod in moved if pod.key not in keys]
+        on_nodes = {pod: node for pod, node in placement.on_nodes.items() if pod not in keys}
+        counted = replace(placement, on_nodes=on_nodes)
+        simulation.place_with_removals(companions)
+    if moved or names:
+        simulation.commit_before_commands(names, counted, moved)
     return placement

@@ -204,6 +204,16 @@ class Simulation:
         self._renewals = 0
         self._renews = True
         self._moves = CommandMoves()
+        self._companions: Sequence[Pod] = ()
+
+    def place_with_removals(self, pods: Sequence[Pod]) -> None:
+        """Place ``pods`` of nodes that are going together with those of each removal.
+
+        Karpenter sorts both into one queue, so the latter may take a node that starts for the
+        former, and a decision depends on where the latter are placed (``SimulateScheduling`` in
+        ``disruption/helpers.go``).
+        """
+        self._companions = pods
 
     def simulate_removal(
         self,
@@ -237,7 +247,7 @@ class Simulation:
         self.count_effort(_removal_effort(pods, packed=pod_values is not None))
         placement = self._placer.place(
             Question(
-                pods=pods,
+                pods=[*pods, *self._companions],
                 without=self._moves.excluded_nodes.union(
                     candidate.name for candidate in candidates
                 ),
@@ -248,8 +258,8 @@ class Simulation:
                 pod_values=pod_values,
             )
         )
-        virtual = {pod.key for candidate in candidates for pod in candidate.headroom}
-        return self._outcome(placement, virtual)
+        optional = {pod.key for candidate in candidates for pod in candidate.headroom}
+        return self._outcome(placement, optional.union(pod.key for pod in self._companions))
 
     def placement_inputs(self, candidates: Sequence[Candidate]) -> PlacementInputs | None:
         """Return the inputs of simulations of removing any of these nodes, besides the nodes.
@@ -257,7 +267,7 @@ class Simulation:
         None if it cannot be compared.
         """
         pods = [pod for candidate in candidates for pod in candidate.moving_pods]
-        if not pods:
+        if not pods or self._companions:
             return None
         self._prepare(pods)
         gone = self._moves.excluded_nodes.union(candidate.name for candidate in candidates)
@@ -337,14 +347,14 @@ class Simulation:
         self._placer = self._renew(self.cluster, self._renewals)
         self._moves = CommandMoves()
 
-    def _outcome(self, placement: Placement, virtual: Collection[str]) -> RemovalOutcome:
+    def _outcome(self, placement: Placement, optional: Collection[str]) -> RemovalOutcome:
         reasons = {
             pod: "; ".join(dict.fromkeys(r.message for r in rejections))
             for source in (placement.unschedulable, placement.deferred)
             for pod, rejections in source.items()
-            if pod not in virtual
+            if pod not in optional
         }
-        for pod in placement.uninitialized_targets.difference(virtual):
+        for pod in placement.uninitialized_targets.difference(optional):
             reasons[pod] = self._uninitialized_message(placement.on_nodes[pod])
         if not reasons:
             return RemovalOutcome(placement)

@@ -39,7 +39,7 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.pod import Amounts
 from reconciler.model.resources import MEMORY, Resources, format_resources, parse_resources
-from reconciler.model.settings import Settings
+from reconciler.model.settings import DecisionRules, Settings
 from reconciler.observed.fingerprint import (
     FingerprintCache,
     Fingerprints,
@@ -330,7 +330,8 @@ class PlannedFleet:
         serial: int,
     ) -> Inputs:
         """Return the inputs of a plan: this revision, the observation, and the records."""
-        cluster = seen.expected_state()
+        as_karpenter = self.settings.decide is DecisionRules.KARPENTER
+        cluster = seen.state() if as_karpenter else seen.expected_state()
         memory = self.discovery.update(cluster.nodes, self.classes, seen.at)
         cluster = self._with_discovered_memory(cluster)
         self.coverage.update(self.settings, cluster, self.catalog, seen.at)

@@ -11,7 +11,17 @@ from reconciler.desired.settings.layers import resolve
 from reconciler.disruption.command import Decisions
 from reconciler.model.karpenter.labels import HOSTNAME
 from reconciler.model.settings import ConsolidationSearch, DecisionRules, Packing, Settings
-from tests.disruption.builders import a_node, a_pod, a_pool, brief, decided, drifted
+from tests.disruption.builders import (
+    NOW,
+    a_node,
+    a_pod,
+    a_pool,
+    brief,
+    decided,
+    drifted,
+    refusal_of,
+    stamp,
+)
 
 AS_KARPENTER = Settings(
     decide=DecisionRules.KARPENTER, consolidation_search=ConsolidationSearch.KARPENTER
@@ -104,6 +114,27 @@ def test_consolidation_does_not_wait_for_its_running_commands() -> None:
     assert own.consolidation_waits
     assert brief(karpenters) == [("Underutilized", "replace", ("n1",))]
     assert not karpenters.consolidation_waits
+
+
+@pytest.mark.parametrize(("going", "candidates", "starts"), [("b", "a", False), ("a", "b", True)])
+def test_pods_that_leave_for_a_starting_node_do_not_take_its_room_in_advance(
+    going: str, candidates: str, *, starts: bool
+) -> None:
+    """Both nodes' pods are in one queue, and the node that starts is the first one's that fits."""
+    leaving = {"deletionTimestamp": stamp(NOW)}
+
+    own, karpenters = both(
+        *(a_node("n1", claim_metadata=leaving), a_pod(going, "n1", "3")),
+        *(a_node("n2"), a_pod(candidates, "n2", "3")),
+        a_node("n3", initialized=False),
+        pools=NEVER,
+        drifted=drifted("n2"),
+    )
+
+    replacement = [("Drifted", "replace", ("n2",))]
+    assert brief(own) == replacement
+    assert brief(karpenters) == (replacement if starts else [])
+    assert starts or "would schedule against uninitialized" in refusal_of(karpenters, "n2")
 
 
 def test_karpenters_rules_override_what_a_nodepool_chooses() -> None:
