@@ -52,7 +52,7 @@ def cost_section(by: Grouping, rows: Iterable[WorkloadCost]) -> Section:
     """Return the cost by group as a section of a page, the most expensive first."""
     groups = group_costs(rows, by)
     whole = sum(group.nanodollars for group in groups)
-    header = (_noun(by), "pods", "$/month", "incl. idle", "share")
+    header = (_noun(by), "pods", "$/month", "of which idle", "share")
     return table_section("costs", header, [_cells(group, whole) for group in groups])
 
 
@@ -68,7 +68,7 @@ def render_costs(fleet: str, by: Grouping, rows: Iterable[WorkloadCost]) -> str:
     )
     if not groups:
         return f"{lines}No pods were observed yet.\n"
-    header = (_noun(by).upper(), "PODS", "$/MONTH", "INCL. IDLE", "SHARE")
+    header = (_noun(by).upper(), "PODS", "$/MONTH", "OF WHICH IDLE", "SHARE")
     return f"{lines}\n{columns([header, *(_cells(group, whole) for group in groups)])}"
 
 

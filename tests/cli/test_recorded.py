@@ -118,7 +118,7 @@ def test_the_schema_of_a_reply_has_the_fields_of_its_type(
     ("words", "text"),
     [
         (["top"], "eu-central-1a"),
-        (["top", "--by", "workload"], "incl. idle"),
+        (["top", "--by", "workload"], "of which idle"),
         (["get", "nodeclaims"], "web-old1"),
         (["get", "commands"], "drifted-1"),
         (["history"], "launch"),
