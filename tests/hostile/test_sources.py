@@ -478,6 +478,18 @@ def test_each_limit_of_a_tool_ends_it_alone(
     assert time.monotonic() - began < 30
 
 
+@attack(Threat.RENDERING, "hundreds of sources that each take nearly the time of one")
+def test_all_sources_together_have_a_limit_of_time(tmp_path: Path) -> None:
+    helm = tmp_path / "helm"
+    helm.write_text('#!/bin/sh\ncase $1 in version) echo v3.15.0;; *) echo "kind: A";; esac\n')
+    helm.chmod(0o755)
+    renderer = CommandLineRenderer({Tool.HELM: str(helm)}, limits=RunLimits(total_seconds=0))
+    build = RenderBuild(Tool.HELM, {"chart/Chart.yaml": b"name: a\n"}, "chart")
+    assert renderer.render(build) == b"kind: A\n"
+    with pytest.raises(RenderError, match="all sources together took longer than 0 s"):
+        renderer.render(build)
+
+
 @attack(Threat.RENDERING, "a tool that writes a file without end")
 def test_a_file_of_a_tool_has_a_limit(tmp_path: Path) -> None:
     script = "head -c 10000000 /dev/zero > file; exit 0"

@@ -28,9 +28,13 @@ _STDERR_MAX: Final = 64 * 1024
 
 
 class RunLimits(NamedTuple):
-    """What one run may use; a template bomb ends at the first that it exceeds."""
+    """What one run may use; a template bomb ends at the first that it exceeds.
+
+    No further run starts once all together have taken ``total_seconds``.
+    """
 
     seconds: float = 60.0
+    total_seconds: float = 600.0
     output_max: int = 32 * 2**20
     memory_kib: int = 4 * 2**20
     file_blocks: int = 128 * 1024

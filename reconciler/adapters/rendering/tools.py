@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -68,7 +69,7 @@ def _without_schemas(build: RenderBuild) -> dict[str, bytes]:
 
 
 class CommandLineRenderer:
-    """Renders with the kustomize and helm of this machine.
+    """Renders the sources of one tree with the kustomize and helm of this machine.
 
     ``programs`` are paths that the operator named, by tool; the others are searched on PATH.
     ``outside`` is the folder that no program may come from: the repository itself.
@@ -84,6 +85,7 @@ class CommandLineRenderer:
         self._outside = os.path.realpath(outside) if outside else ""
         self._limits = limits
         self._found: dict[Tool, RenderProgram] = {}
+        self._spent = 0.0
 
     def render(self, build: RenderBuild) -> bytes:
         """Return the manifests of one source; see ``Renderer``.
@@ -98,16 +100,25 @@ class CommandLineRenderer:
         return self._run(build)
 
     def _run(self, build: RenderBuild) -> bytes:
-        program = self._program(build.tool)
+        program, most = self._program(build.tool), self._limits.total_seconds
+        if self._spent > most:
+            raise RenderError(
+                f"all sources together took longer than {most:g} s",
+                remedy=f"render it elsewhere: `{_INSTEAD[build.tool]} … | reconciler plan -f -`",
+            )
+        began = time.monotonic()
         with private_folder() as top:
             tree, home = os.path.join(top, "tree"), os.path.join(top, "home")
             os.mkdir(home)
             os.mkdir(tree)
             _write_files(tree, build.files)
             line = [program.path, *program.words, *_arguments(build, tree)]
-            done = run_isolated(
-                line, folder=home, environment=_environment(home), limits=self._limits
-            )
+            try:
+                done = run_isolated(
+                    line, folder=home, environment=_environment(home), limits=self._limits
+                )
+            finally:
+                self._spent += time.monotonic() - began
             if done.code != 0:
                 raise RenderError(_failure(done, build.tool, tree))
             return done.output
