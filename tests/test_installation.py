@@ -65,13 +65,17 @@ def test_the_running_installation_is_that_of_this_checkout() -> None:
 
 def test_no_text_installs_another_project_of_the_name_reconciler() -> None:
     pattern = re.compile(
-        r"(?<![-/.\w])reconciler\[|(pip|pipx|tool) install '?reconciler\b|uvx reconciler"
+        r"(?<![-/.\w])reconciler\[[a-z]|(pip|pipx|tool) install '?reconciler\b|uvx reconciler"
     )
     texts = [
         *(ROOT / "reconciler").rglob("*.py"),
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "examples").rglob("*.md"),
         *(ROOT / "templates").rglob("*"),
+        *(ROOT / "deploy").rglob("*.yaml"),
+        *(ROOT / "deploy").rglob("*.md"),
+        *(ROOT / ".github").rglob("*.yml"),
+        ROOT / "Dockerfile",
         ROOT / "README.md",
         ROOT / "action.yml",
     ]

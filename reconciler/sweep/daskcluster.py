@@ -3,7 +3,7 @@
 The scheduler holds what is evaluated, and each worker gets it once; both need this package. What a
 lost worker was evaluating is evaluated again by another one. Values travel as pickles, which Dask's
 own settings protect (TLS with ``tls://``): whoever reaches the scheduler can run code on its
-workers.
+workers, and the workers can run code here. Without TLS, only this machine is connected to.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import re
 import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, Generic, Protocol
 
-from reconciler import __version__
+from reconciler import DISTRIBUTION, __version__
 from reconciler.model.errors import ReconcilerError, UnreadableError, UsageError
 from reconciler.model.text.quoting import quote_value
 from reconciler.sweep.evaluation import Evaluated, Evaluations, K, V, V_co
@@ -24,7 +25,7 @@ from reconciler.sweep.evaluation import Evaluated, Evaluations, K, V, V_co
 if TYPE_CHECKING:
     from distributed import Client
 
-_ADDRESS: Final = re.compile(r"(tcp|tls)://[^/\s@]+:\d{1,5}")
+_ADDRESS: Final = re.compile(r"(tcp|tls)://([^/\s@]+):\d{1,5}")
 _CONNECT_S: Final = 10
 _WORKERS_S: Final = 60
 """How long a cluster without any worker may take to get one."""
@@ -38,10 +39,18 @@ class DaskCluster:
     """
 
     def __init__(self, address: str) -> None:
-        if not _ADDRESS.fullmatch(address):
-            remedy = "use tcp://HOST:PORT or tls://HOST:PORT"
+        found = _ADDRESS.fullmatch(address)
+        if found is None:
+            remedy = "use tls://HOST:PORT, or tcp://127.0.0.1:PORT"
             raise UsageError(
                 f"invalid address {quote_value(address)}", where="--scheduler", remedy=remedy
+            )
+        if found[1] == "tcp" and not _is_loopback(found[2]):
+            raise UsageError(
+                f"{quote_value(address)} is another machine, without TLS: whoever is between can "
+                "run code here and on the workers",
+                where="--scheduler",
+                remedy="use tls://HOST:PORT, or a tunnel, such as `kubectl port-forward`",
             )
         try:
             import distributed  # noqa: F401 - whether it is there
@@ -73,6 +82,13 @@ class DaskCluster:
                 yield positions[future.key], _FinishedFuture(future, self._address)
 
 
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 class _Future(Evaluated[V_co], Protocol[V_co]):
     status: str
 
@@ -98,8 +114,8 @@ class _FinishedFuture(Generic[V_co]):
         return ReconcilerError(
             f"the cluster failed: {text}",
             where=self._address,
-            remedy=f"install reconciler {__version__} where scheduler and workers run, and check "
-            "the memory of the workers",
+            remedy=f"install {DISTRIBUTION} {__version__} where scheduler and workers run, and "
+            "check the memory of the workers",
         )
 
     def result(self) -> V_co:
@@ -143,6 +159,6 @@ def _evaluate(key: object, work: tuple[Evaluations, str]) -> object:  # type: ig
         raise ReconcilerError(
             f"a worker has reconciler {__version__}, and this command is {version}",
             where="--scheduler",
-            remedy=f"install reconciler {version} on the workers",
+            remedy=f"install {DISTRIBUTION} {version} on the workers",
         )
     return evaluations.evaluate(key)

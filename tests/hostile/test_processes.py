@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.model.errors import UsageError
+from reconciler.sweep.daskcluster import DaskCluster
 from tests.action.runner import Job
 from tests.cli import advisedfleet
 from tests.hostile.threats import Threat, attack
@@ -182,3 +184,20 @@ def test_the_command_of_the_action_reads_no_variable_of_python(
     done = run(traps, *words, command=str(command), PYTHONPATH=".", PYTHONHOME=".")
     assert done.returncode == 0, done.stderr
     assert traps.sprung == []
+
+
+@attack(Threat.PROCESSES, "pickles from a Dask cluster on the way to another machine")
+@pytest.mark.parametrize(
+    "host", ["scheduler", "10.0.0.1", "127.0.0.1.nip.io", "[2001:db8::1]", "0.0.0.0", "localhost.x"]
+)
+def test_no_pickle_comes_from_another_machine_without_tls(host: str) -> None:
+    pytest.importorskip("distributed")
+    with pytest.raises(UsageError, match="another machine, without TLS"):
+        DaskCluster(f"tcp://{host}:8786")
+    DaskCluster(f"tls://{host}:8786")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "127.1.2.3"])
+def test_a_tunnel_to_a_dask_cluster_ends_on_this_machine(host: str) -> None:
+    pytest.importorskip("distributed")
+    DaskCluster(f"tcp://{host}:8786")

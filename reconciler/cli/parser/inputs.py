@@ -237,7 +237,7 @@ def add_sweep(add: Callable[..., object], what: str) -> None:
     )  # fmt: skip
     add(
         "--scheduler", metavar="URL",
-        help=f"{what} on the workers of a Dask cluster, with the same result (tcp://HOST:PORT)",
+        help=f"{what} on the workers of a Dask cluster, with the same result (tls://HOST:PORT)",
     )  # fmt: skip
     add(
         "--cache", metavar="PLACE",
