@@ -28,6 +28,7 @@ from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.times import format_time
 from reconciler.observed.state import StateNode
 from reconciler.plan.explain.answer import Decision, Explanation
+from reconciler.plan.render.wording import format_words
 
 
 def daily_limit_warnings(
@@ -159,7 +160,7 @@ def _format_budget(budget: Budget, noun: str) -> str:
 
 def _format_reasons(reasons: Sequence[str]) -> str:
     causes = [DisruptionReason(r).cause if r in _CAUSES else r for r in reasons]
-    return f" for {' and '.join(causes)}" if causes else ""
+    return f" for {format_words(causes)}" if causes else ""
 
 
 _CAUSES: Final = frozenset(DisruptionReason)
@@ -229,20 +230,32 @@ def _invalid_budgets(pool: NodePool, now: datetime) -> Iterator[tuple[str, str]]
 def _gaps(
     spans: Sequence[Span], cause: Callable[[DisruptionReason, datetime], str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the reasons that can never disrupt a node, or not for a day or longer."""
+    """Yield the reasons that can never disrupt a node, or not for a day or longer.
+
+    Reasons that the same rule closes for the same time are one gap.
+    """
+    closed: dict[tuple[str, str, str], list[str]] = {}
     for reason in sorted(spans[0].allowed if spans else ()):
-        closed = _closed_periods(spans, reason)
-        if closed and all(span.allowed[reason] == 0 for span in spans):
-            why = cause(reason, spans[0].start)
-            yield "NeverOpen", f"no disruption for {reason.cause} in the next 7 days: {why}"
-        elif closed:
-            start, end = max(closed, key=lambda row: row[1] - row[0])
-            if end - start >= _LONG_GAP:
-                hours = int((end - start).total_seconds() // 3600)
-                text = (
-                    f"no disruption for {reason.cause} for {hours} hours from {format_time(start)}"
-                )
-                yield "LongHole", f"{text}: {cause(reason, start)}"
+        gap = _longest_gap(spans, reason)
+        if gap is not None:
+            code, when, start = gap
+            closed.setdefault((code, when, cause(reason, start)), []).append(reason.cause)
+    for (code, when, why), causes in closed.items():
+        yield code, f"no disruption for {format_words(causes)} {when}: {why}"
+
+
+def _longest_gap(
+    spans: Sequence[Span], reason: DisruptionReason
+) -> tuple[str, str, datetime] | None:
+    """Return the code of a gap, when it is, and its start; None if there is none of a day."""
+    closed = _closed_periods(spans, reason)
+    if closed and all(span.allowed[reason] == 0 for span in spans):
+        return "NeverOpen", "in the next 7 days", spans[0].start
+    start, end = max(closed, key=lambda row: row[1] - row[0], default=(None, None))
+    if start is None or end is None or end - start < _LONG_GAP:
+        return None
+    hours = int((end - start).total_seconds() // 3600)
+    return "LongHole", f"for {hours} hours from {format_time(start)}", start
 
 
 def _closed_periods(
