@@ -80,9 +80,9 @@ def test_github_gets_paths_from_the_top_of_the_repository(
         (["validate", "nowhere"], 1, 'Error: folder "nowhere" does not exist; pass'),
         (["validate", "--set", "packing=x"], 1, "Error: "),
         (
-            ["validate", "-o", "html"],
+            ["validate", "-o", "csv"],
             1,
-            'Error: validate: -o/--output: invalid value "html" (use',
+            'Error: validate: -o/--output: invalid value "csv" (use',
         ),
         (
             ["validate", "--jsno"],

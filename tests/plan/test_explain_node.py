@@ -135,8 +135,10 @@ def test_the_calendar_covers_seven_days_without_a_gap() -> None:
             {"budgets": [{"nodes": "0"}]},
             {},
             "NeverOpen",
-            "no disruption for drift, emptiness and underutilization in the next 7 days: "
-            "budgets[0] allows 0 nodes",
+            (
+                "no disruption for drift, emptiness and underutilization in the next 7 days: "
+                "budgets[0] allows 0 nodes"
+            ),
         ),
         (
             {"budgets": [{"nodes": "10%"}, {"nodes": "50%", "reasons": ["Empty"]}]},

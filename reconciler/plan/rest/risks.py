@@ -88,9 +88,9 @@ def _earlier_expiries(
     before = {pool.name: pool for pool in node_pools(base.fleet)}
     places = {row.name: row for row in changes if row.kind == "NodePool"}
     for pool in node_pools(inputs.fleet):
-        now, known = pool.expires_after, before.get(pool.name)
+        new, known = pool.expires_after, before.get(pool.name)
         old = known.expires_after if known is not None else timedelta()
-        if known is None or now is None or (old is not None and now >= old):
+        if known is None or new is None or (old is not None and new >= old):
             continue
         earlier = "never" if old is None else known.spec.template.spec.expire_after
         place = places.get(pool.name)
