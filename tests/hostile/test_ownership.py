@@ -124,6 +124,26 @@ def test_an_instance_tagged_for_two_clusters_is_not_terminated(more: dict[str, s
     assert len(world.instances()) == 4
 
 
+@attack(Threat.OWNERSHIP, "the recorded state of another fleet, in the place of ours")
+@pytest.mark.parametrize("field", ["fleet", "cluster_name"])
+@pytest.mark.parametrize("keeps_nodes", [True, False])
+def test_the_state_of_another_fleet_gives_no_right_to_its_instances(
+    field: str, *, keeps_nodes: bool
+) -> None:
+    world = three_nodes()
+    victims = world.instances()
+    thief = a_world_beside(world, with_fields(SETTINGS, **{field: "other"}))
+    thief.store, thief.journal = copy.deepcopy((world.store, world.journal))
+    if not keeps_nodes:
+        thief.git.commit(a_node_class(), a_pool("web", template={"requirements": LARGE}))
+    engine = thief.engine()
+    for _ in range(6):
+        engine.run_once()
+        thief.clock.advance(600)
+    assert victims.keys() <= world.instances().keys()
+    assert terminations(thief) == 0
+
+
 @attack(Threat.OWNERSHIP, "a lost state that would launch the fleet a second time")
 def test_a_lost_state_launches_nothing_and_terminates_nothing() -> None:
     world = three_nodes()

@@ -34,14 +34,10 @@ from reconciler.desired.sources.rendered import (
     rendered_file,
 )
 from reconciler.desired.sources.substitution import substitute
-from reconciler.desired.sources.tree import (
-    OutsideTreeError,
-    Tree,
-    TreeLimitError,
-    files_below,
-)
+from reconciler.desired.sources.tree import OutsideTreeError, Tree, TreeLimitError, files_below
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
+from reconciler.model.text.quoting import quote_value
 from reconciler.ports.rendering import RenderBuild, Renderer, RenderError
 from reconciler.source.document import Document
 from reconciler.source.objects import Entry, entries
@@ -400,7 +396,7 @@ class _Expansion:
         for path in rendering.values_files:
             content = self.tree.read(path)
             if content is None:
-                message = f"values file {self._shown(path)} does not exist"
+                message = f"values file {quote_value(self._shown(path))} does not exist"
                 self.findings.append(Diagnostic(Severity.ERROR, "missing-source", message, place))
                 return []
             chart.copied.add(path, content)

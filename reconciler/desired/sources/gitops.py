@@ -108,6 +108,8 @@ _KUSTOMIZE_FIELDS: Final = (
     *("commonAnnotations", "namespace"),
 )
 _APPLICATIONS_MAX: Final = 200
+_NAME_MAX: Final = 253
+"""The length of the longest name that Kubernetes accepts."""
 
 
 def is_gitops(entry: Entry) -> bool:
@@ -126,10 +128,18 @@ def _note(
     entry: Entry, pointer: Pointer, code: str, message: str, hint: str,
     severity: Severity = Severity.WARNING,
 ) -> Diagnostic:  # fmt: skip
+    name = entry.name if len(entry.name) <= _NAME_MAX else quote_value(entry.name)
     return Diagnostic(
-        severity, code, f"{entry.kind} {entry.name}: {message}", entry.place(pointer),
+        severity, code, f"{entry.kind} {name}: {message}", entry.place(pointer),
         field_path(pointer), hint,
     )  # fmt: skip
+
+
+def _not_here(reference: JsonDict) -> str:
+    """Return the message that a ConfigMap or Secret with values is not in the repository."""
+    kind = reference.get("kind")
+    what = kind if kind in ("ConfigMap", "Secret") else f"an object of kind {quote_value(kind)}"
+    return f"{what} {quote_value(reference.get('name'))} is not in this repository"
 
 
 def _flux_kustomization(
@@ -167,9 +177,8 @@ def _flux_kustomization(
             data = others.config_map(entry.namespace, name) if kind == "ConfigMap" else None
             if data is None and one.get("optional") is not True:
                 at: Pointer = ("spec", "postBuild", "substituteFrom", number)
-                message = f"{kind} {quote_value(name)} is not in this repository"
                 hint = "its variables stay placeholders; add them to postBuild.substitute"
-                yield _note(entry, at, "unknown-variables", message, hint)
+                yield _note(entry, at, "unknown-variables", _not_here(one), hint)
             substitutions |= {k: str(v) for k, v in (data or {}).items()}
         for key, value in mapping(build.get("substitute")).items():
             substitutions[key] = value if isinstance(value, str) else plain(value)
@@ -225,10 +234,9 @@ def _release_values(
         if one.get("kind") == "ConfigMap" and isinstance(content, str):
             values = merge_values(values, values_of(content))
             continue
-        message = f"{one.get('kind')} {quote_value(one.get('name'))} is not in this repository"
         hint = "the chart is rendered without these values"
         at: Pointer = ("spec", "valuesFrom", number)
-        unknown.append(_note(entry, at, "unknown-variables", message, hint))
+        unknown.append(_note(entry, at, "unknown-variables", _not_here(one), hint))
     return merge_values(values, mapping(spec.get("values"))), unknown
 
 
