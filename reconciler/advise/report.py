@@ -51,25 +51,21 @@ def sections_of(report: AdviceReport, most: int) -> Iterator[Section]:
     if not shown:
         yield text_section("proposals", "Proposals", [_NOTHING])
     else:
-        yield _titled("Proposals", "proposals", [_PROPOSALS, *map(_row, shown)])
+        yield table_section("proposals", _PROPOSALS, list(map(_row, shown)), title="Proposals")
     for one in (*((report.together,) if report.together is not None else ()), *shown):
         title = f"{one.title} ({one.id})"
         facts = text_section(one.id, title, _facts(one))
         yield replace(facts, figure=Verbatim(one.patch))
     if report.workloads:
-        rows = [_WORKLOADS, *map(_workload_row, report.workloads[:most])]
-        yield _titled(_OWNERS, "workloads", rows)
+        rows = list(map(_workload_row, report.workloads[:most]))
+        yield table_section("workloads", _WORKLOADS, rows, title=_OWNERS)
     if report.commitments:
-        rows = [_COMMITMENTS, *map(_commitment_row, report.commitments[:most])]
-        yield _titled(_to_consider(report), "commitments", rows)
+        rows = list(map(_commitment_row, report.commitments[:most]))
+        yield table_section("commitments", _COMMITMENTS, rows, title=_to_consider(report))
     if report.refused:
         refused = [(_format_monthly(one.per_month), one.id, one.reason) for one in report.refused]
-        yield _titled(_REFUSED, "refused", [("", "", ""), *refused])
+        yield table_section("refused", ("", "", ""), refused, title=_REFUSED)
     yield text_section("omitted", "Not tried", (_effort(report), *_not_tried(report)))
-
-
-def _titled(title: str, key: str, rows: Sequence[Sequence[str]]) -> Section:
-    return replace(table_section(key, rows[0], rows[1:]), title=title)
 
 
 def _head(report: AdviceReport) -> Iterator[str]:

@@ -271,20 +271,21 @@ def render_markdown(backtest: Backtest) -> str:
     notes = (outcome_of(backtest), *notes_of(backtest))
     sections = [
         text_section("outcome", "", notes),
-        _sides_section("results", "", rows_of(backtest)),
+        _sides_section("results", rows_of(backtest)),
     ]
     if backtest.frontier:
         rows = frontier_rows(backtest.frontier, backtest.sides)
-        section = _sides_section("frontier", FRONTIER_TITLE, rows)
-        sections.append(msgspec.structs.replace(section, end=FRONTIER_NOTE))
+        sections.append(_sides_section("frontier", rows, FRONTIER_TITLE, FRONTIER_NOTE))
     gaps = gap_rows(backtest)
     if gaps:
-        sections.append(_sides_section("gap", GAP_TITLE, gaps))
+        sections.append(_sides_section("gap", gaps, GAP_TITLE))
     return render_page("Backtest", sections, "markdown")
 
 
-def _sides_section(key: str, title: str, rows: Sequence[Sequence[str]]) -> Section:
-    return msgspec.structs.replace(table_section(key, rows[0], rows[1:]), title=title)
+def _sides_section(
+    key: str, rows: Sequence[Sequence[str]], title: str = "", end: str = ""
+) -> Section:
+    return table_section(key, rows[0], rows[1:], title=title, end=end)
 
 
 def _seeds_note(backtest: Backtest) -> Markup:

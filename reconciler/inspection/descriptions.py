@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import replace
-
 from reconciler.inspection import views
 from reconciler.inspection.operations import HEADER, operation_resource, operation_rows
 from reconciler.inspection.resources import phase_of
@@ -88,7 +86,7 @@ def _claim_sections(recorded: RecordedFleet, claim: NodeClaim) -> Iterator[Secti
             for c in claim.status.conditions
         ]
         header = ("TYPE", "STATUS", "AGE", "REASON", "MESSAGE")
-        yield replace(table_section("conditions", header, conditions), title="Conditions")
+        yield table_section("conditions", header, conditions, title="Conditions")
     yield from _plan_section(recorded, claim)
     entries = _entries(recorded, {claim.name, claim.status.node_name} - {""})
     yield from _operation_section("History, newest first", entries)
@@ -147,7 +145,7 @@ def _plan_section(recorded: RecordedFleet, claim: NodeClaim) -> Iterator[Section
 def _operation_section(title: str, entries: Sequence[JournalEntry]) -> Iterator[Section]:
     if entries:
         rows = operation_rows(entries, _MESSAGE_WIDTH)
-        yield replace(table_section("operations", HEADER, rows), title=title)
+        yield table_section("operations", HEADER, rows, title=title)
 
 
 def _describe_node_pool(recorded: RecordedFleet, name: str) -> Iterator[Section]:

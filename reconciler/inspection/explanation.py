@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec.structs import replace
 
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_dollars
@@ -92,7 +91,7 @@ def explanation_sections(
 
 
 def _table_section(key: str, title: str, rows: Sequence[Sequence[str]]) -> Section:
-    return replace(table_section(key, ("",) * len(rows[0]), rows), title=title)
+    return table_section(key, ("",) * len(rows[0]), rows, title=title)
 
 
 def _title_of(reason: Decision) -> str:

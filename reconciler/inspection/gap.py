@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec.structs import replace
 
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.money import format_monthly
@@ -38,7 +37,7 @@ def gap_section(fleet: str, gap: GapExplanation) -> Section:
     """Return the parts as a section of a page."""
     header, *rows = _rows(gap) if gap.parts else [_HEADER]
     notes = " ".join((_head(fleet, gap), *_notes(gap)))
-    return replace(table_section("gap", header, rows), end=notes)
+    return table_section("gap", header, rows, end=notes)
 
 
 _HEADER: Final = ("$/MONTH", "CONSTRAINT", "OWNER", "SMALLEST CHANGE")

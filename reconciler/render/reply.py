@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import replace
 
 from reconciler.model.text.times import format_time, timestamp
 from reconciler.model.text.visible import Painted, escape_invisible, markdown_text, one_line
@@ -56,27 +55,25 @@ def sections_of(reply: msgspec.Struct) -> tuple[Section, ...]:
             continue
         if isinstance(value, (list, tuple)):
             if value:
-                lists.append(list_section(field.name, value))
+                lists.append(list_section(field.name, value, title=_words(field.name)))
         elif isinstance(value, dict):
             rows = [(str(key), _format_value(item)) for key, item in value.items()]
             if rows:
-                section = table_section(field.name, ("", ""), rows)
-                lists.append(replace(section, title=_words(field.name)))
+                title = _words(field.name)
+                lists.append(table_section(field.name, ("", ""), rows, title=title))
         else:
             plain.append((_words(field.name), _format_value(value)))
     facts = [table_section("facts", ("", ""), plain)] if plain else []
     return (*facts, *lists)
 
 
-def list_section(name: str, values: Sequence[object]) -> Section:
+def list_section(name: str, values: Sequence[object], *, title: str = "") -> Section:
     """Return values of one type as a table, Structs with a column for each field."""
     if isinstance(values[0], msgspec.Struct):
         names = type(values[0]).__struct_fields__
         rows = [[_format_value(getattr(value, n)) for n in names] for value in values]
-        section = table_section(name, list(map(_words, names)), rows)
-    else:
-        section = table_section(name, ("",), [(_format_value(value),) for value in values])
-    return replace(section, title=_words(name))
+        return table_section(name, list(map(_words, names)), rows, title=title)
+    return table_section(name, ("",), [(_format_value(value),) for value in values], title=title)
 
 
 def _words(name: str) -> str:
@@ -121,10 +118,19 @@ def render_page(title: str, sections: Sequence[Section], output: str) -> str:
     raise ValueError(output)
 
 
-def table_section(key: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Section:
-    """Return a table of texts as a section."""
+def table_section(
+    key: str,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    title: str = "",
+    end: str = "",
+) -> Section:
+    """Return a table of texts as a section, with a line below it in ``end``."""
     cells = (SectionRow(cells=tuple(map(Text, row))) for row in rows)
-    return Section(key=key, title="", columns=tuple(map(Column, header)), rows=tuple(cells))
+    return Section(
+        key=key, title=title, columns=tuple(map(Column, header)), rows=tuple(cells), end=end
+    )
 
 
 def text_section(key: str, title: str, texts: Iterable[str], note: str = "") -> Section:

@@ -237,7 +237,8 @@ def _print_rows(rows: Sequence[OverlayRow], output: str, verb: str, failed: int)
     ]
     quiet = (OverlayAction.UNCHANGED, OverlayAction.SKIP)
     count = sum(row.action not in quiet for row in rows) - failed
-    table = table_section("overlays", ("action", "name", "weight", "price", "reason"), cells)
-    sections = [msgspec.structs.replace(table, end=f"{count} of {len(rows)} overlays {verb}.")]
+    header = ("action", "name", "weight", "price", "reason")
+    end = f"{count} of {len(rows)} overlays {verb}."
+    sections = [table_section("overlays", header, cells, end=end)]
     page = render_page("NodeOverlays", sections, output) if output in PAGES else ""
     sys.stdout.write(page or render_sections(sections))

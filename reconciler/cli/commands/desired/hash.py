@@ -64,13 +64,11 @@ def run(request: HashRequest) -> int:
     )
     if not rows:
         raise UnreadableError("contains no NodePool and no EC2NodeClass", where=request.file)
-    from msgspec.structs import replace
-
     from reconciler.inspection.replies import HashReply
     from reconciler.render.reply import list_section, render_reply
 
     reply = [HashReply(kind=kind, name=name, hash=h, version=v) for kind, name, h, v in rows]
-    sections = [replace(list_section("hashes", reply), title="")]
+    sections = [list_section("hashes", reply)]
     sys.stdout.write(
         render_reply(reply, sections, request.output, title="Drift hashes", sort_keys=False)
     )
