@@ -259,10 +259,15 @@ def read_scheduler(value: object) -> SchedulerConfiguration:
     return scheduler_configuration(value)
 
 
+def is_region(text: str) -> bool:
+    """Return whether a text has the form of a region's name."""
+    return re.fullmatch(r"[a-z]{2,}(-[a-z0-9]+)+", text, re.ASCII) is not None
+
+
 def read_region(value: object) -> str:
     """Return the name of a region."""
     text = read_text(value)
-    if not re.fullmatch(r"[a-z]{2,}(-[a-z0-9]+)+", text, re.ASCII):
+    if not is_region(text):
         raise ValueError(f"{quote_value(text, 80)} is not a region (example: eu-central-1)")
     return text
 

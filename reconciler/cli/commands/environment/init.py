@@ -29,11 +29,8 @@ _CI: Final = ("github", "gitlab", "none")
 _DEFAULT_REGION: Final = "us-east-1"
 _REGION_VARIABLES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
-_FORMS: Final = {
-    "clusterName": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"),
-    "aws.region": re.compile(r"[a-z]{2,}(-[a-z0-9]+)+"),
-}
-"""What the settings of a source look like if they are no gaps that a template leaves."""
+_CLUSTER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""The name of a cluster, which is none if a template leaves a gap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,11 +294,12 @@ def _initial_settings(
 
 def _stated_settings(origin: FleetOrigin, choices: list[str]) -> dict[str, object]:
     """Return the settings of the source, without names in which templates leave a gap."""
+    from reconciler.desired.settings.readers import is_region
     from reconciler.model.text.quoting import quote_value
 
     stated = origin.found.settings
-    for key, form in _FORMS.items():
-        if key in stated and not form.fullmatch(str(stated[key])):
+    for key, is_name in (("clusterName", _CLUSTER.fullmatch), ("aws.region", is_region)):
+        if key in stated and not is_name(str(stated[key])):
             choices.append(f"{key} {quote_value(stated.pop(key), 80)}: not a name, so not used")
     return dict(stated)
 
