@@ -21,7 +21,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from packaging.requirements import Requirement
+from locks import locks, read_lock
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
@@ -39,20 +39,9 @@ class Pin(NamedTuple):
     lock: str
 
 
-def locks(root: Path = ROOT) -> list[Path]:
-    """Return every lock of the repository."""
-    return [root / "requirements.lock", *sorted((root / "requirements").glob("*.lock"))]
-
-
 def pins(paths: Iterable[Path]) -> list[Pin]:
     """Return the packages of locks, in order."""
-    found = set()
-    for path in paths:
-        for line in path.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
-            if line.strip() and not line.startswith("#"):
-                wanted = Requirement(line.split(" --hash=")[0].strip())
-                version = Version(str(wanted.specifier).removeprefix("=="))
-                found.add(Pin(canonicalize_name(wanted.name), version, path.name))
+    found = {Pin(row.name, Version(row.version), p.name) for p in paths for row in read_lock(p)}
     return sorted(found)
 
 

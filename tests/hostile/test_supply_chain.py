@@ -10,13 +10,14 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -26,31 +27,26 @@ from tests.yamltext import load
 ROOT = Path(__file__).resolve().parents[2]
 COMPLETE = ROOT / "requirements.lock"
 LOCKS = [COMPLETE, *sorted((ROOT / "requirements").glob("*.lock"))]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT, BUILD = PYPROJECT["project"], PYPROJECT["build-system"]["requires"]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
 INSTALLING = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "Dockerfile", *WORKFLOWS)
 
 
-def pins(lock: Path) -> dict[str, tuple[Requirement, list[str]]]:
-    """Return each requirement of a lock with its hashes, by requirement."""
-    found = {}
-    for line in lock.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
-        if line and not line.startswith("#"):
-            pin, *hashes = (part.strip() for part in line.split("--hash="))
-            found[pin] = (Requirement(pin), hashes)
-    return found
+def program(name: str) -> ModuleType:
+    """Return a program of ``.ci``."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / ".ci")
+        spec.loader.exec_module(module)
+    return module
 
 
-def check_lock(lock: Path) -> None:
-    """Check that a lock consists of exact versions with their hashes."""
-    found = pins(lock)
-    assert found
-    for pin, (requirement, hashes) in found.items():
-        assert re.fullmatch(r"==[^*,]+", str(requirement.specifier)), pin
-        assert requirement.url is None, pin
-        assert hashes, pin
-        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in hashes), pin
+LOCKING = program("locks")
 
 
 @attack(Threat.SUPPLY_CHAIN, "a published file replaced by another of the same version")
@@ -61,10 +57,10 @@ def test_a_file_with_another_hash_is_not_installed(tmp_path: Path) -> None:
         wheel.writestr("six-1.17.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: six\n")
         wheel.writestr("six-1.17.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         wheel.writestr("six-1.17.0.dist-info/RECORD", "")
-    six = next(pin for pin, (req, _) in pins(COMPLETE).items() if req.name == "six")
+    six = next(row for row in LOCKING.read_lock(COMPLETE) if row.name == "six")
     wanted = tmp_path / "wanted.txt"
-    hashes = " ".join(f"--hash={digest}" for digest in pins(COMPLETE)[six][1])
-    wanted.write_text(f"{six} {hashes}\n", encoding="utf-8")
+    hashes = " ".join(f"--hash={digest}" for digest in sorted(six.hashes))
+    wanted.write_text(f"{six.requirement} {hashes}\n", encoding="utf-8")
     command = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--no-cache-dir"]
     command += ["--find-links", str(tmp_path), "--target", str(tmp_path / "site")]
     done = subprocess.run(
@@ -82,7 +78,7 @@ def test_a_file_with_another_hash_is_not_installed(tmp_path: Path) -> None:
 @attack(Threat.SUPPLY_CHAIN, "a dependency without a locked version or hash")
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
 def test_every_locked_dependency_has_one_version_and_hashes(lock: Path) -> None:
-    check_lock(lock)
+    assert LOCKING.read_lock(lock)
 
 
 @attack(Threat.SUPPLY_CHAIN, "a line in a lock that names another index, a URL or a file")
@@ -107,40 +103,41 @@ def test_every_locked_dependency_has_one_version_and_hashes(lock: Path) -> None:
 def test_a_lock_names_versions_and_hashes_only(line: str, tmp_path: Path) -> None:
     lock = tmp_path / "x.lock"
     lock.write_text(f"boto3==1.40.0 --hash=sha256:{'0' * 64}\n", encoding="utf-8")
-    check_lock(lock)
+    assert LOCKING.read_lock(lock)
     lock.write_text(f"{lock.read_text(encoding='utf-8')}{line}\n", encoding="utf-8")
-    with pytest.raises((AssertionError, InvalidRequirement)):
-        check_lock(lock)
+    with pytest.raises(ValueError, match=r"x\.lock: "):
+        LOCKING.read_lock(lock)
 
 
 @attack(Threat.SUPPLY_CHAIN, "a dependency that is declared but not locked")
 def test_the_lock_contains_every_declared_dependency_within_its_bounds() -> None:
-    locked: dict[str, list[Requirement]] = {}
-    for requirement, _ in pins(COMPLETE).values():
-        locked.setdefault(canonicalize_name(requirement.name), []).append(requirement)
+    locked: dict[str, list[str]] = {}
+    for row in LOCKING.read_lock(COMPLETE):
+        locked.setdefault(row.name, []).append(row.version)
     declared = [*PROJECT["dependencies"]]
     for extra in PROJECT["optional-dependencies"].values():
         declared += extra
     for text in declared:
         wanted = Requirement(text)
-        versions = [str(r.specifier)[2:] for r in locked[canonicalize_name(wanted.name)]]
+        versions = locked[canonicalize_name(wanted.name)]
         assert all(wanted.specifier.contains(v) for v in versions), text
         assert ">=" in text, f"{text} has no lower bound"
 
 
-def _required_by(name: str, extras: frozenset[str]) -> list[Requirement]:
-    """Return what an installed package requires, on any platform, with some of its extras."""
+def _required_by(name: str, extras: frozenset[str], *, here: bool) -> list[Requirement]:
+    """Return what an installed package requires ``here``, or on any platform, with some extras."""
     found = []
     for text in importlib.metadata.requires(name) or []:
         requirement = Requirement(text)
         wanted = [{"extra": extra} for extra in (extras or {""})]
-        is_optional = "extra" in str(requirement.marker or "")
-        if not is_optional or any(requirement.marker.evaluate(one) for one in wanted):  # type: ignore[union-attr]
+        is_conditional = here or "extra" in str(requirement.marker or "")
+        applies = requirement.marker is None or any(map(requirement.marker.evaluate, wanted))
+        if applies or not is_conditional:
             found.append(requirement)
     return found
 
 
-def _reachable(declared: list[str]) -> set[str]:
+def _reachable(declared: list[str], *, here: bool = False) -> set[str]:
     """Return the names that declared requirements lead to, by the metadata of what is installed."""
     todo = [Requirement(text) for text in declared]
     seen: set[tuple[str, frozenset[str]]] = set()
@@ -151,7 +148,7 @@ def _reachable(declared: list[str]) -> set[str]:
             continue
         seen.add(key)
         try:
-            todo += _required_by(*key)
+            todo += _required_by(*key, here=here)
         except importlib.metadata.PackageNotFoundError:
             continue  # of another platform or group
     return {name for name, _ in seen}
@@ -161,25 +158,130 @@ def _reachable(declared: list[str]) -> set[str]:
 @pytest.mark.parametrize("name", ["requirements.lock", "production.lock", "action.lock"])
 def test_every_locked_package_is_required_by_what_is_declared(name: str) -> None:
     """Guard: the metadata of the packages. A line that somebody adds to a lock leads to none."""
-    groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    declared = [*PROJECT["dependencies"], *groups["build-system"]["requires"]]
-    for more in (*PROJECT["optional-dependencies"].values(), *groups["dependency-groups"].values()):
+    groups = PYPROJECT["dependency-groups"].values()
+    declared = [*PROJECT["dependencies"], *BUILD]
+    for more in (*PROJECT["optional-dependencies"].values(), *groups):
         declared += [text for text in more if isinstance(text, str)]
     (lock,) = (path for path in LOCKS if path.name == name)
-    locked = {canonicalize_name(found.name) for found, _ in pins(lock).values()}
+    locked = {row.name for row in LOCKING.read_lock(lock)}
     assert (locked | {"boto33"}) - _reachable(declared) == {"boto33"}
 
 
-@attack(Threat.SUPPLY_CHAIN, "another version in the image or the demo than in the tests")
-@pytest.mark.parametrize("name", ["embedded.lock", "production.lock"])
-def test_the_smaller_locks_are_subsets_of_the_complete_one(name: str) -> None:
-    complete = {
-        (canonicalize_name(requirement.name), str(requirement.specifier)): hashes
-        for requirement, hashes in pins(COMPLETE).values()
+def _missing(lock: Path, rows: list[Any]) -> set[str]:
+    """Return what a profile needs on this machine, and its lock does not have."""
+    profiles = program("lock").PROFILES
+    extras = profiles[str(lock.relative_to(ROOT))]
+    groups = [PROJECT["optional-dependencies"][extra] for extra in extras]
+    declared = [*PROJECT["dependencies"], *BUILD, *(text for group in groups for text in group)]
+    return _reachable(declared, here=True) - {row.name for row in rows} - {"reconciler"}
+
+
+@attack(Threat.SUPPLY_CHAIN, "a package taken out of a lock, for another one to be installed")
+@pytest.mark.parametrize("name", ["requirements.lock", "production.lock", "embedded.lock"])
+def test_every_required_package_is_locked(name: str) -> None:
+    """Guard: the metadata of the packages. The first package that is left out is named."""
+    (lock,) = (path for path in LOCKS if path.name == name)
+    rows = LOCKING.read_lock(lock)
+    assert _missing(lock, rows) == set()
+    for gone in ("attrs", "idna", "hatchling"):
+        assert _missing(lock, [row for row in rows if row.name != gone]) == {gone}
+
+
+def a_copy(folder: Path) -> Path:
+    """Copy every lock, and return the folder."""
+    for lock in LOCKS:
+        copy = folder / lock.relative_to(ROOT)
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_text(lock.read_text(encoding="utf-8"), encoding="utf-8")
+    return folder
+
+
+def _entry(text: str, name: str) -> str:
+    """Return the lines of a package in a lock."""
+    found = re.search(rf"^{re.escape(name)}==(.*\\\n)*.*\n", text, re.MULTILINE)
+    assert found is not None
+    return found[0]
+
+
+LOCK_CHANGES: dict[str, Callable[[str], str]] = {
+    "another hash": lambda entry: re.sub(r"sha256:\w{4}", "sha256:0000", entry, count=1),
+    "one hash more": lambda entry: entry.rstrip("\n") + f" \\\n    --hash=sha256:{'0' * 64}\n",
+    "a hash less": lambda entry: re.sub(r" \\\n    --hash=\S+\n$", "\n", entry),
+    "another version": lambda entry: re.sub(r"==[\w.]+", "==0.0.1", entry, count=1),
+}
+
+
+@attack(Threat.SUPPLY_CHAIN, "a line of one lock that was changed: a hash, a version, a package")
+@pytest.mark.parametrize("change", LOCK_CHANGES.values(), ids=LOCK_CHANGES)
+@pytest.mark.parametrize("lock", ["requirements.lock", "production.lock", "embedded.lock"])
+def test_a_changed_line_of_a_lock_is_named(
+    lock: str, change: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = a_copy(tmp_path)
+    assert LOCKING.main([], root) == 0
+    (path,) = (path for path in LOCKING.locks(root) if path.name == lock)
+    text = path.read_text(encoding="utf-8")
+    entry = _entry(text, "attrs")
+    path.write_text(text.replace(entry, change(entry)), encoding="utf-8")
+    assert LOCKING.main([], root) == 1
+    assert "attrs " in capsys.readouterr().out
+
+
+@attack(Threat.SUPPLY_CHAIN, "a package that only a smaller lock has")
+def test_a_package_that_only_the_image_has_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = a_copy(tmp_path)
+    path = root / "requirements" / "production.lock"
+    line = f"boto33==1.0 --hash=sha256:{'0' * 64}\n"
+    path.write_text(path.read_text(encoding="utf-8") + line, encoding="utf-8")
+    assert LOCKING.main([], root) == 1
+    assert "boto33 1.0 is in production.lock, and not in " in capsys.readouterr().out
+
+
+def a_bill(rows: list[Any]) -> dict[str, Any]:
+    """Return a bill of materials of these lines, as CycloneDX writes one."""
+    return {
+        "bomFormat": "CycloneDX",
+        "components": [
+            {"type": "library", "name": row.requirement.name, "version": row.version}
+            for row in rows
+            if row.applies_here
+        ],
     }
-    for requirement, hashes in pins(ROOT / "requirements" / name).values():
-        key = (canonicalize_name(requirement.name), str(requirement.specifier))
-        assert complete[key] == hashes
+
+
+BILL_CHANGES: dict[str, tuple[Callable[[list[dict[str, str]]], object], str]] = {
+    "one less": (lambda c: c.pop(), "is not listed"),
+    "one more": (
+        lambda c: c.append({"name": "boto33", "version": "1.0"}),
+        "boto33 1.0 is listed, and not locked",
+    ),
+    "another version": (lambda c: c[0].update(version="0.0.1"), "0.0.1 is listed, and not locked"),
+    "nothing": (lambda c: c.clear(), "is not listed"),
+}
+
+
+@attack(Threat.SUPPLY_CHAIN, "a bill of materials that differs from what is installed")
+@pytest.mark.parametrize(("change", "finding"), BILL_CHANGES.values(), ids=BILL_CHANGES)
+def test_a_changed_bill_of_materials_is_named(
+    change: Callable[[list[dict[str, str]]], object],
+    finding: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Guard: ``.ci/locks.py --sbom``, with which ``.ci/sbom`` ends."""
+    bill = a_bill(LOCKING.read_lock(LOCKING.IMAGE))
+    path = tmp_path / "sbom.json"
+    path.write_text(json.dumps(bill), encoding="utf-8")
+    assert LOCKING.main(["--sbom", str(path)]) == 0
+    change(bill["components"])
+    path.write_text(json.dumps(bill), encoding="utf-8")
+    capsys.readouterr()
+    assert LOCKING.main(["--sbom", str(path)]) == 1
+    assert finding in capsys.readouterr().out
+    assert '.ci/locks.py --sbom "$file"\n' in (ROOT / ".ci" / "sbom").read_text(encoding="utf-8")
+    assert "python .ci/locks.py\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
 @attack(Threat.SUPPLY_CHAIN, "an installation step that skips the hashes")
@@ -194,15 +296,49 @@ def test_every_installation_checks_hashes(path: Path) -> None:
         ), arguments
 
 
-@attack(Threat.SUPPLY_CHAIN, "an action whose tag is moved to other code")
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_every_action_is_pinned_by_commit(path: Path) -> None:
-    workflow = load(path.read_text(encoding="utf-8"))
-    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
-    used = [step["uses"] for step in steps if "uses" in step]
+def used_actions(value: object) -> Iterator[str]:
+    """Yield every action and reusable workflow that a file names, at any depth."""
+    if isinstance(value, list):
+        for item in value:
+            yield from used_actions(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key == "uses":
+                yield str(item)
+            yield from used_actions(item)
+
+
+def unpinned(text: str) -> list[str]:
+    """Return the actions of a file that are not pinned by commit."""
+    used = list(used_actions(load(text)))
     assert used
-    assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action) for action in used)
-    assert workflow["permissions"] == {"contents": "read"}
+    return [action for action in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action)]
+
+
+@attack(Threat.SUPPLY_CHAIN, "an action whose tag is moved to other code")
+@pytest.mark.parametrize("path", [*WORKFLOWS, ROOT / "action.yml"], ids=lambda path: path.name)
+def test_every_action_is_pinned_by_commit(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert unpinned(text) == []
+    moved = re.sub(r"@[0-9a-f]{40}", "@v4", text, count=1)
+    assert len(unpinned(moved)) == 1
+    if path in WORKFLOWS:
+        assert load(text)["permissions"] == {"contents": "read"}
+
+
+@attack(Threat.SUPPLY_CHAIN, "an action named by a branch, a short commit, an image or a path")
+@pytest.mark.parametrize(
+    "action",
+    [
+        "actions/checkout", "actions/checkout@main", "actions/checkout@v7.0.1",
+        "actions/checkout@3d3c42e", "docker://alpine:3", "./local", "a/b@" + "G" * 40,
+        f"a/b@{'a' * 40}:latest",
+    ],
+)  # fmt: skip
+def test_an_action_that_can_move_is_named(action: str) -> None:
+    step = json.dumps({"jobs": {"a": {"steps": [{"uses": action}]}}})
+    workflow = json.dumps({"jobs": {"a": {"uses": action}}})
+    assert unpinned(step) == unpinned(workflow) == [action]
 
 
 @attack(Threat.SUPPLY_CHAIN, "a base image whose tag is moved to other content")
@@ -229,16 +365,6 @@ def test_the_image_runs_as_a_user_and_writes_to_its_volume_only() -> None:
     assert "COPY" not in after_user
 
 
-def advisories() -> ModuleType:
-    """Return the program that compares locks with advisories."""
-    spec = importlib.util.spec_from_file_location("advisories", ROOT / ".ci" / "advisories.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def a_record(**fields: Any) -> dict[str, Any]:
     """Return an advisory about boto3 up to 9999."""
     events = [{"introduced": "0"}, {"fixed": "9999"}]
@@ -256,10 +382,10 @@ def a_range(*events: tuple[str, str], kind: str = "ECOSYSTEM") -> dict[str, Any]
 
 def found(record: dict[str, Any], ignored: dict[str, date] | None = None) -> list[str]:
     """Return the findings about a lock with boto3 1.40.0."""
-    program = advisories()
-    rows = program.relevant([record], frozenset({"boto3"}))
-    pinned = [program.Pin("boto3", Version("1.40.0"), "requirements.lock")]
-    lines: list[str] = program.findings(pinned, rows, ignored or {}, date(2026, 1, 2))
+    scan = program("advisories")
+    rows = scan.relevant([record], frozenset({"boto3"}))
+    pinned = [scan.Pin("boto3", Version("1.40.0"), "requirements.lock")]
+    lines: list[str] = scan.findings(pinned, rows, ignored or {}, date(2026, 1, 2))
     return lines
 
 
@@ -295,7 +421,7 @@ def test_a_flaw_is_ignored_with_a_reason_and_until_a_day(tmp_path: Path) -> None
     assert not found(a_record(withdrawn="2026-01-01T00:00:00Z"))
     assert not found(a_record(), {"CVE-1": date(2026, 1, 2)})
     assert found(a_record(), {"CVE-1": date(2026, 1, 1)})
-    read = advisories().read_ignored
+    read = program("advisories").read_ignored
     path = tmp_path / "ignored.toml"
     path.write_text('[CVE-1]\nreason = "no part of it is called"\nuntil = 2026-01-02\n')
     assert read(path) == {"CVE-1": date(2026, 1, 2)}
@@ -311,11 +437,11 @@ def test_a_flaw_is_ignored_with_a_reason_and_until_a_day(tmp_path: Path) -> None
 
 def test_the_locks_are_compared_with_the_stored_advisories_in_every_run(tmp_path: Path) -> None:
     assert "python .ci/advisories.py\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    program = advisories()
-    assert {path.name for path in program.locks()} == {path.name for path in LOCKS}
-    names = {pin.name for pin in program.pins(program.locks())}
-    assert names == {canonicalize_name(r.name) for lock in LOCKS for r, _ in pins(lock).values()}
-    stored = json.loads(program.STORED.read_text(encoding="utf-8"))["advisories"]
+    scan = program("advisories")
+    assert {path.name for path in scan.locks()} == {path.name for path in LOCKS}
+    names = {pin.name for pin in scan.pins(scan.locks())}
+    assert names == {row.name for lock in LOCKS for row in LOCKING.read_lock(lock)}
+    stored = json.loads(scan.STORED.read_text(encoding="utf-8"))["advisories"]
     assert len({row["id"] for row in stored}) > 50
     assert {row["package"] for row in stored} <= names
     done = subprocess.run(
@@ -333,6 +459,6 @@ def test_a_database_is_read_from_files_of_either_form(tmp_path: Path) -> None:
     (tmp_path / "boto3" / "PYSEC-1.yaml").write_text(json.dumps(a_record()))
     (tmp_path / "boto3" / "PYSEC-2.json").write_text(json.dumps(a_record(id="PYSEC-2")))
     (tmp_path / "boto3" / "README.md").write_text("not a record")
-    program = advisories()
-    rows = program.relevant(program.read_database(tmp_path), frozenset({"boto3"}))
+    scan = program("advisories")
+    rows = scan.relevant(scan.read_database(tmp_path), frozenset({"boto3"}))
     assert [row["id"] for row in rows] == ["PYSEC-1", "PYSEC-2"]
