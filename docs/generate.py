@@ -28,13 +28,6 @@ STATES = (
     "<!-- end of action states -->",
 )
 STARTED = " \\*"
-KINDS = (
-    "reconciler.v1",
-    "nodepool.v1",
-    "nodeoverlay.v1alpha1",
-    "ec2nodeclass.v1",
-    "capacitybuffer.v1beta1",
-)
 INTRODUCTION = """# Configuration reference
 
 Generated from `schemas/` by `python docs/generate.py`. Unknown keys are errors.
@@ -52,7 +45,24 @@ repository. `--config FILE` or `RECONCILER_CONFIG` names it. Relative paths in i
 choose credentials, endpoints or programs, are errors there. Put them in the operator's file, the
 environment or a flag ([decision 13](decisions/0013-settings-of-the-operator.md)).
 
-A name that begins with a dot is in the same object as the first one of its row.
+A name that begins with a dot is in the same object as the first one of its row, and `[]` stands for
+each entry of a list.
+
+| field | type | default | meaning |
+|---|---|---|---|
+"""
+OTHER_KINDS = """
+## Karpenter's kinds
+
+NodePool, EC2NodeClass and NodeOverlay have the fields and the defaults of Karpenter, whose pages
+describe them: [NodePools](https://karpenter.sh/docs/concepts/nodepools/),
+[NodeClasses](https://karpenter.sh/docs/concepts/nodeclasses/) and
+[NodeOverlays](https://karpenter.sh/docs/concepts/nodeoverlays/). CapacityBuffer has those of the
+Kubernetes autoscaler. `schemas/` contains each field with its meaning, and
+[editors](how-to/editors.md) show it.
+
+One field is an extension: `spec.disruption.budgets[].timeZone` of a NodePool is the IANA time zone
+of the schedule, such as `Europe/Berlin`. Karpenter supports only UTC.
 """
 OPERATOR_ONLY = (
     "Can be set only by the operator (flag, environment, or configuration file outside the "
@@ -79,8 +89,6 @@ def resolve_reference(schema: dict[str, Any], root: dict[str, Any]) -> dict[str,
 def field_rows(schema: dict[str, Any], root: dict[str, Any], path: str = "") -> Iterator[Row]:
     """Yield path, type, default and meaning of every field below ``schema``."""
     for name, field in schema.get("properties", {}).items():
-        if path == "" and name in ("apiVersion", "kind", "metadata", "status"):
-            continue
         field = resolve_reference(field, root)
         here = f"{path}.{name}" if path else name
         meaning = " ".join(field.get("description", "").split())
@@ -94,36 +102,42 @@ def field_rows(schema: dict[str, Any], root: dict[str, Any], path: str = "") -> 
             yield from field_rows(resolve_reference(values, root), root, f"{here}.NAME")
 
 
-def table_lines(rows: list[Row], kind: str, described: Meanings) -> Iterator[str]:
-    """Yield the lines of the table of one kind, in which nothing is described twice.
+def table_lines(rows: list[Row]) -> Iterator[str]:
+    """Yield the lines of the table, in which nothing is described twice.
 
     An object with the fields of an earlier one refers to it, and so does a field with the name and
-    a long meaning of an earlier one. Fields of one object with equal type and meaning share a line.
+    a long meaning of an earlier one. Fields of one object with equal meaning share a line. An
+    object whose fields follow has a line only if its meaning says more than a title.
     """
+    described: Meanings = {}
     meanings = {path: meaning for path, _, _, meaning in rows}
-    shared: dict[tuple[str, ...], list[str]] = {}
+    shared: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     omitted = "\0"
     for index, (path, type_, default, meaning) in enumerate(rows):
         if path.startswith(omitted):
             continue
         omitted = "\0"
         below = _rows_below(path, rows[index + 1 :])
-        here = f"`{path}`{kind}"
+        here = f"`{path}`"
         parent, _, name = path.rpartition(".")
         text = meaning
         if len(below) > 1 and described.setdefault(below, here) != here:
             omitted = path
             text += f" Its fields are those of {described[below]}."
+        elif below and len(meaning) <= LONG:
+            continue
         elif not below and len(meaning) > LONG:
             first = described.setdefault((name, type_, default, meaning), here)
             text = meaning if first == here else f"As {first}."
         alike = all(row[3] == meaning for row in below)
         while meanings.get(parent) == meaning:
             parent = parent.rpartition(".")[0]
-        names = shared.setdefault((parent if alike else path, type_, default, text), [])
-        names.append(f"`{path.removeprefix(parent)}`" if names else f"`{path}`")
-    for (_, type_, default, meaning), names in shared.items():
-        yield f"| {', '.join(names)} | {type_} | {default} | {meaning} |"
+        cells = shared.setdefault((parent if alike else path, default, text), [])
+        cells.append((f"`{path.removeprefix(parent)}`" if cells else f"`{path}`", type_))
+    for (_, default, text), cells in shared.items():
+        names = ", ".join(name for name, _ in cells)
+        types = dict.fromkeys(type_ for _, type_ in cells)
+        yield f"| {names} | {next(iter(types)) if len(types) == 1 else ''} | {default} | {text} |"
 
 
 def _rows_below(path: str, rows: list[Row]) -> tuple[Row, ...]:
@@ -152,19 +166,9 @@ def default_text(field: dict[str, Any]) -> str:
 
 def configuration_page() -> str:
     """Return the complete page."""
-    parts = [INTRODUCTION]
-    described: Meanings = {}
-    for name in KINDS:
-        root = json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
-        settings = name.startswith("reconciler")
-        title = "`reconciler.yaml`" if settings else root["title"]
-        parts.append(
-            f"\n## {title}\n\n{root['description']}\n\n| field | type | default | meaning |"
-        )
-        parts.append("|---|---|---|---|")
-        kind = "" if settings else f" of {title}"
-        parts += table_lines(list(field_rows(root, root)), kind, described)
-    return "\n".join(parts) + "\n"
+    root = json.loads((SCHEMAS / "reconciler.v1.json").read_text(encoding="utf-8"))
+    table = "\n".join(table_lines(list(field_rows(root, root))))
+    return f"{INTRODUCTION}{table}\n{OTHER_KINDS}"
 
 
 def architecture_page() -> str:

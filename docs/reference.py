@@ -21,13 +21,20 @@ from reconciler.cli.parser.commandline import COMMANDS, PROGRAM, parser_of
 from reconciler.cli.parser.examples import EXAMPLES
 from reconciler.engine.shown import announcing
 from reconciler.ports.progress import EventKind
-from reconciler.source.codes import known_codes
+from reconciler.source.codes import chosen_codes, known_codes
 from reconciler.web import gauges
 from reconciler.web.metrics import FleetMetrics
 
 GENERATED = "Generated from the code by `python docs/generate.py`.\n"
 COMMON = 3
 """The number of commands from which an argument is described once for all of them."""
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Settings": ("--now", "--state", "--set", "--config"),
+    "Revision": ("--repo", "--ref", "--path"),
+    "Workload": ("-f", "--snapshot", "--snapshot-max-age", "--replicas"),
+    "Listener": ("--listen", "--listen-probes", "--allowed-host", "--trusted-header"),
+}
+"""Common arguments that usually come together; a command refers to a complete group by its name."""
 Argument = tuple[str, str]
 PREFIXES = ("karpenter_", "reconciler_")
 EXIT_CODES_OF_COMMANDS = """
@@ -41,8 +48,14 @@ An error is one line on stderr: what is wrong, where, and what to do. A tracebac
 with `--debug`. See [policies](policies.md#exit-codes) for the options that lead to exit code 3.
 """
 FINDINGS = """Each finding of `validate`, `plan` and `status` ends with its code in brackets.
-`reconciler explain CODE` prints the row of this table. A policy that fails has the code `policy-`
+`reconciler explain CODE` prints its row of this page. A policy that fails has the code `policy-`
 and its name; see [policies](policies.md).
+"""
+REFUSED = "The API server rejects the object: "
+RULES = """## Rules of the API server
+
+The API server rejects an object with one of these messages. Correct the field that the finding
+shows.
 """
 EVENTS: Mapping[EventKind, str] = {
     EventKind.STANDBY: "Another process holds the lease of the fleet; this one waits.",
@@ -140,11 +153,17 @@ CONDITIONS = {
 def commands() -> str:
     """Return the page of all commands, with their arguments and examples.
 
-    Arguments of several commands are described once, before the commands.
+    Arguments of several commands are described once, before the commands, and those of every
+    subcommand of a command once for it.
     """
     tables = {title: list(_argument_rows(parser)) for title, parser in _parsers().items()}
     uses = Counter(row for rows in tables.values() for row in rows)
-    common = {row: None for row, count in uses.items() if count >= COMMON and row[0] != "`NAME`"}
+    grouped = {name for names in GROUPS.values() for name in names}
+    common = {
+        row: None
+        for row, count in uses.items()
+        if row[0] != "`NAME`" and count >= (2 if _option_of(row) in grouped else COMMON)
+    }
     parts = [
         "# Commands\n",
         GENERATED,
@@ -160,8 +179,11 @@ def commands() -> str:
             "pass.\n"
         ),
         "## Common arguments\n",
-        _argument_table(list(common)),
+        _argument_table([row for row in common if _option_of(row) not in grouped]),
     ]
+    for title, names in GROUPS.items():
+        rows = [row for row in common if _option_of(row) in names]
+        parts += [f"### {title}\n", _argument_table(rows)]
     for group in dict.fromkeys(spec.group for spec in COMMANDS.values()):
         parts.append(f"## {group.capitalize()}\n")
         for name, spec in COMMANDS.items():
@@ -169,11 +191,17 @@ def commands() -> str:
                 continue
             parts += [f"### `{name}`\n", f"{spec.summary[:1].upper()}{spec.summary[1:]}.\n"]
             subcommands: Mapping[str, str] = getattr(import_module(spec.module), "SUBCOMMANDS", {})
-            for subcommand, text in subcommands.items():
-                parts += [f"#### `{name} {subcommand}`\n", f"{text[:1].upper()}{text[1:]}.\n"]
-                parts += _command_body(f"{name} {subcommand}", tables, common)
             if not subcommands:
-                parts += _command_body(name, tables, common)
+                parts += _command_body(name, tables[name], common)
+                continue
+            first, *others = (tables[f"{name} {subcommand}"] for subcommand in subcommands)
+            shared = [row for row in first if all(row in rows for rows in others)]
+            parts += _command_body(name, shared, common, "Every subcommand")
+            for subcommand, text in subcommands.items():
+                words = f"{name} {subcommand}"
+                parts += [f"#### `{words}`\n", f"{text[:1].upper()}{text[1:]}.\n"]
+                own = [row for row in tables[words] if row not in shared]
+                parts += _command_body(words, own, common)
     return "\n".join(parts)
 
 
@@ -192,18 +220,31 @@ def _parsers() -> dict[str, argparse.ArgumentParser]:
 
 
 def _command_body(
-    words: str, tables: Mapping[str, list[Argument]], common: Mapping[Argument, None]
+    words: str, rows: Sequence[Argument], common: Mapping[Argument, None], introduction: str = ""
 ) -> Iterator[str]:
-    """Yield the arguments and the examples of a command."""
-    own = [row for row in tables[words] if row not in common]
+    """Yield the arguments and the examples of a command; ``introduction`` says of what part."""
+    own = [row for row in rows if row not in common]
     if own:
+        yield from [f"{introduction} accepts:\n"] if introduction else []
         yield _argument_table(own)
-    shared = [row[0].split(" ")[0].rstrip(",") for row in tables[words] if row in common]
-    if shared:
-        yield f"[Common arguments](#common-arguments): {', '.join(shared)}.\n"
+    shared = [_option_of(row) for row in rows if row in common]
+    groups = [title for title, names in GROUPS.items() if set(names) <= set(shared)]
+    named = {name for title in groups for name in GROUPS[title]}
+    links = [f"[{title.lower()}](#{title.lower()})" for title in groups]
+    links += [f"`{name}`" for name in shared if name not in named]
+    if links:
+        title = (
+            f"{introduction} accepts [common arguments]" if introduction else "[Common arguments]"
+        )
+        yield f"{title}(#common-arguments): {', '.join(links)}.\n"
     lines = [f"# {why}\n{PROGRAM} {example}" for example, why in EXAMPLES.get(words, ())]
     if lines:
         yield "```\n" + "\n\n".join(lines) + "\n```\n"
+
+
+def _option_of(row: Argument) -> str:
+    """Return the name of an argument, without its value and its other spellings."""
+    return row[0].split(" ")[0].strip("`,")
 
 
 def _argument_rows(parser: argparse.ArgumentParser) -> Iterator[Argument]:
@@ -368,12 +409,21 @@ def exit_codes() -> str:
 
 
 def findings() -> str:
-    """Return the page of the codes of findings."""
-    rows: list[tuple[str, ...]] = [
-        (f"`{code}`", about.meaning, about.remedy) for code, about in known_codes().items()
-    ]
-    table = _table(("code", "meaning", "what to do"), rows)
-    return f"# Findings\n\n{GENERATED}\n{FINDINGS}\n{table}"
+    """Return the page of the codes of findings, those of rules of the API server last."""
+    known, chosen = known_codes(), chosen_codes()
+    own = _table(
+        ("code", "meaning", "what to do"),
+        [(f"`{code}`", *about) for code, about in known.items() if code in chosen],
+    )
+    rules = _table(
+        ("code", "message"),
+        [
+            (f"`{code}`", about.meaning.removeprefix(REFUSED))
+            for code, about in known.items()
+            if code not in chosen
+        ],
+    )
+    return f"# Findings\n\n{GENERATED}\n{FINDINGS}\n{own}\n{RULES}\n{rules}"
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

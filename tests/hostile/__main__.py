@@ -1,6 +1,7 @@
 """``python -m tests.hostile [pytest arguments]``: run every attack and print the verdicts.
 
-``--document`` writes the lists of attacks of ``docs/security.md`` instead.
+``--list`` prints every attack and its test instead. ``--document`` writes into ``docs/security.md``
+which modules attack each threat.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ def main(arguments: list[str]) -> int:
     """Run the attacks; return 0 when every one that ran was refused, and some ran."""
     if arguments == ["--document"]:
         catalogue.PAGE.write_text(catalogue.page(), encoding="utf-8")
+        return 0
+    if arguments == ["--list"]:
+        print(*catalogue.listing(), sep="\n")
         return 0
     verdicts = Verdicts()
     options = ["-q", "-n", "auto", "-m", "attack"]

@@ -1,4 +1,4 @@
-"""The attacks as ``docs/security.md`` lists them: read from the marks, without running a test."""
+"""The attacks and the modules that ``docs/security.md`` names, read without running a test."""
 
 from __future__ import annotations
 
@@ -43,15 +43,21 @@ def attacks() -> Iterator[Attack]:
 
 
 def page() -> str:
-    """Return ``docs/security.md`` with its lists of attacks as the tests are now."""
+    """Return ``docs/security.md`` with the modules that attack each threat as they are now."""
     found = list(attacks())
 
     def section(match: re.Match[str]) -> str:
-        of_threat = [attack for attack in found if attack.threat.value == match["title"]]
-        rows = "".join(
-            f"| {attack.description} | `{attack.module}`: `{attack.test}` |\n"
-            for attack in of_threat
-        )
-        return f"{match['head']}\n| attack | test |\n|---|---|\n{rows}\n"
+        modules = dict.fromkeys(a.module for a in found if a.threat.value == match["title"])
+        return f"{match['head']}\n*Tests.* {', '.join(f'`{name}`' for name in modules)}.\n\n"
 
     return _SECTION.sub(section, PAGE.read_text(encoding="utf-8"))
+
+
+def listing() -> Iterator[str]:
+    """Yield the lines that list every attack and its test, by threat."""
+    found = list(attacks())
+    for threat in Threat:
+        yield f"\n{threat.value}"
+        for attack in found:
+            if attack.threat is threat:
+                yield f"  {attack.description} ({attack.module}: {attack.test})"
