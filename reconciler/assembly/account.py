@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from reconciler.assembly.environment import Environment, clock_of
+from reconciler.assembly.inputs.records import response_cache_folder
 
 if TYPE_CHECKING:
     from reconciler.adapters.aws.clients import Connections
@@ -95,7 +96,6 @@ def aws_query_of(
     def facts() -> AccountFacts:
         from reconciler.adapters.aws.facts.latest import AccountFacts, cache_folder
         from reconciler.assembly.inputs.catalogs import max_age
-        from reconciler.assembly.inputs.records import response_cache_folder
         from reconciler.catalog.catalog import bundled_data
 
         settings = resolved.settings

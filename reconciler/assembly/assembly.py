@@ -31,8 +31,10 @@ from reconciler.assembly.context import (
 )
 from reconciler.assembly.environment import Environment
 from reconciler.assembly.fleetsource import FleetSource, problem_writer
+from reconciler.assembly.inputs import sources
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import LeaseHeldError, LeaseLostError, StateError
+from reconciler.model.settings import ClusterKind
 from reconciler.ports.progress import EventKind
 
 if TYPE_CHECKING:
@@ -83,7 +85,6 @@ def check_inputs(request: FleetRequest, environment: Environment | None = None) 
     from reconciler.adapters.aws.checks import Checks
     from reconciler.adapters.aws.nodeclass.images import types_of
     from reconciler.adapters.aws.nodeclass.validation import Validation
-    from reconciler.assembly.inputs import sources
     from reconciler.desired.objects import node_classes
 
     context = context_of(request, environment)
@@ -394,7 +395,6 @@ def observe_fleet(
     from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
     from reconciler.assembly.inputs.watching import NullNotifier
     from reconciler.engine.world import World
-    from reconciler.model.settings import ClusterKind
 
     context = context_of(request, environment, source)
     settings, catalog, environment = context.settings, context.catalog, context.environment
@@ -459,7 +459,6 @@ def live_inputs(
         ClusterError: the cluster could not be read.
     """
     from reconciler.assembly.comparison import with_base_inputs
-    from reconciler.assembly.inputs import sources
 
     found = observe_fleet(request, environment, source)
     base = sources.read_base(request)

@@ -8,13 +8,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from dataclasses import replace as with_fields
+from dataclasses import dataclass, replace
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.model.errors import UsageError
+from reconciler.assembly.inputs import sources
+from reconciler.assembly.inputs.files import CATALOG_BYTES_MAX, read_bytes
+from reconciler.assembly.inputs.records import state_location
+from reconciler.assembly.inputs.sources import read_source
+from reconciler.desired.fleet import read_fleet
+from reconciler.desired.settings.layers import DEFAULT
+from reconciler.engine.ownership import foreign_findings, unread_claims_finding
+from reconciler.engine.steps.lifecycle import PODS_SEEN, pods_digest
+from reconciler.model.decode import decode
+from reconciler.model.errors import UnreadableError, UsageError
+from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
+from reconciler.model.ownership import FLEET_TAG
+from reconciler.model.settings import ClusterKind, DecisionRules
 from reconciler.model.text.quoting import quote_value
+from reconciler.observed.snapshot import CAPTURE_KIND, read_snapshot
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -90,7 +102,6 @@ def anonymize_lists(
 
     from reconciler.desired.nodehashes import carry_hashes
     from reconciler.observed.anonymization import Anonymizer
-    from reconciler.observed.snapshot import read_snapshot
     from reconciler.observed.vocabulary import (
         numeric_label_keys,
         vocabulary_of,
@@ -137,8 +148,6 @@ def _update_pod_digests(
 
     Otherwise the pods of every node would seem to have just changed, which defers consolidation.
     """
-    from reconciler.engine.steps.lifecycle import PODS_SEEN, pods_digest
-
     nodes = {n.spec.provider_id: n.name for n in snapshot.nodes if n.spec.provider_id}
     holding = snapshot.indexed_pods.workload_names
     digests: dict[tuple[str, str], str] = {}
@@ -156,9 +165,6 @@ def _update_pod_digests(
 
 
 def _configuration_objects(request: FleetRequest) -> list[JsonDict]:
-    from reconciler.assembly.inputs.sources import read_source
-    from reconciler.desired.fleet import read_fleet
-
     source = read_source(request)
     fleet, _ = read_fleet(
         source.files,
@@ -174,9 +180,6 @@ def _configuration_objects(request: FleetRequest) -> list[JsonDict]:
 def _custom_catalog(request: FleetRequest) -> object:
     """Return the JSON of the user's own catalog, None without one."""
     import msgspec
-
-    from reconciler.assembly.inputs.files import CATALOG_BYTES_MAX, read_bytes
-    from reconciler.model.errors import UnreadableError
 
     if request.catalog is None:
         return None
@@ -204,12 +207,9 @@ def objects_of_fleet(request: FleetRequest) -> list[Any]:
     Raises:
         ReconcilerError: EC2, the cluster or the state could not be read.
     """
-    from dataclasses import replace
-
     import msgspec
 
     from reconciler.assembly.assembly import observe_fleet
-    from reconciler.assembly.inputs import sources
     from reconciler.engine.records import fleet_records
 
     source = sources.read_source(request)
@@ -272,7 +272,6 @@ def objects_of_snapshot(snapshot: Snapshot) -> Iterator[object]:
     import msgspec
 
     from reconciler.engine.records import API_VERSION
-    from reconciler.observed.snapshot import CAPTURE_KIND
 
     yield from _api_objects(snapshot)
     yield from snapshot.live
@@ -311,7 +310,6 @@ def _objects_behind(api: Api, request: FleetRequest) -> list[Any]:
     from reconciler.adapters.kubernetes.nodeclasses import other_node_classes
     from reconciler.desired.migration.captured import without_environments
     from reconciler.engine.records import API_VERSION
-    from reconciler.observed.snapshot import CAPTURE_KIND
 
     at = (request.now or SystemClock().now()).astimezone(UTC)
     capture = {"apiVersion": API_VERSION, "kind": CAPTURE_KIND, "at": at}
@@ -352,8 +350,6 @@ def beside_karpenter(request: FleetRequest, resolved: Resolved) -> BesideKarpent
     from reconciler.adapters.kubernetes.api import FORBIDDEN, ApiError, read_objects
     from reconciler.adapters.kubernetes.kinds import NODE_CLAIM, NODE_POOL
     from reconciler.assembly.cluster import api_of
-    from reconciler.engine.ownership import foreign_findings, unread_claims_finding
-    from reconciler.model.settings import ClusterKind, DecisionRules
 
     settings = resolved.settings
     if settings.cluster != ClusterKind.KUBECONFIG:
@@ -378,8 +374,6 @@ def beside_karpenter(request: FleetRequest, resolved: Resolved) -> BesideKarpent
 
 def _is_foreign(claim: JsonDict, recorded: frozenset[str]) -> bool:
     """Return whether a NodeClaim of the cluster is neither a copy of ours nor adopted by us."""
-    from reconciler.model.ownership import FLEET_TAG
-
     is_copy = FLEET_TAG in (claim["metadata"].get("labels") or {})
     return not is_copy and (claim.get("status") or {}).get("providerID", "") not in recorded
 
@@ -388,7 +382,6 @@ def _recorded_provider_ids(request: FleetRequest, resolved: Resolved) -> frozens
     """Return the instances of the recorded NodeClaims; empty without a recorded state."""
     from reconciler.adapters.database.location import may_exist
     from reconciler.adapters.database.state import open_state
-    from reconciler.assembly.inputs.records import state_location
 
     location = state_location(request.path, resolved)
     if not may_exist(location):
@@ -431,7 +424,7 @@ class CapturedFleet:
             allows_karpenter=desired.settings.kube_allow_karpenter,
         )
         seen = observe_world(world, desired, desired.settings)
-        seen = with_fields(seen, findings=(*records.findings, *seen.findings))
+        seen = replace(seen, findings=(*records.findings, *seen.findings))
         facts = desired.inputs(
             seen, store.unavailable(seen.at), store.objects(), self.records.serial
         )
@@ -452,7 +445,7 @@ def captured_fleet(snapshot: Snapshot) -> CapturedFleet | None:
 
     records = read_records(snapshot.records)
     ours = tuple(c for c in snapshot.node_claims if c.name not in records.foreign)
-    return CapturedFleet(with_fields(snapshot, node_claims=ours), records)
+    return CapturedFleet(replace(snapshot, node_claims=ours), records)
 
 
 def settings_for(records: FleetRecords, resolved: Resolved, place: str) -> Settings:
@@ -464,9 +457,6 @@ def settings_for(records: FleetRecords, resolved: Resolved, place: str) -> Setti
     Raises:
         UsageError: the settings name another fleet.
     """
-    from reconciler.desired.settings.layers import DEFAULT
-    from reconciler.model.errors import UsageError
-
     settings = resolved.settings
     if settings.fleet != records.fleet and resolved.origins["fleet"] != DEFAULT:
         raise UsageError(
@@ -475,7 +465,7 @@ def settings_for(records: FleetRecords, resolved: Resolved, place: str) -> Setti
             where=place,
             remedy="pass the snapshot of this fleet, or --set fleet=NAME",
         )
-    return with_fields(settings, fleet=records.fleet)
+    return replace(settings, fleet=records.fleet)
 
 
 def with_captured_status(
@@ -483,9 +473,6 @@ def with_captured_status(
 ) -> Mapping[str, EC2NodeClass]:
     """Return node classes with the status that they had when the snapshot was captured."""
     import msgspec
-
-    from reconciler.model.decode import decode
-    from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
 
     live = {
         o["metadata"]["name"]: o["status"]

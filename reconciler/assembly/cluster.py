@@ -7,9 +7,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reconciler.assembly.account import connections
 from reconciler.assembly.environment import Environment
 from reconciler.assembly.fleetsource import FleetSource
-from reconciler.model.errors import UsageError
+from reconciler.model.diagnostics import failed_check, passed_check, unknown_check
+from reconciler.model.errors import ReconcilerError, UsageError
+from reconciler.model.settings import ClusterKind
 
 if TYPE_CHECKING:
     from reconciler.adapters.kubernetes.api import Api
@@ -29,8 +32,6 @@ def expect_a_cluster(settings: Settings) -> None:
     Raises:
         UsageError: the settings say that there is none.
     """
-    from reconciler.model.settings import ClusterKind
-
     if settings.cluster == ClusterKind.NONE:
         raise UsageError(
             "no cluster is configured",
@@ -52,8 +53,6 @@ def expect_access(settings: Settings) -> None:
         UsageError: no cluster is configured.
         ClusterError: a kubeconfig cannot be read, or does not have the context.
     """
-    from reconciler.model.settings import ClusterKind
-
     expect_a_cluster(settings)
     if settings.cluster == ClusterKind.KUBECONFIG:
         from reconciler.adapters.kubernetes.access import access_of
@@ -76,8 +75,6 @@ def cluster_of(
     ``confirm`` is called before each attempt of a call to a real one, ``calls`` makes those that
     take long, and ``cache`` is a copy of its objects.
     """
-    from reconciler.model.settings import ClusterKind
-
     expect_a_cluster(settings)
     if settings.cluster == ClusterKind.KUBECONFIG:
         from reconciler.adapters.kubernetes.access import expect_one_cluster
@@ -111,7 +108,6 @@ def api_of(settings: Settings, clock: Clock) -> Api:
     from reconciler.adapters.clock import SystemClock
     from reconciler.adapters.kubernetes.access import access_of
     from reconciler.adapters.kubernetes.api import Api
-    from reconciler.assembly.account import connections
 
     api = Api(
         lambda: access_of(settings),
@@ -141,8 +137,6 @@ def karpenter_check(settings: Settings, *, writes: bool) -> Check:
         UnclearOwners,
         running_karpenters,
     )
-    from reconciler.model.diagnostics import failed_check, passed_check, unknown_check
-    from reconciler.model.errors import ReconcilerError
 
     try:
         pods = find_pods(api_of(settings, SystemClock()), KARPENTER_SELECTOR)
@@ -158,8 +152,6 @@ def karpenter_check(settings: Settings, *, writes: bool) -> Check:
 
 def uses_threads(settings: Settings, environment: Environment) -> bool:
     """Return whether calls are made at the same time, which they are if the cluster is real."""
-    from reconciler.model.settings import ClusterKind
-
     return settings.cluster == ClusterKind.KUBECONFIG and environment.workers > 1
 
 
@@ -196,7 +188,6 @@ class ClusterWatch:
 def cluster_watch_of(settings: Settings, clock: Clock, *, sleeps: bool) -> ClusterWatch:
     """Return the watches of a command that ``sleeps`` between passes; other commands list."""
     from reconciler.engine.world import NoArrivals
-    from reconciler.model.settings import ClusterKind
 
     if not sleeps or settings.cluster != ClusterKind.KUBECONFIG:
         return ClusterWatch(NoArrivals())

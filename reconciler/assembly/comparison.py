@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from reconciler.assembly.inputs import sources
 from reconciler.assembly.snapshots import read_cluster
+from reconciler.desired.objects import node_pools
+from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import InvalidFleetError, UsageError
+from reconciler.model.settings import DataSource, DecisionRules
+from reconciler.model.text.counting import format_list
+from reconciler.model.text.quoting import quote_value
+from reconciler.observed.state import cluster_state
+from reconciler.source.resource import EC2
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,10 +36,6 @@ if TYPE_CHECKING:
 
 def has_other_provider(fleet: Fleet, settings: Settings) -> bool:
     """Return whether Karpenter decides, and no NodePool has a node class of EC2."""
-    from reconciler.desired.objects import node_pools
-    from reconciler.model.settings import DecisionRules
-    from reconciler.source.resource import EC2
-
     if settings.decide is not DecisionRules.KARPENTER:
         return False
     groups = {pool.spec.template.spec.node_class_ref.group for pool in node_pools(fleet)}
@@ -48,8 +53,6 @@ def read_types(
     It is the bundled one, unless there is a lock or the settings require another one. ``learned``
     returns the types of another cloud, as its nodes show them; None where they are EC2's.
     """
-    from reconciler.model.settings import DataSource
-
     settings = resolved.settings
     if request.catalog is None and (found := learned(settings)) is not None:
         return found
@@ -92,8 +95,6 @@ def with_base_inputs(
 
     ``cluster`` is a captured one with the replicas of the base, None if they are those of the head.
     """
-    from msgspec.structs import replace
-
     from reconciler.observed.allocation import Grouping
 
     facts = replace(
@@ -120,10 +121,6 @@ def base_inputs(
     """
     if base.fleet is None:
         return None
-    from msgspec.structs import replace
-
-    from reconciler.observed.state import cluster_state
-
     cluster, live = head.cluster, head.live
     if head.observation in ("embedded", "workloads"):
         own = read_cluster(request, base.fleet, head.now).snapshot
@@ -196,12 +193,6 @@ _NODES_SHOWN: Final = 10
 
 def with_removal(inputs: Inputs, request: FleetRequest) -> Inputs:
     """Return the inputs with a finding that every NodePool is gone, and its nodes with it."""
-    from msgspec.structs import replace
-
-    from reconciler.model.diagnostics import Diagnostic, Severity
-    from reconciler.model.text.counting import format_list
-    from reconciler.model.text.quoting import quote_value
-
     pools = request.allow_removal
     nodes = sorted(n.name for n in inputs.cluster.nodes if n.node_pool in pools)
     going = f"; its nodes go: {format_list(nodes, _NODES_SHOWN)}" if nodes else "; its nodes go"

@@ -7,9 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.assembly.account import aws_query_of
+from reconciler.assembly.account import aws_query_of, connections
 from reconciler.assembly.environment import Environment, clock_of
-from reconciler.assembly.inputs.records import state_location
+from reconciler.assembly.inputs import sources
+from reconciler.assembly.inputs.records import response_cache_folder, state_location
+from reconciler.model.errors import FleetMovedError, UnnamedClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -49,7 +51,6 @@ def context_of(
     ``source`` is what was already read of the fleet.
     """
     from reconciler.adapters.aws.launch.profiles import is_simulated_account
-    from reconciler.assembly.inputs import sources
     from reconciler.assembly.inputs.catalogs import CurrentCatalog
 
     environment = environment or Environment(clock_of(request))
@@ -80,8 +81,6 @@ def expect_cluster_name(context: FleetContext) -> None:
     Raises:
         UnnamedClusterError: ``clusterName`` is not set.
     """
-    from reconciler.model.errors import UnnamedClusterError
-
     if not is_real(context.settings, context.environment) or is_cluster_named(context.resolved):
         return
     raise UnnamedClusterError(
@@ -97,7 +96,6 @@ def expect_cluster_name(context: FleetContext) -> None:
 def cluster_id(context: FleetContext) -> ClusterId:
     """Return the cluster that this fleet acts for, none where EC2 is simulated."""
     from reconciler.adapters.aws.checks import account_number
-    from reconciler.assembly.account import connections
     from reconciler.model.ownership import NO_CLUSTER, ClusterId
 
     settings = context.settings
@@ -116,8 +114,6 @@ def expect_account(context: FleetContext, records: CopiedState, claims: int) -> 
     Raises:
         FleetMovedError: the credentials are those of another account.
     """
-    from reconciler.model.errors import FleetMovedError
-
     before = records.cluster
     if not claims or before.region != context.settings.region:
         return
@@ -145,7 +141,6 @@ def discovery_of(request: FleetRequest, resolved: Resolved, *, keeps: bool = Tru
     import msgspec
 
     from reconciler.adapters.aws.facts.latest import cache_folder
-    from reconciler.assembly.inputs.records import response_cache_folder
     from reconciler.catalog.adjusted.discovered import Memory
     from reconciler.engine.records import Discovery, store_nothing
 

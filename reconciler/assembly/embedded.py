@@ -7,8 +7,15 @@ import shutil
 import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from reconciler.assembly.environment import clock_of
+from reconciler.assembly.inputs import sources
+from reconciler.assembly.inputs.records import FOLDER, state_location
+from reconciler.desired.objects import node_classes
+from reconciler.model.errors import UnreadableError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,10 +31,6 @@ _PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 def expect_installed(feature: str) -> None:
     """Raise UsageError if the packages that simulate EC2 are missing; ``feature`` needs them."""
-    from importlib.util import find_spec
-
-    from reconciler.model.errors import UsageError
-
     missing = [name for name in ("boto3", "moto") if find_spec(name) is None]
     if missing:
         from reconciler.installation import install_remedy
@@ -74,11 +77,6 @@ def simulated_account(request: FleetRequest) -> Iterator[FleetRequest]:
         StateError: git tracks the state, or a link leads to it.
         UnreadableError: the state of the last run cannot be removed.
     """
-    from reconciler.assembly.environment import clock_of
-    from reconciler.assembly.inputs import sources
-    from reconciler.assembly.inputs.records import state_location
-    from reconciler.desired.objects import node_classes
-    from reconciler.model.errors import UsageError
     from reconciler_embedded.ec2 import EmbeddedEC2
     from reconciler_embedded.server import serve
 
@@ -105,8 +103,6 @@ def simulated_account(request: FleetRequest) -> Iterator[FleetRequest]:
 @contextmanager
 def _state_folder(request: FleetRequest) -> Iterator[Path]:
     """Yield a folder below the fleet's own, or a temporary one for a remote repository."""
-    from reconciler.assembly.inputs.records import FOLDER
-
     if request.repo is None:
         yield Path(request.path or ".") / FOLDER / STATE_FOLDER
         return
@@ -116,8 +112,6 @@ def _state_folder(request: FleetRequest) -> Iterator[Path]:
 
 def _remove_state(folder: str) -> None:
     """Remove the state of the last run; that it is not behind a symbolic link was checked."""
-    from reconciler.model.errors import UnreadableError
-
     try:
         if os.path.lexists(folder):
             shutil.rmtree(folder)

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from reconciler.model.errors import SettingsChangedError, UsageError
+
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.catalogs import CurrentCatalog
     from reconciler.assembly.inputs.request import FleetRequest
@@ -138,7 +140,6 @@ def follow_commits(request: FleetRequest) -> FleetRequest:
     from reconciler.adapters.git.revision import working_revision
     from reconciler.adapters.git.source import WorkingTree
     from reconciler.assembly.inputs.sources import source_of
-    from reconciler.model.errors import UsageError
 
     source = source_of(request)
     if not isinstance(source, WorkingTree) or find_repository(source.path) is None:
@@ -204,7 +205,6 @@ class FleetSource:
         from reconciler.desired.objects import node_classes
         from reconciler.desired.workloads.pods import workloads_of
         from reconciler.engine.records import Discovery
-        from reconciler.model.errors import SettingsChangedError
 
         source, self.first = self.first or sources.read_source(self.request), None
         fleet, findings = sources.read_desired(source, any_class=False)
@@ -240,7 +240,6 @@ class FleetSource:
         """
         from reconciler.desired.settings.keys import KEYS
         from reconciler.desired.settings.layers import DEFAULT
-        from reconciler.model.errors import UsageError
 
         for key, definition in KEYS.items():
             name = definition.attribute

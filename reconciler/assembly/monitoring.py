@@ -342,8 +342,6 @@ def expect_web() -> None:
     Raises:
         UsageError: the extra ``web`` is not installed.
     """
-    from importlib.util import find_spec
-
     from reconciler.model.errors import UsageError
 
     if not all(map(find_spec, ("jinja2", "prometheus_client", "starlette", "uvicorn"))):

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.assembly.inputs.files import BYTES_MAX, clones_folder, read_document
 from reconciler.assembly.inputs.sources import without_errors
+from reconciler.model.errors import UsageError
+from reconciler.model.settings import Settings
+from reconciler.observed.snapshot import read_snapshot, snapshot_of
 
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.request import FleetRequest
@@ -38,8 +41,6 @@ def read_snapshot_at(place: str, request: FleetRequest) -> Snapshot:
         UsageError: the place has a form that is not read.
         UnreadableError: it cannot be read, or contains no snapshot.
     """
-    from reconciler.observed.snapshot import read_snapshot
-
     found = read_content(place, request)
     return read_snapshot(found.content, found.name)
 
@@ -64,8 +65,6 @@ def read_content(place: str, request: FleetRequest) -> NamedContent:
             from reconciler.adapters.https import download
 
             return NamedContent(download(place, BYTES_MAX), redact_url(place))
-    from reconciler.model.errors import UsageError
-
     what = f"snapshots are not read from {scheme[1][:20]}://"
     raise UsageError(what, where="--snapshot", remedy=_FORMS)
 
@@ -77,14 +76,12 @@ def _read_s3_object(place: str) -> bytes:
     """
     from reconciler.adapters.aws.objects import read_object
     from reconciler.assembly.account import connections
-    from reconciler.model.settings import Settings
 
     return read_object(connections().connector(Settings(region="")), place, BYTES_MAX)
 
 
 def _read_git_file(place: str, request: FleetRequest) -> bytes:
     from reconciler.adapters.git.source import read_blob, read_remote_blob
-    from reconciler.model.errors import UsageError
 
     ref, _, path = place.removeprefix("git:").partition(":")
     if not ref or not path or path.startswith("/") or ".." in path.split("/"):
@@ -119,8 +116,6 @@ def destination_of(
     Raises:
         UsageError: the place has a form that is not written, or an option does not fit it.
     """
-    from reconciler.model.errors import UsageError
-
     scheme = None if place is None else _DESTINATION_SCHEME.match(place)
     if place is not None and scheme is None and place.startswith("git:"):
         return _git_destination(place, request, remote, author or AUTHOR)
@@ -151,7 +146,6 @@ def _s3_destination(place: str) -> Destination:
 
     def write(content: bytes) -> None:
         from reconciler.assembly.account import connections
-        from reconciler.model.settings import Settings
 
         write_object(connections().connector(Settings(region="")), place, content)
 
@@ -168,7 +162,6 @@ def _git_destination(
         publish,
         remote_address,
     )
-    from reconciler.model.errors import UsageError
 
     branch, _, path = place.removeprefix("git:").partition(":")
     if not branch or not path:
@@ -250,8 +243,6 @@ def scaled_cluster(
 
 def _snapshot_of(made: Workloads) -> Snapshot:
     """Return the cluster that is to run these workloads, without nodes."""
-    from reconciler.observed.snapshot import snapshot_of
-
     return snapshot_of(
         [
             *made.pods, *made.daemon_sets, *made.pod_disruption_budgets, *made.volume_claims,

@@ -17,12 +17,13 @@ from reconciler.catalog.aws.bundle import Bundle, Header, Region
 from reconciler.catalog.aws.rows import AwsRows
 from reconciler.catalog.classfacts import ClassFacts
 from reconciler.catalog.columns import Columns, Rows
-from reconciler.catalog.regions import YUAN_FOR_A_DOLLAR, has_yuan_prices
+from reconciler.catalog.regions import REGIONS, YUAN_FOR_A_DOLLAR, has_yuan_prices
 from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.instancetype import InstanceType, PriceOrigin
 from reconciler.model.karpenter.labels import WELL_KNOWN_AWS
 from reconciler.model.text.counting import format_count
+from reconciler.model.text.nearest import did_you_mean
 from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
@@ -343,9 +344,6 @@ def bundled_catalog(region: str = "us-east-1", facts: ClassFacts = DEFAULT_FACTS
 
 def _region_remedy(region: str, bundled: Sequence[str]) -> str:
     """Return how to plan in a region that is not bundled."""
-    from reconciler.catalog.regions import REGIONS
-    from reconciler.model.text.nearest import did_you_mean
-
     live = (
         "plan with access to its account and --set aws.instanceTypes=live --set aws.prices=live, "
         "or give --catalog FILE"

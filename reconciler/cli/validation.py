@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
+from reconciler.model.text.visible import Painted, one_line
 from reconciler.notifications.stream import has_colour
 
 if TYPE_CHECKING:
@@ -102,8 +103,6 @@ def _render_findings(
 
 def _print_fixes(fixes: FixResult, out: TextIO) -> None:
     """Print what was rewritten, and what has to be edited by hand."""
-    from reconciler.model.text.visible import Painted, one_line
-
     for fix in fixes.fixes:
         what = f"{fix.place}: fixed: {fix.path}: {fix.old} is now {fix.new}"
         out.write(Painted(f"{one_line(what)}\n"))

@@ -22,6 +22,7 @@ from reconciler.model.policy import Policy, PolicySource
 from reconciler.model.settings import OLDEST, KarpenterVersion
 from reconciler.model.text.nearest import did_you_mean
 from reconciler.model.text.quoting import quote_value
+from reconciler.source import schema
 from reconciler.source.document import Document, Pointer, parse_documents
 from reconciler.source.finding import Finding, field_path, without_reported
 from reconciler.source.objects import Entry, entries, lines_of_document
@@ -210,8 +211,6 @@ class _FleetReader:
 
     def read_config(self, documents: list[Document]) -> None:
         """Check the engine's own settings; the first document counts."""
-        from reconciler.source import schema
-
         for number, document in enumerate(documents):
             entry = Entry(document, (), document.data)
             if number:
@@ -304,7 +303,6 @@ class _FleetReader:
     def _read_known_kind(self, entry: Entry, old_version: Finding | None = None) -> None:
         """Check an object of a known kind; an old version is also checked as a current one."""
         from reconciler.desired.rules import crd
-        from reconciler.source import schema
 
         entry, left = placeholders.fill_entry(entry, self.known, is_workload=False)
         name = schema_name(entry.kind)

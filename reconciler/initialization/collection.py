@@ -33,6 +33,7 @@ from reconciler.model.json import JsonDict
 from reconciler.source.document import Pointer
 from reconciler.source.finding import field_path
 from reconciler.source.resource import AUTO_MODE, VALIDATED_KINDS, group_of, is_ours
+from reconciler.source.schema import value_at
 
 _NAME_MAX: Final = 63
 _AWS: Final = "karpenter.k8s.aws"
@@ -200,8 +201,6 @@ def _has_malformed_name(item: SourceObject) -> bool:
 
 def other_provider(item: SourceObject) -> str:
     """Return the kind of the node class of another provider, empty for one of AWS."""
-    from reconciler.source.schema import value_at
-
     reference = value_at(item.data, ("spec", "template", "spec", "nodeClassRef"))
     if item.kind != "NodePool" or not isinstance(reference, dict):
         return ""
@@ -312,8 +311,6 @@ def _split_node_class(
 
 def class_of(pool: SourceObject) -> str:
     """Return the name of the class that a NodePool refers to, empty if it has none."""
-    from reconciler.source.schema import value_at
-
     at: Pointer = ("spec", "template", "spec", "nodeClassRef", "name")
     return str(value_at(pool.data, at) or "")
 

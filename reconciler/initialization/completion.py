@@ -28,6 +28,7 @@ from reconciler.initialization.refused import (
 )
 from reconciler.model.diagnostics import Severity
 from reconciler.model.json import JsonDict
+from reconciler.model.text.nearest import nearest
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding, field_path
 from reconciler.source.objects import Entry
@@ -324,8 +325,6 @@ def _assume_classes(found: Collection, name: str, named: set[str]) -> None:
     more likely to be wrong, and nothing is assumed, unless it is one of ``named``. ``name`` is that
     of the cluster.
     """
-    from reconciler.model.text.nearest import nearest
-
     classes = [item.name for item in found.items if item.kind == "EC2NodeClass"]
     for pool in found.of_kind("NodePool"):
         reference = "" if other_provider(pool) else class_of(pool)

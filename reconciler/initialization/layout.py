@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from reconciler._resources import resource_path
 from reconciler.desired.migration.controller import nest_settings
 from reconciler.initialization.collection import Collection, sorted_objects
 from reconciler.initialization.objects import SourceObject
@@ -183,8 +184,6 @@ def ignore_file() -> bytes:
 
 def _schema_files(schemas: Sequence[str]) -> list[FleetFile]:
     from pathlib import Path
-
-    from reconciler._resources import resource_path
 
     return [
         FleetFile(

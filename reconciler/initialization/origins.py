@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from reconciler.adapters.git.folder import read_folder
 from reconciler.assembly.inputs.manifests import shown_states
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.migration import controller
-from reconciler.desired.sources.detection import UNLISTED
+from reconciler.desired.migration.controller import CONFIG_MAP
+from reconciler.desired.sources.detection import UNLISTED, folder_of_one, overlays_of
 from reconciler.desired.terraform.environments import ASSUMED
 from reconciler.desired.terraform.modules import CONDITION, DISABLED, FoundText
 from reconciler.desired.terraform.variables import SEVERAL
@@ -37,7 +39,7 @@ from reconciler.initialization.templates import (
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.json import JsonDict
-from reconciler.model.settings import DecisionRules
+from reconciler.model.settings import DecisionRules, Settings
 from reconciler.source.document import LIMITS
 from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
 from reconciler.source.schema import value_at
@@ -179,8 +181,6 @@ _RELEVANT: Final = (
 
 
 def _expect_one_overlay(path: str, findings: Sequence[Diagnostic]) -> None:
-    from reconciler.desired.sources.detection import folder_of_one, overlays_of
-
     for finding in findings:
         if finding.code == "ambiguous-source":
             first = os.path.join(path, folder_of_one(overlays_of(finding)))
@@ -204,8 +204,6 @@ def _read_files(path: str) -> tuple[list[SourceFile], list[Diagnostic]]:
             why = f"cannot be read: {error.strerror}"
             raise UnreadableError(why, where=path, remedy="pass a readable file") from error
         return [SourceFile(os.path.basename(path), content)], []
-    from reconciler.adapters.git.folder import read_folder
-
     if not os.path.exists(path):
         remedy = "pass the folder with Karpenter's YAML"
         raise UnreadableError(f'folder "{path}" does not exist', where="--from", remedy=remedy)
@@ -247,7 +245,6 @@ def from_cluster(context: str | None) -> FleetOrigin:
     """
     from reconciler.adapters.clock import SystemClock
     from reconciler.assembly.cluster import api_of
-    from reconciler.model.settings import Settings
 
     api = api_of(Settings(kube_context=context or ""), SystemClock())
     objects, kinds, unread = _list_objects(api)
@@ -304,7 +301,6 @@ def _kinds() -> tuple[tuple[Kind, ...], ...]:
 
 def _settings_kinds() -> tuple[tuple[Kind, str], ...]:
     from reconciler.adapters.kubernetes.kinds import Kind
-    from reconciler.desired.migration.controller import CONFIG_MAP
 
     return (
         (Kind("Deployment", "deployments", "apps"), "karpenter"),

@@ -6,6 +6,9 @@ import os
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from reconciler.assembly.inputs.files import read_checkout_file
+from reconciler.model.errors import UnreadableError
+
 ACTION: Final = "reconciler/reconciler"
 """The repository with the GitHub Action, and of the GitLab component."""
 
@@ -46,9 +49,6 @@ def detect_ci(repository: str | None) -> CI:
         return CI.GITHUB
     if os.path.lexists(os.path.join(repository, ".gitlab-ci.yml")):
         return CI.GITLAB
-    from reconciler.assembly.inputs.files import read_checkout_file
-    from reconciler.model.errors import UnreadableError
-
     try:
         config = read_checkout_file(os.path.join(repository, ".git", "config"), repository)
     except (OSError, UnreadableError):

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from reconciler.assembly.inputs.records import newest_plan, newest_run
 from reconciler.inspection.resources import API, phase_of
 from reconciler.model.decision.waiting import Blocker
+from reconciler.plan.render.wording import removal_texts
 from reconciler.ports.journal import REQUESTED
 from reconciler.ports.state import (
     REVISION_PROBLEM_RECORD,
@@ -144,9 +146,6 @@ class Status(_Part, frozen=True, kw_only=True):
 
 def status_of(recorded: RecordedFleet, known: Mapping[str, datetime]) -> Status:
     """Return the status of a fleet; ``known`` is when facts of AWS were read."""
-    from reconciler.assembly.inputs.records import newest_plan
-    from reconciler.plan.render.wording import removal_texts
-
     found = newest_plan(recorded.state)
     plan = found[1] if found is not None else None
     revision = recorded.state.history.revision()
@@ -255,8 +254,6 @@ def _revision_problem(recorded: RecordedFleet) -> RevisionProblem | None:
 
 def _progress(recorded: RecordedFleet) -> PlanProgress | None:
     """Return the progress of the last applied plan."""
-    from reconciler.assembly.inputs.records import newest_run
-
     found = newest_run(recorded.state)
     if found is None:
         return None

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from reconciler.assembly.inputs import records
+from reconciler.assembly.inputs.files import read_checkout_file
 from reconciler.inspection.status import PHASES
+from reconciler.model.errors import UnreadableError
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_dollars, format_forgone_savings
 from reconciler.model.text.times import format_time, timestamp
 from reconciler.plan.render.wording import format_age, short_commit
 from reconciler.render.cells import Column, Section, SectionRow, Text
 from reconciler.render.listing import age, verb_tone
+from reconciler.source.resource import LOCK_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -223,10 +226,7 @@ def fact_times(request: StateRequest) -> dict[str, datetime]:
 
 
 def _lock_time(path: str | None) -> datetime | None:
-    from reconciler.assembly.inputs.files import read_checkout_file
     from reconciler.desired.lock import Lock, read_lock
-    from reconciler.model.errors import UnreadableError
-    from reconciler.source.resource import LOCK_FILE
 
     try:
         folder = Path(path or ".")

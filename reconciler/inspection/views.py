@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from reconciler.assembly.inputs.records import newest_run
 from reconciler.inspection.resources import (
     ActionStatus,
     NodePoolStatusReply,
@@ -24,9 +25,11 @@ from reconciler.inspection.resources import (
     running_command_resource,
     usage_reply,
 )
+from reconciler.model.errors import StateError
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.text.counting import format_list
+from reconciler.model.text.nearest import did_you_mean
 from reconciler.model.text.quoting import quote_value
 from reconciler.plan.render.wording import short_commit
 from reconciler.ports.cluster import USAGE_RECORD, FleetUsage, NodeUsage
@@ -171,8 +174,6 @@ def commands(recorded: RecordedFleet) -> Listing[RecordedResource]:
 
 
 def actions(recorded: RecordedFleet) -> Listing[RecordedResource]:
-    from reconciler.assembly.inputs.records import newest_run
-
     header = ("ID", "WAVE", "KIND", "NODEPOOL", "TARGET", "STATE", "REASON")
     wide = ("DEPENDS-ON", "PLAN", "WHY")
     found = newest_run(recorded.state)
@@ -237,9 +238,6 @@ def find_item(
     Raises:
         StateError: there is none; it says what became of it or which name comes near.
     """
-    from reconciler.model.errors import StateError
-    from reconciler.model.text.nearest import did_you_mean
-
     item = next((i for i in listing.items if i.name == name), None)
     if item is not None:
         return item

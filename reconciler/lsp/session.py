@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from reconciler.desired.fleet import SourceFile
 from reconciler.lsp.cursors import field_at, find_cursor
 from reconciler.lsp.editedfleet import CheckedFleet, EditedFile, EditedFleet, fleet_root
 from reconciler.lsp.positions import TextLines, TextRange
@@ -150,7 +151,6 @@ class EditorSession:
     def fix(self, path: str) -> list[TextChange]:
         """Return the changes of `validate --fix` to an open text, line by line."""
         from reconciler.assembly.inputs.fixing import fix_content
-        from reconciler.desired.fleet import SourceFile
         from reconciler.source.rewrite import RewriteError
 
         text = self.texts.get(path, "")

@@ -22,7 +22,12 @@ from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
 from reconciler.adapters.simulated.records import encode_record
 from reconciler.adapters.simulated.watched import FirstState, WatchedCluster, first_state
 from reconciler.assembly import comparison
-from reconciler.assembly.capturing import captured_fleet, settings_for, with_captured_status
+from reconciler.assembly.capturing import (
+    captured_fleet,
+    objects_of_fleet,
+    settings_for,
+    with_captured_status,
+)
 from reconciler.assembly.inputs import sources, timings
 from reconciler.assembly.inputs.records import is_live
 from reconciler.assembly.inputs.request import FleetRequest
@@ -373,8 +378,6 @@ def _capture_running_fleet(request: FleetRequest) -> bytes | None:
         return None
     if request.base and resolved.settings.cluster == ClusterKind.EMBEDDED:
         return None
-    from reconciler.assembly.capturing import objects_of_fleet
-
     whole = {"apiVersion": "v1", "kind": "List", "items": objects_of_fleet(request)}
     return msgspec.json.encode(whole)
 

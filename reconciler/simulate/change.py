@@ -20,6 +20,7 @@ from reconciler.model.duration import iso_duration
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.observed.allocation import WorkloadCost, allocate, node_cost
 from reconciler.plan.make.costs import sum_dollars
+from reconciler.plan.make.decide import ignore_phase
 from reconciler.plan.plancache import SharedPlans
 from reconciler.plan.rest.difference import cost_shares
 from reconciler.plan.value.costs import (
@@ -38,7 +39,12 @@ from reconciler.plan.value.ranges import (
     new_fleets,
 )
 from reconciler.ports.progress import EventKind
-from reconciler.simulate.building import SimulatedFleet, SimulationSetup
+from reconciler.simulate.building import (
+    KnownInputs,
+    SimulatedFleet,
+    SimulationSetup,
+    read_simulation,
+)
 from reconciler.simulate.disruptionloop import LoopPlans
 from reconciler.simulate.driver import EndlessError, SimulationOutcome, SimulationStage, play
 from reconciler.simulate.eventlog import RulePeriod, rule_periods
@@ -172,8 +178,6 @@ class SimulatedChange:
 
     def __call__(self, *, has_effect: bool) -> AtRest | None:
         """Return the cost of the change (``plan.make.inputs.ChangeSimulation``)."""
-        from reconciler.plan.make.decide import ignore_phase
-        from reconciler.simulate.building import KnownInputs, read_simulation
         from reconciler.simulate.seeds import SeededRuns
 
         request = replace(self.request, now=self.now)

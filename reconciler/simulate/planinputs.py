@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from reconciler.assembly.capturing import (
+    captured_fleet,
+    objects_of_cluster,
+    settings_for,
+    with_captured_status,
+)
 from reconciler.assembly.comparison import (
     emptied_request,
     has_other_provider,
@@ -14,11 +21,33 @@ from reconciler.assembly.comparison import (
     with_removal,
 )
 from reconciler.assembly.inputs import sources
+from reconciler.assembly.inputs.manifests import read_manifests
 from reconciler.assembly.inputs.records import is_live
 from reconciler.assembly.inputs.timings import YEARS, current_time
 from reconciler.assembly.snapshots import read_captured, read_cluster, scaled_cluster
-from reconciler.model.errors import InvalidFleetError
+from reconciler.desired.fleet import SourceFile, read_fleet
+from reconciler.desired.objects import node_classes
+from reconciler.engine.ownership import karpenter_findings, running_karpenters
+from reconciler.model.decode import decode
+from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.errors import InvalidFleetError, UnreadableError, UsageError
+from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
+from reconciler.model.settings import DecisionRules
+from reconciler.model.text.times import format_time
+from reconciler.observed.fingerprint import (
+    fingerprint,
+    fingerprints,
+    join_fingerprints,
+    node_class_facts,
+)
+from reconciler.observed.identity import identify_nodes
 from reconciler.observed.snapshot import objects_snapshot
+from reconciler.observed.state import cluster_state
+from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.render.wording import format_age
+from reconciler.plan.value.plan import Revision
+from reconciler.source.resource import CONFIG_FILES
+from reconciler.source.schema import value_at
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -31,14 +60,12 @@ if TYPE_CHECKING:
     from reconciler.catalog.catalog import Catalog
     from reconciler.desired.fleet import Fleet
     from reconciler.desired.settings.layers import Resolved
-    from reconciler.model.diagnostics import Diagnostic
     from reconciler.model.json import JsonDict
     from reconciler.model.settings import Settings
     from reconciler.observed.snapshot import Snapshot
     from reconciler.observed.state import ClusterState
     from reconciler.placement.pods.whatif import WhatIf
-    from reconciler.plan.make.inputs import Inputs
-    from reconciler.plan.value.plan import ObservationSource, Revision
+    from reconciler.plan.value.plan import ObservationSource
     from reconciler.source.resource import Resource
 
 
@@ -138,8 +165,6 @@ def _read_head(
     if not request.is_of_cluster:
         live = None if observed is None else objects_snapshot(observed, "the cluster")
         return sources.read_source(request), live
-    from reconciler.assembly.capturing import objects_of_cluster
-
     objects = objects_of_cluster(request) if observed is None else observed
     return _source_of_cluster(objects), objects_snapshot(objects, "the cluster")
 
@@ -160,13 +185,8 @@ def _source_of_cluster(objects: Sequence[JsonDict]) -> SourceFiles:
 
     import msgspec
 
-    from reconciler.desired.fleet import SourceFile
     from reconciler.desired.migration import controller
     from reconciler.desired.migration.objects import remove_live_fields
-    from reconciler.model.errors import UnreadableError
-    from reconciler.plan.value.plan import Revision
-    from reconciler.source.resource import CONFIG_FILES
-    from reconciler.source.schema import value_at
 
     objects = [item for item in objects if item["kind"] in _READ]
     taken = [copy.deepcopy(o) for o in objects if o["kind"] in _TAKEN]
@@ -205,12 +225,6 @@ def _with_overrides(fleet: Fleet, places: Sequence[str], settings: Settings) -> 
         InvalidFleetError: an object in it is not valid.
         UsageError: it has workloads, or no object of Karpenter.
     """
-    from dataclasses import replace
-
-    from reconciler.assembly.inputs.manifests import read_manifests
-    from reconciler.desired.fleet import read_fleet
-    from reconciler.model.errors import UsageError
-
     found, findings = read_fleet(
         read_manifests(tuple(places)),
         any_class=True,
@@ -309,18 +323,12 @@ def _cluster_of_base(
     own = scaled_cluster(cluster.captured, request, base.fleet, now).snapshot
     if own.pods == cluster.snapshot.pods:
         return None
-    from reconciler.observed.identity import identify_nodes
-    from reconciler.observed.state import cluster_state
-
     return cluster_state(identify_nodes(own).snapshot)
 
 
 def _with_scaled(facts: Inputs, cluster: ObservedCluster) -> Inputs:
     """Return the facts with the scaled workloads, and with the cluster at their maximum."""
     from msgspec.structs import replace
-
-    from reconciler.observed.identity import identify_nodes
-    from reconciler.observed.state import cluster_state
 
     most = cluster.maximum
     maximum = None if most is None else cluster_state(identify_nodes(most).snapshot)
@@ -331,7 +339,6 @@ def _with_simulated_change(facts: Inputs, request: FleetRequest, snapshot: Snaps
     """Return the facts with a simulation of the change, in a cluster or in a folder."""
     from msgspec.structs import replace
 
-    from reconciler.observed.identity import identify_nodes
     from reconciler.simulate.change import SimulatedChange
 
     observed = identify_nodes(snapshot).snapshot if facts.observation != "workloads" else None
@@ -352,12 +359,6 @@ class _PlanQuestion(NamedTuple):
 
     def inputs_from_objects(self, snapshot: Snapshot, now: datetime) -> Inputs:
         """Return the inputs from objects alone, without records of this program."""
-        from reconciler.model.settings import DecisionRules
-        from reconciler.observed.fingerprint import join_fingerprints
-        from reconciler.observed.identity import identify_nodes
-        from reconciler.observed.state import cluster_state
-        from reconciler.plan.make.inputs import Inputs
-
         request, settings = self.request, self.resolved.settings
         acts = settings.decide is DecisionRules.KARPENTER
         known = identify_nodes(snapshot, trusts_initialized=acts)
@@ -406,17 +407,10 @@ class _PlanQuestion(NamedTuple):
         """
         from msgspec.structs import replace
 
-        from reconciler.assembly.capturing import (
-            captured_fleet,
-            settings_for,
-            with_captured_status,
-        )
-
         found = captured_fleet(snapshot)
         if found is None:
             return None
         from reconciler.assembly.fleetsource import planned_fleet
-        from reconciler.desired.objects import node_classes
         from reconciler.engine.records import Discovery
 
         request, fleet = self.request, self.fleet
@@ -448,16 +442,12 @@ class _PlanQuestion(NamedTuple):
 
 def _karpenter_findings(snapshot: Snapshot, settings: Settings) -> tuple[Diagnostic, ...]:
     """Return whose nodes these are: a warning about a Karpenter that runs, unless it decides."""
-    from reconciler.model.settings import DecisionRules
-
     if settings.decide is DecisionRules.KARPENTER:
         from reconciler.engine.ownership import acting_findings
 
         return acting_findings(snapshot.node_claims)
     if settings.kube_allow_karpenter or not snapshot.pods:
         return ()
-    from reconciler.engine.ownership import karpenter_findings, running_karpenters
-
     return karpenter_findings(running_karpenters(snapshot.pods))
 
 
@@ -466,10 +456,6 @@ def _old_snapshot_warning(at: datetime | None, request: FleetRequest) -> Iterato
     now = current_time(request.now)
     if at is None or now - at <= request.snapshot_max_age:
         return
-    from reconciler.model.diagnostics import Diagnostic, Severity
-    from reconciler.model.text.times import format_time
-    from reconciler.plan.render.wording import format_age
-
     yield Diagnostic(
         Severity.WARNING,
         "old-snapshot",
@@ -481,10 +467,6 @@ def _old_snapshot_warning(at: datetime | None, request: FleetRequest) -> Iterato
 
 def _evidence(snapshot: Snapshot) -> dict[str, str]:
     """Return the fingerprints that an approval of a plan from a file depends on."""
-    from reconciler.model.decode import decode
-    from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
-    from reconciler.observed.fingerprint import fingerprint, fingerprints, node_class_facts
-
     found = dict(fingerprints(snapshot))
     for item in snapshot.live:
         if item["kind"] == "EC2NodeClass":

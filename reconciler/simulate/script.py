@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
+from ruamel.yaml.error import YAMLError
 
 from reconciler.adapters.simulated.conditions import (
     KWOK_LATENCIES,
@@ -174,8 +175,6 @@ def read_script(content: bytes, source: str) -> Script:
     Raises:
         UnreadableError: it is not valid YAML, or has another form.
     """
-    from ruamel.yaml.error import YAMLError
-
     from reconciler.source.plainyaml import load_all
 
     try:

@@ -10,6 +10,7 @@ import tomllib
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler._resources import resource_path
+from reconciler.source.schema import load_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,8 +32,6 @@ def chosen_codes() -> dict[str, FindingCode]:
 
 def known_codes() -> dict[str, FindingCode]:
     """Return all codes, with those of the rules that the schemas state."""
-    from reconciler.source.schema import load_schema
-
     found = chosen_codes()
     for name in (
         "nodepool.v1",

@@ -8,7 +8,14 @@ without quotes.
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import DocumentStartEvent, MappingStartEvent, StreamEndEvent
+from ruamel.yaml.representer import SafeRepresenter
+from ruamel.yaml.resolver import VersionedResolver
 
 from reconciler.model.json import JsonDict
 from reconciler.source.scalars import format_key, resolve_scalar
@@ -35,8 +42,6 @@ def load_all(content: bytes) -> list[object]:
     Raises:
         YAMLError: (of ruamel.yaml) it is not YAML, is too large or too deep, or has an alias.
     """
-    from ruamel.yaml.error import YAMLError
-
     if len(content) > BYTES_MAX:
         raise YAMLError(f"more than {BYTES_MAX // 2**20} MiB of YAML; write it as JSON")
     try:
@@ -50,9 +55,6 @@ def load_all(content: bytes) -> list[object]:
 
 def is_mapping(text: str) -> bool:
     """Return whether a text is YAML with a single document that is a mapping."""
-    from ruamel.yaml.error import YAMLError
-    from ruamel.yaml.events import DocumentStartEvent, MappingStartEvent, StreamEndEvent
-
     documents, first = 0, None
     try:
         parser = yaml_parser(text)
@@ -70,7 +72,6 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         from ruamel.yaml import events
-        from ruamel.yaml.error import MarkedYAMLError
 
         self.events: Any = events
         self.error = MarkedYAMLError
@@ -139,8 +140,6 @@ class _Reader:
 
 def dump(data: object, *, sort_keys: bool = True) -> str:
     """Return data as one YAML document in block style, for readers of YAML 1.1 and 1.2."""
-    from io import StringIO
-
     stream = StringIO()
     _writer(sort_keys=sort_keys).dump(data, stream)
     return stream.getvalue().removesuffix("...\n")
@@ -148,9 +147,6 @@ def dump(data: object, *, sort_keys: bool = True) -> str:
 
 def _writer(*, sort_keys: bool) -> Any:
     """Return ruamel.yaml's writer, which quotes texts that either version of YAML misreads."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.representer import SafeRepresenter
-    from ruamel.yaml.resolver import VersionedResolver
 
     class Resolver(VersionedResolver):
         """The rules of YAML 1.1, without requiring a directive in every file."""

@@ -22,6 +22,7 @@ from reconciler._resources import resource_path
 from reconciler.model.duration import NEVER, parse_nillable, parse_span
 from reconciler.model.json import JsonDict
 from reconciler.model.resources import parse_quantity
+from reconciler.model.schedule import parse_schedule
 from reconciler.model.text.nearest import SIMILARITY_MIN, did_you_mean, nearest
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Pointer
@@ -434,8 +435,6 @@ def _duration_hint(text: str, pattern: str) -> str:
 
 def _schedule_problem(text: str) -> str:
     """Return the error in a schedule, for the end of a message."""
-    from reconciler.model.schedule import parse_schedule
-
     try:
         parse_schedule(text)
     except ValueError as error:

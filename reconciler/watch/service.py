@@ -15,6 +15,14 @@ from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
+from reconciler.adapters.clock import SystemClock
+from reconciler.adapters.threads import start_thread
+from reconciler.assembly.cluster import api_of
+from reconciler.assembly.decoding import prepare_decoders
+from reconciler.assembly.inputs.records import open_recorded, settings_of
+from reconciler.watch.end.simulating import EndSimulations
+from reconciler.watch.rights import expect_read_only
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -25,7 +33,6 @@ if TYPE_CHECKING:
     from reconciler.model.settings import Settings
     from reconciler.notifications.watched import WatchNotices
     from reconciler.ports.clock import Clock
-    from reconciler.watch.end.simulating import EndSimulations
     from reconciler.watch.episodes.episode import Episode
     from reconciler.watch.observed import WatchRecorder
     from reconciler.watch.serving import WatchPages
@@ -117,14 +124,6 @@ def watch_clusters(
         UsageError: credentials could write, or an address cannot be used.
         ReconcilerError: a cluster cannot be read at the start, or a record cannot be written.
     """
-    from reconciler.adapters.clock import SystemClock
-    from reconciler.adapters.threads import start_thread
-    from reconciler.assembly.cluster import api_of
-    from reconciler.assembly.decoding import prepare_decoders
-    from reconciler.assembly.inputs.records import settings_of
-    from reconciler.watch.end.simulating import EndSimulations
-    from reconciler.watch.rights import expect_read_only
-
     clock = SystemClock()
     for one in clusters:
         api = api_of(settings_of(one.fleet).settings, clock)
@@ -198,10 +197,7 @@ def _watch(
     simulations: EndSimulations,
 ) -> None:
     """Watch one cluster until ``stopped`` is set."""
-    from reconciler.adapters.threads import start_thread
     from reconciler.assembly.assembly import usage_writer
-    from reconciler.assembly.cluster import api_of
-    from reconciler.assembly.inputs.records import open_recorded, settings_of
     from reconciler.watch.causes import read_events
     from reconciler.watch.end.quiet import EndWatch
     from reconciler.watch.livecluster import watched_cluster

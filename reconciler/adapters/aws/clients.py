@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, ove
 from urllib.parse import urlparse
 
 from reconciler.adapters.aws.errors import Failure, failure_of_code
+from reconciler.adapters.clock import SystemClock
 from reconciler.model.errors import UsageError
 from reconciler.model.settings import Settings
 from reconciler.model.text.urls import is_loopback, is_unencrypted, without_secrets
@@ -275,8 +276,6 @@ class Connections:
 
 def connector(settings: Settings, clock: Clock | None = None) -> Connect:
     """Return the connector of one fleet, with clients that are not shared."""
-    from reconciler.adapters.clock import SystemClock
-
     return Connections(clock or SystemClock()).connector(settings)
 
 

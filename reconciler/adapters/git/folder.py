@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.errors import UnreadableError
 from reconciler.source.document import LIMITS
 from reconciler.source.resource import LOCK_FILE
 
@@ -50,8 +51,6 @@ def read_folder(
     Raises:
         UnreadableError: ``path`` is not a folder, or cannot be listed.
     """
-    from reconciler.model.errors import UnreadableError
-
     root = os.path.realpath(path)
     if not os.path.isdir(root):
         is_file = os.path.exists(root)

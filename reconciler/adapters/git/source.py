@@ -9,7 +9,13 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from reconciler.adapters.git.folder import read_folder
-from reconciler.adapters.git.objects import commit_of, open_objects
+from reconciler.adapters.git.objects import (
+    commit_of,
+    find_folder,
+    open_objects,
+    read_commit,
+    walk_files,
+)
 from reconciler.adapters.git.repository import (
     Repository,
     RepositoryView,
@@ -23,6 +29,7 @@ from reconciler.desired.sources.tree import Tree
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.text.quoting import quote_value
+from reconciler.model.text.urls import without_secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +142,6 @@ def head_of(source: Source) -> str | None:
 
 
 def _read_ref(path: str, ref: str, expand: Expand | None) -> SourceContent:
-    from reconciler.adapters.git.objects import read_commit
-
     repository = repository_of(path)
     where = f"{path} at {ref}"
     below = os.path.relpath(os.path.realpath(path), repository.top).replace(os.sep, "/")
@@ -162,8 +167,6 @@ def _expand_commit(
 
 def _read_remote(source: Remote, expand: Expand | None) -> SourceContent:
     from reconciler.adapters.git.clone import with_clone
-    from reconciler.adapters.git.objects import read_commit
-    from reconciler.model.text.urls import without_secrets
 
     folder = posixpath.normpath(source.path or ".")
     if folder.startswith(("/", "../")) or folder == "..":
@@ -258,8 +261,6 @@ def _walk_files(top: str) -> Iterator[str]:
 
 
 def _list_commit_files(view: RepositoryView, commit: str, below: str) -> Iterator[str]:
-    from reconciler.adapters.git.objects import find_folder, walk_files
-
     with closing(open_objects(view, view.where)) as objects:
         folder = find_folder(objects.root(commit), below, view.where)
         yield from (file.path for file in walk_files(folder))

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from reconciler.adapters.git.repository import find_repository
 from reconciler.desired.sources.tree import OutsideTreeError, TreeEntry, TreeLimitError
 from reconciler.source.document import LIMITS
+from reconciler.source.resource import CONFIG_FILES
 
 if TYPE_CHECKING:
     from reconciler.adapters.git.objects import TreeObject
@@ -26,9 +28,6 @@ def trees_around(path: str) -> Iterator[tuple[str, str]]:
     In a repository it is the repository. Outside any, it is the folder itself and, where the user
     has named a folder that is not a fleet, those above it, but none that others can write to.
     """
-    from reconciler.adapters.git.repository import find_repository
-    from reconciler.source.resource import CONFIG_FILES
-
     real = os.path.realpath(path)
     repository = find_repository(path)
     if repository is not None and repository.top:

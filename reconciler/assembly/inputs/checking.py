@@ -9,6 +9,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from reconciler.assembly.inputs.sources import SettingLayers, known_values, stated_karpenter
+from reconciler.desired.fleet import read_fleet
+from reconciler.desired.settings.layers import Layer, resolve, setting_variables
+from reconciler.source.schema import value_at
 
 if TYPE_CHECKING:
     from reconciler.desired.fleet import Fleet, FolderEntries, SourceFile
@@ -35,8 +38,6 @@ def check_context(settings: Sequence[str]) -> CheckContext:
     Raises:
         UsageError: a setting among them is wrong.
     """
-    from reconciler.desired.settings.layers import setting_variables
-
     sets = tuple(settings)
     karpenter = stated_karpenter(sets)
     known = known_values(SettingLayers(setting_variables(os.environ), sets, "fleet", None))
@@ -56,8 +57,6 @@ def check_files(
     ``unread`` are the findings on files that were not read. With ``any_class`` objects may be
     missing: every node class counts as known.
     """
-    from reconciler.desired.fleet import read_fleet
-
     fleet, diagnostics = read_fleet(
         files,
         any_class=any_class,
@@ -107,8 +106,6 @@ class _Advice:
         self, config: JsonDict, entries: Sequence[Entry]
     ) -> Iterator[tuple[Entry, Finding]]:
         from reconciler.desired.rules.crd import static_pools_without_gate
-        from reconciler.desired.settings.layers import Layer, resolve
-        from reconciler.source.schema import value_at
 
         if not any(e.kind in ("NodePool", "NodeClaim", "NodeOverlay") for e in entries):
             return

@@ -9,10 +9,10 @@ import stat
 import sys
 from typing import TYPE_CHECKING, Final
 
+from reconciler.model.errors import UnreadableError
+
 if TYPE_CHECKING:
     from typing import BinaryIO
-
-    from reconciler.model.errors import UnreadableError
 
 
 BYTES_MAX: Final = 2**30
@@ -68,8 +68,6 @@ def read_document(path: str, bytes_max: int = BYTES_MAX) -> bytes:
     Raises:
         UnreadableError: it cannot be read, is too large, or is large and not JSON.
     """
-    from reconciler.model.errors import UnreadableError
-
     is_large = path != "-" and os.path.isfile(path) and os.path.getsize(path) > TEXT_BYTES_MAX
     if is_large and not read_start(path, _HEAD).lstrip().startswith(_JSON):
         what = f"more than {_format_size(TEXT_BYTES_MAX)}, and not JSON"
@@ -86,8 +84,6 @@ def read_start(path: str, bytes_max: int) -> bytes:
     Raises:
         UnreadableError: it cannot be read, is a device, or a pipe to which nothing writes.
     """
-    from reconciler.model.errors import UnreadableError
-
     try:
         if path == "-":
             return _read_blocks(sys.stdin.buffer, 0, bytes_max + 1)
@@ -108,8 +104,6 @@ def _expect_end(path: str, descriptor: int, mode: int, bytes_max: int) -> None:
     Raises:
         UnreadableError: it is a device, or a pipe to which nothing writes.
     """
-    from reconciler.model.errors import UnreadableError
-
     if stat.S_ISFIFO(mode) and not path.startswith(_DESCRIPTORS):
         ready = select.poll()
         ready.register(descriptor, select.POLLIN)
@@ -134,7 +128,6 @@ def read_checkout_file(path: str | os.PathLike[str], top: str | os.PathLike[str]
             another file that may have no end.
         OSError: it cannot be opened.
     """
-    from reconciler.model.errors import UnreadableError
     from reconciler.source.document import LIMITS
 
     real, folder = os.path.realpath(path), os.path.realpath(top)
@@ -168,8 +161,6 @@ def _read_blocks(file: BinaryIO, size: int, bytes_max: int) -> bytes:
 
 
 def _size_error(path: str, bytes_max: int) -> UnreadableError:
-    from reconciler.model.errors import UnreadableError
-
     what = f"more than {_format_size(bytes_max)}"
     return UnreadableError(what, where=path, remedy="capture fewer objects")
 

@@ -6,6 +6,9 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final
 
+from reconciler.assembly.inputs.files import read_start
+from reconciler.plan.approval import SIZE_MAX, encode_saved_plan, read_saved_plan
+
 if TYPE_CHECKING:
     from reconciler.plan.value.plan import Plan
 
@@ -21,7 +24,6 @@ def save(plan: Plan, path: str) -> None:
         UnreadableError: it cannot be written; nothing is left behind.
     """
     from reconciler.adapters.writing import PRIVATE, write_file
-    from reconciler.plan.approval import encode_saved_plan
 
     write_file(path, encode_saved_plan(plan), mode=PRIVATE)
 
@@ -42,7 +44,4 @@ def load(path: str) -> Plan:
     Raises:
         UnreadableError: it cannot be read, or is not a plan as ``save`` wrote it.
     """
-    from reconciler.assembly.inputs.files import read_start
-    from reconciler.plan.approval import SIZE_MAX, read_saved_plan
-
     return read_saved_plan(read_start(path, SIZE_MAX), "stdin" if path == "-" else path)

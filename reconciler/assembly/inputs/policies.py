@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from reconciler.assembly.inputs import operatorfile
-from reconciler.model.errors import UsageError
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.errors import ReconcilerError, UsageError
+from reconciler.model.text.nearest import did_you_mean
+from reconciler.plan.policies import binding_policies, judge_policies
+from reconciler.plan.render.headline import is_cost_unknown, unknown_cost_reason
+from reconciler.plan.render.verdicts import full_verdict_of
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from reconciler.adapters.cel.paths import UnknownStep
     from reconciler.assembly.inputs.request import FleetRequest
-    from reconciler.model.diagnostics import Diagnostic, Place
     from reconciler.model.policy import Policy
     from reconciler.plan.make.inputs import Inputs
     from reconciler.plan.value.plan import JudgedPolicy, Plan
@@ -42,8 +48,6 @@ def operator_policies(request: FleetRequest, files: Sequence[str]) -> tuple[Poli
 
 def policies_of(operator: Sequence[Policy], inputs: Inputs) -> tuple[Policy, ...]:
     """Return the policies for a plan of ``inputs``, with those of the operator."""
-    from reconciler.plan.policies import binding_policies
-
     return binding_policies((*operator, *inputs.base_policies, *inputs.fleet.policies))
 
 
@@ -68,13 +72,9 @@ def judge(plan: Plan, policies: Sequence[Policy], now: datetime) -> Plan:
     """
     if not policies:
         return plan
-    from msgspec.structs import replace
-
     from reconciler.adapters.cel.fields import reads_cost
     from reconciler.adapters.cel.sandbox import evaluate
     from reconciler.plan.approval import encode_saved_plan
-    from reconciler.plan.policies import judge_policies
-    from reconciler.plan.render.headline import is_cost_unknown, unknown_cost_reason
 
     if is_cost_unknown(plan):
         why = unknown_cost_reason(plan)
@@ -126,8 +126,6 @@ def place_of(policy: JudgedPolicy) -> str:
 def compile_findings(policies: Sequence[Policy]) -> list[Diagnostic]:
     """Return a finding for each policy with an expression that does not compile."""
     from reconciler.adapters.cel.sandbox import compile_errors
-    from reconciler.model.diagnostics import Diagnostic, Severity
-    from reconciler.model.errors import ReconcilerError
 
     try:
         found = compile_errors(policies)
@@ -153,8 +151,6 @@ def field_findings(
     """
     from reconciler.adapters.cel.fields import unknown_fields
     from reconciler.adapters.cel.sandbox import parts_of
-    from reconciler.model.diagnostics import Diagnostic, Severity
-    from reconciler.model.text.nearest import did_you_mean
 
     for policy in policies:
         for part, text, place in parts_of(policy):
@@ -179,8 +175,6 @@ def _place_of_field(content: bytes, place: Place, text: str, unknown: UnknownSte
     """
     import re
 
-    from reconciler.model.diagnostics import Place
-
     name = re.compile(rf"\b{re.escape(unknown.name)}\b")
     before = len(name.findall(text[: unknown.offset]))
     lines = content.decode(errors="replace").splitlines()
@@ -198,9 +192,6 @@ def diagnostics_of(plan: Plan) -> tuple[Diagnostic, ...]:
 
     The place of a policy of the operator is not in the repository, and is left out.
     """
-    from reconciler.model.diagnostics import Diagnostic, Place, Severity
-    from reconciler.plan.render.verdicts import full_verdict_of
-
     found = [
         Diagnostic(
             Severity(one.severity),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.assembly.inputs import operatorfile
+from reconciler.assembly.inputs.timings import current_time
 from reconciler.model.text.quoting import quote_value
 from reconciler.plan.value.actions import ActionKind
 from reconciler.ports.journal import Verb
@@ -88,7 +89,6 @@ def open_recorded(
         StateError: it cannot be used, or does not know the fleet.
     """
     from reconciler.adapters.database.state import open_state
-    from reconciler.assembly.inputs.timings import current_time
 
     now = current_time(request.now)
     resolved = settings_of(request)

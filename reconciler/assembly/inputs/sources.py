@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.assembly.inputs import operatorfile
 from reconciler.assembly.inputs.files import clones_folder
+from reconciler.model.diagnostics import Severity
+from reconciler.model.errors import InvalidFleetError, UsageError
+from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -173,8 +177,6 @@ def stated_durations(request: FleetRequest, fleet: Fleet) -> dict[str, timedelta
         UsageError: one names no CronJob.
     """
     from reconciler.desired.workloads.cronjobs import cron_jobs
-    from reconciler.model.errors import UsageError
-    from reconciler.model.text.quoting import quote_value
 
     known = dict(request.durations)
     names = {name for cron in cron_jobs(fleet, {}) for name in (cron.key, cron.resource.name)}
@@ -200,14 +202,11 @@ def read_base(request: FleetRequest) -> Base | None:
     """
     if request.base is None:
         return None
-    from dataclasses import replace
-
     from reconciler.adapters.git.source import read
     from reconciler.assembly.inputs.manifests import with_manifests
     from reconciler.assembly.inputs.rendering import expansion
     from reconciler.desired.fleet import read_fleet
     from reconciler.desired.objects import file_objects
-    from reconciler.model.diagnostics import Severity
     from reconciler.model.policy import PolicySource
 
     source = source_of(request.at_base)
@@ -267,11 +266,7 @@ def expect_complete(findings: Iterable[Diagnostic]) -> None:
     Raises:
         InvalidFleetError: it has some.
     """
-    from dataclasses import replace
-
     from reconciler.desired.placeholders import CODE
-    from reconciler.model.diagnostics import Severity
-    from reconciler.model.errors import InvalidFleetError
 
     left = [replace(d, severity=Severity.ERROR) for d in findings if d.code == CODE]
     if left:
@@ -284,9 +279,6 @@ def without_errors(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     Raises:
         InvalidFleetError: one is; it carries them all.
     """
-    from reconciler.model.diagnostics import Severity
-    from reconciler.model.errors import InvalidFleetError
-
     every = tuple(sorted(findings, key=lambda d: d.order))
     if any(d.severity is Severity.ERROR for d in every):
         raise InvalidFleetError(every)

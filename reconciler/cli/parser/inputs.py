@@ -16,6 +16,7 @@ from reconciler.assembly.inputs.request import (
     SweepRequest,
 )
 from reconciler.assembly.inputs.timings import read_time
+from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
     from reconciler.observed.allocation import Grouping
@@ -375,7 +376,6 @@ def _duration_of(text: str) -> tuple[str, timedelta]:
     """
     from reconciler.model.duration import parse_duration
     from reconciler.model.errors import UsageError
-    from reconciler.model.text.quoting import quote_value
 
     name, _, span = text.partition("=")
     kind, slash, rest = name.partition("/")
@@ -402,7 +402,6 @@ def _replicas_percent(text: str) -> int | None:
     if number != text and number.isascii() and number.isdigit() and int(number[:4]) <= 100:
         return int(number)
     from reconciler.model.errors import UsageError
-    from reconciler.model.text.quoting import quote_value
 
     what = f"{quote_value(text)} is not a number of replicas"
     raise UsageError(what, where="--replicas", remedy="use present, min, max, or 0% to 100%")

@@ -12,6 +12,9 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Final, NamedTuple
 
+from reconciler.model.text.counting import format_count
+from reconciler.model.text.quoting import without_backticks
+from reconciler.model.text.visible import markdown_text, one_line
 from reconciler.plan.value.plan import Plan
 
 _RESERVE: Final = 600
@@ -102,7 +105,6 @@ def _was_sentence(before: float | None, now: float | None) -> list[str]:
 
 def total_sentence(drafts: Sequence[Draft]) -> str:
     """Return what all fleets of a pull request cost together, empty for one fleet."""
-    from reconciler.model.text.counting import format_count
     from reconciler.model.text.money import format_whole_dollars
 
     planned = [draft for draft in drafts if draft.head]
@@ -119,8 +121,6 @@ def with_notes(text: str, notes: Sequence[str]) -> str:
     """Return a comment with sentences after its first line."""
     if not notes:
         return text
-    from reconciler.model.text.visible import markdown_text
-
     paragraphs = text.split("\n\n", 2)
     sentences = " ".join(map(markdown_text, notes))
     return "\n\n".join([*paragraphs[:2], sentences, *paragraphs[2:]])
@@ -138,8 +138,6 @@ def marker_of(fleet: str, folder: str = "") -> str:
 
 def draft_of_plan(plan: Plan) -> Draft:
     """Return the comment of a plan; every name in it is escaped by the renderer."""
-    from reconciler.model.text.quoting import without_backticks
-    from reconciler.model.text.visible import one_line
     from reconciler.plan.render.markdown import render_markdown
     from reconciler.plan.render.summary import summary_of
 
@@ -171,7 +169,6 @@ CHECK_NAME_MAX: Final = 200
 
 def check_name_of(draft: Draft, drafts: Sequence[Draft]) -> str:
     """Return the name of a check: that of the fleet, with the marker's digest if two have it."""
-    from reconciler.model.text.visible import one_line
     from reconciler.render.layout import truncate
 
     name = f"reconciler plan: {truncate(one_line(draft.fleet), CHECK_NAME_MAX)}"

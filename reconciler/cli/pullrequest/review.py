@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from reconciler import exitcode
-from reconciler.assembly.inputs.request import SNAPSHOT_MAX_AGE
+from reconciler.assembly.inputs.request import SNAPSHOT_MAX_AGE, FleetRequest
+from reconciler.assembly.inputs.timings import Timings, current_time
 from reconciler.cli.pullrequest.failure import (
     FailureReason,
     PlanFailure,
@@ -22,7 +24,6 @@ from reconciler.cli.pullrequest.fleets import FleetChange, file_stems
 from reconciler.model.errors import InvalidFleetError, PolicyError, ReconcilerError
 
 if TYPE_CHECKING:
-    from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.cli.validation import ValidationResult
 
 
@@ -134,8 +135,6 @@ def _report_failure(
 
 def _fleet_name(request: FleetRequest) -> str:
     """Return the name of a fleet whose files may be broken: their own, or else that of the base."""
-    from contextlib import suppress
-
     from reconciler.assembly.inputs import sources
     from reconciler.desired.fleet import Fleet, read_fleet
 
@@ -155,7 +154,6 @@ def _fleet_name(request: FleetRequest) -> str:
 def _request_of(change: FleetChange, options: ReviewRequest) -> FleetRequest:
     """Return the request for the plan of a fleet; the nodes of deleted NodePools may go."""
     from reconciler.assembly.comparison import emptied_request, pools_of_base
-    from reconciler.assembly.inputs.request import FleetRequest
 
     request = FleetRequest(
         path=change.folder,
@@ -191,7 +189,6 @@ def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findin
     import msgspec
 
     from reconciler.assembly.inputs import planfile, policies
-    from reconciler.assembly.inputs.timings import Timings, current_time
     from reconciler.backtest.change import with_backtest
     from reconciler.cli.output.findings import render_github
     from reconciler.plan.planning import plan_of

@@ -27,6 +27,7 @@ from reconciler.model.karpenter.labels import (
 from reconciler.model.karpenter.requirements import Requirement, requirement
 from reconciler.model.kubernetes.labelsyntax import key_fault, value_fault
 from reconciler.model.resources import MILLI, parse_quantity
+from reconciler.model.schedule import parse_schedule, time_zone
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
@@ -378,8 +379,6 @@ def _budgets(data: dict[str, object]) -> Iterator[Finding]:
 
 
 def _check_schedule(budget: JsonDict, here: Pointer) -> Iterator[Finding]:
-    from reconciler.model.schedule import parse_schedule, time_zone
-
     for field, parse, code in (
         ("schedule", parse_schedule, "bad-schedule"),
         ("timeZone", time_zone, "bad-time-zone"),

@@ -57,6 +57,7 @@ from reconciler.model.settings import (
     RebalanceRecommendation,
     RemovalPolicy,
 )
+from reconciler.model.text.nearest import did_you_mean
 
 
 class Key(NamedTuple):
@@ -111,8 +112,6 @@ def split_pool_option(text: str) -> tuple[str, str]:
 
 def unknown_name_error(name: str, where: str, what: str, candidates: Iterable[str]) -> UsageError:
     """Return the error about a name that is not among the candidates."""
-    from reconciler.model.text.nearest import did_you_mean
-
     remedy = did_you_mean(name, candidates, "`reconciler config` lists all settings", cutoff=0.7)
     return UsageError(f"{name[:80]}: {what}", where=where, remedy=remedy)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from reconciler.model.json import JsonDict
+from reconciler.source.document import parse_documents
 from reconciler.source.resource import group_of
 
 _GROUPS: Final = ("karpenter.sh", "karpenter.k8s.aws")
@@ -34,8 +35,6 @@ def embedded_objects(value: object, depth: int = 0) -> Iterator[JsonDict]:
 
 def _objects_in_text(text: str, depth: int) -> Iterator[JsonDict]:
     """Yield the objects in a text, which some charts pass through as a template of their own."""
-    from reconciler.source.document import parse_documents
-
     if "kind:" not in text or not any(f"apiVersion: {group}/" in text for group in _GROUPS):
         return
     documents, findings = parse_documents("", text.encode())

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from reconciler.desired.sources.tree import LISTED_MAX, Tree, TreeLimitError, files_below
 from reconciler.model.json import JsonDict
+from reconciler.source.document import parse_documents
 from reconciler.source.schema import value_at
 
 _ASKS: Final = {
@@ -156,8 +157,6 @@ def _of_git(spec: JsonDict, tree: Tree, folder: str) -> list[JsonDict] | None:
 
 def _parsed(content: bytes) -> object:
     """Return the data of a YAML or JSON file, None if it is neither."""
-    from reconciler.source.document import parse_documents
-
     documents, findings = parse_documents("", content)
     return documents[0].data if documents and not findings else None
 

@@ -30,7 +30,7 @@ from reconciler.desired.sources.tree import OutsideTreeError, Tree, join_path
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.text.quoting import quote_value
-from reconciler.source.document import Pointer
+from reconciler.source.document import Pointer, parse_documents
 from reconciler.source.finding import field_path
 from reconciler.source.objects import Entry
 from reconciler.source.resource import group_of
@@ -408,8 +408,6 @@ def merge_values(first: JsonDict, second: JsonDict) -> JsonDict:
 
 def values_of(written: str) -> JsonDict:
     """Return the values in a text, empty if it is not a YAML mapping."""
-    from reconciler.source.document import parse_documents
-
     documents, findings = parse_documents("values", written.encode())
     data = documents[0].data if documents and not findings else None
     return data if isinstance(data, dict) else {}

@@ -17,6 +17,7 @@ from reconciler.desired.sources.tree import CopiedFiles, OutsideTreeError, Tree,
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.text.quoting import quote_value
+from reconciler.model.text.urls import without_secrets
 from reconciler.source.document import Document, Pointer, parse_documents
 from reconciler.source.finding import field_path
 from reconciler.source.schema import value_at
@@ -250,8 +251,6 @@ def _is_remote(text: str) -> bool:
 
 def _remote_refusal(document: Document, pointer: Pointer, text: str) -> Diagnostic:
     from shlex import quote
-
-    from reconciler.model.text.urls import without_secrets
 
     shown = without_secrets(text)
     is_file = "://" in text and posixpath.splitext(text.partition("?")[0])[1] in (".yaml", ".yml")

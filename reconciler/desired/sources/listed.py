@@ -11,6 +11,7 @@ from reconciler.desired.sources.tree import OutsideTreeError, Tree, TreeLimitErr
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.text.quoting import quote_value
+from reconciler.source import schema
 from reconciler.source.document import Document, Pointer, parse_documents
 from reconciler.source.finding import Finding, field_path
 from reconciler.source.resource import CONFIG_FILES
@@ -55,8 +56,6 @@ def check_sources(config: JsonDict) -> Iterator[Finding]:
 
 def stated_sources(files: Sequence[SourceFile]) -> tuple[Document, list[JsonDict]] | None:
     """Return the sources of reconciler.yaml; None if it has none, or they are malformed."""
-    from reconciler.source import schema
-
     for file in files:
         if file.path in CONFIG_FILES and f"{KEY}:".encode() in file.content:
             documents, findings = parse_documents(file.path, file.content)

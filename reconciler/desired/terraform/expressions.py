@@ -35,6 +35,7 @@ from reconciler.desired.terraform.hcl import (
     string_end,
 )
 from reconciler.desired.terraform.scope import ModuleScope
+from reconciler.source.document import parse_documents
 
 _FAULTS: Final = (
     *(HclError, RecursionError, ValueError, TypeError, LookupError, AttributeError),
@@ -381,8 +382,6 @@ def _encode(name: str, value: Value) -> Value:
 
 
 def _decode(value: Value, text: str) -> Value:
-    from reconciler.source.document import parse_documents
-
     if not isinstance(value, str):
         return Unknown(text)
     documents, findings = parse_documents("", value.encode())

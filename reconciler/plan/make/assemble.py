@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from reconciler.model.duration import format_duration
 from reconciler.model.karpenter.budget import DisruptionReason
@@ -135,8 +136,6 @@ class PlanPlacements:
         later = [by_key[pod].requests() for pod in pods if pod not in known and pod in by_key]
         if not later:
             return made
-        from msgspec.structs import replace
-
         return replace(made, requests=format_resources(add_resources(claim.requests, *later)))
 
     def placed_pods(self) -> tuple[PlacedPod, ...]:

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from reconciler.desired.fleet import Fleet
+from reconciler.desired.objects import file_objects
 from reconciler.model.decision.changes import Change, DriftedClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import FeatureGate
@@ -93,8 +94,6 @@ def _file_changes(inputs: Inputs, drift: list[DriftedClaim]) -> tuple[Change, ..
     """Return what changes in the fleet's config and in its lock; a cluster has neither."""
     if inputs.compared_with == "cluster":
         return ()
-    from reconciler.desired.objects import file_objects
-
     old = {str(o["kind"]): o for o in inputs.base or () if o.get("kind") in _FILES}
     new = {str(o["kind"]): o for o in file_objects(inputs.fleet)}
     if old == new:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from reconciler.catalog.adjusted.discovered import discovered_memory, update_discoveries
 from reconciler.desired.contents import states_pods
 from reconciler.desired.objects import (
     buffer_templates,
@@ -281,8 +282,6 @@ def _measured_memory(
     """Return the measured memory of nodes of each class, now or earlier."""
     if not inputs.memory and not inputs.cluster.nodes:
         return {}
-    from reconciler.catalog.adjusted.discovered import discovered_memory, update_discoveries
-
     known = inputs.memory or update_discoveries(inputs.cluster.nodes, classes, {}, inputs.now)
     return {name: discovered_memory(node_class, known) for name, node_class in classes.items()}
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from reconciler.disruption.command import Decisions
+from reconciler.model.text.counting import format_count
 from reconciler.placement.nodes.static import static_claims
 from reconciler.placement.pods.pending import pods_to_place
 from reconciler.placement.question import Question
@@ -20,6 +21,7 @@ from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import outcome_of
+from reconciler.plan.render.wording import format_pods
 from reconciler.plan.value.costs import FleetAtMaximum, PlannedWorkload
 from reconciler.plan.value.nodes import LIMIT_CODES, UnschedulablePod
 from reconciler.plan.value.plan import Plan, PlanFinding
@@ -78,9 +80,6 @@ def _limit_findings(unplaced: Iterable[UnschedulablePod]) -> Iterator[PlanFindin
     stopped = [pod.pod for pod in unplaced if any(r.code in LIMIT_CODES for r in pod.reasons)]
     if not stopped:
         return
-    from reconciler.model.text.counting import format_count
-    from reconciler.plan.render.wording import format_pods
-
     count = format_count(len(stopped), "pod")
     yield PlanFinding(
         severity="warning",

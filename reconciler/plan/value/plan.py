@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from hashlib import sha256
 from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
@@ -262,8 +263,6 @@ def input_digest(*parts: bytes) -> str:
 
     The length of each part is included, so that different parts never look alike.
     """
-    from hashlib import sha256
-
     digest = sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8, "big"))

@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.karpenter.prediction import EndRange
+from reconciler.observed.identity import identify_nodes
+from reconciler.observed.snapshot import objects_snapshot
 from reconciler.plan.value.costs import SEEDS_MAX, SEEDS_MIN
 from reconciler.plan.value.ranges import FleetAtRest, fleet_range
+from reconciler.simulate.building import SimulatedFleet, SimulationInputs
 from reconciler.simulate.change import PASSES_MAX
 from reconciler.sweep.processes import Processes
 
 if TYPE_CHECKING:
     from reconciler.model.json import JsonDict
     from reconciler.plan.make.inputs import Inputs
-    from reconciler.simulate.building import SimulationInputs
     from reconciler.simulate.seeds import SeededRuns
 
 _SECONDS_MAX: Final = 20.0
@@ -89,9 +91,6 @@ class EndSimulations:
 
 def _simulation_of(objects: Sequence[JsonDict], inputs: Inputs) -> SimulationInputs:
     """Return the simulation of a watched cluster, with what its plan was made from."""
-    from reconciler.observed.identity import identify_nodes
-    from reconciler.observed.snapshot import objects_snapshot
-    from reconciler.simulate.building import SimulatedFleet, SimulationInputs
     from reconciler.watch.observed import planned_fleet
 
     captured = objects_snapshot(objects, "the cluster")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from email.parser import HeaderParser
 from typing import Final
 
 from reconciler.adapters.aws.bootstrap import bottlerocket
@@ -49,7 +50,6 @@ def parse_parts(text: str) -> list[MimePart]:
         CloudError: a part has no end, or other text is where a part should begin.
     """
     import quopri
-    from email.parser import HeaderParser
 
     text = text.lstrip()
     message = HeaderParser().parsestr(text)

@@ -18,6 +18,7 @@ from reconciler.assembly.mandate import Approval, mandate_of
 from reconciler.cli.parser import inputs
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.times import format_time
+from reconciler.notifications.stream import has_colour
 
 if TYPE_CHECKING:
     import argparse
@@ -140,7 +141,6 @@ def _apply(request: ApplyRequest) -> int:
     from reconciler.exitcode import DONE, FAILED
     from reconciler.model.errors import StalePlanError
     from reconciler.notifications.log import TerminalNotifier
-    from reconciler.notifications.stream import has_colour
 
     saved = read_saved_plan(request)
     if saved is None:

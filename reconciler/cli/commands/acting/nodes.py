@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 from reconciler import exitcode
 from reconciler.assembly.inputs import records
 from reconciler.cli.parser import inputs
+from reconciler.notifications.stream import has_colour
+from reconciler.ports.journal import Outcome, Verb
 
 if TYPE_CHECKING:
     import argparse
@@ -84,7 +86,6 @@ def run(request: NodeRequest) -> int:
         UsageError: no node of this fleet has that name.
     """
     from reconciler.engine.steps.requests import describe_request, record_request
-    from reconciler.ports.journal import Verb
 
     verb = Verb(request.verb)
     with records.open_recorded(request.state, needs_lease=False) as recorded:
@@ -137,8 +138,6 @@ def _carry_out(request: NodeRequest, intent: Intent) -> int:
     from reconciler.engine.reconcile import Mandate
     from reconciler.model.errors import LeaseHeldError
     from reconciler.notifications.log import TerminalNotifier
-    from reconciler.notifications.stream import has_colour
-    from reconciler.ports.journal import Outcome
 
     notifier = TerminalNotifier(sys.stdout, colour=has_colour(sys.stdout))
     try:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.cli.parser import inputs
+from reconciler.model.text.visible import one_line
 
 if TYPE_CHECKING:
     import argparse
@@ -182,8 +183,6 @@ def _write_overlays(
 
 
 def _print_warnings(found: FleetOverlays) -> None:
-    from reconciler.model.text.visible import one_line
-
     for finding in found.findings:
         print(one_line(f"{finding.severity}: {finding.message}"), file=sys.stderr)
 

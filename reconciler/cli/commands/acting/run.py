@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.assembly.inputs.request import RunRequest
 from reconciler.cli.parser import inputs, serving
+from reconciler.notifications.stream import has_colour
 
 if TYPE_CHECKING:
     import argparse
@@ -98,7 +99,6 @@ def _run(request: RunRequest) -> int:
     from reconciler.daemon.daemon import keep_in_sync, with_heartbeat
     from reconciler.exitcode import DONE
     from reconciler.notifications.log import FORMATS, LogNotifier, log_libraries
-    from reconciler.notifications.stream import has_colour
 
     roster = fleet_roster_of(request)
     if roster is not None:

@@ -19,7 +19,10 @@ from reconciler.advise.result import (
     WAITING_SECONDS,
     AdviceRequest,
 )
+from reconciler.assembly.inputs.timings import Timings
 from reconciler.cli.parser import inputs
+from reconciler.model.errors import UsageError
+from reconciler.model.text.visible import one_line
 
 if TYPE_CHECKING:
     import argparse
@@ -184,7 +187,6 @@ def run(request: AdviseRequest) -> int:
     """Print the advice, and write or commit the requested proposal."""
     gc.set_threshold(200_000, 20, 20)
     from reconciler.advise.advising import make_advice
-    from reconciler.assembly.inputs.timings import Timings
     from reconciler.cli.commands.desired.plan import write_output
     from reconciler.cli.output.progressline import show_progress
 
@@ -204,8 +206,6 @@ def _may_change(request: AdviseRequest) -> bool:
     Raises:
         UsageError: it may not, or the flags do not go together.
     """
-    from reconciler.model.errors import UsageError
-
     if not request.is_written and request.branch is None:
         if request.pick is not None:
             remedy = "add --write or --commit BRANCH"
@@ -246,7 +246,6 @@ def _carry_out(request: AdviseRequest, result: AdviceResult) -> None:
         pick_proposal,
         write_changes,
     )
-    from reconciler.model.text.visible import one_line
 
     proposal = pick_proposal(result.report, request.pick)
     if proposal is None:

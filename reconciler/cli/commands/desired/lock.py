@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler import exitcode
+from reconciler.assembly.inputs.timings import current_time
 from reconciler.cli.parser import inputs
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.catalog.catalog import Catalog
@@ -111,7 +112,6 @@ def _make_lock(
     request: FleetRequest, fleet: Fleet, resolved: Resolved, existing: Lock | None
 ) -> Lock:
     """Return the lock of the current facts; matching entries of ``existing`` are kept."""
-    from reconciler.assembly.inputs.timings import current_time
     from reconciler.catalog.catalog import BundledCatalog, bundled_data
     from reconciler.catalog.locked import allowed_types, locked_catalog, locked_types
     from reconciler.desired.lock import Lock, choices_digest, drop_stale_entries
@@ -150,8 +150,6 @@ def _types_source(catalog: Catalog, bundled: str) -> FactSource:
 
 
 def _parse_time(version: str) -> datetime | None:
-    from datetime import UTC, datetime
-
     try:
         return datetime.fromisoformat(version).replace(tzinfo=UTC)
     except ValueError:
@@ -164,8 +162,6 @@ def _public_catalog(request: FleetRequest, resolved: Resolved) -> Catalog:
     Raises:
         CloudError: the settings require live data from AWS, and there is none.
     """
-    from dataclasses import replace
-
     from reconciler.adapters.aws.launch.profiles import is_simulated_account
     from reconciler.assembly.account import aws_query_of
     from reconciler.assembly.inputs.catalogs import unlocked_catalog
@@ -272,8 +268,6 @@ def _classes_in_snapshot(
 
 def _without_times(lock: Lock) -> Lock:
     """Return everything in a lock except its time."""
-    from datetime import UTC, datetime
-
     from msgspec.structs import replace
 
     facts, epoch = lock.catalog, datetime.fromtimestamp(0, UTC)

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
 from reconciler.assembly.inputs.folder import is_in_fleet
+from reconciler.assembly.inputs.timings import Timings, current_time
 from reconciler.cli.parser import inputs
-from reconciler.model.text.visible import Painted
+from reconciler.model.text.quoting import quote_value
+from reconciler.model.text.visible import Painted, one_line
 from reconciler.notifications.stream import render_for_terminal
 
 if TYPE_CHECKING:
@@ -152,7 +154,6 @@ def _not_applied_error(flag: str) -> UsageError:
 
 def _scale_of(text: str) -> Scale:
     from reconciler.model.errors import UsageError
-    from reconciler.model.text.quoting import quote_value
     from reconciler.placement.pods.whatif import KINDS, Scale
 
     name, _, number = text.rpartition("=")
@@ -211,7 +212,6 @@ def run(request: PlanRequest) -> int:
     gc.set_threshold(200_000, 20, 20)
     from reconciler.assembly.inputs import policies
     from reconciler.assembly.inputs.sources import stated_durations
-    from reconciler.assembly.inputs.timings import Timings, current_time
     from reconciler.backtest.change import expect_base, with_backtest
     from reconciler.cli.output.progressline import show_progress
     from reconciler.simulate.planinputs import read_inputs
@@ -252,7 +252,6 @@ def run(request: PlanRequest) -> int:
 def _print_refusal(plan: Plan, refused: Sequence[JudgedPolicy], request: PlanRequest) -> bool:
     """Print on stderr why the plan is refused, and return whether it is."""
     from reconciler.assembly.inputs.policies import UNSCHEDULABLE, place_of
-    from reconciler.model.text.visible import one_line
     from reconciler.plan.render.verdicts import full_verdict_of
 
     for policy in refused:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler import exitcode
 from reconciler.assembly.inputs.request import FleetRequest, SweepRequest
+from reconciler.assembly.inputs.timings import Timings, current_time, read_time_or_span
 from reconciler.cli.parser import inputs
 from reconciler.model.text.quoting import quote_value
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from reconciler.assembly.inputs.timings import Timings
     from reconciler.cli.output.progressline import ProgressLine
     from reconciler.simulate.report import Report
     from reconciler.simulate.script import Script
@@ -98,7 +98,6 @@ def run(request: SimulateRequest) -> int:
     """Run the simulation and print its events."""
     gc.set_threshold(200_000, 20, 20)
     from reconciler.assembly.inputs.sources import stated_durations
-    from reconciler.assembly.inputs.timings import Timings
     from reconciler.cli.commands.desired.plan import write_output
     from reconciler.cli.output.progressline import show_progress
     from reconciler.simulate.building import read_simulation
@@ -154,7 +153,6 @@ def _expect_trace(request: SimulateRequest) -> None:
 
 def _run_backtest(request: SimulateRequest, timings: Timings, line: ProgressLine) -> int:
     """Replay the trace and print the result."""
-    from reconciler.assembly.inputs.timings import current_time
     from reconciler.backtest.report import render_html, render_markdown, render_text
     from reconciler.backtest.run import BacktestRequest, run_backtest
     from reconciler.cli.commands.desired.plan import write_output
@@ -279,7 +277,6 @@ def _parse_until(text: str | None, start: datetime) -> datetime | timedelta | No
     """
     if text is None:
         return None
-    from reconciler.assembly.inputs.timings import read_time_or_span
     from reconciler.model.errors import UsageError
 
     until = read_time_or_span(text, "--until")

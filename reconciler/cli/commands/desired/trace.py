@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
-from reconciler.assembly.inputs.timings import read_time, read_time_or_span
+from reconciler.assembly.inputs.timings import current_time, read_time, read_time_or_span
 from reconciler.cli.parser import inputs
 from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
-    from datetime import datetime
 
     from reconciler.assembly.inputs.request import StateRequest
     from reconciler.backtest.trace import Trace
@@ -224,7 +224,6 @@ def _read_source(request: TraceRequest) -> Trace:
 
 def _read_series(request: TraceRequest, source: PrometheusRequest) -> Trace:
     """Return the trace of the data in Prometheus, and summarize it on stderr."""
-    from reconciler.assembly.inputs.timings import current_time
     from reconciler.backtest.imported import imported_trace, report_of
     from reconciler.backtest.prometheus import read_matchers, read_period, read_pod_series
     from reconciler.model.errors import UsageError
@@ -256,8 +255,6 @@ def _parse_since(text: str, until: datetime) -> datetime:
     Raises:
         UsageError: it is neither.
     """
-    from datetime import datetime
-
     from reconciler.model.errors import UsageError
 
     since = read_time_or_span(text, "--since")

@@ -9,10 +9,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from reconciler.assembly.account import connections
 from reconciler.assembly.assembly import CheckInputs, check_inputs, live_inputs
 from reconciler.assembly.cluster import cluster_checks, karpenter_check
 from reconciler.assembly.environment import Environment
@@ -20,7 +21,7 @@ from reconciler.assembly.inputs import sources
 from reconciler.cli.parser import inputs
 from reconciler.model.diagnostics import Check, Verdict, failed_check, passed_check, unknown_check
 from reconciler.model.errors import ReconcilerError
-from reconciler.model.settings import FeatureGate
+from reconciler.model.settings import ClusterKind, FeatureGate
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import timestamp
 
@@ -80,7 +81,6 @@ def run(request: CheckRequest) -> int:
     from reconciler.cli.output.progressline import show_progress
     from reconciler.exitcode import DONE, FAILED
     from reconciler.inspection.replies import ChecksReply
-    from reconciler.model.diagnostics import Verdict
     from reconciler.render.listing import format_document
     from reconciler.render.reply import PAGES, render_reply
 
@@ -131,8 +131,6 @@ def checks_section(rows: Sequence[Check]) -> Section:
 
 def checks_table(rows: Sequence[Check]) -> str:
     """Return the checks as a table: a mark, what was checked, and the result."""
-    from reconciler.model.diagnostics import Verdict
-
     marks = {Verdict.PASSED: "✓", Verdict.FAILED: "✗", Verdict.UNKNOWN: "–"}
     heads = [f"{row.kind} {row.name}".rstrip() for row in rows]
     width = max(map(len, heads), default=0)
@@ -162,8 +160,6 @@ def format_commitments(request: FleetRequest, output: str) -> str:
         TransientCloudError, CloudError: AWS did not respond, or not completely.
     """
     from reconciler.adapters.aws.facts.commitments import read_commitments
-    from reconciler.assembly.account import connections
-    from reconciler.assembly.inputs import sources
 
     fleet = sources.desired_fleet(request)
     settings = sources.settings_of(request, fleet).settings
@@ -263,8 +259,6 @@ def run_checks(
 
 def iam_policy(request: FleetRequest, need: Need) -> dict[str, Any]:
     """Return the IAM policy for the fleet that the request names."""
-    from dataclasses import replace
-
     from reconciler.adapters.aws.permissions import Names
     from reconciler.adapters.aws.permissions import policy as made
 
@@ -327,8 +321,6 @@ def _planned_launches(
 
 def _cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:
     """Yield the checks of the cluster's API, and of the endpoint that new nodes join."""
-    from reconciler.model.settings import ClusterKind
-
     if settings.cluster != ClusterKind.KUBECONFIG:
         yield unknown_check(
             "cluster",

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 
 from reconciler import exitcode
 from reconciler.cli.parser import inputs
+from reconciler.cli.pullrequest.fleets import changed_fleets, fleets_below
 from reconciler.cli.pullrequest.review import Review, ReviewRequest, review_all
+from reconciler.model.text.counting import format_count
+from reconciler.model.text.visible import one_line
 
 if TYPE_CHECKING:
     import argparse
@@ -79,7 +82,6 @@ def run(request: ReviewRequest) -> int:
     """
     from reconciler.adapters.writing import make_folder
     from reconciler.backtest.change import expect_base
-    from reconciler.cli.pullrequest.fleets import changed_fleets, fleets_below
 
     base = request.base or base_of(os.environ)
     expect_base(request.trace, base)
@@ -112,8 +114,6 @@ def _rank(code: int) -> int:
 def _print_reviews(reviews: Sequence[Review], fleets: Sequence[str], base: str | None) -> None:
     """Print one line for each fleet, and write the summary of a job of GitHub Actions."""
     from reconciler.cli.pullrequest.event import append_to_file
-    from reconciler.model.text.counting import format_count
-    from reconciler.model.text.visible import one_line
 
     compared = f" compared with {base}" if base else ""
     planned = sum(1 for one in reviews if one.file)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -103,8 +104,6 @@ def run(request: CommentRequest) -> int:
             check has no title.
         ForgeError: the API refused.
     """
-    from contextlib import closing
-
     from reconciler.cli.pullrequest.event import github_event, gitlab_event
 
     event = (github_event if request.forge == "github" else gitlab_event)(os.environ)

@@ -8,9 +8,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.parser import inputs
+from reconciler.cli.parser.arguments import Arguments
+from reconciler.cli.parser.commandline import COMMANDS, PROGRAM
 
 if TYPE_CHECKING:
     import argparse
@@ -58,11 +61,6 @@ def run(request: CompletionRequest) -> int:
 
 def complete_parser() -> argparse.ArgumentParser:
     """Return one parser with every command, subcommand and option."""
-    from importlib import import_module
-
-    from reconciler.cli.parser.arguments import Arguments
-    from reconciler.cli.parser.commandline import COMMANDS, PROGRAM
-
     parser = Arguments(prog=PROGRAM, description="EC2 node fleets from git")
     parser.add_argument("-V", "--version", action="store_true", help="show the version")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")

@@ -13,12 +13,16 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from reconciler.assembly.inputs.request import FleetRequest, RunRequest, ServingRequest
+from reconciler.cli.commands.acting import run as daemon
 from reconciler.cli.commands.acting.run import DASHBOARD
 from reconciler.cli.parser import inputs
+from reconciler.notifications.stream import has_colour
 
 if TYPE_CHECKING:
     import argparse
@@ -75,7 +79,6 @@ def run(request: DemoRequest) -> int:
     from reconciler.assembly.inputs.watching import stop_on_signal
     from reconciler.demo.narrator import Narrator
     from reconciler.exitcode import DONE
-    from reconciler.notifications.stream import has_colour
 
     expect_installed("the demo")
     if request.listen:
@@ -88,12 +91,8 @@ def run(request: DemoRequest) -> int:
 
 def _serve(request: DemoRequest) -> int:
     """Run the daemon for the fleet of the demo, until SIGTERM or SIGINT."""
-    from datetime import timedelta
-
     from reconciler.adapters.clock import SystemClock
     from reconciler.assembly.embedded import isolated_environment
-    from reconciler.assembly.inputs.request import FleetRequest, RunRequest, ServingRequest
-    from reconciler.cli.commands.acting import run as daemon
     from reconciler.demo.stage import create_repository
 
     with isolated_environment(), _fleet_folder(request.folder) as folder:

@@ -13,7 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
+from reconciler.assembly.inputs.request import FleetRequest
 from reconciler.cli.parser import inputs
+from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
     import argparse
@@ -295,7 +297,6 @@ def _initial_settings(
 def _stated_settings(origin: FleetOrigin, choices: list[str]) -> dict[str, object]:
     """Return the settings of the source, without names in which templates leave a gap."""
     from reconciler.desired.settings.readers import is_region
-    from reconciler.model.text.quoting import quote_value
 
     stated = origin.found.settings
     for key, is_name in (("clusterName", _CLUSTER.fullmatch), ("aws.region", is_region)):
@@ -419,7 +420,6 @@ def _write_lock(request: InitRequest, folder: str, *, is_valid: bool) -> str:
         return "reconciler.lock was not created: the fleet has errors"
     if not _has_credentials():
         return f"reconciler.lock was not created: no AWS credentials; {remedy}"
-    from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.cli.commands.desired import lock
     from reconciler.model.errors import ReconcilerError
 

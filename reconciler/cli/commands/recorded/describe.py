@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from reconciler import exitcode
 from reconciler.assembly.inputs import records
 from reconciler.cli.parser import inputs
@@ -57,8 +59,6 @@ def parse_kind(word: str) -> str:
 
 def run(request: DescribeRequest) -> int:
     """Print the description; 1 if the name is not recorded."""
-    from msgspec.structs import replace
-
     from reconciler.inspection.views import resource_of
     from reconciler.render.reply import render_reply
 

@@ -14,10 +14,12 @@ import argparse
 import os
 import sys
 from dataclasses import dataclass
+from textwrap import fill
 from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
 from reconciler.assembly.inputs import records
+from reconciler.assembly.inputs.timings import Timings, current_time
 from reconciler.cli.parser import inputs
 from reconciler.model.text.quoting import quote_value
 
@@ -164,7 +166,6 @@ def run(request: ExplainRequest) -> int:
             pair = _node_and_claim(recorded, request)
             answer = _answer(source, request, pair)
             source = source._replace(earlier=earlier_reasons(recorded, answer, source, pair))
-    from reconciler.assembly.inputs.timings import current_time
     from reconciler.inspection.explanation import explanation_reply, explanation_sections
     from reconciler.render.reply import render_reply
 
@@ -177,8 +178,6 @@ def run(request: ExplainRequest) -> int:
 
 
 def _explain_code(request: ExplainRequest) -> int:
-    from textwrap import fill
-
     from reconciler.inspection.replies import CodeReply
     from reconciler.render.reply import render_reply, sections_of
     from reconciler.source.codes import known_codes
@@ -193,7 +192,6 @@ def _explain_code(request: ExplainRequest) -> int:
 
 
 def _explain_gap(request: ExplainRequest) -> int:
-    from reconciler.assembly.inputs.timings import Timings
     from reconciler.inspection.gap import gap_reply, gap_section, render_gap
     from reconciler.plan.make.planner import make_plan
     from reconciler.plan.planning import gather_facts
@@ -224,7 +222,6 @@ def _explain_from_inputs(request: ExplainRequest) -> tuple[PlanSource, Explanati
     Raises:
         UnreadableError: neither the plan nor the cluster has the name.
     """
-    from reconciler.assembly.inputs.timings import Timings
     from reconciler.inspection.recordedreasons import PlanSource
     from reconciler.plan.explain.alternatives import Inquiry
     from reconciler.plan.make.planner import make_plan

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler import exitcode
 from reconciler.assembly.inputs import records, watching
 from reconciler.cli.parser import inputs
+from reconciler.notifications.stream import has_colour
 
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.request import StateRequest
@@ -75,7 +76,6 @@ def _view(request: GetRequest) -> watching.View:
         StateError: the name is not recorded.
     """
     from reconciler.inspection.views import VIEWS, find_item, resource_of
-    from reconciler.notifications.stream import has_colour
     from reconciler.render.listing import KubernetesList, Listing, format_table
     from reconciler.render.reply import render_reply, table_section
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler import exitcode
 from reconciler.assembly.inputs import records
+from reconciler.assembly.inputs.records import served_actions
 from reconciler.cli.parser import inputs
 from reconciler.model.text.quoting import quote_value
+from reconciler.notifications.stream import has_colour
 
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.records import RecordedFleet
@@ -114,9 +116,7 @@ class _Past(NamedTuple):
 
 
 def _operations(recorded: RecordedFleet, request: HistoryRequest) -> _Past:
-    from reconciler.assembly.inputs.records import served_actions
     from reconciler.inspection.operations import HEADER, operation_resource, operation_rows
-    from reconciler.notifications.stream import has_colour
     from reconciler.render.listing import columns, verb_tone
     from reconciler.render.reply import table_section
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from reconciler import exitcode
 from reconciler.assembly.inputs import records
+from reconciler.assembly.inputs.timings import read_time_or_span
 from reconciler.cli.parser import inputs
 from reconciler.model.text.quoting import quote_value
 
@@ -56,7 +57,6 @@ def _report(request: ReportRequest) -> FleetReport:
         StateError: the state cannot be read.
         UsageError: the period does not begin before now.
     """
-    from reconciler.assembly.inputs.timings import read_time_or_span
     from reconciler.notifications.weekly import report_of
 
     begin = read_time_or_span(request.since, "--since")

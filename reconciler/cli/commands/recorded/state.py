@@ -6,16 +6,16 @@ import argparse
 import itertools
 import sys
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TextIO
 
 from reconciler import exitcode
 from reconciler.assembly.inputs import records
 from reconciler.cli.parser import inputs
+from reconciler.model.duration import NEVER, Duration
 from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from msgspec import Struct
 
     from reconciler.assembly.inputs.request import StateRequest
@@ -237,9 +237,6 @@ def _retention(request: PruningRequest) -> timedelta:
     Raises:
         UsageError: it is invalid or too short, or it is not set.
     """
-    from datetime import timedelta
-
-    from reconciler.model.duration import NEVER, Duration
     from reconciler.model.errors import UsageError
 
     resolved = records.settings_of(request.fleet)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from reconciler import exitcode
 from reconciler.assembly.inputs import records, watching
 from reconciler.cli.parser import inputs
+from reconciler.notifications.stream import has_colour
 
 if TYPE_CHECKING:
     import argparse
@@ -50,7 +51,6 @@ def _view(request: StatusRequest) -> watching.View:
     """Return the status in the output format."""
     from reconciler.inspection.status import status_of
     from reconciler.inspection.statussections import fact_times, status_sections
-    from reconciler.notifications.stream import has_colour
     from reconciler.render.reply import render_reply
 
     with records.open_recorded(request.fleet) as recorded:

@@ -6,12 +6,18 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import terminal_size
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import fields
 
 from reconciler import exitcode
 from reconciler.assembly.inputs import records, watching
 from reconciler.cli.parser import inputs
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.text.quoting import quote_value
+from reconciler.model.text.visible import Painted, one_line
+from reconciler.notifications.stream import has_colour
 
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.records import RecordedFleet
@@ -191,8 +197,6 @@ def _cost_view(recorded: RecordedFleet, by: Grouping, output: str) -> watching.V
 
 def _cells_of_nodes(reply: TopReply) -> list[list[str]]:
     """Return the nodes as a table, with the fields of their objects."""
-    from msgspec.structs import fields
-
     from reconciler.inspection.nodetable import RESOURCES
     from reconciler.inspection.replies import TopNode
 
@@ -227,7 +231,6 @@ def _reply(recorded: RecordedFleet, rows: Sequence[NodeRow]) -> TopReply:
 def _node(row: NodeRow) -> TopNode:
     from reconciler.inspection.nodetable import RESOURCES
     from reconciler.inspection.replies import TopNode
-    from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
     from reconciler.render.listing import stamp
 
     labels = row.claim.metadata.labels
@@ -264,13 +267,10 @@ def _share(rows: Sequence[NodeRow], resource: str) -> float:
 
 def _render_text(recorded: RecordedFleet, rows: Sequence[NodeRow], request: TopRequest) -> str:
     """Return the sums of the fleet, and a table of the nodes that fit on the terminal."""
-    from os import terminal_size
     from shutil import get_terminal_size
 
     from reconciler.inspection import nodetable
     from reconciler.model.text.counting import format_count
-    from reconciler.model.text.visible import Painted, one_line
-    from reconciler.notifications.stream import has_colour
     from reconciler.render.listing import columns
 
     size = get_terminal_size() if sys.stdout.isatty() else terminal_size((100, 0))

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
 from reconciler.assembly.inputs.folder import is_in_fleet
-from reconciler.assembly.inputs.request import ServingRequest
+from reconciler.assembly.inputs.request import FleetRequest, ServingRequest
+from reconciler.assembly.inputs.timings import current_time, read_time_or_span
 from reconciler.cli.parser import inputs, serving
+from reconciler.model.text.visible import one_line
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from reconciler.assembly.inputs.request import FleetRequest, StateRequest
+    from reconciler.assembly.inputs.request import StateRequest
     from reconciler.model.json import JsonDict
     from reconciler.model.karpenter.prediction import Score
     from reconciler.watch.episodes.file import EpisodeFile
@@ -66,8 +68,6 @@ class WatchRequest:
 
     def fleet_in(self, context: str) -> FleetRequest:
         """Return what is planned in a context; of several, each has a record of its own."""
-        from reconciler.assembly.inputs.request import FleetRequest
-
         fleet = self.fleet
         assert isinstance(fleet, FleetRequest)
         own = (f"kubernetes.context={context}",) if context else ()
@@ -215,7 +215,6 @@ def _print(report: WatchReport, output: str) -> int:
 def _recorded_report(request: WatchRequest) -> WatchReport:
     from reconciler.adapters.database.state import open_state
     from reconciler.assembly.inputs.records import settings_of, state_location
-    from reconciler.assembly.inputs.timings import current_time, read_time_or_span
     from reconciler.watch.report import report_of
 
     begin = read_time_or_span(request.since, "--since")
@@ -233,8 +232,6 @@ def _replay(request: WatchRequest) -> int:
     from pathlib import Path
 
     from reconciler.assembly.inputs.files import read_bytes
-    from reconciler.assembly.inputs.request import FleetRequest
-    from reconciler.model.text.visible import one_line
     from reconciler.watch.end.simulating import EndSimulations
     from reconciler.watch.episodes.file import decode_episode
     from reconciler.watch.episodes.replay import replay
@@ -301,7 +298,6 @@ def _cluster(request: WatchRequest, context: str) -> WatchedContext:
     Raises:
         UsageError: the place to publish has a form that is not written, or a key is too short.
     """
-    from reconciler.model.text.visible import one_line
     from reconciler.watch.service import WatchedContext
 
     is_one_of_several = len(request.contexts) > 1
