@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING
 
+from reconciler.adapters.clock import SystemClock
 from reconciler.assembly.environment import Environment, clock_of
 from reconciler.assembly.inputs.records import response_cache_folder
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 def connections() -> Connections:
     """Return the connections of this process; fleets of one account share its rate limits."""
     from reconciler.adapters.aws.clients import Connections
-    from reconciler.adapters.clock import SystemClock
 
     return Connections(SystemClock())
 

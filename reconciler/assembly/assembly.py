@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dataclasses import replace as with_fields
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
 from reconciler.assembly.account import compute_of, connections, receive_interruptions
 from reconciler.assembly.cluster import (
     calls_of,
@@ -29,9 +30,12 @@ from reconciler.assembly.context import (
     locks_folder,
     recorded_journal,
 )
+from reconciler.assembly.decoding import prepare_decoders
 from reconciler.assembly.environment import Environment
 from reconciler.assembly.fleetsource import FleetSource, problem_writer
 from reconciler.assembly.inputs import sources
+from reconciler.assembly.inputs.watching import NullNotifier
+from reconciler.assembly.takeover import Takeover
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import LeaseHeldError, LeaseLostError, StateError
 from reconciler.model.settings import ClusterKind
@@ -46,7 +50,6 @@ if TYPE_CHECKING:
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.assembly.inputs.sources import SourceFiles
     from reconciler.assembly.standby import Standby
-    from reconciler.assembly.takeover import Takeover
     from reconciler.engine.observation import Observation
     from reconciler.engine.planning import PlannedFleet
     from reconciler.engine.world import World
@@ -145,8 +148,6 @@ def assemble_world(
         FleetMovedError: this fleet has nodes in another account or region.
         StateError: the recorded state cannot be opened.
     """
-    from reconciler.assembly.decoding import prepare_decoders
-
     context = context_of(request, environment)
     expect_cluster_name(context)
     expect_access(context.settings)
@@ -392,8 +393,6 @@ def observe_fleet(
         TransientCloudError: EC2 could not be read.
         ClusterError: the cluster could not be read.
     """
-    from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
-    from reconciler.assembly.inputs.watching import NullNotifier
     from reconciler.engine.world import World
 
     context = context_of(request, environment, source)
@@ -478,9 +477,6 @@ def assemble_takeover(
         FleetMovedError: this fleet has nodes in another account or region.
         StateError: the recorded state cannot be opened.
     """
-    from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
-    from reconciler.assembly.takeover import Takeover
-
     context = context_of(request, environment)
     settings, clock = context.settings, context.environment.clock
     expect_cluster_name(context)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.adapters.database.location import may_exist
 from reconciler.assembly.inputs import sources
 from reconciler.assembly.inputs.files import CATALOG_BYTES_MAX, read_bytes
 from reconciler.assembly.inputs.records import state_location
@@ -380,7 +381,6 @@ def _is_foreign(claim: JsonDict, recorded: frozenset[str]) -> bool:
 
 def _recorded_provider_ids(request: FleetRequest, resolved: Resolved) -> frozenset[str]:
     """Return the instances of the recorded NodeClaims; empty without a recorded state."""
-    from reconciler.adapters.database.location import may_exist
     from reconciler.adapters.database.state import open_state
 
     location = state_location(request.path, resolved)

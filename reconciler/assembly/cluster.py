@@ -7,12 +7,17 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reconciler.adapters.clock import SystemClock
+from reconciler.adapters.kubernetes.access import access_of
 from reconciler.assembly.account import connections
+from reconciler.assembly.decoding import prepare_decoders
 from reconciler.assembly.environment import Environment
 from reconciler.assembly.fleetsource import FleetSource
+from reconciler.catalog.aws.devices import drivers_of_nodes
 from reconciler.model.diagnostics import failed_check, passed_check, unknown_check
 from reconciler.model.errors import ReconcilerError, UsageError
 from reconciler.model.settings import ClusterKind
+from reconciler.ports.calls import InlineCalls
 
 if TYPE_CHECKING:
     from reconciler.adapters.kubernetes.api import Api
@@ -85,7 +90,6 @@ def cluster_of(
         expect_one_cluster(api.access, settings)
         return KubernetesCluster(api, calls, cache)
     from reconciler.adapters.simulated.cluster import EmbeddedCluster
-    from reconciler.catalog.aws.devices import drivers_of_nodes
 
     return EmbeddedCluster(
         shelf=shelf,
@@ -105,8 +109,6 @@ def api_of(settings: Settings, clock: Clock) -> Api:
 
     The clock of this machine follows that of the API server.
     """
-    from reconciler.adapters.clock import SystemClock
-    from reconciler.adapters.kubernetes.access import access_of
     from reconciler.adapters.kubernetes.api import Api
 
     api = Api(
@@ -122,7 +124,6 @@ def api_of(settings: Settings, clock: Clock) -> Api:
 
 def cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:
     """Yield the results of checking the Kubernetes API and our permissions."""
-    from reconciler.adapters.clock import SystemClock
     from reconciler.adapters.kubernetes.api import cluster_checks
 
     return cluster_checks(api_of(settings, SystemClock()), settings, writes=writes)
@@ -130,7 +131,6 @@ def cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:
 
 def karpenter_check(settings: Settings, *, writes: bool) -> Check:
     """Return whether a Karpenter runs in the cluster; for a plan alone it is no failure."""
-    from reconciler.adapters.clock import SystemClock
     from reconciler.adapters.kubernetes.api import find_pods
     from reconciler.engine.ownership import (
         KARPENTER_SELECTOR,
@@ -161,8 +161,6 @@ def calls_of(settings: Settings, environment: Environment, *, sleeps: bool) -> I
 
     ``apply``, which unlike ``run`` never ``sleeps``, has to start its plan within one pass.
     """
-    from reconciler.ports.calls import InlineCalls
-
     if not uses_threads(settings, environment):
         yield InlineCalls()
         return
@@ -193,7 +191,6 @@ def cluster_watch_of(settings: Settings, clock: Clock, *, sleeps: bool) -> Clust
         return ClusterWatch(NoArrivals())
     from reconciler.adapters.kubernetes.arrivals import PendingPods
     from reconciler.adapters.kubernetes.informers import ClusterCache, Freshness
-    from reconciler.assembly.decoding import prepare_decoders
 
     prepare_decoders()
     api = api_of(settings, clock)

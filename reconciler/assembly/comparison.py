@@ -14,6 +14,7 @@ from reconciler.model.errors import InvalidFleetError, UsageError
 from reconciler.model.settings import DataSource, DecisionRules
 from reconciler.model.text.counting import format_list
 from reconciler.model.text.quoting import quote_value
+from reconciler.observed.allocation import Grouping
 from reconciler.observed.state import cluster_state
 from reconciler.source.resource import EC2
 
@@ -95,8 +96,6 @@ def with_base_inputs(
 
     ``cluster`` is a captured one with the replicas of the base, None if they are those of the head.
     """
-    from reconciler.observed.allocation import Grouping
-
     facts = replace(
         facts,
         base=base.objects,

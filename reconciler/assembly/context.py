@@ -7,11 +7,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from reconciler.adapters.database.location import may_exist
+from reconciler.adapters.simulated.memory import MemoryJournal
 from reconciler.assembly.account import aws_query_of, connections
 from reconciler.assembly.environment import Environment, clock_of
 from reconciler.assembly.inputs import sources
 from reconciler.assembly.inputs.records import response_cache_folder, state_location
 from reconciler.model.errors import FleetMovedError, UnnamedClusterError
+from reconciler.model.history import DAY
+from reconciler.model.ownership import NO_CLUSTER, ClusterId
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -22,7 +26,6 @@ if TYPE_CHECKING:
     from reconciler.catalog.adjusted.discovered import Discoveries
     from reconciler.desired.settings.layers import Resolved
     from reconciler.engine.records import Discovery
-    from reconciler.model.ownership import ClusterId
     from reconciler.model.settings import Settings
     from reconciler.ports.journal import Journal, JournalEntry
     from reconciler.ports.state import Shelf, StateStore
@@ -96,7 +99,6 @@ def expect_cluster_name(context: FleetContext) -> None:
 def cluster_id(context: FleetContext) -> ClusterId:
     """Return the cluster that this fleet acts for, none where EC2 is simulated."""
     from reconciler.adapters.aws.checks import account_number
-    from reconciler.model.ownership import NO_CLUSTER, ClusterId
 
     settings = context.settings
     if not is_real(settings, context.environment):
@@ -162,9 +164,7 @@ def recorded_journal(location: str, fleet: str) -> Journal:
 
     It is read only for instances that no recorded NodeClaim has.
     """
-    from reconciler.adapters.database.location import may_exist
     from reconciler.adapters.database.state import open_state
-    from reconciler.adapters.simulated.memory import MemoryJournal
 
     class RecordedJournal(MemoryJournal):
         """Entries of the recorded journal, read when they are needed."""
@@ -193,11 +193,8 @@ def copy_state(
     location: str, fleet: str, store: StateStore, shelf: Shelf, now: datetime
 ) -> CopiedState:
     """Copy the records, if there are any."""
-    from reconciler.adapters.database.location import may_exist
     from reconciler.adapters.database.state import open_state
     from reconciler.adapters.simulated.cluster import SHELF_NAME
-    from reconciler.model.history import DAY
-    from reconciler.model.ownership import NO_CLUSTER
 
     if not may_exist(location):
         return CopiedState(0, NO_CLUSTER, "")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reconciler.adapters.clock import SystemClock
+
 if TYPE_CHECKING:
     from reconciler.adapters.aws.clients import Connect
     from reconciler.assembly.inputs.request import FleetRequest
@@ -30,6 +32,4 @@ class Environment:
 
 def clock_of(request: FleetRequest) -> Clock:
     """Return the machine's clock, set to ``--now`` if that is given."""
-    from reconciler.adapters.clock import SystemClock
-
     return SystemClock() if request.now is None else SystemClock(request.now)

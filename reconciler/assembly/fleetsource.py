@@ -9,7 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from reconciler.adapters.git.repository import find_repository
+from reconciler.assembly.inputs import sources
+from reconciler.assembly.inputs.sources import digests_of, source_of
+from reconciler.desired.lock import with_locked_resources
 from reconciler.model.errors import SettingsChangedError, UsageError
+from reconciler.ports.state import REVISION_PROBLEM_RECORD
 
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.catalogs import CurrentCatalog
@@ -79,8 +84,6 @@ def planned_fleet(
     ``classes`` are its node classes with their resolved status, to which the lock file is applied.
     ``settings`` differ from the ``resolved`` ones where the state of a snapshot states some.
     """
-    from reconciler.assembly.inputs.sources import digests_of
-    from reconciler.desired.lock import with_locked_resources
     from reconciler.desired.objects import node_pools
     from reconciler.engine.planning import PlannedFleet
 
@@ -136,10 +139,8 @@ def follow_commits(request: FleetRequest) -> FleetRequest:
     Raises:
         UsageError: the repository has no commit yet.
     """
-    from reconciler.adapters.git.repository import find_repository
     from reconciler.adapters.git.revision import working_revision
     from reconciler.adapters.git.source import WorkingTree
-    from reconciler.assembly.inputs.sources import source_of
 
     source = source_of(request)
     if not isinstance(source, WorkingTree) or find_repository(source.path) is None:
@@ -162,8 +163,6 @@ def follow_commits(request: FleetRequest) -> FleetRequest:
 def problem_writer(shelf: Shelf) -> Callable[[RevisionProblem | None], None]:
     """Return a function that keeps why the newest revision is not in effect, for `status`."""
     import msgspec
-
-    from reconciler.ports.state import REVISION_PROBLEM_RECORD
 
     return lambda problem: shelf.write(REVISION_PROBLEM_RECORD, msgspec.json.encode(problem))
 
@@ -201,7 +200,6 @@ class FleetSource:
             UsageError: a setting is wrong, or names another fleet, cluster or region.
             SettingsChangedError: the adapters have to be made again for this revision.
         """
-        from reconciler.assembly.inputs import sources
         from reconciler.desired.objects import node_classes
         from reconciler.desired.workloads.pods import workloads_of
         from reconciler.engine.records import Discovery

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from reconciler.model.ownership import Owner
+from reconciler.model.settings import RebalanceRecommendation
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -29,7 +32,6 @@ NO_PLAN: Final = Approval(None, continues=True)
 def mandate_of(settings: Settings, approval: Approval = NO_PLAN) -> Mandate:
     """Return the mandate of a pass, according to the settings and the approval."""
     from reconciler.engine.reconcile import Mandate
-    from reconciler.model.settings import RebalanceRecommendation
 
     return Mandate(
         tags_of(settings),
@@ -42,6 +44,4 @@ def mandate_of(settings: Settings, approval: Approval = NO_PLAN) -> Mandate:
 
 def tags_of(settings: Settings) -> Mapping[str, str]:
     """Return the tags of all instances of the fleet."""
-    from reconciler.model.ownership import Owner
-
     return Owner(settings.fleet, settings.cluster_name).tags

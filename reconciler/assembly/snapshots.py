@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.assembly.inputs.files import BYTES_MAX, clones_folder, read_document
 from reconciler.assembly.inputs.sources import without_errors
+from reconciler.desired.workloads.podsets import MAXIMUM, ReplicaChoice
+from reconciler.desired.workloads.remarks import maximum_findings
 from reconciler.model.errors import UsageError
 from reconciler.model.settings import Settings
 from reconciler.observed.snapshot import read_snapshot, snapshot_of
+from reconciler.placement.pods.replicas import rescaled_snapshot
 
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.request import FleetRequest
@@ -216,8 +219,6 @@ def read_cluster(
     if captured is not None:
         return scaled_cluster(captured, request, fleet, now)
     from reconciler.desired.workloads.pods import workloads_of
-    from reconciler.desired.workloads.podsets import MAXIMUM, ReplicaChoice
-    from reconciler.desired.workloads.remarks import maximum_findings
 
     made, findings = workloads_of(fleet, now=now, choice=ReplicaChoice(request.replicas_percent))
     snapshot = _snapshot_of(made)
@@ -232,9 +233,6 @@ def scaled_cluster(
     captured: Snapshot, request: FleetRequest, fleet: Fleet, now: datetime
 ) -> ObservedCluster:
     """Return a captured cluster with the replicas that the autoscalers of a fleet allow."""
-    from reconciler.desired.workloads.podsets import MAXIMUM, ReplicaChoice
-    from reconciler.placement.pods.replicas import rescaled_snapshot
-
     choice = ReplicaChoice(request.replicas_percent)
     snapshot, scaled = rescaled_snapshot(captured, fleet.workloads, choice, now)
     most = rescaled_snapshot(captured, fleet.workloads, MAXIMUM, now)[0] if scaled else None

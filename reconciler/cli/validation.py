@@ -6,8 +6,10 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
+from reconciler.model.text.urls import without_secrets
 from reconciler.model.text.visible import Painted, one_line
 from reconciler.notifications.stream import has_colour
+from reconciler.source.resource import CONFIG_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,9 +113,6 @@ def _print_fixes(fixes: FixResult, out: TextIO) -> None:
 
 def _quotable_content(file: SourceFile) -> bytes:
     """Return the content that a finding may quote, without the passwords in settings."""
-    from reconciler.model.text.urls import without_secrets
-    from reconciler.source.resource import CONFIG_FILES
-
     if file.path not in CONFIG_FILES:
         return file.content
     text = file.content.decode("utf-8", "surrogateescape")

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
+from reconciler.adapters.git.trees import FolderTree
+from reconciler.assembly.inputs.rendering import expanded_folder
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.sources.chart import CHART, MAKES_NODES, chart_files
 from reconciler.desired.sources.chartvalues import (
@@ -107,8 +109,6 @@ def charts_with_found_values(path: str, files: Sequence[SourceFile]) -> ChartRen
 
 def _charts(path: str, files: Sequence[SourceFile]) -> Iterator[tuple[str, Mapping[str, bytes]]]:
     """Yield the folders of charts, without those inside another, and the files of each."""
-    from reconciler.adapters.git.trees import FolderTree
-
     tree = FolderTree(path)
     done: list[str] = []
     for folder in sorted(posixpath.dirname(f.path) or "." for f in files if _is_chart(f.path)):
@@ -156,7 +156,5 @@ def _choose(path: str, folder: str, candidates: Sequence[ChartValues]) -> ChartV
 
 
 def _makes_node_pools(path: str, rendering: Rendering) -> bool:
-    from reconciler.assembly.inputs.rendering import expanded_folder
-
     made, _ = expanded_folder(path, (), (), (rendering,))
     return any(MAKES_NODES.search(f.content) and b"kind: NodePool" in f.content for f in made)

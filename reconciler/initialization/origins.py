@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.git.folder import read_folder
+from reconciler.adapters.kubernetes.kinds import Kind
 from reconciler.assembly.inputs.manifests import shown_states
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.migration import controller
@@ -46,7 +48,6 @@ from reconciler.source.schema import value_at
 
 if TYPE_CHECKING:
     from reconciler.adapters.kubernetes.api import Api
-    from reconciler.adapters.kubernetes.kinds import Kind
 
 _TEMPLATED: Final = b"{{"
 _UNQUOTED: Final = re.compile(rb"^[ \t-]*+(?:(?<=[ \t])\{\{|[^\s#\"']++[ \t]++\{\{)", re.MULTILINE)
@@ -243,7 +244,6 @@ def from_cluster(context: str | None) -> FleetOrigin:
     Raises:
         ClusterError, UsageError: the cluster cannot be found or read.
     """
-    from reconciler.adapters.clock import SystemClock
     from reconciler.assembly.cluster import api_of
 
     api = api_of(Settings(kube_context=context or ""), SystemClock())
@@ -283,8 +283,6 @@ def _list_objects(api: Api) -> tuple[list[JsonDict], int, list[str]]:
 
 def _kinds() -> tuple[tuple[Kind, ...], ...]:
     """Return the kinds to take over, each in the newest version that has objects."""
-    from reconciler.adapters.kubernetes.kinds import Kind
-
     ours, aws = "karpenter.sh", "karpenter.k8s.aws"
 
     def versions(kind: str, resource: str, group: str, *names: str) -> tuple[Kind, ...]:
@@ -300,8 +298,6 @@ def _kinds() -> tuple[tuple[Kind, ...], ...]:
 
 
 def _settings_kinds() -> tuple[tuple[Kind, str], ...]:
-    from reconciler.adapters.kubernetes.kinds import Kind
-
     return (
         (Kind("Deployment", "deployments", "apps"), "karpenter"),
         (Kind("ConfigMap", "configmaps"), CONFIG_MAP),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Final
 
+from reconciler.catalog.names import bundled_names
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.sources.gitops import Rendering
 from reconciler.desired.sources.protection import protect, restore
@@ -152,8 +153,6 @@ def _availability_zones(region: str) -> list[str]:
 
     They are the bundled ones; none are returned for a region that is not known.
     """
-    from reconciler.catalog.names import bundled_names
-
     if not region:
         return []
     zones = bundled_names().zones.get(region, ())

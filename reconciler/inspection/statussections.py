@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.assembly.inputs import records
 from reconciler.assembly.inputs.files import read_checkout_file
+from reconciler.desired.lock import Lock, read_lock
 from reconciler.inspection.status import PHASES
 from reconciler.model.errors import UnreadableError
 from reconciler.model.text.counting import format_count, format_list
@@ -226,8 +227,6 @@ def fact_times(request: StateRequest) -> dict[str, datetime]:
 
 
 def _lock_time(path: str | None) -> datetime | None:
-    from reconciler.desired.lock import Lock, read_lock
-
     try:
         folder = Path(path or ".")
         content = read_checkout_file(folder / LOCK_FILE, folder)

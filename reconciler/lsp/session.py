@@ -11,11 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from reconciler.assembly.inputs.fixing import fix_content
 from reconciler.desired.fleet import SourceFile
+from reconciler.lsp.completion import propose
 from reconciler.lsp.cursors import field_at, find_cursor
 from reconciler.lsp.editedfleet import CheckedFleet, EditedFile, EditedFleet, fleet_root
+from reconciler.lsp.hovering import describe
 from reconciler.lsp.positions import TextLines, TextRange
 from reconciler.source.resource import LOCK_FILE
+from reconciler.source.rewrite import RewriteError
 
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.checking import CheckContext
@@ -123,8 +127,6 @@ class EditorSession:
 
     def complete(self, path: str, line: int, column: int) -> Completions | None:
         """Return what may be written at a position, None if nothing is known there."""
-        from reconciler.lsp.completion import propose
-
         lines = TextLines(self.texts.get(path, ""))
         root, offset = self._root(path), lines.offset_of_position(line, column, self.encoding)
         cursor = find_cursor(self._name(path), lines, offset)
@@ -136,8 +138,6 @@ class EditorSession:
 
     def hover(self, path: str, line: int, column: int) -> Hover | None:
         """Return what is known about the field at a position, None if nothing is."""
-        from reconciler.lsp.hovering import describe
-
         lines = TextLines(self.texts.get(path, ""))
         name, checked = self._name(path), self._known(self._root(path))
         offset = lines.offset_of_position(line, column, self.encoding)
@@ -150,9 +150,6 @@ class EditorSession:
 
     def fix(self, path: str) -> list[TextChange]:
         """Return the changes of `validate --fix` to an open text, line by line."""
-        from reconciler.assembly.inputs.fixing import fix_content
-        from reconciler.source.rewrite import RewriteError
-
         text = self.texts.get(path, "")
         content = text.encode("utf-8", "surrogatepass")
         try:

@@ -13,6 +13,7 @@ from reconciler.plan.make.factscache import FactsCache
 from reconciler.plan.make.gather import facts_of, launch_types
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import make_plan
+from reconciler.plan.rest.peak import with_peak
 from reconciler.plan.value.nodes import OffersChange
 from reconciler.plan.value.plan import Plan
 
@@ -31,8 +32,6 @@ def plan_of(inputs: Inputs, phase: Phase = ignore_phase, cache: FactsCache | Non
             plan = with_maximum(plan, inputs)
     if not inputs.finds_steady_state or inputs.withheld:
         return plan
-    from reconciler.plan.rest.peak import with_peak
-
     with phase("placement"):
         plan = with_peak(plan, inputs)
     from reconciler.plan.rest.gap import with_gap

@@ -43,6 +43,7 @@ from reconciler.observed.fingerprint import (
 from reconciler.observed.identity import identify_nodes
 from reconciler.observed.snapshot import objects_snapshot
 from reconciler.observed.state import cluster_state
+from reconciler.placement.pods.whatif import offerings_in, suppose
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.render.wording import format_age
 from reconciler.plan.value.plan import Revision
@@ -255,8 +256,6 @@ def _overridden(known: Sequence[Resource], fresh: Sequence[Resource]) -> tuple[R
 
 def _supposed(cluster: ObservedCluster, what_if: WhatIf, now: datetime) -> ObservedCluster:
     """Return the cluster after what is supposed; autoscalers then keep the replicas stated."""
-    from reconciler.placement.pods.whatif import suppose
-
     found = suppose(cluster.snapshot, what_if, now)
     return cluster._replace(
         snapshot=found.snapshot,
@@ -270,8 +269,6 @@ def _supposed(cluster: ObservedCluster, what_if: WhatIf, now: datetime) -> Obser
 def _without_zones(facts: Inputs, what_if: WhatIf) -> Inputs:
     """Return the facts without an offering in the zones that are down."""
     from msgspec.structs import replace
-
-    from reconciler.placement.pods.whatif import offerings_in
 
     gone = offerings_in(facts.catalog, what_if.zones)
     return replace(facts, unavailable=[*facts.unavailable, *sorted(gone)]) if gone else facts

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from reconciler.model.json import JsonDict
+from reconciler.model.text.nearest import nearest
 
 # One object of a fleet folder, and the files that contain no objects.
 
@@ -130,8 +131,6 @@ def is_ours(api_version: str, kind: str) -> bool:
     """
     if kind not in VALIDATED_KINDS:
         return False
-    from reconciler.model.text.nearest import nearest
-
     group = group_of(api_version)
     if "." not in group or "karpenter" in group or group == VALIDATED_KINDS[kind][0]:
         return True

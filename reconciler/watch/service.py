@@ -20,8 +20,17 @@ from reconciler.adapters.threads import start_thread
 from reconciler.assembly.cluster import api_of
 from reconciler.assembly.decoding import prepare_decoders
 from reconciler.assembly.inputs.records import open_recorded, settings_of
+from reconciler.assembly.monitoring import expect_web, serve_pages
+from reconciler.notifications.delivery import DeliveryQueue
+from reconciler.notifications.watched import WatchNotices
+from reconciler.watch.causes import read_events
+from reconciler.watch.end.quiet import EndWatch
 from reconciler.watch.end.simulating import EndSimulations
+from reconciler.watch.livecluster import watched_cluster
+from reconciler.watch.planning import planner_of
+from reconciler.watch.report import describe_miss, report_of, summary_lines
 from reconciler.watch.rights import expect_read_only
+from reconciler.watch.session import KEPT, KarpenterWatch
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -31,7 +40,6 @@ if TYPE_CHECKING:
     from reconciler.model.errors import ReconcilerError
     from reconciler.model.karpenter.prediction import Prediction, Score
     from reconciler.model.settings import Settings
-    from reconciler.notifications.watched import WatchNotices
     from reconciler.ports.clock import Clock
     from reconciler.watch.episodes.episode import Episode
     from reconciler.watch.observed import WatchRecorder
@@ -153,8 +161,6 @@ def _pages(
     if not (serving.listen or serving.probes):
         yield lambda _name, _scores: None
         return
-    from reconciler.assembly.monitoring import expect_web, serve_pages
-
     expect_web()
     from reconciler.watch.serving import WatchPages
     from reconciler.web.fleets import WatchedFleets
@@ -198,12 +204,7 @@ def _watch(
 ) -> None:
     """Watch one cluster until ``stopped`` is set."""
     from reconciler.assembly.assembly import usage_writer
-    from reconciler.watch.causes import read_events
-    from reconciler.watch.end.quiet import EndWatch
-    from reconciler.watch.livecluster import watched_cluster
     from reconciler.watch.observed import WatchRecorder
-    from reconciler.watch.planning import planner_of
-    from reconciler.watch.session import KEPT, KarpenterWatch
 
     settings = settings_of(cluster.fleet).settings
     api = api_of(settings, clock)
@@ -247,10 +248,7 @@ def watch_notices(
     if not settings.webhooks:
         yield None
         return
-    from reconciler.notifications.delivery import DeliveryQueue
     from reconciler.notifications.observer import RecordedNotices
-    from reconciler.notifications.watched import WatchNotices
-    from reconciler.watch.report import describe_miss, report_of, summary_lines
 
     def week_report(since: datetime) -> list[str]:
         return summary_lines(report_of(state.predictions.scores(since), since))

@@ -16,6 +16,7 @@ from reconciler.catalog.aws.bundle import Bundle, Header
 from reconciler.catalog.aws.live import live_bundle
 from reconciler.catalog.aws.prices import OnDemandQuotes, Pricing, SpotQuotes
 from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled_catalog, bundled_data
+from reconciler.catalog.locked import locked_data, locked_pricing
 from reconciler.model.karpenter.instancetype import PriceOrigin
 from reconciler.model.settings import DataSource, Settings
 from reconciler.model.text.times import format_time
@@ -73,8 +74,6 @@ def catalog_of(
 
 def catalog_from_lock(settings: Settings, lock: Lock) -> BundledCatalog:
     """Return the catalog that the lock pins."""
-    from reconciler.catalog.locked import locked_data, locked_pricing
-
     release = bundled_data()
     header, bundle = locked_data(lock, release)
     warnings = []

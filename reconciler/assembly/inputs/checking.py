@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from reconciler.assembly.inputs.sources import SettingLayers, known_values, stated_karpenter
+from reconciler.catalog import names
 from reconciler.desired.fleet import read_fleet
 from reconciler.desired.settings.layers import Layer, resolve, setting_variables
 from reconciler.source.schema import value_at
@@ -113,7 +114,6 @@ class _Advice:
             yield from static_pools_without_gate(
                 entries, resolve(config, os.environ, self.sets).settings
             )
-        from reconciler.catalog import names
 
         yield from names.unknown_label_values(entries)
         if not names.has_named_values(entries):

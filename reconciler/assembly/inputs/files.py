@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from reconciler.model.errors import UnreadableError
+from reconciler.source.document import LIMITS
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -128,8 +129,6 @@ def read_checkout_file(path: str | os.PathLike[str], top: str | os.PathLike[str]
             another file that may have no end.
         OSError: it cannot be opened.
     """
-    from reconciler.source.document import LIMITS
-
     real, folder = os.path.realpath(path), os.path.realpath(top)
     if not real.startswith(folder + os.sep):
         raise UnreadableError("the symbolic link leads out of the folder", where=os.fspath(path))

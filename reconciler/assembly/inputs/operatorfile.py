@@ -9,6 +9,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from reconciler.model.errors import UsageError
+from reconciler.model.policy import PolicySource
+from reconciler.source.document import LIMITS, parse_documents
+from reconciler.source.finding import field_path
+
 if TYPE_CHECKING:
     from reconciler.desired.settings.layers import OperatorFile
     from reconciler.model.policy import Policy
@@ -37,7 +42,6 @@ def read_operator_file(named: str | None, folder: str | None) -> OperatorFile | 
         return None
     from reconciler.desired.policies import policies_of
     from reconciler.desired.settings.layers import OperatorFile
-    from reconciler.model.policy import PolicySource
 
     flag = "--config" if named else _VARIABLE
     if folder is not None:
@@ -59,7 +63,6 @@ def read_policies(path: str, folder: str | None) -> tuple[Policy, ...]:
         UnreadableError: it cannot be read.
     """
     from reconciler.desired.policies import policies_of
-    from reconciler.model.policy import PolicySource
 
     if folder is not None:
         expect_outside(path, folder, "--policy", "the file of policies")
@@ -75,7 +78,6 @@ def expect_outside(path: str, folder: str, flag: str, what: str) -> None:
     """
     from reconciler.adapters.git.command import is_inside
     from reconciler.adapters.git.repository import find_repository
-    from reconciler.model.errors import UsageError
 
     real = os.path.realpath(folder)
     repository = find_repository(real)
@@ -95,10 +97,7 @@ def read_document(path: str, schema_name: str) -> Entry | None:
     """
     from reconciler.assembly.inputs.files import read_start
     from reconciler.desired import policies
-    from reconciler.model.errors import UsageError
     from reconciler.source import schema
-    from reconciler.source.document import LIMITS, parse_documents
-    from reconciler.source.finding import field_path
     from reconciler.source.objects import Entry
 
     content = read_start(path, LIMITS.bytes_max)

@@ -6,6 +6,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final
 
+from reconciler.adapters.writing import PRIVATE, write_file
 from reconciler.assembly.inputs.files import read_start
 from reconciler.plan.approval import SIZE_MAX, encode_saved_plan, read_saved_plan
 
@@ -23,8 +24,6 @@ def save(plan: Plan, path: str) -> None:
     Raises:
         UnreadableError: it cannot be written; nothing is left behind.
     """
-    from reconciler.adapters.writing import PRIVATE, write_file
-
     write_file(path, encode_saved_plan(plan), mode=PRIVATE)
 
 

@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.assembly.inputs import operatorfile
 from reconciler.assembly.inputs.timings import current_time
+from reconciler.model.diagnostics import Severity
+from reconciler.model.errors import InvalidFleetError, ReconcilerError, StateError, UnreadableError
+from reconciler.model.settings import ClusterKind
 from reconciler.model.text.quoting import quote_value
 from reconciler.plan.value.actions import ActionKind
 from reconciler.ports.journal import Verb
+from reconciler.source.resource import CONFIG_FILES
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -56,8 +60,6 @@ def _is_path(word: str) -> bool:
 
     A folder that only happens to have the name of a node pool does not count.
     """
-    from reconciler.source.resource import CONFIG_FILES
-
     if word.startswith((".", os.sep)):
         return True
     folder = Path(word)
@@ -123,7 +125,6 @@ def is_fleet_recorded(request: StateRequest) -> bool:
 def _fleet_to_read(named: str, known: Sequence[str], resolved: Resolved, place: str) -> str:
     """Return the fleet to read."""
     from reconciler.desired.settings.layers import DEFAULT
-    from reconciler.model.errors import StateError
 
     if named in known:
         return named
@@ -172,7 +173,6 @@ def _location(path: str | None, resolved: Resolved) -> str:
 def _refuse_untrusted_state(location: str, folder: str) -> None:
     from reconciler.adapters.git.repository import find_tracked_path
     from reconciler.adapters.nofollow import refuse_link
-    from reconciler.model.errors import StateError
 
     top, place = Path(os.path.abspath(folder)), Path(os.path.abspath(location))
     for step in (place, *place.parents):
@@ -189,8 +189,6 @@ def _refuse_untrusted_state(location: str, folder: str) -> None:
 
 def response_cache_folder(path: str | None, resolved: Resolved) -> str:
     """Return the folder for cached responses of AWS: the state's, else the user's cache."""
-    from reconciler.model.errors import ReconcilerError
-
     with suppress(ReconcilerError):  # a state that is not trusted keeps no answers either
         location = state_location(path, resolved)
         if "://" not in location:
@@ -219,9 +217,6 @@ def _config(folder: Path) -> dict[str, Any]:
     """Return the data of the folder's config, empty if there is none."""
     from reconciler.assembly.inputs.files import read_checkout_file
     from reconciler.desired.fleet import SourceFile, read_fleet
-    from reconciler.model.diagnostics import Severity
-    from reconciler.model.errors import InvalidFleetError, UnreadableError
-    from reconciler.source.resource import CONFIG_FILES
 
     if not folder.is_dir():
         raise UnreadableError(
@@ -383,7 +378,6 @@ def is_live(request: FleetRequest, resolved: Resolved) -> bool:
     settings, the environment (``KUBECONFIG``, a pod's service account), or records of this fleet.
     """
     from reconciler.desired.settings.layers import DEFAULT
-    from reconciler.model.settings import ClusterKind
 
     cluster = resolved.settings.cluster
     if request.snapshot is not None or cluster != ClusterKind.KUBECONFIG:
@@ -400,7 +394,6 @@ def _has_state(request: FleetRequest, resolved: Resolved) -> bool:
     """
     from reconciler.adapters.database.location import may_exist
     from reconciler.assembly.inputs.records import state_location
-    from reconciler.model.errors import StateError
 
     try:
         location = state_location(request.path, resolved)

@@ -14,7 +14,9 @@ from reconciler.assembly.inputs import operatorfile
 from reconciler.assembly.inputs.files import clones_folder
 from reconciler.model.diagnostics import Severity
 from reconciler.model.errors import InvalidFleetError, UsageError
+from reconciler.model.policy import PolicySource
 from reconciler.model.text.quoting import quote_value
+from reconciler.source.resource import CONFIG_FILES
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -131,7 +133,6 @@ def _remains_of_removed(request: FleetRequest) -> SourceContent:
     """Return the settings of the base, as all that is left of a fleet whose folder is gone."""
     from reconciler.adapters.git.revision import working_revision
     from reconciler.adapters.git.source import SourceContent, read
-    from reconciler.source.resource import CONFIG_FILES
 
     found = read(source_of(request.at_base))
     files = tuple(file for file in found.files if file.path in CONFIG_FILES)
@@ -207,7 +208,6 @@ def read_base(request: FleetRequest) -> Base | None:
     from reconciler.assembly.inputs.rendering import expansion
     from reconciler.desired.fleet import read_fleet
     from reconciler.desired.objects import file_objects
-    from reconciler.model.policy import PolicySource
 
     source = source_of(request.at_base)
     found = read(source, expansion(source))

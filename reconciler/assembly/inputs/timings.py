@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from time import perf_counter
 from typing import Final
 
+from reconciler.model.errors import UsageError
 from reconciler.model.text.quoting import quote_value
 
 YEARS: Final = range(1970, 2201)
@@ -26,8 +27,6 @@ def read_time(text: str, flag: str) -> datetime:
     Raises:
         UsageError: the text is not a time with its zone.
     """
-    from reconciler.model.errors import UsageError
-
     try:
         moment = datetime.fromisoformat(text.upper())
     except ValueError:
@@ -53,7 +52,6 @@ def read_time_or_span(text: str, flag: str) -> datetime | timedelta:
         UsageError: the text is neither.
     """
     from reconciler.model.duration import parse_span
-    from reconciler.model.errors import UsageError
 
     if _DATE.match(text):
         return read_time(text, flag)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from threading import Event
 from typing import Any, Final, NamedTuple, TextIO
 
+from reconciler.adapters.clock import SystemClock
 from reconciler.model.text.visible import Painted
 from reconciler.ports.progress import Progress
 
@@ -92,7 +93,5 @@ def watch(
 
 def watch_until_stopped(read: Callable[[], View], out: TextIO) -> None:
     """Watch until SIGTERM or SIGINT."""
-    from reconciler.adapters.clock import SystemClock
-
     with stop_on_signal() as stop:
         watch(read, out, stop, SystemClock().wait)

@@ -8,6 +8,8 @@ import re
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
+from reconciler.model.errors import UsageError
+
 _UNRECOGNIZED: Final = "unrecognized arguments: "
 _TYPE: Final = re.compile(r"invalid (\w+) value: '([^']*)'")
 _CHOICE: Final = re.compile(r"invalid choice: '(?P<word>[^']*)' \(choose from (?P<known>.*)\)")
@@ -31,8 +33,6 @@ class Arguments(argparse.ArgumentParser):
         Raises:
             UsageError: always.
         """
-        from reconciler.model.errors import UsageError
-
         remedy = f"run `{self.prog} --help`"
         text = _reword_error(message) + self._nearest_option(message)
         raise UsageError(text, where=self.prog.partition(" ")[2], remedy=remedy)

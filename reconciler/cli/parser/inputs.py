@@ -16,6 +16,7 @@ from reconciler.assembly.inputs.request import (
     SweepRequest,
 )
 from reconciler.assembly.inputs.timings import read_time
+from reconciler.model.errors import UsageError
 from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
@@ -253,8 +254,6 @@ def sweep_request(args: argparse.Namespace) -> SweepRequest:
         UsageError: the number of processes is not allowed, the flags do not go together, or
             results would be cached for a time that does not recur.
     """
-    from reconciler.model.errors import UsageError
-
     if not 1 <= args.workers <= WORKERS_MAX:
         remedy = f"use 1 to {WORKERS_MAX}"
         raise UsageError(f"{args.workers} is not allowed", where="--workers", remedy=remedy)
@@ -375,7 +374,6 @@ def _duration_of(text: str) -> tuple[str, timedelta]:
         UsageError: it is not of the form ``cronjob/NAME=20m``.
     """
     from reconciler.model.duration import parse_duration
-    from reconciler.model.errors import UsageError
 
     name, _, span = text.partition("=")
     kind, slash, rest = name.partition("/")
@@ -401,8 +399,6 @@ def _replicas_percent(text: str) -> int | None:
     number = text.removesuffix("%")
     if number != text and number.isascii() and number.isdigit() and int(number[:4]) <= 100:
         return int(number)
-    from reconciler.model.errors import UsageError
-
     what = f"{quote_value(text)} is not a number of replicas"
     raise UsageError(what, where="--replicas", remedy="use present, min, max, or 0% to 100%")
 
@@ -414,7 +410,6 @@ def read_duration(text: str, flag: str) -> timedelta:
         UsageError: the text is not a duration.
     """
     from reconciler.model.duration import parse_duration
-    from reconciler.model.errors import UsageError
 
     try:
         return parse_duration(text)

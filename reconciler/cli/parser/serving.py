@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from reconciler.assembly.inputs.request import ServingRequest
+from reconciler.model.errors import UsageError
 from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
@@ -65,8 +66,6 @@ def _host_names(texts: Iterable[str]) -> tuple[str, ...]:
     Raises:
         UsageError: one is a URL, has a port or another character that no name contains.
     """
-    from reconciler.model.errors import UsageError
-
     names = [text.strip().removesuffix(".") for text in texts if text.strip()]
     for name in names:
         if not _HOST_NAME.fullmatch(name):

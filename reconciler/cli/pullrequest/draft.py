@@ -13,9 +13,12 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from reconciler.model.text.counting import format_count
+from reconciler.model.text.money import format_whole_dollars
 from reconciler.model.text.quoting import without_backticks
 from reconciler.model.text.visible import markdown_text, one_line
+from reconciler.plan.render.unplaced import pods_at_fault
 from reconciler.plan.value.plan import Plan
+from reconciler.render.layout import truncate
 
 _RESERVE: Final = 600
 """Room for the notice and the closing tags."""
@@ -93,8 +96,6 @@ def _figure(amount: float | None) -> str:
 
 
 def _was_sentence(before: float | None, now: float | None) -> list[str]:
-    from reconciler.model.text.money import format_whole_dollars
-
     if before is None:
         return []
     was = format_whole_dollars(before, signed=True)
@@ -105,8 +106,6 @@ def _was_sentence(before: float | None, now: float | None) -> list[str]:
 
 def total_sentence(drafts: Sequence[Draft]) -> str:
     """Return what all fleets of a pull request cost together, empty for one fleet."""
-    from reconciler.model.text.money import format_whole_dollars
-
     planned = [draft for draft in drafts if draft.head]
     known = [draft.per_month for draft in planned if draft.per_month is not None]
     if len(planned) < 2 or not known:
@@ -156,8 +155,6 @@ def draft_of_plan(plan: Plan) -> Draft:
 
 
 def _verdict_of(plan: Plan) -> PlanVerdict:
-    from reconciler.plan.render.unplaced import pods_at_fault
-
     if any(policy.forbids for policy in plan.policies):
         return PlanVerdict.FORBIDDEN
     return PlanVerdict.NEUTRAL if pods_at_fault(plan) else PlanVerdict.ALLOWED
@@ -169,8 +166,6 @@ CHECK_NAME_MAX: Final = 200
 
 def check_name_of(draft: Draft, drafts: Sequence[Draft]) -> str:
     """Return the name of a check: that of the fleet, with the marker's digest if two have it."""
-    from reconciler.render.layout import truncate
-
     name = f"reconciler plan: {truncate(one_line(draft.fleet), CHECK_NAME_MAX)}"
     if sum(other.fleet == draft.fleet for other in drafts) > 1:
         return f"{name} ({draft.marker.split()[-2][:8]})"

@@ -13,6 +13,7 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Final, NamedTuple
 
+from reconciler.adapters.git.repository import find_repository
 from reconciler.model.errors import ReconcilerError, UsageError
 from reconciler.source.resource import CONFIG_FILES
 
@@ -106,7 +107,6 @@ class _Comparison:
     def __init__(
         self, existing: Sequence[str], missing: Sequence[str], base: str, *, are_named: bool
     ) -> None:
-        from reconciler.adapters.git.repository import find_repository
         from reconciler.adapters.git.revision import changed_files
 
         self._place = existing[0] if existing else "."

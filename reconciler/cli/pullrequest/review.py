@@ -10,8 +10,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from reconciler import exitcode
+from reconciler.adapters.writing import write_file
 from reconciler.assembly.inputs.request import SNAPSHOT_MAX_AGE, FleetRequest
 from reconciler.assembly.inputs.timings import Timings, current_time
+from reconciler.cli.output.findings import render_github
 from reconciler.cli.pullrequest.failure import (
     FailureReason,
     PlanFailure,
@@ -21,7 +23,9 @@ from reconciler.cli.pullrequest.failure import (
     with_reasons,
 )
 from reconciler.cli.pullrequest.fleets import FleetChange, file_stems
+from reconciler.cli.validation import ValidateRequest, validate_fleet
 from reconciler.model.errors import InvalidFleetError, PolicyError, ReconcilerError
+from reconciler.plan.render.unplaced import pods_at_fault
 
 if TYPE_CHECKING:
     from reconciler.cli.validation import ValidationResult
@@ -174,8 +178,6 @@ def _request_of(change: FleetChange, options: ReviewRequest) -> FleetRequest:
 
 
 def _validate(fleet: FleetRequest, options: ReviewRequest) -> ValidationResult:
-    from reconciler.cli.validation import ValidateRequest, validate_fleet
-
     request = ValidateRequest(
         path=fleet.path or ".",
         output="github" if options.is_github else "text",
@@ -190,12 +192,10 @@ def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findin
 
     from reconciler.assembly.inputs import planfile, policies
     from reconciler.backtest.change import with_backtest
-    from reconciler.cli.output.findings import render_github
     from reconciler.plan.planning import plan_of
     from reconciler.plan.render.html import render_html
     from reconciler.plan.render.markdown import render_markdown
     from reconciler.plan.render.summary import summary_of
-    from reconciler.plan.render.unplaced import pods_at_fault
     from reconciler.simulate.planinputs import read_inputs
 
     timings = Timings(lambda _: None)
@@ -235,8 +235,6 @@ def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findin
 
 
 def _write(path: str, text: str) -> None:
-    from reconciler.adapters.writing import write_file
-
     write_file(path, text.encode(), remedy="pass another folder with --out")
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from reconciler.desired.fleet import Fleet
-from reconciler.desired.workloads import quota
+from reconciler.desired.workloads import quota, remarks
 from reconciler.desired.workloads.admission import Admission, Admitted, read_admission
 from reconciler.desired.workloads.kinds import (
     BUILT_IN,
@@ -293,8 +293,6 @@ class _Expansion:
 
     def find_remarks(self) -> None:
         """Add the findings about autoscalers, and about pods without requests."""
-        from reconciler.desired.workloads import remarks
-
         self.findings += remarks.autoscaler_findings(self.scalers, self.sets)
         self.findings += remarks.request_findings(self.pods.values())
         self.findings += remarks.unplanned_findings(self.pods.values())

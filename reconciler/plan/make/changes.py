@@ -9,6 +9,7 @@ import msgspec
 
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.objects import file_objects
+from reconciler.diff.nodeclass import AMI_DRIFT, SECURITY_GROUP_DRIFT, SUBNET_DRIFT, ClassState
 from reconciler.model.decision.changes import Change, DriftedClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import FeatureGate
@@ -38,7 +39,6 @@ def drift_of(
     ):
         return ()
     from reconciler.diff.drift import DesiredObjects, find_drift
-    from reconciler.diff.nodeclass import ClassState
 
     known = (cache.hashes if cache is not None else HashCache()).get(
         inputs.fleet, inputs.settings.cluster_ca_bundle
@@ -130,7 +130,6 @@ def _claims_drifted_by_lock(
 ) -> tuple[str, ...]:
     """Return the claims that drifted because of the lock entry of their node class."""
     from reconciler.diff.changes import IMAGES, SECURITY_GROUPS, SUBNETS
-    from reconciler.diff.nodeclass import AMI_DRIFT, SECURITY_GROUP_DRIFT, SUBNET_DRIFT
 
     reasons = {
         IMAGES: AMI_DRIFT,

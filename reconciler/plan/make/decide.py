@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from reconciler.disruption.command import Decisions
+from reconciler.disruption.consolidation.rejections import RejectionCache
+from reconciler.model.history import History
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import ClusterState
 from reconciler.placement.inputs import PlacementInputs
@@ -82,9 +84,7 @@ def disruption_inputs(
     cache: FactsCache | None = None,
 ) -> DisruptionInputs:
     """Return the question for disruption, which validation of a command asks as well."""
-    from reconciler.disruption.consolidation.rejections import RejectionCache
     from reconciler.disruption.inputs import DisruptionInputs
-    from reconciler.model.history import History
 
     keys = cache.spec_keys if cache is not None else None
     first = scheduler() if scheduler is not None else lazy_scheduler(facts, salt, keys)()

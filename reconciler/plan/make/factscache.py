@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
+from reconciler.disruption.consolidation.rejections import RejectionCache
 from reconciler.placement.pods.shape import SpecKeys
 from reconciler.plan.make.pools import TypesCache
 from reconciler.source.resource import Resource
 
 if TYPE_CHECKING:
     from reconciler.diff.drift import DriftCache
-    from reconciler.disruption.consolidation.rejections import RejectionCache
 
 
 class HashCache:
@@ -60,6 +60,4 @@ class FactsCache:
     @cached_property
     def refusals(self) -> RejectionCache:
         """What consolidation had rejected; loaded on use, like disruption itself."""
-        from reconciler.disruption.consolidation.rejections import RejectionCache
-
         return RejectionCache()

@@ -20,6 +20,7 @@ from reconciler.model.errors import CloudError
 from reconciler.model.json import JsonDict
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.text.quoting import quote_value
+from reconciler.source.plainyaml import dump, is_mapping
 
 NODE_CONFIG: Final = "application/node.eks.aws"
 _EMPTY_LINE: Final = re.compile(r"^\r?\n", re.MULTILINE)
@@ -191,14 +192,10 @@ def _custom_parts(text: str) -> list[MimePart]:
         return []
     if is_mime(text):
         return parse_parts(text)
-    from reconciler.source.plainyaml import is_mapping
-
     return [MimePart(NODE_CONFIG if is_mapping(text) else SHELL, text)]
 
 
 def _node_config(setup: Setup) -> str:
-    from reconciler.source.plainyaml import dump
-
     cluster = setup.cluster
     facts = {
         "name": cluster.name,

@@ -14,10 +14,16 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TextIO
 
+from reconciler.adapters.database.location import may_exist
+from reconciler.assembly.inputs import watching
 from reconciler.assembly.mandate import Approval, mandate_of
 from reconciler.cli.parser import inputs
+from reconciler.exitcode import DONE, FAILED
+from reconciler.model.errors import InvalidFleetError, StalePlanError, UnreadableError, UsageError
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.times import format_time
+from reconciler.notifications.log import TerminalNotifier
 from reconciler.notifications.stream import has_colour
 
 if TYPE_CHECKING:
@@ -92,7 +98,6 @@ def request_of(args: argparse.Namespace) -> ApplyRequest:
         UsageError: the arguments name two folders.
     """
     from reconciler.assembly.inputs.planfile import is_plan_file
-    from reconciler.model.errors import UsageError
 
     files = [] if args.plan else [word for word in args.words if is_plan_file(word)][:1]
     folders = [word for word in args.words if word not in files]
@@ -115,7 +120,6 @@ def run(request: ApplyRequest) -> int:
     if not request.is_simulated:
         return _apply(request)
     from reconciler.assembly.embedded import simulated_account
-    from reconciler.model.errors import UsageError
 
     if request.plan_file is not None:
         raise UsageError(
@@ -136,11 +140,7 @@ def run(request: ApplyRequest) -> int:
 
 def _apply(request: ApplyRequest) -> int:
     from reconciler.assembly.assembly import assemble_world, expect_free
-    from reconciler.assembly.inputs import watching
     from reconciler.engine.loop import PassIntervals, converge
-    from reconciler.exitcode import DONE, FAILED
-    from reconciler.model.errors import StalePlanError
-    from reconciler.notifications.log import TerminalNotifier
 
     saved = read_saved_plan(request)
     if saved is None:
@@ -189,8 +189,6 @@ def _expect_approval(request: ApplyRequest) -> None:
     """
     if request.is_approved or sys.stdin.isatty():
         return
-    from reconciler.model.errors import UsageError
-
     path = request.fleet.path
     if path and not os.path.exists(path):
         raise UsageError(
@@ -220,7 +218,6 @@ def _ask_approval(
     if not (is_first or must_show):
         return Approval(saved, continues=saved is None)
     from reconciler.assembly.assembly import live_inputs
-    from reconciler.model.errors import StalePlanError
     from reconciler.plan.approval import plan_differences
     from reconciler.plan.planning import plan_of
 
@@ -252,7 +249,6 @@ def _confirm(out: TextIO) -> bool:
 
 
 def _has_state(fleet: FleetRequest) -> bool:
-    from reconciler.adapters.database.location import may_exist
     from reconciler.assembly.inputs import sources
     from reconciler.assembly.inputs.records import state_location
 
@@ -282,7 +278,6 @@ def refuse_other_fleet(request: FleetRequest, approved: Plan, file: str) -> None
         UnreadableError: it is of another fleet, or the request names no fleet.
     """
     from reconciler.assembly.inputs import sources
-    from reconciler.model.errors import InvalidFleetError, UnreadableError
 
     where = request.repo or request.path or "."
     remedy = f"pass the fleet folder: `reconciler apply {file} FOLDER`"
@@ -312,7 +307,6 @@ def refuse_reapplied_plan(assembly: Assembly, approved: Plan) -> None:
         StalePlanError: the plan can no longer be applied.
     """
     from reconciler.assembly.inputs.records import run_of_recorded
-    from reconciler.model.errors import StalePlanError
     from reconciler.plan.approval import AHEAD_MAX
 
     now = assembly.world.clock.now()
@@ -360,8 +354,6 @@ def render_summary(result: Pass, assembly: Assembly, started_at: datetime, outpu
 
 
 def _summary_text(reply: ApplyReply) -> str:
-    from reconciler.model.text.counting import format_count
-
     state = "converged" if reply.converged else "stopped; run `reconciler apply` again to continue"
     lines = [f"{reply.fleet}: {state}"]
     lines.append(f"  {format_count(len(reply.node_claims), 'node')}, ${reply.cost:.4f}/hour")

@@ -12,8 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
-from reconciler.assembly.inputs import records
+from reconciler.assembly.inputs import records, watching
+from reconciler.assembly.mandate import tags_of
 from reconciler.cli.parser import inputs
+from reconciler.model.errors import LeaseHeldError, UsageError
+from reconciler.model.text.nearest import did_you_mean
+from reconciler.notifications.log import TerminalNotifier
 from reconciler.notifications.stream import has_colour
 from reconciler.ports.journal import Outcome, Verb
 
@@ -114,8 +118,6 @@ def _find_claim(recorded: RecordedFleet, name: str) -> NodeClaim:
         UsageError: there is none, so the node does not belong to this fleet.
     """
     from reconciler.engine.steps.requests import find_claim
-    from reconciler.model.errors import UsageError
-    from reconciler.model.text.nearest import did_you_mean
 
     claims = recorded.state.store.node_claims()
     found = find_claim(claims, name)
@@ -132,12 +134,8 @@ def _find_claim(recorded: RecordedFleet, name: str) -> NodeClaim:
 def _carry_out(request: NodeRequest, intent: Intent) -> int:
     """Run passes until the request has an outcome, and print it; return 1 if it failed."""
     from reconciler.assembly.assembly import assemble_world
-    from reconciler.assembly.inputs import watching
-    from reconciler.assembly.mandate import tags_of
     from reconciler.engine.loop import PassIntervals, converge
     from reconciler.engine.reconcile import Mandate
-    from reconciler.model.errors import LeaseHeldError
-    from reconciler.notifications.log import TerminalNotifier
 
     notifier = TerminalNotifier(sys.stdout, colour=has_colour(sys.stdout))
     try:

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from reconciler.adapters.clock import SystemClock
 from reconciler.cli.parser import inputs
+from reconciler.exitcode import DONE, FAILED
+from reconciler.model.errors import UsageError
 from reconciler.model.text.visible import one_line
 
 if TYPE_CHECKING:
@@ -49,8 +52,6 @@ class OverlaysRequest:
         Raises:
             UsageError: there are two, or a flag has no effect with this one.
         """
-        from reconciler.model.errors import UsageError
-
         chosen = [
             flag
             for flag, is_given in (
@@ -104,7 +105,6 @@ request_of = partial(inputs.request_from, OverlaysRequest)
 def run(request: OverlaysRequest) -> int:
     """Print or write the overlays; 1 if one of them could not be written."""
     from reconciler.cli.maintenance.overlays import desired_overlays
-    from reconciler.exitcode import DONE
 
     if request.applies or request.previews:
         return _run_in_cluster(request)
@@ -122,10 +122,8 @@ def run(request: OverlaysRequest) -> int:
 
 
 def _run_in_cluster(request: OverlaysRequest) -> int:
-    from reconciler.adapters.clock import SystemClock
     from reconciler.assembly.cluster import api_of
     from reconciler.cli.maintenance.overlays import repeat, settings_of
-    from reconciler.exitcode import DONE, FAILED
 
     clock = SystemClock()
     api = api_of(settings_of(request.fleet), clock)

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 from reconciler import exitcode
 from reconciler.assembly.inputs import records
 from reconciler.cli.parser import inputs
+from reconciler.inspection.replies import ResumedPool, ResumeReply
 from reconciler.model.text.times import format_time
+from reconciler.render.reply import render_reply, sections_of
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
     from reconciler.assembly.inputs.request import StateRequest
-    from reconciler.inspection.replies import ResumedPool
     from reconciler.model.history import Rollout
 
 
@@ -57,9 +58,6 @@ def run(request: ResumeRequest) -> int:
         halted = _halted_rollouts(store.rollouts(), request.node_pools)
         for rollout in halted:
             store.put_rollout(resume(rollout))
-    from reconciler.inspection.replies import ResumedPool, ResumeReply
-    from reconciler.render.reply import render_reply, sections_of
-
     pools = tuple(
         ResumedPool(
             node_pool=rollout.node_pool,

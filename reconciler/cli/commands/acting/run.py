@@ -7,14 +7,22 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from reconciler.adapters.clock import SystemClock
+from reconciler.assembly.inputs import watching
 from reconciler.assembly.inputs.request import RunRequest
+from reconciler.assembly.monitoring import serve_monitoring
+from reconciler.cli.commands.environment import health
 from reconciler.cli.parser import inputs, serving
+from reconciler.daemon.daemon import keep_in_sync, with_heartbeat
+from reconciler.daemon.roster import FleetRoster, has_fleets_below
+from reconciler.exitcode import DONE
+from reconciler.model.errors import UsageError
+from reconciler.notifications.log import FORMATS, LogNotifier, log_libraries
 from reconciler.notifications.stream import has_colour
 
 if TYPE_CHECKING:
     import argparse
 
-    from reconciler.daemon.roster import FleetRoster
 
 DASHBOARD: Final = "127.0.0.1:8080"
 """Where the dashboard of a simulated fleet is by default."""
@@ -22,8 +30,6 @@ DASHBOARD: Final = "127.0.0.1:8080"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the fleet, and how often it is reconciled."""
-    from reconciler.cli.commands.environment import health
-
     inputs.add_paths(parser)
     health.add_heartbeat(parser)
     parser.add_argument(
@@ -74,7 +80,6 @@ def run(request: RunRequest) -> int:
     if not request.is_simulated:
         return _run(request)
     from reconciler.assembly.embedded import simulated_account
-    from reconciler.model.errors import UsageError
 
     if fleet_roster_of(request) is not None:
         raise UsageError(
@@ -93,13 +98,6 @@ def run(request: RunRequest) -> int:
 
 
 def _run(request: RunRequest) -> int:
-    from reconciler.adapters.clock import SystemClock
-    from reconciler.assembly.inputs import watching
-    from reconciler.assembly.monitoring import serve_monitoring
-    from reconciler.daemon.daemon import keep_in_sync, with_heartbeat
-    from reconciler.exitcode import DONE
-    from reconciler.notifications.log import FORMATS, LogNotifier, log_libraries
-
     roster = fleet_roster_of(request)
     if roster is not None:
         from reconciler.daemon.service import serve
@@ -123,8 +121,6 @@ def _run(request: RunRequest) -> int:
 
 def fleet_roster_of(request: RunRequest) -> FleetRoster | None:
     """Return the fleets if the request names several or a folder of them; None for one fleet."""
-    from reconciler.daemon.roster import FleetRoster, has_fleets_below
-
     if not request.others and not has_fleets_below(request.fleet):
         return None
     return FleetRoster((request.fleet, *request.others), follows_files=request.acts_on_files)

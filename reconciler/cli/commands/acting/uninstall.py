@@ -12,7 +12,10 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from reconciler import exitcode
+from reconciler.adapters.clock import SystemClock
 from reconciler.cli.parser import inputs
+from reconciler.model.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -50,8 +53,6 @@ request_of = partial(inputs.request_from, UninstallRequest)
 
 def run(request: UninstallRequest) -> int:
     """Remove the finalizers, and make sure that no daemon puts them back."""
-    from reconciler import exitcode
-    from reconciler.adapters.clock import SystemClock
     from reconciler.assembly.cluster import api_of
     from reconciler.assembly.inputs import records
 
@@ -83,8 +84,6 @@ def _confirm(api: Api) -> bool:
     Raises:
         UsageError: stdin is not a terminal.
     """
-    from reconciler.model.errors import UsageError
-
     if not sys.stdin.isatty():
         raise UsageError(
             "cannot ask for approval, because stdin is not a terminal",
@@ -100,8 +99,6 @@ def _confirm(api: Api) -> bool:
 
 
 def _still_running_error(nodes: list[str]) -> Exception:
-    from reconciler.model.errors import ClusterError
-
     return ClusterError(
         f"the finalizer keeps coming back, now on {nodes[0]}: a daemon is still running",
         remedy="stop every `reconciler run` of this cluster, and repeat the command",

@@ -20,9 +20,13 @@ from reconciler.advise.result import (
     AdviceRequest,
 )
 from reconciler.assembly.inputs.timings import Timings
+from reconciler.cli.commands.desired.plan import write_output
+from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
 from reconciler.model.errors import UsageError
 from reconciler.model.text.visible import one_line
+from reconciler.render.listing import json_to_yaml
+from reconciler.render.reply import PAGES, render_page
 
 if TYPE_CHECKING:
     import argparse
@@ -187,8 +191,6 @@ def run(request: AdviseRequest) -> int:
     """Print the advice, and write or commit the requested proposal."""
     gc.set_threshold(200_000, 20, 20)
     from reconciler.advise.advising import make_advice
-    from reconciler.cli.commands.desired.plan import write_output
-    from reconciler.cli.output.progressline import show_progress
 
     if not _may_change(request):
         print("Cancelled. Nothing was changed.", file=sys.stderr)
@@ -267,8 +269,6 @@ def render(report: AdviceReport, request: AdviseRequest) -> str:
         from reconciler.advise.report import render_text
 
         return render_text(report, request.top)
-    from reconciler.render.reply import PAGES, render_page
-
     if request.output in PAGES:
         from reconciler.advise.report import sections_of
 
@@ -279,6 +279,4 @@ def render(report: AdviceReport, request: AdviseRequest) -> str:
     text = msgspec.json.encode(report, order="sorted").decode() + "\n"
     if request.output == "json":
         return text
-    from reconciler.render.listing import json_to_yaml
-
     return json_to_yaml(text)

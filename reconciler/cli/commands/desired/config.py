@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from reconciler import exitcode
 from reconciler.cli.parser import inputs
+from reconciler.model.text.urls import without_secrets
 
 if TYPE_CHECKING:
     import argparse
@@ -68,8 +69,6 @@ def run(request: ConfigRequest) -> int:
 
 
 def _without_password(value: object) -> object:
-    from reconciler.model.text.urls import without_secrets
-
     return without_secrets(value, is_value=True) if isinstance(value, str) else value
 
 

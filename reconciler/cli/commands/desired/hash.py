@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from reconciler import exitcode
 from reconciler.cli.parser import inputs
+from reconciler.model.diagnostics import Diagnostic
+from reconciler.model.errors import InvalidFleetError, UnreadableError
 
 if TYPE_CHECKING:
     import argparse
 
     from reconciler.desired.fleet import SourceFile
-    from reconciler.model.errors import InvalidFleetError
     from reconciler.source.finding import Finding
     from reconciler.source.objects import Entry
 
@@ -53,7 +54,6 @@ def run(request: HashRequest) -> int:
     writes on the applied object. Other kinds are ignored.
     """
     from reconciler.desired.settings.layers import resolve
-    from reconciler.model.errors import UnreadableError
 
     bundle = resolve({}, os.environ, request.settings).settings.cluster_ca_bundle
     rows = sorted(
@@ -78,7 +78,6 @@ def run(request: HashRequest) -> int:
 def _read_files(path: str) -> list[SourceFile]:
     from reconciler.assembly.inputs.files import read_start
     from reconciler.desired.fleet import SourceFile
-    from reconciler.model.errors import InvalidFleetError
     from reconciler.source.document import LIMITS
 
     if path == "-":
@@ -99,7 +98,6 @@ def _read_entries(file: SourceFile) -> list[Entry]:
     Raises:
         InvalidFleetError: it is not YAML, or contains an invalid object.
     """
-    from reconciler.model.errors import InvalidFleetError
     from reconciler.source.document import parse_documents
     from reconciler.source.objects import entries
     from reconciler.source.resource import CONFIG_FILES
@@ -145,8 +143,6 @@ def _hash_entry(entry: Entry, bundle: str) -> tuple[str, str]:
 
 
 def _invalid_entry_error(entry: Entry, finding: Finding) -> InvalidFleetError:
-    from reconciler.model.diagnostics import Diagnostic
-    from reconciler.model.errors import InvalidFleetError
     from reconciler.source.finding import field_path
 
     place = entry.place(finding.pointer, of_key=finding.of_key)

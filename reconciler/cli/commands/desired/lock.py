@@ -15,8 +15,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler import exitcode
+from reconciler.adapters.writing import write_file
 from reconciler.assembly.inputs.timings import current_time
+from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
+from reconciler.model.diagnostics import Diagnostic
+from reconciler.model.errors import CloudError, InvalidFleetError
+from reconciler.model.settings import DataSource
+from reconciler.model.text.counting import format_count
+from reconciler.source.resource import LOCK_FILE
 
 if TYPE_CHECKING:
     import argparse
@@ -72,8 +79,6 @@ def run(request: LockRequest) -> int:
         CloudError, TransientCloudError: a look-up failed; nothing is written.
     """
     from reconciler.assembly.inputs import sources
-    from reconciler.cli.output.progressline import show_progress
-    from reconciler.source.resource import LOCK_FILE
 
     source = sources.read_source(request.fleet)
     file = next((f for f in source.files if f.path == LOCK_FILE), None)
@@ -95,8 +100,6 @@ def run(request: LockRequest) -> int:
 def _existing_lock(file: SourceFile | None, settings: Settings, *, update: bool) -> Lock | None:
     """Return the existing lock; None if it is for another region or damaged, and is replaced."""
     from reconciler.desired.lock import read_lock
-    from reconciler.model.diagnostics import Diagnostic
-    from reconciler.model.errors import InvalidFleetError
 
     if file is None:
         return None
@@ -165,8 +168,6 @@ def _public_catalog(request: FleetRequest, resolved: Resolved) -> Catalog:
     from reconciler.adapters.aws.launch.profiles import is_simulated_account
     from reconciler.assembly.account import aws_query_of
     from reconciler.assembly.inputs.catalogs import unlocked_catalog
-    from reconciler.model.errors import CloudError
-    from reconciler.model.settings import DataSource
 
     settings = replace(resolved.settings, price_rules=(), price_discount_percent=0.0)
     by_default = request.snapshot is None and not is_simulated_account(settings)
@@ -222,8 +223,6 @@ def _resolve_classes(
     Raises:
         CloudError: a class selects nothing.
     """
-    from reconciler.model.errors import CloudError
-
     if request.snapshot is not None:
         found = _classes_in_snapshot(request, request.snapshot, classes)
     else:
@@ -314,7 +313,6 @@ def _resource_ids(entry: LockedClass) -> dict[str, list[str]]:
 
 
 def _summary_line(lock: Lock) -> str:
-    from reconciler.model.text.counting import format_count
     from reconciler.render.listing import clock_time
 
     classes = format_count(len(lock.node_classes), "node class", "node classes")
@@ -330,7 +328,6 @@ def _write(path: str, lock: Lock) -> None:
     Raises:
         UnreadableError: it cannot be written.
     """
-    from reconciler.adapters.writing import write_file
     from reconciler.desired.lock import encode
 
     write_file(path, encode(lock), remedy="make the folder writable")
@@ -340,8 +337,6 @@ def _check(request: LockRequest, file: SourceFile | None) -> int:
     """Check whether the lock matches the folder, without calling AWS."""
     from reconciler.assembly.inputs import sources
     from reconciler.desired.lock import REMEDY, drop_stale_entries, read_lock
-    from reconciler.model.diagnostics import Diagnostic
-    from reconciler.source.resource import LOCK_FILE
 
     if file is None:
         return _print_refusal(

@@ -14,6 +14,8 @@ from reconciler import exitcode
 from reconciler.assembly.inputs.folder import is_in_fleet
 from reconciler.assembly.inputs.timings import Timings, current_time
 from reconciler.cli.parser import inputs
+from reconciler.model.errors import CloudError, UsageError
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.visible import Painted, one_line
 from reconciler.notifications.stream import render_for_terminal
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from reconciler.assembly.inputs.request import FleetRequest
-    from reconciler.model.errors import CloudError, UsageError
     from reconciler.placement.pods.whatif import Scale, WhatIf
     from reconciler.plan.make.inputs import Inputs
     from reconciler.plan.value.plan import JudgedPolicy, Plan
@@ -143,8 +144,6 @@ def _what_if_of(
 
 
 def _not_applied_error(flag: str) -> UsageError:
-    from reconciler.model.errors import UsageError
-
     return UsageError(
         "cannot be used with --with, --scale, --drain or --zone-down",
         where=flag,
@@ -153,7 +152,6 @@ def _not_applied_error(flag: str) -> UsageError:
 
 
 def _scale_of(text: str) -> Scale:
-    from reconciler.model.errors import UsageError
     from reconciler.placement.pods.whatif import KINDS, Scale
 
     name, _, number = text.rpartition("=")
@@ -267,7 +265,6 @@ def _print_refusal(plan: Plan, refused: Sequence[JudgedPolicy], request: PlanReq
 
 def _has_unschedulable(plan: Plan) -> bool:
     """Return whether pods cannot be scheduled, and report it on stderr."""
-    from reconciler.model.text.counting import format_count
     from reconciler.plan.render.unplaced import pods_at_fault
     from reconciler.plan.render.wording import format_pods
 
@@ -402,7 +399,6 @@ def render_requests(plan: Plan, inputs: Inputs) -> str:
     """
     from reconciler.adapters.aws.launch.requests import RequestRow, request_rows, unique_requests
     from reconciler.engine.preview import launches_of
-    from reconciler.model.errors import CloudError
 
     rows: list[RequestRow] = []
     failures: list[CloudError] = []
@@ -420,9 +416,6 @@ def render_requests(plan: Plan, inputs: Inputs) -> str:
 
 def _incomplete_launches_error(failures: Sequence[CloudError]) -> CloudError:
     """Return one error for all launches that cannot be requested, naming what is missing."""
-    from reconciler.model.errors import CloudError
-    from reconciler.model.text.counting import format_count
-
     reasons = dict.fromkeys(error.message for error in failures)
     remedies = dict.fromkeys(error.remedy for error in failures if error.remedy)
     return CloudError(

@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from reconciler import exitcode
 from reconciler.assembly.inputs.request import FleetRequest, SweepRequest
 from reconciler.assembly.inputs.timings import Timings, current_time, read_time_or_span
+from reconciler.cli.commands.desired.plan import write_output
+from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
+from reconciler.model.errors import UsageError
 from reconciler.model.text.quoting import quote_value
+from reconciler.source.document import LIMITS
 
 if TYPE_CHECKING:
     import argparse
@@ -98,8 +102,6 @@ def run(request: SimulateRequest) -> int:
     """Run the simulation and print its events."""
     gc.set_threshold(200_000, 20, 20)
     from reconciler.assembly.inputs.sources import stated_durations
-    from reconciler.cli.commands.desired.plan import write_output
-    from reconciler.cli.output.progressline import show_progress
     from reconciler.simulate.building import read_simulation
     from reconciler.simulate.scheduled import scheduled_workloads
     from reconciler.simulate.seeds import SeededRuns
@@ -134,8 +136,6 @@ def _expect_trace(request: SimulateRequest) -> None:
     Raises:
         UsageError: one needs ``--trace``, or its value is not allowed with it.
     """
-    from reconciler.model.errors import UsageError
-
     if request.seeds is not None and not 1 <= request.seeds <= SEEDS_MAX:
         remedy = f"use 1 to {SEEDS_MAX}"
         raise UsageError(f"{request.seeds} is not allowed", where="--seeds", remedy=remedy)
@@ -155,7 +155,6 @@ def _run_backtest(request: SimulateRequest, timings: Timings, line: ProgressLine
     """Replay the trace and print the result."""
     from reconciler.backtest.report import render_html, render_markdown, render_text
     from reconciler.backtest.run import BacktestRequest, run_backtest
-    from reconciler.cli.commands.desired.plan import write_output
 
     assert request.trace is not None, "the caller has seen one"
     found = run_backtest(
@@ -236,7 +235,6 @@ def _run_seed(
 
 def _stream_timeline(request: SimulateRequest, runs: SeededRuns, line: ProgressLine) -> None:
     """Run the simulation and print its timeline."""
-    from reconciler.cli.commands.desired.plan import write_output
 
     def show(text: str) -> None:
         with line.suspend():
@@ -264,7 +262,6 @@ def render(report: Report, output: str) -> str:
 def _read_script(file: str | None) -> Script:
     from reconciler.assembly.inputs.files import read_bytes
     from reconciler.simulate.script import Script, read_script
-    from reconciler.source.document import LIMITS
 
     return read_script(read_bytes(file, LIMITS.bytes_max), file) if file else Script()
 
@@ -277,8 +274,6 @@ def _parse_until(text: str | None, start: datetime) -> datetime | timedelta | No
     """
     if text is None:
         return None
-    from reconciler.model.errors import UsageError
-
     until = read_time_or_span(text, "--until")
     span = until if isinstance(until, timedelta) else until - start
     if span <= timedelta(0):

@@ -9,8 +9,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
+from reconciler.adapters.writing import write_file
 from reconciler.assembly.inputs.timings import current_time, read_time, read_time_or_span
+from reconciler.cli.commands.desired.plan import write_output
 from reconciler.cli.parser import inputs
+from reconciler.model.errors import UsageError
 from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
@@ -156,8 +159,6 @@ def _expect_one_source(file: str | None, url: str | None, only: Mapping[str, str
     Raises:
         UsageError: an argument is missing or redundant.
     """
-    from reconciler.model.errors import UsageError
-
     where = "trace import"
     if file is not None and url is not None:
         why = "FILE and --prometheus exclude each other"
@@ -226,7 +227,6 @@ def _read_series(request: TraceRequest, source: PrometheusRequest) -> Trace:
     """Return the trace of the data in Prometheus, and summarize it on stderr."""
     from reconciler.backtest.imported import imported_trace, report_of
     from reconciler.backtest.prometheus import read_matchers, read_period, read_pod_series
-    from reconciler.model.errors import UsageError
 
     until = current_time(request.until)
     period = read_period(_parse_since(request.since, until), until, source.step)
@@ -255,8 +255,6 @@ def _parse_since(text: str, until: datetime) -> datetime:
     Raises:
         UsageError: it is neither.
     """
-    from reconciler.model.errors import UsageError
-
     since = read_time_or_span(text, "--since")
     try:
         return since if isinstance(since, datetime) else until - since
@@ -269,7 +267,6 @@ def _print_summary(output: str, summary: object) -> None:
     import msgspec
 
     from reconciler.backtest.writing import TraceSummary, render_summary
-    from reconciler.cli.commands.desired.plan import write_output
     from reconciler.render.reply import PAGES, render_page, sections_of
 
     assert isinstance(summary, TraceSummary), "a summary is shown"
@@ -285,6 +282,4 @@ def _print_summary(output: str, summary: object) -> None:
 
 
 def _write_file(path: str, content: bytes) -> None:
-    from reconciler.adapters.writing import write_file
-
     write_file(path, content, remedy="pass another file with --out")

@@ -13,29 +13,35 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from reconciler.adapters.aws.permissions import Names, Need
+from reconciler.adapters.aws.permissions import policy as made
 from reconciler.assembly.account import connections
 from reconciler.assembly.assembly import CheckInputs, check_inputs, live_inputs
 from reconciler.assembly.cluster import cluster_checks, karpenter_check
 from reconciler.assembly.environment import Environment
 from reconciler.assembly.inputs import sources
+from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
+from reconciler.exitcode import DONE, FAILED
+from reconciler.inspection.replies import ChecksReply
 from reconciler.model.diagnostics import Check, Verdict, failed_check, passed_check, unknown_check
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.settings import ClusterKind, FeatureGate
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.times import timestamp
+from reconciler.render.cells import Section, Verbatim
+from reconciler.render.listing import format_document
+from reconciler.render.reply import PAGES, render_page, render_reply, table_section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from reconciler.adapters.aws.facts.commitments import AccountCommitments
-    from reconciler.adapters.aws.permissions import Need
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
     from reconciler.plan.value.nodes import PlannedNodeClaim
-    from reconciler.render.cells import Section
 
 # The purchased commitments in AWS, in the form of ``reconciler.yaml``.
 
@@ -77,13 +83,6 @@ request_of = partial(inputs.request_from, CheckRequest)
 
 def run(request: CheckRequest) -> int:
     """Print one line for each check; exit 1 if one failed."""
-    from reconciler.adapters.aws.permissions import Need
-    from reconciler.cli.output.progressline import show_progress
-    from reconciler.exitcode import DONE, FAILED
-    from reconciler.inspection.replies import ChecksReply
-    from reconciler.render.listing import format_document
-    from reconciler.render.reply import PAGES, render_reply
-
     need, is_text = Need(request.need), request.output == "text"
     document = "text" if request.output in PAGES else request.output
     if request.prints_policy:
@@ -109,9 +108,6 @@ def run(request: CheckRequest) -> int:
 
 def _on_page(title: str, text: str, output: str) -> str:
     """Return a document as a page where one is asked for, otherwise as it is."""
-    from reconciler.render.cells import Section, Verbatim
-    from reconciler.render.reply import PAGES, render_page
-
     if output not in PAGES:
         return text
     return render_page(title, [Section(key="document", title="", figure=Verbatim(text))], output)
@@ -119,8 +115,6 @@ def _on_page(title: str, text: str, output: str) -> str:
 
 def checks_section(rows: Sequence[Check]) -> Section:
     """Return the checks as a section of a page."""
-    from reconciler.render.reply import table_section
-
     header = ("check", "verdict", "result", "remedy")
     cells = [
         (f"{row.kind} {row.name}".rstrip(), str(row.verdict), row.message, row.remedy)
@@ -229,7 +223,6 @@ def run_checks(
         InvalidFleetError, UnreadableError: there is no fleet to check.
     """
     from reconciler.adapters.aws.checks import node_class_checks
-    from reconciler.adapters.aws.permissions import Need
 
     check = check_inputs(request, environment)
     found = f"found {format_count(len(check.classes), 'EC2NodeClass', 'EC2NodeClasses')}"
@@ -259,9 +252,6 @@ def run_checks(
 
 def iam_policy(request: FleetRequest, need: Need) -> dict[str, Any]:
     """Return the IAM policy for the fleet that the request names."""
-    from reconciler.adapters.aws.permissions import Names
-    from reconciler.adapters.aws.permissions import policy as made
-
     fleet = sources.desired_fleet(request)
     settings = sources.settings_of(request, fleet).settings
     names = Names(region=settings.region, cluster=settings.cluster_name)

@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from reconciler import exitcode
+from reconciler.adapters.writing import make_folder
 from reconciler.cli.parser import inputs
 from reconciler.cli.pullrequest.fleets import changed_fleets, fleets_below
 from reconciler.cli.pullrequest.review import Review, ReviewRequest, review_all
@@ -80,7 +81,6 @@ def run(request: ReviewRequest) -> int:
     Raises:
         ReconcilerError: the changed fleets cannot be determined.
     """
-    from reconciler.adapters.writing import make_folder
     from reconciler.backtest.change import expect_base
 
     base = request.base or base_of(os.environ)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
 from reconciler.cli.parser import inputs
+from reconciler.model.errors import UnreadableError, UsageError
+from reconciler.render.layout import truncate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,16 +142,12 @@ def _plan_files(path: str) -> list[str]:
 
 
 def _expect_within_limit(count: int) -> None:
-    from reconciler.model.errors import UsageError
-
     if count > _FILES_MAX:
         message = f"{count} plans; at most {_FILES_MAX} are posted on one pull request"
         raise UsageError(message, where="PLAN", remedy="post the plans of fewer fleets")
 
 
 def _expect_titles(drafts: Sequence[Draft]) -> None:
-    from reconciler.model.errors import UsageError
-
     if not all(draft.title for draft in drafts):
         remedy = "pass plans in JSON, or leave out --check"
         raise UsageError("a plan in Markdown has no title", where="--check", remedy=remedy)
@@ -191,8 +189,6 @@ def _report_checks(
     """
     from reconciler.adapters.forge import TITLE_MAX, CommitCheck
     from reconciler.cli.pullrequest.draft import check_name_of, shorten
-    from reconciler.model.errors import UsageError
-    from reconciler.render.layout import truncate
 
     commit = (event.commit if _is_of_event(request, event) else "") or forge.head()
     if not commit:
@@ -236,7 +232,6 @@ def _read_draft(path: str, request: CommentRequest, event: CiEvent) -> Draft:
     from reconciler.assembly.inputs.files import read_start
     from reconciler.cli.pullrequest.draft import Draft, draft_of_plan, marker_of
     from reconciler.cli.pullrequest.failure import draft_of_failure, is_failure, read_failure
-    from reconciler.model.errors import UnreadableError, UsageError
     from reconciler.plan.approval import SIZE_MAX, read_saved_plan
 
     content = read_start(path, SIZE_MAX)
@@ -269,8 +264,6 @@ def _api(request: CommentRequest, event: CiEvent) -> ForgeApi:
     Raises:
         UsageError: there is no token, or the client is not installed.
     """
-    from reconciler.model.errors import UsageError
-
     try:
         from reconciler.adapters import forge
     except ImportError as error:
@@ -296,7 +289,6 @@ def _forge(request: CommentRequest, event: CiEvent, api: ForgeApi) -> Forge | No
         UsageError: it is not known.
     """
     from reconciler.adapters import forge
-    from reconciler.model.errors import UsageError
 
     repository = request.repository or event.repository
     if not repository:
@@ -322,8 +314,6 @@ def _is_of_event(request: CommentRequest, event: CiEvent) -> bool:
 
 
 def _token(request: CommentRequest) -> str:
-    from reconciler.model.errors import UsageError
-
     names = (request.token_variable,) if request.token_variable else _TOKENS[request.forge]
     for name in names:
         value = os.environ.get(name, "").strip()

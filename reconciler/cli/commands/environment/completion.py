@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.cli.parser import inputs
 from reconciler.cli.parser.arguments import Arguments
 from reconciler.cli.parser.commandline import COMMANDS, PROGRAM
+from reconciler.exitcode import DONE
 
 if TYPE_CHECKING:
     import argparse
@@ -45,8 +46,6 @@ def run(request: CompletionRequest) -> int:
     Raises:
         UsageError: the library that writes it is not installed.
     """
-    from reconciler.exitcode import DONE
-
     try:
         import shtab
     except ImportError as error:

@@ -18,10 +18,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from reconciler.adapters.clock import SystemClock
+from reconciler.adapters.writing import refuse_links
 from reconciler.assembly.inputs.request import FleetRequest, RunRequest, ServingRequest
+from reconciler.assembly.inputs.watching import stop_on_signal
 from reconciler.cli.commands.acting import run as daemon
 from reconciler.cli.commands.acting.run import DASHBOARD
 from reconciler.cli.parser import inputs
+from reconciler.exitcode import DONE
+from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.notifications.stream import has_colour
 
 if TYPE_CHECKING:
@@ -76,9 +81,7 @@ request_of = partial(inputs.request_from, DemoRequest)
 def run(request: DemoRequest) -> int:
     """Play the demo."""
     from reconciler.assembly.embedded import expect_installed
-    from reconciler.assembly.inputs.watching import stop_on_signal
     from reconciler.demo.narrator import Narrator
-    from reconciler.exitcode import DONE
 
     expect_installed("the demo")
     if request.listen:
@@ -91,7 +94,6 @@ def run(request: DemoRequest) -> int:
 
 def _serve(request: DemoRequest) -> int:
     """Run the daemon for the fleet of the demo, until SIGTERM or SIGINT."""
-    from reconciler.adapters.clock import SystemClock
     from reconciler.assembly.embedded import isolated_environment
     from reconciler.demo.stage import create_repository
 
@@ -174,9 +176,6 @@ def _fleet_folder(name: str | None) -> Iterator[Path]:
 def _copy_fleet(folder: Path) -> Path:
     """Copy the fleet of the demo into a new or empty folder."""
     from importlib.resources import as_file, files
-
-    from reconciler.adapters.writing import refuse_links
-    from reconciler.model.errors import UnreadableError, UsageError
 
     refuse_links(str(folder))
     try:

@@ -15,6 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.parser import inputs
+from reconciler.exitcode import DONE, FAILED
+from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -47,8 +49,6 @@ class HealthRequest:
         Raises:
             UsageError: no heartbeat file is named.
         """
-        from reconciler.model.errors import UsageError
-
         if not self.heartbeat:
             raise UsageError(
                 "no heartbeat file is named",
@@ -71,8 +71,6 @@ request_of = partial(inputs.request_from, HealthRequest)
 
 def run(request: HealthRequest) -> int:
     """Exit 0 if the daemon is alive and 1 if it is not, with one line either way."""
-    from reconciler.exitcode import DONE, FAILED
-
     age_s: float | None = None
     try:
         age_s = max(time.time() - os.stat(request.heartbeat).st_mtime, 0)

@@ -12,10 +12,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from reconciler import exitcode
+from reconciler import build, exitcode
 from reconciler.assembly.inputs.request import FleetRequest
+from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
+from reconciler.initialization.writing import NewFile, existing_files, write_new_files
+from reconciler.model.diagnostics import Severity
+from reconciler.model.errors import ReconcilerError, UnreadableError, UsageError
+from reconciler.model.settings import NEWEST
+from reconciler.model.text.counting import format_list
 from reconciler.model.text.quoting import quote_value
+from reconciler.source.resource import CONFIG_FILES
 
 if TYPE_CHECKING:
     import argparse
@@ -24,7 +31,6 @@ if TYPE_CHECKING:
     from reconciler.initialization.layout import FleetFile
     from reconciler.initialization.origins import FleetOrigin
     from reconciler.initialization.pipelines import CI, RepositoryFile
-    from reconciler.initialization.writing import NewFile
     from reconciler.model.diagnostics import Diagnostic
 
 _CI: Final = ("github", "gitlab", "none")
@@ -60,7 +66,6 @@ class InitRequest:
             UsageError: a name or region is not valid, or a flag has no effect.
         """
         from reconciler.desired.settings.readers import read_name, read_region
-        from reconciler.model.errors import UsageError
 
         for flag, value, read in (
             ("--name", self.name, read_name),
@@ -123,7 +128,6 @@ def run(request: InitRequest) -> int:
     from reconciler.desired.placeholders import CLUSTER_NAME, REGION
     from reconciler.initialization import layout, pipelines
     from reconciler.initialization.completion import complete
-    from reconciler.initialization.writing import write_new_files
 
     folder = _target_folder(request)
     _expect_no_fleet(folder)
@@ -206,9 +210,6 @@ def _expect_no_fleet(folder: str) -> None:
     Raises:
         UsageError: it is one, or it is a file.
     """
-    from reconciler.model.errors import UsageError
-    from reconciler.source.resource import CONFIG_FILES
-
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise UsageError(f'"{folder}" is a file', where="FOLDER", remedy="name a folder")
     for name in CONFIG_FILES:
@@ -219,7 +220,6 @@ def _expect_no_fleet(folder: str) -> None:
 
 
 def _read_origin(request: InitRequest) -> FleetOrigin | None:
-    from reconciler.cli.output.progressline import show_progress
     from reconciler.initialization import origins
 
     if request.source is not None:
@@ -243,8 +243,6 @@ _OF_NODES: Final = re.compile(
 
 
 def _nothing_found_error(request: InitRequest, origin: FleetOrigin) -> Exception:
-    from reconciler.model.errors import UnreadableError
-
     where = request.source or "the cluster"
     what = "files" if request.source else "kinds"
     causes = [d for d in origin.found.left_out if d.code in _CAUSES] or origin.found.left_out
@@ -262,8 +260,6 @@ def _initial_settings(
     request: InitRequest, folder: str, origin: FleetOrigin | None, choices: list[str]
 ) -> dict[str, object]:
     """Return the settings by dotted key: the name, the cluster, the region, and Karpenter's."""
-    from reconciler.model.settings import NEWEST
-
     known = _stated_settings(origin, choices) if origin is not None else {}
     asks = origin is None and sys.stdin.isatty() and sys.stdout.isatty()
     name = request.name or _fleet_name(str(known.get("clusterName") or ""))
@@ -346,9 +342,7 @@ def _new_files(
     folder: str, repository: str | None, files: Sequence[FleetFile], ci: CI
 ) -> tuple[list[NewFile], list[str], list[str]]:
     """Return the files to write, the names of those outside the fleet, and manual steps."""
-    from reconciler import build
     from reconciler.initialization import layout, pipelines
-    from reconciler.initialization.writing import NewFile
 
     top = repository or os.path.realpath(folder)
     within = os.path.relpath(os.path.realpath(folder), top)
@@ -376,10 +370,6 @@ def _new_files(
 
 
 def _expect_no_files(files: Sequence[NewFile]) -> None:
-    from reconciler.initialization.writing import existing_files
-    from reconciler.model.errors import UsageError
-    from reconciler.model.text.counting import format_list
-
     found = existing_files(files)
     if found:
         raise UsageError(
@@ -393,7 +383,6 @@ def _validate_files(folder: str, files: Sequence[FleetFile]) -> list[Diagnostic]
     """Return the findings of `validate` on the new and the existing files of the folder."""
     from reconciler.adapters.git.folder import is_fleet_file, read_folder
     from reconciler.desired.fleet import SourceFile, read_fleet
-    from reconciler.model.diagnostics import Severity
 
     existing: list[SourceFile] = []
     refused: list[Diagnostic] = []
@@ -421,7 +410,6 @@ def _write_lock(request: InitRequest, folder: str, *, is_valid: bool) -> str:
     if not _has_credentials():
         return f"reconciler.lock was not created: no AWS credentials; {remedy}"
     from reconciler.cli.commands.desired import lock
-    from reconciler.model.errors import ReconcilerError
 
     try:
         lock.run(lock.LockRequest(FleetRequest(path=folder), is_check=False, is_update=False,

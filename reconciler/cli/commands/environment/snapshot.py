@@ -11,7 +11,9 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
+from reconciler.exitcode import DONE
 
 if TYPE_CHECKING:
     import argparse
@@ -83,8 +85,6 @@ def request_of(args: argparse.Namespace) -> SnapshotRequest:
 def run(request: SnapshotRequest) -> int:
     """Write one List of every object that a plan reads; all of them or nothing."""
     from reconciler.assembly.snapshots import destination_of
-    from reconciler.cli.output.progressline import show_progress
-    from reconciler.exitcode import DONE
 
     destination = destination_of(
         request.out, request.fleet, remote=request.remote, author=request.author

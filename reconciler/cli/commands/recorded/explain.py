@@ -21,6 +21,11 @@ from reconciler import exitcode
 from reconciler.assembly.inputs import records
 from reconciler.assembly.inputs.timings import Timings, current_time
 from reconciler.cli.parser import inputs
+from reconciler.inspection.replies import CodeReply
+from reconciler.model.errors import UnreadableError, UsageError
+from reconciler.model.history import NO_HISTORY
+from reconciler.model.text.counting import format_list
+from reconciler.model.text.nearest import did_you_mean, nearest
 from reconciler.model.text.quoting import quote_value
 
 if TYPE_CHECKING:
@@ -103,8 +108,6 @@ def request_of(args: argparse.Namespace) -> ExplainRequest:
     Raises:
         UsageError: a kind has no name, or a code has one.
     """
-    from reconciler.model.errors import UsageError
-
     if args.kind == _GAP:
         if args.path is not None or args.plan is not None:
             raise UsageError(
@@ -132,7 +135,6 @@ def parse_kind(word: str) -> str:
     found = _GAP if word.lower() == _GAP else KINDS.get(word.lower())
     if found is not None:
         return found
-    from reconciler.model.text.nearest import nearest
     from reconciler.source.codes import known_codes
 
     codes = known_codes()
@@ -178,7 +180,6 @@ def run(request: ExplainRequest) -> int:
 
 
 def _explain_code(request: ExplainRequest) -> int:
-    from reconciler.inspection.replies import CodeReply
     from reconciler.render.reply import render_reply, sections_of
     from reconciler.source.codes import known_codes
 
@@ -250,7 +251,6 @@ def _explain_from_inputs(request: ExplainRequest) -> tuple[PlanSource, Explanati
 
 def _explain_pool(source: PlanSource, name: str, inputs: Inputs) -> Explanation:
     from reconciler.desired.objects import node_pools
-    from reconciler.model.history import NO_HISTORY
     from reconciler.plan.explain.calendar import explain_node_pool
 
     pools = {pool.name: pool for pool in node_pools(inputs.fleet)}
@@ -263,8 +263,6 @@ def _explain_pool(source: PlanSource, name: str, inputs: Inputs) -> Explanation:
 
 
 def _saved_plan_error() -> Exception:
-    from reconciler.model.errors import UsageError
-
     return UsageError(
         "a saved plan does not contain the disruption calendar of a NodePool",
         where="--plan",
@@ -322,8 +320,6 @@ def _answer(
 
 
 def _explain_pod(source: PlanSource, name: str, inquiry: Inquiry | None = None) -> Explanation:
-    from reconciler.model.errors import UsageError
-    from reconciler.model.text.counting import format_list
     from reconciler.plan.explain import reasons
 
     plan = source.plan
@@ -342,9 +338,6 @@ def _explain_pod(source: PlanSource, name: str, inquiry: Inquiry | None = None) 
 
 
 def _unknown_name_error(kind: str, name: str, source: str, names: Sequence[str]) -> Exception:
-    from reconciler.model.errors import UnreadableError
-    from reconciler.model.text.nearest import did_you_mean
-
     advice = _ADVICE.get(kind, "`reconciler get nodes` lists the recorded nodes")
     return UnreadableError(
         f"{kind} {name} is not in {source}",

@@ -11,6 +11,7 @@ from reconciler import exitcode
 from reconciler.assembly.inputs import records, watching
 from reconciler.cli.parser import inputs
 from reconciler.notifications.stream import has_colour
+from reconciler.render.listing import KubernetesList, Listing, format_table
 
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.request import StateRequest
@@ -76,7 +77,6 @@ def _view(request: GetRequest) -> watching.View:
         StateError: the name is not recorded.
     """
     from reconciler.inspection.views import VIEWS, find_item, resource_of
-    from reconciler.render.listing import KubernetesList, Listing, format_table
     from reconciler.render.reply import render_reply, table_section
 
     kind, name = request.kind, request.name

@@ -11,8 +11,10 @@ from reconciler import exitcode
 from reconciler.assembly.inputs import records
 from reconciler.assembly.inputs.records import served_actions
 from reconciler.cli.parser import inputs
+from reconciler.engine.shown.past import LaunchPrices, commit_views
 from reconciler.model.text.quoting import quote_value
 from reconciler.notifications.stream import has_colour
+from reconciler.render.listing import KubernetesList, columns, verb_tone
 
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.records import RecordedFleet
@@ -90,7 +92,6 @@ def parse_limit(text: str) -> int:
 
 def run(request: HistoryRequest) -> int:
     """Print the newest entries of the journal, newest first."""
-    from reconciler.render.listing import KubernetesList
     from reconciler.render.reply import render_reply
 
     with records.open_recorded(request.fleet) as recorded:
@@ -117,7 +118,6 @@ class _Past(NamedTuple):
 
 def _operations(recorded: RecordedFleet, request: HistoryRequest) -> _Past:
     from reconciler.inspection.operations import HEADER, operation_resource, operation_rows
-    from reconciler.render.listing import columns, verb_tone
     from reconciler.render.reply import table_section
 
     is_short = request.output == "text"
@@ -138,7 +138,6 @@ def _operations(recorded: RecordedFleet, request: HistoryRequest) -> _Past:
 
 def _commands(recorded: RecordedFleet, request: HistoryRequest) -> _Past:
     from reconciler.inspection.operations import command_resource, command_row
-    from reconciler.render.listing import columns
     from reconciler.render.reply import table_section
 
     found = _newest_commands(recorded, request)
@@ -152,8 +151,6 @@ def _newest_commands(
     recorded: RecordedFleet, request: HistoryRequest
 ) -> list[tuple[CommitView, CommandView]]:
     """Return the newest commands with their commits, all their operations included."""
-    from reconciler.engine.shown.past import LaunchPrices, commit_views
-
     prices = LaunchPrices(recorded.state.store.plan)
     limit = (request.limit + 1) * _OPERATIONS_A_COMMAND
     while True:

@@ -13,6 +13,7 @@ from reconciler.assembly.inputs import records
 from reconciler.assembly.inputs.timings import read_time_or_span
 from reconciler.cli.parser import inputs
 from reconciler.model.text.quoting import quote_value
+from reconciler.render.listing import format_document
 
 if TYPE_CHECKING:
     import argparse
@@ -83,7 +84,5 @@ def _render(report: FleetReport, output: str) -> str:
         case "html":
             return weekly.render_html(report)
     import msgspec
-
-    from reconciler.render.listing import format_document
 
     return format_document(msgspec.to_builtins(report), output)

@@ -10,10 +10,21 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TextIO
 
 from reconciler import exitcode
+from reconciler.adapters.writing import write_file
 from reconciler.assembly.inputs import records
 from reconciler.cli.parser import inputs
+from reconciler.inspection.replies import (
+    ExportReply,
+    ImportReply,
+    PrunedRecords,
+    PruningReply,
+    SoundnessReply,
+    StateFinding,
+)
 from reconciler.model.duration import NEVER, Duration
+from reconciler.model.errors import UsageError
 from reconciler.model.text.quoting import quote_value
+from reconciler.render.listing import clock_time, columns
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -144,7 +155,6 @@ def _migrate(request: MaintenanceRequest) -> int:
 
 def _check(request: MaintenanceRequest) -> int:
     from reconciler.adapters.database.maintenance import ProblemSeverity, check
-    from reconciler.inspection.replies import SoundnessReply, StateFinding
 
     with records.open_recorded(request.fleet) as recorded:
         faults = check(recorded.state.database)
@@ -160,8 +170,6 @@ def _check(request: MaintenanceRequest) -> int:
 
 def _export(request: MaintenanceRequest) -> int:
     from reconciler.adapters.database.maintenance import export_lines
-    from reconciler.adapters.writing import write_file
-    from reconciler.inspection.replies import ExportReply
 
     with records.open_recorded(request.fleet) as recorded:
         lines = export_lines(recorded.state.database)
@@ -180,7 +188,6 @@ def _export(request: MaintenanceRequest) -> int:
 def _import(request: MaintenanceRequest) -> int:
     from reconciler.adapters.database.maintenance import import_lines
     from reconciler.assembly.inputs.files import read_bytes
-    from reconciler.inspection.replies import ImportReply
 
     content = read_bytes(request.file)
     source = "stdin" if request.file == "-" else request.file
@@ -208,9 +215,6 @@ _KINDS: Final = {
 
 def prune_records(request: PruningRequest) -> int:
     """Remove old records, and print how many were removed and kept."""
-    from reconciler.inspection.replies import PrunedRecords, PruningReply
-    from reconciler.render.listing import clock_time, columns
-
     keep = _retention(request)
     with records.open_recorded(request.fleet) as recorded:
         if not request.is_dry_run:
@@ -237,8 +241,6 @@ def _retention(request: PruningRequest) -> timedelta:
     Raises:
         UsageError: it is invalid or too short, or it is not set.
     """
-    from reconciler.model.errors import UsageError
-
     resolved = records.settings_of(request.fleet)
     keep = resolved.settings.history_keep
     if request.keep:

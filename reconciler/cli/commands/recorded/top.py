@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import terminal_size
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import fields
@@ -14,16 +15,19 @@ from msgspec.structs import fields
 from reconciler import exitcode
 from reconciler.assembly.inputs import records, watching
 from reconciler.cli.parser import inputs
+from reconciler.inspection.replies import TopNode, TopReply, TopTotal
+from reconciler.model.errors import UsageError
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.visible import Painted, one_line
 from reconciler.notifications.stream import has_colour
+from reconciler.render.listing import columns, stamp
 
 if TYPE_CHECKING:
     from reconciler.assembly.inputs.records import RecordedFleet
     from reconciler.assembly.inputs.request import StateRequest
     from reconciler.inspection.nodetable import NodeRow
-    from reconciler.inspection.replies import TopNode, TopReply
     from reconciler.observed.allocation import Grouping
     from reconciler.ports.cluster import NodeUsage
 
@@ -139,8 +143,6 @@ def run(request: TopRequest) -> int:
 
 
 def _run_interactively(request: TopRequest) -> None:
-    from reconciler.model.errors import UsageError
-
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         what, remedy = "it needs a terminal", "use `reconciler top` without it"
         raise UsageError(what, where="--interactive", remedy=remedy)
@@ -198,7 +200,6 @@ def _cost_view(recorded: RecordedFleet, by: Grouping, output: str) -> watching.V
 def _cells_of_nodes(reply: TopReply) -> list[list[str]]:
     """Return the nodes as a table, with the fields of their objects."""
     from reconciler.inspection.nodetable import RESOURCES
-    from reconciler.inspection.replies import TopNode
 
     plain = [field for field in fields(TopNode) if field.name != "requested_share"]
     names, titles = [f.name for f in plain], [f.encode_name for f in plain]
@@ -216,7 +217,6 @@ def _cells_of_nodes(reply: TopReply) -> list[list[str]]:
 def _reply(recorded: RecordedFleet, rows: Sequence[NodeRow]) -> TopReply:
     """Return the fleet as the reply of the command."""
     from reconciler.inspection.nodetable import RESOURCES
-    from reconciler.inspection.replies import TopReply, TopTotal
 
     total = TopTotal(
         nodes=len(rows),
@@ -230,8 +230,6 @@ def _reply(recorded: RecordedFleet, rows: Sequence[NodeRow]) -> TopReply:
 
 def _node(row: NodeRow) -> TopNode:
     from reconciler.inspection.nodetable import RESOURCES
-    from reconciler.inspection.replies import TopNode
-    from reconciler.render.listing import stamp
 
     labels = row.claim.metadata.labels
     return TopNode(
@@ -267,11 +265,7 @@ def _share(rows: Sequence[NodeRow], resource: str) -> float:
 
 def _render_text(recorded: RecordedFleet, rows: Sequence[NodeRow], request: TopRequest) -> str:
     """Return the sums of the fleet, and a table of the nodes that fit on the terminal."""
-    from shutil import get_terminal_size
-
     from reconciler.inspection import nodetable
-    from reconciler.model.text.counting import format_count
-    from reconciler.render.listing import columns
 
     size = get_terminal_size() if sys.stdout.isatty() else terminal_size((100, 0))
     colour = has_colour(sys.stdout)

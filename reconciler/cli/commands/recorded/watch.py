@@ -11,10 +11,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
+from reconciler.adapters.writing import PRIVATE, make_folder, write_file
 from reconciler.assembly.inputs.folder import is_in_fleet
 from reconciler.assembly.inputs.request import FleetRequest, ServingRequest
 from reconciler.assembly.inputs.timings import current_time, read_time_or_span
+from reconciler.assembly.inputs.watching import stop_on_signal
 from reconciler.cli.parser import inputs, serving
+from reconciler.model.errors import UsageError
 from reconciler.model.text.visible import one_line
 
 if TYPE_CHECKING:
@@ -267,7 +270,6 @@ def _share(episode: EpisodeFile, fleet: FleetRequest, path: str) -> EpisodeFile:
     Raises:
         ReconcilerError: it cannot be anonymized or written.
     """
-    from reconciler.adapters.writing import PRIVATE, make_folder, write_file
     from reconciler.watch.episodes.anonymizing import anonymize_episode
     from reconciler.watch.episodes.episode import encode_episode
 
@@ -278,7 +280,6 @@ def _share(episode: EpisodeFile, fleet: FleetRequest, path: str) -> EpisodeFile:
 
 
 def _watch(request: WatchRequest) -> int:
-    from reconciler.assembly.inputs.watching import stop_on_signal
     from reconciler.watch.service import watch_clusters
 
     clusters = [_cluster(request, name) for name in request.contexts or ("",)]
@@ -349,7 +350,6 @@ def _publisher(
     """
     from reconciler.assembly.capturing import anonymize_objects, read_key
     from reconciler.assembly.snapshots import destination_of
-    from reconciler.model.errors import UsageError
     from reconciler.watch.publishing import SnapshotPublisher
 
     if request.publish is None:
