@@ -21,13 +21,7 @@ from reconciler.adapters.simulated.conditions import (
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
 from reconciler.adapters.simulated.records import encode_record
 from reconciler.adapters.simulated.watched import FirstState, WatchedCluster, first_state
-from reconciler.assembly import comparison
-from reconciler.assembly.capturing import (
-    captured_fleet,
-    objects_of_fleet,
-    settings_for,
-    with_captured_status,
-)
+from reconciler.assembly import capturing, comparison
 from reconciler.assembly.inputs import sources, timings
 from reconciler.assembly.inputs.records import is_live
 from reconciler.assembly.inputs.request import FleetRequest
@@ -378,7 +372,7 @@ def _capture_running_fleet(request: FleetRequest) -> bytes | None:
         return None
     if request.base and resolved.settings.cluster == ClusterKind.EMBEDDED:
         return None
-    whole = {"apiVersion": "v1", "kind": "List", "items": objects_of_fleet(request)}
+    whole = {"apiVersion": "v1", "kind": "List", "items": capturing.objects_of_fleet(request)}
     return msgspec.json.encode(whole)
 
 
@@ -400,9 +394,9 @@ def read_simulated_fleet(
     )
     resolved = sources.settings_of(request, fleet)
     settings, memory = resolved.settings, Discovery({})
-    found = captured_fleet(snapshot)
+    found = capturing.captured_fleet(snapshot)
     if found is not None:
-        settings = settings_for(found.records, resolved, "--snapshot")
+        settings = capturing.settings_for(found.records, resolved, "--snapshot")
         memory = Discovery(found.records.memory)
     choice = ReplicaChoice(request.replicas_percent)
     workloads, more = (
@@ -417,7 +411,9 @@ def read_simulated_fleet(
         head=source.revision,
         tree=digests.git,
         node_pools=node_pools(fleet),
-        classes=dict(with_captured_status({c.name: c for c in node_classes(fleet)}, snapshot)),
+        classes=dict(
+            capturing.with_captured_status({c.name: c for c in node_classes(fleet)}, snapshot)
+        ),
         settings=settings,
         catalog=catalog,
         diagnostics=sources.without_errors((*findings, *more, *snapshot.findings)),
@@ -478,7 +474,7 @@ def _record_history(
     event_log.record_claims(claims)
     store.put_node_claims(claims)
     ours = owner_of(desired.settings).tags
-    found = captured_fleet(snapshot)
+    found = capturing.captured_fleet(snapshot)
     shown = {i.id: i for i in found.records.instances} if found is not None else {}
     for derived in first.instances:
         instance = msgspec.structs.replace(shown.get(derived.id, derived), state=derived.state)
