@@ -7,8 +7,10 @@ with ``--running``, run already, one on a node. TEXT selects ways by their names
 
 Each row shows the CPU seconds that ``reconciler plan`` needs in this process for each n, without
 those for n = 0, and the exponent of their growth between 100 and 400. An exponent says little if
-the time is short, so one below ``SHORT_S`` is in parentheses. The command fails if another exceeds
-``EXPONENT_MAX``.
+the time is short. Where it is shorter than ``SHORT_S`` for 100, n is multiplied by 4 until it is
+not, and the row ends with the exponent between the last two. It is in parentheses if ``COUNT_MAX``
+is reached before, or if no API server stores so large a pod. The command fails if an exponent
+exceeds ``EXPONENT_MAX``.
 """
 
 from __future__ import annotations
@@ -47,6 +49,11 @@ COUNTS: Final = (50, 100, 200, 400)
 EXPONENT_MAX: Final = 1.3
 SHORT_S: Final = 0.15
 NOW: Final = "2026-03-01T12:00:00Z"
+COUNT_MAX: Final = 25_600
+LONG_S: Final = 10.0
+"""No larger n is tried after a plan of this time."""
+OBJECT_MAX: Final = 1_572_864
+"""The size in bytes of the largest request that etcd accepts by default (1.5 MiB)."""
 TENANT: Final = "crowd"
 OTHERS: Final = ("shop", "tools", "data", "site")
 
@@ -379,10 +386,21 @@ class Planner:
         return time.process_time() - start
 
 
-def exponent(seconds: Mapping[int, float]) -> float:
-    """Return the exponent of growth between the counts 100 and 400."""
-    low, high = (max(seconds[n], 1e-3) for n in (100, 400))
-    return math.log(high / low) / math.log(4)
+def exponent(seconds: Mapping[int, float], high: int = COUNTS[-1]) -> float:
+    """Return the exponent of growth from a quarter of a count to the count."""
+    low, more = (max(seconds[n], 1e-3) for n in (high // 4, high))
+    return math.log(more / low) / math.log(4)
+
+
+def measure(seconds: Callable[[list[Object]], float], make: Awkward) -> dict[int, float]:
+    """Return the seconds by n: for ``COUNTS``, and for more while those are too short."""
+    took = {count: seconds(make(count)) for count in COUNTS}
+    while took[(high := max(took)) // 4] < SHORT_S and took[high] < LONG_S and high < COUNT_MAX:
+        made = make(4 * high)
+        if max(len(json.dumps(item)) for item in made) > OBJECT_MAX:
+            break
+        took[4 * high] = seconds(made)
+    return took
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -397,18 +415,20 @@ def main(arguments: Sequence[str]) -> int:
         planner = Planner(Path(folder))
         planner.seconds([])
         base = min(planner.seconds([]) for _ in range(3))
+
+        def seconds(made: list[Object]) -> float:
+            return planner.seconds(running(made) if chosen.running else made) - base
+
         for name, make in WAYS.items():
             if chosen.text and not any(text in name for text in chosen.text):
                 continue
-            took: dict[int, float] = {}
-            for count in COUNTS:
-                made = make(count)
-                took[count] = planner.seconds(running(made) if chosen.running else made) - base
-            grows = exponent(took)
-            is_short = took[COUNTS[-1]] < SHORT_S
+            took = measure(seconds, make)
+            high = max(took)
+            grows, is_short = exponent(took, high), took[high // 4] < SHORT_S
             shown = f"({grows:.1f})" if is_short else f"{grows:.2f}"
             row = "".join(f"{took[count]:8.2f}" for count in COUNTS)
-            print(f"{name:42}{row}{shown:>10}", flush=True)
+            more = "".join(f"  n = {n}: {took[n]:.2f} s" for n in took if n not in COUNTS)
+            print(f"{name:42}{row}{shown:>10}{more}", flush=True)
             if not is_short and grows > EXPONENT_MAX:
                 too_fast.append(name)
     return 1 if too_fast else 0

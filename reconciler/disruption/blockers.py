@@ -34,7 +34,7 @@ from reconciler.disruption.disruptionpass import DisruptionPass, with_claims
 from reconciler.disruption.gates.pdb import BUDGETS_SHOWN, PodDisruptionBudgets
 from reconciler.disruption.methods.emptiness import savings_ratio_key
 from reconciler.disruption.podrules import NEEDS_REPLACEMENT, RetainingRules, RuleSearch
-from reconciler.model.decision.waiting import Blocker, DeferredClaim, WaitsFor
+from reconciler.model.decision.waiting import Blocker, DeferredClaim, WaitsFor, merged
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.karpenter.nodepool import WHEN_EMPTY
@@ -274,13 +274,10 @@ def _is_closed(deferral: DeferredClaim, work: DisruptionPass) -> bool:
 
 def _merge_blockers(blockers: Iterable[Blocker]) -> list[Blocker]:
     """Return each blocker once, with all nodes that it blocks, sorted by kind and name."""
-    merged: dict[tuple[str, str], Blocker] = {}
+    same: dict[tuple[str, str], list[Blocker]] = {}
     for blocker in blockers:
-        known = merged.get((blocker.kind, blocker.name))
-        merged[blocker.kind, blocker.name] = (
-            blocker if known is None else known.merged_with(blocker)
-        )
-    return [merged[key] for key in sorted(merged)]
+        same.setdefault((blocker.kind, blocker.name), []).append(blocker)
+    return [merged(same[key]) for key in sorted(same)]
 
 
 def _savings_by_node(

@@ -18,6 +18,7 @@ from reconciler.placement import work as working
 from reconciler.placement.pods.relaxation import RULES_OF_STEPS_MAX, relaxation_steps
 from reconciler.placement.question import Question
 from tests.adapters.aws.test_user_data_grammar import FAMILIES, HOSTILE, PLACES
+from tests.hostile.test_limits import soon
 from tests.hostile.test_pod_authors import a_ready_node
 from tests.hostile.threats import Threat, attack
 from tests.placement.builders import (
@@ -288,6 +289,46 @@ def test_rules_of_running_pods_do_not_stop_the_consolidation_of_others(
     assert alone <= removed
     assert len(named) == 1
     assert "nodes with pods of namespace crowd are not disrupted" in named[0]
+
+
+@attack(Threat.EXHAUSTION, "pods and PodDisruptionBudgets of a tenant, each compared with each")
+@pytest.mark.parametrize(
+    ("operator", "protected"),
+    [("NotIn", True), ("In", False), ("Exists", True)],
+    ids=["each selects all others", "each selects one pod", "each selects none"],
+)
+def test_budgets_of_a_tenant_do_not_stall_the_planner(
+    operator: str,
+    protected: bool,
+    command: Callable[..., list[str]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Guards: ``EVALUATED_MAX``, beyond which a pod is protected, and the index by label."""
+    shop = consolidatable()
+    alone, _ = removals(shop, command, capsys)
+    crowd: list[Object] = []
+    for number in range(1_500):
+        node = f"crowd-{number:04}"
+        pod = a_pod(f"p-{number}", "100m", "64Mi", node=node)
+        pod["metadata"]["labels"] = {"app": f"a{number}"}
+        crowd += [*a_ready_node(node), *in_namespace("crowd", [pod])]
+        rule = {"key": "app", "operator": operator, "values": [f"a{number}"]}
+        selector = [rule] if operator != "Exists" else [{"key": f"k{number}", "operator": "Exists"}]
+        crowd.append({
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": f"b{number}", "namespace": "crowd"},
+            "spec": {"minAvailable": 0, "selector": {"matchExpressions": selector}},
+            "status": {"disruptionsAllowed": 1},
+        })  # fmt: skip
+    with soon(500):
+        assert main(command(["plan", "-o", "json"], [*shop, *crowd])) == 0
+    plan = json.loads(capsys.readouterr().out)
+    removed = {node for row in plan["commands"] for node in row["nodes"]}
+    named = {b["message"] for b in plan.get("blockers", []) if b["kind"] == "PodDisruptionBudget"}
+    assert alone <= removed
+    assert all("more than 200 PDBs may select the pod" in text for text in named)
+    assert bool(named) == protected
+    assert any(node.startswith("crowd") for node in removed) != protected
 
 
 def repelling_nobody(nodes: int, terms: int, label: str) -> list[Object]:

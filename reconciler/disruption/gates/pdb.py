@@ -7,13 +7,14 @@ would evict can be protected.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import chain, islice
 from typing import Final
 
 from reconciler.model.karpenter.requirements import Operator
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget
-from reconciler.model.kubernetes.metadata import LabelSelector
 from reconciler.model.kubernetes.pod import Pod, is_ready_false
 
 _Label = tuple[str, str, str]
@@ -22,23 +23,30 @@ BUDGETS_SHOWN: Final = 10
 """How many of the budgets that select a pod are named; somebody may create any number of them."""
 
 
+EVALUATED_MAX: Final = 200
+"""How many budgets are evaluated for a pod.
+
+Beyond that, all of them count as selecting it, so it is not evicted. Otherwise a tenant with many
+pods and budgets would make a pass as long as the number of pods times that of budgets.
+"""
+
+
 class PodDisruptionBudgets:
-    """The budgets of a cluster, indexed by a label that they select."""
+    """The budgets of a cluster, indexed by the label that the fewest of them select."""
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget]) -> None:
         self._by_label: dict[_Label, list[PodDisruptionBudget]] = {}
         self._by_namespace: dict[str, list[PodDisruptionBudget]] = {}
         self._known: dict[tuple[str, int], tuple[object, tuple[PodDisruptionBudget, ...]]] = {}
-        for budget in sorted(budgets, key=lambda b: b.key):
-            namespace = budget.metadata.namespace or "default"
-            selector = budget.spec.selector
-            if selector is None:
-                continue  # selects nothing
-            pairs = _label_pairs(selector)
-            for key, value in pairs:
-                self._by_label.setdefault((namespace, key, value), []).append(budget)
-            if not pairs:
-                self._by_namespace.setdefault(namespace, []).append(budget)
+        selecting = sorted((b for b in budgets if b.spec.selector is not None), key=lambda b: b.key)
+        choices = [_label_choices(budget) for budget in selecting]
+        count = Counter(label for choice in choices for labels in choice for label in labels)
+        for budget, choice in zip(selecting, choices, strict=True):
+            labels = min(choice, key=lambda c: (max(count[label] for label in c), c), default=None)
+            for label in labels or ():
+                self._by_label.setdefault(label, []).append(budget)
+            if labels is None:
+                self._by_namespace.setdefault(_namespace_of(budget), []).append(budget)
 
     def budgets_selecting(self, pod: Pod) -> Sequence[PodDisruptionBudget]:
         """Return the budgets that select the pod, by name.
@@ -54,12 +62,13 @@ class PodDisruptionBudgets:
             known = self._known[key] = (labels, tuple(self._find_selecting(pod)))
         return known[1]
 
-    def _find_selecting(self, pod: Pod) -> list[PodDisruptionBudget]:
+    def _find_selecting(self, pod: Pod) -> Sequence[PodDisruptionBudget]:
         namespace = pod.namespace
-        indexed = list(self._by_namespace.get(namespace, ()))
+        indexed = [self._by_namespace.get(namespace, [])]
         for key, value in pod.metadata.labels.items():
-            indexed += self._by_label.get((namespace, key, value), ())
-        found = [budget for budget in indexed if budget.selects(pod)]
+            indexed.append(self._by_label.get((namespace, key, value), []))
+        some = list(islice(chain.from_iterable(indexed), EVALUATED_MAX + 1))
+        found = [b for b in some if b.selects(pod)] if len(some) <= EVALUATED_MAX else some
         return sorted(found, key=lambda b: b.key) if len(found) > 1 else found
 
     def refusal(self, pod: Pod, now: datetime) -> str | None:
@@ -67,6 +76,9 @@ class PodDisruptionBudgets:
         names = self.budgets_refusing(pod, now)
         if not names:
             return None
+        if len(names) > EVALUATED_MAX:
+            found = list_budgets(names[:BUDGETS_SHOWN], " ")
+            return f"more than {EVALUATED_MAX} PDBs may select the pod (such as [{found}])"
         if len(names) > 1:
             found = list_budgets(names, " ")
             return f"eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{found}])"
@@ -100,13 +112,20 @@ class PodDisruptionBudgets:
         return not self.is_fully_blocked(pod, now)
 
 
-def _label_pairs(selector: LabelSelector) -> Iterable[tuple[str, str]]:
-    """Return labels of which a pod that is selected has exactly one, none if it need not."""
-    if selector.match_labels:
-        return [min(selector.match_labels.items())]
-    listed = (e for e in selector.match_expressions if e.operator == Operator.IN and e.values)
-    first = next(listed, None)
-    return [] if first is None else [(first.key, value) for value in dict.fromkeys(first.values)]
+def _namespace_of(budget: PodDisruptionBudget) -> str:
+    return budget.metadata.namespace or "default"
+
+
+def _label_choices(budget: PodDisruptionBudget) -> list[tuple[_Label, ...]]:
+    """Return sets of labels; a pod that is selected has exactly one label of each set."""
+    namespace, selector = _namespace_of(budget), budget.spec.selector
+    assert selector is not None, "a budget without a selector selects nothing"
+    found = [((namespace, key, value),) for key, value in selector.match_labels.items()]
+    return found + [
+        tuple((namespace, e.key, value) for value in dict.fromkeys(e.values))
+        for e in selector.match_expressions
+        if e.operator == Operator.IN and e.values
+    ]
 
 
 def list_budgets(names: Sequence[str], separator: str = " and ") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
@@ -64,11 +65,12 @@ class Blocker(Part, frozen=True, kw_only=True):
     forgone: float | None = None
     unpriced: int = 0
 
-    def merged_with(self, other: Blocker) -> Blocker:
-        """Return this blocker with the nodes of ``other``, which has the same kind and name."""
-        return msgspec.structs.replace(
-            self,
-            nodes=tuple(sorted({*self.nodes, *other.nodes})),
-            node_pools=tuple(sorted({*self.node_pools, *other.node_pools})),
-            reasons=tuple(sorted({*self.reasons, *other.reasons})),
-        )
+
+def merged(blockers: Sequence[Blocker]) -> Blocker:
+    """Return one blocker with the nodes of all, which have the same kind and name."""
+    return msgspec.structs.replace(
+        blockers[0],
+        nodes=tuple(sorted({node for b in blockers for node in b.nodes})),
+        node_pools=tuple(sorted({pool for b in blockers for pool in b.node_pools})),
+        reasons=tuple(sorted({reason for b in blockers for reason in b.reasons})),
+    )
