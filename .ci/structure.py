@@ -1,7 +1,7 @@
 """Print the structure of the package: its size, its folders, and the imports between them.
 
 ``python .ci/structure.py`` prints the figures that decision 18 (`docs/decisions`) quotes;
-``--map`` prints the imports between folders as Mermaid, as in ``docs/architecture.md``.
+``--map`` prints the imports between folders as Mermaid.
 """
 
 from __future__ import annotations
