@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import msgspec
 
-from reconciler.assembly.inputs.request import FleetRequest
+from reconciler.assembly.inputs.request import FleetRequest, ReplayRequest
 from reconciler.model.errors import UsageError
 from reconciler.plan.make.decide import Phase
 from reconciler.plan.value.plan import Plan
@@ -35,10 +35,7 @@ def with_backtest(plan: Plan, request: FleetRequest, trace: str, phase: Phase) -
         ReconcilerError: the trace cannot be read, or a side takes too many passes.
     """
     from reconciler.backtest.run import BacktestRequest, run_backtest
-    from reconciler.simulate.script import Script
 
     fleet = replace(request, now=plan.at, snapshot=None)
-    backtest_request = BacktestRequest(
-        fleet, trace, against=None, seed=0, seeds=1, until=None, script=Script()
-    )
+    backtest_request = BacktestRequest(fleet, ReplayRequest(trace))
     return msgspec.structs.replace(plan, backtest=run_backtest(backtest_request, phase).backtest)

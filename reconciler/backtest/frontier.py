@@ -28,6 +28,8 @@ from reconciler.source.resource import Resource
 FRONTIER: Final = "frontier"
 """What ``--against`` names to compare all points."""
 EVICTION_COSTS: Final = (0.1, 0.3, 1.0)
+_TRADED: Final = frozenset({"packing", "consolidation_search", "eviction_cost"})
+"""The settings that trade cost for evictions."""
 """The prices of an eviction of the points, in USD, besides none."""
 
 
@@ -46,7 +48,7 @@ class Tradeoff:
     def apply_to(self, fleet: SimulatedFleet) -> SimulatedFleet:
         """Return the fleet with these settings."""
         own = {
-            name: replace(options, packing=None, consolidation_search=None, eviction_cost=None)
+            name: {option: value for option, value in options.items() if option not in _TRADED}
             for name, options in fleet.settings.node_pools.items()
         }
         settings = replace(

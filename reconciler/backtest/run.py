@@ -15,7 +15,7 @@ from msgspec.structs import replace as with_fields
 
 from reconciler.assembly.inputs import timings
 from reconciler.assembly.inputs.files import read_bytes
-from reconciler.assembly.inputs.request import FleetRequest, SweepRequest
+from reconciler.assembly.inputs.request import FleetRequest, ReplayRequest
 from reconciler.backtest.frontier import FRONTIER, TRADEOFFS, points_of
 from reconciler.backtest.replay import Replay
 from reconciler.backtest.report import backtest_of
@@ -97,22 +97,18 @@ def _fleet_of(side: str, setup: SimulationSetup) -> SimulatedFleet:
 
 @dataclass(frozen=True, slots=True)
 class BacktestRequest:
-    """A trace and what it is replayed against.
+    """A fleet and the trace that is replayed on it.
 
-    ``until`` is when to stop, None for the end of the trace. ``against`` is ``karpenter-defaults``,
-    ``frontier`` or None. Each side is played with ``seeds`` seeds, from ``seed`` on, where
-    ``sweep`` says. With ``workload_alone``, the spot prices and refusals of the trace are left out.
+    ``until`` is when to stop, None for the end of the trace. Each side is played with ``seeds``
+    seeds, from ``seed`` on.
     """
 
     fleet: FleetRequest
-    trace: str
-    against: str | None
-    seed: int
-    seeds: int
-    until: datetime | timedelta | None
-    script: Script
-    sweep: SweepRequest = field(default_factory=SweepRequest)
-    workload_only: bool = False
+    replay: ReplayRequest
+    seed: int = 0
+    seeds: int = 1
+    until: datetime | timedelta | None = None
+    script: Script = field(default_factory=Script)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +128,10 @@ def run_backtest(
     Raises:
         ReconcilerError: an argument is wrong, or an input cannot be read.
     """
-    trace = read_trace(read_bytes(request.trace), request.trace)
-    if request.workload_only:
+    replay = request.replay
+    assert replay.trace is not None, "a backtest has a trace"
+    trace = read_trace(read_bytes(replay.trace), replay.trace)
+    if replay.workload_only:
         trace = trace.workload_only
     start = timings.current_time(request.fleet.now)
     fleet = replace(request.fleet, now=start)
@@ -142,17 +140,17 @@ def run_backtest(
         until = request.until
         end = min(end, start + until if isinstance(until, timedelta) else until)
     inputs = read_simulation(fleet, phase, is_replay=True)
-    sides = _sides(inputs, request.against)
+    sides = _sides(inputs, replay.against)
     seeds = range(request.seed, request.seed + request.seeds)
     plays = [Play(side, seed) for seed in seeds for side in sides]
     replays = Replays(inputs, request.script, trace, end)
-    found = Sweep(request.sweep, progress).evaluate_all(replays, plays)
+    found = Sweep(replay.sweep, progress).evaluate_all(replays, plays)
     played: dict[str, list[PlayedSide]] = {side: [] for side in sides}
     for play, side_result in zip(plays, found, strict=True):
         played[play.side].append(side_result)
     results = {side: [found.result for found in every] for side, every in played.items()}
     backtest = backtest_of(start, end, trace.rounded, results)
-    if request.against == FRONTIER:
+    if replay.against == FRONTIER:
         backtest = with_fields(backtest, frontier=points_of(backtest.sides))
     report = with_fields(played[HEAD][0].report, backtest=backtest)
     curves = {side: every[0].curves for side, every in played.items()}

@@ -55,7 +55,7 @@ def history_of(store: StateStore, settings: Settings, now: datetime) -> History:
 
 def has_daily_maximum(settings: Settings) -> bool:
     """Return whether a daily maximum is set anywhere."""
-    pools = (options.maximum_per_day for options in settings.node_pools.values())
+    pools = (settings.pool(name).maximum_per_day for name in settings.node_pools)
     return bool(settings.fleet_maximum_per_day or settings.maximum_per_day or any(pools))
 
 

@@ -254,7 +254,7 @@ class PoolOption(StrEnum):
 
     @property
     def attribute(self) -> str:
-        """The attribute of ``PoolSettings`` and of ``PoolOptions`` that holds its value."""
+        """The attribute of ``PoolSettings`` that holds its value."""
         return self.name.lower()
 
 
@@ -284,41 +284,12 @@ class PoolSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolOptions:
-    """The options that a NodePool sets for itself; None where the fleet's value applies."""
-
-    packing: Packing | None = None
-    per_node_cost: float | None = None
-    consolidation_search: ConsolidationSearch | None = None
-    minimum_savings: float | None = None
-    minimum_savings_percent: float | None = None
-    eviction_cost: float | None = None
-    minimum_age: Duration | None = None
-    undo_period: Duration | None = None
-    maximum_per_day: NodeLimit | None = None
-    wave_size: NodeLimit | None = None
-    wave_soak: Duration | None = None
-    wave_deadline: Duration | None = None
-    stop_after_failures: int | None = None
-    progress_deadline: Duration | None = None
-    expiration_policy: ExpirationPolicy | None = None
-    expiration_ceiling: Duration | None = None
-
-    def apply_to(self, fleet: PoolSettings) -> PoolSettings:
-        """Return the options of the NodePool: its own values, otherwise those of the fleet."""
-        values: JsonDict = {}
-        for option in fields(PoolSettings):
-            own = getattr(self, option.name)
-            values[option.name] = getattr(fleet, option.name) if own is None else own
-        return PoolSettings(**values)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(PoolSettings):
     """Everything that tunes a decision; money is USD an hour.
 
     The options inherited from ``PoolSettings`` are the fleet's. They apply to each NodePool
     that does not set its own in ``node_pools``; ``pool`` returns the result.
+    These are values by the name of their attribute in ``PoolSettings``.
     ``history_keep`` is None where nothing is ever removed, and ``history_trace`` where the workload
     is not recorded.
     """
@@ -382,11 +353,12 @@ class Settings(PoolSettings):
     )
     subnet_free_addresses: dict[str, int] = field(default_factory=dict)
     placement_group: PlacementGroup | None = None
-    node_pools: dict[str, PoolOptions] = field(default_factory=dict)
+    node_pools: dict[str, JsonDict] = field(default_factory=dict)
     _pools: dict[str, PoolSettings] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        pools = {name: own.apply_to(self) for name, own in self.node_pools.items()}
+        fleet = {option.name: getattr(self, option.name) for option in fields(PoolSettings)}
+        pools = {name: PoolSettings(**fleet | own) for name, own in self.node_pools.items()}
         object.__setattr__(self, "_pools", pools)
 
     def pool(self, name: str) -> PoolSettings:
@@ -395,8 +367,7 @@ class Settings(PoolSettings):
 
     def key_of(self, node_pool: str, option: PoolOption) -> str:
         """Return the key of the configuration that an option of a NodePool comes from."""
-        own = self.node_pools.get(node_pool)
-        is_own = own is not None and getattr(own, option.attribute) is not None
+        is_own = option.attribute in self.node_pools.get(node_pool, {})
         return f"nodePools.{node_pool}.{option}" if is_own else option.value
 
     def gate(self, gate: FeatureGate) -> bool:

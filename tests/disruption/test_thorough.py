@@ -23,7 +23,7 @@ from reconciler.disruption.simulation import cluster_after_removal
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import CAPACITY_TYPE
 from reconciler.model.karpenter.nodepool import NodePool
-from reconciler.model.settings import ConsolidationSearch, PoolOptions, Settings
+from reconciler.model.settings import ConsolidationSearch, Settings
 from reconciler.observed.state import ClusterState
 from reconciler.placement.question import Placement, PlannedClaim
 from tests.disruption.builders import (
@@ -96,12 +96,10 @@ def test_any_launch_of_several_replacements_costs_less() -> None:
 
 
 def test_a_node_pool_may_be_searched_thoroughly_by_itself() -> None:
-    named = Settings(
-        node_pools={"default": PoolOptions(consolidation_search=ConsolidationSearch.THOROUGH)}
-    )
+    named = Settings(node_pools={"default": {"consolidation_search": ConsolidationSearch.THOROUGH}})
     other = Settings(
         consolidation_search=ConsolidationSearch.KARPENTER,
-        node_pools={"other": PoolOptions(consolidation_search=ConsolidationSearch.THOROUGH)},
+        node_pools={"other": {"consolidation_search": ConsolidationSearch.THOROUGH}},
     )
 
     assert len(decided(*a_lonely_pair(), settings=named).commands) == 1
@@ -208,9 +206,7 @@ def test_several_replacements_do_not_return_to_one_offering_again_and_again(
     "settings",
     [
         Settings(consolidation_search=ConsolidationSearch.KARPENTER),
-        Settings(
-            node_pools={"default": PoolOptions(consolidation_search=ConsolidationSearch.KARPENTER)}
-        ),
+        Settings(node_pools={"default": {"consolidation_search": ConsolidationSearch.KARPENTER}}),
     ],
     ids=["fleet", "NodePool"],
 )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as how_often
 from hypothesis import strategies as st
 
-from reconciler.model.settings import Packing, PoolOptions
+from reconciler.model.settings import Packing
 from reconciler.placement.question import Placement
 from tests.examples import examples
 from tests.placement.builders import (
@@ -102,13 +102,13 @@ def test_a_node_cost_reduces_the_number_of_nodes() -> None:
 
 def test_a_node_cost_can_be_set_for_one_nodepool() -> None:
     world = [a_pool("licensed"), a_pool("plain"), *pods(6, cpu="900m")]
-    packed = cheapest(world, node_pools={"licensed": PoolOptions(per_node_cost=5.0)})
+    packed = cheapest(world, node_pools={"licensed": {"per_node_cost": 5.0}})
     assert {c.node_pool.name for c in packed.claims} == {"plain"}
 
 
 def test_a_nodepool_may_keep_the_default_packing() -> None:
     world = [a_pool(), *pods(12, cpu="3500m")]
-    kept = cheapest(world, node_pools={"default": PoolOptions(packing=Packing.DEFAULT)})
+    kept = cheapest(world, node_pools={"default": {"packing": Packing.DEFAULT}})
     assert plan_of(kept) == plan_of(placed(world, types=UNEVEN))
 
 

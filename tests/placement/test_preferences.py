@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.model.settings import Packing, PoolOptions
+from reconciler.model.settings import Packing
 from reconciler.placement.question import Placement, Question
 from tests.placement.builders import (
     ARCH,
@@ -128,12 +128,12 @@ def test_pods_without_preferences_share_an_existing_node() -> None:
 
 def test_a_nodepool_with_the_default_packing_keeps_preferences() -> None:
     world = [a_pool(), *pods(4, affinity=apart())]
-    placement = cheapest(world, node_pools={"default": PoolOptions(packing=Packing.DEFAULT)})
+    placement = cheapest(world, node_pools={"default": {"packing": Packing.DEFAULT}})
     assert placement.given_up is None
     other = a_pool("other", wanted(ZONE, "In", "zone-b"))
     first = a_pool("default", weight=10)
     mixed = [first, other, *pods(4, affinity=apart())]
-    placement = cheapest(mixed, node_pools={"default": PoolOptions(packing=Packing.DEFAULT)})
+    placement = cheapest(mixed, node_pools={"default": {"packing": Packing.DEFAULT}})
     assert placement.given_up is None
     assert len(placement.claims) == 4
 

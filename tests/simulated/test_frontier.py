@@ -21,7 +21,7 @@ from reconciler.backtest.report import render_html, render_text
 from reconciler.backtest.sides import SideCurves
 from reconciler.cli.main import main
 from reconciler.desired.objects import node_pools
-from reconciler.model.settings import Packing, PoolOptions, Settings
+from reconciler.model.settings import Packing, Settings
 from reconciler.plan.value.costs import Backtest, SideResult, Utilization, WaitingSeconds
 from tests.engine.world import a_pool
 from tests.examples import examples
@@ -91,7 +91,7 @@ def test_settings_of_the_fleet_do_not_reach_the_points(
 
 @pytest.mark.parametrize("name", TRADEOFFS)
 def test_a_point_has_its_own_settings_in_every_node_pool(name: str) -> None:
-    own = PoolOptions(packing=Packing.CHEAPEST, eviction_cost=7.0)
+    own = {"packing": Packing.CHEAPEST, "eviction_cost": 7.0}
     content = json.dumps(a_pool("web", policy="WhenEmptyOrUnderutilized", after="30s"))
     fleet = replace(
         a_fleet(content, frozenset(), suspended=False), settings=Settings(node_pools={"web": own})

@@ -38,7 +38,7 @@ from reconciler.adapters.database.tables import (
 )
 from reconciler.model.history import DAY, Rollout
 from reconciler.ports.journal import Verb
-from reconciler.ports.state import CommandPhase
+from reconciler.ports.state import CommandPhase, RunningCommand
 
 LEAST: Final = DAY
 """The minimum that is kept: the daily maximum counts the commands of a day."""
@@ -57,17 +57,6 @@ class Tally(NamedTuple):
     kind: str
     gone: int
     kept: int
-
-
-class _Command(msgspec.Struct, frozen=True, rename="camel"):
-    """The facts that decide whether a command can be removed."""
-
-    id: str
-    phase: CommandPhase
-    started_at: datetime
-    node_claims: tuple[str, ...] = ()
-    replacements: tuple[str, ...] = ()
-    plan: str = ""
 
 
 class _Intent(msgspec.Struct, frozen=True, rename="camel"):
@@ -186,7 +175,7 @@ def _prunable_commands(survey: _Survey) -> _Prunable:
     followed = {move.command for known in rollouts for move in known.moves}
     prunable = []
     for row in rows:
-        value = msgspec.json.decode(row.body, type=_Command)
+        value = msgspec.json.decode(row.body, type=RunningCommand)
         is_settled = row.phase in _OVER and row.started_at < survey.recent
         is_needed = row.id in followed or (survey.last_plan and value.plan == survey.last_plan)
         if is_settled and not is_needed and _has_ended(value, survey):
@@ -196,7 +185,7 @@ def _prunable_commands(survey: _Survey) -> _Prunable:
     return prunable, len(rows)
 
 
-def _has_ended(value: _Command, survey: _Survey) -> bool:
+def _has_ended(value: RunningCommand, survey: _Survey) -> bool:
     """Return whether a command ended before the limit."""
     if value.phase is CommandPhase.ROLLED_BACK:
         return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -113,6 +113,20 @@ class SweepRequest:
     workers: int = 1
     scheduler: str | None = None
     cache: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRequest:
+    """A file with a trace, what it is replayed against, and where.
+
+    ``trace`` is None if nothing is replayed. ``against`` is ``karpenter-defaults``, ``frontier`` or
+    None. With ``workload_only``, the spot prices and refusals of the trace are left out.
+    """
+
+    trace: str | None = None
+    against: str | None = None
+    sweep: SweepRequest = field(default_factory=SweepRequest)
+    workload_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

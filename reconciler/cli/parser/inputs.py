@@ -12,6 +12,7 @@ from reconciler.assembly.inputs.folder import fleet_folder
 from reconciler.assembly.inputs.request import (
     WORKERS_MAX,
     FleetRequest,
+    ReplayRequest,
     StateRequest,
     SweepRequest,
 )
@@ -421,6 +422,7 @@ _PARTS: Final[dict[str, Callable[[argparse.Namespace], object]]] = {
     "StateRequest": lambda args: state_request(args, args.path),
     "FleetRequest": lambda args: fleet_request(args, args.path),
     "SweepRequest": sweep_request,
+    "ReplayRequest": lambda args: request_from(ReplayRequest, args),
 }
 """Type of a field, as it is written → the part of a request that has arguments of its own."""
 

@@ -49,7 +49,6 @@ from reconciler.model.settings import (
     Packing,
     PlacementGroup,
     PoolOption,
-    PoolOptions,
     SchedulerConfiguration,
     Settings,
 )
@@ -158,7 +157,7 @@ def build_settings(chosen: JsonObject) -> Settings:
         feature_gates=gates,
         subnet_free_addresses=subnets,
         placement_group=PlacementGroup(**group) if group else None,
-        node_pools={name: PoolOptions(**options) for name, options in pools.items()},
+        node_pools=pools,
     )
 
 

@@ -121,7 +121,21 @@ def renderings_of(entry: Entry, tree: Tree, folder: str, others: OtherObjects) -
     """Yield the renderings that an object asks for; ``folder`` is the one that paths start at."""
     reader = _READERS.get((group_of(entry.api_version), entry.kind))
     if reader is not None:
-        yield from reader(entry, tree, folder, others)
+        yield from reader(_GitopsObject(entry, tree, folder, others))
+
+
+@dataclass(frozen=True, slots=True)
+class _GitopsObject:
+    """An object of Flux or Argo CD, and where what it refers to is looked up."""
+
+    entry: Entry
+    tree: Tree
+    folder: str
+    others: OtherObjects
+
+    @property
+    def spec(self) -> JsonDict:
+        return mapping(self.entry.data.get("spec"))
 
 
 def _note(
@@ -142,21 +156,19 @@ def _not_here(reference: JsonDict) -> str:
     return f"{what} {quote_value(reference.get('name'))} is not in this repository"
 
 
-def _flux_kustomization(
-    entry: Entry, tree: Tree, folder: str, others: OtherObjects
-) -> Iterator[Found]:
-    spec = mapping(entry.data.get("spec"))
+def _flux_kustomization(found: _GitopsObject) -> Iterator[Found]:
+    entry, spec = found.entry, found.spec
     if spec.get("suspend") is True:
         return
     kind = value_at(spec, ("sourceRef", "kind"))
     path = text(spec.get("path")) or "./"
     try:
-        target = join_path(folder, path)
+        target = join_path(found.folder, path)
     except OutsideTreeError:
         message = f"{quote_value(path)} leads out of the fleet"
         yield _note(entry, ("spec", "path"), "outside-source", message, "", Severity.ERROR)
         return
-    if kind in ("OCIRepository", "Bucket") or tree.entries(target) is None:
+    if kind in ("OCIRepository", "Bucket") or found.tree.entries(target) is None:
         message = f"path {quote_value(path)} is not in this repository; its objects are not read"
         hint = "render it there, and pass the result with -f"
         yield _note(entry, ("spec", "path"), "remote-source", message, hint)
@@ -174,7 +186,7 @@ def _flux_kustomization(
         substitutions = {}
         for number, one in enumerate(items(build.get("substituteFrom"))):
             kind, name = one.get("kind"), text(one.get("name"))
-            data = others.config_map(entry.namespace, name) if kind == "ConfigMap" else None
+            data = found.others.config_map(entry.namespace, name) if kind == "ConfigMap" else None
             if data is None and one.get("optional") is not True:
                 at: Pointer = ("spec", "postBuild", "substituteFrom", number)
                 hint = "its variables stay placeholders; add them to postBuild.substitute"
@@ -188,13 +200,13 @@ def _flux_kustomization(
     )  # fmt: skip
 
 
-def _flux_release(entry: Entry, tree: Tree, folder: str, others: OtherObjects) -> Iterator[Found]:
-    spec = mapping(entry.data.get("spec"))
+def _flux_release(found: _GitopsObject) -> Iterator[Found]:
+    entry, spec = found.entry, found.spec
     chart = mapping(value_at(spec, ("chart", "spec")))
     at: Pointer = ("spec", "chart", "spec", "chart")
     name = text(chart.get("chart"))
     kind = value_at(chart, ("sourceRef", "kind"))
-    values, unknown = _release_values(entry, spec, others)
+    values, unknown = _release_values(found)
     namespace = text(spec.get("targetNamespace")) or entry.namespace
     if kind not in ("GitRepository", None) or not name:
         shown = name or text(value_at(spec, ("chartRef", "name"))) or "its chart"
@@ -202,17 +214,17 @@ def _flux_release(entry: Entry, tree: Tree, folder: str, others: OtherObjects) -
         yield from _remote_chart(entry, at, shown, where, values, ("spec", "values"), namespace)
         return
     try:
-        target = join_path(folder, name)
+        target = join_path(found.folder, name)
     except OutsideTreeError:
         yield _note(entry, at, "outside-source", f"{quote_value(name)} leads out of the fleet", "",
                     Severity.ERROR)  # fmt: skip
         return
-    if tree.entries(target) is None:
+    if found.tree.entries(target) is None:
         where = "another repository"
         yield from _remote_chart(entry, at, name, where, values, ("spec", "values"), namespace)
         return
     yield from unknown
-    files = tuple(posixpath.normpath(posixpath.join(folder, f))
+    files = tuple(posixpath.normpath(posixpath.join(found.folder, f))
                   for f in strings(chart.get("valuesFiles")))  # fmt: skip
     yield UsedFiles(files)
     yield Rendering(
@@ -222,22 +234,20 @@ def _flux_release(entry: Entry, tree: Tree, folder: str, others: OtherObjects) -
     )  # fmt: skip
 
 
-def _release_values(
-    entry: Entry, spec: JsonDict, others: OtherObjects
-) -> tuple[JsonDict, list[Diagnostic]]:
+def _release_values(found: _GitopsObject) -> tuple[JsonDict, list[Diagnostic]]:
     """Return the values of a HelmRelease, and findings on those that are not in the repository."""
     values: JsonDict = {}
     unknown: list[Diagnostic] = []
-    for number, one in enumerate(items(spec.get("valuesFrom"))):
-        data = others.config_map(entry.namespace, text(one.get("name")))
+    for number, one in enumerate(items(found.spec.get("valuesFrom"))):
+        data = found.others.config_map(found.entry.namespace, text(one.get("name")))
         content = (data or {}).get(text(one.get("valuesKey")) or "values.yaml")
         if one.get("kind") == "ConfigMap" and isinstance(content, str):
             values = merge_values(values, values_of(content))
             continue
         hint = "the chart is rendered without these values"
         at: Pointer = ("spec", "valuesFrom", number)
-        unknown.append(_note(entry, at, "unknown-variables", _not_here(one), hint))
-    return merge_values(values, mapping(spec.get("values"))), unknown
+        unknown.append(_note(found.entry, at, "unknown-variables", _not_here(one), hint))
+    return merge_values(values, mapping(found.spec.get("values"))), unknown
 
 
 def _remote_chart(
@@ -261,14 +271,12 @@ def _remote_chart(
     yield _note(entry, at, "remote-source", message, hint)
 
 
-def _application(entry: Entry, tree: Tree, folder: str, others: OtherObjects) -> Iterator[Found]:
-    del others
-    spec = mapping(entry.data.get("spec"))
-    yield from _sources_of_application(entry, spec, tree, folder, ("spec",), entry.name)
+def _application(found: _GitopsObject) -> Iterator[Found]:
+    yield from _sources_of_application(found, found.spec, ("spec",), found.entry.name)
 
 
 def _sources_of_application(
-    entry: Entry, spec: JsonDict, tree: Tree, folder: str, at: Pointer, name: str
+    found: _GitopsObject, spec: JsonDict, at: Pointer, name: str
 ) -> Iterator[Found]:
     listed = items(spec.get("sources"))
     sources: list[tuple[Pointer, JsonDict]] = [(("sources", n), s) for n, s in enumerate(listed)]
@@ -279,15 +287,14 @@ def _sources_of_application(
         pointer = (*at, *step)
         if source.get("ref") and not source.get("path"):
             continue
-        yield from _application_source(
-            entry, source, tree, folder, pointer, name, namespace, references
-        )
+        yield from _application_source(found, source, pointer, name, namespace, references)
 
 
 def _application_source(
-    entry: Entry, source: JsonDict, tree: Tree, folder: str, at: Pointer,
-    name: str, namespace: str, references: set[str],
+    found: _GitopsObject, source: JsonDict, at: Pointer, name: str, namespace: str,
+    references: set[str],
 ) -> Iterator[Found]:  # fmt: skip
+    entry, folder = found.entry, found.folder
     path, chart = text(source.get("path")), text(source.get("chart"))
     helm, kustomize = mapping(source.get("helm")), mapping(source.get("kustomize"))
     values = merge_values(values_of(text(helm.get("values"))), mapping(helm.get("valuesObject")))
@@ -304,7 +311,7 @@ def _application_source(
         yield _note(entry, (*at, "path"), "outside-source",
                     f"{quote_value(path)} leads out of the fleet", "", Severity.ERROR)  # fmt: skip
         return
-    if not path or tree.entries(target) is None:
+    if not path or found.tree.entries(target) is None:
         message = f"path {quote_value(path)} is not in this repository; its objects are not read"
         hint = "render it there, and pass the result with -f"
         yield _note(entry, (*at, "path"), "remote-source", message, hint)
@@ -347,17 +354,15 @@ def _values_paths(helm: JsonDict, target: str, folder: str, references: set[str]
             yield posixpath.normpath(posixpath.join(target, path))
 
 
-def _application_set(
-    entry: Entry, tree: Tree, folder: str, others: OtherObjects
-) -> Iterator[Found]:
-    spec = mapping(entry.data.get("spec"))
+def _application_set(found: _GitopsObject) -> Iterator[Found]:
+    entry, spec = found.entry, found.spec
     template = mapping(spec.get("template"))
     if spec.get("templatePatch"):
         message = "templatePatch is not applied; its changes are missing"
         hint = "write them into template, or pass rendered YAML with -f"
         yield _note(entry, ("spec", "templatePatch"), "remote-source", message, hint)
     count = 0
-    around = Surroundings(tree, folder, others.clusters())
+    around = Surroundings(found.tree, found.folder, found.others.clusters())
     for number, generator in enumerate(items(spec.get("generators"))):
         at: Pointer = ("spec", "generators", number)
         try:
@@ -370,7 +375,9 @@ def _application_set(
             )
             yield _note(entry, at, "remote-source", message, hint)
             continue
-        yield UsedFiles(tuple(path for element in elements for path in files_of(element, folder)))
+        yield UsedFiles(
+            tuple(path for element in elements for path in files_of(element, found.folder))
+        )
         for element in elements:
             count += 1
             if count > _APPLICATIONS_MAX:
@@ -381,9 +388,8 @@ def _application_set(
             filled = mapping(fill(whole, element))
             name = text(value_at(filled, ("metadata", "name"))) or entry.name
             inner = mapping(filled.get("spec"))
-            yield from _sources_of_application(
-                entry, inner, tree, folder, ("spec", "template", "spec"), name
-            )
+            at = ("spec", "template", "spec")
+            yield from _sources_of_application(found, inner, at, name)
 
 
 _READERS: Final = {

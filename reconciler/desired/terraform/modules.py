@@ -135,7 +135,7 @@ def find_objects(
         scope = scopes[folder]
         for path, file in blocks.items():
             try:
-                _read_file(path, files[path], file, scope, found)
+                _FileReader(path, files[path], file, scope, found).read()
             except (HclError, RecursionError) as error:  # a part of it that is a text of its own
                 found.findings.append(_not_terraform(path, error))
         found.used_files |= set(scope.used_files)
@@ -238,65 +238,145 @@ def _pass_arguments(
                     _set_variable(scopes[target], name, value)
 
 
-def _read_file(
-    path: str, text: str, file: HclBlock, scope: ModuleScope, found: FoundObjects
-) -> None:
-    covered: list[tuple[int, int]] = []
-    scope.left_out.clear()
-    for block in file.inner("resource"):
-        kind = block.labels[0] if block.labels else ""
-        for name in _MANIFESTS.get(kind, ()):
-            attribute = block.attributes.get(name)
-            if attribute is not None:
-                covered.append((attribute.start, attribute.start + len(attribute.text)))
-                _read_manifest(path, text, block, attribute, scope, found)
-        if kind in _FILES and "content" in block.attributes:
-            covered += _read_written_file(path, text, block, scope, found)
-        if kind == "helm_release":
-            covered += _read_release(path, text, block, scope, found)
-    _read_heredocs(path, text, scope, found, covered)
-    _read_documents(file, scope, found)
+class _Evaluated(NamedTuple):
+    """The value of an attribute in one instance, and the files that it was read from."""
+
+    value: Value
+    used_files: Sequence[str]
 
 
-def _read_written_file(
-    path: str, text: str, block: HclBlock, scope: ModuleScope, found: FoundObjects
-) -> list[tuple[int, int]]:
-    """Read a file that Terraform writes; return the range of its text if it contains objects."""
-    content = block.attributes["content"]
-    instances = instances_of(block, scope)
-    first = _evaluated(content, scope.with_names(instances[0] if instances else {}))
-    if not isinstance(first.value, str) or not _OBJECT.search(first.value):
-        scope.left_out.clear()
+def _evaluated(attribute: Attribute, scope: ModuleScope) -> _Evaluated:
+    before = len(scope.used_files)
+    return _Evaluated(evaluate(attribute.text, scope), scope.used_files[before:])
+
+
+@dataclass(frozen=True, slots=True)
+class _FileReader:
+    """Reads the objects in one file of a module."""
+
+    path: str
+    text: str
+    file: HclBlock
+    scope: ModuleScope
+    found: FoundObjects
+
+    def read(self) -> None:
+        covered: list[tuple[int, int]] = []
+        self.scope.left_out.clear()
+        for block in self.file.inner("resource"):
+            kind = block.labels[0] if block.labels else ""
+            for name in _MANIFESTS.get(kind, ()):
+                attribute = block.attributes.get(name)
+                if attribute is not None:
+                    covered.append((attribute.start, attribute.start + len(attribute.text)))
+                    self._read_manifest(block, attribute)
+            if kind in _FILES and "content" in block.attributes:
+                covered += self._read_written_file(block)
+            if kind == "helm_release":
+                covered += self._read_release(block)
+        self._read_heredocs(covered)
+        _read_documents(self.file, self.scope, self.found)
+
+    def _read_written_file(self, block: HclBlock) -> list[tuple[int, int]]:
+        """Read a file that Terraform writes; return the range of its text if it has objects."""
+        content = block.attributes["content"]
+        instances = instances_of(block, self.scope)
+        first = _evaluated(content, self.scope.with_names(instances[0] if instances else {}))
+        if not isinstance(first.value, str) or not _OBJECT.search(first.value):
+            self.scope.left_out.clear()
+            return []
+        self._read_manifest(block, content, first if instances else None)
+        return [(content.start, content.start + len(content.text))]
+
+    def _read_release(self, block: HclBlock) -> list[tuple[int, int]]:
+        """Read the instances of a release; return the range of its values if they have objects."""
+        place = Place(self.path, self.text.count("\n", 0, block.start) + 1, 1)
+        covered: list[tuple[int, int]] = []
+        is_local = any(w in block.attributes.get("chart", _NONE).text for w in ("./", "path."))
+        instances = self._instances(block, place) if is_local else instances_of(block, self.scope)
+        for names in instances:
+            here = self.scope.with_names(names)
+            before = len(self.scope.used_files)
+            items = list(read_release(block, here, place))
+            used = self.scope.used_files[before:]
+            _note_left_out(" ".join(block.labels), here, place, self.found)
+            for item in items:
+                if isinstance(item, Rendering):
+                    self.found.releases.append(item)
+                elif isinstance(item, Diagnostic):
+                    self.found.findings.append(item)
+                else:
+                    values = block.attributes["values"]
+                    covered.append((values.start, values.start + len(values.text)))
+                    start = self.text.count("\n", 0, values.start) + 1
+                    self.found.texts.append(
+                        _manifest(item, self.path, start, list(dict.fromkeys(used)))
+                    )
+        return covered
+
+    def _read_manifest(
+        self, block: HclBlock, attribute: Attribute, first: _Evaluated | None = None
+    ) -> None:
+        """Read the objects of an attribute, in each instance; ``first`` is its first value."""
+        heredoc = heredoc_at(attribute.text, 0)
+        line = self.text.count("\n", 0, attribute.start) + (1 if heredoc is None else 2)
+        place = Place(self.path, line, 1)
+        for names in self._instances(block, place):
+            here = self.scope.with_names(names)
+            value, used = first or _evaluated(attribute, here)
+            first, what = None, " ".join(block.labels)
+            _note_left_out(what, here, place, self.found)
+            if isinstance(value, Unknown):
+                if any(f"data.{kind}." in value.text for kind in _DOCUMENTS):
+                    continue  # they are read with the data source
+                named = quote_value(value.text[:80])
+                message = f"{what} depends on {named}, which is not known from the files"
+                self.found.warn(message, place, "pass the output of `terraform show -json`")
+                continue
+            self.found.texts.append(
+                _manifest(value, self.path, line, used, is_verbatim=heredoc is not None)
+            )
+
+    def _instances(self, block: HclBlock, place: Place) -> list[Names]:
+        """Return the instances of a resource; one without any, which variables decide, is noted."""
+        instances = instances_of(block, self.scope)
+        if instances:
+            return instances
+        self.found.has_disabled = True
+        message = f"{' '.join(block.labels)} has no instances: {multiplier(block)}"
+        if self.scope.takes_disabled:
+            hint = (
+                "it is taken over all the same; set its variables in terraform.tfvars, or remove it"
+            )
+            self.found.warn(message, place, hint, code=DISABLED)
+            return disabled_instances(block, self.scope)
+        hint = "set its variables in terraform.tfvars, or pass the output of `terraform show -json`"
+        self.found.warn(message, place, hint)
         return []
-    _read_manifest(path, text, block, content, scope, found, first if instances else None)
-    return [(content.start, content.start + len(content.text))]
 
-
-def _read_release(
-    path: str, text: str, block: HclBlock, scope: ModuleScope, found: FoundObjects
-) -> list[tuple[int, int]]:
-    """Read the instances of a release; return the range of its values if they contain objects."""
-    place = Place(path, text.count("\n", 0, block.start) + 1, 1)
-    covered: list[tuple[int, int]] = []
-    is_local = any(w in block.attributes.get("chart", _NONE).text for w in ("./", "path."))
-    instances = _instances(block, scope, place, found) if is_local else instances_of(block, scope)
-    for names in instances:
-        here = scope.with_names(names)
-        before = len(scope.used_files)
-        items = list(read_release(block, here, place))
-        used = scope.used_files[before:]
-        _note_left_out(" ".join(block.labels), here, place, found)
-        for item in items:
-            if isinstance(item, Rendering):
-                found.releases.append(item)
-            elif isinstance(item, Diagnostic):
-                found.findings.append(item)
-            else:
-                values = block.attributes["values"]
-                covered.append((values.start, values.start + len(values.text)))
-                start = text.count("\n", 0, values.start) + 1
-                found.texts.append(_manifest(item, path, start, list(dict.fromkeys(used))))
-    return covered
+    def _read_heredocs(self, covered: Sequence[tuple[int, int]]) -> None:
+        """Take the other heredocs that contain objects: of modules, locals and scripts."""
+        position = 0
+        while (match := _HEREDOC.search(self.text, position)) is not None:
+            position = match.end()
+            if any(start <= match.start() < end for start, end in covered):
+                continue
+            try:
+                heredoc = heredoc_at(self.text, match.start())
+            except HclError:
+                continue
+            if heredoc is None or not _OBJECT.search(heredoc.text):
+                continue
+            position = heredoc.end
+            line = self.text.count("\n", 0, heredoc.start) + 1
+            whole = FoundText(self.path, line, heredoc.text)
+            for one in list(script_objects(self.path, heredoc.text, line)) or [whole]:
+                value = render(one.text, self.scope)
+                _note_left_out(
+                    "an object in a heredoc", self.scope, Place(self.path, one.line, 1), self.found
+                )
+                if isinstance(value, str):
+                    self.found.texts.append(FoundText(self.path, one.line, value))
 
 
 def _settings(
@@ -329,46 +409,6 @@ def _facts(file: HclBlock, scope: ModuleScope) -> Iterator[tuple[str, str]]:
             yield key, value
 
 
-class _Evaluated(NamedTuple):
-    """The value of an attribute in one instance, and the files that it was read from."""
-
-    value: Value
-    used_files: Sequence[str]
-
-
-def _evaluated(attribute: Attribute, scope: ModuleScope) -> _Evaluated:
-    before = len(scope.used_files)
-    return _Evaluated(evaluate(attribute.text, scope), scope.used_files[before:])
-
-
-def _read_manifest(
-    path: str,
-    text: str,
-    block: HclBlock,
-    attribute: Attribute,
-    scope: ModuleScope,
-    found: FoundObjects,
-    first: _Evaluated | None = None,
-) -> None:
-    """Read the objects of an attribute, in each instance; ``first`` is that of the first one."""
-    heredoc = heredoc_at(attribute.text, 0)
-    line = text.count("\n", 0, attribute.start) + (1 if heredoc is None else 2)
-    place = Place(path, line, 1)
-    for names in _instances(block, scope, place, found):
-        here = scope.with_names(names)
-        value, used = first or _evaluated(attribute, here)
-        first, what = None, " ".join(block.labels)
-        _note_left_out(what, here, place, found)
-        if isinstance(value, Unknown):
-            if any(f"data.{kind}." in value.text for kind in _DOCUMENTS):
-                continue  # they are read with the data source
-            named = quote_value(value.text[:80])
-            message = f"{what} depends on {named}, which is not known from the files"
-            found.warn(message, place, "pass the output of `terraform show -json`")
-            continue
-        found.texts.append(_manifest(value, path, line, used, is_verbatim=heredoc is not None))
-
-
 def _manifest(
     value: Value, path: str, line: int, used: Sequence[str], *, is_verbatim: bool = False
 ) -> FoundText:
@@ -380,24 +420,6 @@ def _manifest(
     return FoundText(*where, body, is_verbatim or len(used) == 1)
 
 
-def _instances(
-    block: HclBlock, scope: ModuleScope, place: Place, found: FoundObjects
-) -> list[Names]:
-    """Return the instances of a resource; one without any, which variables decide, is noted."""
-    instances = instances_of(block, scope)
-    if instances:
-        return instances
-    found.has_disabled = True
-    message = f"{' '.join(block.labels)} has no instances: {multiplier(block)}"
-    if scope.takes_disabled:
-        hint = "it is taken over all the same; set its variables in terraform.tfvars, or remove it"
-        found.warn(message, place, hint, code=DISABLED)
-        return disabled_instances(block, scope)
-    hint = "set its variables in terraform.tfvars, or pass the output of `terraform show -json`"
-    found.warn(message, place, hint)
-    return []
-
-
 def _note_left_out(what: str, scope: ModuleScope, place: Place, found: FoundObjects) -> None:
     """Note the parts of a template whose conditions are not known."""
     for condition in dict.fromkeys(scope.left_out):
@@ -405,35 +427,6 @@ def _note_left_out(what: str, scope: ModuleScope, place: Place, found: FoundObje
         hint = "write the part by hand if it applies, or pass the output of `terraform show -json`"
         found.warn(message, place, hint, code=CONDITION)
     scope.left_out.clear()
-
-
-def _read_heredocs(
-    path: str,
-    text: str,
-    scope: ModuleScope,
-    found: FoundObjects,
-    covered: Sequence[tuple[int, int]],
-) -> None:
-    """Take the other heredocs that contain objects: of modules, locals and scripts."""
-    position = 0
-    while (match := _HEREDOC.search(text, position)) is not None:
-        position = match.end()
-        if any(start <= match.start() < end for start, end in covered):
-            continue
-        try:
-            heredoc = heredoc_at(text, match.start())
-        except HclError:
-            continue
-        if heredoc is None or not _OBJECT.search(heredoc.text):
-            continue
-        position = heredoc.end
-        line = text.count("\n", 0, heredoc.start) + 1
-        whole = FoundText(path, line, heredoc.text)
-        for one in list(script_objects(path, heredoc.text, line)) or [whole]:
-            value = render(one.text, scope)
-            _note_left_out("an object in a heredoc", scope, Place(path, one.line, 1), found)
-            if isinstance(value, str):
-                found.texts.append(FoundText(path, one.line, value))
 
 
 def _read_documents(file: HclBlock, scope: ModuleScope, found: FoundObjects) -> None:

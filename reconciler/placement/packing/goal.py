@@ -68,9 +68,9 @@ class Goal(msgspec.Struct, frozen=True):
         pools = settings.node_pools.items()
         return cls(
             packing=settings.packing,
-            packings={name: o.packing for name, o in pools if o.packing is not None},
+            packings={name: own["packing"] for name, own in pools if "packing" in own},
             node_cost=settings.per_node_cost,
-            node_costs={name: o.per_node_cost for name, o in pools if o.per_node_cost is not None},
+            node_costs={n: own["per_node_cost"] for n, own in pools if "per_node_cost" in own},
             preference_cost_max=settings.maximum_preference_cost_percent / 100,
         )
 

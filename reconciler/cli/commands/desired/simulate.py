@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler import exitcode
-from reconciler.assembly.inputs.request import FleetRequest, SweepRequest
+from reconciler.assembly.inputs.request import FleetRequest, ReplayRequest
 from reconciler.assembly.inputs.timings import Timings, current_time, read_time_or_span
 from reconciler.cli.commands.desired.plan import write_output
 from reconciler.cli.output.progressline import show_progress
@@ -40,8 +40,7 @@ class SimulateRequest:
 
     ``until`` is a duration or a time, None until nothing is left to do. ``faults`` is a file.
     ``seeds`` is how many runs there are, with seeds from ``seed`` on; without a number, up to 20,
-    as many as are quick. ``trace`` is a file with a workload to replay, ``against`` what it is also
-    replayed against, and ``sweep`` where. With ``workload_only``, its prices are left out.
+    as many as are quick. ``replay`` is the workload to replay, if there is one.
     """
 
     fleet: FleetRequest
@@ -50,11 +49,8 @@ class SimulateRequest:
     faults: str | None
     output: str
     timings: bool
-    trace: str | None = None
-    against: str | None = None
+    replay: ReplayRequest
     seeds: int | None = None
-    sweep: SweepRequest = field(default_factory=SweepRequest)
-    workload_only: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,7 +105,7 @@ def run(request: SimulateRequest) -> int:
     _expect_trace(request)
     with show_progress("Simulating") as line:
         timings = Timings(line.enter)
-        if request.trace is not None:
+        if request.replay.trace is not None:
             return _run_backtest(request, timings, line)
         inputs = read_simulation(request.fleet, timings)
         until = _parse_until(request.until, inputs.start)
@@ -139,15 +135,16 @@ def _expect_trace(request: SimulateRequest) -> None:
     if request.seeds is not None and not 1 <= request.seeds <= SEEDS_MAX:
         remedy = f"use 1 to {SEEDS_MAX}"
         raise UsageError(f"{request.seeds} is not allowed", where="--seeds", remedy=remedy)
+    replay = request.replay
     given = {
-        "--against": request.against is not None,
-        "--workload-only": request.workload_only,
-        "--workers": request.sweep.workers > 1,
-        "--scheduler": request.sweep.scheduler is not None,
-        "--cache": request.sweep.cache is not None,
+        "--against": replay.against is not None,
+        "--workload-only": replay.workload_only,
+        "--workers": replay.sweep.workers > 1,
+        "--scheduler": replay.sweep.scheduler is not None,
+        "--cache": replay.sweep.cache is not None,
     }
     for flag, is_given in given.items():
-        if is_given and request.trace is None:
+        if is_given and replay.trace is None:
             raise UsageError("needs a trace", where=flag, remedy="add --trace FILE")
 
 
@@ -156,12 +153,11 @@ def _run_backtest(request: SimulateRequest, timings: Timings, line: ProgressLine
     from reconciler.backtest.report import render_html, render_markdown, render_text
     from reconciler.backtest.run import BacktestRequest, run_backtest
 
-    assert request.trace is not None, "the caller has seen one"
     found = run_backtest(
         BacktestRequest(
-            request.fleet, request.trace, request.against, request.seed or 0, request.seeds or 1,
+            request.fleet, request.replay, request.seed or 0, request.seeds or 1,
             _parse_until(request.until, current_time(request.fleet.now)),
-            _read_script(request.faults), request.sweep, request.workload_only,
+            _read_script(request.faults),
         ),
         timings,
         line.enter,
