@@ -454,7 +454,7 @@ def _make_stage(
     )
     store = NotifyingStore(event_log, clock)
     ports = World(clock, compute, cluster, store, MemoryJournal(), event_log)
-    return SimulationStage(clock, compute, cluster, ports, event_log)
+    return SimulationStage(clock, compute, cluster, ports, event_log, chance)
 
 
 def _record_history(

@@ -80,7 +80,7 @@ def run_simulation(
     stage, base, head = setup.stage, setup.base, setup.head
     if timeline is not None:
         stage.event_log.add_listener(timeline.add_event)
-    plans = LoopPlans(shared)
+    plans = LoopPlans(shared, stage.chance.share("disruption loop"))
     before = _run_revision(setup, base, None, passes_max, plans) if base is not None else None
     begin = stage.clock.now()
     base_claims = list(stage.world.store.node_claims())

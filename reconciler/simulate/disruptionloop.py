@@ -3,7 +3,8 @@
 Karpenter's disruption controller is a single loop (``pkg/controllers/disruption/controller.go``).
 A command of consolidation or emptiness is computed, the loop waits, and the command starts if it is
 still right. Then the loop continues at once, while replacements start and pods move: which command
-comes next depends on that moment. Without a command, the next attempt follows ten seconds later.
+comes next depends on that moment. Without a command, the next attempt follows ten seconds later, so
+a change meets the loop at any moment of these ten seconds.
 """
 
 from __future__ import annotations
@@ -17,35 +18,38 @@ from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.settings import DecisionRules
 from reconciler.plan.make.decide import Phase, ignore_phase
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.plancache import PlanCache
+from reconciler.plan.plancache import PlanCache, SharedPlans
 from reconciler.plan.value.actions import PlannedCommand
 from reconciler.plan.value.plan import Plan
 
 VALIDATED_AFTER: Final = timedelta(seconds=15)
 CONTINUES_AFTER: Final = timedelta(seconds=1)
+POLLED_AFTER: Final = timedelta(seconds=10)
 _VALIDATED: Final = (DisruptionReason.EMPTY, DisruptionReason.UNDERUTILIZED)
 
 
 class LoopPlans(PlanCache):
     """Makes the plans of a simulation; where Karpenter's rules decide, at Karpenter's times.
 
-    ``due`` is when the loop continues, None while it waits for nothing. ``is_waiting`` is whether a
-    command waits for its second check.
+    ``due`` is when the loop continues, None if it has evaluated the present fleet and waits for
+    nothing. It first evaluates the share ``offset`` of a period after the first pass.
     """
 
     due: datetime | None = None
     _held: frozenset[str] = frozenset()
+    _polled_at: datetime | None = None
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a command has been computed and has not started."""
-        return bool(self._held)
+    def __init__(self, shared: SharedPlans | None = None, offset: float = 0.0) -> None:
+        super().__init__(shared)
+        self._offset = offset * POLLED_AFTER
 
     def plan(self, inputs: Inputs, phase: Phase = ignore_phase) -> Plan:
         """Return what is done now: launches, and the command that starts now."""
         if inputs.settings.decide is not DecisionRules.KARPENTER:
             return super().plan(inputs, phase)
-        if self.due is not None and inputs.now < self.due:
+        if self.due is None:
+            self.due = self._next_poll(inputs.now)
+        if inputs.now < self.due:
             return self._plan_for(inputs, frozenset(), phase)
         held, self._held, self.due = self._held, frozenset(), None
         if held:
@@ -53,11 +57,19 @@ class LoopPlans(PlanCache):
             if any(map(_waits, plan.commands)):
                 return self._started(inputs, plan)
         plan = super().plan(inputs, phase)
+        self._polled_at = inputs.now
         found = next(filter(_waits, plan.commands), None)
         if found is None:
             return self._started(inputs, plan) if plan.commands else plan
         self._held, self.due = frozenset(found.node_claims), inputs.now + VALIDATED_AFTER
         return self._plan_for(inputs, frozenset(), phase)
+
+    def _next_poll(self, now: datetime) -> datetime:
+        """Return when an idle loop evaluates next."""
+        if self._polled_at is None:
+            return now + self._offset
+        periods = -((self._polled_at - now) // POLLED_AFTER)
+        return self._polled_at + max(periods, 1) * POLLED_AFTER
 
     def _started(self, inputs: Inputs, plan: Plan) -> Plan:
         self.due = inputs.now + CONTINUES_AFTER

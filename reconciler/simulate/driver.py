@@ -27,6 +27,7 @@ from reconciler.engine.reboots import episode
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.engine.steps import lifecycle, nomination, provision, recovery, termination
 from reconciler.engine.world import World
+from reconciler.model.chance import Chance
 from reconciler.model.duration import parse_duration
 from reconciler.model.errors import CloudError, ClusterError, ReconcilerError, TransientCloudError
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
@@ -34,7 +35,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.controllers import grace_period
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.settings import Settings
+from reconciler.model.settings import DecisionRules, Settings
 from reconciler.model.text.times import format_time
 from reconciler.observed.state import last_pod_change
 from reconciler.plan.make.findings import drift_deadline
@@ -246,7 +247,8 @@ PASS_INTERVAL_MAX: Final = timedelta(seconds=30)
 """The time between two passes while something is in progress.
 
 A tenth of a second for each NodeClaim, within these bounds: a pass of a large fleet takes longer,
-in a daemon as here, and a resolution of seconds is not needed for hundreds of nodes.
+in a daemon as here, and a resolution of seconds is not needed for hundreds of nodes. Karpenter's
+controllers act on each event, so with its rules the least is a second.
 """
 
 PASSES_MAX: Final = 20_000
@@ -287,6 +289,7 @@ class SimulationStage:
     cluster: WatchedCluster
     world: World
     event_log: EventLog
+    chance: Chance = field(default_factory=Chance)
     samples: list[Sample] = field(default_factory=list)
     passes: int = 0
     observed_nodes: int = 0
@@ -373,7 +376,7 @@ def play(
             )
             watch(done)
         moved = done is None or _progress_mark(stage) != before
-        at_rest = done is not None and done.is_quiet and not moved and not plans.is_waiting
+        at_rest = done is not None and done.is_quiet and not moved and plans.due is None
         settled = at_rest and ahead is not None and ahead.is_settled(now)
         if until is None and settled and stage.cluster.next_moment() is None:
             assert done is not None
@@ -383,7 +386,9 @@ def play(
                 return SimulationOutcome(last, ahead, converged=True, at=now, renamed=renamed)
         elif moved:
             next_window.forget()
-        following = _next_pass_at(stage, ahead, pause, plans.due, moved=moved)
+        following = _next_pass_at(
+            stage, ahead, pause, plans.due, interval=_interval(stage, fleet.settings), moved=moved
+        )
         if following is None or following >= end:
             stage.clock.advance((end - now).total_seconds())
             _notify_of_interruptions(stage)
@@ -432,16 +437,13 @@ def _next_pass_at(
     pause: timedelta | None,
     due: datetime | None,
     *,
+    interval: timedelta,
     moved: bool,
 ) -> datetime | None:
     """Return when the next pass is due, None if nothing will happen; ``due`` is not later."""
     now = stage.clock.now()
     if pause is not None:
         return now + pause
-    interval = min(
-        max(len(stage.world.store.node_claims()) * timedelta(seconds=0.1), PASS_INTERVAL),
-        PASS_INTERVAL_MAX,
-    )
     due = due if due is not None and due > now else None
     soonest = min(now + interval, due or now + interval)
     if moved:
@@ -455,6 +457,13 @@ def _next_pass_at(
     moments.append(ahead.next_after(now) if ahead is not None else None)
     known = [m for m in moments if m is not None]
     return max(min(known), soonest) if known else None
+
+
+def _interval(stage: SimulationStage, settings: Settings) -> timedelta:
+    """Return the time between two passes while something is in progress."""
+    shortest = _MOMENT if settings.decide is DecisionRules.KARPENTER else PASS_INTERVAL
+    of_size = len(stage.world.store.node_claims()) * timedelta(seconds=0.1)
+    return min(max(of_size, shortest), PASS_INTERVAL_MAX)
 
 
 def _notify_of_interruptions(stage: SimulationStage) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from math import fsum
 from typing import Final
 
@@ -18,7 +18,7 @@ from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.plan.value.costs import DRAINING, NOT_JOINED, Backtest
 from reconciler.plan.value.nodes import UnschedulablePod, limiting_pool
-from reconciler.plan.value.ranges import CostDifference, FleetRange
+from reconciler.plan.value.ranges import CostDifference, CountSpan, FleetRange
 from reconciler.plan.value.shares import CostShares
 from reconciler.ports.progress import EventKind
 from reconciler.simulate.driver import Sample, SimulationOutcome, SimulationStage
@@ -145,7 +145,8 @@ class Report(_Part, frozen=True):
 
     ``rules`` are the periods in which budgets and windows limited the disruption of a NodePool.
     ``backtest`` is set only with ``--trace``. ``range`` is set for several seeds: the fleets that
-    they end with. The other fields are of the run with ``seed``.
+    they end with. ``duration_seconds`` is then when their last events happen, after the start. The
+    other fields are of the run with ``seed``.
     """
 
     events: tuple[Event, ...]
@@ -163,7 +164,14 @@ class Report(_Part, frozen=True):
     rules: tuple[RulePeriod, ...] = ()
     backtest: Backtest | msgspec.UnsetType = msgspec.UNSET
     range: FleetRange | msgspec.UnsetType = msgspec.UNSET
+    duration_seconds: CountSpan | msgspec.UnsetType = msgspec.UNSET
     seed: int | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def duration(self) -> timedelta:
+        """How long after the start the last event happened."""
+        last = max((event.at for event in self.events), default=self.started_at)
+        return last - self.started_at
 
 
 def report_of(stage: SimulationStage, outcome: SimulationOutcome, start: datetime) -> Report:

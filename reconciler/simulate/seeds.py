@@ -17,7 +17,7 @@ import msgspec
 
 from reconciler.plan.plancache import SharedPlans
 from reconciler.plan.value.costs import SEEDS_MAX, SEEDS_MIN
-from reconciler.plan.value.ranges import FleetAtRest, cost_difference, fleet_range
+from reconciler.plan.value.ranges import FleetAtRest, cost_difference, count_span, fleet_range
 from reconciler.simulate.building import SimulationInputs, build_simulation
 from reconciler.simulate.change import run_simulation
 from reconciler.simulate.report import FleetClaim, Report
@@ -121,4 +121,5 @@ def with_range(reports: Sequence[Report], shown: int) -> Report:
     if merge is not None:
         costs = [r.merge.change for r in reports if r.merge is not None]
         merge = msgspec.structs.replace(merge, difference=cost_difference(costs))
-    return msgspec.structs.replace(report, range=found, merge=merge)
+    duration = count_span([round(r.duration.total_seconds()) for r in reports])
+    return msgspec.structs.replace(report, range=found, duration_seconds=duration, merge=merge)

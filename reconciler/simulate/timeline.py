@@ -199,10 +199,14 @@ def outcome_of(report: Report) -> str:
 
 def range_lines(report: Report) -> list[str]:
     """Return the range over several seeds in one sentence, nothing for a single run."""
-    found = report.range
-    if isinstance(found, msgspec.UnsetType):
+    found, lasts = report.range, report.duration_seconds
+    if isinstance(found, msgspec.UnsetType) or isinstance(lasts, msgspec.UnsetType):
         return []
-    return [f"Range: {range_phrase(found)}. The timeline is that of --seed {report.seed}."]
+    line = f"Range: {range_phrase(found)}. The timeline is that of --seed {report.seed}."
+    if not lasts.high:
+        return [line]
+    first, last = (format_duration(timedelta(seconds=end)) for end in (lasts.low, lasts.high))
+    return [f"{line} The runs take {first if first == last else f'{first} to {last}'}."]
 
 
 def _merge_lines(report: Report) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +59,36 @@ def test_the_range_is_that_of_runs_with_each_seed(capsys: Capture, tmp_path: Pat
     assert (len(report["fleet"]), report["cost"]["after"]) == apart[0], "the first run is shown"
 
 
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def test_the_duration_is_that_of_runs_with_each_seed(capsys: Capture, tmp_path: Path) -> None:
+    write_fleet(tmp_path, MIXED)
+    alone = [simulated(capsys, tmp_path, "--seed", str(seed)) for seed in range(3)]
+    ends = [
+        round((moment(report["events"][-1]["at"]) - moment(report["startedAt"])).total_seconds())
+        for report in alone
+    ]
+    found = simulated(capsys, tmp_path, "--seeds", "3")["durationSeconds"]
+    assert (found["low"], found["high"]) == (min(ends), max(ends))
+    assert found["mean"] == pytest.approx(sum(ends) / 3)
+    assert min(ends) > 0
+    assert all("durationSeconds" not in report for report in alone)
+
+
+def test_a_fleet_in_which_nothing_happens_has_no_duration(capsys: Capture, tmp_path: Path) -> None:
+    write_fleet(tmp_path, [a_pool("web")])
+    assert simulated(capsys, tmp_path, "--seeds", "2")["durationSeconds"]["high"] == 0
+    assert main(["simulate", *words(tmp_path, "--seeds", "2")]) == 0
+    assert "The runs take" not in capsys.readouterr().out
+
+
 def test_the_timeline_ends_with_the_range(capsys: Capture, tmp_path: Path) -> None:
     write_fleet(tmp_path, MIXED)
     assert main(["simulate", *words(tmp_path, "--seeds", "3")]) == 0
     story = capsys.readouterr().out
-    assert "3 runs). The timeline is that of --seed 0." in story
+    assert "3 runs). The timeline is that of --seed 0. The runs take " in story
     assert main(["simulate", *words(tmp_path, "--seeds", "3", "-o", "html")]) == 0
     assert "3 runs). The timeline" in capsys.readouterr().out
 

@@ -306,6 +306,59 @@ def test_karpenter_checks_a_command_again_before_it_starts(capsys: Capture, tmp_
     assert {claim["instanceType"] for claim in report["fleet"]} == {"c7i.large"}
 
 
+def test_karpenters_controllers_act_at_once(capsys: Capture, tmp_path: Path) -> None:
+    """Only the disruption loop polls: the other controllers follow each event.
+
+    So a node is initialized when it is ready, its command is completed, and its pods leave.
+    """
+    pool = a_pool("web", template=SMALL, policy="WhenEmptyOrUnderutilized")
+    write_fleet(tmp_path, [pool, a_deployment("web", "web", 2)])
+    prices = {"prices": [{"at": "2h", "instanceType": "m7i.large", "factor": 3}]}
+    latencies = {"latencies": {"joining": ["20s", "20s"], "ready": "7s", "leaving": "0s"}}
+    (tmp_path / "faults.yaml").write_text(dump(prices | latencies))
+    faults = ["--until", "4h", "--faults", str(tmp_path / "faults.yaml")]
+
+    report = simulated(capsys, tmp_path, *faults, "--seed", "0", "--set", "decide=karpenter")
+
+    steps = {
+        kind: [datetime.fromisoformat(e["at"]) for e in report["events"] if e["kind"] == kind]
+        for kind in ("CommandStarted", "Registered", "Initialized", "CommandValidated", "Drained")
+    }
+    begin, validated, drained = (
+        steps[kind][0] for kind in ("CommandStarted", "CommandValidated", "Drained")
+    )
+    joined, ready = (
+        min(at for at in steps[k] if at > begin) for k in ("Registered", "Initialized")
+    )
+    second = timedelta(seconds=1)
+    assert 20 * second <= joined - begin <= 22 * second
+    assert 7 * second <= ready - joined <= 8 * second
+    assert validated - ready <= second
+    assert drained - validated <= 2 * second
+
+
+def test_a_change_meets_karpenters_loop_between_two_of_its_polls(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    """The loop polls every ten seconds. When the first poll comes is chance."""
+    pool = a_pool("web", template=SMALL, policy="WhenEmptyOrUnderutilized")
+    write_fleet(tmp_path, [pool, a_deployment("web", "web", 2)])
+    prices = {"prices": [{"at": "2h", "instanceType": "m7i.large", "factor": 3}]}
+    (tmp_path / "faults.yaml").write_text(dump(prices))
+    faults = ["--until", "4h", "--faults", str(tmp_path / "faults.yaml")]
+    change = datetime(2026, 3, 2, 11, tzinfo=UTC)
+
+    waits = set()
+    for seed in range(4):
+        karpenter = ("--seed", str(seed), "--set", "decide=karpenter")
+        events = simulated(capsys, tmp_path, *faults, *karpenter)["events"]
+        started = next(e["at"] for e in events if e["kind"] == "CommandStarted")
+        waits.add(datetime.fromisoformat(started) - change - timedelta(seconds=15))
+
+    assert all(timedelta(0) <= wait <= timedelta(seconds=11) for wait in waits), waits
+    assert len(waits) > 1, "it depends on the seed"
+
+
 @pytest.mark.parametrize(
     "text", ["refusal: []", "calls: [{call: RunInstances, fault: throttle}]", "a: [", "- 1",
              "neverRegister: 2", "staleReads: [{by: soon}]"],

@@ -19,11 +19,11 @@ from reconciler.plan.value.plan import JudgedPolicy, PlanFinding
 from reconciler.plan.value.ranges import (
     CostDifference,
     CostSpan,
+    CountSpan,
     FleetAtRest,
     FleetRange,
     NewFleet,
     NewFleets,
-    NodeSpan,
     new_fleets,
 )
 from reconciler.render.cells import Name
@@ -163,7 +163,7 @@ def test_the_run_closest_to_the_means_describes_the_change() -> None:
     found = combine_seeds([*runs, change(1, 1, (4, 4), replaced=4)])
     assert found.range == FleetRange(
         seeds=3,
-        nodes=NodeSpan(low=4, mean=6.0, high=9),
+        nodes=CountSpan(low=4, mean=6.0, high=9),
         per_hour=CostSpan(low=HOUR, mean=HOUR, high=HOUR),
     )
     assert found.difference == CostDifference(low=0.0, mean=0.0, high=0.0, beyond_chance=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reconciler.model.text.counting import format_count
 from reconciler.model.text.money import format_dollars, format_hourly, format_monthly
-from reconciler.plan.value.ranges import CostDifference, CostSpan, FleetRange, NodeSpan
+from reconciler.plan.value.ranges import CostDifference, CostSpan, CountSpan, FleetRange
 
 
 def range_phrase(found: FleetRange) -> str:
@@ -25,7 +25,7 @@ def _count_phrase(found: FleetRange) -> str:
     return f"mean ${found.per_hour.mean:,.{digits}f}, {runs}"
 
 
-def nodes_phrase(span: NodeSpan) -> str:
+def nodes_phrase(span: CountSpan) -> str:
     """Return ``5 to 7 nodes``, or ``6 nodes`` where all runs agree."""
     if span.low == span.high:
         return format_count(span.low, "node")

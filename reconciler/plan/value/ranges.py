@@ -29,12 +29,17 @@ def span_of(values: Sequence[float]) -> CostSpan:
     return CostSpan(low=min(values), mean=mean_of(values), high=max(values))
 
 
-class NodeSpan(Part, frozen=True, kw_only=True):
-    """The lowest and the highest number of nodes over several runs, and their mean."""
+class CountSpan(Part, frozen=True, kw_only=True):
+    """The lowest and the highest whole number over several runs, and their mean."""
 
     low: int
     mean: float
     high: int
+
+
+def count_span(values: Sequence[int]) -> CountSpan:
+    """Return the span of the whole numbers of at least one run."""
+    return CountSpan(low=min(values), mean=mean_of(values), high=max(values))
 
 
 def mean_of(values: Sequence[float]) -> float:
@@ -49,7 +54,7 @@ class FleetRange(Part, frozen=True, kw_only=True):
     """The fleets that ``seeds`` runs end with: how many nodes, and their cost in USD an hour."""
 
     seeds: int
-    nodes: NodeSpan
+    nodes: CountSpan
     per_hour: CostSpan
 
 
@@ -58,7 +63,7 @@ def fleet_range(fleets: Sequence[FleetAtRest]) -> FleetRange:
     nodes = [fleet.nodes for fleet in fleets]
     return FleetRange(
         seeds=len(fleets),
-        nodes=NodeSpan(low=min(nodes), mean=mean_of(nodes), high=max(nodes)),
+        nodes=count_span(nodes),
         per_hour=span_of([fleet.per_hour for fleet in fleets]),
     )
 
