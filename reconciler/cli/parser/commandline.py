@@ -241,7 +241,7 @@ COMMANDS: Final[dict[str, CommandSpec]] = {
                 "get": "list nodeclaims, nodes, nodepools, plans, actions or commands",
                 "describe": "show all recorded details of one resource",
                 "explain": "explain why a pod is unschedulable or a node is (not) disrupted",
-                "watch": "say what a running Karpenter does next, and keep score",
+                "watch": "predict what a running Karpenter does next, and keep score",
                 "history": "list past operations with time, commit and reason",
                 "report": "show what a period cost, saved and was blocked by",
                 "state": "migrate, check, export, import or prune the state; adopt nodes",

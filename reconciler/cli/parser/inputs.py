@@ -53,8 +53,8 @@ _FLAGS: Final[tuple[_Flag, ...]] = (
             "default": [],
             "dest": "manifests",
             "metavar": "FILE",
-            "help": "rendered manifests, or `terraform show -json`: a file, or - for stdin; beside "
-            "the files of PATH, or instead of them if no PATH is named (repeatable)",
+            "help": "rendered manifests, or `terraform show -json`: a file, or - for stdin; added "
+            "to the files of PATH, or read alone without PATH (repeatable)",
         },
     ),
     (

@@ -30,7 +30,7 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--listen-probes", metavar="HOST:PORT", default=os.environ.get(PROBES_VARIABLE, ""),
-        help="serve health checks alone at this address, whatever the other one is busy with "
+        help="serve only health checks at this address, even while the other one is busy "
         f"(default: {PROBES_VARIABLE})",
     )  # fmt: skip
     parser.add_argument(

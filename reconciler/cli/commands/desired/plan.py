@@ -74,9 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add(
         "--fail-on", action="append", default=[], metavar="WHAT",
-        help="exit with 3 for one of: unschedulable (pods that cannot be scheduled, with --base "
-        "because of the change), warnings (of policies), or the name of a policy; none for nothing "
-        "besides policies (repeatable)",
+        help="exit with 3 for: unschedulable (pods that cannot be scheduled, with --base because "
+        "of the change), warnings (of policies), or the name of a policy; none: only if a policy "
+        "forbids the plan (repeatable)",
     )  # fmt: skip
     add(
         "--trace", metavar="FILE",
@@ -102,7 +102,7 @@ def _add_what_if(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("what if").add_argument
     add(
         "--with", action="append", default=[], dest="overrides", metavar="FILE",
-        help="plan with the objects of Karpenter in this file in place of those of the same name "
+        help="plan with Karpenter's objects in this file instead of those of the same name "
         "(repeatable)",
     )  # fmt: skip
     add(

@@ -1,4 +1,4 @@
-"""``reconciler watch``: say what a running Karpenter does next, record it, and keep score."""
+"""``reconciler watch``: predict what a running Karpenter does next, and keep score."""
 
 from __future__ import annotations
 
