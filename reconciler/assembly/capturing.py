@@ -7,7 +7,7 @@ from it equals the plan of the running fleet.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
@@ -21,9 +21,7 @@ from reconciler.desired.fleet import read_fleet
 from reconciler.desired.settings.layers import DEFAULT
 from reconciler.engine.ownership import foreign_findings, unread_claims_finding
 from reconciler.engine.steps.lifecycle import PODS_SEEN, pods_digest
-from reconciler.model.decode import decode
 from reconciler.model.errors import UnreadableError, UsageError
-from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
 from reconciler.model.ownership import FLEET_TAG
 from reconciler.model.settings import ClusterKind, DecisionRules
 from reconciler.model.text.quoting import quote_value
@@ -239,12 +237,18 @@ def objects_of_fleet(request: FleetRequest) -> list[Any]:
 
 
 def _node_class_object(node_class: EC2NodeClass) -> dict[str, Any]:
-    """Return the status of a node class; its selectors are in git."""
+    """Return the status of a node class, and the selectors that it was looked up for."""
     import msgspec
 
-    stated = {"apiVersion": _VERSIONS["EC2NodeClass"], "kind": "EC2NodeClass"}
-    status = msgspec.to_builtins(node_class.status)
-    return {**stated, "metadata": {"name": node_class.name}, "status": status}
+    from reconciler.diff.nodeclass import selectors_of
+
+    return {
+        "apiVersion": _VERSIONS["EC2NodeClass"],
+        "kind": "EC2NodeClass",
+        "metadata": {"name": node_class.name},
+        "spec": selectors_of(node_class),
+        "status": msgspec.to_builtins(node_class.status),
+    }
 
 
 def _no_cluster_error() -> UsageError:
@@ -466,22 +470,3 @@ def settings_for(records: FleetRecords, resolved: Resolved, place: str) -> Setti
             remedy="pass the snapshot of this fleet, or --set fleet=NAME",
         )
     return replace(settings, fleet=records.fleet)
-
-
-def with_captured_status(
-    classes: Mapping[str, EC2NodeClass], snapshot: Snapshot
-) -> Mapping[str, EC2NodeClass]:
-    """Return node classes with the status that they had when the snapshot was captured."""
-    import msgspec
-
-    live = {
-        o["metadata"]["name"]: o["status"]
-        for o in snapshot.live
-        if o.get("kind") == "EC2NodeClass" and o.get("status")
-    }
-    return {
-        name: msgspec.structs.replace(known, status=decode(live[name], EC2NodeClassStatus))
-        if name in live and known.status == EC2NodeClassStatus()
-        else known
-        for name, known in classes.items()
-    }

@@ -17,6 +17,7 @@ from reconciler.model.errors import SettingsChangedError, UsageError
 from reconciler.ports.state import REVISION_PROBLEM_RECORD
 
 if TYPE_CHECKING:
+    from reconciler.adapters.git.revision import GitRevision
     from reconciler.assembly.inputs.catalogs import CurrentCatalog
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.assembly.inputs.sources import SourceFiles
@@ -139,12 +140,35 @@ def follow_commits(request: FleetRequest) -> FleetRequest:
     Raises:
         UsageError: the repository has no commit yet.
     """
+    tree = _committed_tree(request)
+    if tree is None:
+        return request
+    path, at = tree
+    if at.dirty:
+        sys.stderr.write(
+            f"Note: {path} has uncommitted changes, which are not acted on; "
+            "commit them, or pass --dirty\n"
+        )
+    return replace(request, ref="HEAD", is_watched=True)
+
+
+def expect_commits(request: FleetRequest) -> None:
+    """Raise UsageError if the fleet is in a repository that has no commit yet."""
+    _committed_tree(request)
+
+
+def _committed_tree(request: FleetRequest) -> tuple[str, GitRevision] | None:
+    """Return the folder of a working tree with its commit, None if there is no repository.
+
+    Raises:
+        UsageError: the repository has no commit yet.
+    """
     from reconciler.adapters.git.revision import working_revision
     from reconciler.adapters.git.source import WorkingTree
 
     source = source_of(request)
     if not isinstance(source, WorkingTree) or find_repository(source.path) is None:
-        return request
+        return None
     at = working_revision(source.path)
     if at.head is None:
         raise UsageError(
@@ -152,12 +176,7 @@ def follow_commits(request: FleetRequest) -> FleetRequest:
             where=source.path,
             remedy="commit the fleet, or pass --dirty to act on the files as they are",
         )
-    if at.dirty:
-        sys.stderr.write(
-            f"Note: {source.path} has uncommitted changes, which are not acted on; "
-            "commit them, or pass --dirty\n"
-        )
-    return replace(request, ref="HEAD", is_watched=True)
+    return source.path, at
 
 
 def problem_writer(shelf: Shelf) -> Callable[[RevisionProblem | None], None]:

@@ -7,12 +7,16 @@ from the class's status cannot be compared, and are not drift.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+import msgspec
+
 from reconciler.desired.hash import NODE_CLASS_HASH_VERSION
 from reconciler.model.decision.changes import FieldChange
+from reconciler.model.decode import decode
+from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     INSTANCE_TYPE,
@@ -23,7 +27,11 @@ from reconciler.model.karpenter.labels import (
     RESERVED,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodeclass import (
+    EC2NodeClass,
+    EC2NodeClassSpec,
+    EC2NodeClassStatus,
+)
 from reconciler.model.karpenter.nodepool import requirements_of
 from reconciler.placement.question import LaunchCatalog
 
@@ -53,6 +61,57 @@ class ClassState:
     node_class: EC2NodeClass
     hash: str | None = None
     instances: Mapping[str, LiveInstance] = field(default_factory=dict)
+
+
+_SELECTORS: Final = {
+    "amis": ("ami_family", "ami_selector_terms"),
+    "subnets": ("subnet_selector_terms",),
+    "security_groups": ("security_group_selector_terms",),
+    "capacity_reservations": ("capacity_reservation_selector_terms",),
+}
+"""Each part of the status of a node class, and the fields of its spec that it was looked up for."""
+
+
+def selectors_of(node_class: EC2NodeClass) -> JsonDict:
+    """Return the fields of a node class that its status was looked up for, as plain data."""
+    names = [name for fields in _SELECTORS.values() for name in fields]
+    spec: JsonDict = msgspec.to_builtins(node_class.spec)
+    keys = {f.name: f.encode_name for f in msgspec.structs.fields(EC2NodeClassSpec)}
+    return {keys[name]: spec[keys[name]] for name in names if keys[name] in spec}
+
+
+def with_observed_status(
+    classes: Iterable[EC2NodeClass], live: Iterable[JsonObject]
+) -> dict[str, EC2NodeClass]:
+    """Return node classes by name, with the status of the same class among observed objects.
+
+    What a changed selector finds is not known, so that part of the status is left out. An object
+    without a spec counts as equal. A class that has a status keeps it.
+    """
+    observed = {
+        o["metadata"]["name"]: o
+        for o in live
+        if o.get("kind") == "EC2NodeClass" and o.get("status")
+    }
+    return {
+        known.name: _with_status(known, observed[known.name])
+        if known.name in observed and known.status == EC2NodeClassStatus()
+        else known
+        for known in classes
+    }
+
+
+def _with_status(node_class: EC2NodeClass, observed: JsonObject) -> EC2NodeClass:
+    status = decode(observed["status"], EC2NodeClassStatus)
+    if observed.get("spec"):
+        spec = decode(observed["spec"], EC2NodeClassSpec)
+        changed = {
+            part: ()
+            for part, names in _SELECTORS.items()
+            if any(getattr(spec, name) != getattr(node_class.spec, name) for name in names)
+        }
+        status = msgspec.structs.replace(status, **changed)
+    return msgspec.structs.replace(node_class, status=status)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,15 +64,15 @@ def explanation_sections(
     is_first = answer.kind == "NodePool" or not answer.reasons
     facts = answer.facts if is_first else ()
     yield text_section("verdict", subject, facts, f"{answer.verdict}.")
-    titles: dict[str, list[tuple[str, str]]] = {}
+    titles: dict[str, list[tuple[str]]] = {}
     for reason in answer.reasons:
-        titles.setdefault(_title_of(reason), []).append((reason.code, reason.message))
+        titles.setdefault(_title_of(reason), []).append((reason.message,))
     for title, rows in titles.items():
         yield _table_section("reasons", title, rows)
     if answer.facts and not is_first:
         yield text_section("facts", "Facts", answer.facts)
     if earlier:
-        past = [(clock_time(g.at), g.decision.code, g.decision.message) for g in earlier]
+        past = [(clock_time(g.at), g.decision.message) for g in earlier]
         yield _table_section("earlier", "Earlier reasons", past)
     if answer.pools or answer.nodes is not None:
         title = "If it were the only pending pod"

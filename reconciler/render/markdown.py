@@ -132,10 +132,12 @@ class MarkdownSections:
         body = [self._table(section)] if section.rows else []
         if isinstance(section.figure, Verbatim):
             body.append(code_block(section.figure.text))
+        if section.end:
+            body.append(sentence_markdown(section.end))
         if section.folded:
             return [_fold(_fold_title(section), "\n\n".join(body))]
         heading = [f"#### {_heading(section.heading)}"] if section.heading else []
-        return [*heading, *body, *([sentence_markdown(section.end)] if section.end else [])]
+        return [*heading, *body]
 
     def _table(self, section: Section) -> str:
         columns_shown = columns_to_show(section.columns, section.rows)

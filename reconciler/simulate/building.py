@@ -32,6 +32,7 @@ from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_classes, node_pools
 from reconciler.desired.workloads.pods import Workloads, workloads_of
 from reconciler.desired.workloads.podsets import ReplicaChoice
+from reconciler.diff.nodeclass import with_observed_status
 from reconciler.engine.observation import Observation
 from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import owner_of
@@ -411,9 +412,7 @@ def read_simulated_fleet(
         head=source.revision,
         tree=digests.git,
         node_pools=node_pools(fleet),
-        classes=dict(
-            capturing.with_captured_status({c.name: c for c in node_classes(fleet)}, snapshot)
-        ),
+        classes=with_observed_status(node_classes(fleet), snapshot.live),
         settings=settings,
         catalog=catalog,
         diagnostics=sources.without_errors((*findings, *more, *snapshot.findings)),

@@ -190,9 +190,8 @@ class SimulatedChange:
         found = combine_seeds(changes)
         if not has_effect or self.snapshot is not None:
             return found
-        alone = replace(runs, inputs=replace(inputs, base=None))
         pairs = [
-            (_new_base(change), _new_head(alone.run(seed)))
+            (_new_base(change), _new_head(runs.alone.run(seed)))
             for seed, change in enumerate(changes[:NEW_NODES_SEEDS])
         ]
         return msgspec.structs.replace(found, new_nodes=new_fleets(pairs))

@@ -10,7 +10,6 @@ from reconciler.assembly.capturing import (
     captured_fleet,
     objects_of_cluster,
     settings_for,
-    with_captured_status,
 )
 from reconciler.assembly.comparison import (
     emptied_request,
@@ -27,6 +26,7 @@ from reconciler.assembly.inputs.timings import YEARS, current_time
 from reconciler.assembly.snapshots import read_captured, read_cluster, scaled_cluster
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_classes
+from reconciler.diff.nodeclass import with_observed_status
 from reconciler.engine.ownership import karpenter_findings, running_karpenters
 from reconciler.model.decode import decode
 from reconciler.model.diagnostics import Diagnostic, Severity
@@ -411,7 +411,7 @@ class _PlanQuestion(NamedTuple):
         from reconciler.engine.records import Discovery
 
         request, fleet = self.request, self.fleet
-        classes = with_captured_status({c.name: c for c in node_classes(fleet)}, snapshot)
+        classes = with_observed_status(node_classes(fleet), snapshot.live)
         desired = planned_fleet(
             fleet,
             classes.values(),

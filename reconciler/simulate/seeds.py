@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -20,13 +21,17 @@ from reconciler.plan.value.costs import SEEDS_MAX, SEEDS_MIN
 from reconciler.plan.value.ranges import FleetAtRest, cost_difference, count_span, fleet_range
 from reconciler.simulate.building import SimulationInputs, build_simulation
 from reconciler.simulate.change import run_simulation
+from reconciler.simulate.driver import EndlessError
 from reconciler.simulate.report import FleetClaim, Report
 from reconciler.simulate.scheduled import ScheduledWorkloads
 from reconciler.simulate.script import Script
 from reconciler.simulate.timeline import StreamedTimeline
 
-_WORK: Final = 40_000
-"""The work of all runs of a plan together, in observed nodes: about 15 CPU seconds."""
+_WORK: Final = 20_000
+"""The work of the runs of the head alone, in observed nodes.
+
+With the base and the rollout, that is about 15 CPU seconds.
+"""
 _WORK_MAX: Final = 16_000
 """The most work of one run of a simulation that is repeated with other seeds."""
 _COUNTS: Final = (SEEDS_MAX, 14, 10, 7)
@@ -38,7 +43,7 @@ class SeededRuns:
 
     ``until`` ends each run, see ``run_simulation``. If the change ``has_effect`` is false, the base
     is simulated in place of the head as well. ``scheduled`` are the workloads of CronJobs at the
-    start, None without any.
+    start, None without any. ``work`` is that of each seed, in observed nodes.
     """
 
     inputs: SimulationInputs
@@ -48,7 +53,7 @@ class SeededRuns:
     has_effect: bool = True
     scheduled: ScheduledWorkloads | None = None
     _shared: SharedPlans = field(default_factory=SharedPlans)
-    _work: dict[int, int] = field(default_factory=dict)
+    work: dict[int, int] = field(default_factory=dict)
 
     def run(self, seed: int, timeline: StreamedTimeline | None = None) -> Report:
         """Return the report of one run.
@@ -64,26 +69,43 @@ class SeededRuns:
         if not self.has_effect:
             setup = replace(setup, head=setup.base or setup.head)
         report = run_simulation(setup, self.until, timeline, self.passes_max, self._shared)
-        self._work[seed] = setup.stage.work
+        self.work[seed] = setup.stage.work
         return msgspec.structs.replace(report, seed=seed)
 
+    @cached_property
+    def alone(self) -> SeededRuns:
+        """The same runs of the head without the base."""
+        if self.inputs.base is None:
+            return self
+        return replace(self, inputs=replace(self.inputs, base=None), has_effect=True, work={})
+
     def count_after(self, first: int) -> int:
-        """Return with how many seeds a change is run, given its first run."""
-        return affordable_count(self._work[first])
+        """Return with how many seeds a plan simulates a change, given its first run.
+
+        The number follows from the head alone, so that the same files have the same figures with
+        and without a base, and whatever the base is.
+        """
+        alone = self.alone
+        if first not in alone.work:
+            try:
+                alone.run(first)
+            except EndlessError:
+                return SEEDS_MIN
+        return affordable_count(alone.work[first])
 
     def count_unasked(self, first: int) -> int:
         """Return how many runs a simulation has if nobody chose a number.
 
         That is the number of a plan, but only one if even the fewest would take long.
         """
-        return self.count_after(first) if self._work[first] <= _WORK_MAX else 1
+        return self.count_after(first) if self.work[first] <= _WORK_MAX else 1
 
 
 def affordable_count(work: int) -> int:
-    """Return with how many seeds a plan simulates a change of which one run takes this work.
+    """Return with how many seeds a fleet is simulated of which one run takes this work.
 
-    The same files then have the same range in a plan and in a simulation, though the one observes a
-    few passes more than the other. So there are few counts, and never fewer than ``SEEDS_MIN``.
+    A few passes more seldom change it, because there are few counts, and never fewer than
+    ``SEEDS_MIN``.
     """
     affordable = _WORK // max(work, 1)
     return next((count for count in _COUNTS if affordable >= count), SEEDS_MIN)

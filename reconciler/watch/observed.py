@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.desired.objects import node_classes, node_pools
+from reconciler.diff.nodeclass import with_observed_status
 from reconciler.engine.observation import Observation
 from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Pass
@@ -42,15 +43,12 @@ def watched_pass(inputs: Inputs, plan: Plan) -> WatchedPass:
 
 def planned_fleet(inputs: Inputs, snapshot: Snapshot) -> PlannedFleet:
     """Return desired state as a plan had it, with the status of node classes in a snapshot."""
-    from reconciler.assembly.capturing import with_captured_status
-
-    classes = {found.name: found for found in node_classes(inputs.fleet)}
     return PlannedFleet(
         fleet=inputs.fleet,
         head=inputs.revision,
         tree=inputs.digests.git,
         node_pools=node_pools(inputs.fleet),
-        classes=with_captured_status(classes, snapshot),
+        classes=with_observed_status(node_classes(inputs.fleet), snapshot.live),
         settings=inputs.settings,
         catalog=inputs.catalog,
         diagnostics=inputs.diagnostics,

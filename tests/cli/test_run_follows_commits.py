@@ -11,6 +11,7 @@ import yaml
 from reconciler.assembly.fleetsource import follow_commits
 from reconciler.assembly.inputs import sources
 from reconciler.assembly.inputs.request import FleetRequest
+from reconciler.cli.main import main
 from reconciler.model.errors import UsageError
 from tests.cli.test_end_to_end import NODE_CLASS, NODE_POOL
 from tests.repositories import commit_all, init
@@ -54,6 +55,17 @@ def test_a_repository_without_a_commit_is_refused(tmp_path: Path) -> None:
     write(tmp_path, 1)
     with pytest.raises(UsageError, match=r"no commit yet.*--dirty"):
         follow_commits(request_for(tmp_path))
+
+
+def test_a_simulation_of_it_is_refused_before_a_dashboard_is_promised(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    init(tmp_path)
+    write(tmp_path, 1)
+    assert main(["run", str(tmp_path), "--simulated", "--listen", "127.0.0.1:0"]) == 1
+    err = capsys.readouterr().err
+    assert "no commit yet" in err
+    assert "Dashboard" not in err
 
 
 def test_a_folder_outside_git_is_followed_as_it_is(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from reconciler.cli.main import main
 from reconciler.simulate import change as simulated_change
+from reconciler.simulate import seeds
 from tests.cli.test_simulate import SMALL, a_cluster
 from tests.engine.world import a_deployment, a_pool
 from tests.repositories import commit_all, init
@@ -150,3 +151,17 @@ def test_a_large_fleet_is_continued_with_plans(capsys: Capture, tmp_path: Path) 
     tiny = [a_deployment("web", "web", number, cpu="1m") for number in (1, 501)]
     a_change(tmp_path, *([a_pool("web"), workload] for workload in tiny))
     assert answer(capsys, "plan", tmp_path)["atRest"]["rollout"] == CARRIED
+
+
+def test_the_number_of_runs_follows_from_the_head_alone(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same files have the same figures with and without a base, however large its rollout."""
+    a_change(tmp_path, *CHANGES["nodes are replaced"])
+    monkeypatch.setattr(seeds, "_WORK", 1_000)
+    change = answer(capsys, "plan", tmp_path)["atRest"]
+    merged = answer(capsys, "simulate", tmp_path)
+    assert main(["simulate", *words(tmp_path, "-o", "json")]) == 0
+    alone = json.loads(capsys.readouterr().out)
+    assert seeds.SEEDS_MIN < change["range"]["seeds"] < seeds.SEEDS_MAX
+    assert change["range"]["seeds"] == merged["range"]["seeds"] == alone["range"]["seeds"]

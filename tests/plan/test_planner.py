@@ -13,6 +13,8 @@ from msgspec.structs import replace
 
 from reconciler.catalog.file import read_catalog
 from reconciler.desired.fleet import SourceFile, read_fleet
+from reconciler.desired.objects import node_classes
+from reconciler.diff.nodeclass import selectors_of, with_observed_status
 from reconciler.disruption.decide import decide
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.settings import FeatureGate, Packing, Settings
@@ -323,6 +325,31 @@ def test_the_status_of_a_class_can_come_from_the_cluster() -> None:
     observed = [a_pod("p"), a_class(conditions=NOT_READY)]
     plan = plan_of(inputs([a_pool(), a_class()], observed))
     assert plan.node_claims == ()
+
+
+def test_what_was_looked_up_for_other_selectors_says_nothing_of_the_new_ones() -> None:
+    """An image of the old alias must not stand for the new one: nodes would seem to stay."""
+    found = {
+        "amis": [{"id": "ami-1", "name": "old"}],
+        "subnets": [{"id": "subnet-0123456789abcdef0", "zone": "z-a"}],
+        "securityGroups": [{"id": "sg-0123456789abcdef0"}],
+    }
+    observed, desired = a_class(**found), a_class()
+    terms = {"amiSelectorTerms": [{"alias": "al2023@v20250920"}]}
+    pinned = {**desired, "spec": {**desired["spec"], **terms}}
+    (same,), (other,) = (node_classes(inputs([a_pool(), item]).fleet) for item in (desired, pinned))
+    without_spec = {key: value for key, value in observed.items() if key != "spec"}
+    captured = {**without_spec, "spec": selectors_of(same)}
+    for wanted, seen, images in (
+        (same, observed, ["ami-1"]),
+        (other, observed, []),
+        (same, captured, ["ami-1"]),
+        (other, captured, []),
+        (other, without_spec, ["ami-1"]),
+    ):
+        status = with_observed_status([wanted], [seen])["default"].status
+        assert [image.id for image in status.amis] == images
+        assert [subnet.zone for subnet in status.subnets] == ["z-a"]
 
 
 def test_overlays_need_their_gate_and_show_the_original_price() -> None:

@@ -104,6 +104,72 @@ def test_a_disruption_budget_that_a_change_closes_is_named(
     assert ("change-blocks-evictions" in found) is expected
 
 
+@pytest.mark.parametrize(
+    ("base", "head", "expected"),
+    [
+        ("1m", "6h", "NodePool web: a node is consolidated once its pods have not changed for 6h (1m before)"),
+        (None, "1m", "NodePool web: a node is consolidated once its pods have not changed for 1m (0s before)"),
+        ("1m", "Never", "NodePool web: its nodes are not consolidated any more (consolidateAfter: Never, 1m before)"),
+        ("6h", "1m", None),
+        ("Never", "1m", None),
+        ("60s", "1m", None),
+    ],
+)  # fmt: skip
+def test_nodes_that_are_consolidated_later_are_named(
+    base: str | None, head: str, expected: str | None
+) -> None:
+    def consolidating(after: str | None) -> dict[str, Any]:
+        made = pool()
+        made["spec"]["disruption"].pop("consolidateAfter", None)
+        if after is not None:
+            made["spec"]["disruption"]["consolidateAfter"] = after
+        return made
+
+    found = risks([consolidating(base), WEB], [consolidating(head), WEB])
+    assert found.get("change-consolidates-later") == expected
+
+
+TAINT = {"key": "dedicated", "value": "shop", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "tolerated", "expected"),
+    [
+        ([], [TAINT], False, True),
+        ([], [TAINT], True, False),
+        ([TAINT], [TAINT], False, False),
+        ([], [{**TAINT, "effect": "PreferNoSchedule"}], False, False),
+    ],
+)
+def test_a_new_taint_that_no_pod_tolerates_is_named(
+    base: Objects, head: Objects, tolerated: bool, expected: bool
+) -> None:
+    def tainted(taints: Objects) -> dict[str, Any]:
+        made = pool()
+        made["spec"]["template"]["spec"]["taints"] = taints
+        return made
+
+    web = a_deployment("web", "web", 4)
+    if tolerated:
+        web["spec"]["template"]["spec"]["tolerations"] = [{"key": "dedicated"}]
+        web["spec"]["template"]["spec"]["tolerations"][0]["operator"] = "Exists"
+    found = risks([tainted(base), pool_beside(), web], [tainted(head), pool_beside(), web])
+    message = "NodePool web: no pod tolerates dedicated=shop:NoSchedule, so this NodePool launches no nodes any more"
+    assert found.get("change-untolerated-taint") == (message if expected else None)
+
+
+def pool_beside() -> dict[str, Any]:
+    """Return another NodePool, which takes the pods that the first repels."""
+    return a_pool("beside", template=SMALL, budgets=FREE)
+
+
+def test_a_budget_of_the_files_that_a_change_closes_is_named_beside_a_snapshot() -> None:
+    before, after = ([pool(), WEB, a_budget(number)] for number in (1, 0))
+    found = risks(before, after, observation="snapshot")
+    assert "allows no eviction any more: all of its 4 pods" in found["change-blocks-evictions"]
+    assert "change-blocks-evictions" not in risks(after, after, observation="snapshot")
+
+
 def test_fewer_replicas_may_close_a_disruption_budget() -> None:
     budget = {
         **a_budget(1),

@@ -51,7 +51,7 @@ def _sign(amount: float, digits: int, *, signed: bool) -> str:
 
 def format_percent_change(percent: float, digits: int = 0) -> str:
     """Return a change in percent with its sign; one that rounds to zero has none."""
-    return f"{_sign(percent, digits, signed=True)}{abs(percent):.{digits}f}%"
+    return f"{_sign(percent, digits, signed=True)}{abs(percent):,.{digits}f}%"
 
 
 def format_forgone_savings(forgone: float | None, unpriced: int) -> str:

@@ -23,9 +23,10 @@ from reconciler.desired.objects import (
     node_overlays,
     node_pools,
 )
+from reconciler.diff.nodeclass import with_observed_status
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.capacitybuffer import CapacityBuffer
-from reconciler.model.karpenter.nodeclass import EC2NodeClass, EC2NodeClassStatus
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import FeatureGate, RemovalPolicy
@@ -288,19 +289,7 @@ def _measured_memory(
 
 def _classes(inputs: Inputs) -> dict[str, EC2NodeClass]:
     """Return the desired classes; their resolved resources may be in the cluster's own."""
-    live = {
-        o["metadata"]["name"]: o["status"]
-        for o in inputs.live
-        if o.get("kind") == "EC2NodeClass" and o.get("status")
-    }
-    classes: dict[str, EC2NodeClass] = {}
-    for node_class in node_classes(inputs.fleet):
-        status = live.get(node_class.name)
-        if status is not None and node_class.status == EC2NodeClassStatus():
-            node_class = msgspec.structs.replace(
-                node_class, status=decode(status, EC2NodeClassStatus)
-            )
-        classes[node_class.name] = node_class
+    classes = with_observed_status(node_classes(inputs.fleet), inputs.live)
     lock = inputs.fleet.lock_for(inputs.settings.region)
     if lock is None:
         return classes

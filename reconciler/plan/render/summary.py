@@ -23,7 +23,6 @@ from reconciler.plan.render.headline import (
     cost_change,
     count_actions,
     deletes_every_pool,
-    first_pass,
     headline,
     is_cost_unknown,
 )
@@ -43,6 +42,7 @@ from reconciler.plan.render.wording import (
 )
 from reconciler.plan.value.costs import BASE, HEAD, AtRest, Backtest, PlannedGap, sum_pools
 from reconciler.plan.value.plan import Plan
+from reconciler.plan.value.ranges import FleetRange
 from reconciler.render.layout import truncate
 
 
@@ -138,21 +138,10 @@ def summary_lines(plan: Plan) -> list[str]:
         *_unschedulable_lines(plan),
         *_change_lines(plan),
         *_steady_state_lines(plan),
-        *_first_pass_line(plan),
         *_maximum_line(plan),
         *_peak_line(plan),
         *_bound_line(plan),
     ]
-
-
-def _first_pass_line(plan: Plan) -> list[str]:
-    """Return what the first pass does, where the headline is about the end.
-
-    Without a cluster, the first pass of a change launches everything, which says nothing of it.
-    """
-    if plan.at_rest is None or not has_nodes(plan):
-        return []
-    return [f"{first_pass(plan)}."]
 
 
 def _maximum_line(plan: Plan) -> list[str]:
@@ -242,15 +231,23 @@ def _steady_state_lines(plan: Plan) -> list[str]:
     if steady_state is None or plan.at_rest is not None:
         return []
     if steady_state.is_estimate:
-        cost = format_monthly(steady_state.per_hour)
+        cost = f"about {format_monthly(steady_state.per_hour)}/month"
         later = "once later passes have consolidated these nodes (`reconciler simulate` shows how)"
-        return [f"Steady state: about {cost}/month, {later}."]
+        return [f"Steady state: {cost}{_cost_range(steady_state.range)}, {later}."]
     before = sum_pools(plan.cost.by_node_pool.values()).nodes_before
     final = (
         f"Steady state: {before:,} → {format_count(steady_state.nodes, 'node')}, "
         f"{cost_change(plan.cost.before, steady_state.per_hour)}."
     )
     return [final, *stuck_lines(steady_state.stuck)]
+
+
+def _cost_range(found: FleetRange | None) -> str:
+    """Return the range of the cost over several runs, empty without one."""
+    if found is None:
+        return ""
+    low, high = format_monthly(found.per_hour.low), format_monthly(found.per_hour.high)
+    return f" ({low} to {high} in {format_count(found.seeds, 'run')})" if low != high else ""
 
 
 _LEFT_REGION: Final = (
@@ -309,8 +306,10 @@ _RISKS: Final = (
     "change-not-included",
     "change-never-disrupts",
     "change-blocks-evictions",
+    "change-untolerated-taint",
     "change-follows-images",
     "change-expires-earlier",
+    "change-consolidates-later",
     "change-of-overlay",
 )
 """The findings that a reviewer must see at once, in this order."""

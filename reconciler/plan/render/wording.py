@@ -216,10 +216,10 @@ _UNIT_SECONDS: Final = {"D": 86_400, "H": 3_600, "M": 60, "S": 1}
 
 
 def rough_duration(text: str) -> str:
-    """Return an ISO 8601 duration for a forecast: minutes from two minutes on, hours from ten."""
+    """Return an ISO 8601 duration for a forecast: minutes from 90 seconds on."""
     parts = _DURATION_PART.findall(text)
     seconds = sum(int(number) * _UNIT_SECONDS[unit] for number, unit in parts)
-    if seconds < 120:
+    if seconds < 90:
         return f"{seconds} s"
     minutes = round(seconds / 60)
     if minutes < 120:

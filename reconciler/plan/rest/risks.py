@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from math import fsum
 from typing import Final
@@ -11,10 +11,12 @@ from reconciler.catalog.catalog import Catalog
 from reconciler.desired.objects import node_classes, node_pools
 from reconciler.disruption.gates.budgets import budget_reasons
 from reconciler.model.decision.changes import Change
+from reconciler.model.decode import decode
 from reconciler.model.karpenter.budget import allowance
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.eviction import desired_healthy
+from reconciler.model.kubernetes.taint import untolerated_taints
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_monthly
 from reconciler.observed.state import ClusterState
@@ -37,7 +39,9 @@ def risks_of(
         *_unread_workloads(inputs, changes),
         *_closed_pools(inputs, base, changes),
         *_earlier_expiries(inputs, base, changes),
-        *_blocked_evictions(inputs.cluster, base.cluster),
+        *_later_consolidation(inputs, base, changes),
+        *_untolerated_taints(inputs, base, changes),
+        *_blocked_evictions(inputs, base),
         *_moving_aliases(inputs, base),
         *_overlay_prices(inputs.catalog, base.catalog, changes, change),
     )
@@ -46,7 +50,7 @@ def risks_of(
 def _unread_workloads(inputs: Inputs, changes: Iterable[Change]) -> Iterator[PlanFinding]:
     """Yield that workloads of the files change, while the pods are those of a cluster."""
     names = [f"{row.kind} {row.name}" for row in changes if row.kind in WORKLOAD_KINDS]
-    if not names or inputs.observation not in ("snapshot", "cluster"):
+    if not names or inputs.observation not in _OBSERVED:
         return
     source = "snapshot" if inputs.observation == "snapshot" else "cluster"
     yield PlanFinding(
@@ -59,6 +63,8 @@ def _unread_workloads(inputs: Inputs, changes: Iterable[Change]) -> Iterator[Pla
 
 
 _NAMED: Final = 3
+_OBSERVED: Final = ("snapshot", "cluster")
+"""Where a plan has its pods from, if not from the files."""
 
 
 def _closed_pools(inputs: Inputs, base: Inputs, changes: Iterable[Change]) -> Iterator[PlanFinding]:
@@ -105,6 +111,69 @@ def _earlier_expiries(
         )
 
 
+def _later_consolidation(
+    inputs: Inputs, base: Inputs, changes: Iterable[Change]
+) -> Iterator[PlanFinding]:
+    """Yield the NodePools that consolidate later, which costs more the more often pods change."""
+    before = {pool.name: pool for pool in node_pools(base.fleet)}
+    places = {row.name: row for row in changes if row.kind == "NodePool"}
+    for pool in node_pools(inputs.fleet):
+        known, rules = before.get(pool.name), pool.spec.disruption
+        if known is None:
+            continue
+        old, new = known.spec.disruption.consolidates_after, rules.consolidates_after
+        if old is None or (new is not None and new <= old):
+            continue
+        place = places.get(pool.name)
+        earlier = known.spec.disruption.consolidate_after or "0s"
+        what = (
+            f"its nodes are not consolidated any more (consolidateAfter: Never, {earlier} before)"
+            if new is None
+            else f"a node is consolidated once its pods have not changed for "
+            f"{rules.consolidate_after} ({earlier} before)"
+        )
+        yield PlanFinding(
+            severity="info",
+            code="change-consolidates-later",
+            message=f"NodePool {pool.name}: {what}",
+            path="spec.disruption.consolidateAfter",
+            file=place.file if place is not None else None,
+            line=place.line if place is not None else None,
+        )
+
+
+def _untolerated_taints(
+    inputs: Inputs, base: Inputs, changes: Iterable[Change]
+) -> Iterator[PlanFinding]:
+    """Yield the NodePools that get no new nodes, because no pod tolerates their new taints."""
+    before = {pool.name: pool.spec.template.spec.taints for pool in node_pools(base.fleet)}
+    places = {row.name: row for row in changes if row.kind == "NodePool"}
+    pods = [pod for pod in inputs.cluster.pods if pod.is_reschedulable]
+    for pool in node_pools(inputs.fleet):
+        taints = pool.spec.template.spec.taints
+        hard = [taint for taint in taints if taint.effect in _HARD]
+        new = [taint for taint in hard if taint not in before.get(pool.name, taints)]
+        if not new or not pods or pool.is_static:
+            continue
+        if any(not untolerated_taints(hard, pod.spec.tolerations) for pod in pods):
+            continue
+        place = places.get(pool.name)
+        yield PlanFinding(
+            severity="warning",
+            code="change-untolerated-taint",
+            message=f"NodePool {pool.name}: no pod tolerates {format_words([*map(str, new)])}, so "
+            "this NodePool launches no nodes any more",
+            path="spec.template.spec.taints",
+            file=place.file if place is not None else None,
+            line=place.line if place is not None else None,
+            hint="let the pods that are meant for it tolerate the taint",
+        )
+
+
+_HARD: Final = ("NoSchedule", "NoExecute")
+"""The effects of a taint that keep pods away; PreferNoSchedule is a preference."""
+
+
 def _is_closed(pool: NodePool, inputs: Inputs) -> bool:
     """Return whether budgets without a schedule forbid every voluntary disruption of the pool."""
     always = [b for b in pool.spec.disruption.budgets if b.schedule is None]
@@ -112,15 +181,16 @@ def _is_closed(pool: NodePool, inputs: Inputs) -> bool:
     return all(not allowance(always, reason, _MANY, inputs.now).nodes for reason in reasons)
 
 
-def _blocked_evictions(head: ClusterState, base: ClusterState) -> Iterator[PlanFinding]:
+def _blocked_evictions(inputs: Inputs, base: Inputs) -> Iterator[PlanFinding]:
     """Yield the PodDisruptionBudgets that allow no eviction any more, even of healthy pods."""
-    if head is base:
-        return
-    before = {budget.key: budget for budget in base.pod_disruption_budgets}
-    for budget in head.pod_disruption_budgets:
-        pods, allowed = _allowed_evictions(budget, head)
+    before = {budget.key: budget for budget in _budgets_of(base)}
+    is_same_cluster = inputs.cluster is base.cluster
+    for budget in _budgets_of(inputs):
         known = before.get(budget.key)
-        if not pods or allowed or (known is not None and not _allowed_evictions(known, base)[1]):
+        if is_same_cluster and known == budget:
+            continue
+        pods, allowed = _allowed_evictions(budget, inputs.cluster)
+        if not pods or allowed or (known and not _allowed_evictions(known, base.cluster)[1]):
             continue
         yield PlanFinding(
             severity="warning",
@@ -130,6 +200,15 @@ def _blocked_evictions(head: ClusterState, base: ClusterState) -> Iterator[PlanF
             "drain waits for terminationGracePeriod",
             hint="allow one eviction, or add a replica",
         )
+
+
+def _budgets_of(inputs: Inputs) -> Sequence[PodDisruptionBudget]:
+    """Return the PodDisruptionBudgets of the files, also where the pods are observed ones."""
+    if inputs.observation not in _OBSERVED:
+        return inputs.cluster.pod_disruption_budgets
+    kind = "PodDisruptionBudget"
+    found = (r.data for r in inputs.fleet.workloads if r.data.get("kind") == kind)
+    return [decode(item, PodDisruptionBudget) for item in found]
 
 
 def _allowed_evictions(budget: PodDisruptionBudget, cluster: ClusterState) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from reconciler.disruption.command import Command
 from reconciler.disruption.gates.consolidatable import consolidatable_at, is_consolidatable
 from reconciler.disruption.gates.draining import pods_blocking_drain
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.model.chance import Chance
 from reconciler.model.decision.waiting import DeferredClaim, WaitsFor
 from reconciler.model.history import History
 from reconciler.model.karpenter.budget import DisruptionReason
@@ -27,7 +28,7 @@ from reconciler.model.text.money import format_monthly
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.pools import STATIC_CODE
-from reconciler.plan.rest.continuation import RestResult, Work, continue_fleet
+from reconciler.plan.rest.continuation import RestResult, SharedWork, Work, continue_fleet
 from reconciler.plan.rest.difference import (
     named_alike,
     resting_side,
@@ -35,8 +36,9 @@ from reconciler.plan.rest.difference import (
     waiting_pods,
 )
 from reconciler.plan.rest.world import RestingFleet
-from reconciler.plan.value.costs import SteadyState
+from reconciler.plan.value.costs import SEEDS_MIN, SteadyState
 from reconciler.plan.value.plan import Plan
+from reconciler.plan.value.ranges import FleetAtRest, fleet_range, mean_fleet
 
 _OPENED_LATER: Final = frozenset(
     {"PodAffinity", "PodAntiAffinity", "TopologySpread", "ReservedCapacityTaken", STATIC_CODE}
@@ -45,8 +47,8 @@ _OPENED_LATER: Final = frozenset(
 node of a static NodePool has room."""
 _WORK: Final = 500_000
 """The work limit, in evaluated nodes: a fleet of a thousand nodes comes to rest within it."""
-_ESTIMATE_WORK: Final = 75_000
-"""The work limit for new nodes alone: at most about half a CPU second."""
+_ESTIMATE_WORK: Final = 150_000
+"""The work limit for all runs with new nodes alone: at most about one and a half CPU seconds."""
 _ESTIMATED_FROM: Final = 0.25
 """The share above the lower bound from which new nodes are worth an estimate of their end."""
 _NOTABLE: Final = 0.1
@@ -90,22 +92,48 @@ def with_prospect(plan: Plan, inputs: Inputs, cluster: ClusterState) -> Plan:
 def _with_estimate(plan: Plan, inputs: Inputs) -> Plan:
     """Return the plan of an empty cluster with the fleet that consolidation makes of its nodes.
 
-    It is one of many courses of events, so it is an estimate, and only stated if it is far from the
-    first pass. ``simulate`` knows the range.
+    Chance decides the end, so it is an estimate over a few courses of events, and only stated if it
+    is far from the first pass. ``simulate`` shows what happens with all latencies.
     """
     gap = plan.cost.bound_gap
     if inputs.cluster.nodes or gap is None or gap < _ESTIMATED_FROM:
         return plan
-    world = RestingFleet(inputs.cluster, instances=inputs.instances)
-    history = inputs.history or History()
-    rest = continue_fleet(inputs, world, inputs.now, history, Work(_ESTIMATE_WORK))
-    if not rest.rested or waiting_pods(rest):
+    fleets = _estimated_ends(inputs)
+    if not fleets:
         return plan
-    side = resting_side(rest)
-    if abs(side.reached - plan.cost.after) < _NOTABLE * plan.cost.after:
+    found = fleet_range(fleets)
+    mean = mean_fleet(found)
+    if abs(mean.per_hour - plan.cost.after) < _NOTABLE * plan.cost.after:
         return plan
-    state = SteadyState(nodes=len(side.names), per_hour=side.reached, is_estimate=True)
+    state = SteadyState(
+        nodes=mean.nodes,
+        per_hour=mean.per_hour,
+        range=found if found.per_hour.low != found.per_hour.high else None,
+        is_estimate=True,
+    )
     return replace(plan, steady_state=state)
+
+
+def _estimated_ends(inputs: Inputs) -> list[FleetAtRest]:
+    """Return the fleets at rest of a few seeds, as many as the work allows; nothing without any.
+
+    Nothing either if the first run leaves pods without a node.
+    """
+    work, shared, history = Work(_ESTIMATE_WORK), SharedWork(), inputs.history or History()
+    fleets: list[FleetAtRest] = []
+    used = 0
+    while len(fleets) < SEEDS_MIN and work.remaining >= used:
+        world, before = RestingFleet(inputs.cluster, instances=inputs.instances), work.used
+        chance = Chance(len(fleets))
+        rest = continue_fleet(
+            inputs, world, inputs.now, history, work, chance=chance, shared=shared
+        )
+        if not rest.rested or waiting_pods(rest):
+            break
+        side = resting_side(rest)
+        fleets.append(FleetAtRest(nodes=len(side.names), per_hour=side.reached))
+        used = work.used - before
+    return fleets
 
 
 class LaterConsolidation(NamedTuple):

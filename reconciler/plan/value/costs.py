@@ -251,8 +251,8 @@ class SteadyState(Part, frozen=True, kw_only=True):
 
     ``placed_later`` are pods that this plan does not place and a later one does, ``unschedulable``
     those that none does, and ``stuck`` nodes whose drain never ends. ``nodes`` and ``per_hour``
-    (USD) include these. ``is_estimate`` is whether chance decides the end: ``per_hour`` is close to
-    every other end, the number of nodes may be far from it.
+    (USD) include these. ``is_estimate`` is whether chance decides the end: both are then
+    the mean of a few runs, and ``range`` is what they end with, None if all cost the same.
     """
 
     nodes: int
@@ -261,8 +261,9 @@ class SteadyState(Part, frozen=True, kw_only=True):
     unschedulable: tuple[str, ...] = ()
     stuck: tuple[StuckNode, ...] = ()
     is_estimate: bool = False
+    range: FleetRange | None = None
 
-    left_out: ClassVar = ("is_estimate",)
+    left_out: ClassVar = ("is_estimate", "range")
 
 
 SEEDS_MIN: Final = 5

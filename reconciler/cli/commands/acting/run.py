@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.clock import SystemClock
+from reconciler.assembly.fleetsource import expect_commits
 from reconciler.assembly.inputs import watching
 from reconciler.assembly.inputs.request import RunRequest
 from reconciler.assembly.monitoring import serve_monitoring
@@ -88,13 +89,23 @@ def run(request: RunRequest) -> int:
             remedy="pass one fleet folder",
         )
     with simulated_account(request.fleet) as fleet:
-        if sys.stderr.isatty() or request.log_format == "text":
-            sys.stderr.write(
-                "Simulated: nothing is launched in AWS.\n"
-                f"Dashboard: http://{request.serving.listen}/ (Ctrl-C ends the simulation)\n"
-            )
-            sys.stderr.flush()
         return _run(replace(request, fleet=fleet))
+
+
+def _announce_simulation(request: RunRequest) -> None:
+    """Write where the dashboard is, once it can be opened and the fleet can run.
+
+    Raises:
+        UsageError: the repository of the fleet has no commit yet.
+    """
+    if not request.acts_on_files:
+        expect_commits(request.fleet)
+    if sys.stderr.isatty() or request.log_format == "text":
+        sys.stderr.write(
+            "Simulated: nothing is launched in AWS.\n"
+            f"Dashboard: http://{request.serving.listen}/ (Ctrl-C ends the simulation)\n"
+        )
+        sys.stderr.flush()
 
 
 def _run(request: RunRequest) -> int:
@@ -109,6 +120,8 @@ def _run(request: RunRequest) -> int:
         monitoring = stack.enter_context(
             serve_monitoring(request, log, with_heartbeat(request.heartbeat, stop))
         )
+        if request.is_simulated:
+            _announce_simulation(request)
         keep_in_sync(
             request,
             monitoring.notifier,

@@ -10,6 +10,7 @@ from reconciler.model.decision.changes import DriftedClaim
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_dollars
+from reconciler.plan.render.headline import first_pass
 from reconciler.plan.render.unplaced import has_nodes
 from reconciler.plan.render.wording import (
     format_drain_limit,
@@ -79,8 +80,12 @@ def actions(plan: Plan) -> Section | None:
     clusters = group_similar(steps, _row_key, _machines_key, _reason_key)
     is_change = plan.at_rest is not None
     title = "Karpenter's next actions" if plan.actor else "Actions"
-    if is_change:
-        title = "First pass" if has_nodes(plan) else "First pass from an empty cluster"
+    end = ""
+    if is_change and has_nodes(plan):
+        title = "First pass from the present nodes"
+        end = f"{first_pass(plan)}. This includes what is due without the change."
+    elif is_change:
+        title = "First pass from an empty cluster"
     return Section(
         key="actions",
         title=title,
@@ -89,6 +94,7 @@ def actions(plan: Plan) -> Section | None:
         rows=rows_of(clusters, lambda group: _action_row(group, claims, rooms), "action"),
         lines_title="reason",
         folded=is_change,
+        end=end,
     )
 
 
