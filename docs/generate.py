@@ -216,14 +216,24 @@ def _transition_table(kind: str) -> str:
 def workloads_page() -> str:
     """Return the page about workloads, with the tables of kinds and of the steps of a cluster."""
     page = WORKLOADS.read_text(encoding="utf-8")
-    kinds = (row for kind in WORKLOAD_KINDS for row in _kind_rows(kind))
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for kind in WORKLOAD_KINDS:
+        for cells in _kind_cells(kind):
+            kinds.setdefault((kind.group, cells), []).append(kind.kind)
     steps = (
         f"| {step.actor} | {step.effect} | "
         f"{f'`{step.done_in}`' if step.done_in else f'no: {step.limit}'} |"
         for step in CLUSTER_STEPS
     )
     tables = {
-        "kinds": ("| kind | pods | pod template | number of pods |", "|---|---|---|---|", *kinds),
+        "kinds": (
+            "| kind | pods | pod template | number of pods |",
+            "|---|---|---|---|",
+            *(
+                f"| {', '.join(names)}{f' ({group})' if group else ''} | {cells} |"
+                for (group, cells), names in kinds.items()
+            ),
+        ),
         "steps": ("| who | effect on pods | here |", "|---|---|---|", *steps),
     }
     for name, lines in tables.items():
@@ -235,15 +245,14 @@ def workloads_page() -> str:
     return page
 
 
-def _kind_rows(kind: WorkloadKind) -> Iterator[str]:
-    """Yield the rows of a kind in the table, one for each group of its pods."""
-    name = f"{kind.kind} ({kind.group})" if kind.group else kind.kind
+def _kind_cells(kind: WorkloadKind) -> Iterator[str]:
+    """Yield the cells of a kind after its name, for each group of its pods."""
     for group in kind.groups:
         template = f"`{group.template}`" if group.template else "made of its fields"
         if group.pod and group.template:
             template += " and fields"
         each = f"each of `{group.each}`" if group.each else group.suffix or "all"
-        yield f"| {name} | {each} | {template} | {_format_count(group)} |"
+        yield f"{each} | {template} | {_format_count(group)}"
 
 
 def _format_count(group: PodGroup) -> str:

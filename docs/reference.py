@@ -21,7 +21,7 @@ from reconciler.cli.parser.commandline import COMMANDS, PROGRAM, parser_of
 from reconciler.cli.parser.examples import EXAMPLES
 from reconciler.engine.shown import announcing
 from reconciler.ports.progress import EventKind
-from reconciler.source.codes import chosen_codes, known_codes
+from reconciler.source.codes import chosen_codes
 from reconciler.web import gauges
 from reconciler.web.metrics import FleetMetrics
 
@@ -49,13 +49,9 @@ with `--debug`. See [policies](policies.md#exit-codes) for the options that lead
 """
 FINDINGS = """Each finding of `validate`, `plan` and `status` ends with its code in brackets.
 `reconciler explain CODE` prints its row of this page. A policy that fails has the code `policy-`
-and its name; see [policies](policies.md).
-"""
-REFUSED = "The API server rejects the object: "
-RULES = """## Rules of the API server
-
-The API server rejects an object with one of these messages. Correct the field that the finding
-shows.
+and its name; see [policies](policies.md). A finding with a code that is not here, such as
+`role-empty`, repeats the message with which the API server rejects the object: correct the field
+that it shows.
 """
 EVENTS: Mapping[EventKind, str] = {
     EventKind.STANDBY: "Another process holds the lease of the fleet; this one waits.",
@@ -409,21 +405,12 @@ def exit_codes() -> str:
 
 
 def findings() -> str:
-    """Return the page of the codes of findings, those of rules of the API server last."""
-    known, chosen = known_codes(), chosen_codes()
-    own = _table(
-        ("code", "meaning", "what to do"),
-        [(f"`{code}`", *about) for code, about in known.items() if code in chosen],
-    )
-    rules = _table(
-        ("code", "message"),
-        [
-            (f"`{code}`", about.meaning.removeprefix(REFUSED))
-            for code, about in known.items()
-            if code not in chosen
-        ],
-    )
-    return f"# Findings\n\n{GENERATED}\n{FINDINGS}\n{own}\n{RULES}\n{rules}"
+    """Return the page of the codes of findings, but for those of rules of the API server."""
+    rows: list[tuple[str, ...]] = [
+        (f"`{code}`", *about) for code, about in sorted(chosen_codes().items())
+    ]
+    table = _table(("code", "meaning", "what to do"), rows)
+    return f"# Findings\n\n{GENERATED}\n{FINDINGS}\n{table}"
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
