@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from reconciler.catalog.columns import ChosenTypes, Columns, columns_of
 from reconciler.model.karpenter.instancetype import InstanceType, Offering
-from reconciler.model.karpenter.labels import CAPACITY_TYPE, RESERVATION_ID, RESERVED, ZONE
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, RESERVATION_ID, RESERVED, SPOT, ZONE
 from reconciler.model.karpenter.requirements import Requirement, Requirements, requirement
 from reconciler.model.resources import Resources, maximum_resources
 
@@ -195,6 +195,9 @@ class TypeTable:
         self._offers: dict[tuple[Requirement | None, ...], tuple[OfferingClass, ...]] = {}
         self._orders: dict[tuple[OfferingClass, ...], list[int]] = {}
         self._prices: dict[tuple[OfferingClass, ...], dict[int, float]] = {}
+        self._ascending: dict[
+            tuple[tuple[OfferingClass, ...], bool], tuple[list[float], list[int]]
+        ] = {}
         self._cheapest: dict[tuple[tuple[OfferingClass, ...], int], float] = {}
         self._first: dict[tuple[tuple[OfferingClass, ...], int, int], tuple[int, ...]] = {}
 
@@ -450,20 +453,23 @@ class TypeTable:
             self._prices[offers] = known
         return known
 
-    def types_cheaper_than(self, price: float) -> int:
-        """Return the types with an available offering of less than ``price``."""
-        prices, masks = self._ascending_prices
-        return masks[bisect_left(prices, price)]
+    def types_cheaper_than(
+        self, offers: tuple[OfferingClass, ...], price: float, *, spot: bool = True
+    ) -> int:
+        """Return the types with one of these offerings at less than ``price``.
 
-    @cached_property
-    def _ascending_prices(self) -> tuple[list[float], list[int]]:
-        """The prices of the types' cheapest offerings in order, and the types below each."""
-        masks, prices = [0], []
-        lowest = self.prices(self.offering_classes)
-        for index, price in sorted(lowest.items(), key=lambda row: row[1]):
-            prices.append(price)
-            masks.append(masks[-1] | 1 << index)
-        return prices, masks
+        Spot counts only if asked.
+        """
+        known = self._ascending.get((offers, spot))
+        if known is None:
+            known = [], [0]
+            counted = tuple(o for o in offers if spot or o.capacity_type != SPOT)
+            for index, amount in sorted(self.prices(counted).items(), key=lambda row: row[1]):
+                known[0].append(amount)
+                known[1].append(known[1][-1] | 1 << index)
+            self._ascending[offers, spot] = known
+        prices, masks = known
+        return masks[bisect_left(prices, price)]
 
     def order_by_price(self, offers: tuple[OfferingClass, ...]) -> list[int]:
         """Return all types by their cheapest offering among ``offers``, ties by name.

@@ -52,7 +52,8 @@ class DisruptionPass:
     move once in a pass. ``has_merged`` is whether several nodes were removed together, ``searched``
     whether the thorough search found them. ``work_max`` is the number of nodes that it may examine.
     ``moves_cost`` is what the moves of consolidation cost so far, in USD an hour.
-    ``refusals`` are those of earlier passes.
+    ``refusals`` are those of earlier passes. A pass that ``states_reasons`` says which rule keeps a
+    node, even where a quick proof shows only that some rule does.
     """
 
     now: datetime
@@ -74,6 +75,7 @@ class DisruptionPass:
     work_max: int = WORK_MAX
     refusals: RejectionCache = field(default_factory=RejectionCache)
     moves_cost: float = 0.0
+    states_reasons: bool = True
     _totals: dict[str, Totals] | None = None
 
     def candidates(self, selects: Callable[[Candidate], bool]) -> Iterator[Candidate]:

@@ -44,6 +44,7 @@ class DisruptionInputs:
     or none, and no others. ``unsettled`` are NodeClaims that consolidation removes and whose
     pods have not all moved: until then it starts nothing else. ``history`` is the data of the rate
     limits. ``lists_blockers`` also computes what blocks nodes, which needs additional simulations.
+    Without ``states_reasons``, the reason of a rejection may be another one that applies as well.
     ``work_max`` is the number of nodes that the pass may examine. ``refusals`` are those of earlier
     passes of the same loop.
     """
@@ -66,6 +67,7 @@ class DisruptionInputs:
     unsettled: Collection[str] = ()
     history: History = field(default_factory=History)
     lists_blockers: bool = False
+    states_reasons: bool = True
     work_max: int = WORK_MAX
     refusals: RejectionCache = field(default_factory=RejectionCache)
 
@@ -147,6 +149,7 @@ def open_pass(inputs: DisruptionInputs) -> PassStart:
         deferrals=dict.fromkeys(repairs.deferrals),
         work_max=inputs.work_max,
         refusals=inputs.refusals,
+        states_reasons=inputs.states_reasons,
     )
     return PassStart(work, placement, tuple(repairs.blocks), removed)
 

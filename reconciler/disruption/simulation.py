@@ -155,6 +155,12 @@ class Placer(Protocol):
         """Return whether pods certainly do not fit running nodes and a new one below ``price``."""
         ...
 
+    def exceeds_price(
+        self, pods: Sequence[Pod], without: frozenset[str], price: float, *, spot: bool
+    ) -> bool:
+        """Return the same by counting alone; the new node may not be spot unless that counts."""
+        ...
+
 
 class SimulationEffort(NamedTuple):
     """The work of simulations: how many, how often each node is examined, pods packed for cost."""
@@ -278,12 +284,35 @@ class Simulation:
 
         True counts as a simulation, because it replaces one. False proves nothing.
         """
+
+        def cannot_share(placer: Placer, pods: Sequence[Pod], gone: frozenset[str]) -> bool:
+            return placer.cannot_share(pods, gone, price)
+
+        return self._is_proven(candidates, cannot_share)
+
+    def exceeds_price(self, candidate: Candidate, *, spot: bool) -> bool:
+        """Return whether counting shows that replacing a node saves nothing.
+
+        It takes a quarter of the time of a simulation, and counts as one if it is true.
+        """
+
+        def exceeds(placer: Placer, pods: Sequence[Pod], gone: frozenset[str]) -> bool:
+            return placer.exceeds_price(pods, gone, candidate.price, spot=spot)
+
+        return self._is_proven([candidate], exceeds)
+
+    def _is_proven(
+        self,
+        candidates: Sequence[Candidate],
+        proof: Callable[[Placer, Sequence[Pod], frozenset[str]], bool],
+    ) -> bool:
+        """Return whether a proof about the pods of these nodes holds and replaces a simulation."""
         pods = [pod for candidate in candidates for pod in candidate.moving_pods]
         if not pods:
             return False
         self._prepare(pods)
         gone = self._moves.excluded_nodes.union(candidate.name for candidate in candidates)
-        if not self._placer.cannot_share(pods, gone, price):
+        if not proof(self._placer, pods, gone):
             return False
         self.count_effort(_removal_effort(pods))
         return True

@@ -162,17 +162,21 @@ def _reindex_mask(order: Iterable[int], mask: int) -> int:
 
 
 def cannot_share(
-    counts: Mapping[Shape, int],
+    pods: Mapping[Shape, Sequence[Pod]],
     hosts: Mapping[Shape, int],
     nodes: Nodes,
     templates: Iterable[PoolTemplate],
     price: float,
+    *,
+    spot: bool,
 ) -> bool:
     """Return whether pods certainly need several new nodes, or one of at least ``price``.
 
-    ``hosts`` are the existing nodes that may take pods of a shape. Rules about other pods are
-    ignored: they only leave less room. False proves nothing.
+    Without ``spot``, a new node may not be spot. ``hosts`` are the existing nodes that may
+    take pods of a shape. Rules about other pods are ignored: they only leave less room. False
+    proves nothing.
     """
+    counts = {shape: len(alike) for shape, alike in pods.items()}
     needy = {
         s: left
         for s, n in counts.items()
@@ -184,9 +188,9 @@ def cannot_share(
     if not needy and not required:
         return False
     for template in templates:
-        types = template.types & template.table.types_cheaper_than(price)
+        types = template.types & template.space.types_cheaper_than(price, spot=spot)
         for shape in needy:
-            types &= _suitable_types(shape, template)
+            types &= _suitable_types(shape, template, price, spot=spot)
         if types and template.fitting_types(types, required, ()):
             return False
     return True
@@ -217,25 +221,27 @@ def _requests_beyond_nodes(
     total: Mapping[str, int], hosts: Mapping[Shape, int], nodes: Nodes
 ) -> dict[str, int]:
     """Return how much of a total is left if the existing nodes are filled completely."""
-    remaining = dict(total)
-    for index in indices(union_of(hosts.values())):
+    remaining = {name: amount for name, amount in total.items() if amount > 0}
+    for index in iterate_members(union_of(hosts.values())):
+        if not remaining:
+            break
         left = nodes.rows[index].left
-        for name in remaining:
-            remaining[name] -= left.get(name, 0)
-    return {name: amount for name, amount in remaining.items() if amount > 0}
+        remaining = {n: rest for n, a in remaining.items() if (rest := a - left.get(n, 0)) > 0}
+    return remaining
 
 
 def _maximum_amounts(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
     return {n: max(first.get(n, 0), second.get(n, 0)) for n in {**first, **second}}
 
 
-def _suitable_types(shape: Shape, template: PoolTemplate) -> int:
-    """Return the types of a NodePool that suit a shape at any step of its preferences."""
+def _suitable_types(shape: Shape, template: PoolTemplate, price: float, *, spot: bool) -> int:
+    """Return the types below a price that suit a shape at any step of its preferences."""
     found = 0
     for step in shape.steps:
         if not untolerated_taints(template.taints, step.tolerations):
             space = template.space.narrow(step.demand)
-            found |= space.mask if space is not None else 0
+            if space is not None:
+                found |= space.types_cheaper_than(price, spot=spot)
     if shape.devices is not None:
         found &= template.book.device_types(shape.devices)
     return found

@@ -260,8 +260,7 @@ class Scheduler:
         The nodes are those on which consolidation may place them. Either counting shows it, or
         every order of the pods opens a second node. False proves nothing.
         """
-        real = [pod for pod in pods if not pod.is_virtual]
-        return self._exceeds_price(real, without, price) or self._needs_several(pods, without)
+        return self.exceeds_price(pods, without, price) or self._needs_several(pods, without)
 
     def _needs_several(self, pods: Sequence[Pod], without: frozenset[str]) -> bool:
         """Return whether consolidation cannot place the pods with fewer than two new nodes."""
@@ -278,9 +277,11 @@ class Scheduler:
             cohort.release()
         return found
 
-    def _exceeds_price(self, pods: Sequence[Pod], without: frozenset[str], price: float) -> bool:
-        """Return whether counting shows that one new node for the pods costs too much."""
-        shapes = self._shapes.group(pods)
+    def exceeds_price(
+        self, pods: Sequence[Pod], without: frozenset[str], price: float, *, spot: bool = True
+    ) -> bool:
+        """Return whether counting shows it; a new node may only be spot if that counts."""
+        shapes = self._shapes.group([pod for pod in pods if not pod.is_virtual])
         if any(shape.unreadable is not None for shape in shapes):
             return False
         usable = self._nodes.initialized & ~self._nodes.mask_of(without)
@@ -288,8 +289,7 @@ class Scheduler:
         for shape, members in shapes.items():
             allowed = unguarded if all(map(self._is_guarded, members)) else usable
             hosts[shape] = allowed & union_of(self._accepting_nodes(shape))
-        counts = {s: len(members) for s, members in shapes.items()}
-        return cannot_share(counts, hosts, self._nodes, self._templates, price)
+        return cannot_share(shapes, hosts, self._nodes, self._templates, price, spot=spot)
 
     def _accepting_nodes(self, shape: Shape) -> Sequence[int]:
         """Return the nodes that take a pod of a plain shape at each step of its preferences."""

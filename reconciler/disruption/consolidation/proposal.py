@@ -43,6 +43,7 @@ With fewer, each launch would be consolidated again as soon as a cheaper spot po
 """
 
 REASON: Final = DisruptionReason.UNDERUTILIZED
+NOT_CHEAPER: Final = CandidateRefusal(BlockCode.NOT_CHEAPER, "Can't replace with a cheaper node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ def filter_by_price(claim: PlannedClaim, price: float) -> PlannedClaim | Candida
     """Return the claim with the types that certainly cost less than ``price``, or the rejection."""
     narrowed = keep_cheaper_types(claim, price)
     if not narrowed.types:
-        return CandidateRefusal(BlockCode.NOT_CHEAPER, "Can't replace with a cheaper node")
+        return NOT_CHEAPER
     unmet = unmet_min_values(narrowed.types, claim.requirements)
     if unmet:
         labels = " ".join(unmet)

@@ -11,6 +11,7 @@ from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode
 from reconciler.disruption.consolidation.balanced import is_balanced, may_pass, score_move
 from reconciler.disruption.consolidation.proposal import (
+    NOT_CHEAPER,
     REASON,
     Proposal,
     consolidation_candidates,
@@ -21,7 +22,7 @@ from reconciler.disruption.disruptionpass import DisruptionPass
 from reconciler.disruption.gates.policy import Hold
 from reconciler.disruption.methods.emptiness import savings_ratio_key
 from reconciler.model.decision.waiting import WaitsFor
-from reconciler.model.settings import ConsolidationSearch
+from reconciler.model.settings import ConsolidationSearch, FeatureGate
 
 COMMANDS_MAX: Final = 20
 """Maximum number of single-node commands in a pass.
@@ -86,6 +87,9 @@ class SingleNodeConsolidation:
                 text = f'NodePool "{candidate.pool.name}": {score}'
                 work.refuse(candidate, self.reason, CandidateRefusal(BlockCode.SCORE, text))
                 return None
+        if not work.states_reasons and _saves_nothing(candidate, work):
+            work.refuse(candidate, self.reason, NOT_CHEAPER)
+            return None
         proposal = propose_removal([candidate], work)
         if not isinstance(proposal, CandidateRefusal):
             proposal = score_proposal(proposal, work)
@@ -97,6 +101,16 @@ class SingleNodeConsolidation:
         else:
             work.refuse(candidate, self.reason, proposal)
         return None
+
+
+def _saves_nothing(candidate: Candidate, work: DisruptionPass) -> bool:
+    """Return whether a replacement certainly saves nothing, or may not be launched.
+
+    Only a simulation shows which of the two.
+    """
+    spot_for_spot = work.settings.gate(FeatureGate.SPOT_TO_SPOT_CONSOLIDATION)
+    spot = spot_for_spot or not candidate.is_spot
+    return work.simulation.exceeds_price(candidate, spot=spot)
 
 
 def _ends_search(candidate: Candidate, work: DisruptionPass) -> bool:

@@ -127,6 +127,11 @@ class Space:
         """Return the price of the cheapest node of these types, in USD an hour."""
         return self._book.table.cheapest_price(self.offers, types & self.mask)
 
+    def types_cheaper_than(self, price: float, *, spot: bool) -> int:
+        """Return the types with an available offering of less than ``price``."""
+        found = self._book.table.types_cheaper_than(self.offers, price, spot=spot)
+        return found & self.mask
+
     def values(self, key: str, types: int) -> frozenset[str]:
         """Return the values that a label may have when one of ``types`` is launched.
 

@@ -108,6 +108,7 @@ def disruption_inputs(
         unsettled=facts.unsettled,
         history=facts.history or History(),
         lists_blockers=facts.lists_blockers,
+        states_reasons=facts.states_reasons,
         refusals=cache.refusals if cache is not None else RejectionCache(is_kept=False),
     )
 
@@ -165,3 +166,9 @@ class _TimedScheduler:
     def cannot_share(self, pods: Sequence[Pod], without: frozenset[str], price: float) -> bool:
         """Ask the scheduler."""
         return self._scheduler.cannot_share(pods, without, price)
+
+    def exceeds_price(
+        self, pods: Sequence[Pod], without: frozenset[str], price: float, *, spot: bool
+    ) -> bool:
+        """Ask the scheduler."""
+        return self._scheduler.exceeds_price(pods, without, price, spot=spot)

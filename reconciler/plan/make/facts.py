@@ -87,6 +87,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     unsettled: frozenset[str] = frozenset()
     history: History | None = None
     lists_blockers: bool = True
+    states_reasons: bool = True
     drift: tuple[DriftedClaim, ...] = ()
     changes: tuple[Change, ...] = ()
     base_cost: BaseCost | None = None

@@ -252,6 +252,7 @@ def _with_observation(facts: Facts, inputs: Inputs, coverage: Coverage | None) -
         unsettled=inputs.unsettled,
         history=inputs.history,
         lists_blockers=inputs.lists_blockers,
+        states_reasons=inputs.lists_blockers or bool(inputs.unavailable),
         findings=(
             *map(findings.finding_of, inputs.diagnostics),
             *facts.types.findings,

@@ -64,8 +64,9 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     command that was computed before and is now checked again. ``unsettled`` are NodeClaims
     that consolidation removes and whose pods have not all moved yet. ``history`` is the history for
     the rate limits, None without records. ``lists_blockers`` is whether to compute what blocks
-    nodes, and the forgone savings. ``finds_steady_state`` is whether to compute what later plans
-    lead to, where this one is not the result, and what CronJobs need at their peak.
+    nodes, the forgone savings, and the exact reason of each rejection. ``finds_steady_state`` is
+    whether to compute what later plans lead to, where this one is not the result, and what CronJobs
+    need at their peak.
     ``unready_classes`` are the kind and name of node classes that are not ready. ``observation`` is
     the source of ``cluster``, ``observed_at`` the time at which a snapshot of it was captured, if
     known, and ``observed`` what an approval of the plan covers: a fingerprint for each object.
