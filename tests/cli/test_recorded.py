@@ -221,6 +221,10 @@ def test_a_single_plan_is_shown_completely(
     shown = json.loads(run(capsys, "get", "plans", "3b0fa1c2d4e5", "-o", "json")[1])
     assert shown["plan"]["kind"] == "Plan"
     assert run(capsys, "describe", "plan", "3b0fa1c2d4e5")[1].startswith("web at 4f2c9e1a\n")
+    for form, start in (("json", "{"), ("yaml", "{"), ("markdown", "### Plan"), ("html", "<!")):
+        code, out, err = run(capsys, "describe", "plan", "3b0fa1c2d4e5", "-o", form)
+        assert (code, err) == (0, "")
+        assert out.startswith(start) or (form == "yaml" and "3b0fa1c2d4e5" in out)
 
 
 SCHEMAS = {

@@ -72,7 +72,8 @@ def run(request: DescribeRequest) -> int:
 
         operations = operations_on(recorded, kind, name)
         reply = replace(resource, operations=operations)
-        sections = describe(recorded, kind, name)
+        # the value of a plan is its body, of which only the other formats have sections
+        sections = [] if kind == "plan" else describe(recorded, kind, name)
         title = f"{kind} {name}"
         sys.stdout.write(render_reply(reply, sections, output, title=title))
     return exitcode.DONE
