@@ -175,11 +175,11 @@ def commands() -> str:
             "pass.\n"
         ),
         "## Common arguments\n",
-        _argument_table([row for row in common if _option_of(row) not in grouped]),
+        _argument_list([row for row in common if _option_of(row) not in grouped]),
     ]
     for title, names in GROUPS.items():
         rows = [row for row in common if _option_of(row) in names]
-        parts += [f"### {title}\n", _argument_table(rows)]
+        parts += [f"### {title}\n", _argument_list(rows)]
     for group in dict.fromkeys(spec.group for spec in COMMANDS.values()):
         parts.append(f"## {group.capitalize()}\n")
         for name, spec in COMMANDS.items():
@@ -222,7 +222,7 @@ def _command_body(
     own = [row for row in rows if row not in common]
     if own:
         yield from [f"{introduction} accepts:\n"] if introduction else []
-        yield _argument_table(own)
+        yield _argument_list(own)
     shared = [_option_of(row) for row in rows if row in common]
     groups = [title for title, names in GROUPS.items() if set(names) <= set(shared)]
     named = {name for title in groups for name in GROUPS[title]}
@@ -248,15 +248,14 @@ def _argument_rows(parser: argparse.ArgumentParser) -> Iterator[Argument]:
     for action in parser._actions:  # noqa: SLF001 - argparse has no public way to its arguments
         if action.help == argparse.SUPPRESS or action.dest in ("help", "debug"):
             continue
-        meaning = _table_cell((action.help or "") % vars(action))
+        meaning = " ".join(((action.help or "") % vars(action)).split())
         usage = _argument_usage(action) + (" ..." if meaning.endswith("repeatable)") else "")
         meaning = meaning.removesuffix(" (repeatable)").replace("; repeatable)", ")")
-        yield _table_cell(usage), meaning
+        yield usage, meaning
 
 
-def _argument_table(rows: Sequence[Argument]) -> str:
-    lines = (f"| {usage} | {meaning} |" for usage, meaning in rows)
-    return "\n".join(["| argument | meaning |", "|---|---|", *lines, ""])
+def _argument_list(rows: Sequence[Argument]) -> str:
+    return "\n".join([*(f"- {usage}: {meaning}" for usage, meaning in rows), ""])
 
 
 def _argument_usage(action: argparse.Action) -> str:
