@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from statistics import fmean
 from typing import Final
@@ -29,7 +29,7 @@ from reconciler.plan.value.costs import (
     Utilization,
     WaitingSeconds,
 )
-from reconciler.render.cells import Section
+from reconciler.render.cells import Column, Section, SectionRow, Text
 from reconciler.render.charts import (
     Curve,
     SpanScale,
@@ -38,9 +38,10 @@ from reconciler.render.charts import (
     format_price_label,
     round_up,
 )
+from reconciler.render.html import render_section
 from reconciler.render.layout import table
 from reconciler.render.page import Markup, el, join_markup, page
-from reconciler.render.reply import render_page, table_section, text_section
+from reconciler.render.reply import render_page, text_section
 
 _COUNTS: Final = ("evictions", "interruptions", "commands", "pods", "unplaced", "passes")
 _AMOUNTS: Final = (
@@ -247,16 +248,15 @@ def render_html(backtest: Backtest, curves: Mapping[str, SideCurves]) -> str:
     period = f"{format_time(begin)} to {format_time(until)} ({format_duration(until - begin)})"
     change = backtest.difference
     places_fewer = change is not None and change.unplaced > 0
+    points = backtest.frontier
     return page(
         "Backtest",
         el("h1", "Backtest"),
         el("p", f"{period}, simulated by the engine", cls="soft"),
         el("div", el("p", outcome_of(backtest)), cls="sum alarm" if places_fewer else "sum"),
-        el("h2", "Results", _seeds_note(backtest)),
-        _table(rows_of(backtest)),
         *(el("p", note, cls="soft") for note in notes_of(backtest)),
-        _frontier_section(backtest),
-        _gap_section(backtest),
+        *map(render_section, _figures(backtest)),
+        frontier_chart(points, backtest.sides) if points else "",
         _cost_section(curves, begin, until),
         _utilization_section(curves, begin, until),
         _waiting_section(curves),
@@ -269,85 +269,36 @@ def render_html(backtest: Backtest, curves: Mapping[str, SideCurves]) -> str:
 def render_markdown(backtest: Backtest) -> str:
     """Return the backtest for a comment or a document."""
     notes = (outcome_of(backtest), *notes_of(backtest))
-    sections = [
-        text_section("outcome", "", notes),
-        _sides_section("results", rows_of(backtest)),
-    ]
-    if backtest.frontier:
-        rows = frontier_rows(backtest.frontier, backtest.sides)
-        sections.append(_sides_section("frontier", rows, FRONTIER_TITLE, FRONTIER_NOTE))
-    gaps = gap_rows(backtest)
-    if gaps:
-        sections.append(_sides_section("gap", gaps, GAP_TITLE))
+    sections = [text_section("outcome", "", notes), *_figures(backtest)]
     return render_page("Backtest", sections, "markdown")
 
 
+def _figures(backtest: Backtest) -> Iterator[Section]:
+    """Yield the figures of each side, the causes of its cost, and its place among the others."""
+    seeds = f"means over {backtest.seeds} seeds" if backtest.seeds > 1 else ""
+    yield _sides_section("results", "Results", rows_of(backtest), note=seeds)
+    gaps = gap_rows(backtest)
+    if gaps:
+        yield _sides_section("gap", GAP_TITLE, gaps, note="and their shares in the cost")
+    if backtest.frontier:
+        rows = frontier_rows(backtest.frontier, backtest.sides)
+        about = "of the same workload with other settings"
+        yield _sides_section("frontier", FRONTIER_TITLE, rows, note=about, end=FRONTIER_NOTE)
+
+
 def _sides_section(
-    key: str, rows: Sequence[Sequence[str]], title: str = "", end: str = ""
+    key: str, title: str, rows: Sequence[Sequence[str]], *, note: str = "", end: str = ""
 ) -> Section:
-    return table_section(key, rows[0], rows[1:], title=title, end=end)
-
-
-def _seeds_note(backtest: Backtest) -> Markup:
-    return el("small", f"means over {backtest.seeds} seeds") if backtest.seeds > 1 else Markup("")
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Markup:
-    """Return figures by side; the first row names the sides, and the first cells the figures."""
-    (blank, *names), *figures = rows
-    heads = (el("th", name, cls="n", scope="col") for name in names)
-    body = (
-        el("tr", el("th", label, scope="row"), *(el("td", value, cls="n") for value in values))
-        for label, *values in figures
+    """Return rows of figures below their heading; those that begin with a digit are numeric."""
+    heads, *figures = rows
+    numeric = [figures[0][place][:1] in "$0123456789" for place in range(len(heads))]
+    columns = (
+        Column(head, numeric=is_number) for head, is_number in zip(heads, numeric, strict=True)
     )
-    return el(
-        "table",
-        el("thead", el("tr", el("td", blank), *heads)),
-        el("tbody", *body),
-        cls="sides",
+    cells = (SectionRow(cells=tuple(map(Text, row))) for row in figures)
+    return Section(
+        key=key, title=title, note=note, columns=tuple(columns), rows=tuple(cells), end=end
     )
-
-
-def _frontier_section(backtest: Backtest) -> Markup:
-    if not backtest.frontier:
-        return Markup("")
-    rows = frontier_rows(backtest.frontier, backtest.sides)
-    return join_markup(
-        el("h2", FRONTIER_TITLE, el("small", "of the same workload with other settings")),
-        frontier_chart(backtest.frontier, backtest.sides),
-        _rows_table(rows),
-        el("p", FRONTIER_NOTE, cls="soft"),
-    )
-
-
-def _rows_table(rows: Sequence[Sequence[str]]) -> Markup:
-    """Return points as rows; the first row has the headings, the first cells the numbers."""
-    heads, *points = rows
-    return el(
-        "table",
-        el("thead", el("tr", *(el("th", head, cls="n", scope="col") for head in heads))),
-        el(
-            "tbody",
-            *(
-                el(
-                    "tr",
-                    el("td", number, cls="n"),
-                    el("th", side, scope="row"),
-                    *(el("td", value, cls="n") for value in values),
-                )
-                for number, side, *values in points
-            ),
-        ),
-        cls="sides",
-    )
-
-
-def _gap_section(backtest: Backtest) -> Markup:
-    rows = gap_rows(backtest)
-    if not rows:
-        return Markup("")
-    about = el("small", "and their shares in the cost")
-    return join_markup(el("h2", GAP_TITLE, about), _table(rows))
 
 
 def _cost_section(curves: Mapping[str, SideCurves], begin: datetime, until: datetime) -> Markup:

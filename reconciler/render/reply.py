@@ -11,7 +11,7 @@ import msgspec
 from reconciler.model.text.times import format_time, timestamp
 from reconciler.model.text.visible import Painted, escape_invisible, markdown_text, one_line
 from reconciler.render.cells import Column, Section, SectionRow, Text, Tone, Verbatim, text_of
-from reconciler.render.listing import columns, format_document
+from reconciler.render.listing import columns, format_document, json_to_yaml
 
 PAGES: Final = ("markdown", "html")
 """The formats of a reply besides those of every command."""
@@ -28,11 +28,16 @@ def render_reply(
     text: str | None = None,
     colour: bool = False,
     sort_keys: bool = True,
+    compact: bool = False,
 ) -> str:
     """Return a reply in the format ``output``; ``title`` is that of a page.
 
-    ``text`` is the reply for a terminal, by default its sections.
+    ``text`` is the reply for a terminal, by default its sections. With ``compact``, JSON is one
+    line, and its times have all their digits.
     """
+    if output in ("json", "yaml") and compact:
+        line = msgspec.json.encode(reply, order="sorted").decode() + "\n"
+        return line if output == "json" else json_to_yaml(line)
     if output in ("json", "yaml"):
         return format_document(document_of(reply), output, sort_keys=sort_keys)
     if output in PAGES:

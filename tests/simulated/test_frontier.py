@@ -72,7 +72,7 @@ def test_every_setting_is_a_point_of_the_table_and_of_the_picture(
     assert "head  karpenter-defaults\n" in text, "only these have columns"
     assert not re.search(r"(src|href)=|url\(|@import|https?://| style=", page)
     for number, side, cost, evictions in rows:
-        assert f'<td class="n">{number}</td><th scope="row">{side}</th>' in page
+        assert re.search(rf">{re.escape(number)}</td><td[^>]*>{re.escape(side)}</td>", page)
         assert f"<title>{side}: {cost}, {evictions} eviction" in page
     assert page.count("<circle") == len(rows) == len(points)
 

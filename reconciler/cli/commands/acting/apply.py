@@ -327,11 +327,8 @@ def refuse_reapplied_plan(assembly: Assembly, approved: Plan) -> None:
 
 def render_summary(result: Pass, assembly: Assembly, started_at: datetime, output: str) -> str:
     """Return the fleet as it is now, and the states of the actions started since ``started_at``."""
-    import msgspec
-
     from reconciler.inspection.replies import ApplyReply
-    from reconciler.render.listing import json_to_yaml
-    from reconciler.render.reply import PAGES, render_page, sections_of
+    from reconciler.render.reply import render_reply, sections_of
 
     plan = result.plan
     states = _action_states(assembly, started_at)
@@ -345,12 +342,8 @@ def render_summary(result: Pass, assembly: Assembly, started_at: datetime, outpu
         unapproved=result.unapproved,
         actions={state.value: number for state, number in states.items()},
     )
-    if output == "text":
-        return _summary_text(reply)
-    if output in PAGES:
-        return render_page(f"Fleet {reply.fleet}", sections_of(reply), output)
-    text = msgspec.json.encode(reply, order="sorted").decode() + "\n"
-    return text if output == "json" else json_to_yaml(text)
+    title, text = f"Fleet {reply.fleet}", _summary_text(reply)
+    return render_reply(reply, sections_of(reply), output, title=title, text=text, compact=True)
 
 
 def _summary_text(reply: ApplyReply) -> str:

@@ -210,18 +210,12 @@ def _print_overlays(found: FleetOverlays, output: str) -> None:
 
 
 def _print_rows(rows: Sequence[OverlayRow], output: str, verb: str, failed: int) -> None:
-    import msgspec
-
     from reconciler.catalog.commitments.overlays import OverlayAction, document
     from reconciler.inspection.replies import OverlayChange, OverlaysReply
-    from reconciler.render.listing import json_to_yaml
-    from reconciler.render.reply import PAGES, render_page, render_sections, table_section
+    from reconciler.render.reply import render_reply, table_section
 
-    if output in ("json", "yaml"):
-        changes = tuple(OverlayChange(str(r.action), r.reason, document(r.overlay)) for r in rows)
-        text = msgspec.json.encode(OverlaysReply(changes), order="sorted").decode() + "\n"
-        sys.stdout.write(json_to_yaml(text) if output == "yaml" else text)
-        return
+    changes = (OverlayChange(str(r.action), r.reason, document(r.overlay)) for r in rows)
+    reply = OverlaysReply(tuple(changes))
     cells = [
         (
             str(row.action),
@@ -237,5 +231,4 @@ def _print_rows(rows: Sequence[OverlayRow], output: str, verb: str, failed: int)
     header = ("action", "name", "weight", "price", "reason")
     end = f"{count} of {len(rows)} overlays {verb}."
     sections = [table_section("overlays", header, cells, end=end)]
-    page = render_page("NodeOverlays", sections, output) if output in PAGES else ""
-    sys.stdout.write(page or render_sections(sections))
+    sys.stdout.write(render_reply(reply, sections, output, title="NodeOverlays", compact=True))

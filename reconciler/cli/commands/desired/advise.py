@@ -25,8 +25,7 @@ from reconciler.cli.output.progressline import show_progress
 from reconciler.cli.parser import inputs
 from reconciler.model.errors import UsageError
 from reconciler.model.text.visible import one_line
-from reconciler.render.listing import json_to_yaml
-from reconciler.render.reply import PAGES, render_page
+from reconciler.render.reply import render_reply
 
 if TYPE_CHECKING:
     import argparse
@@ -265,18 +264,8 @@ def _carry_out(request: AdviseRequest, result: AdviceResult) -> None:
 
 def render(report: AdviceReport, request: AdviseRequest) -> str:
     """Return the report in the output format of the request."""
-    if request.output == "text":
-        from reconciler.advise.report import render_text
+    from reconciler.advise.report import render_text, sections_of
 
-        return render_text(report, request.top)
-    if request.output in PAGES:
-        from reconciler.advise.report import sections_of
-
-        sections = list(sections_of(report, request.top))
-        return render_page(f"Advice for {report.fleet}", sections, request.output)
-    import msgspec
-
-    text = msgspec.json.encode(report, order="sorted").decode() + "\n"
-    if request.output == "json":
-        return text
-    return json_to_yaml(text)
+    title, text = f"Advice for {report.fleet}", render_text(report, request.top)
+    sections = list(sections_of(report, request.top))
+    return render_reply(report, sections, request.output, title=title, text=text, compact=True)

@@ -264,21 +264,13 @@ def _parse_since(text: str, until: datetime) -> datetime:
 
 
 def _print_summary(output: str, summary: object) -> None:
-    import msgspec
-
     from reconciler.backtest.writing import TraceSummary, render_summary
-    from reconciler.render.reply import PAGES, render_page, sections_of
+    from reconciler.render.reply import render_reply, sections_of
 
     assert isinstance(summary, TraceSummary), "a summary is shown"
-    if output in PAGES:
-        write_output(render_page("Trace of a workload", sections_of(summary), output))
-        return
-    text = msgspec.json.encode(summary, order="sorted").decode() + "\n"
-    if output == "yaml":
-        from reconciler.render.listing import json_to_yaml
-
-        text = json_to_yaml(text)
-    write_output(render_summary(summary) if output == "text" else text)
+    title, text = "Trace of a workload", render_summary(summary)
+    sections = sections_of(summary)
+    write_output(render_reply(summary, sections, output, title=title, text=text, compact=True))
 
 
 def _write_file(path: str, content: bytes) -> None:
