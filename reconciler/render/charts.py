@@ -388,8 +388,8 @@ def round_up(value: float) -> float:
 
 
 def format_price_label(price: float) -> str:
-    """Return USD an hour for the side of a chart."""
-    digits = 2 if price >= 1 or not price else 4
+    """Return USD an hour for the side of a chart, with cents unless these are not exact."""
+    digits = 2 if round(price, 4) == round(price, 2) else 4
     return f"${price:,.{digits}f}"
 
 

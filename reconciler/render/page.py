@@ -23,7 +23,7 @@ STYLE: Final = """
 body{margin:0 auto;padding:2rem 1.5rem 4rem;max-width:76rem;background:var(--paper);
 color:var(--ink);font:15px/1.55 system-ui,-apple-system,"Segoe UI",sans-serif;
 overflow-wrap:break-word}
-code,pre,.mono,td{overflow-wrap:anywhere}
+code,pre,.mono,td{overflow-wrap:anywhere}tbody:first-child td:first-child{overflow-wrap:break-word}
 h1{font-size:1.6rem;line-height:1.25;margin:0 0 .2rem}
 h2{font-size:1.1rem;margin:2.2rem 0 .6rem}h1 small,h2 small{font-weight:400;color:var(--soft)}
 h2 small{margin-left:.5rem}h2.bad{color:var(--gone)}
