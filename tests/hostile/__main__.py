@@ -1,7 +1,7 @@
 """``python -m tests.hostile [pytest arguments]``: run every attack and print the verdicts.
 
-``--list`` prints every attack and its test instead. ``--document`` writes into ``docs/security.md``
-which modules attack each threat.
+``--list`` prints every attack and its test instead. ``--document`` writes the table of threats into
+``docs/security.md``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The attacks and the modules that ``docs/security.md`` names, read without running a test."""
+"""The attacks that ``docs/security.md`` counts for each threat, read without running a test."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from tests.hostile.threats import Threat
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parents[1] / "docs" / "security.md"
-_SECTION = re.compile(
-    r"(?P<head>### (?P<title>[^\n]+)\n.*?<!-- attacks -->\n).*?(?=<!-- end -->)", re.DOTALL
-)
+_TABLE = re.compile(r"(?<=<!-- attacks -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
 class Attack(NamedTuple):
@@ -43,14 +41,15 @@ def attacks() -> Iterator[Attack]:
 
 
 def page() -> str:
-    """Return ``docs/security.md`` with the modules that attack each threat as they are now."""
+    """Return ``docs/security.md`` with the table of attacks as they are now."""
     found = list(attacks())
-
-    def section(match: re.Match[str]) -> str:
-        modules = dict.fromkeys(a.module for a in found if a.threat.value == match["title"])
-        return f"{match['head']}\n*Tests.* {', '.join(f'`{name}`' for name in modules)}.\n\n"
-
-    return _SECTION.sub(section, PAGE.read_text(encoding="utf-8"))
+    lines = ["", "| threat | attacks | modules of `tests/hostile/` |", "|---|--:|---|"]
+    for threat in Threat:
+        own = [attack for attack in found if attack.threat is threat]
+        modules = ", ".join(f"`{name}`" for name in dict.fromkeys(a.module for a in own))
+        anchor = threat.value.lower().replace(" ", "-")
+        lines.append(f"| [{threat.value}](#{anchor}) | {len(own)} | {modules} |")
+    return _TABLE.sub("\n".join([*lines, "", ""]), PAGE.read_text(encoding="utf-8"))
 
 
 def listing() -> Iterator[str]:
