@@ -21,7 +21,6 @@ from reconciler.assembly.cluster import api_of
 from reconciler.assembly.decoding import prepare_decoders
 from reconciler.assembly.inputs.records import open_recorded, settings_of
 from reconciler.assembly.monitoring import expect_web, serve_pages
-from reconciler.notifications.delivery import DeliveryQueue
 from reconciler.notifications.watched import WatchNotices
 from reconciler.watch.causes import read_events
 from reconciler.watch.end.quiet import EndWatch
@@ -248,6 +247,7 @@ def watch_notices(
     if not settings.webhooks:
         yield None
         return
+    from reconciler.notifications.delivery import DeliveryQueue
     from reconciler.notifications.observer import RecordedNotices
 
     def week_report(since: datetime) -> list[str]:
