@@ -35,7 +35,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.controllers import grace_period
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.settings import DecisionRules, Settings
+from reconciler.model.settings import Settings
 from reconciler.model.text.times import format_time
 from reconciler.observed.state import last_pod_change
 from reconciler.plan.make.findings import drift_deadline
@@ -242,13 +242,12 @@ class NextWindow:
         self._next = None
 
 
-PASS_INTERVAL: Final = timedelta(seconds=10)
+PASS_INTERVAL: Final = timedelta(seconds=0.1)
 PASS_INTERVAL_MAX: Final = timedelta(seconds=30)
-"""The time between two passes while something is in progress.
+"""The least time between two passes: so much for each NodeClaim, from a second up to the maximum.
 
-A tenth of a second for each NodeClaim, within these bounds: a pass of a large fleet takes longer,
-in a daemon as here, and a resolution of seconds is not needed for hundreds of nodes. Karpenter's
-controllers act on each event, so with its rules the least is a second.
+Karpenter and the daemon act on each event. A pass of a large fleet takes longer, and a resolution
+of seconds is not needed for hundreds of nodes.
 """
 
 PASSES_MAX: Final = 20_000
@@ -386,9 +385,7 @@ def play(
                 return SimulationOutcome(last, ahead, converged=True, at=now, renamed=renamed)
         elif moved:
             next_window.forget()
-        following = _next_pass_at(
-            stage, ahead, pause, plans.due, interval=_interval(stage, fleet.settings), moved=moved
-        )
+        following = _next_pass_at(stage, ahead, pause, plans.due, moved=moved)
         if following is None or following >= end:
             stage.clock.advance((end - now).total_seconds())
             _notify_of_interruptions(stage)
@@ -437,33 +434,33 @@ def _next_pass_at(
     pause: timedelta | None,
     due: datetime | None,
     *,
-    interval: timedelta,
     moved: bool,
 ) -> datetime | None:
     """Return when the next pass is due, None if nothing will happen; ``due`` is not later."""
     now = stage.clock.now()
     if pause is not None:
         return now + pause
-    due = due if due is not None and due > now else None
-    soonest = min(now + interval, due or now + interval)
-    if moved:
-        return soonest
     moments = [
-        due,
         stage.compute.next_moment(),
         stage.cluster.next_moment(),
         stage.next_workload_change(now),
     ]
-    moments.append(ahead.next_after(now) if ahead is not None else None)
+    if moved:
+        moments.append(now + _MOMENT)
+    elif ahead is not None:
+        moments.append(ahead.next_after(now))
     known = [m for m in moments if m is not None]
-    return max(min(known), soonest) if known else None
+    claims = len(stage.world.store.node_claims())
+    soonest = now + min(max(claims * PASS_INTERVAL, _MOMENT), PASS_INTERVAL_MAX)
+    at = [max(min(known), soonest)] if known else []
+    if due is not None and due > now:
+        at.append(due)
+    return _next_second(min(at)) if at else None
 
 
-def _interval(stage: SimulationStage, settings: Settings) -> timedelta:
-    """Return the time between two passes while something is in progress."""
-    shortest = _MOMENT if settings.decide is DecisionRules.KARPENTER else PASS_INTERVAL
-    of_size = len(stage.world.store.node_claims()) * timedelta(seconds=0.1)
-    return min(max(of_size, shortest), PASS_INTERVAL_MAX)
+def _next_second(moment: datetime) -> datetime:
+    """Return a moment, rounded up to a whole second."""
+    return moment + timedelta(microseconds=-moment.microsecond % 1_000_000)
 
 
 def _notify_of_interruptions(stage: SimulationStage) -> None:

@@ -131,13 +131,14 @@ def test_utilization_is_requests_divided_by_allocatable(
     """An m7i.large has 1.9 cores and 7.5 GiB allocatable; it joins after 30 s, ready after 40 s.
 
     The DaemonSet tolerates every taint, so its pod of 200m runs from the time at which it joins.
+    kube-scheduler binds a pod within hundredths of a second, which the figures here leave out.
     """
     pool = a_pool("web", policy="WhenEmptyOrUnderutilized", after="30s")
     write_fleet(tmp_path, [pool, *daemons])
     side = backtest(openb(ROWS[0]))["backtest"]["sides"]["head"]
     share = (7200 - 40) / (7200 - 30)
     daemon = milli - 1500
-    assert side["utilization"]["cpu"] == pytest.approx((1500 * share + daemon) / 1900, abs=1e-6)
+    assert side["utilization"]["cpu"] == pytest.approx((1500 * share + daemon) / 1900, abs=1e-5)
     assert side["utilization"]["memory"] == pytest.approx(1 / 7.5 * share, abs=1e-6)
 
 
