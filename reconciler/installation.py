@@ -15,7 +15,7 @@ from reconciler import DISTRIBUTION
 
 _TOOLS: Final = (
     (os.path.join("uv", "tools"), "uv tool install --force"),
-    (os.path.join("uv", "archive"), "uvx --from"),
+    (os.path.join("uv", "archive"), "uvx"),
     (os.path.join("pipx", "venvs"), "pipx install --force"),
 )
 """Parts of an environment's path, and the command of the tool that keeps its environments there."""
@@ -41,8 +41,7 @@ class Installation:
         target = shlex.quote(f"{self.source or DISTRIBUTION}[{extra}]")
         for part, command in _TOOLS:
             if f"{os.sep}{part}" in self.prefix:
-                run = " reconciler" if command.startswith("uvx") else ""
-                return f"{command} {target}{run}"
+                return f"{command} {target}"
         return f"{self._pip()} {'-e ' if self.is_editable else ''}{target}"
 
     def _pip(self) -> str:

@@ -45,7 +45,7 @@ def test_the_name_of_the_distribution_is_that_of_the_project() -> None:
         ),
         (
             Installation("/home/a/.cache/uv/archive-v0/x1"),
-            "uvx --from 'fleet-reconciler[cel]' reconciler",
+            "uvx 'fleet-reconciler[cel]'",
         ),
         (
             Installation("/home/a/.local/share/pipx/venvs/fleet-reconciler"),
@@ -57,6 +57,12 @@ def test_an_extra_is_added_in_the_way_of_the_installation(
     installation: Installation, command: str
 ) -> None:
     assert installation.command_for("cel") == command
+
+
+def test_the_command_of_uvx_has_the_name_of_the_distribution() -> None:
+    """``uvx NAME`` runs the command that is named like the distribution."""
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts[DISTRIBUTION] == scripts["reconciler"]
 
 
 def test_the_running_installation_is_that_of_this_checkout() -> None:
