@@ -158,7 +158,7 @@ def test_the_number_of_runs_follows_from_the_head_alone(
 ) -> None:
     """The same files have the same figures with and without a base, however large its rollout."""
     a_change(tmp_path, *CHANGES["nodes are replaced"])
-    monkeypatch.setattr(seeds, "_WORK", 1_000)
+    monkeypatch.setattr(seeds, "_WORK", 2_000)
     change = answer(capsys, "plan", tmp_path)["atRest"]
     merged = answer(capsys, "simulate", tmp_path)
     assert main(["simulate", *words(tmp_path, "-o", "json")]) == 0

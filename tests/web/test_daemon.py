@@ -6,6 +6,7 @@ import json
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 from urllib.error import URLError
@@ -75,6 +76,6 @@ def test_a_daemon_shows_what_it_does(tmp_path: Path) -> None:
 def test_without_the_extra_the_error_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(UsageError, match=r"needs the extra `web`.*pip install"):
         run("run", str(tmp_path), "--listen", ":0", "--dirty")
