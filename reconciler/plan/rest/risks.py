@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
 from math import fsum
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from reconciler.catalog.catalog import Catalog
 from reconciler.desired.objects import node_classes, node_pools
@@ -16,10 +15,10 @@ from reconciler.model.karpenter.budget import allowance
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.eviction import desired_healthy
-from reconciler.model.kubernetes.taint import untolerated_taints
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_monthly
 from reconciler.observed.state import ClusterState
+from reconciler.placement.binding.selection import untolerated_taints
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.render.headline import WORKLOAD_KINDS
 from reconciler.plan.render.wording import format_words
@@ -35,12 +34,13 @@ def risks_of(
 ) -> tuple[PlanFinding, ...]:
     """Return what the change from ``base`` brings about later."""
     changes = tuple(changes)
+    pools = tuple(_pools_of_both(inputs, base, changes))
     return (
         *_unread_workloads(inputs, changes),
-        *_closed_pools(inputs, base, changes),
-        *_earlier_expiries(inputs, base, changes),
-        *_later_consolidation(inputs, base, changes),
-        *_untolerated_taints(inputs, base, changes),
+        *_closed_pools(pools, inputs, base),
+        *_earlier_expiries(pools),
+        *_later_consolidation(pools),
+        *_untolerated_taints(pools, inputs.cluster),
         *_blocked_evictions(inputs, base),
         *_moving_aliases(inputs, base),
         *_overlay_prices(inputs.catalog, base.catalog, changes, change),
@@ -67,111 +67,115 @@ _OBSERVED: Final = ("snapshot", "cluster")
 """Where a plan has its pods from, if not from the files."""
 
 
-def _closed_pools(inputs: Inputs, base: Inputs, changes: Iterable[Change]) -> Iterator[PlanFinding]:
+class _ChangedPool(NamedTuple):
+    """A NodePool of both fleets, and where its definition changes, None if it does not."""
+
+    before: NodePool
+    after: NodePool
+    place: Change | None
+
+    def finding(
+        self,
+        severity: Literal["warning", "info"],
+        code: str,
+        path: str,
+        what: str,
+        hint: str | None = None,
+    ) -> PlanFinding:
+        """Return a finding about the NodePool, at the place of its change."""
+        return PlanFinding(
+            severity=severity,
+            code=code,
+            message=f"NodePool {self.after.name}: {what}",
+            path=path,
+            file=self.place.file if self.place is not None else None,
+            line=self.place.line if self.place is not None else None,
+            hint=hint,
+        )
+
+
+def _pools_of_both(
+    inputs: Inputs, base: Inputs, changes: Iterable[Change]
+) -> Iterator[_ChangedPool]:
+    before = {pool.name: pool for pool in node_pools(base.fleet)}
+    places = {row.name: row for row in changes if row.kind == "NodePool"}
+    for pool in node_pools(inputs.fleet):
+        if pool.name in before:
+            yield _ChangedPool(before[pool.name], pool, places.get(pool.name))
+
+
+def _closed_pools(
+    pools: Iterable[_ChangedPool], inputs: Inputs, base: Inputs
+) -> Iterator[PlanFinding]:
     """Yield the NodePools whose budgets allow no disruption any more."""
-    before = {pool.name: pool for pool in node_pools(base.fleet)}
-    places = {row.name: row for row in changes if row.kind == "NodePool"}
-    for pool in node_pools(inputs.fleet):
-        known = before.get(pool.name)
-        if known is None or _is_closed(known, base) or not _is_closed(pool, inputs):
+    for pool in pools:
+        if _is_closed(pool.before, base) or not _is_closed(pool.after, inputs):
             continue
-        place = places.get(pool.name)
-        yield PlanFinding(
-            severity="warning",
+        yield pool.finding(
+            "warning",
             code="change-never-disrupts",
-            message=f"NodePool {pool.name}: its budgets allow no disruption any more, so its nodes "
-            "are neither consolidated nor replaced after drift",
             path="spec.disruption.budgets",
-            file=place.file if place is not None else None,
-            line=place.line if place is not None else None,
+            what="its budgets allow no disruption any more, so its nodes are neither consolidated "
+            "nor replaced after drift",
         )
 
 
-def _earlier_expiries(
-    inputs: Inputs, base: Inputs, changes: Iterable[Change]
-) -> Iterator[PlanFinding]:
+def _earlier_expiries(pools: Iterable[_ChangedPool]) -> Iterator[PlanFinding]:
     """Yield the NodePools whose nodes expire earlier: how often each is replaced is no cost."""
-    before = {pool.name: pool for pool in node_pools(base.fleet)}
-    places = {row.name: row for row in changes if row.kind == "NodePool"}
-    for pool in node_pools(inputs.fleet):
-        new, known = pool.expires_after, before.get(pool.name)
-        old = known.expires_after if known is not None else timedelta()
-        if known is None or new is None or (old is not None and new >= old):
+    for pool in pools:
+        old, new = pool.before.expires_after, pool.after.expires_after
+        if new is None or (old is not None and new >= old):
             continue
-        earlier = "never" if old is None else known.spec.template.spec.expire_after
-        place = places.get(pool.name)
-        yield PlanFinding(
-            severity="info",
+        earlier = "never" if old is None else pool.before.spec.template.spec.expire_after
+        yield pool.finding(
+            "info",
             code="change-expires-earlier",
-            message=f"NodePool {pool.name}: every node is replaced after "
-            f"{pool.spec.template.spec.expire_after} ({earlier} before), and its pods are evicted",
             path="spec.template.spec.expireAfter",
-            file=place.file if place is not None else None,
-            line=place.line if place is not None else None,
+            what=f"every node is replaced after {pool.after.spec.template.spec.expire_after} "
+            f"({earlier} before), and its pods are evicted",
         )
 
 
-def _later_consolidation(
-    inputs: Inputs, base: Inputs, changes: Iterable[Change]
-) -> Iterator[PlanFinding]:
+def _later_consolidation(pools: Iterable[_ChangedPool]) -> Iterator[PlanFinding]:
     """Yield the NodePools that consolidate later, which costs more the more often pods change."""
-    before = {pool.name: pool for pool in node_pools(base.fleet)}
-    places = {row.name: row for row in changes if row.kind == "NodePool"}
-    for pool in node_pools(inputs.fleet):
-        known, rules = before.get(pool.name), pool.spec.disruption
-        if known is None:
-            continue
-        old, new = known.spec.disruption.consolidates_after, rules.consolidates_after
+    for pool in pools:
+        rules, known = pool.after.spec.disruption, pool.before.spec.disruption
+        old, new = known.consolidates_after, rules.consolidates_after
         if old is None or (new is not None and new <= old):
             continue
-        place = places.get(pool.name)
-        earlier = known.spec.disruption.consolidate_after or "0s"
-        what = (
-            f"its nodes are not consolidated any more (consolidateAfter: Never, {earlier} before)"
-            if new is None
-            else f"a node is consolidated once its pods have not changed for "
-            f"{rules.consolidate_after} ({earlier} before)"
-        )
-        yield PlanFinding(
-            severity="info",
+        earlier = known.consolidate_after or "0s"
+        yield pool.finding(
+            "info",
             code="change-consolidates-later",
-            message=f"NodePool {pool.name}: {what}",
             path="spec.disruption.consolidateAfter",
-            file=place.file if place is not None else None,
-            line=place.line if place is not None else None,
+            what=f"its nodes are not consolidated any more (consolidateAfter: Never, {earlier} "
+            "before)"
+            if new is None
+            else "a node is consolidated once its pods have not changed for "
+            f"{rules.consolidate_after} ({earlier} before)",
         )
 
 
 def _untolerated_taints(
-    inputs: Inputs, base: Inputs, changes: Iterable[Change]
+    pools: Iterable[_ChangedPool], cluster: ClusterState
 ) -> Iterator[PlanFinding]:
     """Yield the NodePools that get no new nodes, because no pod tolerates their new taints."""
-    before = {pool.name: pool.spec.template.spec.taints for pool in node_pools(base.fleet)}
-    places = {row.name: row for row in changes if row.kind == "NodePool"}
-    pods = [pod for pod in inputs.cluster.pods if pod.is_reschedulable]
-    for pool in node_pools(inputs.fleet):
-        taints = pool.spec.template.spec.taints
-        hard = [taint for taint in taints if taint.effect in _HARD]
-        new = [taint for taint in hard if taint not in before.get(pool.name, taints)]
-        if not new or not pods or pool.is_static:
+    pods = [pod for pod in cluster.pods if pod.is_reschedulable]
+    for pool in pools:
+        taints, known = (p.spec.template.spec.taints for p in (pool.after, pool.before))
+        new = [taint for taint in untolerated_taints(taints, ()) if taint not in known]
+        if not new or not pods or pool.after.is_static:
             continue
-        if any(not untolerated_taints(hard, pod.spec.tolerations) for pod in pods):
+        if any(not untolerated_taints(taints, pod.spec.tolerations) for pod in pods):
             continue
-        place = places.get(pool.name)
-        yield PlanFinding(
-            severity="warning",
+        yield pool.finding(
+            "warning",
             code="change-untolerated-taint",
-            message=f"NodePool {pool.name}: no pod tolerates {format_words([*map(str, new)])}, so "
-            "this NodePool launches no nodes any more",
             path="spec.template.spec.taints",
-            file=place.file if place is not None else None,
-            line=place.line if place is not None else None,
+            what=f"no pod tolerates {format_words([*map(str, new)])}, so this NodePool launches no "
+            "nodes any more",
             hint="let the pods that are meant for it tolerate the taint",
         )
-
-
-_HARD: Final = ("NoSchedule", "NoExecute")
-"""The effects of a taint that keep pods away; PreferNoSchedule is a preference."""
 
 
 def _is_closed(pool: NodePool, inputs: Inputs) -> bool:
