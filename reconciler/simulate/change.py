@@ -191,7 +191,7 @@ class SimulatedChange:
         if not has_effect or self.snapshot is not None:
             return found
         pairs = [
-            (_new_base(change), _new_head(runs.alone.run(seed)))
+            (_new_base(change), _new_head(runs.run_alone(seed)))
             for seed, change in enumerate(changes[:NEW_NODES_SEEDS])
         ]
         return msgspec.structs.replace(found, new_nodes=new_fleets(pairs))

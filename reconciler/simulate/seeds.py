@@ -54,6 +54,7 @@ class SeededRuns:
     scheduled: ScheduledWorkloads | None = None
     _shared: SharedPlans = field(default_factory=SharedPlans)
     work: dict[int, int] = field(default_factory=dict)
+    _alone: dict[int, Report] = field(default_factory=dict)
 
     def run(self, seed: int, timeline: StreamedTimeline | None = None) -> Report:
         """Return the report of one run.
@@ -77,7 +78,19 @@ class SeededRuns:
         """The same runs of the head without the base."""
         if self.inputs.base is None:
             return self
-        return replace(self, inputs=replace(self.inputs, base=None), has_effect=True, work={})
+        return replace(
+            self, inputs=replace(self.inputs, base=None), has_effect=True, work={}, _alone={}
+        )
+
+    def run_alone(self, seed: int) -> Report:
+        """Return the report of a run of the head without the base; each seed runs once.
+
+        Raises:
+            EndlessError: the maximum number of passes is reached.
+        """
+        if seed not in self._alone:
+            self._alone[seed] = self.alone.run(seed)
+        return self._alone[seed]
 
     def count_after(self, first: int) -> int:
         """Return with how many seeds a plan simulates a change, given its first run.
@@ -88,7 +101,7 @@ class SeededRuns:
         alone = self.alone
         if first not in alone.work:
             try:
-                alone.run(first)
+                self.run_alone(first)
             except EndlessError:
                 return SEEDS_MIN
         return affordable_count(alone.work[first])
