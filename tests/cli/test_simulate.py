@@ -279,6 +279,16 @@ def test_a_fleet_reacts_to_changing_prices(capsys: Capture, tmp_path: Path) -> N
     assert report["cost"]["peak"] == pytest.approx(0.41), "the expensive one and its replacement"
 
 
+def as_karpenter(
+    capsys: Capture, folder: Path, seed: int = 0, **conditions: object
+) -> dict[str, Any]:
+    """Return four hours under Karpenter's rules; after two, the price of m7i.large is tripled."""
+    prices = [{"at": "2h", "instanceType": "m7i.large", "factor": 3}]
+    (folder / "faults.yaml").write_text(dump({"prices": prices} | conditions))
+    faults = ["--until", "4h", "--faults", str(folder / "faults.yaml")]
+    return simulated(capsys, folder, *faults, "--seed", str(seed), "--set", "decide=karpenter")
+
+
 def test_karpenter_checks_a_command_again_before_it_starts(capsys: Capture, tmp_path: Path) -> None:
     """Its loop waits 15 seconds for each command, and looks every ten seconds for the next one.
 
@@ -287,11 +297,8 @@ def test_karpenter_checks_a_command_again_before_it_starts(capsys: Capture, tmp_
     pool = a_pool("web", template=SMALL, policy="WhenEmptyOrUnderutilized")
     pool["spec"]["disruption"]["budgets"] = [{"nodes": "100%"}]
     write_fleet(tmp_path, [pool, a_deployment("web", "web", 3)])
-    prices = {"prices": [{"at": "2h", "instanceType": "m7i.large", "factor": 3}]}
-    (tmp_path / "faults.yaml").write_text(dump(prices))
-    faults = ["--until", "4h", "--faults", str(tmp_path / "faults.yaml")]
 
-    report = simulated(capsys, tmp_path, *faults, "--seed", "0", "--set", "decide=karpenter")
+    report = as_karpenter(capsys, tmp_path)
 
     start = datetime(2026, 3, 2, 9, tzinfo=UTC)
     first, *later = [
@@ -313,12 +320,9 @@ def test_karpenters_controllers_act_at_once(capsys: Capture, tmp_path: Path) -> 
     """
     pool = a_pool("web", template=SMALL, policy="WhenEmptyOrUnderutilized")
     write_fleet(tmp_path, [pool, a_deployment("web", "web", 2)])
-    prices = {"prices": [{"at": "2h", "instanceType": "m7i.large", "factor": 3}]}
-    latencies = {"latencies": {"joining": ["20s", "20s"], "ready": "7s", "leaving": "0s"}}
-    (tmp_path / "faults.yaml").write_text(dump(prices | latencies))
-    faults = ["--until", "4h", "--faults", str(tmp_path / "faults.yaml")]
+    latencies = {"joining": ["20s", "20s"], "ready": "7s", "leaving": "0s"}
 
-    report = simulated(capsys, tmp_path, *faults, "--seed", "0", "--set", "decide=karpenter")
+    report = as_karpenter(capsys, tmp_path, latencies=latencies)
 
     steps = {
         kind: [datetime.fromisoformat(e["at"]) for e in report["events"] if e["kind"] == kind]
@@ -343,15 +347,11 @@ def test_a_change_meets_karpenters_loop_between_two_of_its_polls(
     """The loop polls every ten seconds. When the first poll comes is chance."""
     pool = a_pool("web", template=SMALL, policy="WhenEmptyOrUnderutilized")
     write_fleet(tmp_path, [pool, a_deployment("web", "web", 2)])
-    prices = {"prices": [{"at": "2h", "instanceType": "m7i.large", "factor": 3}]}
-    (tmp_path / "faults.yaml").write_text(dump(prices))
-    faults = ["--until", "4h", "--faults", str(tmp_path / "faults.yaml")]
     change = datetime(2026, 3, 2, 11, tzinfo=UTC)
 
     waits = set()
     for seed in range(4):
-        karpenter = ("--seed", str(seed), "--set", "decide=karpenter")
-        events = simulated(capsys, tmp_path, *faults, *karpenter)["events"]
+        events = as_karpenter(capsys, tmp_path, seed)["events"]
         started = next(e["at"] for e in events if e["kind"] == "CommandStarted")
         waits.add(datetime.fromisoformat(started) - change - timedelta(seconds=15))
 

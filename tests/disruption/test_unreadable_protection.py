@@ -56,5 +56,6 @@ def test_any_number_of_budgets_of_a_pod_is_a_short_message(
     ]
     plan = planned([*a_node("n0"), *pods, *budgets], tmp_path, capsys)
     (blocked,) = plan["blocked"]
-    assert "b-009" in blocked["message"]
+    assert "more than 200 PDBs may select the pod" in blocked["message"]
+    assert "b-009])" in blocked["message"]
     assert "b-010" not in json.dumps([plan["blocked"], plan["blockers"]])
