@@ -40,14 +40,15 @@ class HashCache:
 class FactsCache:
     """The results for the last inputs of a loop of passes, for inputs that are similar.
 
-    ``spec_keys`` are those of another loop with the same pods. ``disruption_work`` is that of all
-    its decisions, in evaluated nodes.
+    ``spec_keys`` are those of another loop with the same pods. ``refusals`` are what consolidation
+    had rejected. ``disruption_work`` is that of all decisions, in evaluated nodes.
     """
 
     def __init__(self, spec_keys: SpecKeys | None = None) -> None:
         self.spec_keys = spec_keys if spec_keys is not None else SpecKeys()
         self.types = TypesCache()
         self.hashes = HashCache()
+        self.refusals = RejectionCache()
         self.disruption_work = 0
 
     @cached_property
@@ -56,8 +57,3 @@ class FactsCache:
         from reconciler.diff.drift import DriftCache
 
         return DriftCache()
-
-    @cached_property
-    def refusals(self) -> RejectionCache:
-        """What consolidation had rejected; loaded on use, like disruption itself."""
-        return RejectionCache()
