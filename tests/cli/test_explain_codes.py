@@ -23,6 +23,7 @@ MAKERS = frozenset(
         "_Refused",
         "_find",
         "_finding",
+        "finding",
         "_cannot_launch_finding",
         "_identity_finding",
         "_ParseError",
