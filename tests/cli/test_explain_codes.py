@@ -69,7 +69,7 @@ def emitted() -> Iterator[str]:
             if not isinstance(call, ast.Call):
                 continue
             name = getattr(call.func, "attr", getattr(call.func, "id", ""))
-            words = list(call.args[:3]) + [k.value for k in call.keywords if k.arg == "code"]
+            words = [k.value for k in call.keywords if k.arg == "code"] or list(call.args[:3])
             for word in words if name in MAKERS else ():
                 value = names.get(word.id) if isinstance(word, ast.Name) else None
                 value = word.value if isinstance(word, ast.Constant) else value
