@@ -23,6 +23,7 @@ _EPHEMERAL: Final = frozenset(
     }
 )
 _READINESS_PREFIX: Final = "readiness.k8s.io/"
+_REPELLING: Final = ("NoSchedule", "NoExecute")
 
 
 class Taint(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -40,6 +41,11 @@ class Taint(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     def is_ephemeral(self) -> bool:
         """Whether a starting node loses it automatically."""
         return (self.key, self.effect) in _EPHEMERAL or self.key.startswith(_READINESS_PREFIX)
+
+    @property
+    def repels(self) -> bool:
+        """Whether it keeps a pod off a node that does not tolerate it."""
+        return self.effect in _REPELLING
 
     def __str__(self) -> str:
         value = f"={self.value}" if self.value else ""
@@ -89,6 +95,15 @@ def untolerated_taints(taints: Iterable[Taint], tolerations: Iterable[Toleration
     """Return the taints, of any effect, that are not tolerated."""
     known = tuple(tolerations)
     return [t for t in taints if not any(toleration.tolerates(t) for toleration in known)]
+
+
+def repelling_taints(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> list[Taint]:
+    """Return the taints for which kube-scheduler keeps a pod off a node.
+
+    ``PreferNoSchedule`` only makes a node less suitable; Karpenter avoids it like the others until
+    it relaxes the pod.
+    """
+    return untolerated_taints((taint for taint in taints if taint.repels), tolerations)
 
 
 def merge_taints(existing: Iterable[Taint], more: Iterable[Taint]) -> tuple[Taint, ...]:

@@ -37,27 +37,14 @@ from reconciler.model.kubernetes.storage import (
     class_driver,
     csi_driver,
 )
-from reconciler.model.kubernetes.taint import Taint, Toleration
 
 if TYPE_CHECKING:
     from reconciler.placement.binding.devices import DeviceClaims
-
-_REPELLING: Final = ("NoSchedule", "NoExecute")
 
 
 def allows(selector: NodeSelector, node: Node) -> bool:
     """Return whether any term of a node selector matches; a selector without terms never does."""
     return any(term_matches(term, node) for term in selector.node_selector_terms)
-
-
-def untolerated_taints(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> list[Taint]:
-    """Return the taints that keep a pod off a node; ``PreferNoSchedule`` does not."""
-    known = tuple(tolerations)
-    return [
-        taint
-        for taint in taints
-        if taint.effect in _REPELLING and not any(t.tolerates(taint) for t in known)
-    ]
 
 
 def term_matches(term: NodeSelectorTerm, node: Node) -> bool:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.profile import Plugin, Profile
-from reconciler.model.kubernetes.taint import Taint, Toleration
-from reconciler.placement.binding.selection import allows, term_matches, untolerated_taints
+from reconciler.model.kubernetes.taint import Taint, Toleration, repelling_taints
+from reconciler.placement.binding.selection import allows, term_matches
 
 if TYPE_CHECKING:
     from reconciler.placement.binding.host import HostNode
@@ -50,7 +50,7 @@ def _verdict(rules: NodeConstraints, node: Node, profile: Profile) -> NodeVerdic
     matches = all(labels.get(key) == value for key, value in rules.selector.items()) and (
         rules.required is None or allows(rules.required, node)
     )
-    is_tolerated = not untolerated_taints(_taints(node), rules.tolerations)
+    is_tolerated = not repelling_taints(_taints(node), rules.tolerations)
     is_allowed = (
         (matches or not profile.filters(Plugin.NODE_AFFINITY))
         and (is_tolerated or not profile.filters(Plugin.TAINT_TOLERATION))

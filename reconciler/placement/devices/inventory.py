@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,12 +26,11 @@ from reconciler.model.kubernetes.devices import (
     Device,
     ResourceSlice,
 )
-from reconciler.model.kubernetes.taint import Taint
+from reconciler.model.kubernetes.taint import Taint, repelling_taints
 from reconciler.model.resources import parse_quantity
 from reconciler.placement.devices.needs import Alternative
 from reconciler.placement.devices.reach import Reach, reach_of
 
-_REPELLING: Final = ("NoSchedule", "NoExecute")
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -149,12 +148,7 @@ class Inventory:
         known = self._tolerated.get(request.tolerations)
         if known is None:
             known = mask_of_flags(
-                all(
-                    any(t.tolerates(taint) for t in request.tolerations)
-                    for taint in device.taints
-                    if taint.effect in _REPELLING
-                )
-                for device in self.devices
+                not repelling_taints(device.taints, request.tolerations) for device in self.devices
             )
             self._tolerated[request.tolerations] = known
         return known

@@ -14,7 +14,7 @@ from reconciler.catalog.table import bits, mask_of_flags
 from reconciler.model.karpenter.labels import HOSTNAME
 from reconciler.model.karpenter.requirements import Requirements, equals
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.kubernetes.taint import Toleration, untolerated_taints
+from reconciler.model.kubernetes.taint import Toleration, repelling_taints, untolerated_taints
 from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.existing import LabelIndex
 from reconciler.placement.nodes.space import Demands
@@ -75,8 +75,7 @@ class Universe:
             tolerations = rule.tolerations
         demands = [self._demands.demand_for(term) for term in terms or (Requirements(),)]
         for template in self._templates:
-            hard = (taint for taint in template.taints if taint.effect != "PreferNoSchedule")
-            if tolerations is not None and untolerated_taints(hard, tolerations):
+            if tolerations is not None and repelling_taints(template.taints, tolerations):
                 continue
             if not _defines(template, rule.key):
                 continue

@@ -15,10 +15,10 @@ from reconciler.model.karpenter.budget import allowance
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.eviction import desired_healthy
+from reconciler.model.kubernetes.taint import repelling_taints
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_monthly
 from reconciler.observed.state import ClusterState
-from reconciler.placement.binding.selection import untolerated_taints
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.render.headline import WORKLOAD_KINDS
 from reconciler.plan.render.wording import format_words
@@ -163,10 +163,10 @@ def _untolerated_taints(
     pods = [pod for pod in cluster.pods if pod.is_reschedulable]
     for pool in pools:
         taints, known = (p.spec.template.spec.taints for p in (pool.after, pool.before))
-        new = [taint for taint in untolerated_taints(taints, ()) if taint not in known]
+        new = [taint for taint in repelling_taints(taints, ()) if taint not in known]
         if not new or not pods or pool.after.is_static:
             continue
-        if any(not untolerated_taints(taints, pod.spec.tolerations) for pod in pods):
+        if any(not repelling_taints(taints, pod.spec.tolerations) for pod in pods):
             continue
         yield pool.finding(
             "warning",
