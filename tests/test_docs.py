@@ -67,7 +67,7 @@ def test_the_tables_of_workloads_agree_with_the_code() -> None:
     assert page == generate.workloads_page(), "run docs/generate.py"
 
 
-def test_the_threat_model_names_the_modules_of_every_attack() -> None:
+def test_the_threat_model_counts_the_attacks_on_each_defence() -> None:
     page = catalogue.PAGE.read_text(encoding="utf-8")
     assert page == catalogue.page(), "run python -m tests.hostile --document"
     assert {attack.threat for attack in catalogue.attacks()} == set(Threat)
