@@ -53,6 +53,7 @@ def complete(found: Collection, known: dict[str, str], name: str) -> None:
     _leave_out_open_collections(found, known)
     _assume_zones(found, known)
     _assume_images(found, known)
+    _leave_out_patterns(found, known)
     named, left = _fill_placeholders(found, known)
     _complete_pools(found)
     _complete_classes(found, name)
@@ -147,6 +148,30 @@ def _remove_field(data: JsonDict, pointer: Pointer) -> None:
     above = value_at(data, pointer[:-1])
     if isinstance(above, dict):
         above.pop(str(pointer[-1]), None)
+
+
+def _leave_out_patterns(found: Collection, known: dict[str, str]) -> None:
+    """Leave out the NodePools of which a script makes one for each value of a variable.
+
+    The variable is in the name and in a requirement, and has no value. If every NodePool is such a
+    pattern, they stay, and the user writes the value.
+    """
+    pools = found.of_kind("NodePool")
+    patterns = [(pool, at) for pool in pools if (at := _repeated_placeholder(pool, known))]
+    if len(patterns) == len(pools):
+        return
+    for pool, placeholder in patterns:
+        found.items.remove(pool)
+        what = f"NodePool {pool.name} is a pattern for the values of {placeholder.text}"
+        found.leave_out(pool.place, what, "write its value to take it over")
+
+
+def _repeated_placeholder(pool: SourceObject, known: dict[str, str]) -> Placeholder | None:
+    """Return the placeholder without a value that is in the name and in a requirement."""
+    left = fill(pool.data, known).left
+    needed = {_name_of(p) for p in left if p.pointer[: len(_REQUIREMENTS)] == _REQUIREMENTS}
+    names = (p for p in left if p.pointer == ("metadata", "name"))
+    return next((p for p in names if _name_of(p) in needed), None)
 
 
 def _fill_placeholders(

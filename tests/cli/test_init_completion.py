@@ -561,6 +561,20 @@ def test_a_workload_that_cannot_be_read_does_not_end_every_plan(
     assert launched(capsys) == {"general"}
 
 
+def test_a_pattern_for_one_nodepool_for_each_value_is_left_out_beside_others(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = '- {key: kubernetes.io/arch, operator: In, values: ["${TYPE}"]}'
+    pattern = POOL.replace("general", "bench-${TYPE//./-}").replace(
+        "requirements:", f"requirements:\n        {kept}"
+    )
+    write(work, {"given/nodes.yaml": f"{POOL}---\n{CLASS}---\n{pattern}", "given/web.yaml": WEB})
+    assert init() == 0
+    says = "NodePool bench-${TYPE//./-} is a pattern for the values of ${TYPE//./-}"
+    assert says in capsys.readouterr().out
+    assert launched(capsys) == {"general"}
+
+
 def test_an_unused_class_with_a_placeholder_is_left_out(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
