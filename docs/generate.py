@@ -45,11 +45,9 @@ repository. `--config FILE` or `RECONCILER_CONFIG` names it. Relative paths in i
 choose credentials, endpoints or programs, are errors there. Put them in the operator's file, the
 environment or a flag ([decision 13](decisions/0013-settings-of-the-operator.md)).
 
-A name that begins with a dot is in the same object as the first one of its row, and `[]` stands for
-each entry of a list.
+A name that begins with a dot is in the same object as the one before it, and `[]` stands for each
+entry of a list.
 
-| field | type | default | meaning |
-|---|---|---|---|
 """
 OTHER_KINDS = """
 ## Karpenter's kinds
@@ -92,7 +90,7 @@ def field_rows(schema: dict[str, Any], root: dict[str, Any], path: str = "") -> 
         field = resolve_reference(field, root)
         here = f"{path}.{name}" if path else name
         meaning = " ".join(field.get("description", "").split())
-        meaning = meaning.replace(OPERATOR_ONLY, "Operator only.").replace("|", "\\|")
+        meaning = meaning.replace(OPERATOR_ONLY, "Operator only.")
         yield here, type_text(field, root), default_text(field), meaning
         yield from field_rows(field, root, here)
         items = resolve_reference(field.get("items") or {}, root)
@@ -102,8 +100,8 @@ def field_rows(schema: dict[str, Any], root: dict[str, Any], path: str = "") -> 
             yield from field_rows(resolve_reference(values, root), root, f"{here}.NAME")
 
 
-def table_lines(rows: list[Row]) -> Iterator[str]:
-    """Yield the lines of the table, in which nothing is described twice.
+def field_lines(rows: list[Row]) -> Iterator[str]:
+    """Yield the lines of the list of fields, in which nothing is described twice.
 
     An object with the fields of an earlier one refers to it, and so does a field with the name and
     a long meaning of an earlier one. Fields of one object with equal meaning share a line. An
@@ -137,7 +135,9 @@ def table_lines(rows: list[Row]) -> Iterator[str]:
     for (_, default, text), cells in shared.items():
         names = ", ".join(name for name, _ in cells)
         types = dict.fromkeys(type_ for _, type_ in cells)
-        yield f"| {names} | {next(iter(types)) if len(types) == 1 else ''} | {default} | {text} |"
+        about = [type_ for type_ in types if len(types) == 1]
+        about += [f"default {default}"] if default else []
+        yield f"- {names} ({', '.join(about)}): {text}" if about else f"- {names}: {text}"
 
 
 def _rows_below(path: str, rows: list[Row]) -> tuple[Row, ...]:
@@ -151,7 +151,7 @@ def type_text(field: dict[str, Any], root: dict[str, Any]) -> str:
     if "const" in field:
         return f"`{field['const']}`"
     if "enum" in field:
-        return " \\| ".join(f"`{v}`" for v in field["enum"])
+        return ", ".join(f"`{v}`" for v in field["enum"])
     kind = field.get("type", "any")
     text = " or ".join(kind) if isinstance(kind, list) else str(kind)
     if text == "array":
@@ -167,8 +167,8 @@ def default_text(field: dict[str, Any]) -> str:
 def configuration_page() -> str:
     """Return the complete page."""
     root = json.loads((SCHEMAS / "reconciler.v1.json").read_text(encoding="utf-8"))
-    table = "\n".join(table_lines(list(field_rows(root, root))))
-    return f"{INTRODUCTION}{table}\n{OTHER_KINDS}"
+    fields = "\n".join(field_lines(list(field_rows(root, root))))
+    return f"{INTRODUCTION}{fields}\n{OTHER_KINDS}"
 
 
 def architecture_page() -> str:
@@ -179,29 +179,8 @@ def architecture_page() -> str:
 
 
 def action_states() -> str:
-    """Return the transition table of actions, as a diagram and as a table for each kind."""
-    return "\n".join(
-        part
-        for kind in KINDS_OF_ACTIONS
-        for part in (_state_diagram(kind), _transition_table(kind))
-    )
-
-
-def _state_diagram(kind: str) -> str:
-    rows = [t for t in TRANSITIONS if t.kind == kind]
-    lines = [f"    {_state_name(t.before)} --> {_state_name(t.after)}: {t.event}" for t in rows]
-    final = dict.fromkeys(t.after for t in rows if t.after.is_final)
-    lines = [
-        "    [*] --> pending",
-        *lines,
-        *(f"    {_state_name(state)} --> [*]" for state in final),
-    ]
-    return "\n".join([f"### `{kind}`", "", "```mermaid", "stateDiagram-v2", *lines, "```", ""])
-
-
-def _state_name(state: str) -> str:
-    """Return the name of a state in Mermaid."""
-    return state.replace("-", "_")
+    """Return the transition table of actions for each kind."""
+    return "\n".join(f"### `{kind}`\n\n{_transition_table(kind)}" for kind in KINDS_OF_ACTIONS)
 
 
 def _transition_table(kind: str) -> str:
@@ -227,8 +206,8 @@ def workloads_page() -> str:
     )
     tables = {
         "kinds": (
-            "| kind | pods | pod template | number of pods |",
-            "|---|---|---|---|",
+            "| kind | pods | number of pods |",
+            "|---|---|---|",
             *(
                 f"| {', '.join(names)}{f' ({group})' if group else ''} | {cells} |"
                 for (group, cells), names in kinds.items()
@@ -248,11 +227,8 @@ def workloads_page() -> str:
 def _kind_cells(kind: WorkloadKind) -> Iterator[str]:
     """Yield the cells of a kind after its name, for each group of its pods."""
     for group in kind.groups:
-        template = f"`{group.template}`" if group.template else "made of its fields"
-        if group.pod and group.template:
-            template += " and fields"
-        each = f"each of `{group.each}`" if group.each else group.suffix or "all"
-        yield f"{each} | {template} | {_format_count(group)}"
+        each = "each group" if group.each else group.suffix or "all"
+        yield f"{each} | {_format_count(group)}"
 
 
 def _format_count(group: PodGroup) -> str:

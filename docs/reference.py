@@ -26,7 +26,7 @@ from reconciler.web import gauges
 from reconciler.web.metrics import FleetMetrics
 
 GENERATED = "Generated from the code by `python docs/generate.py`.\n"
-COMMON = 3
+COMMON = 2
 """The number of commands from which an argument is described once for all of them."""
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Settings": ("--now", "--state", "--set", "--config"),
@@ -47,11 +47,9 @@ reconciler plan fleet --detailed-exitcode
 An error is one line on stderr: what is wrong, where, and what to do. A traceback is printed only
 with `--debug`. See [policies](policies.md#exit-codes) for the options that lead to exit code 3.
 """
-FINDINGS = """Each finding of `validate`, `plan` and `status` ends with its code in brackets.
-`reconciler explain CODE` prints its row of this page. A policy that fails has the code `policy-`
-and its name; see [policies](policies.md). A finding with a code that is not here, such as
-`role-empty`, repeats the message with which the API server rejects the object: correct the field
-that it shows.
+FINDINGS = """Each finding ends with its code in brackets, which `reconciler explain CODE` explains.
+A failed [policy](policies.md) has the code `policy-` and its name. Any other code, such as
+`role-empty`, is that of a rule of the API server: correct the field that the message names.
 """
 EVENTS: Mapping[EventKind, str] = {
     EventKind.STANDBY: "Another process holds the lease of the fleet; this one waits.",
@@ -153,21 +151,25 @@ def commands() -> str:
     subcommand of a command once for it.
     """
     tables = {title: list(_argument_rows(parser)) for title, parser in _parsers().items()}
-    uses = Counter(row for rows in tables.values() for row in rows)
+    of_commands = {
+        (words.split(" ")[0], row): row for words, rows in tables.items() for row in rows
+    }
+    uses = Counter(of_commands.values())
+    most = {_option_of(row): row for row, _ in reversed(uses.most_common())}
     grouped = {name for names in GROUPS.values() for name in names}
     common = {
         row: None
         for row, count in uses.items()
-        if row[0] != "`NAME`" and count >= (2 if _option_of(row) in grouped else COMMON)
+        if count >= COMMON and row[0] not in ("`NAME`", "`FILE`") and most[_option_of(row)] == row
     }
     parts = [
         "# Commands\n",
         GENERATED,
         (
-            "`reconciler help COMMAND` prints the same on a terminal. Every command also accepts\n"
-            "`--debug`, which prints tracebacks. Options may be anywhere after the command, and\n"
-            "`...` marks one that can be repeated. Wrong usage, such as a flag without effect\n"
-            "on the command, exits 1. `-o json` and `-o yaml` print the same document.\n"
+            "`reconciler help COMMAND` prints the same on a terminal, with more examples. Every\n"
+            "command also accepts `--debug`, which prints tracebacks. `...` marks an option that\n"
+            "can be repeated. Wrong usage, such as a flag without effect on the command, exits 1.\n"
+            "`-o json` and `-o yaml` print the same document.\n"
             "\n"
             "Without PATH, the fleet is the current folder or the nearest one above it with a\n"
             "`reconciler.yaml`. The search ends at the top of the git repository, and ignores\n"
@@ -175,11 +177,11 @@ def commands() -> str:
             "pass.\n"
         ),
         "## Common arguments\n",
-        _argument_list([row for row in common if _option_of(row) not in grouped]),
+        _definitions([row for row in common if _option_of(row) not in grouped]),
     ]
     for title, names in GROUPS.items():
         rows = [row for row in common if _option_of(row) in names]
-        parts += [f"### {title}\n", _argument_list(rows)]
+        parts += [f"### {title}\n", _definitions(rows)]
     for group in dict.fromkeys(spec.group for spec in COMMANDS.values()):
         parts.append(f"## {group.capitalize()}\n")
         for name, spec in COMMANDS.items():
@@ -222,20 +224,17 @@ def _command_body(
     own = [row for row in rows if row not in common]
     if own:
         yield from [f"{introduction} accepts:\n"] if introduction else []
-        yield _argument_list(own)
+        yield _definitions(own)
     shared = [_option_of(row) for row in rows if row in common]
     groups = [title for title, names in GROUPS.items() if set(names) <= set(shared)]
     named = {name for title in groups for name in GROUPS[title]}
     links = [f"[{title.lower()}](#{title.lower()})" for title in groups]
     links += [f"`{name}`" for name in shared if name not in named]
     if links:
-        title = (
-            f"{introduction} accepts [common arguments]" if introduction else "[Common arguments]"
-        )
-        yield f"{title}(#common-arguments): {', '.join(links)}.\n"
-    lines = [f"# {why}\n{PROGRAM} {example}" for example, why in EXAMPLES.get(words, ())]
-    if lines:
-        yield "```\n" + "\n\n".join(lines) + "\n```\n"
+        title = f"{introduction} accepts" if introduction else "Common"
+        yield f"{title}: {', '.join(links)}.\n"
+    for example, why in EXAMPLES.get(words, ())[:1]:
+        yield f"```\n# {why}\n{PROGRAM} {example}\n```\n"
 
 
 def _option_of(row: Argument) -> str:
@@ -254,7 +253,7 @@ def _argument_rows(parser: argparse.ArgumentParser) -> Iterator[Argument]:
         yield usage, meaning
 
 
-def _argument_list(rows: Sequence[Argument]) -> str:
+def _definitions(rows: Sequence[Argument]) -> str:
     return "\n".join([*(f"- {usage}: {meaning}" for usage, meaning in rows), ""])
 
 
@@ -405,11 +404,8 @@ def exit_codes() -> str:
 
 def findings() -> str:
     """Return the page of the codes of findings, but for those of rules of the API server."""
-    rows: list[tuple[str, ...]] = [
-        (f"`{code}`", *about) for code, about in sorted(chosen_codes().items())
-    ]
-    table = _table(("code", "meaning", "what to do"), rows)
-    return f"# Findings\n\n{GENERATED}\n{FINDINGS}\n{table}"
+    rows = [(f"`{code}`", " ".join(about)) for code, about in sorted(chosen_codes().items())]
+    return f"# Findings\n\n{GENERATED}\n{FINDINGS}\n{_definitions(rows)}"
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -55,10 +55,8 @@ def test_the_documented_states_of_actions_agree_with_the_code() -> None:
     generate = generator()
     page = generate.ARCHITECTURE.read_text(encoding="utf-8")
     assert page == generate.architecture_page(), "run docs/generate.py"
-    assert page.count("stateDiagram-v2") == 4
     for row in TRANSITIONS:
         assert f"| `{row.before}` | {row.event}" in page
-        assert f": {row.event}\n" in page
 
 
 def test_the_tables_of_workloads_agree_with_the_code() -> None:
