@@ -133,7 +133,7 @@ def run_backtest(
     trace = read_trace(read_bytes(replay.trace), replay.trace)
     if replay.workload_only:
         trace = trace.workload_only
-    start = timings.current_time(request.fleet.now)
+    start = timings.start_of_simulation(request.fleet.now)
     fleet = replace(request.fleet, now=start)
     end = start + timedelta(seconds=trace.seconds)
     if request.until is not None:

@@ -269,7 +269,7 @@ def read_simulation(
     Raises:
         ReconcilerError: an argument is wrong or an input cannot be read, as for a plan.
     """
-    start = timings.current_time(request.now)
+    start = timings.start_of_simulation(request.now)
     with phase("read"):
         if known is None:
             found, digest = _read_snapshot(request, is_replay=is_replay)

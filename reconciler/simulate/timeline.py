@@ -185,8 +185,10 @@ def _count_messages(events: list[Event]) -> str:
 
 def outcome_of(report: Report) -> str:
     """Return the outcome in one sentence."""
-    after = format_duration(report.at - report.started_at)
-    how = f"Settled after {after}" if report.converged else f"Not settled after {after}"
+    if report.converged:
+        how = f"Settled after {format_duration(report.duration)}"
+    else:
+        how = f"Not settled after {format_duration(report.at - report.started_at)}"
     launched = sum(e.kind == EventKind.LAUNCHED for e in report.events)
     gone = sum(e.kind == EventKind.TERMINATED for e in report.events)
     moved = sum(e.kind == EventKind.POD_EVICTED for e in report.events)

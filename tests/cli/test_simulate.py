@@ -105,6 +105,19 @@ def test_an_invalid_stop_time_is_rejected(capsys: Capture, fleet: Path, until: s
     assert "--until" in capsys.readouterr().err
 
 
+def test_a_simulation_is_the_same_at_any_time(capsys: Capture, fleet: Path) -> None:
+    courses = []
+    for second in ("12:00:00Z", "12:00:00.77Z", "12:00:01.3Z"):
+        report = simulated(capsys, fleet, "--seeds", "2", "--now", f"2026-01-03T{second}")
+        start = datetime.fromisoformat(report["startedAt"])
+        events = [
+            (event["kind"], (datetime.fromisoformat(event["at"]) - start).total_seconds())
+            for event in report["events"]
+        ]
+        courses.append((events, report["range"], report["durationSeconds"]))
+    assert courses[0] == courses[1] == courses[2]
+
+
 @pytest.mark.exhaustive
 def test_the_same_seed_gives_the_same_bytes_under_any_hash_seed(fleet: Path) -> None:
     (fleet / "faults.yaml").write_text("interruptions: 2\nneverRegister: 0.2\n")
@@ -384,6 +397,15 @@ def test_the_page_loads_nothing_and_is_well_formed(capsys: Capture, fleet: Path)
     assert page.count("<svg") == page.count("</svg>") == 2
     assert page.count("<rect") >= 6, "each node starts and runs"
     assert page.endswith("</html>\n")
+
+
+def test_the_timeline_settles_with_its_last_event(capsys: Capture, fleet: Path) -> None:
+    assert main(["simulate", *words(fleet, "--seeds", "2")]) == 0
+    out = capsys.readouterr().out
+    seconds = re.findall(r"^   \+00:(\d\d):(\d\d) ", out, re.MULTILINE)
+    minutes, rest = max((int(m), int(s)) for m, s in seconds)
+    shown = f"{minutes}m{rest}s" if minutes else f"{rest}s"
+    assert f"Settled after {shown}: " in out
 
 
 def test_the_timeline_shows_simulated_time(capsys: Capture, fleet: Path) -> None:

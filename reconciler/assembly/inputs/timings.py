@@ -21,6 +21,14 @@ def current_time(requested: datetime | None) -> datetime:
     return datetime.now(UTC) if requested is None else requested
 
 
+def start_of_simulation(requested: datetime | None) -> datetime:
+    """Return the current time in complete seconds, as Kubernetes states the times of its objects.
+
+    With a fraction, two events of one second would have another order in each run.
+    """
+    return current_time(requested).replace(microsecond=0)
+
+
 def read_time(text: str, flag: str) -> datetime:
     """Return the time in the value of ``flag``, in UTC.
 
