@@ -17,8 +17,7 @@ from prometheus_client import Histogram
 
 from reconciler import exitcode
 from reconciler.adapters.kubernetes import karpenter
-from reconciler.cli.parser.commandline import COMMANDS, PROGRAM, parser_of
-from reconciler.cli.parser.examples import EXAMPLES
+from reconciler.cli.parser.commandline import COMMANDS, parser_of
 from reconciler.engine.shown import announcing
 from reconciler.ports.progress import EventKind
 from reconciler.source.codes import chosen_codes
@@ -145,7 +144,7 @@ CONDITIONS = {
 
 
 def commands() -> str:
-    """Return the page of all commands, with their arguments and examples.
+    """Return the page of all commands, with their arguments.
 
     Arguments of several commands are described once, before the commands, and those of every
     subcommand of a command once for it.
@@ -166,7 +165,7 @@ def commands() -> str:
         "# Commands\n",
         GENERATED,
         (
-            "`reconciler help COMMAND` prints the same on a terminal, with more examples. Every\n"
+            "`reconciler help COMMAND` prints the same on a terminal, with examples. Every\n"
             "command also accepts `--debug`, which prints tracebacks. `...` marks an option that\n"
             "can be repeated. Wrong usage, such as a flag without effect on the command, exits 1.\n"
             "`-o json` and `-o yaml` print the same document.\n"
@@ -190,16 +189,16 @@ def commands() -> str:
             parts += [f"### `{name}`\n", f"{spec.summary[:1].upper()}{spec.summary[1:]}.\n"]
             subcommands: Mapping[str, str] = getattr(import_module(spec.module), "SUBCOMMANDS", {})
             if not subcommands:
-                parts += _command_body(name, tables[name], common)
+                parts += _command_body(tables[name], common)
                 continue
             first, *others = (tables[f"{name} {subcommand}"] for subcommand in subcommands)
             shared = [row for row in first if all(row in rows for rows in others)]
-            parts += _command_body(name, shared, common, "Every subcommand")
+            parts += _command_body(shared, common, "Every subcommand")
             for subcommand, text in subcommands.items():
                 words = f"{name} {subcommand}"
                 parts += [f"#### `{words}`\n", f"{text[:1].upper()}{text[1:]}.\n"]
                 own = [row for row in tables[words] if row not in shared]
-                parts += _command_body(words, own, common)
+                parts += _command_body(own, common)
     return "\n".join(parts)
 
 
@@ -218,9 +217,9 @@ def _parsers() -> dict[str, argparse.ArgumentParser]:
 
 
 def _command_body(
-    words: str, rows: Sequence[Argument], common: Mapping[Argument, None], introduction: str = ""
+    rows: Sequence[Argument], common: Mapping[Argument, None], introduction: str = ""
 ) -> Iterator[str]:
-    """Yield the arguments and the examples of a command; ``introduction`` says of what part."""
+    """Yield the arguments of a command; ``introduction`` says of what part."""
     own = [row for row in rows if row not in common]
     if own:
         yield from [f"{introduction} accepts:\n"] if introduction else []
@@ -233,8 +232,6 @@ def _command_body(
     if links:
         title = f"{introduction} accepts" if introduction else "Common"
         yield f"{title}: {', '.join(links)}.\n"
-    for example, why in EXAMPLES.get(words, ())[:1]:
-        yield f"```\n# {why}\n{PROGRAM} {example}\n```\n"
 
 
 def _option_of(row: Argument) -> str:
@@ -280,19 +277,17 @@ def metrics() -> str:
         "# Metrics\n",
         GENERATED,
         (
-            "`reconciler run --listen` serves them on `/metrics`\n"
-            "([monitoring](monitoring.md)). Gauges show the last pass\n"
-            "that succeeded. Counters start at zero with the process.\n"
+            "`reconciler run --listen` serves them on `/metrics` ([monitoring](monitoring.md)).\n"
+            "Gauges show the last pass that succeeded. In parentheses: the type and the labels.\n"
         ),
     ]
     for prefix, title in zip(PREFIXES, ("Karpenter's names", "Our own"), strict=True):
         names = sorted(name for name in found if name.startswith(prefix))
         rows = [
-            f"| `{n}` | {kind} | {labels} | {_table_cell(text)} |"
+            (f"`{n}` ({', '.join(filter(None, (kind, labels)))})", text)
             for n, (kind, labels, text) in ((n, found[n]) for n in names)
         ]
-        head = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
-        parts.append("\n".join([f"## {title}\n", *head, *rows, ""]))
+        parts.append(f"## {title}\n\n{_definitions(rows)}")
     return "\n".join(parts)
 
 
@@ -350,25 +345,17 @@ def events() -> str:
         "# Events and conditions\n",
         GENERATED,
         "## Kubernetes Events\n",
-        (
-            "`kubectl describe` shows them. They have Karpenter's reasons\n"
-            "([limits](kubernetes/README.md#events)).\n"
-        ),
-        _table(
-            ("reason", "object", "meaning"), [(f"`{r}`", *v) for r, v in KUBERNETES_EVENTS.items()]
-        ),
+        ("`kubectl describe` shows them ([limits](kubernetes/README.md#events)).\n"),
+        _definitions([(f"`{r}` ({on})", text) for r, (on, text) in KUBERNETES_EVENTS.items()]),
         "## Conditions of NodeClaims\n",
-        (
-            "`reconciler get nodeclaims -o json` shows them, and `kubectl get nodeclaims` if\n"
-            "Karpenter's definition of NodeClaim is installed.\n"
-        ),
-        _table(("condition", "meaning"), [(f"`{c}`", text) for c, text in CONDITIONS.items()]),
+        ("`reconciler get nodeclaims -o json` shows them.\n"),
+        _definitions([(f"`{c}`", text) for c, text in CONDITIONS.items()]),
         "## Events of the log\n",
         (
             "`reconciler run` logs them, `simulate -o json` lists them, and the metric\n"
             "`reconciler_events_total` counts them by kind.\n"
         ),
-        _table(("event", "meaning"), [(f"`{kind.value}`", EVENTS[kind]) for kind in EventKind]),
+        _definitions([(f"`{kind.value}`", EVENTS[kind]) for kind in EventKind]),
     ]
     return "\n".join(parts)
 

@@ -78,4 +78,4 @@ def test_every_metric_of_a_daemon_is_in_the_reference() -> None:
         "reconciler_nodeclaims"
     }
     assert len(emitted) > 20
-    assert [name for name in sorted(emitted) if f"| `{name}" not in page] == []
+    assert [name for name in sorted(emitted) if f"- `{name}" not in page] == []
