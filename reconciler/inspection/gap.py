@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from reconciler.model.text.counting import format_count
-from reconciler.model.text.money import format_monthly
+from reconciler.model.text.money import format_monthly, format_monthly_parts
 from reconciler.observed.allocation import NANODOLLARS
 from reconciler.plan.value.costs import PlannedGap
 from reconciler.render.listing import columns
@@ -55,7 +55,7 @@ def _head(fleet: str, gap: GapExplanation) -> str:
     cost, least, bound = (
         format_monthly(amount / NANODOLLARS) for amount in (gap.fleet, gap.minimum, gap.bound)
     )
-    head = f"{fleet}: {cost}/month for {format_count(gap.pods, 'pod')} on new nodes"
+    head = f"{fleet}: {cost}/month for {format_count(gap.pods, 'pod')} after the first pass"
     if not gap.parts:
         return f"{head}. This is the minimum."
     types = "" if gap.bound == gap.minimum else f" ({bound} with the present capacity types)"
@@ -63,8 +63,12 @@ def _head(fleet: str, gap: GapExplanation) -> str:
 
 
 def _rows(gap: GapExplanation) -> list[tuple[str, ...]]:
-    total = format_monthly((gap.fleet - gap.minimum) / NANODOLLARS)
-    parts = [(format_monthly(p.per_hour), p.what, p.owner, p.change) for p in gap.parts]
+    ends = gap.fleet / NANODOLLARS, gap.minimum / NANODOLLARS
+    *amounts, total = format_monthly_parts([part.per_hour for part in gap.parts], *ends)
+    parts = [
+        (amount, part.what, part.owner, part.change)
+        for part, amount in zip(gap.parts, amounts, strict=True)
+    ]
     return [_HEADER, *parts, (total, "all of these", "", "")]
 
 

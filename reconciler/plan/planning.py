@@ -54,10 +54,11 @@ def gather_facts(
     if inputs.against is None:
         return facts
     from reconciler.plan.rest.compare import compare_with_base
-    from reconciler.plan.rest.risks import risks_of
+    from reconciler.plan.rest.risks import risks_of, with_list_costs
 
     with phase("disruption"):
         at_rest, base = compare_with_base(inputs, inputs.against)
+    at_rest = with_list_costs(at_rest, inputs, inputs.against, facts.changes)
     offers: Mapping[str, OffersChange] = {}
     if facts.changes:
         before = launch_types(inputs.against).every

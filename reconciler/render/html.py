@@ -135,7 +135,7 @@ def _line(line: Line, *, unfolds: bool) -> Markup:
             which = el("details", el("summary", "which"), _codes(names))
             return join_markup(el("div", el("b", many), ": ", content), which)
         case Name() as head:
-            return el("div", _cell(head), " ", content)
+            return el("div", _cell(head), ": ", content)
     return el("div", content)
 
 

@@ -201,7 +201,7 @@ class MarkdownSections:
                 which = self._unfold("which", codes, ", ", len(names)) if unfolds else ""
                 return f"**{format_count(len(names), noun)}**: {text}{which}"
             case Name() as head:
-                return f"{self._cell(head)} {text}"
+                return f"{self._cell(head)}: {text}"
         return text
 
     def _cell(self, cell: Cell, *, unfolds: bool = True) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from reconciler.model.text.money import format_rate
+from reconciler.model.text.money import format_monthly_parts, format_rate
 
 
 @pytest.mark.parametrize(
@@ -21,3 +23,26 @@ from reconciler.model.text.money import format_rate
 )
 def test_a_rate_has_cents_where_they_are_enough(amounts: tuple[float, ...], text: str) -> None:
     assert format_rate(*amounts) == text
+
+
+@given(st.lists(st.floats(0, 1_000), min_size=1, max_size=12), st.floats(0, 1_000))
+def test_the_dollars_of_parts_add_up_to_their_total(parts: list[float], minimum: float) -> None:
+    start = sum(parts) + minimum
+    *shown, total = (
+        int(text.replace(",", "").lstrip("$"))
+        for text in format_monthly_parts(parts, start, minimum)
+    )
+    assert sum(shown) == total == round(start * 730) - round(minimum * 730)
+    assert all(abs(text - part * 730) <= 2 for text, part in zip(shown, parts, strict=True))
+
+
+def test_rounding_goes_to_the_largest_remainder() -> None:
+    """Rounded one by one, such parts did not add up to the distance of $596 and $118."""
+    hourly = [amount / 730 for amount in (299.6, 40.4, 10.3, 127.5)]
+    assert format_monthly_parts(hourly, 596.3 / 730, 118.49 / 730) == [
+        "$300",
+        "$40",
+        "$10",
+        "$128",
+        "$478",
+    ]

@@ -7,13 +7,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from reconciler.model.decision.changes import Change
+from reconciler.model.decision.changes import Change, FieldChange
 from reconciler.plan.render.headline import headline
 from reconciler.plan.render.sections.pods import unschedulable_pods as unschedulable_section
 from reconciler.plan.render.summary import summary_lines, summary_of
 from reconciler.plan.render.unplaced import pods_at_fault
-from reconciler.plan.value.costs import AtRest, Cost, PoolCost, StuckNode, combine_seeds
+from reconciler.plan.value.costs import AtRest, Cost, ListCosts, PoolCost, StuckNode, combine_seeds
 from reconciler.plan.value.nodes import OfferedTypes, OffersChange, Reason, UnschedulablePod
 from reconciler.plan.value.plan import JudgedPolicy, PlanFinding
 from reconciler.plan.value.ranges import (
@@ -115,6 +116,56 @@ def test_changed_workloads_beside_a_cluster_are_not_free(kinds: tuple[str, ...],
     assert lines[0] == line
     assert "not included." in lines
     assert (summary_of(plan).per_month is None) is (len(kinds) == 1)
+
+
+CLOSED = PlanFinding(severity="warning", code="change-blocks-evictions", message="blocked")
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ((), "This change only limits evictions, and launches and removes no node by itself."),
+        ((CLOSED,), "This change only limits evictions, and launches and removes no node by itself; 1 PodDisruptionBudget then allows no eviction."),
+    ],
+)  # fmt: skip
+def test_a_change_of_budgets_beside_a_cluster_begins_with_what_it_does(
+    more: tuple[PlanFinding, ...], line: str
+) -> None:
+    changes = (Change(kind="PodDisruptionBudget", name="web", op="update"),)
+    plan = a_plan(at_rest=change(1, 1), diagnostics=(UNREAD, *more), changes=changes)
+    assert summary_lines(plan)[0] == line
+
+
+@pytest.mark.parametrize(
+    ("costs", "what"),
+    [
+        (None, "as valued by NodeOverlays, not as billed"),
+        (ListCosts(before=HOUR, after=2 * HOUR), "as valued by NodeOverlays; at list prices about +$100/month"),
+        (ListCosts(before=HOUR, after=HOUR), "as valued by NodeOverlays; at list prices the same"),
+    ],
+)  # fmt: skip
+def test_a_change_of_overlays_begins_with_both_prices(costs: ListCosts | None, what: str) -> None:
+    finding = PlanFinding(severity="info", code="change-of-overlay", message="values")
+    found = replace(change(3, 1), list_costs=costs)
+    line = headline(a_plan(at_rest=found, diagnostics=(finding,)))
+    assert line == f"This change: −$200/month in steady state ({what}); 4 nodes."
+
+
+def test_a_fleet_without_workloads_names_the_objects_whose_nodes_drift() -> None:
+    drifting = FieldChange(path="spec.template.spec.taints", old=None, new="a", drifts=True)
+    rows = (
+        Change(kind="NodePool", name="web", op="update", fields=(drifting,)),
+        Change(kind="NodePool", name="beside", op="update"),
+    )
+    plan = a_plan(at_rest=change(0, 0, (0, 0)), diagnostics=(NOBODY,), changes=rows)
+    first, second = summary_lines(plan)
+    assert first == (
+        "Cost unknown: no workloads and no snapshot; the instance types of NodePools and their "
+        "prices do not change."
+    )
+    assert second == (
+        "Rollout: replaces the nodes of NodePool web that have drifted; how many is not known."
+    )
 
 
 NOBODY = PlanFinding(severity="warning", code="workloads-unknown", message="no workloads")

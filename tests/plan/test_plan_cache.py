@@ -75,6 +75,7 @@ DECIDES_NOTHING = {
     "plan/rest/continuation.py",  # of a clock of its own, for which no plan is kept
     "plan/rest/limits.py",  # of the same clock
     "plan/render/summary.py",  # how many nodes now
+    "plan/render/windows.py",  # times as they are written
     "plan/render/wording.py",
 }
 

@@ -17,7 +17,7 @@ from reconciler.desired.objects import node_classes
 from reconciler.diff.nodeclass import selectors_of, with_observed_status
 from reconciler.disruption.decide import decide
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
-from reconciler.model.settings import FeatureGate, Packing, Settings
+from reconciler.model.settings import ConsolidationSearch, FeatureGate, Packing, Settings
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import cluster_state
 from reconciler.plan.graph import ActionGraph
@@ -200,6 +200,7 @@ def assert_hangs_together(plan: Plan) -> None:
         assert len(claim.instance_types) <= min(60, claim.instance_types_total)
     for command in plan.commands:
         assert set(command.replacements) <= set(names)
+    assert not {block.node for block in plan.blocked} & {n for c in plan.commands for n in c.nodes}
     ActionGraph.from_actions(plan.actions)
     terminated = {a.node_claim for a in plan.actions if a.kind == "terminate"}
     assert terminated == {name for c in plan.commands for name in c.node_claims}
@@ -463,3 +464,17 @@ def test_phases_are_reported() -> None:
 
     plan_of(inputs([a_pool(), a_class()], [*a_node("n"), a_pod("p")]), phase)
     assert {"catalog", "placement", "disruption"} <= set(phases)
+
+
+def test_a_node_that_one_method_rejects_and_another_removes_is_not_blocked() -> None:
+    """Karpenter's search finds no cheaper node for these pods; two smaller nodes cost less."""
+    pool = a_pool(disruption={"budgets": [{"nodes": "100%"}]})
+    on_demand = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}
+    pool["spec"]["template"]["spec"]["requirements"] = [on_demand]
+    observed = [*a_node("n1", "large"), *(a_pod(f"p{i}", 900, "n1") for i in range(5))]
+    karpenter = Settings(consolidation_search=ConsolidationSearch.KARPENTER)
+    rejected = plan_of(inputs([pool, a_class()], observed, settings=karpenter))
+    assert {block.node for block in rejected.blocked} == {"n1"}
+    plan = plan_of(inputs([pool, a_class()], observed))
+    assert [command.nodes for command in plan.commands] == [("n1",)]
+    assert plan.blocked == ()

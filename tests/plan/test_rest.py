@@ -63,10 +63,14 @@ def inputs_of(objects: Objects, **given: Any) -> Inputs:
     assert not [f for f in findings if f.severity is Severity.ERROR]
     made, _ = expand(fleet.workloads, now=NOW)
     rows = [*made.pods, *made.daemon_sets, *made.pod_disruption_budgets, *made.namespaces]
-    known = {"settings": Settings(fleet="test"), "now": NOW, "any_class": True, **given}
-    return Inputs(
-        fleet=fleet, cluster=cluster_state(snapshot_of(rows)), catalog=small_catalog(), **known
-    )
+    known = {
+        "settings": Settings(fleet="test"),
+        "now": NOW,
+        "any_class": True,
+        "catalog": small_catalog(),
+        **given,
+    }
+    return Inputs(fleet=fleet, cluster=cluster_state(snapshot_of(rows)), **known)
 
 
 def change(base: Objects, head: Objects, most: int | None = None, **given: Any) -> AtRest:

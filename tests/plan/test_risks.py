@@ -4,15 +4,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from reconciler.catalog.catalog import Catalog
+from reconciler.catalog.file import read_catalog
 from reconciler.model.settings import FeatureGate, Settings
 from reconciler.plan.planning import plan_of
 from reconciler.plan.rest.compare import compare_new_nodes
-from tests.engine.world import a_deployment, a_pool
+from tests.engine.world import a_deployment, a_pool, catalog_file
 from tests.plan.test_rest import FREE, OTHER, SMALL, a_budget, inputs_of
 
 Objects = list[dict[str, Any]]
@@ -218,3 +221,98 @@ def test_new_nodes_show_the_pods_that_a_limit_keeps_out() -> None:
     none = compare_new_nodes(inputs_of([pool(limits={"cpu": "1"}), WEB]), inputs_of(base))
     assert none is not None
     assert (len(none.unschedulable), none.limited) == (4, ())
+
+
+WINDOW = {"nodes": "0", "schedule": "0 7 * * mon-fri", "duration": "13h"}
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "what"),
+    [
+        ([{"nodes": "2"}, WINDOW], [{"nodes": "2"}, {**WINDOW, "duration": "23h"}], "closed Mon–Fri 07:00–20:00 UTC → closed Mon–Fri 07:00–06:00 UTC"),
+        ([{"nodes": "2"}], [{"nodes": "2"}, WINDOW], "new: closed Mon–Fri 07:00–20:00 UTC"),
+        ([{"nodes": "2"}, WINDOW], [{"nodes": "2"}], "no longer: closed Mon–Fri 07:00–20:00 UTC"),
+        ([{"nodes": "1"}], [{"nodes": "50%"}], "at most 1 node → at most 50% of the nodes"),
+        ([{"nodes": "2"}, WINDOW], [WINDOW, {"nodes": "2"}], None),
+        ([{"nodes": "2"}], [{"nodes": "0"}], None),  # named as closed
+    ],
+)  # fmt: skip
+def test_other_budgets_and_windows_are_in_words(
+    base: Objects, head: Objects, what: str | None
+) -> None:
+    found = risks([pool(budgets=base), WEB], [pool(budgets=head), WEB])
+    expected = what and f"NodePool web: its nodes may be disrupted under other rules ({what})"
+    assert found.get("change-of-budgets") == expected
+
+
+def test_without_pods_a_lower_limit_and_a_new_taint_are_named() -> None:
+    low = pool(limits={"cpu": "16", "memory": "64Gi"})
+    found = risks([pool(limits={"cpu": "200"})], [low])
+    assert found["change-lowers-limit"].startswith(
+        "NodePool web: its limits are lower, cpu 16 (200 before) and memory 64Gi (no limit before)"
+    )
+    assert "change-lowers-limit" not in risks([low], [pool(limits={"cpu": "200"})])
+    assert "change-lowers-limit" not in risks([pool(limits={"cpu": "200"}), WEB], [low, WEB])
+    taint = {"key": "dedicated", "value": "shop", "effect": "NoSchedule"}
+    tainted = a_pool("web", template={**SMALL, "taints": [taint]}, budgets=FREE)
+    assert risks([pool()], [tainted])["change-adds-taint"] == (
+        "NodePool web: new nodes take only pods that tolerate dedicated=shop:NoSchedule; whether "
+        "there are any is not known"
+    )
+    assert "change-adds-taint" not in risks([tainted], [tainted])
+
+
+def of_architecture(*names: str) -> dict[str, Any]:
+    """Return the NodePool ``web`` for these architectures of the catalog below."""
+    wanted = {"key": "kubernetes.io/arch", "operator": "In", "values": [*names]}
+    return a_pool("web", template={"requirements": [wanted]}, budgets=FREE)
+
+
+def web_on(architecture: str) -> dict[str, Any]:
+    found = a_deployment("web", "web", 4)
+    found["spec"]["template"]["spec"]["nodeSelector"]["kubernetes.io/arch"] = architecture
+    return found
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "pods"),
+    [
+        (of_architecture("amd64"), of_architecture("arm64"), "4 pods that may run there"),
+        (of_architecture("amd64"), of_architecture("amd64", "arm64"), "4 pods that may run there"),
+        (of_architecture("amd64", "arm64"), of_architecture("arm64"), None),
+        (of_architecture("arm64"), of_architecture("arm64"), None),
+    ],
+)
+def test_a_new_architecture_asks_for_images(
+    base: dict[str, Any], head: dict[str, Any], pods: str | None
+) -> None:
+    found = risks([base, WEB], [head, WEB], catalog=of_both_architectures())
+    expected = None
+    if pods is not None:
+        expected = (
+            "NodePool web may launch arm64 nodes, which it could not before: the container "
+            f"images of {pods} must be built for arm64"
+        )
+    assert found.get("change-of-architecture") == expected
+
+
+def test_pods_that_require_an_architecture_are_not_affected_by_another() -> None:
+    base, head = of_architecture("amd64"), of_architecture("amd64", "arm64")
+    found = risks([base, web_on("amd64")], [head, web_on("amd64")], catalog=of_both_architectures())
+    assert "change-of-architecture" not in found
+
+
+def test_a_new_node_pool_is_compared_with_the_others() -> None:
+    base, more = of_architecture("amd64"), of_architecture("arm64")
+    more["metadata"]["name"] = "more"
+    found = risks([base, WEB], [base, more, WEB], catalog=of_both_architectures())
+    assert found["change-of-architecture"].startswith("NodePool more may launch arm64 nodes")
+
+
+def of_both_architectures() -> Catalog:
+    """Return the small catalog, whose type ``c7i.large`` has an arm64 CPU here."""
+    rows = json.loads(catalog_file())
+    for requirement in rows[1]["requirements"]:
+        if requirement["key"] == "kubernetes.io/arch":
+            requirement["values"] = ["arm64"]
+    return read_catalog(json.dumps(rows).encode(), "catalog.json")

@@ -51,11 +51,11 @@ def test_reasons_that_differ_only_in_a_pod_of_a_workload_are_one() -> None:
         for pod in ("web/api-00001", "web/api-0000a", "web/db-0")
     )
     assert stuck(first, second) == (
-        "2 drifted nodes cannot be replaced: web/api-*: does not tolerate the taint "
+        "2 drifted nodes cannot be replaced: web/api-* do not tolerate the taint "
         "a/b-c=x:NoSchedule."
     )
     assert stuck(first, other) == (
-        "2 drifted nodes cannot be replaced: web/api-*, web/db-*: does not tolerate the taint "
+        "2 drifted nodes cannot be replaced: web/api-*, web/db-* do not tolerate the taint "
         "a/b-c=x:NoSchedule."
     )
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from math import floor
+from typing import TYPE_CHECKING, Final
 
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.text.counting import format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _TEN_CENTS: Final = 0.1
 
@@ -41,6 +45,24 @@ def format_monthly(amount: float, *, signed: bool = False) -> str:
 def format_whole_dollars(amount: float, *, signed: bool = False) -> str:
     """Return USD without cents, as sums of a month are shown: ``$1,204``."""
     return f"{_sign(amount, 0, signed=signed)}${abs(amount):,.0f}"
+
+
+def format_monthly_parts(parts: Sequence[float], start: float, end: float) -> list[str]:
+    """Return what lies between two hourly prices, a month in whole dollars, and then the total.
+
+    The dollars shown add up to the total, and this is the distance of the prices as they are
+    shown: what rounding leaves goes to the parts with the largest remainders.
+    """
+    total = round(start * HOURS_A_MONTH) - round(end * HOURS_A_MONTH)
+    monthly = [part * HOURS_A_MONTH for part in parts]
+    whole = [floor(amount) for amount in monthly]
+    ranked = sorted(range(len(parts)), key=lambda at: (whole[at] - monthly[at], -monthly[at]))
+    left = total - sum(whole)
+    for at in ranked[: max(0, left)]:
+        whole[at] += 1
+    if parts:  # the rounded prices may be a dollar nearer or farther than the exact ones
+        whole[monthly.index(max(monthly))] += total - sum(whole)
+    return [format_whole_dollars(amount) for amount in (*whole, total)]
 
 
 def _sign(amount: float, digits: int, *, signed: bool) -> str:

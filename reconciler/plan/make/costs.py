@@ -16,7 +16,7 @@ import msgspec
 
 from reconciler.catalog.catalog import Catalog
 from reconciler.model.karpenter.instancetype import InstanceType
-from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ON_DEMAND, ZONE
+from reconciler.model.karpenter.labels import ARCH, CAPACITY_TYPE, INSTANCE_TYPE, ON_DEMAND, ZONE
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import CPU, MILLI
 from reconciler.observed.state import ClusterState, StateNode
@@ -313,6 +313,22 @@ def _pool_offers(pool: LaunchPool) -> OfferedTypes:
     if best is None:
         return OfferedTypes(types=count)
     return OfferedTypes(types=count, cheapest=best[1], per_vcpu=round(best[0], 9))
+
+
+def architectures_of(pools: Iterable[LaunchPool]) -> dict[str, frozenset[str]]:
+    """Return the CPU architectures of the instance types that each NodePool may launch now."""
+    found = {}
+    for pool in pools:
+        wanted = pool.node_pool.requirements()
+        fit = (k for k in pool.types.types if k.requirements.intersects(wanted))
+        found[pool.node_pool.name] = frozenset[str]().union(
+            *(
+                k.requirements.requirement_on(ARCH).values
+                for k in fit
+                if k.cheapest_offering(wanted)
+            )
+        )
+    return found
 
 
 def offer_changes(

@@ -118,7 +118,12 @@ def make_plan(facts: Facts, phase: Phase = ignore_phase, cache: FactsCache | Non
     if change is not None:
         cost = with_base(cost, change.base)
     drifted = tuple(map(disclosed_drift, facts.drift))
-    blocked = tuple(assemble.blocked_node(b, facts.cluster) for b in decisions.blocked)
+    disrupted = {node for command in commands for node in command.nodes}
+    blocked = tuple(
+        assemble.blocked_node(b, facts.cluster)
+        for b in decisions.blocked
+        if b.node not in disrupted  # a method rejected it, and another one selects it
+    )
     plan = Plan(
         fleet=facts.settings.fleet,
         at=facts.now,

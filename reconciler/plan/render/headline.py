@@ -44,7 +44,20 @@ def is_cost_unknown(plan: Plan) -> bool:
         return False
     if any(finding.code == "workloads-unknown" for finding in plan.diagnostics):
         return True
+    if only_budgets_change(plan):
+        return False
     return _has_unread_workloads(plan) and all(c.kind in WORKLOAD_KINDS for c in plan.changes)
+
+
+def only_budgets_change(plan: Plan) -> bool:
+    """Return whether PodDisruptionBudgets change and nothing else, beside a cluster with its own.
+
+    No node is launched or removed for them, but they decide when nodes may be replaced.
+    """
+    return _has_unread_workloads(plan) and {c.kind for c in plan.changes} == {_BUDGET}
+
+
+_BUDGET: Final = "PodDisruptionBudget"
 
 
 WORKLOAD_KINDS: Final = frozenset(
@@ -68,7 +81,7 @@ def unknown_cost_reason(plan: Plan) -> str:
 def _offers_phrase(plan: Plan) -> str:
     """Return what a change does to the offerings of the NodePool that it narrows most."""
     if not plan.offers:
-        return "no NodePool may launch anything else than before"
+        return "the instance types of NodePools and their prices do not change"
     name, change = min(plan.offers.items(), key=lambda pair: _types_left(pair[1]))
     before, after = change.sides
     if before.types and not after.types:
@@ -100,6 +113,8 @@ def _change_facts(plan: Plan) -> list[str]:
     if is_cost_unknown(plan):
         unknown = f"Cost unknown: {unknown_cost_reason(plan)}"
         return [unknown] if _has_unread_workloads(plan) else [unknown, _offers_phrase(plan)]
+    if only_budgets_change(plan):
+        return _budget_facts(plan)
     if any(finding.code == "region-changed" for finding in plan.diagnostics):
         return _region_facts(change)
     if deletes_every_pool(plan):
@@ -125,10 +140,26 @@ def _change_facts(plan: Plan) -> list[str]:
     ]
 
 
+def _budget_facts(plan: Plan) -> list[str]:
+    """Return that only evictions change, and the budgets that allow none any more."""
+    closed = sum(f.code == "change-blocks-evictions" for f in plan.diagnostics)
+    blocks = f"{format_count(closed, _BUDGET)} then {'allows' if closed == 1 else 'allow'}"
+    return [
+        "This change only limits evictions, and launches and removes no node by itself",
+        f"{blocks} no eviction" if closed else "",
+    ]
+
+
 def _prices_phrase(plan: Plan) -> str:
-    """Return that the prices are not those of AWS, if the change is one of NodeOverlays."""
-    changed = any(finding.code == "change-of-overlay" for finding in plan.diagnostics)
-    return " (as valued by NodeOverlays, not as billed)" if changed else ""
+    """Return what AWS bills, if the change is one of NodeOverlays, which only value nodes."""
+    if not any(finding.code == "change-of-overlay" for finding in plan.diagnostics):
+        return ""
+    known = plan.at_rest.list_costs if plan.at_rest is not None else None
+    if known is None:
+        return " (as valued by NodeOverlays, not as billed)"
+    difference = format_monthly(known.after - known.before, signed=True)
+    billed = "the same" if difference == format_monthly(0) else f"about {difference}/month"
+    return f" (as valued by NodeOverlays; at list prices {billed})"
 
 
 def _region_facts(change: AtRest) -> list[str]:

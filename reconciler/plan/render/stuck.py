@@ -75,9 +75,19 @@ def _pods_without_place(stuck: Sequence[StuckNode]) -> list[str]:
     found = []
     for why, names in list(pods.items())[:_STUCK_NAMED]:
         which = format_list(map(without_backticks, _workloads_of(names)), _STUCK_NAMED)
-        found.append(f"{which}: {truncate(without_backticks(why), _STUCK_WIDTH)}")
+        found.append(f"{which}{_as_predicate(without_backticks(why), is_plural=len(names) > 1)}")
     return found
 
+
+def _as_predicate(why: str, *, is_plural: bool) -> str:
+    """Return a reason with the pods before it as its subject, if it has none of its own."""
+    shown = truncate(why, _STUCK_WIDTH)
+    if not shown.startswith(_WITHOUT_SUBJECT):
+        return f": {shown}"
+    return f" do not{shown.removeprefix(_WITHOUT_SUBJECT)}" if is_plural else f" {shown}"
+
+
+_WITHOUT_SUBJECT: Final = "does not"
 
 _PLACELESS: Final = re.compile(r"(?:^|, )([a-z0-9.-]+/[a-z0-9.-]+) => ")
 """The beginning of the reason of one pod in Karpenter's message."""

@@ -9,7 +9,7 @@ import msgspec
 
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import iso_duration
-from reconciler.model.text.counting import format_count
+from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import (
     format_dollars,
     format_hourly,
@@ -289,7 +289,8 @@ def _change_lines(plan: Plan) -> list[str]:
     if backtest is not None and backtest.difference is not None:
         replayed.append(backtest_sentence(backtest))
     if change is None or is_cost_unknown(plan):
-        return [*replayed, *(_risk_lines(plan) if change is not None else ())]
+        lines = [*_drifting_lines(plan), *_risk_lines(plan)] if change is not None else []
+        return [*replayed, *lines]
     codes = {finding.code for finding in plan.diagnostics}
     if "region-changed" in codes:
         return [_LEFT_REGION, *replayed, _NO_MOVE]
@@ -302,11 +303,26 @@ def _change_lines(plan: Plan) -> list[str]:
     ]
 
 
+def _drifting_lines(plan: Plan) -> list[str]:
+    """Return which nodes a change replaces, where their number is not known."""
+    names = [f"{c.kind} {c.name}" for c in plan.changes if c.drifts]
+    if not names:
+        return []
+    which = without_backticks(format_list(names, _DRIFTING_SHOWN))
+    return [f"Rollout: replaces the nodes of {which} that have drifted; how many is not known."]
+
+
+_DRIFTING_SHOWN: Final = 3
+
 _RISKS: Final = (
     "change-not-included",
     "change-never-disrupts",
     "change-blocks-evictions",
+    "change-of-budgets",
     "change-untolerated-taint",
+    "change-of-architecture",
+    "change-adds-taint",
+    "change-lowers-limit",
     "change-follows-images",
     "change-expires-earlier",
     "change-consolidates-later",

@@ -216,19 +216,22 @@ _UNIT_SECONDS: Final = {"D": 86_400, "H": 3_600, "M": 60, "S": 1}
 
 
 def rough_duration(text: str) -> str:
-    """Return an ISO 8601 duration for a forecast: minutes from 90 seconds on."""
+    """Return an ISO 8601 duration for a forecast, such as ``40 seconds`` or ``3 minutes``."""
     parts = _DURATION_PART.findall(text)
     seconds = sum(int(number) * _UNIT_SECONDS[unit] for number, unit in parts)
-    if seconds < 90:
-        return f"{seconds} s"
+    if seconds < _MINUTE_FROM:
+        return f"{max(10, round(seconds, -1))} seconds"
     minutes = round(seconds / 60)
     if minutes < 120:
-        return f"{minutes} minutes"
+        return format_count(minutes, "minute")
     hours, rest = divmod(minutes, 60)
     if hours < 10:
         return f"{hours} h {rest} min" if rest else f"{hours} hours"
     hours = round(minutes / 60)
     return f"{hours} hours" if hours < 72 else f"{round(hours / 24)} days"
+
+
+_MINUTE_FROM: Final = 55
 
 
 def format_words(words: Sequence[str]) -> str:

@@ -6,23 +6,35 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import fsum
 from typing import Final, Literal, NamedTuple
 
+from msgspec.structs import replace
+
 from reconciler.catalog.catalog import Catalog
 from reconciler.desired.objects import node_classes, node_pools
 from reconciler.disruption.gates.budgets import budget_reasons
 from reconciler.model.decision.changes import Change
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.budget import allowance
+from reconciler.model.karpenter.labels import ARCH, WELL_KNOWN_AWS
 from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.karpenter.requirements import Requirements
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.eviction import desired_healthy
 from reconciler.model.kubernetes.taint import repelling_taints
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_monthly
 from reconciler.observed.state import ClusterState
+from reconciler.placement.explain.constraints import (
+    Constraint,
+    ConstraintKind,
+    pod_constraints,
+)
+from reconciler.plan.make.costs import architectures_of
+from reconciler.plan.make.gather import launch_types
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.render.headline import WORKLOAD_KINDS
+from reconciler.plan.render.windows import disruption_rules
 from reconciler.plan.render.wording import format_words
-from reconciler.plan.value.costs import AtRest, PoolAtRest
+from reconciler.plan.value.costs import AtRest, ListCosts, PoolAtRest
 from reconciler.plan.value.plan import PlanFinding
 
 _MANY: Final = 100
@@ -38,12 +50,15 @@ def risks_of(
     return (
         *_unread_workloads(inputs, changes),
         *_closed_pools(pools, inputs, base),
+        *_other_times(pools, inputs, base),
         *_earlier_expiries(pools),
         *_later_consolidation(pools),
         *_untolerated_taints(pools, inputs.cluster),
+        *_lower_limits(pools, inputs.cluster),
+        *(_new_architectures(inputs, base) if changes else ()),
         *_blocked_evictions(inputs, base),
         *_moving_aliases(inputs, base),
-        *_overlay_prices(inputs.catalog, base.catalog, changes, change),
+        *_overlay_prices(changes, change),
     )
 
 
@@ -120,6 +135,28 @@ def _closed_pools(
         )
 
 
+def _other_times(
+    pools: Iterable[_ChangedPool], inputs: Inputs, base: Inputs
+) -> Iterator[PlanFinding]:
+    """Yield the NodePools whose nodes may be disrupted at other times, or in other numbers."""
+    for pool in pools:
+        if _is_closed(pool.after, inputs):
+            continue
+        before = disruption_rules(pool.before, base.settings)
+        after = disruption_rules(pool.after, inputs.settings)
+        lost = "; ".join(rule for rule in before if rule not in after)
+        new = "; ".join(rule for rule in after if rule not in before)
+        if not lost and not new:
+            continue
+        what = f"{lost} → {new}" if lost and new else f"new: {new}" if new else f"no longer: {lost}"
+        yield pool.finding(
+            "info",
+            code="change-of-budgets",
+            path="spec.disruption.budgets",
+            what=f"its nodes may be disrupted under other rules ({what})",
+        )
+
+
 def _earlier_expiries(pools: Iterable[_ChangedPool]) -> Iterator[PlanFinding]:
     """Yield the NodePools whose nodes expire earlier: how often each is replaced is no cost."""
     for pool in pools:
@@ -159,12 +196,24 @@ def _later_consolidation(pools: Iterable[_ChangedPool]) -> Iterator[PlanFinding]
 def _untolerated_taints(
     pools: Iterable[_ChangedPool], cluster: ClusterState
 ) -> Iterator[PlanFinding]:
-    """Yield the NodePools that get no new nodes, because no pod tolerates their new taints."""
+    """Yield the NodePools that get no new nodes, because no pod tolerates their new taints.
+
+    Without any pod, new taints are named.
+    """
     pods = [pod for pod in cluster.pods if pod.is_reschedulable]
     for pool in pools:
         taints, known = (p.spec.template.spec.taints for p in (pool.after, pool.before))
         new = [taint for taint in repelling_taints(taints, ()) if taint not in known]
-        if not new or not pods or pool.after.is_static:
+        if not new or pool.after.is_static:
+            continue
+        if not pods:
+            yield pool.finding(
+                "info",
+                code="change-adds-taint",
+                path="spec.template.spec.taints",
+                what=f"new nodes take only pods that tolerate {format_words([*map(str, new)])}; "
+                "whether there are any is not known",
+            )
             continue
         if any(not repelling_taints(taints, pod.spec.tolerations) for pod in pods):
             continue
@@ -176,6 +225,68 @@ def _untolerated_taints(
             "nodes any more",
             hint="let the pods that are meant for it tolerate the taint",
         )
+
+
+def _lower_limits(pools: Iterable[_ChangedPool], cluster: ClusterState) -> Iterator[PlanFinding]:
+    """Yield the NodePools whose limits are lower, where no pods show whether that matters."""
+    if cluster.pods:
+        return
+    for pool in pools:
+        limits, known = pool.after.spec.limits, pool.before.spec.limits
+        lower = [
+            f"{name} {limits[name]} ({known.get(name, 'no limit')} before)"
+            for name, amount in sorted(pool.after.limits().items())
+            if name not in known or amount < pool.before.limits()[name]
+        ]
+        if lower:
+            yield pool.finding(
+                "info",
+                code="change-lowers-limit",
+                path="spec.limits",
+                what=f"its limits are lower, {format_words(lower)}: no node is launched above "
+                "them, and which pods have no node then is not known",
+            )
+
+
+def _new_architectures(inputs: Inputs, base: Inputs) -> Iterator[PlanFinding]:
+    """Yield the NodePools with nodes of an architecture for which images may not be built.
+
+    Pods that require an architecture are not affected. A new NodePool is compared with all of the
+    base.
+    """
+    before, after = (architectures_of(launch_types(side).every) for side in (base, inputs))
+    anywhere = frozenset[str]().union(*before.values())
+    for pool in node_pools(inputs.fleet):
+        known = before.get(pool.name) or anywhere
+        new = sorted(after.get(pool.name, frozenset()) - known)
+        pods = _pods_of_any_architecture(inputs.cluster, pool)
+        if not new or not known or pods == 0:
+            continue
+        whose = "its pods" if pods is None else f"{format_count(pods, 'pod')} that may run there"
+        yield PlanFinding(
+            severity="warning",
+            code="change-of-architecture",
+            message=f"NodePool {pool.name} may launch {format_words(new)} nodes, which it could "
+            f"not before: the container images of {whose} must be built for {format_words(new)}",
+            path="spec.template.spec.requirements",
+            hint="let pods whose images are not built for it require another kubernetes.io/arch",
+        )
+
+
+def _pods_of_any_architecture(cluster: ClusterState, pool: NodePool) -> int | None:
+    """Return how many pods may run on the NodePool and require no architecture, None if unknown."""
+    pods = [pod for pod in cluster.pods if pod.is_reschedulable]
+    if not pods:
+        return None
+    architecture = Constraint(ConstraintKind.LABEL, ARCH)
+    labels = pool.template_requirements()
+    taints = pool.spec.template.spec.taints
+    return sum(
+        labels.is_compatible(Requirements.from_labels(pod.spec.node_selector), WELL_KNOWN_AWS)
+        and not repelling_taints(taints, pod.spec.tolerations)
+        and architecture not in pod_constraints(pod.spec)
+        for pod in pods
+    )
 
 
 def _is_closed(pool: NodePool, inputs: Inputs) -> bool:
@@ -243,18 +354,31 @@ def _latest_aliases(terms: Iterable[object]) -> frozenset[str]:
     return frozenset(a for a in found if a and str(a).endswith("@latest"))
 
 
-def _overlay_prices(
-    head: Catalog, base: Catalog, changes: Iterable[Change], change: AtRest
-) -> Iterator[PlanFinding]:
+def with_list_costs(
+    change: AtRest, inputs: Inputs, base: Inputs, changes: Iterable[Change]
+) -> AtRest:
+    """Return the change with what its nodes cost at list prices, if NodeOverlays change.
+
+    Nothing is added if a list price is unknown.
+    """
+    if not any(row.kind == "NodeOverlay" for row in changes):
+        return change
+    pools = change.by_node_pool.values()
+    before = _list_cost(base.catalog, (pool.before for pool in pools))
+    after = _list_cost(inputs.catalog, (pool.after for pool in pools))
+    if before is None or after is None:
+        return change
+    return replace(change, list_costs=ListCosts(before=before, after=after))
+
+
+def _overlay_prices(changes: Iterable[Change], change: AtRest) -> Iterator[PlanFinding]:
     """Yield what a change of NodeOverlays costs at the prices of AWS."""
     names = [row.name for row in changes if row.kind == "NodeOverlay"]
     if not names:
         return
-    pools = change.by_node_pool.values()
-    before = _list_cost(base, (pool.before for pool in pools))
-    after = _list_cost(head, (pool.after for pool in pools))
     at_list = ""
-    if before is not None and after is not None:
+    if change.list_costs is not None:
+        before, after = change.list_costs.before, change.list_costs.after
         sides = [format_monthly(before), format_monthly(after)]
         change_at_list = format_monthly(after - before, signed=True)
         cost = f"{' → '.join(sides)} a month ({change_at_list})"

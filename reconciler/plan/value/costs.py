@@ -181,6 +181,13 @@ class StuckNode(Part, frozen=True, kw_only=True):
     message: str = ""
 
 
+class ListCosts(Part, frozen=True, kw_only=True):
+    """What the nodes of both sides of a change cost at the list prices of AWS, in USD an hour."""
+
+    before: float
+    after: float
+
+
 class AtRest(Part, frozen=True, kw_only=True):
     """The cost of a change: the difference between two fleets at rest.
 
@@ -194,7 +201,7 @@ class AtRest(Part, frozen=True, kw_only=True):
     cannot be scheduled in ``before``. ``evictions`` counts the pods that the rollout evicts, None
     if unknown. ``shares`` divides both costs among workloads; there are none if the work limit
     ended the search. ``new_nodes`` is what the change leads to once no present node is left, None
-    if it is not computed.
+    if it is not computed. ``list_costs`` is there if NodeOverlays change.
 
     Over several seeds, costs are means and numbers of nodes are rounded means; ``range`` is that of
     ``after``, and ``difference`` that of ``per_hour``. The other fields are of the seed whose
@@ -217,6 +224,7 @@ class AtRest(Part, frozen=True, kw_only=True):
     evictions: int | None = None
     shares: CostShares | None = None
     new_nodes: NewFleets | None = None
+    list_costs: ListCosts | None = None
 
     left_out: ClassVar = (
         "range",
@@ -226,6 +234,7 @@ class AtRest(Part, frozen=True, kw_only=True):
         "evictions",
         "shares",
         "new_nodes",
+        "list_costs",
     )
     parts: ClassVar = ("new_nodes",)
 
