@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from hashlib import blake2b
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -67,28 +68,30 @@ class FingerprintCache:
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[object, str]] = {}
-        self._pods: dict[int, tuple[Pod, str]] = {}  # by identity; the entry keeps the id in use
+        self._pods: dict[int, tuple[Pod, str, tuple[object, str]]] = {}
+        """By identity, with the name and the entry there; the pod keeps its id in use."""
 
     def fingerprints(self, snapshot: Snapshot) -> Fingerprints:
         """Return what ``fingerprints`` returns."""
         last, current = self._last, dict[str, tuple[object, str]]()
-        pods, names = dict[int, tuple[Pod, str]](), self._pods
+        pods, known_pods = dict[int, tuple[Pod, str, tuple[object, str]]](), self._pods
         for name, item, facts in _objects(snapshot):
             known = last.get(name)
             if known is None or (known[0] is not item and known[0] != item):
                 known = (item, fingerprint(facts()))
             current[name] = known
         for pod in snapshot.pods:
-            same = names.get(id(pod))
+            same = known_pods.get(id(pod))
             if same is None:
                 if pod.is_terminal:
                     continue
-                same = (pod, f"Pod {pod.key}")
-            pods[id(pod)], name = same, same[1]
-            known = last.get(name)
-            if known is None or (known[0] is not pod and known[0] != pod):
-                known = (pod, fingerprint(pod_facts(pod)))
-            current[name] = known
+                name = f"Pod {pod.key}"
+                known = last.get(name)
+                if known is None or known[0] != pod:
+                    known = (pod, fingerprint(pod_facts(pod)))
+                same = (pod, name, known)
+            pods[id(pod)] = same
+            current[same[1]] = same[2]
         self._last, self._pods = current, pods
         return {name: mark for name, (_, mark) in current.items()}
 
@@ -239,31 +242,44 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its 
 
         What was computed from the pods of a node is valid while it has the same tuple.
         """
-        found = cls(pods)
-        known, names = earlier.by_node, earlier.workload_names
+        found, known = cls(pods), earlier.by_node
         by_node = {
             name: alike if (alike := known.get(name, on_node)) == on_node else on_node
             for name, on_node in found.by_node.items()
         }
         found.__dict__["by_node"] = by_node
+        names, daemons = earlier.workload_names, earlier.daemons_by_node
         found.__dict__["workload_names"] = {
             name: names[name] if on_node is known.get(name) else _workload_names(on_node)
+            for name, on_node in by_node.items()
+        }
+        found.__dict__["daemons_by_node"] = {
+            name: daemons[name] if on_node is known.get(name) else _daemons(on_node)
             for name, on_node in by_node.items()
         }
         return found
 
     @cached_property
-    def by_node(self) -> Mapping[str, tuple[Pod, ...]]:
-        """The pods that are bound to each node, by its name, in their order here."""
+    def _by_place(self) -> Mapping[str, tuple[Pod, ...]]:
+        """The pods by the name of their node, which is empty for those without one."""
         found: dict[str, list[Pod]] = {}
         for pod in self:
             name = pod.spec.node_name
-            if name:
-                on_node = found.get(name)
-                if on_node is None:
-                    on_node = found[name] = []
-                on_node.append(pod)
-        return {name: tuple(on_node) for name, on_node in found.items()}
+            there = found.get(name)
+            if there is None:
+                there = found[name] = []
+            there.append(pod)
+        return {name: tuple(there) for name, there in found.items()}
+
+    @cached_property
+    def by_node(self) -> Mapping[str, tuple[Pod, ...]]:
+        """The pods that are bound to each node, by its name, in their order here."""
+        return {name: on_node for name, on_node in self._by_place.items() if name}
+
+    @property
+    def unbound(self) -> tuple[Pod, ...]:
+        """The pods without a node, in their order here."""
+        return self._by_place.get("", ())
 
     @cached_property
     def workload_names(self) -> Mapping[str, tuple[str, ...]]:
@@ -278,17 +294,31 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its 
     @cached_property
     def provisionable(self) -> Mapping[str, Pod]:
         """The pods for which the scheduler found no node, by ``namespace/name``."""
-        return {pod.key: pod for pod in self if pod.is_provisionable}
+        return {pod.key: pod for pod in self.unbound if pod.is_provisionable}
+
+    @cached_property
+    def daemons_by_node(self) -> Mapping[str, tuple[Pod, ...]]:
+        """The pods of DaemonSets on each node, by its name."""
+        return {name: _daemons(pods) for name, pods in self.by_node.items()}
 
     @cached_property
     def of_daemons(self) -> tuple[Pod, ...]:
-        """The pods of DaemonSets."""
-        return tuple([pod for pod in self if pod.is_daemon])
+        """The pods of DaemonSets, node by node."""
+        return (*chain.from_iterable(self.daemons_by_node.values()), *_daemons(self.unbound))
+
+    @cached_property
+    def namespaces(self) -> frozenset[str]:
+        """The namespaces that these pods are in."""
+        return frozenset({pod.metadata.namespace or "default" for pod in self})
 
     @cached_property
     def fingerprints(self) -> Mapping[str, str]:
         """The fingerprint of each pod that has not completed; completed pods have no effect."""
         return {f"Pod {p.key}": fingerprint(pod_facts(p)) for p in self if not p.is_terminal}
+
+
+def _daemons(pods: Iterable[Pod]) -> tuple[Pod, ...]:
+    return tuple([pod for pod in pods if pod.is_daemon])
 
 
 def _workload_names(pods: Iterable[Pod]) -> tuple[str, ...]:

@@ -326,8 +326,7 @@ class ClusterState:
         A snapshot may contain pods without Namespace objects; the label that Kubernetes sets on
         each namespace is known anyway.
         """
-        named = {pod.metadata.namespace or "default" for pod in self.pods}
-        missing = named - self.namespaces.keys()
+        missing = Pods.from_tuple(self.pods).namespaces - self.namespaces.keys()
         if not missing:
             return self
         added = {name: {NAMESPACE_NAME: name} for name in sorted(missing)}

@@ -93,7 +93,7 @@ def test_there_are_as_many_seeds_as_the_work_allows() -> None:
 
 
 def test_fewer_runs_are_simulated_the_more_work_one_takes() -> None:
-    counts = [affordable_count(work) for work in (0, 1_000, 1_001, 2_001, 2_858, 1_000_000)]
+    counts = [affordable_count(work) for work in (0, 500, 501, 1_001, 1_429, 1_000_000)]
     assert counts == [SEEDS_MAX, SEEDS_MAX, 14, 7, SEEDS_MIN, SEEDS_MIN]
 
 

@@ -284,6 +284,7 @@ class WatchedCluster(EmbeddedCluster):
         self._instances: tuple[Instance, ...] = ()
         self._claims: dict[str, NodeClaim] = {}
         self._drained: set[str] = set()
+        self._drawn_joins: dict[str, timedelta | None] = {}
         self._cached_workloads: tuple[Workloads, frozenset[str], Workloads] | None = None
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
@@ -398,10 +399,16 @@ class WatchedCluster(EmbeddedCluster):
     def _join_time(self, instance: Instance) -> datetime | None:
         if self._runs_since_start(instance):
             return instance.launched_at
-        if self._chance.share("joins", instance.id) < self._conditions.never_joins:
+        if instance.id not in self._drawn_joins:
+            self._drawn_joins[instance.id] = self._draw_join(instance.id)
+        wait = self._drawn_joins[instance.id]
+        return None if wait is None else started_at(instance) + wait
+
+    def _draw_join(self, instance: str) -> timedelta | None:
+        """Return how long after its start a node joins, None if it never does."""
+        if self._chance.share("joins", instance) < self._conditions.never_joins:
             return None
-        wait = self._conditions.latencies.join_seconds(self._chance, instance.id)
-        return started_at(instance) + timedelta(seconds=wait)
+        return timedelta(seconds=self._conditions.latencies.join_seconds(self._chance, instance))
 
     def _ready_time(self, instance: Instance) -> datetime | None:
         is_old = self._runs_since_start(instance)
