@@ -10,6 +10,7 @@ import os
 import resource
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -133,6 +134,17 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.httpserver import write_certificate
 
     return write_certificate(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def fewest_seeds() -> Iterator[None]:
+    """Simulate changes with the fewest seeds.
+
+    For modules whose tests are about what the runs say, and not about how many there are.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("reconciler.simulate.seeds._WORK", 0)
+        yield
 
 
 @pytest.fixture

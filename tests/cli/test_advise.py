@@ -25,6 +25,8 @@ from tests.cli.advisedfleet import (
 )
 from tests.repositories import commit_all, git
 
+pytestmark = pytest.mark.usefixtures("fewest_seeds")
+
 Capture = pytest.CaptureFixture[str]
 KARPENTER = ("--set", "consolidation.search=karpenter")
 """Leaves savings for advice: the default search replaces a large node by several small ones."""
@@ -42,8 +44,9 @@ def fleet(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def usual(tmp_path_factory: pytest.TempPathFactory) -> str:
+def usual(fewest_seeds: None, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The report without any flag, as JSON."""
+    del fewest_seeds  # only needed before this
     folder = tmp_path_factory.mktemp("usual") / "shop"
     write_fleet(folder)
     with contextlib.redirect_stdout(io.StringIO()) as shown:

@@ -18,6 +18,8 @@ from tests.engine.world import a_deployment, a_pool
 from tests.repositories import commit_all, init
 from tests.simulated.simulations import words, write_fleet
 
+pytestmark = pytest.mark.usefixtures("fewest_seeds")
+
 Capture = pytest.CaptureFixture[str]
 Objects = list[dict[str, Any]]
 

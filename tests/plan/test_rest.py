@@ -386,6 +386,7 @@ AS_SIMULATED = {
 
 
 @pytest.mark.parametrize("case", AS_SIMULATED.values(), ids=AS_SIMULATED.keys())
+@pytest.mark.usefixtures("fewest_seeds")
 def test_the_quick_answer_equals_the_simulation(
     tmp_path: Path, case: tuple[str, int, str, str, int, str]
 ) -> None:
