@@ -9,13 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.awkward import WAYS, Planner, others, running
+from benchmarks.awkward import Planner, others, running
+from benchmarks.awkwardpods import WAYS
 from reconciler.adapters.aws.bootstrap.family import user_data
 from reconciler.cli.main import main
 from reconciler.model.errors import CloudError
 from reconciler.placement import scheduler as scheduling
 from reconciler.placement import work as working
-from reconciler.placement.pods.relaxation import RULES_OF_STEPS_MAX, relaxation_steps
+from reconciler.placement.pods.relaxation import (
+    CONDITIONS_OF_STEPS_MAX,
+    RULES_OF_STEPS_MAX,
+    relaxation_steps,
+)
 from reconciler.placement.question import Question
 from tests.adapters.aws.test_user_data_grammar import FAMILIES, HOSTILE, PLACES
 from tests.hostile.test_limits import soon
@@ -428,3 +433,105 @@ def test_the_preferences_of_a_pod_have_a_limit(kind: str) -> None:
         assert "v999" in str(steps[-1].demands)
     else:
         assert scheduler.place(Question(pods=[pod])).claims
+
+
+@attack(Threat.EXHAUSTION, "one pod with preferences, each of which repeats all its conditions")
+@pytest.mark.parametrize("kind", ["conditions", "tolerations", "node labels"])
+def test_the_conditions_of_all_steps_have_a_limit(kind: str) -> None:
+    """Guard: ``CONDITIONS_OF_STEPS_MAX``. The last step is without any preference all the same."""
+    count = 1_000
+    terms = [
+        {"weight": 1, "preference": {"matchExpressions": [wanted("a", "NotIn", f"v{i}")]}}
+        for i in range(count)
+    ]
+    node: Object = {PREFERRED: terms}
+    fields: Object = {"affinity": {"nodeAffinity": node}}
+    if kind == "conditions":
+        node |= on([wanted("a", "NotIn", f"w{i}") for i in range(count)])["nodeAffinity"]
+    elif kind == "tolerations":
+        fields["tolerations"] = [{"key": f"t{i}"} for i in range(count)]
+    else:
+        fields["nodeSelector"] = {f"example.com/s{i}": "x" for i in range(count)}
+    _, cluster = a_scheduler([a_pool(), a_pod("odd", **fields)])
+    (pod,) = cluster.pending
+    steps = list(
+        relaxation_steps(pod.spec, pod.namespace, {}, {}, respect=True, tolerate_soft_taints=False)
+    )
+    assert len(steps) * count <= CONDITIONS_OF_STEPS_MAX + 2 * count
+    assert steps[-1].demands == steps[-1].strict
+
+
+def placed_and_named(
+    objects: list[Object],
+    command: Callable[..., list[str]],
+    capsys: pytest.CaptureFixture[str],
+) -> tuple[set[str], str]:
+    """Return the pods that a plan places, and the reasons of the others."""
+    assert main(command(["plan", "-o", "json"], objects)) == 0
+    plan = json.loads(capsys.readouterr().out)
+    placed = {pod for claim in plan["nodeClaims"] for pod in claim["pods"]}
+    return placed, json.dumps(plan["unschedulable"])
+
+
+@attack(Threat.EXHAUSTION, "one pod with more conditions and rules than its parts can be combined")
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (
+            {"affinity": on([wanted("a", "NotIn", f"v{i}") for i in range(2_500)])},
+            "5,000 conditions and values; at most 4,000",
+        ),
+        (
+            {"affinity": on([wanted("a", "NotIn", *(f"v{i}" for i in range(5_000)))])},
+            "5,001 conditions and values; at most 4,000",
+        ),
+        (
+            {
+                "affinity": apart(*(rule(f"example.com/k{i}") for i in range(200))),
+                "tolerations": [{"key": f"t{i}"} for i in range(200)],
+            },
+            "200 topology rules with 200 tolerations",
+        ),
+        (
+            {
+                "topologySpreadConstraints": [spread(f"k{i}", "a") for i in range(200)],
+                "affinity": on(*([wanted("a", "NotIn", f"v{i}")] for i in range(200))),
+            },
+            "200 terms of node affinity",
+        ),
+    ],
+    ids=["conditions", "values", "rules and tolerations", "spreads and alternatives"],
+)
+def test_a_pod_of_too_many_parts_waits_and_is_named(
+    fields: Object,
+    words: str,
+    command: Callable[..., list[str]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Guards: ``CONDITIONS_MAX`` and ``RULE_CONDITIONS_MAX``."""
+    shop = in_namespace("shop", some_pods(2, cpu="1"))
+    odd = in_namespace("crowd", [a_pod("odd", "100m", **fields)])
+    with soon():
+        placed, reasons = placed_and_named([*shop, *odd], command, capsys)
+    assert placed == {f"shop/{pod['metadata']['name']}" for pod in shop}
+    assert words in reasons
+    assert "crowd/odd" in reasons
+
+
+@attack(Threat.EXHAUSTION, "pods that each exclude many values, which a node of them would repeat")
+@pytest.mark.parametrize("kind", ["NotIn", "DoesNotExist"])
+def test_a_planned_node_excludes_few_values(
+    kind: str, command: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guard: ``EXCLUDED_MAX``. Each combination that is tried has its own copy of all values."""
+
+    def conditions(number: int) -> list[Object]:
+        if kind == "NotIn":
+            return [wanted("example.com/a", kind, *(f"v{number}-{i}" for i in range(90)))]
+        return [wanted(f"example.com/a{number}-{i}", kind) for i in range(90)]
+
+    crowd = [a_pod(f"p-{n}", "10m", "16Mi", affinity=on(conditions(n))) for n in range(12)]
+    assert main(command(["plan", "-o", "json"], in_namespace("crowd", crowd))) == 0
+    claims = json.loads(capsys.readouterr().out)["nodeClaims"]
+    assert sum(len(claim["pods"]) for claim in claims) == 12
+    assert max(len(claim["pods"]) for claim in claims) == 2

@@ -36,6 +36,7 @@ from reconciler.model.expressions.values import (
     Optional,
     bounded,
     matching_steps,
+    steps_to_visit,
     type_name,
 )
 
@@ -119,6 +120,11 @@ class _Evaluation:
         if self.steps > STEPS_MAX:
             raise CELError("it takes too many steps")
 
+    def _visit(self, *values: object) -> None:
+        """Take the steps of an operation that reads values with all that they contain."""
+        for value in values:
+            self._take_steps(steps_to_visit(value, STEPS_MAX + 1))
+
     def literal(self, node: Literal, _scope: _Scope) -> object:
         return node.value
 
@@ -131,6 +137,7 @@ class _Evaluation:
         if node.operator in ("&&", "||"):
             return self._logical(node.operator, node.left, node.right, scope)
         left, right = self.value(node.left, scope), self.value(node.right, scope)
+        self._visit(left, right)
         return _operate(node.operator, left, right)
 
     def unary(self, node: Unary, scope: _Scope) -> object:
@@ -147,10 +154,14 @@ class _Evaluation:
         return self.value(node.body, {**scope, node.name: self.value(node.value, scope)})
 
     def list_of(self, node: ListOf, scope: _Scope) -> object:
-        return [self.value(item, scope) for item in node.items]
+        found = [self.value(item, scope) for item in node.items]
+        self._visit(found)
+        return found
 
     def map_of(self, node: MapOf, scope: _Scope) -> object:
-        return {_key(self.value(k, scope)): self.value(v, scope) for k, v in node.items}
+        found = {_key(self.value(k, scope)): self.value(v, scope) for k, v in node.items}
+        self._visit(found)
+        return found
 
     def select(self, node: Field | Element, scope: _Scope) -> object:
         operand = self.value(node.operand, scope)
@@ -198,6 +209,7 @@ class _Evaluation:
             inner = {**scope, node.name: item}
             if node.condition is None or _boolean(self.value(node.condition, inner)):
                 found.append(self.value(node.body, inner))
+        self._visit(found)
         return found
 
     def call(self, node: Call, scope: _Scope) -> object:
@@ -215,12 +227,15 @@ class _Evaluation:
             raise CELError(f'unknown function "{name}"')
         if name == "matches" and len(values) == 2:
             self._take_steps(matching_steps(*values))
+        self._visit(*values)
         try:
-            return function(*values)
+            found = function(*values)
         except CELError:
             raise
         except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise CELError(f"wrong arguments of {name}()") from error
+        self._visit(found)
+        return found
 
 
 _VISITS: Final[dict[type, Callable[..., object]]] = {

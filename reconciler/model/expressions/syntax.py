@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 LENGTH_MAX: Final = 10 * 1024
 """The maximum length of an expression, as in the API (``CELSelectorExpressionMaxLength``)."""
 DEPTH_MAX: Final = 50
+_TREE_DEPTH_MAX: Final = 100
+"""The maximum depth of the tree, which operators in a row make deep without any parentheses."""
 
 _TOKEN: Final = re.compile(
     r"""
@@ -37,6 +39,7 @@ _BINARY: Final = (
     ("*", "/", "%"),
 )
 """Operators by precedence, the weakest first."""
+_LOGICAL_LEVEL_MAX: Final = 1
 MACROS: Final = {"all": 2, "exists": 2, "exists_one": 2, "existsOne": 2, "filter": 2, "map": 2}
 """Macros over a list or a map, with their number of arguments; ``map`` may have three."""
 
@@ -175,7 +178,30 @@ def parse_expression(text: str) -> Node:
         raise CELError("nested too deeply") from error
     if parser.token.kind != "end":
         raise CELError(f'unexpected "{parser.token.text}"', parser.token.offset)
+    if _is_deeper(found, _TREE_DEPTH_MAX):
+        raise CELError("nested too deeply")
     return found
+
+
+def _is_deeper(node: Node, levels: int) -> bool:
+    """Return whether a tree has more levels; it can have too many to be visited recursively."""
+    found = [node]
+    for _ in range(levels):
+        found = [
+            p for item in found for name in item.__slots__ for p in _parts(getattr(item, name))
+        ]
+        if not found:
+            return False
+    return True
+
+
+def _parts(value: object) -> Iterator[Node]:
+    """Return the nodes in the value of a field."""
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _parts(item)
+    elif isinstance(value, Node):
+        yield value
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -230,6 +256,11 @@ class _Parser:
         if level == len(_BINARY):
             return self._unary()
         found = self._binary(level + 1)
+        if level <= _LOGICAL_LEVEL_MAX:
+            operands = [found]
+            while (operator := self._accept(*_BINARY[level])) is not None:
+                operands.append(self._binary(level + 1))
+            return _balanced(_BINARY[level][0], operands)
         while (operator := self._accept(*_BINARY[level])) is not None:
             found = Binary(operator, found, self._binary(level + 1))
         return found
@@ -328,6 +359,15 @@ class _Parser:
                 self._expect("}")
                 break
         return tuple(found)
+
+
+def _balanced(operator: str, operands: Sequence[Node]) -> Node:
+    """Return the tree of operands in a row that is the least deep, as in cel-go."""
+    if len(operands) == 1:
+        return operands[0]
+    middle = len(operands) // 2
+    left, right = _balanced(operator, operands[:middle]), _balanced(operator, operands[middle:])
+    return Binary(operator, left, right)
 
 
 def _macro(token: _Token, operand: Node, arguments: tuple[Node, ...]) -> Macro:

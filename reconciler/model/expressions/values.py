@@ -13,6 +13,7 @@ from reconciler.model.expressions.syntax import CELError
 from reconciler.model.resources import MILLI, parse_quantity
 
 _TEXT_MAX: Final = 10_000
+_CHARACTERS_A_STEP: Final = 100
 _SEMVER: Final = re.compile(
     r"(0|[1-9][0-9]{0,18})\.(0|[1-9][0-9]{0,18})\.(0|[1-9][0-9]{0,18})"
     r"(?:-([0-9A-Za-z.-]{1,64}))?(?:\+[0-9A-Za-z.-]{1,64})?",
@@ -93,9 +94,33 @@ def bounded(value: object) -> object:
     """
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         raise CELError("a number beyond 64 bits")
-    if isinstance(value, (str, list)) and len(value) > _TEXT_MAX:
-        raise CELError("a value that is too long")
+    if isinstance(value, (str, list)):
+        _check_length(len(value))
     return value
+
+
+def _check_length(length: int) -> None:
+    """Check the length of a text or a list before it is made."""
+    if length > _TEXT_MAX:
+        raise CELError("a value that is too long")
+
+
+def steps_to_visit(value: object, most: int) -> int:
+    """Return the steps that it takes to visit a value with all that it contains, at most ``most``.
+
+    A list in a list counts as often as it is in it, since it is compared and copied as often.
+    """
+    steps, waiting = 0, [value]
+    while waiting and steps <= most:
+        found = waiting.pop()
+        if isinstance(found, str):
+            steps += len(found) // _CHARACTERS_A_STEP
+        elif isinstance(found, (list, dict)):
+            steps += len(found)
+            waiting += found if isinstance(found, list) else found.values()
+        elif isinstance(found, Optional):
+            waiting.append(found.value)
+    return min(steps, most)
 
 
 # Functions and methods.
@@ -187,7 +212,16 @@ def _whole(quantity: Quantity) -> int:
 
 
 def _join(items: list[object], separator: str = "") -> str:
-    return separator.join(map(str, items))
+    texts = [item for item in items if isinstance(item, str)]
+    if len(texts) < len(items):
+        raise CELError("join() needs a list of strings")
+    _check_length(sum(map(len, texts)) + len(separator) * max(len(texts) - 1, 0))
+    return separator.join(texts)
+
+
+def _replace(text: str, old: str, new: str) -> str:
+    _check_length(len(text) + text.count(old) * (len(new) - len(old)))
+    return text.replace(old, new)
 
 
 _COMPARISONS: Final[dict[str, Operation]] = {
@@ -208,7 +242,7 @@ METHODS: Final[tuple[tuple[type, dict[str, Operation]], ...]] = (
             "upperAscii": str.upper,
             "trim": str.strip,
             "split": lambda s, sep: s.split(sep) if sep else list(s),
-            "replace": lambda s, old, new: bounded(s.replace(old, new)),
+            "replace": _replace,
             "indexOf": str.find,
             "substring": lambda s, start, end=None: s[start:end],
         },

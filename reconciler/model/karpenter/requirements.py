@@ -9,10 +9,10 @@ operator is negative or a provider sets the label later (Karpenter
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 from reconciler.model.karpenter.labels import HOSTNAME, normalize_label
 from reconciler.model.text.quoting import quote_value
@@ -90,9 +90,10 @@ class Requirement:
 
     def has(self, value: str) -> bool:
         """Return whether the label may be ``value``."""
-        return (value in self.values) is not self.complement and self._is_within_bounds(value)
+        return (value in self.values) is not self.complement and self.is_within_bounds(value)
 
-    def _is_within_bounds(self, value: str) -> bool:
+    def is_within_bounds(self, value: str) -> bool:
+        """Return whether a value is an integer within the bounds, if there are any."""
         if self.gte is None and self.lte is None:
             return True
         number = _parse_integer(value)
@@ -107,9 +108,8 @@ class Requirement:
         min_values = _choose_bound(max, self.min_values, other.min_values)
         if gte is not None and lte is not None and gte > lte:
             return Requirement(self.key, complement=False, min_values=min_values)
-        bounds = Requirement(self.key, True, frozenset(), gte, lte)
         if self.complement and other.complement:
-            values = frozenset(v for v in self.values | other.values if bounds._is_within_bounds(v))
+            values = _within(self.values | other.values, gte, lte)
             return Requirement(self.key, True, values, gte, lte, min_values)
         if self.complement:
             values = other.values - self.values
@@ -117,7 +117,7 @@ class Requirement:
             values = self.values - other.values
         else:
             values = self.values & other.values
-        bounded = frozenset(v for v in values if bounds._is_within_bounds(v))
+        bounded = _within(values, gte, lte)
         return Requirement(self.key, complement=False, values=bounded, min_values=min_values)
 
     def has_intersection(self, other: Requirement) -> bool:
@@ -243,6 +243,36 @@ def _choose_bound(
     return choose(left, right)
 
 
+def _within(values: frozenset[str], gte: int | None, lte: int | None) -> frozenset[str]:
+    """Return the values that are within bounds, which few requirements have."""
+    if gte is None and lte is None:
+        return values
+    bounds = Requirement("", True, frozenset(), gte, lte)
+    return frozenset(value for value in values if bounds.is_within_bounds(value))
+
+
+def _intersect(items: Sequence[Requirement]) -> Requirement:
+    """Return the intersection of at least two requirements on one key.
+
+    The excluded values of all complements are joined first. Otherwise each condition of a pod would
+    copy those of all before it.
+    """
+    if len(items) == 2:
+        return items[1].intersection(items[0])
+    complements = [item for item in items if item.complement]
+    excluded = Requirement(
+        items[0].key,
+        True,
+        frozenset().union(*(item.values for item in complements)),
+        max((item.gte for item in complements if item.gte is not None), default=None),
+        min((item.lte for item in complements if item.lte is not None), default=None),
+        max((item.min_values for item in complements if item.min_values is not None), default=None),
+    )
+    everything = Requirement(items[0].key, True)
+    finite = (item for item in items if not item.complement)
+    return reduce(Requirement.intersection, finite, everything.intersection(excluded))
+
+
 @dataclass(frozen=True, slots=True)
 class Incompatibility:
     """Why two sets are incompatible: key, requested and existing values, and a probable typo."""
@@ -266,9 +296,13 @@ class Requirements(Mapping[str, Requirement]):
 
     def __init__(self, items: Iterable[Requirement] = ()) -> None:
         by_key: dict[str, Requirement] = {}
+        shared: dict[str, list[Requirement]] = {}
         for item in items:
-            known = by_key.get(item.key)
-            by_key[item.key] = item if known is None else item.intersection(known)
+            known = by_key.setdefault(item.key, item)
+            if known is not item:
+                shared.setdefault(item.key, [known]).append(item)
+        for key, found in shared.items():
+            by_key[key] = _intersect(found)
         self._by_key = by_key
         self._hash: int | None = None
 

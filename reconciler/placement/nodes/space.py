@@ -22,6 +22,10 @@ from reconciler.placement.devices.needs import DeviceNeeds
 NEW_HOST: Final = "new node"
 """Placeholder for the name of a planned host; no demand can name it."""
 
+EXCLUDED_MAX: Final = 200
+"""The labels and values of labels that the pods of a planned node exclude together, without values
+that types or offerings have. Every combination of pods that is tried keeps them all."""
+
 
 class Demand:
     """Requirements that a pod, a volume or a topology rule places on its node.
@@ -70,7 +74,8 @@ class Demands:
 class Space:
     """A node's requirements with the types and offerings derived from them.
 
-    ``mask`` are the types that meet them and have an available offering that does; ``offers`` are
+    ``excluded`` is how many labels and values they exclude that no type has. ``mask`` are the types
+    that meet them and have an available offering that does; ``offers`` are
     those offerings' classes.
     """
 
@@ -78,6 +83,7 @@ class Space:
         "_book",
         "_by_capacity_type",
         "_narrowed",
+        "excluded",
         "has_min_values",
         "mask",
         "offers",
@@ -93,6 +99,11 @@ class Space:
             available |= offering.mask
         self.mask = available & book.table.types_meeting(requirements)
         self.has_min_values = requirements.has_min_values()
+        self.excluded = sum(
+            len(item.values - book.table.values(key).keys()) or 1
+            for key, item in requirements.items()
+            if item.is_negative
+        )
         self._narrowed: dict[Demand, Space | None] = {}
         self._by_capacity_type: dict[str, int] = {}
 
@@ -188,9 +199,26 @@ class SpaceBook:
         wanted = demand.requirements
         if not wanted:
             return space
+        if space.excluded and self._excludes_too_much(space, wanted):
+            return None
         if not space.requirements.is_compatible(wanted, self.well_known):
             return None
         return self.space_for(space.requirements.with_requirements(wanted.values()))
+
+    def _excludes_too_much(self, space: Space, wanted: Requirements) -> bool:
+        """Return whether a pod adds more excluded values than those of other pods leave room for.
+
+        What one pod excludes alone is accepted.
+        """
+        added = 0
+        for key, item in wanted.items():
+            if item.is_negative:
+                excluded = space.requirements.get(key)
+                if excluded is None or not item.values <= excluded.values:
+                    names = self.table.values(key)
+                    new = len(item.values - names.keys()) if names else len(item.values)
+                    added += new or excluded is None
+        return added > 0 and space.excluded + added > EXCLUDED_MAX
 
     def relax_min_values(self, space: Space, min_values: Iterable[Requirement]) -> Space:
         """Return the space with some requirements replaced by ones with other ``min_values``."""

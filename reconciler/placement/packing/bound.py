@@ -314,12 +314,11 @@ def _pods_per_host_max(shape: Shape) -> int:
     if shape.ports:
         return 1
     least = _UNLIMITED
-    for rule in shape.steps[-1].rules:
+    for rule in frozenset.intersection(*(frozenset(step.rules) for step in shape.steps)):
         if not rule.by_host or not rule.selects(shape.namespace, shape.labels):
             continue
-        if all(rule in step.rules for step in shape.steps):
-            if rule.kind is RuleKind.SPREAD:
-                least = min(least, rule.max_skew)
-            elif rule.kind is RuleKind.ANTI_AFFINITY:
-                least = 1
+        if rule.kind is RuleKind.SPREAD:
+            least = min(least, rule.max_skew)
+        elif rule.kind is RuleKind.ANTI_AFFINITY:
+            least = 1
     return least

@@ -296,7 +296,7 @@ class Filler:
             ]
         seen = 0
         for lot in order:
-            seen += 1
+            seen += lot.checks
             most = left[lot]
             if not most:
                 continue

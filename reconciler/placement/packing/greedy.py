@@ -377,7 +377,7 @@ class DraftImprovement:
         retained: list[DraftNode] = []
         for node in rest:
             grown = node
-            filler.effort.spend(len(order))
+            filler.effort.spend(sum(lot.checks for lot in order))
             for lot in order:
                 if left[lot] and grown.has_room(filler.needs[lot]):
                     if grown is node:

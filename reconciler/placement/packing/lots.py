@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from reconciler.model.kubernetes.pod import HostPort
 from reconciler.model.resources import Resources, add_resources
@@ -24,6 +25,9 @@ from reconciler.placement.solve import PlacementPass
 from reconciler.placement.topology.groups import Group, Restriction
 from reconciler.placement.topology.rules import RuleKind
 
+_EXCLUDED_A_CHECK: Final = 20
+"""How many excluded values take as long as a check: each node that a lot joins gets all of them."""
+
 
 @dataclass(eq=False, slots=True)
 class Lot:
@@ -33,8 +37,9 @@ class Lot:
     be launched for it, by the weight of NodePools: a list is used only once the previous ones are
     exhausted. ``demands`` apply to any other node. ``by_host`` are the rules that count pods of one
     host, ``counted`` those that count this lot. ``is_ruled`` is whether other pods on its host
-    matter. ``share`` is the cost of a unit if nodes are bought in fractions, ``value`` its
-    estimated value, and ``floor`` its estimated minimum cost.
+    matter, ``checks`` how many checks it takes to join one. ``share`` is the cost of a unit if
+    nodes are bought in fractions, ``value`` its estimated value, and ``floor`` its estimated
+    minimum cost.
     """
 
     number: int
@@ -49,6 +54,7 @@ class Lot:
     ports: tuple[HostPort, ...] = ()
     disks: frozenset[str] = frozenset()
     is_ruled: bool = field(init=False)
+    checks: int = field(init=False)
     share: float = 0.0
     value: float = 0.0
     floor: float = 0.0
@@ -56,6 +62,16 @@ class Lot:
 
     def __post_init__(self) -> None:
         self.is_ruled = bool(self.by_host or self.counted or self.ports or self.disks)
+        self.checks = 1 + self._excluded_count() // _EXCLUDED_A_CHECK
+
+    def _excluded_count(self) -> int:
+        """Return how many values of labels its pods exclude."""
+        return sum(
+            len(item.values)
+            for demand in self.demands
+            for item in demand.requirements.values()
+            if item.complement
+        )
 
     def suits(self, template: PoolTemplate) -> bool:
         """Return whether its pods tolerate the NodePool's taints."""

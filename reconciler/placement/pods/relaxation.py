@@ -30,12 +30,17 @@ from reconciler.placement.topology.rules import (
     RuleKind,
     affinity_rule,
     expression_requirements,
+    node_terms,
     spread_rule,
 )
 
 RULES_OF_STEPS_MAX: Final = 2_000
 """The topology rules of all relaxation steps of a pod together: some sixty preferences. Each step
 has the rules that are left, so that a pod may otherwise have millions."""
+
+CONDITIONS_OF_STEPS_MAX: Final = 20_000
+"""The conditions on nodes and the tolerations that no step drops, in all steps of a pod together.
+Each step has them all."""
 
 _ALL_ELSE: Final = "all other alternatives and preferences"
 
@@ -93,24 +98,33 @@ def relaxation_steps(
     """Yield the constraints of the pod, first in full and then after each dropped item.
 
     Without ``respect``, preferences are ignored from the start, and only alternative terms and soft
-    taints are left to drop. Beyond ``RULES_OF_STEPS_MAX`` everything else is dropped at once.
+    taints are left to drop. Beyond ``RULES_OF_STEPS_MAX`` or ``CONDITIONS_OF_STEPS_MAX`` everything
+    else is dropped at once.
     """
     parts, dropped, preferred = _droppable_parts(spec, respect), "", False
     known: _TermRules = {}
-    rules = 0
+    rules = conditions = 0
     while True:
         relaxed = _relaxed_pod(parts, spec, namespace, labels, namespaces, known)
         yield replaced(relaxed, dropped=dropped, was_preferred=preferred)
         rules += len(relaxed.rules)
+        conditions += _carried_count(parts, spec)
         following = _drop_next(parts, tolerate_soft_taints)
         if following is None:
             return
-        if rules > RULES_OF_STEPS_MAX:
+        if rules > RULES_OF_STEPS_MAX or conditions > CONDITIONS_OF_STEPS_MAX:
             following = _drop_all(parts, tolerate_soft_taints), _ALL_ELSE
         preferred = following[0].preference_count < parts.preference_count
         if following[0].required != parts.required or following[0].tolerations != parts.tolerations:
             known.clear()
         parts, dropped = following
+
+
+def _carried_count(parts: _Droppable, spec: PodSpec) -> int:
+    """Return how many conditions and tolerations of a step the following ones have as well."""
+    terms = parts.required if len(parts.required) == 1 else ()
+    conditions = sum(len(term.match_expressions) for term in terms)
+    return conditions + len(spec.node_selector) + len(parts.tolerations)
 
 
 def _droppable_parts(spec: PodSpec, respect: bool) -> _Droppable:
@@ -229,10 +243,11 @@ def _rules(
     ):
         return
     relaxed_spec = _relaxed_spec(parts, spec)
+    nodes = node_terms(relaxed_spec) if parts.spreads else ()
     for constraint in parts.spreads:
         key = (RuleKind.SPREAD, id(constraint))
         if key not in known:
-            known[key] = spread_rule(constraint, relaxed_spec, namespace, labels)
+            known[key] = spread_rule(constraint, relaxed_spec, namespace, labels, nodes)
         yield known[key]
     if spec.affinity is None:
         return

@@ -32,6 +32,12 @@ from reconciler.placement.pods.volumes import (
 )
 from reconciler.placement.topology.rules import Rule, RuleKind, affinity_rule
 
+CONDITIONS_MAX: Final = 4_000
+"""The conditions of a term of node affinity and their values: some four for each instance type."""
+
+RULE_CONDITIONS_MAX: Final = 20_000
+"""The topology rules of a pod, times its tolerations and terms of required node affinity."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -224,6 +230,7 @@ class Shapes:
         labels = {k: v for k, v in pod.metadata.labels.items() if k in self._keys}
         try:
             _check_labels(pod.spec)
+            _check_rules(pod.spec)
             volumes = volume_needs(pod, self._cluster)
             _check_requirements(volumes.alternatives)
             relaxed = relaxation_steps(
@@ -271,8 +278,34 @@ def _check_labels(spec: PodSpec) -> None:
     if affinity.required is not None:
         terms += affinity.required.node_selector_terms
     for term in terms:
+        count = sum(1 + len(item.values) for item in term.match_expressions)
+        if count > CONDITIONS_MAX:
+            raise ValueError(
+                f"node affinity: a term has {count:,} conditions and values; at most "
+                f"{CONDITIONS_MAX:,} are allowed"
+            )
         for item in term.match_expressions:
             _check_label(item.key, item.values, "node affinity")
+
+
+def _check_rules(spec: PodSpec) -> None:
+    """Check the number of topology rules: each includes the nodes that the pod may use.
+
+    Raises:
+        ValueError: they are too many.
+    """
+    affinity = spec.affinity
+    rules, terms = len(spec.topology_spread_constraints), 0
+    if affinity is not None:
+        for side in (affinity.pod_affinity, affinity.pod_anti_affinity):
+            rules += len(side.required) + len(side.preferred) if side is not None else 0
+        node = affinity.node_affinity
+        terms = len(node.required.node_selector_terms) if node and node.required else 0
+    if rules * (len(spec.tolerations) + terms) > RULE_CONDITIONS_MAX:
+        raise ValueError(
+            f"{rules:,} topology rules with {len(spec.tolerations):,} tolerations and {terms:,} "
+            f"terms of node affinity; the product of rules and those may be {RULE_CONDITIONS_MAX:,}"
+        )
 
 
 def _check_requirements(alternatives: Iterable[Requirements]) -> None:

@@ -29,7 +29,7 @@ class RuleKind(StrEnum):
     ANTI_AFFINITY = "anti-affinity"
 
 
-class Selector(msgspec.Struct, frozen=True):
+class Selector(msgspec.Struct, frozen=True, cache_hash=True):
     """A label selector in canonical form; ``nothing`` is a missing one, which selects no pod."""
 
     pairs: tuple[tuple[str, str], ...] = ()
@@ -81,7 +81,7 @@ def _expression_matches(
     return False
 
 
-class NodeFilter(msgspec.Struct, frozen=True):
+class NodeFilter(msgspec.Struct, frozen=True, cache_hash=True):
     """The nodes on which pods count for a spread: alternative ``terms``; None means any node."""
 
     terms: tuple[Requirements, ...] | None
@@ -98,7 +98,7 @@ class NodeFilter(msgspec.Struct, frozen=True):
         return self.terms is None or any(requirements.is_compatible(term) for term in self.terms)
 
 
-class Rule(msgspec.Struct, frozen=True):
+class Rule(msgspec.Struct, frozen=True, cache_hash=True):
     """One topology rule.
 
     ``tolerations`` limit its domains to those of pools that a pod tolerates; None means every pool.
@@ -147,9 +147,13 @@ def expression_requirements(items: Iterable[object]) -> list[Requirement]:
 
 
 def spread_rule(
-    constraint: TopologySpreadConstraint, spec: PodSpec, namespace: str, labels: Mapping[str, str]
+    constraint: TopologySpreadConstraint,
+    spec: PodSpec,
+    namespace: str,
+    labels: Mapping[str, str],
+    terms: tuple[Requirements, ...],
 ) -> Rule:
-    """Return the rule of a spread constraint.
+    """Return the rule of a spread constraint; ``terms`` are the ``node_terms`` of the spec.
 
     Keys of ``matchLabelKeys`` that the pod does not have are ignored, as in Kubernetes.
     """
@@ -157,7 +161,7 @@ def spread_rule(
     by_affinity = (constraint.node_affinity_policy or HONOR) == HONOR
     by_taints = constraint.node_taints_policy == HONOR
     node_filter = NodeFilter(
-        terms=node_terms(spec) if by_affinity else None,
+        terms=terms if by_affinity else None,
         tolerations=spec.tolerations if by_taints else None,
     )
     return Rule(
