@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from reconciler.assembly.inputs.timings import start_of_simulation
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.karpenter.prediction import EndRange
 from reconciler.observed.identity import identify_nodes
@@ -100,4 +101,4 @@ def _simulation_of(objects: Sequence[JsonDict], inputs: Inputs) -> SimulationInp
     head = SimulatedFleet(
         **known, any_class=inputs.any_class, unready_classes=inputs.unready_classes
     )
-    return SimulationInputs(inputs.now, snapshot, head)
+    return SimulationInputs(start_of_simulation(inputs.now), snapshot, head)
