@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -51,9 +53,20 @@ def test_every_run_is_in_the_range_and_the_mean_between(
 
 @given(st.lists(amounts, min_size=1, max_size=8))
 @settings(max_examples=examples(60))
-def test_a_difference_is_beyond_chance_if_all_runs_agree_on_its_sign(values: list[float]) -> None:
+def test_a_difference_beyond_chance_has_one_sign_in_all_runs(values: list[float]) -> None:
     agree = all(value > 0 for value in values) or all(value < 0 for value in values)
-    assert cost_difference(values).beyond_chance == agree
+    found = cost_difference(values)
+    assert found.beyond_chance == (found.low > 0 or found.high < 0)
+    assert agree or not found.beyond_chance
+    if len(values) < 5:
+        assert found.beyond_chance == agree
+
+
+@pytest.mark.parametrize("runs", [5, 7, 20])
+def test_the_interval_of_a_difference_contains_the_mean_of_many_runs(runs: int) -> None:
+    chance = Random(1)
+    intervals = [cost_difference([chance.gauss(0.1, 1) for _ in range(runs)]) for _ in range(2_000)]
+    assert sum(found.low <= 0.1 <= found.high for found in intervals) >= 0.97 * len(intervals)
 
 
 @given(st.lists(fleets, min_size=1, max_size=8))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import fsum
+from math import fsum, sqrt
+from statistics import stdev
 from typing import ClassVar, Final
 
 from reconciler.model.decision.part import Part
@@ -71,7 +72,8 @@ def fleet_range(fleets: Sequence[FleetAtRest]) -> FleetRange:
 class CostDifference(Part, frozen=True, kw_only=True):
     """The cost of a change in USD an hour, over runs in pairs: both fleets with the same seed.
 
-    ``beyond_chance`` is whether zero is outside of the interval: all runs agree on the sign.
+    The interval contains all runs and, from five runs on, with 98% confidence the mean of many:
+    that of a few is itself chance. ``beyond_chance`` is whether zero is outside of it.
     """
 
     low: float
@@ -83,12 +85,29 @@ class CostDifference(Part, frozen=True, kw_only=True):
 def cost_difference(differences: Sequence[float]) -> CostDifference:
     """Return the difference over at least one pair of runs."""
     span = span_of(differences)
-    return CostDifference(
-        low=span.low,
-        mean=span.mean,
-        high=span.high,
-        beyond_chance=span.low > 0 or span.high < 0,
-    )
+    error = _error_of_mean(differences)
+    low = min(span.low, round(span.mean - error, 9))
+    high = max(span.high, round(span.mean + error, 9))
+    return CostDifference(low=low, mean=span.mean, high=high, beyond_chance=low > 0 or high < 0)
+
+
+_QUANTILES: Final = (
+    3.747, 3.365, 3.143, 2.998, 2.896, 2.821, 2.764, 2.718, 2.681, 2.650, 2.624, 2.602, 2.583,
+    2.567, 2.552, 2.539,
+)  # fmt: skip
+"""The 99% quantiles of Student's distribution for 5 to 20 values."""
+_VALUES_MIN: Final = 5
+
+
+def _error_of_mean(values: Sequence[float]) -> float:
+    """Return how far the mean of many runs is from that of these, with 98% confidence.
+
+    It is zero for fewer than five runs, where it would say more about their number than about them.
+    """
+    if len(values) < _VALUES_MIN:
+        return 0.0
+    quantile = _QUANTILES[min(len(values) - _VALUES_MIN, len(_QUANTILES) - 1)]
+    return quantile * stdev(values) / sqrt(len(values))
 
 
 NEW_NODES_SEEDS: Final = 5
