@@ -298,6 +298,29 @@ def test_the_daemon_continues_despite_unreadable_objects() -> None:
     assert not world.recorder.messages("Failed")
 
 
+@attack(Threat.EXHAUSTION, "hundreds of objects that cannot be read, for a log of each of them")
+def test_few_unreadable_objects_are_reported_one_by_one() -> None:
+    """Guard: ``_FINDINGS_MAX`` of the loop. The others are counted."""
+    world = three_nodes()
+    bad = snapshot_of(*(a_pod(f"worse-{number}", cpu="1e400") for number in range(300)))
+
+    @dataclass
+    class Cluster:
+        port: Any
+
+        def observe(self, claims: Sequence[Any], instances: Sequence[Any]) -> Snapshot:
+            return replace(self.port.observe(claims, instances), findings=bad.findings)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.port, name)
+
+    world.around = lambda port, of: Cluster(port) if of == "cluster" else port
+    keep(world, 20)
+    messages = world.recorder.messages("Unreadable")
+    assert len(messages) == 11
+    assert messages[-1].startswith("290 more objects")
+
+
 @attack(Threat.EXHAUSTION, "unreadable objects in a snapshot")
 def test_a_plan_of_a_snapshot_ignores_unreadable_objects(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
