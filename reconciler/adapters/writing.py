@@ -8,6 +8,7 @@ user's. A link in place of the file itself is replaced; what it points to is not
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,13 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 REMEDY: Final = "pass a file in an existing folder"
 PRIVATE: Final = 0o600
+_SPACE: Final = "free some space on this disk, or pass a file on another one"
+_REMEDIES: Final[dict[int | None, str]] = {
+    errno.ENOSPC: _SPACE,
+    errno.EDQUOT: _SPACE,
+    errno.EFBIG: _SPACE,
+    errno.EROFS: "pass a file on a disk that can be written",
+}
 
 
 class _Place(NamedTuple):
@@ -52,7 +60,8 @@ def write_file(
             _replace(folder, place.names[-1], content, mode, path)
     except (OSError, ValueError) as error:
         why = f"cannot be written: {getattr(error, 'strerror', None) or error}"
-        raise UnreadableError(why, where=path, remedy=remedy) from error
+        advice = _REMEDIES.get(getattr(error, "errno", None), remedy)
+        raise UnreadableError(why, where=path, remedy=advice) from error
 
 
 def make_folder(path: str, *, remedy: str = "pass another folder") -> None:

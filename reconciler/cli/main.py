@@ -43,14 +43,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:  # a credential program that a library starts may be Python, in this folder
         os.environ["PYTHONSAFEPATH"] = "1"
     if words in (["--version"], ["-V"]):
-        from reconciler.build import describe_build
-
-        sys.stdout.write(f"{describe_build()}\n")
-        return 0
+        return _print_version()
     from reconciler.notifications import stream
 
     with stream.filter_output():
         return _run_and_report(words, is_process=argv is None)
+
+
+def _print_version() -> int:
+    from reconciler.build import describe_build
+
+    try:
+        sys.stdout.write(f"{describe_build()}\n")
+        sys.stdout.flush()
+    except OSError as error:
+        print(f"Error: standard output: cannot be written: {error.strerror}", file=sys.stderr)
+        _discard_output()
+        return 1
+    return 0
 
 
 def _run_and_report(words: list[str], *, is_process: bool) -> int:
@@ -62,14 +72,19 @@ def _run_and_report(words: list[str], *, is_process: bool) -> int:
         if is_process and _command_name(words) in _READERS:
             _exit_now(code)
     except BrokenPipeError:
-        # The reader has closed the pipe (`| head`): print nothing more, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        # The reader has closed the pipe (`| head`).
+        _discard_output()
         return 1
     except KeyboardInterrupt:
         return _report_interrupt(debug=debug)
     except Exception as error:  # noqa: BLE001 - the last line of defence
         return _report_error(error, debug=debug)
     return code
+
+
+def _discard_output() -> None:
+    """Print nothing more, not even what is buffered at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _exit_now(code: int) -> NoReturn:
@@ -95,7 +110,7 @@ def _command_name(words: list[str]) -> str | None:
 def _report_error(error: Exception, *, debug: bool) -> int:
     """Print the error as one line and return its exit code."""
     from reconciler import exitcode
-    from reconciler.model.errors import PolicyError, ReconcilerError, StalePlanError
+    from reconciler.model.errors import OutputError, PolicyError, ReconcilerError, StalePlanError
 
     if debug:
         import traceback
@@ -109,6 +124,8 @@ def _report_error(error: Exception, *, debug: bool) -> int:
             return exitcode.STALE
         if isinstance(error, PolicyError):
             return exitcode.REFUSED
+        if isinstance(error, OutputError):
+            _discard_output()
         return exitcode.FAILED
     if isinstance(error, MemoryError):
         remedy = "raise the memory limit, or pass smaller inputs"

@@ -61,6 +61,10 @@ class UnreadableError(ReconcilerError):
     """An input cannot be read or is malformed; unknown is not empty, so we stop."""
 
 
+class OutputError(ReconcilerError):
+    """Standard output cannot be written: its device is full or fails."""
+
+
 class UsageError(ReconcilerError):
     """The command line or a setting is wrong."""
 

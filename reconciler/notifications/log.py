@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -17,6 +17,7 @@ from threading import RLock
 from typing import Final, Literal, Protocol, TextIO
 
 from reconciler.model.duration import format_duration
+from reconciler.model.errors import OutputError
 from reconciler.model.text.times import timestamp
 from reconciler.model.text.visible import Painted, one_line
 from reconciler.ports.clock import Clock
@@ -210,8 +211,7 @@ class LogNotifier:
         if self._colour and level is not Level.INFO:
             shown = f"\x1b[{_COLOURS[level]}m{shown}\x1b[0m"
         fleet = f"{self.context.fleet}: " if self._names_fleet else ""
-        self._out.write(Painted(f"{timestamp(at)} {shown} {kind:<17} {fleet}{one_line(message)}\n"))
-        self._out.flush()
+        self._put(Painted(f"{timestamp(at)} {shown} {kind:<17} {fleet}{one_line(message)}\n"))
 
     def _write_json(self, facts: Mapping[str, str], at: datetime) -> None:
         context = {
@@ -220,8 +220,13 @@ class LogNotifier:
             "plan": self.context.plan,
         }
         known = {name: str(value) for name, value in {**facts, **context}.items() if value}
-        self._out.write(json.dumps({"time": timestamp(at), **known}, ensure_ascii=True) + "\n")
-        self._out.flush()
+        self._put(json.dumps({"time": timestamp(at), **known}, ensure_ascii=True) + "\n")
+
+    def _put(self, line: str) -> None:
+        """Write a line; on a full device it is lost, as nodes matter more than the log of them."""
+        with suppress(OutputError):
+            self._out.write(line)
+            self._out.flush()
 
 
 class _LibraryLog(logging.Handler):

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from reconciler.model.errors import OutputError
 from reconciler.model.text.visible import neutralize, one_line
 
 if TYPE_CHECKING:
@@ -32,21 +33,50 @@ _LINE_MAX: Final = 64
 
 
 class FilteredStream:
-    """A stream of text that writes to ``out`` after filtering with ``neutralize``."""
+    """A stream of text that writes to ``out`` after filtering with ``neutralize``.
 
-    def __init__(self, out: TextIO) -> None:
+    ``title`` names it in the error of a text that cannot be written. Without it, such a text is
+    lost: an error about standard error has no other place.
+    """
+
+    def __init__(self, out: TextIO, title: str = "") -> None:
         self._out = out
+        self._title = title
         self._line = ""
 
     def write(self, text: str) -> int:
-        """Write text; return how many characters were given."""
-        self._out.write(neutralize(text, self._line))
+        """Write text; return how many characters were given.
+
+        Raises:
+            OutputError: the device is full, or fails.
+            BrokenPipeError: the reader has gone.
+        """
+        with self._reported():
+            self._out.write(neutralize(text, self._line))
         _, newline, tail = text.rpartition("\n")
         line = tail if newline else self._line + tail
         if line.isspace():  # equal to an empty line, whatever its length
             line = ""
         self._line = line if len(line) <= _LINE_MAX else f".{line[-_LINE_MAX:]}"
         return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered; errors are those of ``write``."""
+        with self._reported():
+            self._out.flush()
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Report an error of the device as one that names the stream."""
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if self._title:
+                message = f"cannot be written: {error.strerror or error}"
+                remedy = "free some space, or write to another place"
+                raise OutputError(message, where=self._title, remedy=remedy) from error
 
     def redraw(self, text: str) -> None:
         """Replace the current line of a terminal with one that fits; an empty text erases it."""
@@ -67,7 +97,7 @@ class FilteredStream:
 def filter_output() -> Iterator[None]:
     """Filter everything that is written to standard output and standard error."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = FilteredStream(before[0]), FilteredStream(before[1])
+    sys.stdout, sys.stderr = FilteredStream(before[0], "standard output"), FilteredStream(before[1])
     try:
         yield
     finally:

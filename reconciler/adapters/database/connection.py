@@ -50,7 +50,10 @@ RESTORE: Final = (
 _REMEDIES: Final = (
     ("not a database", RESTORE),
     ("malformed", RESTORE),
-    ("disk i/o error", "check the disk and the system log, then start again"),
+    (
+        "disk i/o error",
+        "free some space on this disk, or check it and the system log; then start again",
+    ),
     ("full", "free some space on this disk, then start again; no partial data was written"),
     (
         "no space left",

@@ -38,8 +38,9 @@ from reconciler.adapters.database.leases.fence import (
     end_stalled_write,
     was_locked,
 )
-from reconciler.adapters.database.leases.lock import REMEDY, FileLock, command_name
+from reconciler.adapters.database.leases.lock import REMEDY, FileLock, command_name, file_identity
 from reconciler.adapters.database.leases.renewal import LeaseRenewals
+from reconciler.adapters.database.location import FILE
 from reconciler.model.errors import (
     FleetConflictError,
     FleetMovedError,
@@ -97,14 +98,17 @@ class FileLease:
     locks: Path | None = None
     _lock: FileLock = field(init=False)
     _of_cluster: FileLock | None = field(default=None, init=False)
+    _opened: tuple[int, int] | None = field(init=False)
 
     def __post_init__(self) -> None:
         self._lock = FileLock(self.folder / LOCK)
+        self._opened = file_identity(self.folder / FILE)
 
     def acquire(self, cluster: ClusterId = NO_CLUSTER) -> None:
         """Take the lease; see ``ports.state.Lease``."""
         if self.database.fence.epoch is not None:
             return
+        self._check_file()
         try:
             self._lock.acquire()
             self._lock_cluster(cluster)
@@ -122,9 +126,14 @@ class FileLease:
         self.database.fence.enter(epoch)
 
     def confirm(self) -> None:
-        """Raise LeaseLostError unless the lease is held: the lock ends only with the process."""
+        """Raise LeaseLostError unless the lease is held: the lock ends only with the process.
+
+        It is lost with the file of the database: what is recorded in a file without a name is lost
+        when the process ends, and the instances with it.
+        """
         if self.database.fence.epoch is None:
             raise self.database.fence.lease_lost_error(self.database.fleet, self.database.place)
+        self._check_file()
 
     def release(self) -> None:
         """Release the lease."""
@@ -134,6 +143,15 @@ class FileLease:
     def holder(self) -> str | None:
         """Return the holder of the lease, or None, without taking it."""
         return self._lock.holder()
+
+    def _check_file(self) -> None:
+        """Raise LeaseLostError unless the file that was opened is still in its place."""
+        if file_identity(self.folder / FILE) != self._opened:
+            raise LeaseLostError(
+                f"the database of fleet {self.database.fleet} was removed or replaced while it was "
+                "in use",
+                where=self.database.place,
+            )
 
     def _unlock(self) -> None:
         if self._of_cluster is not None:

@@ -134,6 +134,15 @@ class FileLock:
             return
 
 
+def file_identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from another one that takes its place, None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def command_name() -> str:
     """Return the program and the command of this process as one printable line."""
     program = os.path.basename(sys.argv[0]) if sys.argv else ""
