@@ -29,7 +29,9 @@ from reconciler.adapters.simulated.memory import MemoryShelf
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.workloads.pods import Workloads, expand
 from reconciler.engine import world as engine_world
+from reconciler.engine.ownership import CLAIM_TAG, INTENT_TAG
 from reconciler.model.errors import LeaseHeldError, LeaseLostError, ReconcilerError, StateError
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.ports.calls import Answer, Call, InlineCalls
 from reconciler_embedded.wire import Request, Response
 from tests.engine.crashes import WRITES, CutError
@@ -127,6 +129,7 @@ class Fight:
     daemons: list[Daemon] = field(default_factory=list)
     happened: Counter[str] = field(default_factory=Counter)
     log: list[str] = field(default_factory=list)
+    undecided: list[str] = field(default_factory=list)
     calm: bool = False
 
     def __post_init__(self) -> None:
@@ -138,6 +141,16 @@ class Fight:
             MemoryShelf(), self.world.catalog.get, self.workloads, self.world.clock
         )
         respond = self.world.cloud.respond
+        self.evictions: Counter[tuple[str, str, str]] = Counter()
+        evict = self.cluster._pods.evict
+
+        def counted(pod: Pod, now: datetime) -> list[Pod]:
+            uid = pod.metadata.uid or pod.key
+            self.evictions[pod.key, uid, pod.spec.node_name] += 1
+            self.check_decision(pod)
+            return evict(pod, now)
+
+        self.cluster._pods.evict = counted  # type: ignore[method-assign]
 
         def watched(request: Request) -> Response:
             self.reach(f"before confirming ec2.{request.operation}")
@@ -152,6 +165,13 @@ class Fight:
         self.admin = create_engine(self.location) if "://" in self.location else None
         for number in range(DAEMONS if self.admin is not None else 1):
             self.daemons.append(Daemon(f"d{number}", SkewedClock(self.world.clock), self.open()))
+
+    def check_decision(self, pod: Pod) -> None:
+        """Note an eviction from a node whose removal the database does not have."""
+        store = self.acting[-1].state.store
+        leaving = {c.status.node_name for c in store.node_claims() if c.metadata.deletion_timestamp}
+        if pod.spec.node_name not in leaving:
+            self.undecided.append(f"{pod.key} on {pod.spec.node_name}")
 
     def workloads(self) -> Workloads:
         head, content = self.world.git.head, self.world.git.content
@@ -372,6 +392,12 @@ def commits(fight: Fight) -> list[Callable[[], None]]:
     return [commit("1", 4), commit("2", 4), commit("3", 6), commit("3", 2)]
 
 
+def intent_of(instance: Any) -> str:
+    """Return the intent that an instance was launched for, with its claim in a batch."""
+    tags = {tag["key"]: tag["value"] for tag in instance.get_tags()}
+    return f"{tags.get(INTENT_TAG, instance.id)} {tags.get(CLAIM_TAG, '')}"
+
+
 def defects(fight: Fight, replicas: int) -> list[str]:
     """Return what is wrong in a world that is quiet."""
     world, state, found = fight.world, fight.daemons[0].state, list[str]()
@@ -387,6 +413,10 @@ def defects(fight: Fight, replicas: int) -> list[str]:
         for r in nodes
         if any("disrupted" in t.key for t in r.node.spec.taints)
     ]
+    found += [f"{key} evicted {n} times" for key, n in fight.evictions.items() if n > 1]
+    found += [f"{what} evicted without a decision" for what in fight.undecided]
+    launched = Counter(intent_of(i) for i in world.cloud._account.backend.all_instances())
+    found += [f"intent {i} launched {n} instances" for i, n in launched.items() if n > 1]
     if len(nodes) != len(claims):
         found.append(f"{len(nodes)} nodes for {len(claims)} claims")
     if len(living) != replicas:
@@ -402,6 +432,7 @@ def outcome(fight: Fight) -> tuple[list[str], Counter[str]]:
             spoil(fight)
             fight.fight(25)
         assert fight.settle(), fight.log[-60:]
+        assert fight.evictions, "no pod was ever evicted"
         return defects(fight, 2), fight.happened
     finally:
         fight.close_all()
@@ -410,7 +441,10 @@ def outcome(fight: Fight) -> tuple[list[str], Counter[str]]:
 @attack(Threat.OWNERSHIP, "daemons that fight for one fleet while they are killed and frozen")
 @pytest.mark.parametrize("seed", range(int(os.environ.get("RECONCILER_KILL_SEEDS", "2"))))
 def test_daemons_that_fight_launch_nothing_twice_and_leak_nothing(seed: int) -> None:
-    """Guards: the epoch of every write, recovery from the journal, and the search for orphans."""
+    """Guards: the epoch of every write, recovery from the journal, and the search for orphans.
+
+    Every eviction is counted: of a pod once, and from a node that the database wants removed.
+    """
     found, happened = outcome(Fight(f"fight {seed}", a_database()))
     assert found == []
     assert min(happened["freeze"], happened["kill"], happened["lost"]) > 2
