@@ -163,15 +163,18 @@ def make_pictures(folder: Path) -> None:
     from playwright.sync_api import sync_playwright
 
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    pages = (
+        ("comment.png", comment_page(), 900),
+        ("backtest.png", backtest_page(), 900),
+        ("top.png", terminal_drawing(), 1200),  # runs an event loop, as the driver does below
+    )
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for name, content, width in pages:
+            page = browser.new_page()  # a page keeps the content policy of the one before
+            page.set_content(content)
+            take_picture(page, folder / name, width)
         page = browser.new_page()
-        page.set_content(comment_page())
-        take_picture(page, folder / "comment.png", 900)
-        page.set_content(backtest_page())
-        take_picture(page, folder / "backtest.png", 900)
-        page.set_content(terminal_drawing())
-        take_picture(page, folder / "top.png", 1200)
         with dashboard_url() as url:
             page.goto(url)
             take_picture(page, folder / "dashboard.png", 1100)

@@ -107,6 +107,14 @@ def test_every_command_of_a_guide_runs(
         assert len(forge.comments) == 1
 
 
+@pytest.mark.parametrize("guide", GUIDES)
+def test_a_daemon_is_only_started_where_the_guide_has_committed_its_fleet(guide: str) -> None:
+    """Blocks that never end are not run here, and `run` refuses a repository without a commit."""
+    text = (ROOT / "docs" / f"{guide}.md").read_text(encoding="utf-8")
+    before, daemon, _ = text.partition("\nreconciler run fleet --simulated")
+    assert not daemon or "$ git commit" in before
+
+
 def shown(page: str) -> Iterator[tuple[list[str], bool]]:
     """Yield the words of each command line of ours on a page, and whether it is complete.
 
