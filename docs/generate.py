@@ -59,6 +59,11 @@ describe them: [NodePools](https://karpenter.sh/docs/concepts/nodepools/),
 Kubernetes autoscaler. `schemas/` contains each field with its meaning, and
 [editors](how-to/editors.md) show it.
 
+The fields of `kubeScheduler` and of `podTopologySpread.defaultConstraints` are those of Kubernetes.
+Simulations use the profiles with their plugins, and the arguments of NodeResourcesFit,
+NodeResourcesBalancedAllocation, PodTopologySpread, InterPodAffinity and NodeAffinity. Extenders
+cannot be simulated.
+
 One field is an extension: `spec.disruption.budgets[].timeZone` of a NodePool is the IANA time zone
 of the schedule, such as `Europe/Berlin`. Karpenter supports only UTC.
 """
@@ -66,6 +71,8 @@ OPERATOR_ONLY = (
     "Can be set only by the operator (flag, environment, or configuration file outside the "
     "repository)."
 )
+FORMATS_OF_KUBERNETES = ("kubeScheduler", "podTopologySpread.defaultConstraints[]")
+"""Settings whose fields are those of Kubernetes, which its own pages describe."""
 LONG = 60
 """The characters of a meaning from which a second field refers to the first."""
 
@@ -89,6 +96,8 @@ def field_rows(schema: dict[str, Any], root: dict[str, Any], path: str = "") -> 
     for name, field in schema.get("properties", {}).items():
         field = resolve_reference(field, root)
         here = f"{path}.{name}" if path else name
+        if here.startswith(tuple(f"{known}." for known in FORMATS_OF_KUBERNETES)):
+            continue
         meaning = " ".join(field.get("description", "").split())
         meaning = meaning.replace(OPERATOR_ONLY, "Operator only.")
         yield here, type_text(field, root), default_text(field), meaning
