@@ -30,18 +30,17 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--listen-probes", metavar="HOST:PORT", default=os.environ.get(PROBES_VARIABLE, ""),
-        help="serve only health checks at this address, even while the other one is busy "
-        f"(default: {PROBES_VARIABLE})",
+        help=f"serve only health checks at this address (default: {PROBES_VARIABLE})",
     )  # fmt: skip
     parser.add_argument(
         "--allowed-host", metavar="NAME", action="append", default=[],
-        help="host name under which browsers reach the dashboard, besides localhost and the "
-        f"address of --listen; can be repeated (default: {HOSTS_VARIABLE}, separated by commas)",
+        help="another host name under which browsers reach the dashboard (default: "
+        f"{HOSTS_VARIABLE}, separated by commas; repeatable)",
     )  # fmt: skip
     parser.add_argument(
         "--trusted-header", metavar="NAME", default="",
-        help="header in which a proxy names the user it has authenticated; "
-        f"{TOKEN_VARIABLE} is another way to protect the dashboard",
+        help="header in which a proxy names the user it has authenticated (instead of "
+        f"{TOKEN_VARIABLE})",
     )  # fmt: skip
 
 

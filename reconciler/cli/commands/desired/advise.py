@@ -73,13 +73,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_sweep(add, "evaluate candidates")
     add(
         "--new-nodes", dest="has_new_nodes", action="store_true",
-        help="compare fleets of new nodes (default: the fleet continues from its present nodes, "
-        "as `plan --base` compares)",
+        help="compare fleets of new nodes (default: continue from the present nodes)",
     )  # fmt: skip
     add(
         "--trace", metavar="FILE",
-        help="replay this workload against the best proposals as well: a trace of reconciler or "
-        "an openb CSV, plain or gzipped",
+        help="replay this workload against the best proposals as well (see `simulate`)",
     )  # fmt: skip
     add(
         "--backtests", dest="backtested", type=int, default=BACKTESTED, metavar="N",

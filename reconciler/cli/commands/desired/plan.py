@@ -74,9 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add(
         "--fail-on", action="append", default=[], metavar="WHAT",
-        help="exit with 3 for: unschedulable (pods that cannot be scheduled, with --base because "
-        "of the change), warnings (of policies), or the name of a policy; none: only if a policy "
-        "forbids the plan (repeatable)",
+        help="exit with 3 for: unschedulable (pods, with --base because of the change), warnings "
+        "(of policies), the name of a policy, or none (repeatable)",
     )  # fmt: skip
     add(
         "--trace", metavar="FILE",
@@ -90,8 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     inputs.add_context(
         parser,
-        "; outside a fleet folder and without PATH, plan the NodePools of the cluster itself, as "
-        "its Karpenter does",
+        "; outside a fleet folder, plan the NodePools of the cluster itself",
     )
     _add_what_if(parser)
     inputs.add_flags(parser, inputs.PLANNING)

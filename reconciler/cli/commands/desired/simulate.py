@@ -65,8 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, metavar="N", help="random seed (default: 0)")
     add(
         "--seeds", type=int, metavar="N",
-        help="run N seeds, and show the range of their results (default: 20 for a small fleet, "
-        "fewer for a larger one, 1 with --seed or --trace)",
+        help="run N seeds, and show the range of their results (default: at most 20, 1 with "
+        "--seed or --trace)",
     )  # fmt: skip
     add("--faults", metavar="FILE", help="fault scenario (YAML)")
     add(
@@ -75,8 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add(
         "--against", choices=("karpenter-defaults", "frontier"),
-        help="with --trace: also replay it with Karpenter's packing and search, or with each of "
-        "the settings that trade cost for evictions",
+        help="with --trace: also replay it as Karpenter packs and searches, or with settings that "
+        "trade cost for evictions",
     )  # fmt: skip
     add(
         "--workload-only", action="store_true",

@@ -91,8 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     origin = parser.add_mutually_exclusive_group()
     origin.add_argument(
         "--from", dest="source", metavar="DIR",
-        help="take over Karpenter's YAML from a folder, a file, or - for standard input; "
-        "kustomizations, Helm charts, and what Flux and Argo CD point at are rendered",
+        help="take over Karpenter's YAML, rendered if need be, from a folder, a file, or - for "
+        "stdin",
     )  # fmt: skip
     origin.add_argument(
         "--from-cluster", action="store_true", help="take over Karpenter's objects in a cluster"

@@ -91,8 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "name", metavar="NAME", nargs="?",
-        help="name, not with a code; for a pod or buffer, prefix its namespace (NAMESPACE/NAME) "
-        "if the name is ambiguous",
+        help="name, not with a code; NAMESPACE/NAME of a pod or buffer if the name is ambiguous",
     )  # fmt: skip
     inputs.add_path(parser)
     parser.add_argument(

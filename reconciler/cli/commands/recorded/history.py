@@ -61,8 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
         "--by-command", dest="by_command", action="store_true", default=None,
-        help="one entry for each command, with its $/month and the pods that it moves "
-        "(default for text, markdown and html without --target)",
+        help="one entry for each command (default for text, markdown and html without --target)",
     )  # fmt: skip
     form.add_argument(
         "--by-operation", dest="by_command", action="store_false", default=None,
