@@ -109,7 +109,9 @@ def test_consolidate_after_counts_from_the_moment_pods_begin_to_end(live: Live) 
         live.kubelets.ends_pods = True
         live.await_("no instance", lambda: not live.cloud.running_instances())
     removed = [
-        e.at for e in live.recorder.events if e.kind == "CommandStarted" and "Empty" in e.message
+        e.at
+        for e in live.recorder.events
+        if e.kind == "CommandStarted" and e.message.startswith("Emptiness")
     ]
     assert removed
     assert min(removed) - began >= timedelta(seconds=15), live.recent_events()
