@@ -3,9 +3,9 @@
 ``python -m benchmarks.backtest [TRACE]`` replays Alibaba's openb trace (8,152 pods in 149 days;
 ``DATA``, by default ``../shared/data`` beside the checkout) on an empty fleet of two NodePools, for
 pods with and without GPUs. The sides are Karpenter's packing and search, our defaults, and
-``packing: cheapest`` with thorough search; the bound is the minimum cost of any nodes of these
-NodePools for the pods that run at each moment. ``--days FROM-TO`` replays only the pods that were
-created in these days.
+``packing: cheapest`` with thorough search, the latter two also with ``evictionCost: 1``; the bound
+is the minimum cost of any nodes of these NodePools for the pods that run at each moment. ``--days
+FROM-TO`` replays only the pods that were created in these days.
 
 ``python -m benchmarks.backtest --frontier`` prints what fewer evictions cost (``simulate --against
 frontier``), and the CPU time.
@@ -164,10 +164,13 @@ def write_rows(path: Path, rows: list[dict[str, str]], begin: float) -> None:
             writer.writerow(row | {t: float(row[t]) - begin for t in TIMES if row[t]})
 
 
+PRICED = ("--set", "evictionCost=1")
 SIDES = {
     "Karpenter's defaults": KARPENTERS,
     "our defaults": (),
     "cheapest, thorough": CHEAPEST,
+    "our defaults, $1": PRICED,
+    "cheapest, thorough, $1": (*CHEAPEST, *PRICED),
 }
 
 
