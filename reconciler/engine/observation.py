@@ -396,8 +396,9 @@ def _is_labelled(node: Node, label: str) -> bool:
 def _needs_registration(claim: NodeClaim, node: Node, missing: str, now: datetime) -> bool:
     if not _is_labelled(node, REGISTERED) or NODE_FINALIZER not in node.metadata.finalizers:
         return True
-    fresh = lifecycle.with_node(claim, node, now, missing)
-    return not _is_labelled(node, INITIALIZED) and fresh.is_true(lifecycle.INITIALIZED)
+    if _is_labelled(node, INITIALIZED):
+        return False
+    return lifecycle.with_node(claim, node, now, missing).is_true(lifecycle.INITIALIZED)
 
 
 def _register_node(

@@ -160,10 +160,12 @@ _MOMENT: Final = timedelta(seconds=1)
 def _drain_deadlines(claims: Collection[NodeClaim], done: Pass) -> Iterator[datetime]:
     """Yield when pods are deleted against their budgets, and when a drain counts as stalled."""
     graces: dict[str, set[timedelta]] = {}
-    limited = {claim.status.node_name for claim in claims if lifecycle.drain_deadline(claim)}
-    for pod in done.seen.snapshot.pods:
-        if pod.spec.node_name and pod.spec.node_name in limited:
-            graces.setdefault(pod.spec.node_name, set()).add(grace_period(pod))
+    pods = done.seen.snapshot.indexed_pods
+    for claim in claims:
+        if lifecycle.drain_deadline(claim):
+            on_node = pods.by_node.get(claim.status.node_name, ())
+            graces[claim.status.node_name] = set(map(grace_period, on_node))
+    for pod in pods:
         deleted = pod.metadata.deletion_timestamp
         if deleted is not None:
             yield deleted + _MINUTE + _MOMENT

@@ -177,9 +177,12 @@ class Shapes:
         """Return the pods by shape, in the order in which each first occurs."""
         listed = list(pods)
         known = self._known
-        self._learn([pod for pod in listed if id(pod) not in known])
-        if not all(id(pod) in known for pod in listed):  # new label keys matter
-            self._learn([pod for pod in listed if id(pod) not in known])
+        unknown = [pod for pod in listed if id(pod) not in known]
+        if unknown:
+            self._learn(unknown)
+            unknown = [pod for pod in listed if id(pod) not in known]
+        if unknown:  # new label keys matter
+            self._learn(unknown)
         found: dict[Shape, list[Pod]] = {}
         for pod in listed:
             shape = known[id(pod)][1]
