@@ -53,6 +53,7 @@ from reconciler.observed.snapshot import Snapshot, read_snapshot
 from reconciler.placement.pods.replicas import autoscalers_of
 from reconciler.plan.make.decide import Phase
 from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.value.plan import InputDigests
 from reconciler.ports.cloud import Instance
 from reconciler.ports.state import RecordedObject, Unavailable
 from reconciler.simulate.driver import SimulationStage
@@ -159,6 +160,7 @@ class SimulatedFleet(PlannedFleet):
         all_interrupted = {**facts.interrupted, **interrupted}
         return msgspec.structs.replace(
             facts,
+            digests=InputDigests(),  # the times in them would name, and so order, new nodes
             lists_blockers=False,
             any_class=self.any_class,
             unready_classes=self.unready_classes,

@@ -197,7 +197,7 @@ def test_a_fleet_without_pods_costs_nothing_and_needs_no_change(
     assert (report["base"]["perMonth"], report["base"]["nodes"]) == (0, 0)
     assert (report["advice"], report["together"], report["refused"]) == ([], None, [])
     assert main(["advise", *words(fleet)]) == 0
-    assert "No change was found" in capsys.readouterr().out
+    assert "No single change was found" in capsys.readouterr().out
 
 
 def test_the_seed_decides_which_candidates_are_judged(capsys: Capture, fleet: Path) -> None:

@@ -118,6 +118,17 @@ def test_a_simulation_is_the_same_at_any_time(capsys: Capture, fleet: Path) -> N
     assert courses[0] == courses[1] == courses[2]
 
 
+def test_the_time_does_not_order_new_nodes(capsys: Capture) -> None:
+    example = Path(__file__).parents[2] / "examples" / "batch-spot"
+    ends = []
+    for second in ("00", "01"):
+        now = f"2026-03-02T09:00:{second}Z"
+        assert main(["simulate", str(example), "--seed", "14", "--now", now, "-o", "json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        ends.append((report["passes"], [claim["nodeClaim"] for claim in report["fleet"]]))
+    assert ends[0] == ends[1]
+
+
 @pytest.mark.exhaustive
 def test_the_same_seed_gives_the_same_bytes_under_any_hash_seed(fleet: Path) -> None:
     (fleet / "faults.yaml").write_text("interruptions: 2\nneverRegister: 0.2\n")
