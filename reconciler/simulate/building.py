@@ -156,11 +156,12 @@ class SimulatedFleet(PlannedFleet):
     ) -> Inputs:
         """Return the inputs of a plan."""
         facts = super().inputs(seen, unavailable, recorded, serial)
-        interrupted = self.compute.interrupted_claims() if self.compute is not None else {}
+        compute = self.compute
+        interrupted = compute.interrupted_claims() if compute is not None else {}
         all_interrupted = {**facts.interrupted, **interrupted}
         return msgspec.structs.replace(
             facts,
-            digests=InputDigests(),  # the times in them would name, and so order, new nodes
+            digests=InputDigests(snapshot=compute.course if compute is not None else ""),
             lists_blockers=False,
             any_class=self.any_class,
             unready_classes=self.unready_classes,

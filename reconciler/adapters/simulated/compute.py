@@ -150,6 +150,14 @@ class SimulatedCompute:
         self._addresses: set[str] = set()
         self._advanced_to: datetime = clock.now()
 
+    @property
+    def course(self) -> str:
+        """What names the new nodes of this run, and so decides between equal ones.
+
+        It follows from the seed alone: the time and the commit have no part in it.
+        """
+        return str(self._chance.seed)
+
     # the port
 
     def resolve(self, node_class: EC2NodeClass) -> EC2NodeClass:
