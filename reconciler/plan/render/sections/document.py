@@ -22,7 +22,7 @@ from reconciler.plan.render.wording import (
     format_revision,
     short_commit,
 )
-from reconciler.plan.value.plan import Plan
+from reconciler.plan.value.plan import Plan, Revision
 from reconciler.render.cells import PlanDocument, Section
 
 SECTIONS: Final = (
@@ -76,7 +76,7 @@ def document_of(plan: Plan, *, for_page: bool = True, can_fold: bool = True) -> 
     return PlanDocument(
         fleet=plan.fleet,
         revision=format_revision(plan),
-        place=", ".join(part for part in (at.repo, at.path) if part and part != "."),
+        place=_place_of(at),
         digest=plan.digest,
         at=plan.at,
         observation=format_observation(plan),
@@ -85,6 +85,14 @@ def document_of(plan: Plan, *, for_page: bool = True, can_fold: bool = True) -> 
         command=_command_of(plan),
         commit_problem=commit_problem(at),
     )
+
+
+def _place_of(revision: Revision) -> str:
+    """Return where the fleet is: a repository's name alone would read like a branch."""
+    if not revision.repo:
+        return ""
+    within = f"{revision.path} in " if revision.path not in (None, "", ".") else ""
+    return f"{within}repository {revision.repo}"
 
 
 def _command_of(plan: Plan) -> str:
