@@ -14,15 +14,24 @@ import pytest
 from tests.hostile import catalogue
 from tests.hostile.threats import PROPERTY, Threat
 
+# Of the report of a failed test, what is printed again below the verdicts.
+LAST_CHARACTERS = 3000
+
 
 class Verdicts:
-    """Collects the verdict on each attack from the reports of all workers."""
+    """Collects the verdict on each attack from the reports of all workers.
+
+    ``failures`` has each failed test with the end of its report, for a reader of the last lines.
+    """
 
     def __init__(self) -> None:
         self.rows: dict[Threat, list[tuple[str, str]]] = defaultdict(list)
+        self.failures: list[tuple[str, str]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note the verdict of one attack."""
+        if report.failed:
+            self.failures.append((report.nodeid, report.longreprtext[-LAST_CHARACTERS:]))
         if report.passed and report.when != "call":
             return
         verdict = {"passed": "refused", "failed": "SUCCEEDED", "skipped": "not run"}[report.outcome]
@@ -49,6 +58,8 @@ def main(arguments: list[str]) -> int:
         for description, verdict in sorted(verdicts.rows[threat]):
             print(f"  {verdict:<9}  {description}")
     failed, skipped = found.count("SUCCEEDED"), found.count("not run")
+    for test, error in verdicts.failures:
+        print(f"\nFAILED {test}\n{error}")
     print(f"\n{len(found) - failed - skipped} passed, {failed} failed, {skipped} skipped")
     return int(code) or int(not found)
 
