@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from reconciler.ports.journal import Verb
 from tests.cli.recorded_fleet import NOW_ARGUMENT, record, the_plan
 
 GOLDEN = Path(__file__).parent / "golden" / "recorded"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "web"
 
 COMMANDS = {
     "status": ["status", "."],
@@ -369,6 +371,37 @@ def test_without_a_plan_explain_names_the_command_to_run(
     code, _, err = run(capsys, "explain", "pod", "a")
     assert code == 1
     assert "run `reconciler plan --out plan.json`, then explain with --plan plan.json" in err
+
+
+def test_without_recorded_state_explain_plans_as_plan_does(
+    fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``apply --simulated`` keeps its state below the folder of that of the real fleet."""
+    shutil.copytree(EXAMPLE, fleet_folder, dirs_exist_ok=True)
+    record(fleet_folder / ".reconciler" / "simulated")
+    code, out, _ = run(capsys, "explain", "pod", "shop/api-00000")
+    assert code == 0
+    assert "it waits for general-" in out
+    code, _, err = run(capsys, "explain", "pod", "shop/api-00000", "--state", ".reconciler")
+    assert code == 1
+    assert "no recorded state in this folder yet" in err
+
+
+@pytest.mark.parametrize("option", [["--replicas", "max"], ["-f", "../api.yaml"]])
+def test_explain_plans_again_if_its_pods_are_named(
+    option: list[str], fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The newest plan knows nothing of these pods."""
+    shutil.copytree(EXAMPLE, fleet_folder, dirs_exist_ok=True)
+    api = fleet_folder / "workloads" / "api.yaml"
+    if "-f" in option:
+        api.rename(fleet_folder.parent / "api.yaml")
+    record(fleet_folder / ".reconciler")
+    words = ["explain", "pod", "shop/api-00000", ".", "--set", "cluster=none"]
+    assert run(capsys, *words)[0] == 1
+    code, out, _ = run(capsys, *words, *option)
+    assert code == 0
+    assert "it waits for general-" in out
 
 
 def test_an_empty_list_is_reported_on_stderr_only(

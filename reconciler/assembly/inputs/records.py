@@ -105,6 +105,18 @@ def open_recorded(
         yield RecordedFleet(state, chosen, state.database.place, now)
 
 
+def has_state(request: StateRequest) -> bool:
+    """Return whether there is a recorded state to answer from.
+
+    A state that ``--state`` names has to exist. A folder of states alone is none:
+    ``apply --simulated`` keeps its own below that of the fleet.
+    """
+    from reconciler.adapters.database.location import may_exist
+
+    place = state_location(request.path, settings_of(request))
+    return request.state is not None or may_exist(place)
+
+
 def is_fleet_recorded(request: StateRequest) -> bool:
     """Return whether the state that the request names knows their fleet; nothing is created.
 

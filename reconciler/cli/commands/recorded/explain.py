@@ -4,14 +4,14 @@ With the code of a finding, as in ``explain unknown-field``, it explains the fin
 ``gap``, it shows what each constraint costs. Otherwise:
 
 The answer is read from the reasons in the newest plan, or from a plan in a file. With separate
-inputs (``--snapshot``, ``--catalog``, ``--ref``, ``--repo``), or without recorded state, a plan
-is made, and the scheduler also evaluates alternatives and the cost of each constraint.
+inputs (``--snapshot``, ``--catalog``, ``--ref``, ``--repo``, ``--replicas``, ``-f``), or without
+recorded state, a plan is made, and the scheduler also evaluates alternatives and the cost of each
+constraint.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from dataclasses import dataclass
 from textwrap import fill
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconciler.assembly.inputs.records import RecordedFleet
-    from reconciler.assembly.inputs.request import FleetRequest, StateRequest
+    from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.inspection.recordedreasons import PlanSource
     from reconciler.plan.explain.alternatives import Inquiry
     from reconciler.plan.explain.answer import Explanation
@@ -79,8 +79,9 @@ class ExplainRequest:
         The calendar of a NodePool depends on what git contains now, not on a record.
         """
         fleet = self.fleet
-        named = (fleet.snapshot, fleet.catalog, fleet.ref, fleet.repo)
-        return self.kind == "nodepool" or any(x is not None for x in named)
+        named = (fleet.snapshot, fleet.catalog, fleet.ref, fleet.repo, fleet.replicas_percent)
+        is_named = any(x is not None for x in named)
+        return self.kind == "nodepool" or is_named or bool(fleet.manifests)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -159,7 +160,7 @@ def run(request: ExplainRequest) -> int:
         plan = _read_saved_plan(request.plan_file)
         source = PlanSource(plan, plan.digest, request.plan_file)
         answer = _answer(source, request, None)
-    elif request.needs_plan or not _has_state(request.fleet):
+    elif request.needs_plan or not records.has_state(request.fleet):
         source, answer = _explain_from_inputs(request)
     else:
         with records.open_recorded(request.fleet) as recorded:
@@ -208,12 +209,6 @@ def _explain_gap(request: ExplainRequest) -> int:
         render_reply(gap_reply(fleet, found), page, request.output, title=title, text=text)
     )
     return exitcode.DONE
-
-
-def _has_state(fleet: StateRequest) -> bool:
-    """Return whether there is a recorded state to answer from."""
-    place = records.state_location(fleet.path, records.settings_of(fleet))
-    return "://" in place or os.path.lexists(place)
 
 
 def _explain_from_inputs(request: ExplainRequest) -> tuple[PlanSource, Explanation]:

@@ -290,7 +290,6 @@ def _cost_delta(actions: Iterable[Action]) -> float | None:
 
 _BOX_VERBS: Final = {
     ActionKind.PROVISION: "launch",
-    ActionKind.REPLACE: "validate",
     ActionKind.TERMINATE: "remove",
     ActionKind.REBOOT: "reboot",
 }
@@ -298,12 +297,28 @@ _BOX_VERBS: Final = {
 
 def flow_of(plan: Plan) -> Flow:
     """Return the actions with what each waits for."""
-    return Flow(tuple(map(_box, plan.actions)))
+    disrupted: dict[str | None, list[Action]] = {}
+    for action in plan.actions:
+        if action.kind in (ActionKind.TERMINATE, ActionKind.REBOOT):
+            disrupted.setdefault(action.command, []).append(action)
+    return Flow(tuple(_box(action, disrupted.get(action.command, ())) for action in plan.actions))
 
 
-def _box(action: Action) -> Box:
-    what = short_node_name(action.node or "") or action.node_claim or action.command or ""
-    kind = " ".join(filter(None, (action.instance_type, action.capacity_type, action.zone)))
-    detail = action.reason if action.kind == ActionKind.REPLACE else kind or action.reason
-    title = f"{_BOX_VERBS[action.kind]} {what}"
+def _box(action: Action, disrupted: Sequence[Action]) -> Box:
+    """Return the box of an action; that of a command names the nodes that it disrupts."""
+    if action.kind == ActionKind.REPLACE:
+        title, detail = f"revalidate {_disrupted_nodes(disrupted)}", action.reason
+    else:
+        what = _machine(action) or action.command or ""
+        kind = " ".join(filter(None, (action.instance_type, action.capacity_type, action.zone)))
+        title, detail = f"{_BOX_VERBS[action.kind]} {what}", kind or action.reason
     return Box(action.id, str(action.kind), title, detail, action.wave, action.depends_on)
+
+
+def _disrupted_nodes(disrupted: Sequence[Action]) -> str:
+    names = list(filter(None, map(_machine, disrupted)))
+    return names[0] if len(names) == 1 else format_count(len(disrupted), "node")
+
+
+def _machine(action: Action) -> str:
+    return short_node_name(action.node or "") or action.node_claim or ""
