@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         SavingsPlanTerms,
     )
     from reconciler.model.karpenter.budget import Budget
+    from reconciler.model.kubernetes.pod import TopologySpreadConstraint
     from reconciler.model.kubernetes.profile import Profile
     from reconciler.model.notification import Webhook
     from reconciler.model.windows import Suspension, Window
@@ -210,18 +211,6 @@ class PlacementGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class DefaultConstraint:
-    """A spread for pods without one, as in kube-scheduler's configuration; it has no selector."""
-
-    topology_key: str
-    max_skew: int = 1
-    when_unsatisfiable: str = "DoNotSchedule"
-    min_domains: int | None = None
-    node_affinity_policy: str | None = None
-    node_taints_policy: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class SchedulerConfiguration:
     """The KubeSchedulerConfiguration of the cluster: as written, and its profiles by name.
 
@@ -343,7 +332,7 @@ class Settings(PoolSettings):
     removal_policy: RemovalPolicy = RemovalPolicy.GUARDED
     fleet_budgets: tuple[Budget, ...] = ()
     fleet_maximum_per_day: NodeLimit = UNLIMITED
-    default_constraints: tuple[DefaultConstraint, ...] = ()
+    default_constraints: tuple[TopologySpreadConstraint, ...] = ()
     kube_scheduler: SchedulerConfiguration = SchedulerConfiguration()
     webhooks: tuple[Webhook, ...] = ()
     windows: tuple[Window, ...] = ()

@@ -17,7 +17,7 @@ from reconciler.model.kubernetes.profile import (
     ScoringStrategy,
     Strategy,
 )
-from reconciler.model.settings import DefaultConstraint, Settings
+from reconciler.model.settings import Settings
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -137,7 +137,7 @@ def test_default_constraints_apply_to_simulations_and_to_the_planner() -> None:
     found = settings_with(**config)
     (profile,) = found.kube_scheduler.profiles.values()
     assert profile.spread == (TopologySpreadConstraint(ZONE, 2, "ScheduleAnyway"),)
-    assert found.default_constraints == (DefaultConstraint(ZONE, 2, "ScheduleAnyway"),)
+    assert found.default_constraints == (TopologySpreadConstraint(ZONE, 2, "ScheduleAnyway"),)
     own = {"podTopologySpread": {"defaultConstraints": [{**RULE, "maxSkew": 7}]}}
     both = resolve({"kubeScheduler": config, **own}, {}).settings
     assert both.default_constraints[0].max_skew == 7, "what is written takes precedence"

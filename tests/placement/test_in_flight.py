@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from reconciler.disruption.decide import METHODS, decide
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodepool import NodePool
-from reconciler.model.settings import DefaultConstraint
+from reconciler.model.kubernetes.pod import TopologySpreadConstraint
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import ClusterState, cluster_state
 from reconciler.placement.topology.defaultspread import DefaultSpread, with_default_spread
@@ -242,7 +242,7 @@ def late_pods(data: st.DataObject) -> list[Object]:
     return late
 
 
-def state_of(objects: list[Object], default: DefaultConstraint | None) -> ClusterState:
+def state_of(objects: list[Object], default: TopologySpreadConstraint | None) -> ClusterState:
     """Return the cluster of these objects, with a default spread for pods without their own."""
     rest = [item for item in objects if item["kind"] != "NodePool"]
     content = json.dumps({"kind": "List", "items": rest}).encode()
@@ -263,9 +263,9 @@ SERVICES = [
 ]
 DEFAULTS = [
     None,
-    DefaultConstraint(ZONE, 1, "DoNotSchedule"),
-    DefaultConstraint(ZONE, 1, "ScheduleAnyway"),
-    DefaultConstraint(HOST, 2, "DoNotSchedule"),
+    TopologySpreadConstraint(ZONE, 1, "DoNotSchedule"),
+    TopologySpreadConstraint(ZONE, 1, "ScheduleAnyway"),
+    TopologySpreadConstraint(HOST, 2, "DoNotSchedule"),
 ]
 LAWS = settings(
     max_examples=examples(200),
@@ -278,7 +278,7 @@ LAWS = settings(
 @given(ready_worlds(), st.sampled_from(DEFAULTS), st.data())
 @LAWS
 def test_a_plan_is_the_same_before_and_after_new_nodes_join(
-    world: list[Object], default: DefaultConstraint | None, data: st.DataObject
+    world: list[Object], default: TopologySpreadConstraint | None, data: st.DataObject
 ) -> None:
     """With host ports, limits, DaemonSets, affinity, preferences, volumes and default spread."""
     world = [*SERVICES, *with_volumes(data, world)]

@@ -43,7 +43,6 @@ from reconciler.model.settings import (
     DEFAULT_FEATURE_GATES,
     ConsolidationSearch,
     DecisionRules,
-    DefaultConstraint,
     FeatureGate,
     NodeLimit,
     Packing,
@@ -167,19 +166,7 @@ def _spread_of_scheduler(chosen: JsonObject) -> JsonDict:
     profile = configured.profiles.get("default-scheduler") if configured is not None else None
     if profile is None or not profile.default_constraints:
         return {}
-    return {
-        "podTopologySpread.defaultConstraints": tuple(
-            DefaultConstraint(
-                rule.topology_key,
-                rule.max_skew,
-                rule.when_unsatisfiable,
-                rule.min_domains,
-                rule.node_affinity_policy,
-                rule.node_taints_policy,
-            )
-            for rule in profile.default_constraints
-        )
-    }
+    return {"podTopologySpread.defaultConstraints": profile.default_constraints}
 
 
 def setting_values(settings: Settings, chosen: Mapping[str, object]) -> dict[str, object]:

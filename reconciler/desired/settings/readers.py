@@ -19,12 +19,13 @@ from reconciler.model.duration import NEVER, Duration, parse_nanoseconds
 from reconciler.model.json import JsonObject
 from reconciler.model.kubernetes.labelsyntax import key_fault
 from reconciler.model.notification import NoticeKind, Webhook, WebhookFormat
-from reconciler.model.settings import DefaultConstraint, SchedulerConfiguration
+from reconciler.model.settings import SchedulerConfiguration
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.urls import is_unencrypted
 
 if TYPE_CHECKING:
     from reconciler.model.billing import PriceRule, ReservedInstancesTerms, SavingsPlanTerms
+    from reconciler.model.kubernetes.pod import TopologySpreadConstraint
 
 _WEBHOOK_KEYS: Final = ("urlVariable", "format", "events", "secretVariable", "template")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
@@ -88,13 +89,13 @@ _ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
 _POLICIES: Final = ("Honor", "Ignore")
 
 
-def read_constraints(value: object) -> tuple[DefaultConstraint, ...]:
+def read_constraints(value: object) -> tuple[TopologySpreadConstraint, ...]:
     """Return the constraints that apply to pods without any of their own.
 
     Raises:
         ValueError: an entry cannot be read, or two say when the same key is unsatisfiable.
     """
-    found: list[DefaultConstraint] = []
+    found: list[TopologySpreadConstraint] = []
     for index, constraint in enumerate(read_entries(value, _SPREAD_KEYS, _read_constraint)):
         same = (constraint.topology_key, constraint.when_unsatisfiable)
         if any((m.topology_key, m.when_unsatisfiable) == same for m in found):
@@ -103,7 +104,9 @@ def read_constraints(value: object) -> tuple[DefaultConstraint, ...]:
     return tuple(found)
 
 
-def _read_constraint(entry: Mapping[str, object]) -> DefaultConstraint:
+def _read_constraint(entry: Mapping[str, object]) -> TopologySpreadConstraint:
+    from reconciler.model.kubernetes.pod import TopologySpreadConstraint
+
     key = get_text(entry, "topologyKey")
     fault = key_fault(key) if key else "must be a label"
     if fault:
@@ -111,7 +114,7 @@ def _read_constraint(entry: Mapping[str, object]) -> DefaultConstraint:
     skew = _get_positive(entry, "maxSkew")
     if skew is None:
         raise ValueError("maxSkew: must be an integer of at least 1")
-    return DefaultConstraint(
+    return TopologySpreadConstraint(
         topology_key=key,
         max_skew=skew,
         when_unsatisfiable=_get_choice(entry, "whenUnsatisfiable", _ACTIONS) or "",

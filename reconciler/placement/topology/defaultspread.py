@@ -13,7 +13,6 @@ from dataclasses import replace as with_fields
 from msgspec.structs import replace
 
 from reconciler.model.kubernetes.pod import Pod, TopologySpreadConstraint
-from reconciler.model.settings import DefaultConstraint
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.topology.peers import Owners, Peers
 
@@ -21,8 +20,8 @@ from reconciler.placement.topology.peers import Owners, Peers
 class DefaultSpread:
     """Adds the cluster's default spread to pods without a spread of their own."""
 
-    def __init__(self, constraints: Iterable[DefaultConstraint], owners: Owners) -> None:
-        self._constraints = tuple(map(_constraint, constraints))
+    def __init__(self, constraints: Iterable[TopologySpreadConstraint], owners: Owners) -> None:
+        self._constraints = tuple(constraints)
         self._peers = Peers(owners)
         self._known: dict[object, tuple[TopologySpreadConstraint, ...]] = {}
 
@@ -66,14 +65,3 @@ def with_default_spread(cluster: ClusterState, spread: DefaultSpread) -> Cluster
 
     nodes = tuple(map(on_node, cluster.nodes))
     return with_fields(cluster, pods=tuple(with_spread[id(p)] for p in cluster.pods), nodes=nodes)
-
-
-def _constraint(default: DefaultConstraint) -> TopologySpreadConstraint:
-    return TopologySpreadConstraint(
-        topology_key=default.topology_key,
-        max_skew=default.max_skew,
-        when_unsatisfiable=default.when_unsatisfiable,
-        min_domains=default.min_domains,
-        node_affinity_policy=default.node_affinity_policy,
-        node_taints_policy=default.node_taints_policy,
-    )
