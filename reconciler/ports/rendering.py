@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from reconciler.desired.sources.gitops import Tool
+from reconciler.desired.sources.gitops import ChartRelease, Tool
 from reconciler.model.errors import ReconcilerError
 
 
@@ -14,17 +14,14 @@ from reconciler.model.errors import ReconcilerError
 class RenderBuild:
     """One run of a tool: the copy of the tree that it sees, and the folder in it to render.
 
-    ``release``, ``namespace``, ``values_files`` (paths of the copy, in order) and ``parameters``
-    are those of a chart.
+    ``release`` and ``namespace`` are those of a chart; its values files are paths of the copy.
     """
 
     tool: Tool
     files: Mapping[str, bytes]
     folder: str
-    release: str = ""
+    release: ChartRelease = field(default_factory=ChartRelease)
     namespace: str = ""
-    values_files: tuple[str, ...] = ()
-    parameters: tuple[tuple[str, str], ...] = ()
 
 
 class RenderError(ReconcilerError):

@@ -211,14 +211,14 @@ def _arguments(build: RenderBuild, tree: str) -> list[str]:
     folder = os.path.normpath(os.path.join(tree, build.folder))
     if build.tool is Tool.KUSTOMIZE:
         return [folder, "--load-restrictor", "LoadRestrictionsRootOnly"]
-    words = [build.release or "release", folder, "--skip-tests"]
+    words = [build.release.name or "release", folder, "--skip-tests"]
     words += ["--kube-version", _KUBE_VERSION]
     words += [word for name in _API_VERSIONS for word in ("--api-versions", name)]
     if build.namespace:
         words += [f"--namespace={build.namespace}"]
-    for path in build.values_files:
+    for path in build.release.values_files:
         words += ["--values", os.path.normpath(os.path.join(tree, path))]
-    for name, value in build.parameters:
+    for name, value in build.release.parameters:
         words += [f"--set={name}={value}"]
     return words
 

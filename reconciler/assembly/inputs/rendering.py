@@ -392,8 +392,9 @@ class _Expansion:
         folder = rendering.folder
         chart = chart_files(self.tree, folder)
         self.findings += [self._relative(f) for f in chart.findings]
+        release = rendering.release
         values = []
-        for path in rendering.values_files:
+        for path in release.values_files:
             content = self.tree.read(path)
             if content is None:
                 message = f"values file {quote_value(self._shown(path))} does not exist"
@@ -404,19 +405,17 @@ class _Expansion:
         if rendering.values:
             chart.copied.add(_VALUES, dump(rendering.values, sort_keys=False).encode())
             values.append(_VALUES)
-        release = _release_name(rendering.release or chart.name or "release")
-        words = [f" -f {self._shown(path)}" for path in rendering.values_files]
-        command = f"helm template {release} {self._shown(folder)}{''.join(words)}"
-        build = RenderBuild(
-            Tool.HELM, chart.copied.files, folder, release, rendering.namespace,
-            tuple(values), rendering.parameters,
-        )  # fmt: skip
+        name = _release_name(release.name or chart.name or "release")
+        words = [f" -f {self._shown(path)}" for path in release.values_files]
+        command = f"helm template {name} {self._shown(folder)}{''.join(words)}"
+        used = replace(release, name=name, values_files=tuple(values))
+        build = RenderBuild(Tool.HELM, chart.copied.files, folder, used, rendering.namespace)
         output = self._run(build, command, place, chart.name)
         if output is None:
             return []
         self.findings += empty_chart(chart.copied.files, output, self._shown(folder), place)
         defaults = posixpath.normpath(posixpath.join(folder, "values.yaml"))
-        ordered = (defaults, *rendering.values_files)
+        ordered = (defaults, *release.values_files)
         return [self._rendered(output, rendering, chart.copied.files, ordered, folder, place)]
 
     def _run(self, build: RenderBuild, command: str, place: Place, chart: str = "") -> bytes | None:

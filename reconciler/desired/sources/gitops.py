@@ -46,6 +46,18 @@ class Tool(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ChartRelease:
+    """How a chart is rendered: its release's name, and what sets its values.
+
+    Later ``values_files`` take precedence, and ``parameters`` (paths and values) over all.
+    """
+
+    name: str = ""
+    values_files: tuple[str, ...] = ()
+    parameters: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Rendering:
     """One source of a fleet: a folder of the tree, and how it becomes objects.
 
@@ -60,11 +72,9 @@ class Rendering:
     place: Place | None = None
     by: str = ""
     overlay: JsonDict = field(default_factory=dict)
-    release: str = ""
     namespace: str = ""
-    values_files: tuple[str, ...] = ()
+    release: ChartRelease = ChartRelease()
     values: JsonDict = field(default_factory=dict)
-    parameters: tuple[tuple[str, str], ...] = ()
     substitutions: Mapping[str, str] | None = None
     is_recursive: bool = True
 
@@ -229,8 +239,8 @@ def _flux_release(found: _GitopsObject) -> Iterator[Found]:
     yield UsedFiles(files)
     yield Rendering(
         target, Tool.HELM, entry.place(()), f"Flux HelmRelease {entry.name}",
-        release=text(spec.get("releaseName")) or entry.name, namespace=namespace,
-        values_files=files, values=values,
+        release=ChartRelease(text(spec.get("releaseName")) or entry.name, files),
+        namespace=namespace, values=values,
     )  # fmt: skip
 
 
@@ -324,14 +334,14 @@ def _application_source(
         yield _note(entry, (*at, "plugin"), "plugin-source", message,
                     "pass its output with -f", Severity.ERROR)  # fmt: skip
         return
+    parameters = tuple(
+        (text(p.get("name")), plain(p.get("value"))) for p in items(helm.get("parameters"))
+    )
     yield Rendering(
         target, place=entry.place(()), by=by,
         overlay=_argo_overlay(kustomize),
-        release=text(helm.get("releaseName")) or name, namespace=namespace,
-        values_files=values_files, values=values,
-        parameters=tuple(
-            (text(p.get("name")), plain(p.get("value"))) for p in items(helm.get("parameters"))
-        ),
+        release=ChartRelease(text(helm.get("releaseName")) or name, values_files, parameters),
+        namespace=namespace, values=values,
         is_recursive=value_at(source, ("directory", "recurse")) is True,
     )  # fmt: skip
 

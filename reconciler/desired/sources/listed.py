@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from reconciler.desired.sources.gitops import Rendering, Tool
+from reconciler.desired.sources.gitops import ChartRelease, Rendering, Tool
 from reconciler.desired.sources.tree import OutsideTreeError, Tree, TreeLimitError, join_path
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.json import JsonDict
@@ -92,9 +92,8 @@ def rendering_of(
         path,
         _TOOLS[kind],
         place,
-        release=str(item.get("release", "")),
+        release=ChartRelease(str(item.get("release", "")), tuple(values)),
         namespace=str(item.get("namespace", "")),
-        values_files=tuple(values),
         values=item.get("set") or {},
         substitutions=item.get("substitute"),
     )

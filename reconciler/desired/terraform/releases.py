@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from reconciler.desired.sources.embedded import embedded_objects
-from reconciler.desired.sources.gitops import Rendering, Tool, merge_values, values_of
+from reconciler.desired.sources.gitops import ChartRelease, Rendering, Tool, merge_values, values_of
 from reconciler.desired.sources.protection import protect, restore
 from reconciler.desired.terraform.expressions import evaluate, path_in
 from reconciler.desired.terraform.functions import Unknown, Value, plain, to_text
@@ -52,8 +52,10 @@ def read_release(
         return
     yield Rendering(
         folder, Tool.HELM, place, by,
-        release=_text(block, "name", scope), namespace=_text(block, "namespace", scope),
-        values=values, parameters=tuple(_parameters(block, scope)),
+        release=ChartRelease(
+            _text(block, "name", scope), parameters=tuple(_parameters(block, scope))
+        ),
+        namespace=_text(block, "namespace", scope), values=values,
     )  # fmt: skip
 
 
