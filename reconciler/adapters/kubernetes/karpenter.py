@@ -37,7 +37,7 @@ from reconciler.model.karpenter.labels import (
 )
 from reconciler.model.karpenter.nodeclaim import REBOOTING, NodeClaim
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay
-from reconciler.model.kubernetes.metadata import Condition
+from reconciler.model.kubernetes.metadata import Condition, Metadata
 from reconciler.model.ownership import FLEET_TAG, NODE_FINALIZER
 from reconciler.observed.isolation import name_in
 
@@ -154,14 +154,8 @@ _ANNOTATIONS: Final = (
 )
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    name: str
-    uid: str = ""
+class _Metadata(Metadata, frozen=True, rename="camel"):
     resource_version: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    finalizers: tuple[str, ...] | None = None
-    deletion_timestamp: str | None = None
 
 
 class _Versioned(msgspec.Struct, frozen=True):
@@ -235,7 +229,7 @@ class ClusterMirror:
 
     def _is_ours(self, copy: _Copy) -> bool:
         """Return whether we created a copy, according to its immutable spec."""
-        fleet = (copy.metadata.labels or {}).get(FLEET_TAG, self._fleet)
+        fleet = copy.metadata.labels.get(FLEET_TAG, self._fleet)
         return copy.spec.node_class_ref.group == CLASS_GROUP and fleet == self._fleet
 
     def _show_claim(self, claim: NodeClaim, copy: _Copy | None, drift: str) -> None:
@@ -285,10 +279,10 @@ class ClusterMirror:
             ("labels", self._labels(claim), copy.metadata.labels),
             ("annotations", _annotations(claim), copy.metadata.annotations),
         ):
-            missing = {k: v for k, v in wanted.items() if (have or {}).get(k) != v}
+            missing = {k: v for k, v in wanted.items() if have.get(k) != v}
             if missing:
                 metadata[key] = missing
-        finalizers = copy.metadata.finalizers or ()
+        finalizers = copy.metadata.finalizers
         if NODE_FINALIZER not in finalizers and copy.metadata.deletion_timestamp is None:
             metadata["finalizers"] = [*finalizers, NODE_FINALIZER]
         if metadata:
@@ -300,8 +294,8 @@ class ClusterMirror:
 
     def _remove(self, copy: _Copy) -> None:
         """Release a copy whose claim is gone."""
-        others = [name for name in copy.metadata.finalizers or () if name != NODE_FINALIZER]
-        if len(others) != len(copy.metadata.finalizers or ()):
+        others = [name for name in copy.metadata.finalizers if name != NODE_FINALIZER]
+        if len(others) != len(copy.metadata.finalizers):
             version = copy.metadata.resource_version
             self._patch(copy.metadata.name, {"finalizers": others, "resourceVersion": version})
         self._delete(copy)
