@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
 from reconciler.model.decision.equals import EqualCandidates
-from reconciler.model.decision.waiting import Blocker, DeferredClaim
+from reconciler.model.decision.waiting import Blocker, DeferredClaim, PoolBudget
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.placement.question import Placement, PlannedClaim
 
@@ -142,26 +142,6 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetState:
-    """The budgets of a NodePool for one reason, before any command of this pass.
-
-    ``disrupting`` of its ``total`` nodes are already being disrupted or not ready; ``allowed`` more
-    may be disrupted. ``binding`` is the index of the most restrictive budget; ``next_change`` is
-    when a window of any budget opens or closes. ``error`` is set if a budget is invalid, in which
-    case nothing is allowed.
-    """
-
-    node_pool: str
-    reason: DisruptionReason
-    total: int
-    disrupting: int
-    allowed: int
-    next_change: datetime | None = None
-    binding: int | None = None
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Decisions:
     """The decisions of one pass, in a stable order.
 
@@ -176,7 +156,7 @@ class Decisions:
     commands: tuple[Command, ...] = ()
     blocked: tuple[Block, ...] = ()
     deferred: tuple[DeferredClaim, ...] = ()
-    budgets: tuple[BudgetState, ...] = ()
+    budgets: tuple[PoolBudget, ...] = ()
     placement: Placement | None = None
     limits_hit: tuple[str, ...] = ()
     blockers: tuple[Blocker, ...] = ()

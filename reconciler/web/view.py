@@ -18,7 +18,7 @@ from reconciler.engine.shown.past import WIDTH, position
 from reconciler.engine.steps.bookkeeping import node_usage, workload_costs
 from reconciler.engine.steps.lifecycle import INITIALIZED
 from reconciler.model.billing import HOURS_A_MONTH
-from reconciler.model.decision.waiting import Blocker
+from reconciler.model.decision.waiting import Blocker, PoolBudget
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodepool import NodePool
@@ -28,7 +28,7 @@ from reconciler.observed.state import StateNode
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.render.wording import NoteText, note_texts, removal_texts
 from reconciler.plan.rest.steadystate import later_consolidations
-from reconciler.plan.value.actions import Action, PoolBudget
+from reconciler.plan.value.actions import Action
 from reconciler.plan.value.costs import PoolCost
 from reconciler.plan.value.nodes import UnschedulablePod
 from reconciler.ports.cluster import NodeUsage

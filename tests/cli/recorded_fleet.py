@@ -12,14 +12,14 @@ from pathlib import Path
 import msgspec
 
 from reconciler.model.decision.changes import DriftedClaim, FieldChange
-from reconciler.model.decision.waiting import Blocker, DeferredClaim
+from reconciler.model.decision.waiting import Blocker, DeferredClaim, PoolBudget
 from reconciler.model.history import Move, Rollout
 from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
 from reconciler.model.karpenter.nodepool import NodeClassRef
 from reconciler.model.kubernetes.metadata import Condition, Metadata
 from reconciler.observed.allocation import WorkloadCost
 from reconciler.plan.explain.answer import Decision, decisions_of
-from reconciler.plan.value.actions import Action, BlockedNode, PlannedCommand, PoolBudget
+from reconciler.plan.value.actions import Action, BlockedNode, PlannedCommand
 from reconciler.plan.value.costs import Cost
 from reconciler.plan.value.nodes import (
     LaunchOffering,

@@ -131,7 +131,7 @@ def test_one_invalid_budget_blocks_the_pool_for_every_reason() -> None:
     decisions = decided(a_node("n1"), pools=[pool])
 
     assert brief(decisions) == []
-    assert all(state.error for state in decisions.budgets)
+    assert all(state.allowed == 0 for state in decisions.budgets)
     assert "budget is invalid" in decisions.deferred[0].message
 
 

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from reconciler.disruption.candidates import Candidate
-from reconciler.disruption.command import BudgetState
 from reconciler.disruption.gates.budgets import BudgetLedger, node_counts
 from reconciler.disruption.gates.guards import EVERY_REASON, Cap, retry_delay
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.disruption.gates.policy import Hold
-from reconciler.model.decision.waiting import WaitsFor
+from reconciler.model.decision.waiting import PoolBudget, WaitsFor
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import ClusterState
@@ -41,8 +40,8 @@ def test_the_nodes_that_count_are_initialized_and_have_an_instance() -> None:
     }
 
 
-def a_state(reason: DisruptionReason, allowed: int, pool: str = "default") -> BudgetState:
-    return BudgetState(pool, reason, total=10, disrupting=0, allowed=allowed)
+def a_state(reason: DisruptionReason, allowed: int, pool: str = "default") -> PoolBudget:
+    return PoolBudget(node_pool=pool, reason=reason, total=10, allowed=allowed)
 
 
 def test_a_disrupted_node_counts_for_the_pool_and_for_the_fleet() -> None:

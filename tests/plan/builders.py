@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from reconciler.model.decision.changes import Change, DriftedClaim, FieldChange, Side
-from reconciler.model.decision.waiting import Blocker, DeferredClaim, WaitsFor
+from reconciler.model.decision.waiting import Blocker, DeferredClaim, PoolBudget, WaitsFor
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.karpenter.requirements import Operator
 from reconciler.plan.make.actions import OwnedNode, actions_of
-from reconciler.plan.value.actions import Action, BlockedNode, PlannedCommand, PoolBudget
+from reconciler.plan.value.actions import Action, BlockedNode, PlannedCommand
 from reconciler.plan.value.costs import AtRest, Cost, PoolAtRest, PoolChange, PoolCost, StuckNode
 from reconciler.plan.value.nodes import (
     LaunchOffering,

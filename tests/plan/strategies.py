@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from hypothesis import strategies as st
 
 from reconciler.model.decision.changes import Change, DriftedClaim, FieldChange, Side
-from reconciler.model.decision.waiting import Blocker, DeferredClaim, WaitsFor
+from reconciler.model.decision.waiting import Blocker, DeferredClaim, PoolBudget, WaitsFor
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.karpenter.requirements import Operator
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.plan.graph import sort_into_waves
-from reconciler.plan.value.actions import Action, BlockedNode, PlannedCommand, PoolBudget
+from reconciler.plan.value.actions import Action, BlockedNode, PlannedCommand
 from reconciler.plan.value.costs import Cost, PoolCost
 from reconciler.plan.value.nodes import (
     LaunchOffering,

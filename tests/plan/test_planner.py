@@ -478,3 +478,21 @@ def test_a_node_that_one_method_rejects_and_another_removes_is_not_blocked() -> 
     plan = plan_of(inputs([pool, a_class()], observed))
     assert [command.nodes for command in plan.commands] == [("n1",)]
     assert plan.blocked == ()
+
+
+def test_an_invalid_budget_of_a_deleted_pool_is_reported_once() -> None:
+    """A pool that only its nodes name has the default budget, which is valid."""
+    deleted = a_pool("old", disruption={"budgets": [{"nodes": "10%"}, {"nodes": "many"}]})
+    plan = plan_of(
+        inputs(
+            [a_pool(), a_class()],
+            [*a_node("n1", pool="old"), *a_node("n2", pool="unknown")],
+            base=[deleted],
+            compared_with="records",
+            allow_removal=frozenset({"old", "unknown"}),
+        )
+    )
+    found = [(f.message, f.path) for f in plan.diagnostics if f.code == "budget-unreadable"]
+    why = 'not a count or a share of nodes: "many" (examples: 5, 10%)'
+    message = f"invalid budget of NodePool old, so its nodes cannot be disrupted: {why}"
+    assert found == [(message, "spec.disruption.budgets[1]")]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
 
-from reconciler.disruption.command import BudgetState
 from reconciler.disruption.gates.policy import Hold
+from reconciler.model.decision.waiting import PoolBudget
 from reconciler.model.karpenter.budget import (
     Budget,
     DisruptionReason,
@@ -81,9 +81,9 @@ def budget_states(
     by_pool: Mapping[str, Count],
     now: datetime,
     reasons: Sequence[DisruptionReason] = _REASONS,
-) -> tuple[BudgetState, ...]:
+) -> tuple[PoolBudget, ...]:
     """Return the state of each pool's budgets by voluntary reason, ordered by pool and reason."""
-    states: list[BudgetState] = []
+    states: list[PoolBudget] = []
     for pool in sorted(pools, key=lambda p: p.name):
         count, budgets = by_pool.get(pool.name, Count()), pool.spec.disruption.budgets
         states += _states_by_reason(pool.name, budgets, count, now, reasons)
@@ -96,11 +96,11 @@ def _states_by_reason(
     count: Count,
     now: datetime,
     reasons: Sequence[DisruptionReason],
-) -> Iterator[BudgetState]:
+) -> Iterator[PoolBudget]:
     change = next_budget_change(budgets, now)
     for reason in reasons:
         allowed = allowance(budgets, reason, count.total, now)
-        yield BudgetState(
+        yield PoolBudget(
             node_pool=pool,
             reason=reason,
             total=count.total,
@@ -108,7 +108,6 @@ def _states_by_reason(
             allowed=remaining_disruptions(allowed.nodes, count.against(reason)),
             next_change=change,
             binding=allowed.binding,
-            error=allowed.error,
         )
 
 
@@ -117,7 +116,7 @@ def fleet_states(
     by_pool: Mapping[str, Count],
     now: datetime,
     reasons: Sequence[DisruptionReason] = _REASONS,
-) -> tuple[BudgetState, ...]:
+) -> tuple[PoolBudget, ...]:
     """Return the state of the fleet's budgets by reason, empty if there are none.
 
     They count all nodes in the same way as those of a NodePool; ``node_pool`` is empty.
@@ -158,8 +157,8 @@ class BudgetLedger:
 
     def __init__(
         self,
-        states: Iterable[BudgetState],
-        fleet: Iterable[BudgetState] = (),
+        states: Iterable[PoolBudget],
+        fleet: Iterable[PoolBudget] = (),
         holds: Collection[tuple[str, DisruptionReason]] = (),
         caps: Sequence[Guard] = (),
     ) -> None:

@@ -20,7 +20,6 @@ from typing import Final
 
 import msgspec
 
-from reconciler.disruption.command import BudgetState
 from reconciler.disruption.gates.budgets import (
     BudgetLedger,
     Count,
@@ -37,9 +36,14 @@ from reconciler.disruption.gates.guards import (
     rollout_change_times,
 )
 from reconciler.disruption.gates.policy import Hold, Holds, holds_of, policy_changes
-from reconciler.model.decision.waiting import WaitsFor
+from reconciler.model.decision.waiting import PoolBudget, WaitsFor
 from reconciler.model.history import DAY, NO_HISTORY, History, Rollout
-from reconciler.model.karpenter.budget import Budget, DisruptionReason, next_budget_change
+from reconciler.model.karpenter.budget import (
+    Budget,
+    DisruptionReason,
+    allowance,
+    next_budget_change,
+)
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
@@ -57,7 +61,7 @@ class Limit:
     """
 
     nodes: int
-    budget: BudgetState | None = None
+    budget: PoolBudget | None = None
     hold: Hold | None = None
 
 
@@ -72,8 +76,8 @@ class Limits:
     at: datetime
     settings: Settings
     budgets: Mapping[str, Sequence[Budget]]
-    states: tuple[BudgetState, ...]
-    fleet: tuple[BudgetState, ...]
+    states: tuple[PoolBudget, ...]
+    fleet: tuple[PoolBudget, ...]
     suspended: Holds
     caps: tuple[Cap, ...]
 
@@ -121,18 +125,19 @@ class Limits:
         assert cap is not None, "asked only where nothing is left"
         return cap.hold
 
-    def _state(self, node_pool: str, reason: DisruptionReason) -> BudgetState:
+    def _state(self, node_pool: str, reason: DisruptionReason) -> PoolBudget:
         return next(s for s in self.states if (s.node_pool, s.reason) == (node_pool, reason))
 
-    def _fleet_state(self, reason: DisruptionReason) -> BudgetState:
+    def _fleet_state(self, reason: DisruptionReason) -> PoolBudget:
         return next(s for s in self.fleet if s.reason == reason)
 
-    def _budget_hold(self, state: BudgetState, budgets: Sequence[Budget], owner: str) -> Hold:
+    def _budget_hold(self, state: PoolBudget, budgets: Sequence[Budget], owner: str) -> Hold:
         binding = budgets[state.binding] if state.binding is not None else None
         scheduled = binding is not None and binding.schedule is not None
         change = binding.next_change(self.at) if binding is not None and scheduled else None
-        if state.error is not None:
-            message = f"{owner} is invalid: {state.error}"
+        error = allowance(budgets, state.reason, state.total, self.at).error
+        if error is not None:
+            message = f"{owner} is invalid: {error}"
         else:
             at_once = state.allowed + state.disrupting
             message = (

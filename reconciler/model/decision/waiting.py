@@ -9,6 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from reconciler.model.decision.part import Part
+from reconciler.model.karpenter.budget import DisruptionReason
 
 
 class WaitsFor(StrEnum):
@@ -64,6 +65,23 @@ class Blocker(Part, frozen=True, kw_only=True):
     until: datetime | None = None
     forgone: float | None = None
     unpriced: int = 0
+
+
+class PoolBudget(Part, frozen=True, kw_only=True):
+    """What the budgets of a NodePool allow for one reason, before any command of the pass.
+
+    ``disrupting`` of its ``total`` nodes are already being disrupted or not ready; ``allowed`` more
+    may be disrupted. ``binding`` is the index of the most restrictive budget; ``next_change`` is
+    when a window of any budget opens or closes. An invalid budget allows nothing.
+    """
+
+    node_pool: str
+    reason: DisruptionReason
+    total: int = 0
+    disrupting: int = 0
+    allowed: int
+    next_change: datetime | None = None
+    binding: int | None = None
 
 
 def merged(blockers: Sequence[Blocker]) -> Blocker:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from reconciler.disruption.command import ForcefulReason
+from reconciler.model.decision.waiting import PoolBudget
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_dollars
@@ -21,7 +22,7 @@ from reconciler.plan.render.wording import (
     format_side,
     format_value,
 )
-from reconciler.plan.value.actions import PlannedCommand, PoolBudget
+from reconciler.plan.value.actions import PlannedCommand
 from reconciler.plan.value.nodes import LaunchReason, PlannedNodeClaim
 from reconciler.plan.value.plan import Plan
 
@@ -255,6 +256,6 @@ def format_budget(budget: PoolBudget) -> str:
     allowed = min(budget.allowed, budget.total)  # without a limit, more than there are
     return (
         f"budget of {budget.node_pool}: {allowed} of {format_count(budget.total, 'node')}"
-        f" may be disrupted for {DisruptionReason(budget.reason).cause} now"
+        f" may be disrupted for {budget.reason.cause} now"
         f" ({budget.disrupting} in progress or not ready){until}"
     )

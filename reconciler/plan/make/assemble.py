@@ -25,7 +25,6 @@ from reconciler.plan.value.actions import (
     BlockedNode,
     Decision,
     PlannedCommand,
-    PoolBudget,
 )
 from reconciler.plan.value.nodes import (
     LaunchReason,
@@ -37,7 +36,7 @@ from reconciler.plan.value.nodes import (
 )
 
 if TYPE_CHECKING:
-    from reconciler.disruption.command import Block, BudgetState, Command, Decisions
+    from reconciler.disruption.command import Block, Command, Decisions
     from reconciler.placement.pods.headroom import Headroom
 
 
@@ -248,19 +247,6 @@ def blocked_node(block: Block, cluster: ClusterState) -> BlockedNode:
         reason=block.reason,
         code=block.code.value,
         message=block.message,
-    )
-
-
-def pool_budget(state: BudgetState) -> PoolBudget:
-    """Return budgets as the plan lists them."""
-    return PoolBudget(
-        node_pool=state.node_pool,
-        reason=state.reason.value,
-        total=state.total,
-        disrupting=state.disrupting,
-        allowed=state.allowed,
-        next_change=state.next_change,
-        binding=state.binding,
     )
 
 

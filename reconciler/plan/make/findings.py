@@ -17,6 +17,7 @@ from reconciler.disruption.methods.drift import drifted_since
 from reconciler.model.decision.changes import Change, DriftedClaim
 from reconciler.model.decision.waiting import DeferredClaim
 from reconciler.model.diagnostics import Diagnostic
+from reconciler.model.karpenter.budget import allowance
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     RESERVATION_ID,
@@ -357,7 +358,7 @@ def daemon_set_findings(cluster: ClusterState) -> Iterator[PlanFinding]:
         yield PlanFinding(severity="warning", code="daemonset-unreadable", message=message)
 
 
-def decision_findings(decisions: Decisions) -> Iterator[PlanFinding]:
+def decision_findings(facts: Facts, decisions: Decisions) -> Iterator[PlanFinding]:
     """Report reached work limits, dropped preferences and invalid budgets."""
     placement = decisions.placement
     if placement is not None and placement.work_limit is not None:
@@ -369,13 +370,24 @@ def decision_findings(decisions: Decisions) -> Iterator[PlanFinding]:
     if decisions.consolidation_waits:
         message = "consolidation continues when the pods of the nodes that it disrupts have moved"
         yield PlanFinding(severity="info", code="consolidation-waits", message=message)
-    broken = {(s.node_pool, s.error): s.binding for s in decisions.budgets if s.error is not None}
-    for (pool, error), index in broken.items():
-        message = f"invalid budget of NodePool {pool}, so its nodes cannot be disrupted: {error}"
-        path = None if index is None else f"spec.disruption.budgets[{index}]"
-        yield PlanFinding(severity="warning", code="budget-unreadable", message=message, path=path)
+    yield from _budget_findings(facts, decisions)
     if decisions.placement is not None and decisions.placement.given_up is not None:
         yield _dropped_preferences_finding(decisions.placement.given_up)
+
+
+def _budget_findings(facts: Facts, decisions: Decisions) -> Iterator[PlanFinding]:
+    """Report the first invalid budget of each NodePool: it stops all disruption of its nodes."""
+    budgets = {p.name: p.spec.disruption.budgets for p in (*facts.vanished, *facts.pools)}
+    for pool, state in {state.node_pool: state for state in decisions.budgets}.items():
+        found = allowance(budgets.get(pool, ()), state.reason, state.total, facts.now)
+        if found.error is not None:
+            what = f"invalid budget of NodePool {pool}, so its nodes cannot be disrupted"
+            yield PlanFinding(
+                severity="warning",
+                code="budget-unreadable",
+                message=f"{what}: {found.error}",
+                path=f"spec.disruption.budgets[{found.binding}]",
+            )
 
 
 def _work_limit_finding(limit: WorkLimit) -> PlanFinding:

@@ -143,7 +143,7 @@ def make_plan(facts: Facts, phase: Phase = ignore_phase, cache: FactsCache | Non
         drift=drifted,
         commands=commands,
         blocked=blocked,
-        budgets=tuple(map(assemble.pool_budget, decisions.budgets)),
+        budgets=decisions.budgets,
         actions=actions_of(
             claims, outcome.unlaunched, commands, _nodes_by_name(outcome.nodes, facts.cluster)
         ),
@@ -307,7 +307,7 @@ def _findings(
             facts.changes, facts.classes, facts.pools, _nodes_by_pool(facts)
         ),
         *findings.lookup_findings(facts),
-        *findings.decision_findings(decisions),
+        *findings.decision_findings(facts, decisions),
         *findings.lock_findings(facts.lock),
         *findings.catalog_findings(facts.catalog, claims),
         *facts.buffer_findings,

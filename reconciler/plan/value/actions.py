@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar, Literal
 
@@ -61,18 +60,6 @@ class BlockedNode(Part, frozen=True, kw_only=True):
     reason: str = ""
     code: str = ""
     message: str
-
-
-class PoolBudget(Part, frozen=True, kw_only=True):
-    """The disruptions that the budgets of a NodePool allow for one reason now."""
-
-    node_pool: str
-    reason: str
-    total: int = 0
-    disrupting: int = 0
-    allowed: int
-    next_change: datetime | None = None
-    binding: int | None = None
 
 
 class ActionKind(StrEnum):

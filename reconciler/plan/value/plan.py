@@ -11,10 +11,10 @@ import msgspec
 from reconciler.model.decision.changes import Change, DriftedClaim
 from reconciler.model.decision.part import Part
 from reconciler.model.decision.verdicts import ComparedValue
-from reconciler.model.decision.waiting import Blocker, DeferredClaim
+from reconciler.model.decision.waiting import Blocker, DeferredClaim, PoolBudget
 from reconciler.model.decode import describe_mismatch
 from reconciler.model.errors import UnreadableError
-from reconciler.plan.value.actions import Action, BlockedNode, PlannedCommand, PoolBudget
+from reconciler.plan.value.actions import Action, BlockedNode, PlannedCommand
 from reconciler.plan.value.costs import (
     AtRest,
     Backtest,

@@ -6,11 +6,11 @@ from collections.abc import Hashable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from reconciler.model.decision.waiting import Blocker, DeferredClaim
+from reconciler.model.decision.waiting import Blocker, DeferredClaim, PoolBudget
 from reconciler.model.text.counting import format_count
 from reconciler.plan.render.sections.actions import pool_cell
 from reconciler.plan.render.wording import blocker_title, format_near_time, short_node_name
-from reconciler.plan.value.actions import BlockedNode, PoolBudget
+from reconciler.plan.value.actions import BlockedNode
 from reconciler.plan.value.plan import Plan
 from reconciler.render.cells import (
     Bar,
