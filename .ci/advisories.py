@@ -21,7 +21,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from locks import locks, read_lock
+from locks import locks, read_lock, report
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
@@ -162,10 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError, KeyError) as error:
         print(f"the advisories cannot be read: {error}", file=sys.stderr)
         return 2
-    for line in lines:
-        print(line)
-    print(f"{len(pinned)} locked packages, {len(advisories)} advisories, {len(lines)} findings")
-    return 1 if lines else 0
+    return report(lines, f"{len(pinned)} locked packages, {len(advisories)} advisories")
 
 
 if __name__ == "__main__":

@@ -111,6 +111,14 @@ def unlisted(sbom: Mapping[str, Any], lock: Sequence[Locked]) -> list[str]:
     ]
 
 
+def report(lines: Sequence[str], counted: str) -> int:
+    """Print the findings, and their number after what was ``counted``; return the exit code."""
+    for line in lines:
+        print(line)
+    print(f"{counted}, {len(lines)} findings")
+    return 1 if lines else 0
+
+
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Compare the locks, and with ``--sbom`` a bill of materials."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -125,10 +133,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     except (OSError, ValueError, KeyError, TypeError) as error:
         print(f"the locks cannot be compared: {error}", file=sys.stderr)
         return 2
-    for line in lines:
-        print(line)
-    print(f"{len(found)} locks, {len(lines)} findings")
-    return 1 if lines else 0
+    return report(lines, f"{len(found)} locks")
 
 
 if __name__ == "__main__":
