@@ -80,8 +80,6 @@ svg.curves{width:100%;max-width:60rem}svg .curve{fill:none;stroke-width:2}
 svg .s0{stroke:var(--link);stroke-width:4}svg .s1{stroke:var(--ink);stroke-dasharray:9 5}
 svg .s2{stroke:var(--swap);stroke-width:3;stroke-dasharray:3 6}.samples span{margin-right:1.4em;
 white-space:nowrap}svg.sample{display:inline-block;margin-right:.5em;vertical-align:middle}
-table.sides th,table.sides td{white-space:normal;overflow-wrap:normal}
-table.sides th:first-child{font-weight:400}
 @media(max-width:640px){svg.curves text{font-size:20px}body{padding:1.2rem 1rem 3rem}
 table.cards>thead{display:none}table.cards,table.cards>tbody,table.cards>tbody>tr,
 table.cards>tbody>tr>td{display:block;width:100%;border:0;padding:0;text-align:left}
