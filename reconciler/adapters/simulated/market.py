@@ -73,10 +73,6 @@ class CapacityMarket:
         """Remove the capacity of the pools from now on; ``*`` means all pools."""
         self._refused[instance_type, zone, capacity_type] = code
 
-    def allow(self, instance_type: str = ANY, zone: str = ANY, capacity_type: str = ANY) -> None:
-        """Revoke a refusal that was made with the same arguments."""
-        self._refused.pop((instance_type, zone, capacity_type), None)
-
     def clear(self) -> None:
         """Revoke all refusals and limits."""
         self._refused.clear()
