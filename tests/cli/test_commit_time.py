@@ -157,3 +157,18 @@ def test_a_folder_without_a_commit_is_named_as_such(
     for form in ("text", "markdown", "html"):
         assert main(["plan", str(new), "--set", "cluster=none", "-o", form]) == 0
         assert note in capsys.readouterr().out
+
+
+def test_changed_workloads_beside_a_snapshot_name_the_plan_that_has_their_cost(
+    fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    snapshot = tmp_path / "snapshot.json"
+    snapshot.write_text(json.dumps({"kind": "List", "items": []}))
+    capsys.readouterr()
+    assert main(["plan", ".", "--base", "base", "--snapshot", str(snapshot)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "the workloads in the files request +0.5 cpu" in text
+    words = text.rpartition("Next: reconciler ")[2].split()
+    assert words == ["plan", ".", "--set", "cluster=none", "--base", "base"]
+    assert main(words) == 0
+    assert "Cost unknown" not in capsys.readouterr().out

@@ -198,7 +198,17 @@ def test_changed_workloads_beside_a_cluster_are_named_and_not_free() -> None:
     assert found["change-not-included"] == (
         "Deployment web changes, which is not included: pods and budgets are those of the snapshot"
     )
+    assert found["change-of-requests"] == ("the workloads in the files request +6 cpu (+4 pods)")
     assert "change-not-included" not in risks([pool(), WEB], [pool(), more])
+
+
+def test_a_changed_workload_beside_a_cluster_may_request_the_same() -> None:
+    other = a_deployment("web", "web", 4)
+    other["spec"]["template"]["metadata"]["labels"]["release"] = "2"
+    found = risks([pool(), WEB], [pool(), other], observation="snapshot")
+    assert found["change-of-requests"] == (
+        "the requests of the workloads in the files do not change"
+    )
 
 
 def test_a_change_without_risks_has_none() -> None:

@@ -78,6 +78,12 @@ def unknown_cost_reason(plan: Plan) -> str:
     return NO_WORKLOADS
 
 
+def _requests_phrase(plan: Plan) -> str:
+    """Return what changed workloads request, which is all that is known of their cost."""
+    found = (f.message for f in plan.diagnostics if f.code == "change-of-requests")
+    return without_backticks(next(found, ""))
+
+
 def _offers_phrase(plan: Plan) -> str:
     """Return what a change does to the offerings of the NodePool that it narrows most."""
     if not plan.offers:
@@ -112,7 +118,8 @@ def _change_facts(plan: Plan) -> list[str]:
     assert change is not None, "the caller has seen one"
     if is_cost_unknown(plan):
         unknown = f"Cost unknown: {unknown_cost_reason(plan)}"
-        return [unknown] if _has_unread_workloads(plan) else [unknown, _offers_phrase(plan)]
+        more = _requests_phrase(plan) if _has_unread_workloads(plan) else _offers_phrase(plan)
+        return [unknown, more]
     if only_budgets_change(plan):
         return _budget_facts(plan)
     if any(finding.code == "region-changed" for finding in plan.diagnostics):

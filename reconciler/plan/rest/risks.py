@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from reconciler.catalog.catalog import Catalog
 from reconciler.desired.objects import node_classes, node_pools
+from reconciler.desired.workloads.pods import workloads_of
 from reconciler.disruption.gates.budgets import budget_reasons
 from reconciler.model.decision.changes import Change
 from reconciler.model.decode import decode
@@ -20,6 +21,7 @@ from reconciler.model.karpenter.requirements import Requirements
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.eviction import desired_healthy
 from reconciler.model.kubernetes.taint import repelling_taints
+from reconciler.model.resources import MILLI, PODS, Resources, add_resources
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_monthly
 from reconciler.observed.state import ClusterState
@@ -28,6 +30,7 @@ from reconciler.placement.explain.constraints import (
     ConstraintKind,
     pod_constraints,
 )
+from reconciler.placement.explain.reasons import format_amount
 from reconciler.plan.make.costs import architectures_of
 from reconciler.plan.make.gather import launch_types
 from reconciler.plan.make.inputs import Inputs
@@ -48,7 +51,7 @@ def risks_of(
     changes = tuple(changes)
     pools = tuple(_pools_of_both(inputs, base, changes))
     return (
-        *_unread_workloads(inputs, changes),
+        *_unread_workloads(inputs, base, changes),
         *_closed_pools(pools, inputs, base),
         *_other_times(pools, inputs, base),
         *_earlier_expiries(pools),
@@ -62,8 +65,13 @@ def risks_of(
     )
 
 
-def _unread_workloads(inputs: Inputs, changes: Iterable[Change]) -> Iterator[PlanFinding]:
-    """Yield that workloads of the files change, while the pods are those of a cluster."""
+def _unread_workloads(
+    inputs: Inputs, base: Inputs, changes: Iterable[Change]
+) -> Iterator[PlanFinding]:
+    """Yield that workloads of the files change, while the pods are those of a cluster.
+
+    What the files request is then the only measure of the change.
+    """
     names = [f"{row.kind} {row.name}" for row in changes if row.kind in WORKLOAD_KINDS]
     if not names or inputs.observation not in _OBSERVED:
         return
@@ -75,6 +83,33 @@ def _unread_workloads(inputs: Inputs, changes: Iterable[Change]) -> Iterator[Pla
         f"is not included: pods and budgets are those of the {source}",
         hint="plan without a cluster to compare the workloads of the files",
     )
+    before, after = _requests_of(base), _requests_of(inputs)
+    yield PlanFinding(
+        severity="info", code="change-of-requests", message=_requests_change(before, after)
+    )
+
+
+def _requests_of(inputs: Inputs) -> Resources:
+    """Return the requests of all pods of the files, with their number."""
+    return add_resources(*(pod.requests() for pod in workloads_of(inputs.fleet)[0].pods))
+
+
+def _requests_change(before: Resources, after: Resources) -> str:
+    """Return by how much requests change: ``+18 cpu, +27Gi memory (+18 pods)``."""
+    changed = {
+        name: f"{_sign(more)}{format_amount(name, abs(more))} {name}"
+        for name in sorted(before.keys() | after.keys())
+        if (more := after.get(name, 0) - before.get(name, 0))
+    }
+    more = (after.get(PODS, 0) - before.get(PODS, 0)) // MILLI
+    pods = f" ({_sign(more)}{format_count(abs(more), 'pod')})" if changed.pop(PODS, "") else ""
+    if not changed:
+        return f"the requests of the workloads in the files do not change{pods}"
+    return f"the workloads in the files request {', '.join(changed.values())}{pods}"
+
+
+def _sign(more: int) -> str:
+    return "+" if more > 0 else "−"
 
 
 _NAMED: Final = 3

@@ -328,10 +328,16 @@ def next_command(plan: Plan, request: PlanRequest, observation: object) -> str:
 
     ``apply`` observes the running fleet. So it is the next step of a saved plan and of a plan of
     the running fleet. A plan of the workloads in a folder, without a cluster, can be simulated.
+    If workloads change that a plan beside a cluster does not include, a plan without it does.
     """
+    words = list(_input_arguments(request.fleet))
+    if request.fleet.base and any(f.code == "change-of-requests" for f in plan.diagnostics):
+        no_cluster = () if "cluster=none" in request.fleet.settings else ("--set", "cluster=none")
+        return _command_line(
+            "reconciler", "plan", *words, *no_cluster, "--base", request.fleet.base
+        )
     if plan.is_empty or request.what_if or request.fleet.overrides or request.fleet.is_of_cluster:
         return ""
-    words = _input_arguments(request.fleet)
     if plan.actor:  # there is nothing to apply: Karpenter acts
         captured = ("--snapshot", request.fleet.snapshot) if request.fleet.snapshot else ()
         return _command_line("reconciler", "simulate", *words, *captured)
