@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from reconciler.model.expressions.evaluation import evaluate
 from reconciler.model.expressions.syntax import parse_expression
 from reconciler.model.settings import KarpenterVersion
 from tests.hostile.threats import Threat, attack
+from tests.hostile.turns import soon
 from tests.placement.builders import TYPES, Object, a_pod, a_pool, placed
 from tests.placement.devices import (
     DRIVER,
@@ -43,13 +42,12 @@ def plan_with(*requests: Object) -> str:
     ["a*a*a*b", "(a|a)" * 40 + "b", "a?" * 80 + "a" * 80 + "b", "(a+)+b"],
 )
 def test_no_pattern_of_a_device_selector_backtracks(pattern: str) -> None:
-    start = time.process_time()
-    assert plan_with(a_request("gpu", 1, f'{TEXT}.matches("{pattern}")'))
-    nested = (
-        f'[1,2,3,4,5,6,7,8].exists(a, [1,2,3,4,5,6,7,8].exists(b, {TEXT}.matches("{pattern}")))'
-    )
-    assert plan_with(a_request("gpu", 1, nested))
-    assert time.process_time() - start < 10
+    with soon():
+        assert plan_with(a_request("gpu", 1, f'{TEXT}.matches("{pattern}")'))
+        nested = (
+            f'[1,2,3,4,5,6,7,8].exists(a, [1,2,3,4,5,6,7,8].exists(b, {TEXT}.matches("{pattern}")))'
+        )
+        assert plan_with(a_request("gpu", 1, nested))
 
 
 @attack(Threat.EXHAUSTION, "requests for devices with more alternatives than can ever be tried")
@@ -66,9 +64,8 @@ def test_a_search_for_devices_ends_at_its_limit(mode: str) -> None:
         return {"name": f"r{number}", "firstAvailable": choices}
 
     none = a_request("none", 1, f'device.attributes["{DRIVER}"].model == "none"')
-    start = time.process_time()
-    assert plan_with(*map(request, range(14)), none)
-    assert time.process_time() - start < 10
+    with soon():
+        assert plan_with(*map(request, range(14)), none)
 
 
 def bound(levels: int, body: str) -> str:
@@ -107,9 +104,8 @@ EXPRESSIONS = {
 def test_no_selector_of_a_device_takes_long_or_fails(text: str) -> None:
     """Guards: the depth of the tree, the steps of what a value contains, lengths before joining."""
     assert len(text) <= 10 * 1024
-    start = time.process_time()
-    assert plan_with(a_request("gpu", 1, text))
-    assert time.process_time() - start < 5
+    with soon():
+        assert plan_with(a_request("gpu", 1, text))
 
 
 @attack(Threat.EXHAUSTION, "a selector with hundreds of alternatives in a row")

@@ -33,7 +33,10 @@ needs_full = pytest.mark.skipif(not FULL.exists(), reason="this system has no /d
 def ran(
     *words: str, bytes_max: int | None = None, out: Path | None = None, err: Path | None = None
 ) -> tuple[int, str]:
-    """Run a command whose files may have a number of bytes; return its code and errors."""
+    """Run a command whose files may have a number of bytes; return its code and errors.
+
+    It writes no bytecode: Python would rename a file that was cut at the limit into its place.
+    """
 
     def limit() -> None:
         if bytes_max is not None:
@@ -46,6 +49,7 @@ def ran(
         stdout=opened.get(1, subprocess.PIPE),
         stderr=opened.get(2, subprocess.PIPE),
         preexec_fn=limit,
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
         timeout=120,
         check=False,
     )
