@@ -14,6 +14,9 @@ _REASONS: Final = {
     "NodePoolDrifted": "NodePool changed",
     "NodeClassDrifted": "EC2NodeClass changed",
     "provision": "Launch",
+    "catalog": "Instance types",
+    "catalog-note": "Prices",
+    "spot-estimated": "Spot prices",
 }
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+", re.ASCII)
 

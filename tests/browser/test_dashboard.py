@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from reconciler.ports.progress import EventKind, Progress
 from reconciler.web.server import serve_in_thread
 from tests.browser.conftest import Window
 from tests.browser.test_pages import CONTRASTS, UNFOLD, schemes, widths
@@ -44,6 +46,31 @@ def test_a_page_of_the_dashboard_fits_and_can_be_read(
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert [text for contrast, text in page.evaluate(CONTRASTS) if contrast < 4.5] == []
     assert window.complaints == []
+
+
+@widths
+@schemes
+def test_an_invalid_commit_is_shown_in_full(browser: Any, width: int, scheme: str) -> None:
+    """Its error is long, and nothing of it may be cut off beside a narrow table."""
+    site = Site(three_nodes())
+    site.passes(2)
+    where = "nodes/pool.yaml:15:16: error: spec.template.spec.requirements[0].key: "
+    message = (
+        f'{where}label "karpenter.sh/capacity-typ" is not allowed; 0123456789ab stays in effect'
+    )
+    at = datetime(2026, 11, 22, 9, tzinfo=UTC)
+    site.dashboard.record_event(Progress(at, EventKind.INVALID_REVISION, message))
+    with serve_in_thread("127.0.0.1:0", site.app) as url:
+        window = Window(browser, offline=False)
+        page = window.show(f"{url}/", width, scheme)
+        assert message in page.get_by_role("alert").inner_text()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(
+            "(box => box.scrollWidth <= box.clientWidth)(document.querySelector("
+            "'section[aria-labelledby=inputs] .scroll'))"
+        )
+        assert [text for contrast, text in page.evaluate(CONTRASTS) if contrast < 4.5] == []
+        window.close()
 
 
 def test_ten_thousand_nodes_are_shown_by_pages_and_filtered(browser: Any) -> None:

@@ -155,12 +155,14 @@ def test_a_commit_that_is_not_in_effect_is_shown_until_the_next_one_is() -> None
         late = at + timedelta(minutes=minute)
         site.dashboard.record_event(Progress(late, EventKind.INVALID_REVISION, "fleet.yaml:3: bad"))
     text = words(site.page("/"))
-    assert "invalid The newest commit has not been in effect since 2026-11-22 09:00:00" in text
-    assert "fleet.yaml:3: bad" in text
-    banner = "The newest commit is not in effect since 2026-11-22 09:00:00 UTC"
+    assert re.search(r"invalid the newest commit; [0-9a-f]{12} stays in effect", text), text
+    banner = (
+        "The newest commit is invalid and not in effect (since 2026-11-22 09:00:00 UTC). "
+        "fleet.yaml:3: bad."
+    )
     assert all(banner in words(site.page(path)) for path in ("/", "/nodes", "/history", "/events"))
     site.dashboard.record_event(Progress(at, EventKind.REVISION, "another commit"))
-    assert "has not been in effect" not in site.page("/")
+    assert "stays in effect" not in site.page("/")
     assert banner not in words(site.page("/nodes"))
 
 
