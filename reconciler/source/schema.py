@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from itertools import islice
@@ -227,29 +228,118 @@ def _findings(
     value: object, pointer: Pointer, errors: dict[Pointer, Errors], error_paths: set[Pointer]
 ) -> Iterator[Finding]:
     """Yield the findings on a value and then, in its own order, on its content."""
-    value_errors = errors.get(pointer, {})
-    if "type" in value_errors:
-        yield _wrong_type_finding(pointer, value, value_errors["type"].validator_value)
+    checked = _CheckedValue(value, pointer, errors.get(pointer, {}))
+    yield from checked.findings()
+    if checked.is_unusable:
         return
-    if "enum" in value_errors or "const" in value_errors:
-        yield _not_allowed_finding(value_errors, value, pointer)
-        return
+    items: Iterable[tuple[str | int, object]] = ()
     if isinstance(value, dict):
-        yield from _mapping_findings(value_errors, value, pointer)
-        items: Iterable[tuple[str | int, object]] = value.items()
+        items = value.items()
     elif isinstance(value, list):
-        yield from _list_findings(value_errors, value, pointer)
         items = enumerate(value)
-    else:
-        yield from islice(_scalar_findings(value_errors, value, pointer), 1)
-        return
-    unknown = _unknown_keys(value_errors, value)
+    unknown = checked.unknown_keys()
     for key, child in items:
         child_pointer = (*pointer, key)
         if key in unknown:
             yield _unknown_field_finding(child_pointer, unknown[key])
         elif child_pointer in error_paths:
             yield from _findings(child, child_pointer, errors, error_paths)
+
+
+@dataclass(frozen=True, slots=True)
+class _CheckedValue:
+    """A value, where it is, and the errors on itself."""
+
+    value: Any
+    pointer: Pointer
+    errors: Errors
+
+    @property
+    def is_unusable(self) -> bool:
+        """Whether its content says nothing more: it has the wrong type, or is not allowed."""
+        return not self.errors.keys().isdisjoint(("type", "enum", "const"))
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield the findings on the value itself."""
+        if "type" in self.errors:
+            expected = self.errors["type"].validator_value
+            yield _wrong_type_finding(self.pointer, self.value, expected)
+        elif self.is_unusable:
+            yield self._not_allowed_finding()
+        elif isinstance(self.value, dict):
+            yield from self._mapping_findings()
+        elif isinstance(self.value, list):
+            yield from self._list_findings()
+        else:
+            yield from islice(self._scalar_findings(), 1)
+
+    def unknown_keys(self) -> dict[object, str | None]:
+        """Return the unknown keys of a mapping, each with the probably intended field."""
+        error = self.errors.get("additionalProperties", self.errors.get(_MISTYPED))
+        if error is None:
+            return {}
+        meant: dict[Any, str | None] = dict(_misspelled_keys(self.value, error.schema))
+        if error.validator == _MISTYPED:
+            return meant
+        fields = error.schema.get("properties", {})
+        return {key: meant.get(key) for key in self.value if key not in fields}
+
+    def _not_allowed_finding(self) -> Finding:
+        is_list = "enum" in self.errors
+        stated = self.errors["enum" if is_list else "const"].validator_value
+        allowed = stated if is_list else [stated]
+        message = f"{quote_value(self.value)} is not allowed; must be {_format_choices(allowed)}"
+        return Finding("not-allowed", self.pointer, message, did_you_mean(self.value, allowed))
+
+    def _mapping_findings(self) -> Iterator[Finding]:
+        if "required" in self.errors:
+            node = self.errors["required"].schema
+            meant = _misspelled_keys(self.value, node).values()
+            for key in node["required"]:
+                if key not in self.value and key not in meant:
+                    field = node.get("properties", {}).get(key, {})
+                    hint = "" if key == "spec" else _field_description(field)
+                    message = f"required field `{key}` is missing"
+                    yield Finding("missing-field", (*self.pointer, key), message, hint)
+        if "maxProperties" in self.errors:
+            yield self._too_many_finding("maxProperties")
+
+    def _list_findings(self) -> Iterator[Finding]:
+        if "minItems" in self.errors:
+            least = self.errors["minItems"].validator_value
+            message = f"has {len(self.value)} entries; needs at least {least}"
+            yield Finding("too-few", self.pointer, message)
+        if "maxItems" in self.errors:
+            yield self._too_many_finding("maxItems")
+        if "uniqueItems" in self.errors:
+            for index, item in enumerate(self.value):
+                if item in self.value[:index]:
+                    message = f"duplicate entry {quote_value(item)}"
+                    yield Finding("duplicate-entry", (*self.pointer, index), message, "remove one")
+
+    def _too_many_finding(self, keyword: str) -> Finding:
+        most = self.errors[keyword].validator_value
+        message = f"has {len(self.value)} entries; at most {most} are allowed"
+        return Finding("too-many", self.pointer, message)
+
+    def _scalar_findings(self) -> Iterator[Finding]:
+        """Yield the findings on a scalar value, the most specific first."""
+        value, pointer, errors = self.value, self.pointer, self.errors
+        if "minLength" in errors:
+            yield Finding("empty", pointer, "is empty")
+        if "maxLength" in errors:
+            most = errors["maxLength"].validator_value
+            message = f"has {len(value)} characters; at most {most} are allowed"
+            yield Finding("too-long", pointer, message)
+        if "pattern" in errors:
+            yield _bad_format_finding(errors["pattern"].schema, value, pointer)
+        for keyword, bound in (("minimum", "least"), ("maximum", "most")):
+            if keyword in errors:
+                limit = errors[keyword].validator_value
+                yield Finding("out-of-range", pointer, f"is {value}; must be at {bound} {limit}")
+        if "x-format" in errors:
+            error = errors["x-format"]
+            yield Finding(_FORMATS[error.validator_value][0], pointer, error.message)
 
 
 def _wrong_type_finding(pointer: Pointer, value: object, expected: str | list[str]) -> Finding:
@@ -290,42 +380,6 @@ def _describe_value(value: object) -> str:
     return quote_value(value)
 
 
-def _mapping_findings(
-    errors: Errors, value: dict[str, object], pointer: Pointer
-) -> Iterator[Finding]:
-    if "required" in errors:
-        node = errors["required"].schema
-        meant = _misspelled_keys(value, node).values()
-        for key in node["required"]:
-            if key not in value and key not in meant:
-                message = f"required field `{key}` is missing"
-                hint = (
-                    ""
-                    if key == "spec"
-                    else _field_description(node.get("properties", {}).get(key, {}))
-                )
-                yield Finding("missing-field", (*pointer, key), message, hint)
-    if "maxProperties" in errors:
-        yield _too_many_finding(errors["maxProperties"], value, pointer)
-
-
-def _too_many_finding(error: Any, value: Any, pointer: Pointer) -> Finding:
-    message = f"has {len(value)} entries; at most {error.validator_value} are allowed"
-    return Finding("too-many", pointer, message)
-
-
-def _unknown_keys(errors: Errors, value: Any) -> dict[object, str | None]:
-    """Return the unknown keys of a mapping, each with the probably intended field."""
-    error = errors.get("additionalProperties", errors.get(_MISTYPED))
-    if error is None:
-        return {}
-    meant: dict[Any, str | None] = dict(_misspelled_keys(value, error.schema))
-    if error.validator == _MISTYPED:
-        return meant
-    fields = error.schema.get("properties", {})
-    return {key: meant.get(key) for key in value if key not in fields}
-
-
 def _misspelled_keys(value: dict[str, object], node: Schema) -> dict[str, str]:
     """Return the misspelled keys, each with the probably intended field.
 
@@ -354,47 +408,6 @@ def _unknown_field_finding(pointer: Pointer, suggestion: str | None) -> Finding:
     hint = f"did you mean {suggestion}?" if suggestion else ""
     replaces = ((*pointer[:-1], suggestion),) if suggestion else ()
     return Finding("unknown-field", pointer, message, hint, of_key=True, replaces=replaces)
-
-
-def _list_findings(errors: Errors, value: list[object], pointer: Pointer) -> Iterator[Finding]:
-    if "minItems" in errors:
-        least = errors["minItems"].validator_value
-        message = f"has {len(value)} entries; needs at least {least}"
-        yield Finding("too-few", pointer, message)
-    if "maxItems" in errors:
-        yield _too_many_finding(errors["maxItems"], value, pointer)
-    if "uniqueItems" in errors:
-        for index, item in enumerate(value):
-            if item in value[:index]:
-                message = f"duplicate entry {quote_value(item)}"
-                yield Finding("duplicate-entry", (*pointer, index), message, "remove one")
-
-
-def _not_allowed_finding(errors: Errors, value: object, pointer: Pointer) -> Finding:
-    allowed = (
-        errors["enum"].validator_value if "enum" in errors else [errors["const"].validator_value]
-    )
-    message = f"{quote_value(value)} is not allowed; must be {_format_choices(allowed)}"
-    return Finding("not-allowed", pointer, message, did_you_mean(value, allowed))
-
-
-def _scalar_findings(errors: Errors, value: Any, pointer: Pointer) -> Iterator[Finding]:
-    """Yield the findings on a scalar value, the most specific first."""
-    if "minLength" in errors:
-        yield Finding("empty", pointer, "is empty")
-    if "maxLength" in errors:
-        most = errors["maxLength"].validator_value
-        message = f"has {len(value)} characters; at most {most} are allowed"
-        yield Finding("too-long", pointer, message)
-    if "pattern" in errors:
-        yield _bad_format_finding(errors["pattern"].schema, value, pointer)
-    for keyword, bound in (("minimum", "least"), ("maximum", "most")):
-        if keyword in errors:
-            limit = errors[keyword].validator_value
-            yield Finding("out-of-range", pointer, f"is {value}; must be at {bound} {limit}")
-    if "x-format" in errors:
-        error = errors["x-format"]
-        yield Finding(_FORMATS[error.validator_value][0], pointer, error.message)
 
 
 def _bad_format_finding(node: Schema, value: str, pointer: Pointer) -> Finding:
