@@ -13,7 +13,7 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import ClusterState, cluster_state
 from reconciler.placement.scheduler import Scheduler
-from reconciler.plan.make.pools import PoolTypes, pool_types
+from reconciler.plan.make.pools import LaunchFacts, PoolTypes, pool_types
 from reconciler.simulate.building import SimulatedFleet
 
 _HOUR: Final = timedelta(hours=1)
@@ -72,11 +72,13 @@ def lower_bounds(fleet: SimulatedFleet, stays: Iterable[Stay], end: datetime) ->
 def launchable_types(fleet: SimulatedFleet) -> PoolTypes:
     """Return the instance types that the NodePools may launch, with all offerings available."""
     return pool_types(
-        fleet.node_pools,
-        {**fleet.classes, **fleet.placeholder_classes},
-        node_overlays(fleet.fleet),
-        fleet.catalog,
-        fleet.settings,
+        LaunchFacts(
+            fleet.node_pools,
+            {**fleet.classes, **fleet.placeholder_classes},
+            node_overlays(fleet.fleet),
+            fleet.catalog,
+            fleet.settings,
+        )
     )
 
 

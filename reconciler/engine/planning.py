@@ -53,7 +53,7 @@ from reconciler.placement.question import LaunchCatalog, LaunchPool
 from reconciler.plan.make.costs import ObservedCoverage
 from reconciler.plan.make.decide import Phase, ignore_phase
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.make.pools import PoolTypes, TypesCache, node_class_of
+from reconciler.plan.make.pools import LaunchFacts, PoolTypes, TypesCache, node_class_of
 from reconciler.plan.plancache import PlanCache
 from reconciler.plan.value.nodes import PlannedNodeClaim
 from reconciler.plan.value.plan import InputDigests, Plan, Revision, input_digest
@@ -219,14 +219,16 @@ class PlannedFleet:
 
     def _types(self, unavailable: Sequence[Unavailable], covers: Sequence[Cover] = ()) -> PoolTypes:
         return self._known_types.get(
-            self.node_pools,
-            self.classes,
-            node_overlays(self.fleet),
-            self.catalog,
-            self.settings,
-            unavailable=[u.offering for u in unavailable],
-            memory=self.discovery.memory_by_class(self.classes),
-            covers=covers,
+            LaunchFacts(
+                self.node_pools,
+                self.classes,
+                node_overlays(self.fleet),
+                self.catalog,
+                self.settings,
+                unavailable=tuple(u.offering for u in unavailable),
+                memory=self.discovery.memory_by_class(self.classes),
+                covers=covers,
+            )
         )
 
     def _hash(self, kind: str, name: str) -> tuple[str, str]:

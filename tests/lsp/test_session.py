@@ -20,7 +20,7 @@ from reconciler.desired.settings.layers import resolve
 from reconciler.lsp.offers import fleet_catalog, select_types
 from reconciler.lsp.positions import TextLines
 from reconciler.plan.make.costs import offers_of
-from reconciler.plan.make.pools import pool_types
+from reconciler.plan.make.pools import LaunchFacts, pool_types
 from tests.examples import examples
 from tests.lsp.editing import (
     CLASS,
@@ -256,7 +256,7 @@ def test_the_types_are_those_that_a_plan_may_launch(folder: Path) -> None:
     classes = {one.name: one for one in node_classes(desired)}
     pools = node_pools(desired)
     catalog = bundled_catalog(effective.region)
-    every = pool_types(pools, classes, (), catalog, effective, any_class=True).every
+    every = pool_types(LaunchFacts(pools, classes, (), catalog, effective, any_class=True)).every
     expected = offers_of(every)
     for pool in pools:
         name = pool.spec.template.spec.node_class_ref.name

@@ -41,7 +41,7 @@ from reconciler.plan.make.decide import Phase, ignore_phase
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.factscache import FactsCache
 from reconciler.plan.make.inputs import Inputs, Object
-from reconciler.plan.make.pools import MemoryByType, PoolTypes, TypesCache
+from reconciler.plan.make.pools import LaunchFacts, MemoryByType, PoolTypes, TypesCache
 from reconciler.plan.value.plan import PlanFinding, PlannedLock
 
 if TYPE_CHECKING:
@@ -144,16 +144,18 @@ def _launch_types(
     covers: tuple[Cover, ...] = (),
 ) -> PoolTypes:
     return known.get(
-        pools,
-        classes,
-        node_overlays(inputs.fleet),
-        inputs.catalog,
-        inputs.settings,
-        any_class=inputs.any_class,
-        unready=inputs.unready_classes,
-        unavailable=inputs.unavailable,
-        memory=_measured_memory(inputs, classes),
-        covers=covers,
+        LaunchFacts(
+            pools,
+            classes,
+            node_overlays(inputs.fleet),
+            inputs.catalog,
+            inputs.settings,
+            any_class=inputs.any_class,
+            unready=inputs.unready_classes,
+            unavailable=tuple(inputs.unavailable),
+            memory=_measured_memory(inputs, classes),
+            covers=covers,
+        )
     )
 
 

@@ -6,6 +6,7 @@ Previews and the engine share it, so that both use the same types at the same pr
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -117,8 +118,6 @@ ClassKey = tuple[str, str]
 MemoryByType = tuple[tuple[str, int], ...]
 """Memory by instance type, in thousandths of a byte, sorted by type."""
 
-_NONE_SEEN: Final[Mapping[str, MemoryByType]] = {}
-
 
 class PoolTypes(msgspec.Struct, frozen=True):
     """The NodePools with their types, by name.
@@ -135,20 +134,9 @@ class PoolTypes(msgspec.Struct, frozen=True):
     unready: tuple[Rejection, ...] = ()
 
 
-def pool_types(
-    pools: Iterable[NodePool],
-    classes: Mapping[str, EC2NodeClass],
-    overlays: Iterable[NodeOverlay],
-    catalog: Catalog,
-    settings: Settings,
-    *,
-    any_class: bool = False,
-    unready: Collection[ClassKey] = (),
-    unavailable: Collection[RefusedOffering] = (),
-    memory: Mapping[str, MemoryByType] = _NONE_SEEN,
-    covers: Sequence[Cover] = (),
-) -> PoolTypes:
-    """Return what the pools may launch.
+@dataclass(frozen=True, slots=True)
+class LaunchFacts:
+    """What decides what the ``pools`` may launch.
 
     ``any_class`` treats every class as known and ready unless its own status differs: a catalog
     file lists resolved types. ``unready`` are node classes that are not ready in the cluster,
@@ -156,18 +144,47 @@ def pool_types(
     measured memory of nodes, by the name of their class; ``covers`` are the commitments with unused
     capacity.
     """
-    ordered = sorted(pools, key=lambda p: p.name)
-    resolved = _resolve_catalogs(
-        ordered, classes, _without_unavailable(catalog, unavailable), settings, memory
-    )
-    if covers:
-        resolved = _with_commitments(resolved, covers)
-    catalogs, findings = _apply_overlays(ordered, resolved, list(overlays), settings)
+
+    pools: Sequence[NodePool]
+    classes: Mapping[str, EC2NodeClass]
+    overlays: Sequence[NodeOverlay]
+    catalog: Catalog
+    settings: Settings
+    any_class: bool = False
+    unready: Collection[ClassKey] = ()
+    unavailable: Sequence[RefusedOffering] = ()
+    memory: Mapping[str, MemoryByType] = field(default_factory=dict)
+    covers: Sequence[Cover] = ()
+
+    def resolve_catalogs(self, pools: Iterable[NodePool], catalog: Catalog) -> dict[str, Catalog]:
+        """Return each pool's catalog; pools with equal classes share one, and so its tables."""
+        by_facts: dict[ClassFacts | None, Catalog] = {None: catalog}
+        resolved: dict[str, Catalog] = {}
+        for pool in pools:
+            node_class = node_class_of(pool, self.classes)
+            facts = None
+            if node_class is not None:
+                memory = self.memory.get(node_class.name, ())
+                facts = class_facts(node_class, self.settings, memory)
+            if facts is not None and facts not in by_facts:
+                by_facts[facts] = catalog.for_node_class(facts)
+            resolved[pool.name] = by_facts[facts]
+        return resolved
+
+
+def pool_types(facts: LaunchFacts) -> PoolTypes:
+    """Return what the NodePools may launch."""
+    ordered = sorted(facts.pools, key=lambda p: p.name)
+    settings, unavailable = facts.settings, facts.unavailable
+    resolved = facts.resolve_catalogs(ordered, _without_unavailable(facts.catalog, unavailable))
+    if facts.covers:
+        resolved = _with_commitments(resolved, facts.covers)
+    catalogs, findings = _apply_overlays(ordered, resolved, list(facts.overlays), settings)
     every = {pool.name: LaunchPool(pool, catalogs[pool.name]) for pool in ordered}
     ready: list[LaunchPool] = []
     not_ready: list[Rejection] = []
     for pool in ordered:
-        finding = _unready_finding(pool, classes, unready, any_class=any_class)
+        finding = _unready_finding(pool, facts)
         if finding is None:
             ready.append(every[pool.name])
             if pool.is_static:
@@ -178,9 +195,7 @@ def pool_types(
             findings.append(finding)
     empty = _pools_without_types(ready, settings)
     if empty and unavailable:  # EC2 capacity comes back; this is not an error of the NodePool
-        offered = _resolve_catalogs(
-            [p.node_pool for p in empty], classes, catalog, settings, memory
-        )
+        offered = facts.resolve_catalogs([p.node_pool for p in empty], facts.catalog)
         empty = _pools_without_types(
             [LaunchPool(e.node_pool, offered[e.name]) for e in empty], settings
         )
@@ -196,43 +211,16 @@ class TypesCache:
     """
 
     def __init__(self) -> None:
-        self._last: list[tuple[Catalog, tuple[object, ...], PoolTypes]] = []
+        self._last: list[tuple[LaunchFacts, PoolTypes]] = []
 
-    def get(
-        self,
-        pools: Iterable[NodePool],
-        classes: Mapping[str, EC2NodeClass],
-        overlays: Iterable[NodeOverlay],
-        catalog: Catalog,
-        settings: Settings,
-        *,
-        any_class: bool = False,
-        unready: Collection[ClassKey] = (),
-        unavailable: Collection[RefusedOffering] = (),
-        memory: Mapping[str, MemoryByType] = _NONE_SEEN,
-        covers: Sequence[Cover] = (),
-    ) -> PoolTypes:
-        """Return what ``pool_types`` returns, the same object for equal arguments."""
-        pool_list, preferences = tuple(pools), tuple(overlays)
-        facts = (any_class, tuple(unready), tuple(unavailable), dict(memory), tuple(covers))
-        asked = (pool_list, dict(classes), preferences, settings, *facts)
-        for known_catalog, known, found in self._last:
-            if known_catalog is catalog and known == asked:
-                return found
-        found = pool_types(
-            pool_list,
-            classes,
-            preferences,
-            catalog,
-            settings,
-            any_class=any_class,
-            unready=unready,
-            unavailable=unavailable,
-            memory=memory,
-            covers=covers,
-        )
-        self._last = [(catalog, asked, found), *self._last[:1]]
-        return found
+    def get(self, facts: LaunchFacts) -> PoolTypes:
+        """Return what ``pool_types`` returns, the same object for equal facts."""
+        for known, types in self._last:
+            if known == facts:
+                return types
+        types = pool_types(facts)
+        self._last = [(facts, types), *self._last[:1]]
+        return types
 
 
 def node_class_of(pool: NodePool, classes: Mapping[str, EC2NodeClass]) -> EC2NodeClass | None:
@@ -247,27 +235,6 @@ def _without_unavailable(catalog: Catalog, unavailable: Collection[RefusedOfferi
     from reconciler.catalog.adjusted.adjustment import without_unavailable
 
     return without_unavailable(catalog, unavailable)
-
-
-def _resolve_catalogs(
-    pools: Iterable[NodePool],
-    classes: Mapping[str, EC2NodeClass],
-    catalog: Catalog,
-    settings: Settings,
-    memory: Mapping[str, MemoryByType],
-) -> dict[str, Catalog]:
-    """Return each pool's catalog; pools with equal classes share one, and so its tables."""
-    by_facts: dict[ClassFacts | None, Catalog] = {None: catalog}
-    resolved: dict[str, Catalog] = {}
-    for pool in pools:
-        node_class = node_class_of(pool, classes)
-        facts = None
-        if node_class is not None:
-            facts = class_facts(node_class, settings, memory.get(node_class.name, ()))
-        if facts is not None and facts not in by_facts:
-            by_facts[facts] = catalog.for_node_class(facts)
-        resolved[pool.name] = by_facts[facts]
-    return resolved
 
 
 def _with_commitments(
@@ -345,24 +312,18 @@ def _no_types_finding(template: PoolTemplate) -> PlanFinding:
     return PlanFinding(severity="warning", code=NO_INSTANCE_TYPES, message=message)
 
 
-def _unready_finding(
-    pool: NodePool,
-    classes: Mapping[str, EC2NodeClass],
-    unready: Collection[ClassKey],
-    *,
-    any_class: bool,
-) -> PlanFinding | None:
+def _unready_finding(pool: NodePool, facts: LaunchFacts) -> PlanFinding | None:
     """Return why the pool cannot launch, None if it can."""
     ref = pool.spec.template.spec.node_class_ref
-    node_class = node_class_of(pool, classes)
-    is_unready = (ref.kind, ref.name) in unready
+    node_class = node_class_of(pool, facts.classes)
+    is_unready = (ref.kind, ref.name) in facts.unready
     if is_unready or (node_class is not None and not node_class.is_ready):
         return _cannot_launch_finding(
             pool, "nodeclass-not-ready", f"{ref.kind} {ref.name} is not ready"
         )
     if ref.group == AUTO_MODE:
         return _cannot_launch_finding(pool, _AUTO_MODE_CODE, f"{AUTO_MODE} is not supported")
-    if node_class is None and not any_class:
+    if node_class is None and not facts.any_class:
         missing = f"{ref.kind or 'node class'} {ref.name} not found in the fleet folder"
         return _cannot_launch_finding(pool, "missing-nodeclass", missing)
     if not pool.is_ready:
