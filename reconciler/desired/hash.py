@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from reconciler.model.duration import NEVER, parse_nanoseconds
 from reconciler.model.json import JsonObject
+from reconciler.model.karpenter.imagefamily import image_family
 from reconciler.model.text.quoting import quote_value
 
 _QUANTITY: Final = (
@@ -165,7 +166,7 @@ def node_class_hash(data: Mapping[str, object], ca_bundle: str = "") -> str:
     kubelet = spec.get("kubelet")
     parts = (
         _EC2_NODE_CLASS_SPEC(spec),
-        _hash_text(_ami_family(spec)),
+        _hash_text(image_family(spec)),
         _hash_text(ca_bundle),
         _hash_text(format_json(kubelet) if kubelet else "null"),
     )
@@ -205,14 +206,6 @@ _METADATA_DEFAULTS: Final = {
     "httpPutResponseHopLimit": 1,
     "httpTokens": "required",
 }
-_FAMILIES: Final = {
-    "al2": "AL2",
-    "al2023": "AL2023",
-    "bottlerocket": "Bottlerocket",
-    "windows2019": "Windows2019",
-    "windows2022": "Windows2022",
-    "windows2025": "Windows2025",
-}
 
 
 def _fill_defaults(
@@ -226,16 +219,6 @@ def _mapping(data: JsonObject, *path: str) -> JsonObject:
     for key in path:
         data = data.get(key) or {}
     return data
-
-
-def _ami_family(spec: JsonObject) -> str:
-    """Return the image family: as set, otherwise that of the first alias, otherwise Custom."""
-    family = spec.get("amiFamily")
-    if family is not None:
-        return str(family)
-    terms = spec.get("amiSelectorTerms") or ()
-    alias = next((term["alias"] for term in terms if term.get("alias")), "")
-    return _FAMILIES.get(alias.partition("@")[0], "Custom")
 
 
 def _fnv(content: bytes) -> int:

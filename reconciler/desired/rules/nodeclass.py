@@ -13,6 +13,7 @@ from typing import Final
 
 from reconciler.desired.rules.nodepool import Predicate, Violation, not_empty
 from reconciler.model.json import JsonDict
+from reconciler.model.karpenter.imagefamily import ALIAS_FAMILIES
 from reconciler.model.text.quoting import quote_value
 
 
@@ -92,16 +93,6 @@ def _alias_alone(terms: list[JsonDict]) -> Iterator[Violation]:
                 return
 
 
-_ALIAS_FAMILIES: Final = {
-    "al2": "AL2",
-    "al2023": "AL2023",
-    "bottlerocket": "Bottlerocket",
-    "windows2019": "Windows2019",
-    "windows2022": "Windows2022",
-    "windows2025": "Windows2025",
-}
-
-
 def _alias_format(alias: str) -> Iterator[Violation]:
     if re.match(r"[a-zA-Z0-9]+@[^\n]+$", alias) is None:
         yield (), f"invalid alias {quote_value(alias)}; must be family@version", "al2023@v20250610"
@@ -109,17 +100,17 @@ def _alias_format(alias: str) -> Iterator[Violation]:
 
 def _alias_family(alias: str) -> Iterator[Violation]:
     family = alias.partition("@")[0]
-    if family not in _ALIAS_FAMILIES:
+    if family not in ALIAS_FAMILIES:
         yield (
             (),
             f"unsupported family {quote_value(family)}",
-            f"one of {', '.join(_ALIAS_FAMILIES)}",
+            f"one of {', '.join(ALIAS_FAMILIES)}",
         )
 
 
 def _alias_windows(alias: str) -> Iterator[Violation]:
     family, *version = alias.split("@")
-    if family.startswith("windows") and family in _ALIAS_FAMILIES and version[:1] != ["latest"]:
+    if family.startswith("windows") and family in ALIAS_FAMILIES and version[:1] != ["latest"]:
         yield (
             (),
             f"unsupported alias {quote_value(alias)}; Windows only has version latest",
@@ -129,7 +120,7 @@ def _alias_windows(alias: str) -> Iterator[Violation]:
 
 def _family_of_alias(family: str) -> Predicate:
     """``amiFamily`` agrees with an alias of ``family``, or is Custom."""
-    expected = _ALIAS_FAMILIES[family]
+    expected = ALIAS_FAMILIES[family]
 
     def check(spec: JsonDict) -> Iterator[Violation]:
         chosen = spec.get("amiFamily")
@@ -246,7 +237,7 @@ PREDICATES: Final[dict[str, Predicate]] = {
     "ami-term-alias": _exclusive_in_any("alias", "id", "tags", "name", "owner"),
     "ami-alias-alone": _alias_alone,
     "ami-family-missing": _family_missing,
-    **{f"ami-family-{family}": _family_of_alias(family) for family in _ALIAS_FAMILIES},
+    **{f"ami-family-{family}": _family_of_alias(family) for family in ALIAS_FAMILIES},
     "subnet-terms-empty": _list_not_empty,
     "subnet-term-empty": _has_one_of("tags", "id"),
     "subnet-term-id": _exclusive_in_all("id", "tags"),

@@ -17,6 +17,7 @@ from reconciler.desired.rules.idle import check_limits, check_requirements
 from reconciler.model.diagnostics import Severity
 from reconciler.model.duration import parse_nanoseconds
 from reconciler.model.json import JsonDict
+from reconciler.model.karpenter.imagefamily import image_family
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     ON_DEMAND,
@@ -64,14 +65,6 @@ _COMMON_SETTINGS: Final = frozenset(
     }
 )
 _OPEN_FAMILIES: Final = ("AL2023", "Custom")
-_FAMILIES: Final = {
-    "al2": "AL2",
-    "al2023": "AL2023",
-    "bottlerocket": "Bottlerocket",
-    "windows2019": "Windows2019",
-    "windows2022": "Windows2022",
-    "windows2025": "Windows2025",
-}
 
 
 def check_kubelet(data: JsonDict) -> Iterator[Finding]:
@@ -227,7 +220,7 @@ def _unsupported_settings(spec: dict[str, object], kubelet: JsonDict) -> Iterato
     This is a warning: Karpenter marks such a class as not ready, but launches from one that is
     marked ready.
     """
-    family = ami_family(spec)
+    family = image_family(spec)
     if family in _OPEN_FAMILIES:
         return
     for field in kubelet:
@@ -246,14 +239,6 @@ def _unsupported_settings(spec: dict[str, object], kubelet: JsonDict) -> Iterato
 def _unsupported_finding(field: str, message: str, hint: str = "") -> Finding:
     at = (*_KUBELET, field)
     return Finding("kubelet-unsupported", at, message, hint, Severity.WARNING, of_key=True)
-
-
-def ami_family(spec: JsonDict) -> str:
-    """Return the image family: as set, otherwise of the alias, otherwise Custom."""
-    if "amiFamily" in spec:
-        return str(spec["amiFamily"])
-    aliases = [t["alias"] for t in spec.get("amiSelectorTerms", ()) if "alias" in t]
-    return _FAMILIES.get(aliases[0].split("@")[0], "Custom") if aliases else "Custom"
 
 
 Rule = Callable[[dict[str, object]], Iterator[Finding]]
@@ -441,7 +426,7 @@ def _user_data(data: JsonDict) -> Iterator[Finding]:
     Bottlerocket's settings and multi-part texts are parsed and written again, maybe shorter.
     """
     text = str(_get(data, _USER_DATA, ""))
-    size, kinds = len(text.encode()), f"{ami_family(data['spec'])} {text.lstrip()[:12]}"
+    size, kinds = len(text.encode()), f"{image_family(data['spec'])} {text.lstrip()[:12]}"
     if size <= USER_DATA_MAX * 9 // 10:
         return
     message = f"is {size:,} bytes long; EC2 accepts {USER_DATA_MAX:,} together with what is added"

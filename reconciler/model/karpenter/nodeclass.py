@@ -7,6 +7,7 @@ from datetime import datetime
 import msgspec
 
 from reconciler.model.json import JsonDict
+from reconciler.model.karpenter.imagefamily import ALIAS_FAMILIES
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.kubernetes.metadata import Condition, Metadata, condition
 
@@ -184,14 +185,4 @@ class EC2NodeClass(_Struct, frozen=True):
         if self.spec.ami_family:
             return self.spec.ami_family
         alias = next((t.alias for t in self.spec.ami_selector_terms if t.alias), "")
-        return _FAMILY_OF_ALIAS.get(alias.partition("@")[0].lower(), "Custom")
-
-
-_FAMILY_OF_ALIAS = {
-    "al2": "AL2",
-    "al2023": "AL2023",
-    "bottlerocket": "Bottlerocket",
-    "windows2019": "Windows2019",
-    "windows2022": "Windows2022",
-    "windows2025": "Windows2025",
-}
+        return ALIAS_FAMILIES.get(alias.partition("@")[0].lower(), "Custom")
