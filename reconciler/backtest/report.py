@@ -40,7 +40,7 @@ from reconciler.render.charts import (
 )
 from reconciler.render.html import render_section
 from reconciler.render.layout import table
-from reconciler.render.page import Markup, el, join_markup, page
+from reconciler.render.page import Markup, el, join_markup, report_page
 from reconciler.render.reply import render_page, text_section
 
 _COUNTS: Final = ("evictions", "interruptions", "commands", "pods", "unplaced", "passes")
@@ -249,11 +249,10 @@ def render_html(backtest: Backtest, curves: Mapping[str, SideCurves]) -> str:
     change = backtest.difference
     places_fewer = change is not None and change.unplaced > 0
     points = backtest.frontier
-    return page(
+    return report_page(
         "Backtest",
-        el("h1", "Backtest"),
-        el("p", f"{period}, simulated by the engine", cls="soft"),
-        el("div", el("p", outcome_of(backtest)), cls="sum alarm" if places_fewer else "sum"),
+        f"{period}, simulated by the engine",
+        (outcome_of(backtest),),
         *(el("p", note, cls="soft") for note in notes_of(backtest)),
         *map(render_section, _figures(backtest)),
         frontier_chart(points, backtest.sides) if points else "",
@@ -263,6 +262,7 @@ def render_html(backtest: Backtest, curves: Mapping[str, SideCurves]) -> str:
         el("p", "The curves are those of the first seed.", cls="soft")
         if backtest.seeds > 1
         else "",
+        is_alarming=places_fewer,
     )
 
 

@@ -8,6 +8,7 @@ Without the script everything can be read; the script adds a filter and sorting.
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Final
 
@@ -172,6 +173,19 @@ def page(title: str, *body: str) -> str:
     script = Markup(f"<script>{SCRIPT}</script>")
     body_of = f"<body>{shown}\n{script}</body>"
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n{body_of}</html>\n'
+
+
+def report_page(
+    title: str, period: str, summary: Iterable[str], *body: str, is_alarming: bool = False
+) -> str:
+    """Return a page that begins with its title, its period and a box of sentences."""
+    return page(
+        title,
+        el("h1", title),
+        el("p", period, cls="soft") if period else "",
+        el("div", *(el("p", line) for line in summary), cls="sum alarm" if is_alarming else "sum"),
+        *body,
+    )
 
 
 def _hash(text: str) -> str:

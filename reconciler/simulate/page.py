@@ -41,7 +41,7 @@ from reconciler.render.charts import (
     timeline,
 )
 from reconciler.render.html import render_section
-from reconciler.render.page import Markup, el, filter_field, join_markup, page
+from reconciler.render.page import Markup, el, filter_field, join_markup, report_page
 from reconciler.render.reply import render_page, text_section
 from reconciler.simulate.driver import Sample
 from reconciler.simulate.eventlog import RulePeriod
@@ -55,6 +55,7 @@ from reconciler.simulate.timeline import (
     timeline_lines,
 )
 
+_TITLE: Final = "Rollout timeline"
 LANES_MAX: Final = 500
 EVENTS_MAX: Final = 2000
 
@@ -65,16 +66,20 @@ _BOTTOM: Final = 190
 
 def render_markdown(report: Report) -> str:
     """Return the outcome, the tables and the events for a comment or a document."""
-    period = f"{format_time(report.started_at)} to {format_time(report.at)}"
     lines = timeline_lines(report, wall_clock=True)
     events = Section(
         key="events", title="Events", note=format_count(len(report.events), "event"),
         figure=Verbatim("\n".join(lines[:EVENTS_MAX])), folded=True,
     )  # fmt: skip
     tables = (_merge_section(report), _pool_section(report), _stuck_section(report))
-    summary = text_section("outcome", "", (f"{period}, simulated by the engine", *_sum(report)))
+    summary = text_section("outcome", "", (_period(report), *_sum(report)))
     sections = [summary, *(section for section in tables if section.rows), events]
-    return render_page("Rollout timeline", sections, "markdown")
+    return render_page(_TITLE, sections, "markdown")
+
+
+def _period(report: Report) -> str:
+    period = f"{format_time(report.started_at)} to {format_time(report.at)}"
+    return f"{period}, simulated by the engine"
 
 
 def _sum(report: Report) -> list[str]:
@@ -93,15 +98,10 @@ def render_html(report: Report) -> str:
     """Return the page."""
     begin, end = report.started_at, report.at
     tables = (_merge_section(report), _pool_section(report), _stuck_section(report))
-    return page(
-        "Rollout timeline",
-        el("h1", "Rollout timeline"),
-        el("p", f"{format_time(begin)} to {format_time(end)}, simulated by the engine", cls="soft"),
-        el(
-            "div",
-            *(el("p", line) for line in _sum(report)),
-            cls="sum" if report.converged else "sum alarm",
-        ),
+    return report_page(
+        _TITLE,
+        _period(report),
+        _sum(report),
         filter_field(),
         el("h2", "Cost", el("small", "$/hour")),
         cost_curve(report.curve, begin, end, report.cost.before),
@@ -109,6 +109,7 @@ def render_html(report: Report) -> str:
         gantt(report),
         *(render_section(section) for section in tables if section.rows),
         _event_section(report),
+        is_alarming=not report.converged,
     )
 
 

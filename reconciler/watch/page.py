@@ -21,7 +21,7 @@ from reconciler.render.cells import (
     Text,
 )
 from reconciler.render.html import render_section
-from reconciler.render.page import el, filter_field, page
+from reconciler.render.page import filter_field, report_page
 from reconciler.render.reply import render_page, text_section
 from reconciler.watch.report import WatchReport, describe_action, summary_lines
 
@@ -36,11 +36,10 @@ _MONEY: Final = {
 def render_html(report: WatchReport) -> str:
     """Return the page."""
     since = "" if report.since is None else f"Since {format_time(report.since)}"
-    return page(
+    return report_page(
         _TITLE,
-        el("h1", _TITLE),
-        el("p", since, cls="soft") if since else "",
-        el("div", *(el("p", line) for line in summary_lines(report)), cls="sum"),
+        since,
+        summary_lines(report),
         filter_field() if report.wrong else "",
         *(render_section(section) for section in _sections(report) if section.rows),
     )
