@@ -365,10 +365,13 @@ class PlannedFleet:
             history=seen.history,
             nominated=claims_awaiting_pods(seen.snapshot, seen.commands),
             unsettled=unsettled_claims(seen.commands, seen.at),
-            digests=msgspec.structs.replace(
-                self.digests, snapshot=input_digest(join_fingerprints(self.evidence(seen)))
-            ),
+            digests=self.input_digests(seen),
         )
+
+    def input_digests(self, seen: Observation) -> InputDigests:
+        """Return the digests of everything that a plan of this observation is made from."""
+        found = join_fingerprints(self.evidence(seen))
+        return msgspec.structs.replace(self.digests, snapshot=input_digest(found))
 
     def deletion_ranks(self, seen: Observation, plan: Plan) -> Mapping[str, int | None]:
         """Return the deletion cost that the pods of each node should have, None for none.

@@ -90,8 +90,7 @@ class SimulatedFleet(PlannedFleet):
     @property
     def facts(self) -> tuple[object, ...]:
         """Its identity: two fleets with the same facts are simulated in the same way."""
-        removal = sorted(self.allow_removal)
-        return (self.digests, self.any_class, removal, self.replicas_percent)
+        return (self.digests, self.any_class, sorted(self.allow_removal), self.replicas_percent)
 
     @cached_property
     def placeholder_classes(self) -> Mapping[str, EC2NodeClass]:
@@ -156,17 +155,19 @@ class SimulatedFleet(PlannedFleet):
     ) -> Inputs:
         """Return the inputs of a plan."""
         facts = super().inputs(seen, unavailable, recorded, serial)
-        compute = self.compute
-        interrupted = compute.interrupted_claims() if compute is not None else {}
-        all_interrupted = {**facts.interrupted, **interrupted}
+        interrupted = self.compute.interrupted_claims() if self.compute is not None else {}
         return msgspec.structs.replace(
             facts,
-            digests=InputDigests(snapshot=compute.course if compute is not None else ""),
             lists_blockers=False,
             any_class=self.any_class,
             unready_classes=self.unready_classes,
-            interrupted=all_interrupted,
+            interrupted={**facts.interrupted, **interrupted},
         )
+
+    def input_digests(self, seen: Observation) -> InputDigests:
+        """Return the course of chance, which names new nodes: nobody approves these plans."""
+        del seen
+        return InputDigests(snapshot=self.compute.course if self.compute is not None else "")
 
 
 def _restore_fleet(classes: bytes, arguments: JsonDict) -> SimulatedFleet:

@@ -83,10 +83,10 @@ def _wanted_costs(
 
 def _changes(node: StateNode, wanted: str | None) -> Iterator[PodCost]:
     for pod in node.pods:
-        if pod.is_terminal or controlling_kind(pod) != ("apps", "ReplicaSet"):
-            continue
         current = pod.metadata.annotations.get(POD_DELETION_COST)
-        if current != wanted and (wanted is not None or _may_be_ours(pod)):
+        if current == wanted or (wanted is None and not _may_be_ours(pod)):
+            continue
+        if not pod.is_terminal and controlling_kind(pod) == ("apps", "ReplicaSet"):
             meta = pod.metadata
             yield PodCost(
                 pod.namespace, meta.name, meta.uid, node.name, node.node_pool, current, wanted
