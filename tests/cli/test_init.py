@@ -513,6 +513,44 @@ def test_without_a_folder_argument_the_fleet_folder_is_named_fleet() -> None:
     assert Path("fleet/reconciler.yaml").is_file()
 
 
+@pytest.mark.parametrize("place", ["", "apps/web/"])
+def test_a_new_fleet_in_a_folder_with_yaml_is_named_fleet(place: str) -> None:
+    Path(place).mkdir(parents=True, exist_ok=True)
+    Path(place, "app.yaml").write_text("replicas: 3\n")
+    assert main(["init"]) == 0
+    assert Path("fleet/reconciler.yaml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "remedy"),
+    [
+        ("NodePool", [], "`reconciler init fleet --from .`"),
+        ('"EC2NodeClass"', ["infra"], "`reconciler init fleet --from infra`"),
+        ("Provisioner", ["."], "`reconciler init fleet --from .`"),
+        ("NodePool", ["infra", "--name", "shop"], "`reconciler init fleet --from infra`"),
+    ],
+)
+def test_a_new_fleet_is_not_started_where_karpenters_objects_are(
+    kind: str, words: list[str], remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Path("infra/karpenter/nodes.yaml")
+    file.parent.mkdir(parents=True)
+    file.write_text(f"apiVersion: v1\nkind: Secret\n---\n- kind: {kind}\n")
+    assert main(["init", *words]) == 1
+    err = capsys.readouterr().err
+    assert f"FOLDER: {file} has Karpenter's objects already" in err
+    assert remedy in err
+    assert [p for p in Path().rglob("*") if p.is_file()] == [file]
+    assert main(["init", "fleet"]) == 0, "beside them"
+
+
+def test_a_new_fleet_is_not_started_inside_another(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "."]) == 0
+    capsys.readouterr()
+    assert main(["init"]) == 1
+    assert '"./reconciler.yaml" exists already' in capsys.readouterr().err
+
+
 def test_workflows_are_written_to_the_root_of_the_repository(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

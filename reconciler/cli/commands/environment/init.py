@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
+    from reconciler.desired.fleet import SourceFile
     from reconciler.initialization.layout import FleetFile
     from reconciler.initialization.origins import FleetOrigin
     from reconciler.initialization.pipelines import CI, RepositoryFile
@@ -36,7 +38,10 @@ if TYPE_CHECKING:
 _CI: Final = ("github", "gitlab", "none")
 _DEFAULT_REGION: Final = "us-east-1"
 _REGION_VARIABLES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
-_SUFFIXES: Final = (".yaml", ".yml", ".json")
+_KARPENTER: Final = re.compile(
+    rb"""^[ \t-]*+"?kind"?:[ \t]*+["']?(?:NodePool|EC2NodeClass|Provisioner|AWSNodeTemplate)\b""",
+    re.MULTILINE,
+)
 _CLUSTER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """The name of a cluster, which is none if a template leaves a gap."""
 
@@ -86,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the source and the name of the fleet."""
     parser.add_argument(
         "folder", nargs="?", metavar="FOLDER",
-        help="folder to write (default: this one if it has no YAML yet, else ./fleet)",
+        help="folder to write (default: this one if there is no YAML in it, else ./fleet)",
     )  # fmt: skip
     origin = parser.add_mutually_exclusive_group()
     origin.add_argument(
@@ -131,6 +136,8 @@ def run(request: InitRequest) -> int:
 
     folder = _target_folder(request)
     _expect_no_fleet(folder)
+    if request.source is None and not request.from_cluster:
+        _expect_no_objects(request.folder or ".")
     origin = _read_origin(request)
     if origin is not None and not origin.found.of_kind("NodePool", "EC2NodeClass"):
         raise _nothing_found_error(request, origin)
@@ -183,8 +190,7 @@ def _target_folder(request: InitRequest) -> str:
     if request.folder is not None:
         folder = request.folder
     else:
-        has_yaml = any(n.endswith(_SUFFIXES) and n[0] != "." for n in os.listdir())
-        folder = "fleet" if has_yaml or _is_inside(request.source, ".") else "."
+        folder = "fleet" if _files_in(".") or _is_inside(request.source, ".") else "."
     if _is_inside(request.source, folder):
         from reconciler.model.errors import UsageError
 
@@ -195,6 +201,32 @@ def _target_folder(request: InitRequest) -> str:
             remedy="name another folder, such as `reconciler init fleet`",
         )
     return folder
+
+
+def _expect_no_objects(folder: str) -> None:
+    """Refuse to start a new fleet in a fleet, or where Karpenter's objects are.
+
+    Raises:
+        UsageError: it is one, or a file there has some.
+    """
+    _expect_no_fleet(folder)
+    files = _files_in(folder)
+    first = next((file.path for file in files if _KARPENTER.search(file.content)), None)
+    if first is None:
+        return
+    new = "fleet" if folder != "fleet" else "another-folder"
+    raise UsageError(
+        f"{os.path.normpath(os.path.join(folder, first))} has Karpenter's objects already",
+        where="FOLDER",
+        remedy=f"nothing was written; take them over with `reconciler init {new} --from "
+        f"{shlex.quote(folder)}`, or start a new fleet with `reconciler init {new}`",
+    )
+
+
+def _files_in(folder: str) -> list[SourceFile]:
+    from reconciler.adapters.git.folder import read_folder
+
+    return read_folder(folder)[0] if os.path.isdir(folder) else []
 
 
 def _is_inside(source: str | None, folder: str) -> bool:
@@ -438,15 +470,13 @@ def _has_credentials() -> bool:
 
 def _next_commands(request: InitRequest, folder: str, *, is_valid: bool) -> list[str]:
     """Return the next commands: each works as printed."""
-    from shlex import quote
-
-    path = "" if folder == "." else f" {quote(folder)}"
+    path = "" if folder == "." else f" {shlex.quote(folder)}"
     if not is_valid:
         return [f"reconciler validate{path}"]
     if not request.from_cluster:
         return [f"reconciler plan{path} --set cluster=none" if _names_cluster() else
                 f"reconciler plan{path}"]  # fmt: skip
-    context = f" --context {quote(request.context)}" if request.context else ""
+    context = f" --context {shlex.quote(request.context)}" if request.context else ""
     return [
         f"reconciler snapshot{context} --out cluster.json",
         f"reconciler plan{path} --snapshot cluster.json",
