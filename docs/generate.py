@@ -46,7 +46,7 @@ choose credentials, endpoints or programs, are errors there. Put them in the ope
 environment or a flag ([decision 13](decisions/0013-settings-of-the-operator.md)).
 
 A name that begins with a dot is in the same object as the one before it, and `[]` stands for each
-entry of a list.
+entry of a list. A field without a type is a string, or has the type of the option that it overrides.
 
 """
 OTHER_KINDS = """
@@ -144,7 +144,7 @@ def field_lines(rows: list[Row]) -> Iterator[str]:
     for (_, default, text), cells in shared.items():
         names = ", ".join(name for name, _ in cells)
         types = dict.fromkeys(type_ for _, type_ in cells)
-        about = [type_ for type_ in types if len(types) == 1]
+        about = [type_ for type_ in types if len(types) == 1 and type_ != "string"]
         about += [f"default {default}"] if default else []
         yield f"- {names} ({', '.join(about)}): {text}" if about else f"- {names}: {text}"
 
