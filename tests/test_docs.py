@@ -101,12 +101,23 @@ def test_every_anchor_in_the_texts_is_a_heading() -> None:
     assert broken == []
 
 
+def test_every_row_of_a_table_is_below_its_header() -> None:
+    """A blank line in a table ends it: what follows is shown as text with bars."""
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
+    blocks = {
+        f"{page.relative_to(ROOT)}: {block.splitlines()[0]}": block
+        for page in pages
+        for block in without_code(page.read_text(encoding="utf-8")).split("\n\n")
+        if block.strip().startswith("|")
+    }
+    assert blocks
+    assert [row for row, block in blocks.items() if "\n|--" not in block] == []
+
+
 @cache
 def anchors(page: Path) -> frozenset[str]:
     """Return the anchors of a page, as GitHub and the site make them from its headings."""
-    prose = re.sub(
-        r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
-    )
+    prose = without_code(page.read_text(encoding="utf-8"))
     titles = re.findall(r"^#+ (.+)$", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", prose), re.MULTILINE)
     return frozenset(re.sub(r"[^\w -]", "", t.lower()).replace(" ", "-") for t in titles)
 
@@ -124,13 +135,17 @@ def test_no_sentence_is_on_two_pages() -> None:
 
 def sentences(text: str) -> Iterator[str]:
     """Yield the sentences of at least six words outside of tables and blocks of code."""
-    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-    for paragraph in re.split(r"\n\s*\n|\n\s*- |\n\d+\. |\n#+ ", prose):
+    for paragraph in re.split(r"\n\s*\n|\n\s*- |\n\d+\. |\n#+ ", without_code(text)):
         if "|" not in paragraph:
             for sentence in re.split(r"(?<=[.!?:;])\s+", " ".join(paragraph.split())):
                 words = re.findall(r"[\w`./-]+", sentence.lower())
                 if len(words) > 5:
                     yield " ".join(words)
+
+
+def without_code(text: str) -> str:
+    """Return a page without its blocks of code."""
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def test_the_readme_shows_the_plan_that_the_command_prints(
