@@ -46,7 +46,7 @@ choose credentials, endpoints or programs, are errors there. Put them in the ope
 environment or a flag ([decision 13](decisions/0013-settings-of-the-operator.md)).
 
 A name that begins with a dot is in the same object as the one before it, and `[]` stands for each
-entry of a list. A field without a type is a string, or has the type of the option that it overrides.
+entry of a list. A field without a type is a string, or has that of the option that it overrides.
 
 """
 OTHER_KINDS = """
