@@ -237,7 +237,7 @@ def _architecture_candidates(pool: NodePool, values: OfferedValues) -> Iterator[
         families = tuple(sorted(_families_by_price(kinds)))
         yield AdviceCandidate(
             f"{pool.name}-{arch}-families", Topic.ARCHITECTURES,
-            f"Let NodePool {pool.name} use {arch} nodes of the families {_format_list(families)}",
+            f"Let NodePool {pool.name} use {arch} nodes of the families {', '.join(families)}",
             (AllowValues(pool.name, ARCH, (arch,)), AllowValues(pool.name, FAMILY, families)),
             _image_risk(arch),
         )  # fmt: skip
@@ -265,7 +265,7 @@ def _family_candidates(pool: NodePool, values: OfferedValues) -> Iterator[Advice
         yield AdviceCandidate(
             f"{name}-any-type", Topic.FAMILIES,
             f"Let NodePool {name} choose among all types of the categories "
-            f"{_format_list(categories)}",
+            f"{', '.join(categories)}",
             (
                 AddRequirement(name, CATEGORY, "In", tuple(categories)),
                 DropRequirement(name, INSTANCE_TYPE),
@@ -289,7 +289,7 @@ def _family_candidates(pool: NodePool, values: OfferedValues) -> Iterator[Advice
         yield AdviceCandidate(
             f"{name}-any-family", Topic.FAMILIES,
             f"Let NodePool {name} use all {len(families)} other families of the categories "
-            f"{_format_list(sorted(allowed))}",
+            f"{', '.join(sorted(allowed))}",
             (AllowValues(name, FAMILY, tuple(sorted(families))),),
         )  # fmt: skip
     for family in families[:FAMILIES_MAX]:
@@ -316,7 +316,7 @@ def _generation_candidates(pool: NodePool, values: OfferedValues) -> Iterator[Ad
     older = sorted((v for v in values.missing_values(GENERATION) if v.isdecimal()), key=int)
     if rows_of(pool, GENERATION):
         if older:
-            title = f"Let NodePool {name} use the generations {_format_list(older)}"
+            title = f"Let NodePool {name} use the generations {', '.join(older)}"
             yield AdviceCandidate(
                 f"{name}-any-generation", Topic.GENERATIONS, title,
                 (DropRequirement(name, GENERATION),), "older generations are slower for each vCPU",
@@ -445,10 +445,6 @@ def _families_by_price(kinds: Iterable[InstanceType]) -> list[str]:
             price = cheapest.price / vcpus
             prices[family] = min(price, prices.get(family, price))
     return sorted(prices, key=lambda family: (prices[family], family))
-
-
-def _format_list(values: Iterable[str]) -> str:
-    return ", ".join(values)
 
 
 def _slug(key: str) -> str:

@@ -198,12 +198,11 @@ def _node_claim_facts(claim: NodeClaim) -> object:
         _metadata_facts(claim.metadata),
         claim.spec,
         msgspec.structs.replace(claim.status, conditions=()),
-        [(c.type, c.status, c.reason, c.last_transition_time) for c in _sort_by_type(conditions)],
+        [
+            (c.type, c.status, c.reason, c.last_transition_time)
+            for c in sorted(conditions, key=lambda c: c.type)
+        ],
     )
-
-
-def _sort_by_type(conditions: Iterable[Condition]) -> list[Condition]:
-    return sorted(conditions, key=lambda c: c.type)
 
 
 def _object_facts(item: Any) -> object:

@@ -152,7 +152,9 @@ class CapturedPods:
             )
         found = sorted((_traced(pod, begin) for pod in self.pods), key=_order)
         return Trace(
-            tuple(with_unique_names(found)), round(seconds, SECONDS_DIGITS), begin=_utc(begin)
+            tuple(with_unique_names(found)),
+            round(seconds, SECONDS_DIGITS),
+            begin=begin.astimezone(UTC),
         )
 
     def report(self, trace: Trace) -> str:
@@ -180,10 +182,6 @@ def _traced(pod: CapturedPod, begin: datetime) -> TracedPod:
 
 def _order(traced: TracedPod) -> tuple[float, str]:
     return traced.created, traced.pod.key
-
-
-def _utc(at: datetime) -> datetime:
-    return at.astimezone(UTC)
 
 
 def expect_years(times: Iterable[datetime], where: str, line: int) -> None:

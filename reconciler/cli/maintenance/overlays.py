@@ -173,7 +173,10 @@ def write_files(wanted: Iterable[DesiredOverlay], folder: str) -> dict[str, list
     make_folder(folder, remedy="pass a folder to write to")
     home = Path(folder)
     try:
-        present = {path.name: _read(path) for path in home.glob("*.yaml")}
+        present = {
+            path.name: path.read_text(encoding="utf-8", errors="replace")
+            for path in home.glob("*.yaml")
+        }
         for name in sorted(contents.keys() & present.keys()):
             if not present[name].startswith(HEAD):
                 raise UnreadableError(
@@ -195,10 +198,6 @@ def write_files(wanted: Iterable[DesiredOverlay], folder: str) -> dict[str, list
         why = error.strerror or str(error)
         raise UnreadableError(why, where=folder, remedy="pass a folder to write to") from error
     return done
-
-
-def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
 
 
 Round = Callable[[], tuple[list[str], list[str]]]

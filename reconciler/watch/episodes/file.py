@@ -154,7 +154,7 @@ def actions_of(episode: EpisodeFile) -> list[EpisodeAction]:
     claims = _claims_in(objects)
     found = []
     changes = _times_of_changes(episode)
-    before = _nodes_before(episode)
+    before = {row.node: facts_of_row(row) for row in episode.before}
     launches = _first_launches(episode)
     if launches is not None:
         found.append(EpisodeAction(launches, objects, claims, episode.now))
@@ -240,10 +240,6 @@ def _nodes_of(claims: Sequence[NodeClaim]) -> dict[str, NodeFacts]:
         for claim in claims
         for name in [claim.status.node_name or claim.name]
     }
-
-
-def _nodes_before(episode: EpisodeFile) -> dict[str, NodeFacts]:
-    return {row.node: facts_of_row(row) for row in episode.before}
 
 
 def facts_of_row(row: EpisodeNode) -> NodeFacts:

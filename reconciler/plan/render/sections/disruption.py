@@ -168,15 +168,13 @@ def _blocker_row(group: Sequence[Blocker], now: datetime) -> SectionRow:
             Text(title),
             Number(len(nodes), "node"),
             Dollars(
-                sum(priced) if priced else None, per_month=True, unpriced=_unpriced_nodes(group)
+                sum(priced) if priced else None,
+                per_month=True,
+                unpriced=sum(b.unpriced for b in group),
             ),
         ),
         lines=tuple(lines),
     )
-
-
-def _unpriced_nodes(group: Sequence[Blocker]) -> int:
-    return sum(b.unpriced for b in group)
 
 
 def _format_blocking_times(blocker: Blocker, now: datetime) -> str:
