@@ -101,8 +101,11 @@ def _lines(report: AdviceReport, most: int) -> Iterator[str]:
         )
     for one in (*((report.together,) if report.together is not None else ()), *shown):
         yield from _details(one)
-    yield from _workload_section(report, most)
-    yield from _commitment_section(report, most)
+    workloads = [_WORKLOADS, *map(_workload_row, report.workloads)]
+    yield from _table_section(_OWNERS, workloads, ">>><", most, "constraint")
+    if report.commitments:
+        rows = [_COMMITMENTS, *map(_commitment_row, report.commitments)]
+        yield from _table_section(_to_consider(report), rows, ">>><<", most, "commitment")
     yield from _omitted_section(report)
 
 
@@ -200,27 +203,18 @@ def _to_consider(report: AdviceReport) -> str:
     return f"Commitments to consider, based on {basis} (alternatives; savings do not add up)"
 
 
-def _workload_section(report: AdviceReport, most: int) -> Iterator[str]:
-    shown = report.workloads[:most]
-    if not shown:
+def _table_section(
+    title: str, rows: Sequence[Sequence[str]], align: str, most: int, what: str
+) -> Iterator[str]:
+    """Yield the first rows below their title and header, and how many more there are."""
+    header, *found = rows
+    if not found[:most]:
         return
     yield ""
-    yield f"{_OWNERS}:"
-    yield from table(_indented([_WORKLOADS, *map(_workload_row, shown)]), ">>><")
-    if len(report.workloads) > most:
-        more = format_count(len(report.workloads) - most, "more constraint")
-        yield f"{more}: see --top and -o json"
-
-
-def _commitment_section(report: AdviceReport, most: int) -> Iterator[str]:
-    shown = report.commitments[:most]
-    if not shown:
-        return
-    yield ""
-    yield f"{_to_consider(report)}:"
-    yield from table(_indented([_COMMITMENTS, *map(_commitment_row, shown)]), ">>><<")
-    if len(report.commitments) > most:
-        more = format_count(len(report.commitments) - most, "more commitment")
+    yield f"{title}:"
+    yield from table(_indented([header, *found[:most]]), align)
+    if len(found) > most:
+        more = format_count(len(found) - most, f"more {what}")
         yield f"{more}: see --top and -o json"
 
 
