@@ -29,10 +29,77 @@ MAKES_NODES: Final = re.compile(rb"^kind: [\"']?(?:NodePool|EC2NodeClass)\b", re
 class ChartFiles:
     """The files of a chart, and what it refers to that is not there."""
 
+    tree: Tree
     folder: str
     copied: CopiedFiles = field(default_factory=CopiedFiles)
     findings: list[Diagnostic] = field(default_factory=list)
     name: str = ""
+
+    def complete_dependencies(self, folder: str, origin: str, depth: int = 0) -> None:
+        """Copy the local dependencies of a chart, and leave out missing ones.
+
+        ``folder`` is the chart's folder in the copy, ``origin`` that in the tree.
+        """
+        path = posixpath.normpath(posixpath.join(folder, CHART))
+        content = self.copied.files.get(path)
+        documents, findings = parse_documents(path, content or b"")
+        if findings or not documents or not isinstance(documents[0].data, dict):
+            self.findings += findings
+            return
+        document, data = documents[0], documents[0].data
+        if folder == self.folder:
+            name = data.get("name")
+            self.name = name if isinstance(name, str) else ""
+        kept: list[object] = []
+        declared = data.get("dependencies")
+        for number, one in enumerate(declared if isinstance(declared, list) else ()):
+            if not isinstance(one, dict) or self._add_dependency(folder, origin, one, depth):
+                kept.append(one)
+                continue
+            place = document.place(("dependencies", number))
+            self.findings.append(_missing_dependency(one, origin, number, place))
+        if isinstance(declared, list) and len(kept) != len(declared):
+            self._rewrite_chart(path, data, kept)
+
+    def _add_dependency(self, folder: str, origin: str, one: JsonDict, depth: int) -> bool:
+        """Return whether a dependency is in the copy, after a local one was copied there.
+
+        Its name is that of a folder in ``charts/``, and must not lead to another.
+        """
+        name, repository = one.get("name"), one.get("repository")
+        if not isinstance(name, str) or not _FOLDER_NAME.fullmatch(name):
+            return True  # helm itself reports it
+        charts = posixpath.normpath(posixpath.join(folder, "charts"))
+        if any(
+            path.startswith((f"{charts}/{name}/", f"{charts}/{name}-"))
+            and (path.startswith(f"{charts}/{name}/") or path.endswith(".tgz"))
+            for path in self.copied.files
+        ):
+            return True
+        if not isinstance(repository, str) or not repository.startswith(_LOCAL):
+            return False
+        if depth >= _NESTING_MAX:
+            return False
+        try:
+            local = join_path(origin, repository.removeprefix(_LOCAL))
+        except OutsideTreeError:
+            return False
+        if self.tree.entries(local) is None or local == origin:
+            return False
+        self.copied.add_folder(self.tree, local, f"{charts}/{name}")
+        self.complete_dependencies(f"{charts}/{name}", local, depth + 1)
+        return True
+
+    def _rewrite_chart(self, path: str, data: JsonDict, kept: list[object]) -> None:
+        from reconciler.source.plainyaml import dump
+
+        changed = {k: v for k, v in data.items() if k != "dependencies"}
+        if kept:
+            changed["dependencies"] = kept
+        self.copied.add(path, dump(changed, sort_keys=False).encode())
+        lock = f"{path.removesuffix(CHART)}Chart.lock"
+        if lock in self.copied.files:
+            self.copied.add(lock, b"")
 
 
 def chart_files(tree: Tree, folder: str) -> ChartFiles:
@@ -45,91 +112,19 @@ def chart_files(tree: Tree, folder: str) -> ChartFiles:
         OutsideTreeError: a symbolic link in the chart leads out of the tree.
         TreeLimitError: there are too many files, or they are too large.
     """
-    found = ChartFiles(folder)
+    found = ChartFiles(tree, folder)
     found.copied.add_folder(tree, folder)
-    _complete_dependencies(tree, folder, folder, found, 0)
+    found.complete_dependencies(folder, folder)
     return found
 
 
-def _complete_dependencies(
-    tree: Tree, folder: str, origin: str, found: ChartFiles, depth: int
-) -> None:
-    """Copy the local dependencies of the chart at ``folder`` of the copy; leave out missing ones.
-
-    ``origin`` is the chart's folder in the tree.
-    """
-    path = posixpath.normpath(posixpath.join(folder, CHART))
-    content = found.copied.files.get(path)
-    documents, findings = parse_documents(path, content or b"")
-    if findings or not documents or not isinstance(documents[0].data, dict):
-        found.findings += findings
-        return
-    document, data = documents[0], documents[0].data
-    if folder == found.folder:
-        name = data.get("name")
-        found.name = name if isinstance(name, str) else ""
-    kept: list[object] = []
-    declared = data.get("dependencies")
-    for number, one in enumerate(declared if isinstance(declared, list) else ()):
-        if not isinstance(one, dict) or _add_dependency(tree, folder, origin, one, found, depth):
-            kept.append(one)
-            continue
-        version = one.get("version")
-        message = f"dependency {quote_value(one.get('name'))} {version or ''}".rstrip()
-        message += " is not in charts/; its objects are not read"
-        hint = f"vendor it: `helm dependency build {origin}`"
-        pointer = ("dependencies", number)
-        found.findings.append(
-            Diagnostic(Severity.WARNING, "missing-dependency", message, document.place(pointer),
-                       field_path(pointer), hint)
-        )  # fmt: skip
-    if isinstance(declared, list) and len(kept) != len(declared):
-        _rewrite_chart(path, data, kept, found)
-
-
-def _add_dependency(
-    tree: Tree, folder: str, origin: str, one: JsonDict, found: ChartFiles, depth: int
-) -> bool:
-    """Return whether a dependency is in the copy, after a local one was copied there.
-
-    Its name is that of a folder in ``charts/``, and must not lead to another.
-    """
-    name, repository = one.get("name"), one.get("repository")
-    if not isinstance(name, str) or not _FOLDER_NAME.fullmatch(name):
-        return True  # helm itself reports it
-    charts = posixpath.normpath(posixpath.join(folder, "charts"))
-    files = found.copied.files
-    if any(
-        path.startswith((f"{charts}/{name}/", f"{charts}/{name}-"))
-        and (path.startswith(f"{charts}/{name}/") or path.endswith(".tgz"))
-        for path in files
-    ):
-        return True
-    if not isinstance(repository, str) or not repository.startswith(_LOCAL):
-        return False
-    if depth >= _NESTING_MAX:
-        return False
-    try:
-        local = join_path(origin, repository.removeprefix(_LOCAL))
-    except OutsideTreeError:
-        return False
-    if tree.entries(local) is None or local == origin:
-        return False
-    found.copied.add_folder(tree, local, f"{charts}/{name}")
-    _complete_dependencies(tree, f"{charts}/{name}", local, found, depth + 1)
-    return True
-
-
-def _rewrite_chart(path: str, data: JsonDict, kept: list[object], found: ChartFiles) -> None:
-    from reconciler.source.plainyaml import dump
-
-    changed = {k: v for k, v in data.items() if k != "dependencies"}
-    if kept:
-        changed["dependencies"] = kept
-    found.copied.add(path, dump(changed, sort_keys=False).encode())
-    lock = f"{path.removesuffix(CHART)}Chart.lock"
-    if lock in found.copied.files:
-        found.copied.add(lock, b"")
+def _missing_dependency(one: JsonDict, origin: str, number: int, place: Place) -> Diagnostic:
+    version = one.get("version")
+    message = f"dependency {quote_value(one.get('name'))} {version or ''}".rstrip()
+    message += " is not in charts/; its objects are not read"
+    hint = f"vendor it: `helm dependency build {origin}`"
+    path = field_path(("dependencies", number))
+    return Diagnostic(Severity.WARNING, "missing-dependency", message, place, path, hint)
 
 
 def empty_chart(
