@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.assembly.inputs.request import RunRequest
@@ -26,63 +27,111 @@ _RETRY_S: Final = 5.0
 """How long a daemon waits before it restarts after an error of its state or its folder."""
 
 
-def keep_in_sync(
-    request: RunRequest,
-    notifier: Notifier,
-    stop: Callable[[], bool],
-    environment: Environment | None = None,
-    observer: DaemonObserver | None = None,
-    sharing: FleetSharing | None = None,
-    alive: Callable[[], object] = lambda: None,
-) -> None:
-    """Keep the fleet in sync with git until ``stop``, which is called between passes, is true.
+@dataclass(frozen=True)
+class FleetDaemon:
+    """Keeps a fleet in sync with git until ``stop``, which is called between passes, is true.
 
-    ``alive`` is called again and again within a pass, also during a placement.
-
-    If another process holds the lease, it waits or ends, as requested. Once it has acted or
-    waited, no error of the lease, the state or the clock ends it: it restarts, as after a
-    crash. If replicas share fleets, ``sharing`` has the connections, and decides when a lease
-    is acquired and released.
-
-    Raises:
-        LeaseHeldError: another process holds the lease, and it does not wait.
+    ``alive`` is called again and again within a pass, also during a placement. If replicas share
+    fleets, ``sharing`` has the connections, and decides when a lease is acquired and released.
     """
-    from reconciler.assembly.environment import clock_of
-    from reconciler.assembly.standby import Standby
-    from reconciler.model.errors import (
-        ClockSetBackError,
-        LeaseHeldError,
-        LeaseLostError,
-        ReconcilerError,
-        SettingsChangedError,
-    )
-    from reconciler.ports.progress import EventKind, Progress
 
-    clock = environment.clock if environment is not None else clock_of(request.fleet)
-    standby = Standby(notifier, stop, sharing) if request.waits else None
-    has_begun = False
+    request: RunRequest
+    notifier: Notifier
+    stop: Callable[[], bool]
+    environment: Environment | None = None
+    observer: DaemonObserver | None = None
+    sharing: FleetSharing | None = None
+    alive: Callable[[], object] = lambda: None
 
-    def begin() -> None:
-        nonlocal has_begun
-        has_begun = True
+    def run(self) -> None:
+        """Act for the fleet.
 
-    while not stop():
-        try:
-            _run_passes(request, notifier, stop, environment, standby, begin, observer, alive)
-            if sharing is not None and not stop():
-                why = "gave up the lease: another replica has fewer fleets"
-                notifier.notify(Progress(clock.now(), EventKind.STANDBY, why))
-        except (LeaseLostError, SettingsChangedError, ClockSetBackError) as error:
-            notifier.notify(Progress(clock.now(), *_restart_notice(error)))
-        except LeaseHeldError:
-            if stop():
-                return
-            raise
-        except ReconcilerError as error:
-            if not has_begun and not (standby is not None and standby.has_waited):
+        If another process holds the lease, it waits or ends, as requested. Once it has acted or
+        waited, no error of the lease, the state or the clock ends it: it restarts, as after a
+        crash.
+
+        Raises:
+            LeaseHeldError: another process holds the lease, and it does not wait.
+        """
+        from reconciler.assembly.environment import clock_of
+        from reconciler.assembly.standby import Standby
+        from reconciler.model.errors import (
+            ClockSetBackError,
+            LeaseHeldError,
+            LeaseLostError,
+            ReconcilerError,
+            SettingsChangedError,
+        )
+        from reconciler.ports.progress import EventKind, Progress
+
+        environment, notifier, stop = self.environment, self.notifier, self.stop
+        clock = environment.clock if environment is not None else clock_of(self.request.fleet)
+        standby = Standby(notifier, stop, self.sharing) if self.request.waits else None
+        has_begun = False
+
+        def begin() -> None:
+            nonlocal has_begun
+            has_begun = True
+
+        while not stop():
+            try:
+                self._run_passes(standby, begin)
+                if self.sharing is not None and not stop():
+                    why = "gave up the lease: another replica has fewer fleets"
+                    notifier.notify(Progress(clock.now(), EventKind.STANDBY, why))
+            except (LeaseLostError, SettingsChangedError, ClockSetBackError) as error:
+                notifier.notify(Progress(clock.now(), *_restart_notice(error)))
+            except LeaseHeldError:
+                if stop():
+                    return
                 raise
-            notifier.notify(Progress(clock.now(), EventKind.RETRYING, str(error)))
-            clock.wait(_RETRY_S, stop)
+            except ReconcilerError as error:
+                if not has_begun and not (standby is not None and standby.has_waited):
+                    raise
+                notifier.notify(Progress(clock.now(), EventKind.RETRYING, str(error)))
+                clock.wait(_RETRY_S, stop)
+
+    def _run_passes(self, standby: Standby | None, begin: Callable[[], None]) -> None:
+        """Hold the lease and run pass after pass; ``begin`` is called once it is held."""
+        from reconciler.adapters.threads import background_thread
+        from reconciler.assembly.assembly import assemble_world
+        from reconciler.assembly.fleetsource import follow_commits
+        from reconciler.assembly.mandate import mandate_of
+        from reconciler.engine.loop import PassIntervals
+        from reconciler.engine.loop import run as keep_passing
+        from reconciler.engine.steps.urgent import FirstResponse
+
+        request, observer = self.request, self.observer
+        fleet = request.fleet if request.acts_on_files else follow_commits(request.fleet)
+        world = assemble_world(fleet, self.notifier, self.environment, sleeps=True, standby=standby)
+        with world as assembly, assembly.source.watch_changes():
+            begin()
+            sharing = standby.sharing if standby is not None else None
+
+            def ends() -> bool:
+                return self.stop() or (
+                    sharing is not None and sharing.should_release(assembly.state)
+                )
+
+            watched = observer.attach(assembly) if observer is not None else assembly.world
+            response = FirstResponse(watched)
+            aside = (
+                background_thread("reclaims", response.listen)
+                if assembly.has_threads
+                else nullcontext()
+            )
+            with aside:
+                keep_passing(
+                    watched,
+                    assembly.source,
+                    mandate_of(assembly.settings),
+                    intervals=PassIntervals(quiet=request.interval.total_seconds()),
+                    stop=ends,
+                    next_change=next_change,
+                    observer=observer,
+                    observed=response.set_observation,
+                    alive=self.alive,
+                )
 
 
 def _restart_notice(error: ReconcilerError) -> tuple[EventKind, str]:
@@ -95,55 +144,6 @@ def _restart_notice(error: ReconcilerError) -> tuple[EventKind, str]:
     if isinstance(error, LeaseLostError):
         return EventKind.LEASE_LOST, f"stopped acting: {error.message}"
     return EventKind.CLOCK_SET_BACK, str(error)
-
-
-def _run_passes(
-    request: RunRequest,
-    notifier: Notifier,
-    stop: Callable[[], bool],
-    environment: Environment | None,
-    standby: Standby | None,
-    begin: Callable[[], None],
-    observer: DaemonObserver | None,
-    alive: Callable[[], object],
-) -> None:
-    """Hold the lease and run pass after pass; ``begin`` is called once it is held."""
-    from reconciler.adapters.threads import background_thread
-    from reconciler.assembly.assembly import assemble_world
-    from reconciler.assembly.fleetsource import follow_commits
-    from reconciler.assembly.mandate import mandate_of
-    from reconciler.engine.loop import PassIntervals
-    from reconciler.engine.loop import run as keep_passing
-    from reconciler.engine.steps.urgent import FirstResponse
-
-    fleet = request.fleet if request.acts_on_files else follow_commits(request.fleet)
-    world = assemble_world(fleet, notifier, environment, sleeps=True, standby=standby)
-    with world as assembly, assembly.source.watch_changes():
-        begin()
-        sharing = standby.sharing if standby is not None else None
-
-        def ends() -> bool:
-            return stop() or (sharing is not None and sharing.should_release(assembly.state))
-
-        watched = observer.attach(assembly) if observer is not None else assembly.world
-        response = FirstResponse(watched)
-        aside = (
-            background_thread("reclaims", response.listen)
-            if assembly.has_threads
-            else nullcontext()
-        )
-        with aside:
-            keep_passing(
-                watched,
-                assembly.source,
-                mandate_of(assembly.settings),
-                intervals=PassIntervals(quiet=request.interval.total_seconds()),
-                stop=ends,
-                next_change=next_change,
-                observer=observer,
-                observed=response.set_observation,
-                alive=alive,
-            )
 
 
 def next_change(plan: Plan) -> datetime | None:

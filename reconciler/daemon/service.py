@@ -181,21 +181,21 @@ class FleetService:
 
     def _run_daemon(self, member: _Member) -> None:
         """Run the daemon of a fleet, and restart it after any error until it is stopped."""
-        from reconciler.daemon.daemon import keep_in_sync
+        from reconciler.daemon.daemon import FleetDaemon
         from reconciler.engine.loop import describe_error
 
         monitoring = member.monitoring
         failures = 0
         while not monitoring.stop():
             try:
-                keep_in_sync(
+                FleetDaemon(
                     member.request,
                     monitoring.notifier,
                     monitoring.stop,
                     observer=monitoring.observer,
                     sharing=self.sharing,
                     alive=monitoring.stop,
-                )
+                ).run()
             except Exception as error:  # noqa: BLE001 - one fleet must not end the others
                 problem = describe_error(error)
                 monitoring.observer.pass_failed(problem)

@@ -151,6 +151,6 @@ def test_a_daemon_begins_again_with_the_settings_of_a_commit(shop: Shop) -> None
 
     request = replace(request_of(shop.words("run")), waits=False)
     connect = cache(connector(Settings(endpoint_url=shop.url)))
-    daemon.keep_in_sync(request, recorder, stop, Environment(shop.clock, connect, workers=1))
+    daemon.FleetDaemon(request, recorder, stop, Environment(shop.clock, connect, workers=1)).run()
     (change,) = changes()
     assert change == "settings have changed: interruptionQueue; starting again with the new values"

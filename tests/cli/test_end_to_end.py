@@ -199,9 +199,9 @@ class Shop:
 
         request = replace(request_of(self.words("run")), waits=False)
         connect = cache(connector(Settings(endpoint_url=self.url)))
-        daemon.keep_in_sync(
+        daemon.FleetDaemon(
             request, NullNotifier(), stop, Environment(self.clock, connect, workers=1)
-        )
+        ).run()
 
 
 @pytest.fixture

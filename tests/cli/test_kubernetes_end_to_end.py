@@ -241,7 +241,7 @@ class Site:
         request = replace(request_of(self.words("run")), waits=False)
         connect = cache(connector(Settings(endpoint_url=self.url)))
         environment = Environment(self.clock, connect, workers=1)
-        daemon.keep_in_sync(request, self.recorder, stop, environment, self.passes)
+        daemon.FleetDaemon(request, self.recorder, stop, environment, self.passes).run()
 
     def keep_for(self, passes: int) -> None:
         """Run the daemon for some more passes."""

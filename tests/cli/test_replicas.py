@@ -148,7 +148,7 @@ def test_a_daemon_that_lost_its_lease_restarts(
 
     monkeypatch.setattr(loop, "run", passes)
     request = request_of(command("run", folder))
-    daemon.keep_in_sync(request, recorder, lambda: len(begun) >= 3)
+    daemon.FleetDaemon(request, recorder, lambda: len(begun) >= 3).run()
     assert begun == ["pass"] * 3
     assert [k for k in recorder.kinds if k in ("LeaseLost", "Retrying")] == [
         "LeaseLost",

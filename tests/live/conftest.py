@@ -90,12 +90,12 @@ class Live:
 
         def keep(stop: Any) -> None:
             try:
-                daemon.keep_in_sync(
+                daemon.FleetDaemon(
                     request,
                     self.recorder,
                     stop.is_set,
                     Environment(SystemClock(), connect),
-                )
+                ).run()
             except BaseException as error:
                 failed.append(error)
                 raise

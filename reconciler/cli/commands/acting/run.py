@@ -14,7 +14,7 @@ from reconciler.assembly.inputs.request import RunRequest
 from reconciler.assembly.monitoring import serve_monitoring
 from reconciler.cli.commands.environment import health
 from reconciler.cli.parser import inputs, serving
-from reconciler.daemon.daemon import keep_in_sync, with_heartbeat
+from reconciler.daemon.daemon import FleetDaemon, with_heartbeat
 from reconciler.daemon.roster import FleetRoster, has_fleets_below
 from reconciler.exitcode import DONE
 from reconciler.model.errors import UsageError
@@ -122,13 +122,13 @@ def _run(request: RunRequest) -> int:
         )
         if request.is_simulated:
             _announce_simulation(request)
-        keep_in_sync(
+        FleetDaemon(
             request,
             monitoring.notifier,
             monitoring.stop,
             observer=monitoring.observer,
             alive=monitoring.stop,
-        )
+        ).run()
     return DONE
 
 
