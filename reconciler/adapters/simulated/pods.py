@@ -249,7 +249,7 @@ class PodBook:
         for after, names in arrivals if pending else ():
             group = [infos.pop(name) for name in names if name in infos]
             joining.append(JoiningNodes(after, partial(self._join, workloads, binder, group, now)))
-        binder.follow(infos.values(), volumes)
+        binder.follow(infos.values(), volumes, sets_aside=not pending)
         has_changed = self._start_daemons(workloads, binder, infos, now)
         has_changed |= self._bind_queue(binder, pending, joining, now)
         self._failed_attempt = None if has_changed or joining else attempt

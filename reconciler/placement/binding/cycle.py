@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from reconciler.model.karpenter.labels import ZONE
@@ -62,6 +63,7 @@ class KubeScheduler:
     ) -> None:
         self.volumes = volumes
         self.hosts: dict[str, HostNode] = {}
+        self.aside: dict[str, HostNode] = {}
         self._seed = seed
         self._namespaces = namespaces
         self._suits = suits
@@ -96,8 +98,8 @@ class KubeScheduler:
     # The cache.
 
     def put_node(self, node: Node) -> HostNode:
-        """Add a node, or replace it by a newer version."""
-        known = self.hosts.get(node.name)
+        """Add a node, replace it by a newer version, or take it back if it was set aside."""
+        known = self.hosts.get(node.name) or self._take_back(node.name)
         if known is not None and known.node is node:
             return known
         if known is not None and known.node.metadata.labels == node.metadata.labels:
@@ -119,9 +121,22 @@ class KubeScheduler:
         self._order = None
         return host
 
+    def set_aside(self, name: str) -> None:
+        """Try a node no more until it is added again; meanwhile its pods count for rules."""
+        self.aside[name] = self.hosts.pop(name)
+        self._order = None
+        self._version += 1
+
+    def _take_back(self, name: str) -> HostNode | None:
+        host = self.aside.pop(name, None)
+        if host is not None:
+            self.hosts[name], self._order = host, None
+            self._version += 1
+        return host
+
     def drop_node(self, name: str) -> None:
         """Remove a node and the pods on it."""
-        host = self.hosts[name]
+        host = self._take_back(name) or self.hosts[name]
         for key in list(host.pods):
             self.drop_pod(key, host)
         self._forget(host)
@@ -293,7 +308,7 @@ class KubeScheduler:
             around, epoch, seen = known
         changes = self._log[seen:] if epoch == self._epoch else None
         if changes is None or not around.apply(changes):
-            around.rebuild(self.hosts.values())
+            around.rebuild(chain(self.hosts.values(), self.aside.values()))
         self._neighbourhoods[shape] = (around, self._epoch, len(self._log))
         return around
 

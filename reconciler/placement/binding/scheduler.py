@@ -141,19 +141,26 @@ class NodeBinder:
         nodes: Iterable[NodeInfo],
         volumes: Volumes | None = None,
         budgets: Sequence[PodDisruptionBudget] = (),
+        *,
+        sets_aside: bool = False,
     ) -> None:
         """Take over the nodes, the pods on them, volumes and budgets as they are now.
 
-        Cheap for what has not changed: nodes and pods that are the same objects as before.
+        Cheap for what has not changed: nodes and pods that are the same objects as before. With
+        ``sets_aside`` the other nodes are not gone, but no pod is tried on them for now.
         """
-        self._scheduler.volumes = volumes
+        scheduler = self._scheduler
+        scheduler.volumes = volumes
         self._budgets = budgets
-        gone = set(self._scheduler.hosts)
+        others = dict(scheduler.hosts)
         for info in nodes:
-            gone.discard(info.node.name)
+            others.pop(info.node.name, None)
             self.join(info)
-        for name in gone:
-            self._scheduler.drop_node(name)
+        for name in others if sets_aside else (*others, *scheduler.aside):
+            if sets_aside:
+                scheduler.set_aside(name)
+            else:
+                scheduler.drop_node(name)
 
     def restart(
         self,

@@ -119,10 +119,30 @@ def test_a_binder_that_follows_a_cluster_agrees_with_a_new_one(
         for name in gone if len(cluster.nodes) > 1 else ():
             del cluster.nodes[name]
             cluster.pods = {k: row for k, row in cluster.pods.items() if row[1] != name}
+        some = data.draw(st.sets(st.sampled_from(sorted(cluster.nodes))))
+        infos = [info for info in cluster.infos() if info.node.name in some]
+        cluster.binder.follow(infos, sets_aside=True)
+        for pod in (*first, *second) if some else ():
+            cluster.binder.scores(pod)
         cluster.binder.follow(cluster.infos())
         new = NodeBinder(cluster.infos())
         for pod in (*first, *second):
             assert cluster.binder.scores(pod) == new.scores(pod)
+
+
+def test_no_pod_is_tried_on_a_node_that_is_set_aside_although_its_pods_count() -> None:
+    pods = [a_pod("p", **spread()), a_pod("q", **spread())]
+    a, b = NodeInfo(a_node("a", "a")), NodeInfo(a_node("b", "b"))
+    binder = NodeBinder([a, b])
+    binder.follow([b], sets_aside=True)
+    bound = binder.bind(pods)
+    assert {key: node.name for key, node in bound.items()} == {"shop/p": "b"}
+    assert not binder.place(pods[1], "a")
+    binder.follow([a, NodeInfo(b.node, [pods[0]])])
+    assert binder.bind(pods[1:])["shop/q"].name == "a"
+    binder.follow([a], sets_aside=True)
+    binder.follow([a])
+    assert binder.bind([a_pod("r", **spread())])["shop/r"].name == "a", "the other node is gone"
 
 
 @given(
