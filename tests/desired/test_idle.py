@@ -279,3 +279,28 @@ def test_a_spread_without_a_selector_has_no_effect(
     }
     found = check_workload("Pod", a_pod(topologySpreadConstraints=[spread]))
     assert [f.code for f in found] == codes
+
+
+@pytest.mark.parametrize(
+    ("alias", "is_idle"),
+    [
+        ("al2023@latest", False),
+        ("al2023@v20250610", False),
+        ("al2@v20250610", False),
+        ("bottlerocket@v1.40.0", False),
+        ("bottlerocket@1.40.0", False),
+        ("bottlerocket@1.40.0-5d9ac849", False),
+        ("windows2022@latest", False),
+        ("al2@v1.31", True),
+        ("al2023@1.31", True),
+        ("al2023@20250610", True),
+        ("al2023@v2025-06-10", True),
+        ("bottlerocket@v1.40", True),
+        ("bottlerocket@v20250610", True),
+    ],
+)
+def test_an_alias_of_a_version_that_no_image_has_is_reported(alias: str, is_idle: bool) -> None:
+    node_class = a_class()
+    node_class["spec"]["amiSelectorTerms"] = [{"alias": alias}]
+    (*rest,) = found(a_file(a_pool_requiring(), node_class))
+    assert [code for _, code, _ in rest] == (["image-version"] if is_idle else [])

@@ -43,7 +43,7 @@ kind: EC2NodeClass
 metadata: {name: default}
 spec:
   role: nodes
-  amiSelectorTerms: [{alias: al2023@VERSION}]
+  amiSelectorTerms: [{alias: al2023@v2025061VERSION}]
   subnetSelectorTerms: [{tags: {team: web}}]
   securityGroupSelectorTerms: [{tags: {team: web}}]
 """
@@ -59,7 +59,7 @@ spec:
 """
 
 
-def files(version: str = "v1", family: str = "m7g", lock: bytes | None = None) -> list[SourceFile]:
+def files(version: str = "0", family: str = "m7g", lock: bytes | None = None) -> list[SourceFile]:
     found = [
         SourceFile("class.yaml", CLASS.replace("VERSION", version).encode()),
         SourceFile("pool.yaml", POOL.replace("FAMILY", family).encode()),
@@ -155,7 +155,7 @@ def test_a_current_lock_is_used_without_a_finding() -> None:
 
 
 def test_outdated_entries_of_a_lock_are_reported_once_and_ignored() -> None:
-    fleet, findings = read_fleet(files("v2", "c7g", lock=encode(a_lock())))
+    fleet, findings = read_fleet(files("1", "c7g", lock=encode(a_lock())))
     assert [f.code for f in findings] == ["lock-stale"]
     assert "EC2NodeClass default, NodePool web" in findings[0].message
     assert fleet.lock is not None

@@ -319,6 +319,54 @@ def test_a_new_node_pool_is_compared_with_the_others() -> None:
     assert found["change-of-architecture"].startswith("NodePool more may launch arm64 nodes")
 
 
+def of_types(types: int, *capacity: str) -> dict[str, Any]:
+    """Return the NodePool ``web`` for some types of the catalog below, and capacity types."""
+    values = [f"m{number}.large" for number in range(types)]
+    wanted = [
+        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": values},
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [*capacity]},
+    ]
+    found = a_pool("web", budgets=FREE)
+    found["spec"]["template"]["spec"]["requirements"] = wanted
+    return found
+
+
+FEW = (
+    "NodePool web may launch spot nodes of only {}: EC2 may reclaim many of them at once, {} "
+    "launched while it has no capacity of {}, and consolidation of spot nodes needs 15 types"
+)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "words"),
+    [
+        (of_types(20, "spot"), of_types(1, "spot"),
+         ("1 instance type (20 before)", "no node is", "it")),
+        (of_types(20, "spot", "on-demand"), of_types(14, "spot", "on-demand"),
+         ("14 instance types (20 before)", "on-demand nodes are", "them")),
+        (of_types(3, "on-demand"), of_types(3, "spot"), ("3 instance types", "no node is", "them")),
+        (of_types(14, "spot"), of_types(13, "spot"),
+         ("13 instance types (14 before)", "no node is", "them")),
+        (of_types(20, "spot"), of_types(15, "spot"), None),
+        (of_types(3, "spot"), of_types(3, "spot", "on-demand"), None),
+        (of_types(3, "spot"), of_types(4, "spot"), None),
+        (of_types(20, "spot"), of_types(3, "on-demand"), None),
+    ],
+)  # fmt: skip
+def test_spot_nodes_of_few_types_are_a_risk(
+    base: dict[str, Any], head: dict[str, Any], words: tuple[str, ...] | None
+) -> None:
+    found = risks([base, WEB], [head, WEB], catalog=of_many_types())
+    assert found.get("change-of-spot-types") == (words and FEW.format(*words))
+
+
+def of_many_types() -> Catalog:
+    """Return a catalog of 20 types with spot and on-demand offerings, ``m0.large`` and so on."""
+    text = json.dumps(json.loads(catalog_file())[0])
+    rows = [json.loads(text.replace("m7i.large", f"m{number}.large")) for number in range(20)]
+    return read_catalog(json.dumps(rows).encode(), "catalog.json")
+
+
 def of_both_architectures() -> Catalog:
     """Return the small catalog, whose type ``c7i.large`` has an arm64 CPU here."""
     rows = json.loads(catalog_file())

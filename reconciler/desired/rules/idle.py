@@ -1,11 +1,13 @@
-"""What is valid and has no effect: limits, requirements, selectors and annotations nothing obeys.
+"""What is valid and has no effect: limits, requirements, selectors, annotations and versions.
 
 Karpenter accepts all of it: an unknown label of a requirement becomes a label of the nodes, a limit
-on an unknown resource is never reached, and other annotations are not read.
+on an unknown resource is never reached, other annotations are not read, and for a version that no
+image has, the EC2NodeClass is never ready.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Final
@@ -212,3 +214,30 @@ def _memory_findings(entry: JsonDict, here: Pointer) -> Iterator[Finding]:
             hint = f"the unit is MiB: did you mean {int(value) * 1024}?"
             where = (*here, "values", number)
             yield Finding("memory-unit", where, message, hint, Severity.WARNING)
+
+
+def check_image_version(data: JsonDict) -> Iterator[Finding]:
+    """Yield the alias whose version has not the form of its family's releases."""
+    for index, term in enumerate(data["spec"].get("amiSelectorTerms") or ()):
+        alias = str(term.get("alias") or "")
+        family, _, version = alias.partition("@")
+        form, example = _IMAGE_VERSIONS.get(family, (None, ""))
+        if form is None or version == "latest" or form.fullmatch(version):
+            continue
+        yield Finding(
+            "image-version",
+            ("spec", "amiSelectorTerms", index, "alias"),
+            f"no image of {family} has the version {quote_value(version)}, so the EC2NodeClass is "
+            "never ready",
+            f"a release such as {family}@{example}",
+            Severity.WARNING,
+        )
+
+
+_DATED: Final = re.compile(r"v\d{8}")
+_IMAGE_VERSIONS: Final = {
+    "al2": (_DATED, "v20250610"),
+    "al2023": (_DATED, "v20250610"),
+    "bottlerocket": (re.compile(r"v?\d+\.\d+\.\d+(?:-[0-9a-f]+)?"), "v1.40.0"),
+}
+"""The forms of the versions in the parameters that AWS publishes, and an example."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from reconciler.desired.rules.devices import check_sharing
-from reconciler.desired.rules.idle import check_limits, check_requirements
+from reconciler.desired.rules.idle import check_image_version, check_limits, check_requirements
 from reconciler.model.diagnostics import Severity
 from reconciler.model.duration import parse_nanoseconds
 from reconciler.model.json import JsonDict
@@ -468,5 +468,5 @@ RUNTIME: Final[dict[str, tuple[Rule, ...]]] = {
         _requirements(("spec", "requirements")),
         _idle_requirements(("spec", "requirements")),
     ),
-    "ec2nodeclass.v1": (_kubelet, check_sharing, _user_data),
+    "ec2nodeclass.v1": (_kubelet, check_sharing, check_image_version, _user_data),
 }

@@ -321,6 +321,7 @@ _RISKS: Final = (
     "change-of-budgets",
     "change-untolerated-taint",
     "change-of-architecture",
+    "change-of-spot-types",
     "change-adds-taint",
     "change-lowers-limit",
     "change-follows-images",

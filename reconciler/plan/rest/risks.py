@@ -15,9 +15,7 @@ from reconciler.disruption.gates.budgets import budget_reasons
 from reconciler.model.decision.changes import Change
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.budget import allowance
-from reconciler.model.karpenter.labels import ARCH, WELL_KNOWN_AWS
 from reconciler.model.karpenter.nodepool import NodePool
-from reconciler.model.karpenter.requirements import Requirements
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.eviction import desired_healthy
 from reconciler.model.kubernetes.taint import repelling_taints
@@ -25,18 +23,12 @@ from reconciler.model.resources import MILLI, PODS, Resources, add_resources
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_monthly
 from reconciler.observed.state import ClusterState
-from reconciler.placement.explain.constraints import (
-    Constraint,
-    ConstraintKind,
-    pod_constraints,
-)
 from reconciler.placement.explain.reasons import format_amount
-from reconciler.plan.make.costs import architectures_of
-from reconciler.plan.make.gather import launch_types
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.render.headline import WORKLOAD_KINDS
 from reconciler.plan.render.windows import disruption_rules
 from reconciler.plan.render.wording import format_words
+from reconciler.plan.rest.offers import offer_risks
 from reconciler.plan.value.costs import AtRest, ListCosts, PoolAtRest
 from reconciler.plan.value.plan import PlanFinding
 
@@ -58,7 +50,7 @@ def risks_of(
         *_later_consolidation(pools),
         *_untolerated_taints(pools, inputs.cluster),
         *_lower_limits(pools, inputs.cluster),
-        *(_new_architectures(inputs, base) if changes else ()),
+        *(offer_risks(inputs, base, changes) if changes else ()),
         *_blocked_evictions(inputs, base),
         *_moving_aliases(inputs, base),
         *_overlay_prices(changes, change),
@@ -281,47 +273,6 @@ def _lower_limits(pools: Iterable[_ChangedPool], cluster: ClusterState) -> Itera
                 what=f"its limits are lower, {format_words(lower)}: no node is launched above "
                 "them, and which pods have no node then is not known",
             )
-
-
-def _new_architectures(inputs: Inputs, base: Inputs) -> Iterator[PlanFinding]:
-    """Yield the NodePools with nodes of an architecture for which images may not be built.
-
-    Pods that require an architecture are not affected. A new NodePool is compared with all of the
-    base.
-    """
-    before, after = (architectures_of(launch_types(side).every) for side in (base, inputs))
-    anywhere = frozenset[str]().union(*before.values())
-    for pool in node_pools(inputs.fleet):
-        known = before.get(pool.name) or anywhere
-        new = sorted(after.get(pool.name, frozenset()) - known)
-        pods = _pods_of_any_architecture(inputs.cluster, pool)
-        if not new or not known or pods == 0:
-            continue
-        whose = "its pods" if pods is None else f"{format_count(pods, 'pod')} that may run there"
-        yield PlanFinding(
-            severity="warning",
-            code="change-of-architecture",
-            message=f"NodePool {pool.name} may launch {format_words(new)} nodes, which it could "
-            f"not before: the container images of {whose} must be built for {format_words(new)}",
-            path="spec.template.spec.requirements",
-            hint="let pods whose images are not built for it require another kubernetes.io/arch",
-        )
-
-
-def _pods_of_any_architecture(cluster: ClusterState, pool: NodePool) -> int | None:
-    """Return how many pods may run on the NodePool and require no architecture, None if unknown."""
-    pods = [pod for pod in cluster.pods if pod.is_reschedulable]
-    if not pods:
-        return None
-    architecture = Constraint(ConstraintKind.LABEL, ARCH)
-    labels = pool.template_requirements()
-    taints = pool.spec.template.spec.taints
-    return sum(
-        labels.is_compatible(Requirements.from_labels(pod.spec.node_selector), WELL_KNOWN_AWS)
-        and not repelling_taints(taints, pod.spec.tolerations)
-        and architecture not in pod_constraints(pod.spec)
-        for pod in pods
-    )
 
 
 def _is_closed(pool: NodePool, inputs: Inputs) -> bool:
