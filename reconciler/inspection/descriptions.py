@@ -138,7 +138,11 @@ def _plan_section(recorded: RecordedFleet, claim: NodeClaim) -> Iterator[Section
         return
     newest, plan = found
     answer = explain_node(plan, claim.status.node_name, claim.name)
-    lines = [answer.verdict, *(f"{r.code}: {r.message}" for r in answer.reasons), *answer.facts]
+    lines = [
+        answer.verdict,
+        *(f"{r.code}: {r.message}" for r in answer.other_reasons),
+        *answer.facts,
+    ]
     yield text_section("plan", f"Plan {newest.digest}", lines)
 
 

@@ -65,7 +65,7 @@ def explanation_sections(
     facts = answer.facts if is_first else ()
     yield text_section("verdict", subject, facts, f"{answer.verdict}.")
     titles: dict[str, list[tuple[str]]] = {}
-    for reason in answer.reasons:
+    for reason in answer.other_reasons:
         titles.setdefault(_title_of(reason), []).append((reason.message,))
     for title, rows in titles.items():
         yield _table_section("reasons", title, rows)

@@ -143,7 +143,7 @@ def node_pools(recorded: RecordedFleet) -> Listing[RecordedResource]:
 
 def plans(recorded: RecordedFleet) -> Listing[RecordedResource]:
     return Listing(
-        ("DIGEST", "REVISION", "SERIAL", "ACTIONS", "CARRIED-OUT", "AGE"),
+        ("DIGEST", "REVISION", "SERIAL", "ACTIONS", "APPLIED", "AGE"),
         [_plan_item(plan, recorded) for plan in recorded.state.store.plans(limit=100)],
         ("UNSCHEDULABLE", "BLOCKED", "DEFERRED"),
     )

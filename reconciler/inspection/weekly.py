@@ -39,7 +39,8 @@ def sections_of(report: FleetReport) -> tuple[ReportSection, ...]:
         )
         for rule in report.rules
     )  # fmt: skip
-    pools = tuple((pool or "(none)", str(count)) for pool, count in report.interrupted.items())
+    interrupted = report.interrupted or {"none": 0}
+    pools = tuple((pool or "(none)", str(count)) for pool, count in interrupted.items())
     blockers = tuple(
         (
             blocker_title(one.kind, one.name), str(one.nodes),

@@ -219,8 +219,9 @@ def _advice(report: FleetReport) -> Iterator[str]:
     for one in costly[:_ADVICE_MAX]:
         saving = format_whole_dollars(one.forgone_per_month or 0.0)
         nodes = format_count(one.nodes, "node")
-        yield f"{blocker_title(one.kind, one.name)} blocks {nodes}: without it, {saving}/month less"
-    yield "`reconciler advise` finds changes of the files that save more"
+        title = blocker_title(one.kind, one.name)
+        yield f"{title} prevents the consolidation of {nodes}, which would save {saving}/month"
+    yield "`reconciler advise` finds changes to the files that save money"
 
 
 def _monthly(per_hour: float) -> float:

@@ -33,6 +33,11 @@ REQUESTED: Final = frozenset({Verb.CORDON, Verb.UNCORDON, Verb.DRAIN_NODE, Verb.
 """Verbs that people ask for: such an intent is a request until it has an outcome."""
 
 
+def shown_verb(verb: str) -> str:
+    """Return a verb in text: unused resources are deleted, not discarded."""
+    return "delete" if verb == Verb.DISCARD else str(verb)
+
+
 class Outcome(StrEnum):
     """How an intent ended; one without an outcome is in doubt."""
 
@@ -69,8 +74,8 @@ class JournalEntry(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def shown_verb(self) -> str:
-        """The verb in text: unused resources are deleted, not discarded."""
-        return "delete" if self.intent.verb is Verb.DISCARD else self.intent.verb.value
+        """The verb in text."""
+        return shown_verb(self.intent.verb)
 
 
 class IntentOutcome(NamedTuple):

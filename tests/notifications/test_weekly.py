@@ -124,7 +124,10 @@ def test_advice_names_the_most_expensive_blockers_first() -> None:
     )
     report = a_report(a_store((1, 2.0)), plan)
     assert [blocker.name for blocker in report.blockers] == ["shop/b", "shop/a", "shop/c"]
-    assert report.advice[0].startswith("PodDisruptionBudget shop/b blocks 1 node: without it, $219")
+    saving = "which would save $219/month"
+    assert report.advice[0] == (
+        f"PodDisruptionBudget shop/b prevents the consolidation of 1 node, {saving}"
+    )
     assert len(report.advice) == 3
     assert report.forecast is not None
     assert (report.forecast.per_month, report.forecast.planned_per_month) == (1460.0, 1095.0)

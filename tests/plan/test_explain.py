@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from hypothesis import given, settings
+from msgspec.structs import replace
 
-from reconciler.model.decision.waiting import DeferredClaim, WaitsFor
+from reconciler.model.decision.waiting import DeferredClaim, PoolBudget, WaitsFor
+from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.text.times import format_time
 from reconciler.plan.explain.answer import decisions_of
 from reconciler.plan.explain.reasons import (
@@ -92,6 +94,35 @@ def test_a_disrupted_node_shows_its_command_and_what_it_waits_for() -> None:
     assert answer.verdict == "to be disrupted for expiry (older than expireAfter)"
     assert answer.facts == (
         "command c: replace n1, n2 once g-3 is ready, regardless of disruption budgets",
+    )
+
+
+def test_the_only_reason_against_a_disruption_comes_first_and_once() -> None:
+    why = "pdb prevents pod evictions (PodDisruptionBudget=[shop/web])"
+    one = BlockedNode(
+        node="n1", node_pool="web", reason="Underutilized", code="Pdb",
+        message=why,
+    )  # fmt: skip
+    answer = explain_node(a_plan(blocked=(one,)), "n1", "")
+    assert answer.verdict == f"kept by consolidation: {why}"
+    assert (len(answer.reasons), answer.other_reasons) == (1, ())
+    other = replace(one, code="Budget", message="its budget is used up")
+    answer = explain_node(a_plan(blocked=(one, other)), "n1", "")
+    assert (answer.verdict, len(answer.other_reasons)) == ("kept by consolidation", 2)
+
+
+def test_what_budgets_allow_alike_is_one_fact() -> None:
+    alike = [
+        PoolBudget(node_pool="web", reason=reason, total=3, allowed=1)
+        for reason in (DisruptionReason.DRIFTED, DisruptionReason.EMPTY)
+    ]
+    other = replace(alike[0], reason=DisruptionReason.UNDERUTILIZED, allowed=0)
+    blocked = BlockedNode(node="n1", node_pool="web", reason="Empty", code="x", message="no")
+    answer = explain_node(a_plan(blocked=(blocked,), budgets=(*alike, other)), "n1", "")
+    now = "now (0 in progress or not ready)"
+    assert answer.facts == (
+        f"budget of web: 1 of 3 nodes may be disrupted for drift and emptiness {now}",
+        f"budget of web: 0 of 3 nodes may be disrupted for underutilization {now}",
     )
 
 

@@ -144,7 +144,7 @@ def test_the_history_names_commits_and_their_commands(rolling: Site) -> None:
     text = words(rolling.page("/history"))
     assert re.search(r"Commit [0-9a-f]{12}", text)
     assert re.search(r"1 × taint, 1 × launch ip-[\w.-]+, web-\w+ succeeded Drift ", text)
-    assert re.search(r"3 × launch web-\w+, web-\w+, web-\w+ succeeded Pending pods ", text)
+    assert re.search(r"3 × launch, 3 × tag web-\w+, web-\w+, web-\w+ succeeded Pending pods ", text)
 
 
 def test_a_commit_that_is_not_in_effect_is_shown_until_the_next_one_is() -> None:

@@ -71,6 +71,37 @@ def test_the_launch_of_a_replacement_belongs_to_its_command() -> None:
     assert (launched.name, launched.targets) == ("", ("web-9",))
 
 
+def test_what_removes_the_nodes_of_a_command_belongs_to_it() -> None:
+    """Drains and terminations are decided in later passes, without the command in their intent."""
+    entries = [
+        entry(6, Verb.TERMINATE, "web-0", "aaa"),
+        entry(5, Verb.DRAIN, "ip-0", "aaa"),
+        entry(5, Verb.DRAIN, "ip-7", "aaa"),
+        entry(4, Verb.TAG, "web-1", "aaa"),
+        entry(3, Verb.LAUNCH, "web-1", "aaa", command="c1"),
+        entry(2, Verb.TAINT, "ip-0", "aaa", command="c1"),
+        entry(1, Verb.TAG, "web-0", "aaa"),
+        entry(0, Verb.LAUNCH, "web-0", "aaa"),
+    ]
+    command = RunningCommand(
+        id="c1", reason="Drifted", decision="replace", node_claims=("web-0",),
+        replacements=("web-1",), phase=CommandPhase.DONE, started_at=NOW,
+    )  # fmt: skip
+    (commit,) = commit_views(entries, NOW, [command])
+    found = [(view.name, view.operations) for view in commit.commands]
+    assert found == [
+        ("", "1 × drain"),
+        ("c1", "1 × taint, 1 × launch, 1 × tag, 1 × drain, 1 × terminate"),
+        ("", "1 × launch, 1 × tag"),
+    ]
+
+
+def test_unused_resources_are_deleted_in_words() -> None:
+    (commit,) = commit_views([entry(0, Verb.DISCARD, "reconciler/1", "aaa")], NOW)
+    assert commit.commands[0].operations == "1 × delete"
+    assert commit.commands[0].counts == (("discard", 1),)
+
+
 def test_launches_for_pending_pods_cost_what_their_plan_says() -> None:
     actions = [
         {"kind": "provision", "nodeClaim": "web-1", "costDelta": 0.1},

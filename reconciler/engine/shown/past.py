@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from reconciler.ports.journal import REQUESTED, JournalEntry, Outcome, Verb
+from reconciler.ports.journal import REQUESTED, Intent, JournalEntry, Outcome, Verb, shown_verb
 from reconciler.ports.state import RecordedPlan, RunningCommand
 
 WIDTH: Final = 1000
@@ -48,7 +48,7 @@ class CommandView:
     @property
     def operations(self) -> str:
         """Its operations in words: how many of each kind."""
-        return ", ".join(f"{count} × {verb}" for verb, count in self.counts)
+        return ", ".join(f"{count} × {shown_verb(verb)}" for verb, count in self.counts)
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -139,11 +139,12 @@ def commit_views(
     A commit that was in effect twice, with another one between, is listed twice. ``commands`` are
     the recorded commands, which know what they save; ``prices`` know what other launches cost. The
     launch of a replacement belongs to its command, even where equal launches of several commands
-    were one call.
+    were one call, and so does what removes its nodes, in later passes.
     """
-    by_id = {command.id: command for command in commands}
+    by_id = {command.id: command for command in sorted(commands, key=lambda c: c.started_at)}
     owners = {name: c.id for c in by_id.values() for name in c.replacements}
-    known = _Known(by_id, owners, prices or LaunchPrices(lambda _: None))
+    removers = {name: c.id for c in by_id.values() for name in c.node_claims}
+    known = _Known(by_id, owners, removers, prices or LaunchPrices(lambda _: None))
     runs: list[list[JournalEntry]] = []
     for entry in entries:
         if runs and runs[-1][0].intent.revision == entry.intent.revision:
@@ -154,10 +155,11 @@ def commit_views(
 
 
 class _Known(NamedTuple):
-    """The recorded commands by id, the command of each replacement, and prices of launches."""
+    """The recorded commands by id, and by the NodeClaims that they launch and remove; prices."""
 
     commands: Mapping[str, RunningCommand]
     owners: Mapping[str, str]
+    removers: Mapping[str, str]
     prices: LaunchPrices
 
 
@@ -165,10 +167,7 @@ def _commit_view(entries: Sequence[JournalEntry], now: datetime, known: _Known) 
     began = min(entry.intent.at for entry in entries)
     ended = _end_time(entries)
     groups: dict[tuple[str, str], list[JournalEntry]] = {}
-    for entry in entries:
-        intent = entry.intent
-        command = intent.command or known.owners.get(intent.target, "")
-        key = ("command", command) if command else (intent.plan, intent.verb)
+    for entry, key in zip(entries, _group_keys(entries, known), strict=True):
         groups.setdefault(key, []).append(entry)
     span = (ended or now) - began
     return CommitView(
@@ -178,10 +177,47 @@ def _commit_view(entries: Sequence[JournalEntry], now: datetime, known: _Known) 
         operations=len(entries),
         failures=sum(entry.outcome is Outcome.FAILED for entry in entries),
         commands=tuple(
-            _command_view(group, began, span, now, key[1] if key[0] == "command" else "", known)
-            for key, group in groups.items()
+            sorted(
+                (
+                    _command_view(
+                        group, began, span, now, key[1] if key[0] == _COMMAND else "", known
+                    )
+                    for key, group in groups.items()
+                ),
+                key=lambda view: view.began,
+                reverse=True,
+            )
         ),
     )
+
+
+_COMMAND: Final = "command"
+
+
+def _group_keys(entries: Sequence[JournalEntry], known: _Known) -> list[tuple[str, str]]:
+    """Return the group of each entry: its command, or its plan and verb.
+
+    A drain names the node that a command has tainted, and the tags of an instance belong to its
+    launch.
+    """
+    intents = [entry.intent for entry in entries]
+    removers = {**known.removers, **{i.target: i.command for i in reversed(intents) if i.command}}
+    launched = {i.target: i for i in reversed(intents) if i.verb is Verb.LAUNCH}
+
+    def key_of(intent: Intent) -> tuple[str, str]:
+        command = intent.command or known.owners.get(intent.target, "")
+        if not command and intent.verb in _REMOVING:
+            command = removers.get(intent.target, "")
+        if command:
+            return _COMMAND, command
+        if intent.verb is Verb.TAG and intent.target in launched:
+            return launched[intent.target].plan, Verb.LAUNCH
+        return intent.plan, intent.verb
+
+    return [key_of(intent) for intent in intents]
+
+
+_REMOVING: Final = frozenset({Verb.DRAIN, Verb.DELETE_NODE, Verb.TERMINATE})
 
 
 def _command_view(

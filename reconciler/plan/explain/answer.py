@@ -8,6 +8,7 @@ import msgspec
 
 from reconciler.model.decision.part import Part
 from reconciler.model.decision.waiting import DeferredClaim
+from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.text.times import format_time
 from reconciler.plan.render.wording import cause_of
 from reconciler.plan.value.actions import BlockedNode
@@ -88,6 +89,11 @@ class Explanation(Part, frozen=True, kw_only=True):
 
     parts: ClassVar = ("pools", "offerings")
 
+    @property
+    def other_reasons(self) -> tuple[Decision, ...]:
+        """The reasons that the verdict does not contain yet."""
+        return tuple(r for r in self.reasons if not self.verdict.endswith(f": {r.detail}"))
+
 
 Subject = Literal["Pod", "Node", "NodeClaim", "NodePool", "CapacityBuffer"]
 
@@ -99,6 +105,12 @@ class Decision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     name: str
     code: str
     message: str
+
+    @property
+    def detail(self) -> str:
+        """The message without the kind of disruption that it is about."""
+        cause, _, rest = self.message.partition(": ")
+        return rest if cause in {reason.cause for reason in DisruptionReason} else self.message
 
 
 def decisions_of(plan: Plan) -> list[Decision]:

@@ -30,7 +30,7 @@ from reconciler.model.text.money import format_dollars, format_monthly
 from reconciler.model.text.times import format_time
 from reconciler.observed.state import StateNode
 from reconciler.plan.explain.answer import Explanation
-from reconciler.plan.explain.reasons import format_budget
+from reconciler.plan.explain.reasons import format_budgets
 from reconciler.plan.make.decide import disruption_inputs
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.value.plan import Plan
@@ -227,7 +227,5 @@ def _format_postponement(node: StateNode, plan: Plan) -> str | None:
     return None
 
 
-def _format_budgets(node: StateNode, plan: Plan) -> Iterator[str]:
-    for budget in plan.budgets:
-        if budget.node_pool == node.node_pool:
-            yield format_budget(budget)
+def _format_budgets(node: StateNode, plan: Plan) -> list[str]:
+    return format_budgets(b for b in plan.budgets if b.node_pool == node.node_pool)

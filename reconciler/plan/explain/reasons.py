@@ -6,7 +6,10 @@ answer is the reason of the decision itself and is not computed a second time.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
+
+from msgspec.structs import replace
 
 from reconciler.disruption.command import ForcefulReason
 from reconciler.model.decision.waiting import PoolBudget
@@ -14,13 +17,14 @@ from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_dollars
 from reconciler.model.text.times import format_time
-from reconciler.plan.explain.answer import Explanation, Subject, decisions_of
+from reconciler.plan.explain.answer import Decision, Explanation, Subject, decisions_of
 from reconciler.plan.render.wording import (
     cause_of,
     format_drain_limit,
     format_reason,
     format_side,
     format_value,
+    format_words,
 )
 from reconciler.plan.value.actions import PlannedCommand
 from reconciler.plan.value.nodes import LaunchReason, PlannedNodeClaim
@@ -123,7 +127,7 @@ def explain_node(plan: Plan, node: str, claim: str, kind: Subject = "Node") -> E
         verdict = f"to be disrupted for {cause_of(reason)} ({format_reason(reason)})"
         facts += [_format_command(command) for command in commands]
     elif reasons:
-        verdict = _blocked_verdict(plan, names)
+        verdict = _blocked_verdict(plan, names, reasons)
         facts += _format_budgets(plan, names)
     elif planned is not None and not node:
         verdict = f"to be launched {_launch_purpose(plan, planned)}"
@@ -137,14 +141,16 @@ def explain_node(plan: Plan, node: str, claim: str, kind: Subject = "Node") -> E
     return Explanation(kind=kind, name=name, verdict=verdict, facts=tuple(facts), reasons=reasons)
 
 
-def _blocked_verdict(plan: Plan, names: set[str]) -> str:
-    """Return the reasons for which a node was considered that cannot be disrupted now."""
+def _blocked_verdict(plan: Plan, names: set[str], found: Iterable[Decision]) -> str:
+    """Return that a node cannot be disrupted now, and why if there is one reason."""
     reasons = {b.reason for b in plan.blocked if b.node in names}
     reasons |= {d.reason for d in plan.deferred if names & {d.node_claim, d.node or ""}}
+    messages = {decision.detail for decision in found}
+    why = f": {messages.pop()}" if len(messages) == 1 else ""
     if reasons <= {DisruptionReason.UNDERUTILIZED, DisruptionReason.EMPTY}:
-        return "consolidation considered this node and kept it"
+        return f"kept by consolidation{why}"
     causes = " or ".join(map(cause_of, sorted(filter(None, reasons))))
-    return "this node cannot be disrupted now" + (f" for {causes}" if causes else "")
+    return f"cannot be disrupted now{f' for {causes}' if causes else ''}{why}"
 
 
 def node_of_claim(plan: Plan, claim: str) -> str:
@@ -242,20 +248,26 @@ def _format_budgets(plan: Plan, names: set[str]) -> list[str]:
     """Return what the budgets of its NodePool allow, by reason."""
     pools = {b.node_pool for b in plan.blocked if b.node in names}
     pools |= {d.node_pool for d in plan.deferred if names & {d.node_claim, d.node or ""}}
-    lines = []
-    for budget in plan.budgets:
-        if budget.node_pool not in pools:
-            continue
-        lines.append(format_budget(budget))
-    return lines
+    return format_budgets(budget for budget in plan.budgets if budget.node_pool in pools)
 
 
-def format_budget(budget: PoolBudget) -> str:
-    """Return what a budget allows now: ``budget of web: 1 of 9 nodes ...``."""
+def format_budgets(budgets: Iterable[PoolBudget]) -> list[str]:
+    """Return what budgets allow now: ``budget of web: 1 of 9 nodes ...``.
+
+    Reasons for which a NodePool allows the same are in one line.
+    """
+    alike: dict[PoolBudget, list[str]] = {}
+    for budget in budgets:
+        causes = alike.setdefault(replace(budget, reason=DisruptionReason.DRIFTED), [])
+        causes.append(budget.reason.cause)
+    return [_format_budget(budget, format_words(causes)) for budget, causes in alike.items()]
+
+
+def _format_budget(budget: PoolBudget, causes: str) -> str:
     until = f"; next change {format_time(budget.next_change)}" if budget.next_change else ""
     allowed = min(budget.allowed, budget.total)  # without a limit, more than there are
     return (
         f"budget of {budget.node_pool}: {allowed} of {format_count(budget.total, 'node')}"
-        f" may be disrupted for {budget.reason.cause} now"
+        f" may be disrupted for {causes} now"
         f" ({budget.disrupting} in progress or not ready){until}"
     )

@@ -23,6 +23,7 @@ from reconciler.inspection.replies import (
 )
 from reconciler.model.duration import NEVER, Duration
 from reconciler.model.errors import UsageError
+from reconciler.model.text.counting import format_count
 from reconciler.model.text.quoting import quote_value
 from reconciler.render.listing import clock_time, columns
 
@@ -160,9 +161,9 @@ def _check(request: MaintenanceRequest) -> int:
         faults = check(recorded.state.database)
     errors = sum(fault.gravity is ProblemSeverity.ERROR for fault in faults)
     found = [StateFinding(severity=f.gravity, code=f.code, message=f.message) for f in faults]
-    verdict = f"{errors} errors" if errors else "sound"
+    verdict = format_count(errors, "error") if errors else "no errors"
     lines = [f"{fault.severity}: {fault.message} [{fault.code}]\n" for fault in found]
-    lines.append(f"The state of fleet {recorded.fleet} in {recorded.where}: {verdict}.\n")
+    lines.append(f"State of fleet {recorded.fleet} in {recorded.where}: {verdict}.\n")
     reply = SoundnessReply(sound=not errors, findings=tuple(found))
     _print_reply(request.output, reply, "".join(lines))
     return exitcode.FAILED if errors else exitcode.DONE
