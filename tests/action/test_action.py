@@ -136,6 +136,27 @@ def test_an_invalid_fleet_is_annotated_and_fails_the_job_after_the_artefact(job:
     assert "actions/upload-artifact" in used
 
 
+def repel_pods(repository: Path) -> None:
+    """Commit a taint that no pod of a fleet tolerates."""
+    pool = repository / "fleets" / "web" / "nodes" / "pool.yaml"
+    taint = "taints: [{key: dedicated, value: shop, effect: NoSchedule}]\n      "
+    pool.write_text(pool.read_text().replace("requirements:", f"{taint}requirements:", 1))
+    commit_all(repository)
+
+
+@pytest.mark.parametrize(("fail_on", "failed"), [("", "verdict"), ("none", "")])
+def test_pods_that_a_change_makes_unschedulable_fail_the_job_unless_that_is_switched_off(
+    job: Job, fail_on: str, failed: str
+) -> None:
+    """An input that is empty, as from a variable that is not set, switches nothing off."""
+    repel_pods(job.checkout)
+    outputs = job.run({"fail-on": fail_on})
+    assert job.failed == failed, job.log
+    assert int(outputs["unschedulable-pods"]) > 0
+    assert outputs["exit-code"] == ("3" if failed else "0")
+    assert "::notice" not in job.log
+
+
 def test_a_pull_request_that_changes_no_fleet_has_nothing_to_post(
     job: Job, forge: ForgeImitation
 ) -> None:
@@ -201,7 +222,8 @@ def test_the_gitlab_component_plans_and_comments(
     import subprocess
 
     forge.me = "bot"
-    _, job = YAML(typ="safe").load_all(ROOT / "templates" / "plan.yml")
+    spec, job = YAML(typ="safe").load_all(ROOT / "templates" / "plan.yml")
+    assert spec["spec"]["inputs"]["fail-on"]["default"] == "unschedulable"
     script = "\n".join(job["reconciler-plan"]["script"])
     with serving(forge) as url:
         done = subprocess.run(
@@ -217,6 +239,7 @@ def test_the_gitlab_component_plans_and_comments(
                 "GITLAB_TOKEN": forge.token,
                 "FLEETS": "fleets/web fleets/gpu",
                 "SNAPSHOT": "",
+                "FAIL_ON": "unschedulable",
                 "CHECK": "true",
                 "CI_COMMIT_SHA": "d" * 40,
                 "CI_PIPELINE_ID": "12",

@@ -115,7 +115,7 @@ def test_the_image_of_the_gitlab_component_is_checked_to_have_a_digest() -> None
         assert not form.fullmatch(moving)
     variables = job["reconciler-plan"]["variables"]
     inputs = {value for value in variables.values() if "$[[" in value}
-    names = ("fleets", "snapshot", "snapshot-max-age", "check")
+    names = ("fleets", "snapshot", "snapshot-max-age", "fail-on", "check")
     assert inputs == {f"$[[ inputs.{n} ]]" for n in names}
 
 

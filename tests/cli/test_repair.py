@@ -80,7 +80,7 @@ def test_explain_names_the_condition_and_the_budget(
     text = capsys.readouterr().out
     assert "(StorageReady is False), the drain takes at most 10m" in text
     assert "1 of 6 nodes may be disrupted for repair now" in text
-    assert "6 of 6 nodes may be disrupted for drift now" in text
+    assert "6 of 6 nodes may be disrupted for drift, emptiness and underutilization now" in text
 
     assert main(["explain", "nodepool", "default", *fleet]) == 0
     out = capsys.readouterr().out

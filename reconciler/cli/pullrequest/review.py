@@ -24,6 +24,7 @@ from reconciler.cli.pullrequest.failure import (
 )
 from reconciler.cli.pullrequest.fleets import FleetChange, file_stems
 from reconciler.cli.validation import ValidateRequest, validate_fleet
+from reconciler.model.diagnostics import Severity
 from reconciler.model.errors import InvalidFleetError, PolicyError, ReconcilerError
 from reconciler.plan.render.unplaced import pods_at_fault
 
@@ -215,7 +216,8 @@ def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findin
         annotations = (f"{inputs.diagnostics[0]}\n",)
     if options.is_github:
         folder = "" if plan.revision.path in (None, ".") else plan.revision.path or ""
-        annotations = (render_github(policies.diagnostics_of(plan), folder),)
+        found = [d for d in policies.diagnostics_of(plan) if d.place or d.severity != Severity.INFO]
+        annotations = (render_github(found, folder),)  # the comment has the rest of the notes
     place = os.path.join(options.out, stem)
     planfile.save(plan, f"{place}.json")
     _write(f"{place}.html", render_html(plan))
