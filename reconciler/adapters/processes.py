@@ -8,6 +8,7 @@ folder of our own, with the variables listed here, and Python without any of its
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -41,6 +42,7 @@ _PREFIXES: Final = (
     *("GITHUB_", "GITLAB_", "CI_", "GCM_"),
     *("ARM_", "AZURE_", "CLOUDSDK_", "GOOGLE_", "VAULT_"),
 )
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FOLDER_LISTS: Final = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 """Variables with folders from which programs and libraries are loaded."""
 
@@ -192,11 +194,19 @@ def private_folder() -> Iterator[str]:
     """Yield a new folder that only this user can enter, and remove it afterwards.
 
     Raises:
-        UnreadableError: no folder for temporary files can be written.
+        UnreadableError: no folder for temporary files can be written, or its disk is full.
     """
     folder = _create_private_folder()
     try:
         yield folder
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise UnreadableError(
+            f"no temporary files can be written: {error.strerror}",
+            where=os.path.dirname(folder),
+            remedy="free some space there, or set TMPDIR to a folder on another disk",
+        ) from error
     finally:
         _remove_folder(folder)
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
+from reconciler.adapters.checkout import checkout_of
 from reconciler.model.errors import UnreadableError
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -107,14 +108,7 @@ def _place_of(path: str) -> _Place:
     A path elsewhere is the user's up to its last folder.
     """
     whole = os.path.abspath(path)
-    above, anchor = os.path.dirname(whole), ""
-    while True:
-        if os.path.lexists(os.path.join(above, ".git")):
-            anchor = above
-        parent = os.path.dirname(above)
-        if parent == above:
-            break
-        above = parent
+    anchor = checkout_of(whole)
     here = os.getcwd()
     if not anchor:
         is_here = whole == here or whole.startswith(here.rstrip(os.sep) + os.sep)

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from reconciler.adapters.git.trees import FolderTree
+from reconciler.assembly.inputs.files import read_start
 from reconciler.assembly.inputs.rendering import expanded_folder
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.sources.chart import CHART, MAKES_NODES, chart_files
@@ -55,14 +56,7 @@ def read_values(paths: Sequence[str]) -> JsonDict:
     """
     found: list[JsonDict] = []
     for path in paths:
-        try:
-            with open(path, "rb") as file:
-                content = file.read(LIMITS.bytes_max + 1)
-        except OSError as error:
-            raise UnreadableError(
-                f"cannot be read: {error.strerror}", where=path, remedy="pass a file of values"
-            ) from error
-        documents, findings = parse_documents(path, content)
+        documents, findings = parse_documents(path, read_start(path, LIMITS.bytes_max))
         data = documents[0].data if len(documents) == 1 and not findings else None
         if not isinstance(data, dict):
             why = str(findings[0]) if findings else "is no mapping of values"

@@ -198,13 +198,9 @@ def _read_files(path: str) -> tuple[list[SourceFile], list[Diagnostic]]:
 
         return list(read_manifests((path,))), []
     if os.path.isfile(path):
-        try:
-            with open(path, "rb") as file:
-                content = file.read(LIMITS.bytes_max + 1)
-        except OSError as error:
-            why = f"cannot be read: {error.strerror}"
-            raise UnreadableError(why, where=path, remedy="pass a readable file") from error
-        return [SourceFile(os.path.basename(path), content)], []
+        from reconciler.assembly.inputs.files import read_start
+
+        return [SourceFile(os.path.basename(path), read_start(path, LIMITS.bytes_max))], []
     if not os.path.exists(path):
         remedy = "pass the folder with Karpenter's YAML"
         raise UnreadableError(f'folder "{path}" does not exist', where="--from", remedy=remedy)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from typing import Final, Protocol
 
 import msgspec
 
+from reconciler.adapters.git.repository import find_tracked_path
 from reconciler.adapters.writing import make_folder, write_file
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.text.quoting import quote_value
@@ -68,13 +70,21 @@ def cache_at(place: str) -> ResultCache:
     """Return the cache at a place.
 
     Raises:
-        UsageError: it is neither a folder nor an ``s3://`` URL.
+        UsageError: it is neither a folder nor an ``s3://`` URL, or git tracks results in it: the
+            author of a pull request could have written them.
     """
     if place.startswith("s3://"):
         return ResultCache(_Bucket(place))
     if not place or re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", place):
         raise UsageError(
             f"results are not kept at {quote_value(place)}", where="--cache", remedy=_REMEDY
+        )
+    tracked = find_tracked_path(place)
+    if tracked is not None:
+        raise UsageError(
+            f"git tracks {quote_value(tracked)}, so a pull request could choose results",
+            where="--cache",
+            remedy="pass a folder that git does not track",
         )
     return ResultCache(_Folder(place))
 
@@ -91,8 +101,10 @@ class _Folder:
     def read(self, name: str) -> bytes | None:
         path = os.path.join(self._path, name)
         try:
-            with open(path, "rb") as file:
-                return file.read(RESULT_BYTES_MAX)
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            with open(descriptor, "rb") as file:
+                is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+                return file.read(RESULT_BYTES_MAX) if is_file else None
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -24,6 +24,7 @@ from tests.hostile.test_limits import a_fleet
 from tests.hostile.test_ownership import terminations
 from tests.hostile.threats import Threat, attack
 from tests.postgres import a_database
+from tests.repositories import commit_all, init
 
 PROGRAM: Final = Path(sys.executable).parent / "reconciler"
 FULL: Final = Path("/dev/full")
@@ -106,6 +107,21 @@ def test_a_file_is_written_completely_or_not_at_all(
     assert f"{file}: cannot be written: File too large; free some space" in errors
     assert target.read_text() == "before"
     assert sorted(path.name for path in tmp_path.iterdir() if file[:4] in path.name) == [file]
+
+
+@attack(Threat.EXHAUSTION, "a full disk below the folder for temporary files")
+@pytest.mark.parametrize("command", ["plan", "plan --base HEAD", "simulate", "status"])
+def test_a_full_disk_for_temporary_files_is_named(command: str, tmp_path: Path) -> None:
+    """Guard: ``private_folder``, which says where there is no space."""
+    folder = Path(a_fleet(tmp_path, pool=POOL, **{"class": CLASS}, app=DEPLOYMENT))
+    init(folder)
+    commit_all(folder)
+    name, *options = command.split()
+    code, errors = ran(name, str(folder), *options, bytes_max=20)
+    assert code == 1
+    assert errors.startswith("Error: ")
+    assert "no temporary files can be written: File too large; free some space" in errors
+    assert errors.count("\n") == 1
 
 
 @attack(Threat.EXHAUSTION, "a full disk below the recorded state")

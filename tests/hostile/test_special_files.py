@@ -36,6 +36,7 @@ INPUTS = {
     "an episode": ["watch", "replay", "odd"],
     "an export of the state": ["state", "import", "odd", "fleet"],
     "a fleet to take over": ["init", "new", "--from", "odd", "--name", "a", "--no-lock"],
+    "values of a chart": ["init", "new", "--from", "chart", "--values", "odd", "--no-lock"],
     "objects for a lock": ["lock", "fleet", "--check", "--snapshot", "odd"],
     "objects to hash": ["hash", "odd"],
 }
@@ -49,12 +50,19 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (fleet / "pool.yaml").write_text(POOL)
     (fleet / "class.yaml").write_text(CLASS)
     (tmp_path / "catalog.json").write_text(json.dumps(CATALOG))
+    templates = tmp_path / "chart" / "templates"
+    templates.mkdir(parents=True)
+    (templates / "pool.yaml").write_text(POOL)
+    (tmp_path / "chart" / "Chart.yaml").write_text("apiVersion: v2\nname: c\nversion: 0.1.0\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
+DEVICES = {"a device": "/dev/zero", "a new terminal": "/dev/ptmx", "the kernel's log": "/proc/kmsg"}
+
+
 @attack(Threat.EXHAUSTION, "a pipe or a device in place of a file that a command line names")
-@pytest.mark.parametrize("kind", ["a pipe", "a device"])
+@pytest.mark.parametrize("kind", ["a pipe", *DEVICES])
 @pytest.mark.parametrize("words", INPUTS.values(), ids=INPUTS)
 def test_a_file_without_an_end_is_an_error_of_one_line(
     words: list[str],
@@ -68,12 +76,21 @@ def test_a_file_without_an_end_is_an_error_of_one_line(
     if kind == "a pipe":
         os.mkfifo(work / "odd")
     else:
-        (work / "odd").symlink_to("/dev/zero")
+        (work / "odd").symlink_to(DEVICES[kind])
     assert main(words) != 0
     out, err = capsys.readouterr()
     assert "internal error" not in err
     assert (out + err).count("\n") <= 2
     assert len(err) < 400
+
+
+@attack(Threat.SECRETS, "a file of the kernel in place of a file, for the variables of the process")
+@pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="this system has no /proc")
+@pytest.mark.parametrize("name", ["environ", "cmdline", "maps"])
+def test_no_file_of_the_kernel_is_read(name: str) -> None:
+    """Guard: a file of size 0 with content, in ``_expect_end``."""
+    with pytest.raises(UnreadableError, match="like a file of the kernel"):
+        read_bytes(f"/proc/self/{name}")
 
 
 @attack(Threat.EXHAUSTION, "a device in place of a file, for memory up to the limit of the file")
@@ -152,3 +169,74 @@ def test_a_checkout_file_is_below_its_folder(work: Path) -> None:
     with pytest.raises(UnreadableError, match="leads out of the folder"):
         read_checkout_file(work / "fleet" / "linked" / "a.yaml", work / "fleet")
     assert read_checkout_file(work / "fleet" / "pool.yaml", work / "fleet") == POOL.encode()
+
+
+@pytest.fixture
+def checkout(work: Path) -> Path:
+    """A checkout, with a token in its ``.git`` as CI services keep it."""
+    (work / ".git").mkdir()
+    (work / ".git" / "token.yaml").write_text(SECRET)
+    return work
+
+
+@pytest.fixture
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of the user outside of every checkout, with a token."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "token.yaml").write_text(SECRET)
+    return folder
+
+
+@attack(Threat.SECRETS, "a link of a pull request in place of a file that a job names, to a token")
+@pytest.mark.parametrize("place", ["outside", "in .git", "below a linked folder"])
+@pytest.mark.parametrize("words", INPUTS.values(), ids=INPUTS)
+def test_no_input_is_a_link_out_of_the_checkout(
+    words: list[str],
+    place: str,
+    checkout: Path,
+    outside: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Guard: ``refuse_link_out`` in ``read_start``. A trace and manifests would be quoted."""
+    if place == "below a linked folder":
+        (checkout / "linked").symlink_to(outside)
+        words = [word.replace("odd", "linked/token.yaml") for word in words]
+    else:
+        token = outside / "token.yaml" if place == "outside" else ".git/token.yaml"
+        (checkout / "odd").symlink_to(token)
+    assert main(words) != 0
+    out, err = capsys.readouterr()
+    assert SECRET not in out + err
+    assert "internal error" not in err
+
+
+@attack(Threat.SECRETS, "a link of a pull request in place of a fleet that a job names")
+@pytest.mark.parametrize("place", ["outside", "in .git"])
+@pytest.mark.parametrize("words", SETTINGS.values(), ids=SETTINGS)
+def test_no_fleet_is_a_link_out_of_the_checkout(
+    words: list[str],
+    place: str,
+    checkout: Path,
+    outside: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Guard: ``refuse_link_out`` in ``read_folder``. Findings quote lines."""
+    target = outside if place == "outside" else Path(".git")
+    (checkout / "linked").symlink_to(target)
+    main([word.replace("fleet", "linked") for word in words])
+    out, err = capsys.readouterr()
+    assert SECRET not in out + err
+    assert "internal error" not in err
+
+
+def test_links_within_a_checkout_and_above_it_are_followed(
+    work: Path, outside: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    (work / "linked.yaml").symlink_to(outside / "token.yaml")
+    assert read_bytes(str(work / "linked.yaml")) == SECRET.encode()  # no checkout
+    (work / ".git").mkdir()
+    (work / "inner.yaml").symlink_to("fleet/pool.yaml")
+    assert read_bytes(str(work / "inner.yaml")) == POOL.encode()
+    above = tmp_path_factory.mktemp("links") / "work"
+    above.symlink_to(work)
+    assert read_bytes(str(above / "inner.yaml")) == POOL.encode()

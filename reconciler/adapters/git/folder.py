@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from reconciler.adapters.checkout import refuse_link_out
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.errors import UnreadableError
@@ -49,8 +50,9 @@ def read_folder(
     """Return the YAML and JSON files under ``path`` in order of their paths, and diagnostics.
 
     Raises:
-        UnreadableError: ``path`` is not a folder, or cannot be listed.
+        UnreadableError: ``path`` is not a folder, cannot be listed, or is a link out of a checkout.
     """
+    refuse_link_out(os.fspath(path))
     root = os.path.realpath(path)
     if not os.path.isdir(root):
         is_file = os.path.exists(root)

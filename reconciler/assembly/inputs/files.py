@@ -9,6 +9,7 @@ import stat
 import sys
 from typing import TYPE_CHECKING, Final
 
+from reconciler.adapters.checkout import refuse_link_out
 from reconciler.model.errors import UnreadableError
 from reconciler.source.document import LIMITS
 
@@ -79,19 +80,22 @@ def read_document(path: str, bytes_max: int = BYTES_MAX) -> bytes:
 def read_start(path: str, bytes_max: int) -> bytes:
     """Return the content of a file, of stdin for ``-``: at most ``bytes_max`` bytes and one more.
 
-    Somebody else may have put the file there: a pipe without a writer ends soon, and no device is
-    read but a terminal and the empty one.
+    Somebody else may have put the file there: a pipe without a writer ends soon, no device is read
+    but the user's terminal and the empty one, and no link leads out of a checkout.
 
     Raises:
-        UnreadableError: it cannot be read, is a device, or a pipe to which nothing writes.
+        UnreadableError: it cannot be read, is a device, a pipe to which nothing writes, or a link
+            that leads out of a checkout.
     """
     try:
         if path == "-":
             return _read_blocks(sys.stdin.buffer, 0, bytes_max + 1)
+        if not path.startswith(_DESCRIPTORS):
+            refuse_link_out(path)
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with open(descriptor, "rb") as file:
             status = os.fstat(descriptor)
-            _expect_end(path, descriptor, status.st_mode, bytes_max)
+            _expect_end(path, descriptor, status, bytes_max)
             os.set_blocking(descriptor, True)
             return _read_blocks(file, status.st_size, bytes_max + 1)
     except (OSError, ValueError) as error:
@@ -99,24 +103,46 @@ def read_start(path: str, bytes_max: int) -> bytes:
         raise UnreadableError(why, where=path, remedy="pass a readable file") from error
 
 
-def _expect_end(path: str, descriptor: int, mode: int, bytes_max: int) -> None:
+def _expect_end(path: str, descriptor: int, status: os.stat_result, bytes_max: int) -> None:
     """Check that a file that was opened without waiting has an end, and wait for a pipe.
 
     Raises:
-        UnreadableError: it is a device, or a pipe to which nothing writes.
+        UnreadableError: it is a device, a pipe to which nothing writes, or a file of the kernel.
     """
+    mode = status.st_mode
     if stat.S_ISFIFO(mode) and not path.startswith(_DESCRIPTORS):
         ready = select.poll()
         ready.register(descriptor, select.POLLIN)
         if not ready.poll(_PIPE_WAIT_S * 1000):
             what = f"is a pipe to which nothing was written for {_PIPE_WAIT_S:.0f} seconds"
             raise UnreadableError(what, where=path, remedy="pass a regular file")
-    is_device = stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
-    if is_device and not (
-        os.isatty(descriptor) or os.path.samestat(os.fstat(descriptor), os.stat(os.devnull))
-    ):
+    if _is_endless_device(path, descriptor, mode):
         what = f"is a device, which may have more than {_format_size(bytes_max)}"
         raise UnreadableError(what, where=path, remedy="pass a regular file")
+    if stat.S_ISREG(mode) and not status.st_size and _has_more(descriptor):
+        # Such as /proc/kmsg, which blocks until the kernel has a message.
+        what = "has content beyond its size of 0, like a file of the kernel, which may not end"
+        raise UnreadableError(what, where=path, remedy="copy it, and pass the copy")
+
+
+def _is_endless_device(path: str, descriptor: int, mode: int) -> bool:
+    """Return whether a file is a device other than the user's terminal and the empty one.
+
+    A terminal without a user, such as a new one of ``/dev/ptmx``, has no end.
+    """
+    if not (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)):
+        return False
+    if os.isatty(descriptor):
+        return path != "/dev/tty" and not path.startswith(_DESCRIPTORS)
+    return not os.path.samestat(os.fstat(descriptor), os.stat(os.devnull))
+
+
+def _has_more(descriptor: int) -> bool:
+    """Return whether a file that was opened without waiting has a byte, or would wait for one."""
+    try:
+        return bool(os.read(descriptor, 1))
+    except BlockingIOError:
+        return True
 
 
 def read_checkout_file(path: str | os.PathLike[str], top: str | os.PathLike[str]) -> bytes:
