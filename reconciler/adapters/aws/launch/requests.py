@@ -47,50 +47,6 @@ def lacks_service_cidr(node_class: EC2NodeClass, settings: Settings) -> bool:
     )
 
 
-def check_launch(
-    launch: Launch, options: Sequence[LaunchOption], types: Types, settings: Settings
-) -> None:
-    """Check a launch before it is requested; ``options`` are the remaining ones.
-
-    Raises:
-        CloudError: the class cannot launch nodes, or too few types are left for ``minValues``.
-    """
-    if lacks_service_cidr(launch.node_class, settings):
-        raise CloudError(
-            f"EC2NodeClass {launch.node_class.name}: AL2023 nodes need the cluster's service CIDR",
-            where=f"NodeClaim {launch.node_claim.name}",
-            remedy="set clusterCIDR",
-        )
-    if settings.min_values_policy == MinValuesPolicy.STRICT:
-        _check_min_values(launch, options, types)
-
-
-def _check_min_values(launch: Launch, options: Sequence[LaunchOption], types: Types) -> None:
-    requirements = requirements_of(launch.node_claim.spec.requirements)
-    with_min_values = [r for r in requirements.values() if r.min_values is not None]
-    if not with_min_values:
-        return
-    names = dict.fromkeys(option.instance_type for option in options)
-    kinds = [kind for kind in map(types, names) if kind is not None]
-    for requirement in with_min_values:
-        values = {
-            value
-            for kind in kinds
-            for value in kind.requirements.requirement_on(requirement.key).values
-            if requirement.has(value)
-        }
-        assert requirement.min_values is not None
-        if len(values) < requirement.min_values:
-            raise CloudError(
-                (
-                    f"only {len(values)} values of {requirement.key} remain among {len(kinds)} "
-                    f"instance types, but minValues is {requirement.min_values}"
-                ),
-                where=f"NodeClaim {launch.node_claim.name}",
-                remedy="lower minValues, or allow more instance types",
-            )
-
-
 TEMPLATE_PREFIX: Final = "reconciler/"
 """The prefix of all launch template names."""
 
@@ -118,66 +74,128 @@ def launch_requests(
     """Return the calls of a launch of ``count`` equal instances, in boto3's form.
 
     Raises:
-        CloudError: none of the options has both an image and a subnet (the message says which is
-            missing), or the launch is rejected (``refusal.py``).
+        CloudError: the class cannot launch nodes, too few types are left for ``minValues``, or none
+            of the options has both an image and a subnet (the message says which is missing).
     """
     assert launch.options, "a launch without options cannot succeed"
-    options = first_types(launch.options)
-    check_launch(launch, options, types, settings)
-    subnets = zonal_subnets(launch.node_class, settings.subnet_free_addresses)
-    groups = _builds(launch, options, types, settings)
-    if not groups:
-        raise CloudError(
-            (
-                f"NodeClaim {launch.node_claim.name}: no image of EC2NodeClass "
-                f"{launch.node_class.name} is compatible with "
-                f"{_first_names((o.instance_type for o in options))}"
-            ),
-            remedy="check spec.amiSelectorTerms and the architectures that the NodePool allows",
-        )
-    templates: dict[str, CreateLaunchTemplateRequestTypeDef] = {}
-    configs = []
-    for build, group in groups.items():
-        rows = overrides(group, build.image, subnets)
-        if rows:
-            data = template_data(launch, build, settings)
-            template = _template(launch, data, settings)
-            templates.setdefault(template["LaunchTemplateName"], template)
-            configs.append((template["LaunchTemplateName"], rows))
-    if not configs:
-        raise CloudError(
-            f"NodeClaim {launch.node_claim.name}: EC2NodeClass {launch.node_class.name} has no "
-            f"subnet in {_first_names(o.zone for o in options)}",
-            remedy="check spec.subnetSelectorTerms and the zones that the NodePool allows",
-        )
-    fleet = fleet_parameters(launch, configs, settings, count)
-    return LaunchRequests(tuple(templates.values()), fleet)
+    return _LaunchPlan(launch, types, settings).requests(count)
 
 
-def _builds(
-    launch: Launch, options: Sequence[LaunchOption], types: Types, settings: Settings
-) -> dict[Build, list[LaunchOption]]:
-    """Return the options by the template that they need, both in the order of the options.
+@dataclass(frozen=True, slots=True)
+class _LaunchPlan:
+    """A launch, and what its calls are made from."""
 
-    Options with an unknown type, or without a matching image of the class, are left out.
-    """
-    known: dict[tuple[str, str, str], Build | None] = {}
-    groups: dict[Build, list[LaunchOption]] = {}
-    for option in options:
-        key = (option.instance_type, option.reservation_id, market_type(option))
-        if key not in known:
-            kind = types(option.instance_type)
-            known[key] = (
-                build_of(
-                    launch, kind, *key[1:], expressions=settings.gate(FeatureGate.NODE_CLASS_CEL)
-                )
-                if kind is not None
-                else None
+    launch: Launch
+    types: Types
+    settings: Settings
+
+    def requests(self, count: int) -> LaunchRequests:
+        launch, settings = self.launch, self.settings
+        claim, node_class = launch.node_claim.name, launch.node_class
+        options = first_types(launch.options)
+        self._check(options)
+        subnets = zonal_subnets(node_class, settings.subnet_free_addresses)
+        groups = self._builds(options)
+        if not groups:
+            raise CloudError(
+                (
+                    f"NodeClaim {claim}: no image of EC2NodeClass {node_class.name} is compatible "
+                    f"with {_first_names((o.instance_type for o in options))}"
+                ),
+                remedy="check spec.amiSelectorTerms and the architectures that the NodePool allows",
             )
-        build = known[key]
-        if build is not None:
-            groups.setdefault(build, []).append(option)
-    return groups
+        templates: dict[str, CreateLaunchTemplateRequestTypeDef] = {}
+        configs = []
+        for build, group in groups.items():
+            rows = overrides(group, build.image, subnets)
+            if rows:
+                template = self._template(template_data(launch, build, settings))
+                templates.setdefault(template["LaunchTemplateName"], template)
+                configs.append((template["LaunchTemplateName"], rows))
+        if not configs:
+            raise CloudError(
+                f"NodeClaim {claim}: EC2NodeClass {node_class.name} has no subnet in "
+                f"{_first_names(o.zone for o in options)}",
+                remedy="check spec.subnetSelectorTerms and the zones that the NodePool allows",
+            )
+        fleet = fleet_parameters(launch, configs, settings, count)
+        return LaunchRequests(tuple(templates.values()), fleet)
+
+    def _check(self, options: Sequence[LaunchOption]) -> None:
+        """Check the launch before it is requested; ``options`` are the remaining ones."""
+        if lacks_service_cidr(self.launch.node_class, self.settings):
+            name = self.launch.node_class.name
+            raise CloudError(
+                f"EC2NodeClass {name}: AL2023 nodes need the cluster's service CIDR",
+                where=f"NodeClaim {self.launch.node_claim.name}",
+                remedy="set clusterCIDR",
+            )
+        if self.settings.min_values_policy == MinValuesPolicy.STRICT:
+            self._check_min_values(options)
+
+    def _check_min_values(self, options: Sequence[LaunchOption]) -> None:
+        claim = self.launch.node_claim
+        requirements = requirements_of(claim.spec.requirements)
+        with_min_values = [r for r in requirements.values() if r.min_values is not None]
+        if not with_min_values:
+            return
+        names = dict.fromkeys(option.instance_type for option in options)
+        kinds = [kind for kind in map(self.types, names) if kind is not None]
+        for requirement in with_min_values:
+            values = {
+                value
+                for kind in kinds
+                for value in kind.requirements.requirement_on(requirement.key).values
+                if requirement.has(value)
+            }
+            assert requirement.min_values is not None
+            if len(values) < requirement.min_values:
+                raise CloudError(
+                    (
+                        f"only {len(values)} values of {requirement.key} remain among {len(kinds)} "
+                        f"instance types, but minValues is {requirement.min_values}"
+                    ),
+                    where=f"NodeClaim {claim.name}",
+                    remedy="lower minValues, or allow more instance types",
+                )
+
+    def _builds(self, options: Sequence[LaunchOption]) -> dict[Build, list[LaunchOption]]:
+        """Return the options by the template that they need, both in the order of the options.
+
+        Options with an unknown type, or without a matching image of the class, are left out.
+        """
+        expressions = self.settings.gate(FeatureGate.NODE_CLASS_CEL)
+        known: dict[tuple[str, str, str], Build | None] = {}
+        groups: dict[Build, list[LaunchOption]] = {}
+        for option in options:
+            key = (option.instance_type, option.reservation_id, market_type(option))
+            if key not in known:
+                kind = self.types(option.instance_type)
+                known[key] = (
+                    build_of(self.launch, kind, *key[1:], expressions=expressions)
+                    if kind is not None
+                    else None
+                )
+            build = known[key]
+            if build is not None:
+                groups.setdefault(build, []).append(option)
+        return groups
+
+    def _template(
+        self, data: RequestLaunchTemplateDataTypeDef
+    ) -> CreateLaunchTemplateRequestTypeDef:
+        """Return the call that creates a template, named after its content."""
+        launch = self.launch
+        tags = shared_tags(launch.node_claim, launch.node_class, self.settings.cluster_name)
+        specifications = [tag_specification("launch-template", tags)]
+        content = {"LaunchTemplateData": data, "TagSpecifications": specifications}
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:20]
+        return {
+            "LaunchTemplateName": f"{TEMPLATE_PREFIX}{digest}",
+            "LaunchTemplateData": data,
+            "TagSpecifications": specifications,
+        }
 
 
 def request_rows(launch: Launch, types: Types, settings: Settings) -> list[RequestRow]:
@@ -209,22 +227,6 @@ def _row(operation: str, launch: Launch, parameters: Mapping[str, object]) -> Re
         "operation": operation,
         "nodeClaim": launch.node_claim.name,
         "parameters": parameters,
-    }
-
-
-def _template(
-    launch: Launch, data: RequestLaunchTemplateDataTypeDef, settings: Settings
-) -> CreateLaunchTemplateRequestTypeDef:
-    """Return the call that creates a template, named after its content."""
-    tags = shared_tags(launch.node_claim, launch.node_class, settings.cluster_name)
-    specifications = [tag_specification("launch-template", tags)]
-    content = {"LaunchTemplateData": data, "TagSpecifications": specifications}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    digest = hashlib.sha256(text.encode()).hexdigest()[:20]
-    return {
-        "LaunchTemplateName": f"{TEMPLATE_PREFIX}{digest}",
-        "LaunchTemplateData": data,
-        "TagSpecifications": specifications,
     }
 
 
