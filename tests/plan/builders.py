@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from reconciler.model.decision.changes import Change, DriftedClaim, FieldChange, Side
+from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.decision.waiting import Blocker, DeferredClaim, PoolBudget, WaitsFor
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.karpenter.requirements import Operator
@@ -23,7 +24,7 @@ from reconciler.plan.value.nodes import (
     Reason,
     UnschedulablePod,
 )
-from reconciler.plan.value.plan import Plan, PlanFinding, Revision
+from reconciler.plan.value.plan import Plan, Revision
 from reconciler.plan.value.ranges import FleetAtRest
 
 NOW = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import strategies as st
 
 from reconciler.model.decision.changes import Change, DriftedClaim, FieldChange, Side
+from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.decision.waiting import Blocker, DeferredClaim, PoolBudget, WaitsFor
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.karpenter.requirements import Operator
@@ -21,7 +22,7 @@ from reconciler.plan.value.nodes import (
     Reason,
     UnschedulablePod,
 )
-from reconciler.plan.value.plan import InputDigests, Plan, PlanFinding, Revision
+from reconciler.plan.value.plan import InputDigests, Plan, Revision
 
 words = st.text(max_size=12)
 names = st.text("abcdefghijklmnopqrstuvwxyz0123456789-.|`<>&\"'\\é", min_size=1, max_size=20)

@@ -10,13 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from reconciler.model.decision.changes import Change, FieldChange
+from reconciler.model.decision.finding import PlanFinding
 from reconciler.plan.render.headline import headline
 from reconciler.plan.render.sections.pods import unschedulable_pods as unschedulable_section
 from reconciler.plan.render.summary import summary_lines, summary_of
 from reconciler.plan.render.unplaced import pods_at_fault
 from reconciler.plan.value.costs import AtRest, Cost, ListCosts, PoolCost, StuckNode, combine_seeds
 from reconciler.plan.value.nodes import OfferedTypes, OffersChange, Reason, UnschedulablePod
-from reconciler.plan.value.plan import JudgedPolicy, PlanFinding
+from reconciler.plan.value.plan import JudgedPolicy
 from reconciler.plan.value.ranges import (
     CostDifference,
     CostSpan,

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.model.decision.equals import EqualCandidates
+from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.text.visible import html_text, markdown_code, one_line
 from reconciler.notifications.stream import render_for_terminal
 from reconciler.plan.approval import encode_saved_plan
@@ -27,7 +28,7 @@ from reconciler.plan.render.text import render_text
 from reconciler.plan.value.actions import ActionKind, PlannedCommand
 from reconciler.plan.value.costs import Cost, PoolCost
 from reconciler.plan.value.nodes import Reason, UnschedulablePod
-from reconciler.plan.value.plan import Plan, PlanFinding
+from reconciler.plan.value.plan import Plan
 from reconciler.render.cells import (
     ROWS_SHOWN_MAX,
     Cell,

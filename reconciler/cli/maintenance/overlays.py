@@ -17,6 +17,7 @@ from reconciler.assembly.inputs import sources
 from reconciler.assembly.inputs.timings import current_time
 from reconciler.assembly.inputs.watching import stop_on_signal
 from reconciler.catalog.commitments.overlays import document
+from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.errors import ReconcilerError, UnreadableError
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.times import timestamp
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from reconciler.model.karpenter.nodepool import NodePool
     from reconciler.model.settings import Settings
     from reconciler.observed.snapshot import Snapshot
-    from reconciler.plan.value.plan import PlanFinding
     from reconciler.ports.clock import Clock
 
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"

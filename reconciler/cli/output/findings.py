@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.model.diagnostics import Diagnostic, Severity
-from reconciler.model.json import JsonDict
 from reconciler.model.text.visible import (
     Annotations,
     Painted,
@@ -20,7 +18,7 @@ from reconciler.model.text.visible import (
 from reconciler.source.document import split_lines
 
 if TYPE_CHECKING:
-    from reconciler.assembly.inputs.fixing import Fix, FixResult
+    from reconciler.assembly.inputs.fixing import FixResult
 
 _COLOURS: Final = {Severity.ERROR: "31", Severity.WARNING: "33", Severity.INFO: "36"}
 _EXCERPT_WIDTH: Final = 120
@@ -100,46 +98,13 @@ def _summary_line(diagnostics: Sequence[Diagnostic], what: str, *, colour: bool)
     return f"{head}: {'; '.join(found)}" if found else head
 
 
-def finding_document(diagnostic: Diagnostic) -> dict[str, Any]:
-    """Return a finding as the contract's JSON writes it; unknown values are null."""
-    place = diagnostic.place
-    return {
-        "severity": str(diagnostic.severity),
-        "code": diagnostic.code,
-        "message": diagnostic.message,
-        "path": diagnostic.path or None,
-        "file": place.file if place else None,
-        "line": place.line if place else None,
-        "column": place.column if place else None,
-        "hint": diagnostic.hint or None,
-    }
-
-
 def render_json(diagnostics: Sequence[Diagnostic], fixes: FixResult | None = None) -> str:
-    """Return ``{"diagnostics": […], "valid": …}``, keys sorted; with ``fixes`` what was rewritten.
+    """Return the reply as JSON, keys sorted; with ``fixes`` also what was rewritten."""
+    from reconciler.cli.output.validationreply import validation_reply
+    from reconciler.render.reply import render_reply
 
-    ``notFixed`` lists what must be edited by hand.
-    """
-    data: JsonDict = {
-        "valid": is_valid(diagnostics),
-        "diagnostics": [finding_document(d) for d in diagnostics],
-    }
-    if fixes is not None:
-        data["fixed"] = [_fix_document(fix) for fix in fixes.fixes]
-        data["notFixed"] = list(fixes.failures)
-    return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-
-
-def _fix_document(fix: Fix) -> JsonDict:
-    place = fix.place
-    return {
-        "file": place.file,
-        "line": place.line,
-        "column": place.column,
-        "path": fix.path,
-        "from": fix.old,
-        "to": fix.new,
-    }
+    reply = validation_reply(diagnostics, is_valid(diagnostics), fixes)
+    return render_reply(reply, (), "json", title="")
 
 
 def render_findings_page(diagnostics: Sequence[Diagnostic], output: str) -> str:

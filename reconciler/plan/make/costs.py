@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reconciler.catalog.catalog import Catalog
+from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import ARCH, CAPACITY_TYPE, INSTANCE_TYPE, ON_DEMAND, ZONE
 from reconciler.model.kubernetes.pod import Pod
@@ -26,7 +27,6 @@ from reconciler.plan.make.actions import OwnedNode, UnlaunchedClaim
 from reconciler.plan.value.actions import PlannedCommand
 from reconciler.plan.value.costs import Cost, PoolCost
 from reconciler.plan.value.nodes import OfferedTypes, OffersChange, PlannedNodeClaim
-from reconciler.plan.value.plan import PlanFinding
 
 if TYPE_CHECKING:
     from reconciler.catalog.commitments.coverage import Cover, Coverage, RunningNode

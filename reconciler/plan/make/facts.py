@@ -10,6 +10,7 @@ import msgspec
 
 from reconciler.catalog.catalog import Catalog
 from reconciler.model.decision.changes import Change
+from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
@@ -22,7 +23,6 @@ from reconciler.plan.value.plan import (
     InputDigests,
     ObservationSource,
     PlanActor,
-    PlanFinding,
     PlannedLock,
     Revision,
     digest_of,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from reconciler.catalog.catalog import Catalog
 from reconciler.disruption.methods.drift import drifted_since
 from reconciler.model.decision.changes import Change, DriftedClaim
+from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.decision.waiting import DeferredClaim
-from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.karpenter.budget import allowance
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
@@ -46,7 +46,7 @@ from reconciler.plan.render.headline import NO_WORKLOADS
 from reconciler.plan.render.wording import format_pods, format_price_source
 from reconciler.plan.value.actions import BlockedNode, PlannedCommand
 from reconciler.plan.value.nodes import PlannedNodeClaim
-from reconciler.plan.value.plan import PlanFinding, PlannedLock
+from reconciler.plan.value.plan import PlannedLock
 from reconciler.source.resource import LOCK_FILE
 
 if TYPE_CHECKING:
@@ -56,21 +56,6 @@ if TYPE_CHECKING:
 
 
 # Findings besides the decisions: about inputs, and about the limits of the plan.
-
-
-def finding_of(diagnostic: Diagnostic) -> PlanFinding:
-    """Return a diagnostic in the flat format of the plan's schema."""
-    place = diagnostic.place
-    return PlanFinding(
-        severity=diagnostic.severity.value,
-        code=diagnostic.code,
-        message=diagnostic.message,
-        path=diagnostic.path or None,
-        file=place.file if place is not None else None,
-        line=place.line if place is not None else None,
-        column=place.column if place is not None else None,
-        hint=diagnostic.hint or None,
-    )
 
 
 def lock_findings(lock: PlannedLock | None) -> Iterator[PlanFinding]:

@@ -24,6 +24,7 @@ from reconciler.desired.objects import (
     node_pools,
 )
 from reconciler.diff.nodeclass import with_observed_status
+from reconciler.model.decision.finding import PlanFinding, finding_of
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.capacitybuffer import CapacityBuffer
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
@@ -42,7 +43,7 @@ from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.factscache import FactsCache
 from reconciler.plan.make.inputs import Inputs, Object
 from reconciler.plan.make.pools import LaunchFacts, MemoryByType, PoolTypes, TypesCache
-from reconciler.plan.value.plan import PlanFinding, PlannedLock
+from reconciler.plan.value.plan import PlannedLock
 
 if TYPE_CHECKING:
     from reconciler.catalog.commitments.coverage import Cover, Coverage
@@ -256,7 +257,7 @@ def _with_observation(facts: Facts, inputs: Inputs, coverage: Coverage | None) -
         lists_blockers=inputs.lists_blockers,
         states_reasons=inputs.lists_blockers or bool(inputs.unavailable),
         findings=(
-            *map(findings.finding_of, inputs.diagnostics),
+            *map(finding_of, inputs.diagnostics),
             *facts.types.findings,
             *findings.daemon_set_findings(cluster),
         ),

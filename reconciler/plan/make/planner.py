@@ -15,6 +15,7 @@ import msgspec
 
 from reconciler.disruption.gates.draining import drains_of, removed_nodes
 from reconciler.model.decision.changes import DriftedClaim
+from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.decision.waiting import Blocker, DeferredClaim
 from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.static import static_claims
@@ -46,7 +47,7 @@ from reconciler.plan.make.launch import BootImages, launch_classes
 from reconciler.plan.value.actions import BlockedNode, PlannedCommand
 from reconciler.plan.value.costs import Cost
 from reconciler.plan.value.nodes import PlannedHeadroom, PlannedNodeClaim, Reason, UnschedulablePod
-from reconciler.plan.value.plan import Plan, PlanFinding
+from reconciler.plan.value.plan import Plan
 
 if TYPE_CHECKING:
     from reconciler.disruption.command import Decisions

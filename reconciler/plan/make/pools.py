@@ -23,6 +23,7 @@ from reconciler.catalog.adjusted.preference import (
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.classfacts import ClassFacts, class_facts
 from reconciler.catalog.table import table_of
+from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.karpenter.labels import NODECLASS
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay
@@ -33,7 +34,6 @@ from reconciler.placement.explain.exclusion import no_types_rejection
 from reconciler.placement.nodes.space import SpaceBook
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.question import LaunchPool, Rejection
-from reconciler.plan.value.plan import PlanFinding
 from reconciler.source.resource import AUTO_MODE
 
 _AUTO_MODE_CODE: Final = "auto-mode"

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from reconciler.model.decision.changes import Change
+from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.decision.waiting import DeferredClaim
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.budget import DisruptionReason
@@ -16,7 +17,7 @@ from reconciler.model.karpenter.instancetype import PriceOrigin
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.times import format_date, format_time
 from reconciler.plan.value.nodes import PlannedImage
-from reconciler.plan.value.plan import Plan, PlanFinding, Revision
+from reconciler.plan.value.plan import Plan, Revision
 
 _REASONS = {
     "Unschedulable": "pending pods",

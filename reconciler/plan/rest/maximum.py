@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from reconciler.disruption.command import Decisions
+from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.text.counting import format_count
 from reconciler.placement.nodes.static import static_claims
 from reconciler.placement.pods.pending import pods_to_place
@@ -24,7 +25,7 @@ from reconciler.plan.make.planner import outcome_of
 from reconciler.plan.render.wording import format_pods
 from reconciler.plan.value.costs import FleetAtMaximum, PlannedWorkload
 from reconciler.plan.value.nodes import LIMIT_CODES, UnschedulablePod
-from reconciler.plan.value.plan import Plan, PlanFinding
+from reconciler.plan.value.plan import Plan
 
 
 def with_maximum(plan: Plan, inputs: Inputs) -> Plan:

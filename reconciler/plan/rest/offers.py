@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from reconciler.desired.objects import node_pools
 from reconciler.disruption.consolidation.proposal import SPOT_FLEXIBILITY
 from reconciler.model.decision.changes import Change
+from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.karpenter.labels import ARCH, ON_DEMAND, SPOT, WELL_KNOWN_AWS
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.karpenter.requirements import Requirements
@@ -27,7 +28,6 @@ from reconciler.plan.make.costs import architectures_of
 from reconciler.plan.make.gather import launch_types
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.render.wording import format_words
-from reconciler.plan.value.plan import PlanFinding
 
 _REQUIREMENTS: Final = "spec.template.spec.requirements"
 

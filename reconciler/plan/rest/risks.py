@@ -13,6 +13,7 @@ from reconciler.desired.objects import node_classes, node_pools
 from reconciler.desired.workloads.pods import workloads_of
 from reconciler.disruption.gates.budgets import budget_reasons
 from reconciler.model.decision.changes import Change
+from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.budget import allowance
 from reconciler.model.karpenter.nodepool import NodePool
@@ -30,7 +31,6 @@ from reconciler.plan.render.windows import disruption_rules
 from reconciler.plan.render.wording import format_words
 from reconciler.plan.rest.offers import offer_risks
 from reconciler.plan.value.costs import AtRest, ListCosts, PoolAtRest
-from reconciler.plan.value.plan import PlanFinding
 
 _MANY: Final = 100
 """A budget that allows none of this many nodes allows none at all."""

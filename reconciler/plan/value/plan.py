@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Final, Literal
 import msgspec
 
 from reconciler.model.decision.changes import Change, DriftedClaim
+from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.decision.part import Part
 from reconciler.model.decision.verdicts import ComparedValue
 from reconciler.model.decision.waiting import Blocker, DeferredClaim, PoolBudget
@@ -126,19 +127,6 @@ class PlannedLock(Part, frozen=True, kw_only=True):
     at: datetime
     digest: str
     catalog: str = ""
-
-
-class PlanFinding(Part, frozen=True, kw_only=True):
-    """A diagnostic in the flat format of the schema."""
-
-    severity: Literal["error", "warning", "info"]
-    code: str
-    message: str
-    path: str | None = None
-    file: str | None = None
-    line: int | None = None
-    column: int | None = None
-    hint: str | None = None
 
 
 class Plan(Part, frozen=True, kw_only=True):
