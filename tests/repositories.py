@@ -9,11 +9,12 @@ from pathlib import Path
 
 WEB = Path(__file__).resolve().parents[1] / "examples" / "web"
 
-_WHO = {
+IDENTITY = {
     f"GIT_{role}_{fact}": "a@example.com"
     for role in ("AUTHOR", "COMMITTER")
     for fact in ("NAME", "EMAIL")
 }
+"""Who commits, for git."""
 
 
 def git(folder: Path, *words: str) -> str:
@@ -21,7 +22,7 @@ def git(folder: Path, *words: str) -> str:
     result = subprocess.run(
         ["git", "-c", "protocol.file.allow=always", *words],
         cwd=folder,
-        env={**os.environ, **_WHO, "GIT_CONFIG_GLOBAL": os.devnull},
+        env={**os.environ, **IDENTITY, "GIT_CONFIG_GLOBAL": os.devnull},
         capture_output=True,
         text=True,
         check=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -15,13 +16,15 @@ from reconciler.cli.main import main
 from reconciler.cli.parser.commandline import COMMANDS, read
 from reconciler.model.errors import UsageError
 from tests.cli.forgeapi import ForgeImitation, serving
-from tests.repositories import commit_all, git, init
+from tests.docs.environment import make_environment
+from tests.repositories import IDENTITY, commit_all, git, init
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = {"how-to/repositories": ("kustomize", "helm")}
 """What the commands of a guide start, by guide."""
 GUIDES = [
     "advice",
+    "cost-of-constraints",
     "getting-started",
     "how-to/budgets-and-windows",
     "how-to/gpus",
@@ -35,11 +38,23 @@ GUIDES = [
     "pull-requests",
     "tutorial",
 ]
+NOT_RUN = {
+    "backtesting": "needs a recorded week, a Prometheus, or logs of EKS",
+}
+"""Pages with commands that a reader can only run elsewhere, with the reason."""
+DEMO = ("requirements/embedded.lock",)
+"""What the first command of the README installs, for the pages that name nothing else."""
+INSTALLED = {
+    "pull-requests": ("requirements/action.lock",),
+    "tutorial": (*DEMO, "requirements/action.lock"),
+}
+"""What a page installs, by guide."""
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
     for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
     if "decisions" not in path.parts
 )
+_TEXT = re.compile(r"^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"^```[^\n]*\n(.*?)^```|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
@@ -78,33 +93,96 @@ def run(line: str, folder: Path) -> None:
         subprocess.run(words, cwd=folder, check=True)
 
 
-@pytest.mark.parametrize(
-    "guide",
-    [pytest.param(g, marks=pytest.mark.exhaustive) if g == "tutorial" else g for g in GUIDES],
-)
-def test_every_command_of_a_guide_runs(
-    guide: str, prepared: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def forge(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForgeImitation]:
+    """The service that comments are posted to."""
     forge = ForgeImitation()
     with serving(forge) as url:
         monkeypatch.setenv("GITHUB_API_URL", url)
         monkeypatch.setenv("GITHUB_TOKEN", forge.token)
-        if guide == "pull-requests":
-            shutil.copytree(ROOT / "examples" / "web", prepared / "fleet")
-            init(prepared)
-            commit_all(prepared)
-            git(prepared, "switch", "--quiet", "--create", "change")
-            (prepared / "fleet" / "README.md").write_text("changed\n")
-            commit_all(prepared)
-        lines = commands(guide)
-        assert lines
-        for tool in TOOLS.get(guide, ()):
-            if shutil.which(tool) is None:
-                pytest.skip(f"{tool} is not installed")
-        for line in lines:
-            run(line, prepared)
+        yield forge
+
+
+def prepare_guide(guide: str, folder: Path) -> None:
+    """Bring the folder to where a guide begins, or skip it without the tools that it starts."""
+    for tool in TOOLS.get(guide, ()):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+    if guide == "pull-requests":
+        shutil.copytree(ROOT / "examples" / "web", folder / "fleet")
+        init(folder)
+        commit_all(folder)
+        git(folder, "switch", "--quiet", "--create", "change")
+        (folder / "fleet" / "README.md").write_text("changed\n")
+        commit_all(folder)
+
+
+@pytest.mark.parametrize(
+    "guide",
+    [pytest.param(g, marks=pytest.mark.exhaustive) if g == "tutorial" else g for g in GUIDES],
+)
+def test_every_command_of_a_guide_runs(guide: str, prepared: Path, forge: ForgeImitation) -> None:
+    prepare_guide(guide, prepared)
+    lines = commands(guide)
+    assert lines
+    for line in lines:
+        run(line, prepared)
     if guide == "pull-requests":
         assert len(forge.comments) == 1
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("guide", GUIDES)
+def test_every_command_runs_in_the_environment_that_its_page_installs(
+    guide: str, prepared: Path, forge: ForgeImitation, tmp_path: Path
+) -> None:
+    """A reader has a shell, the locked distributions and no others; what is printed is shown."""
+    prepare_guide(guide, prepared)
+    programs = make_environment(tmp_path / "environment", INSTALLED.get(guide, DEMO))
+    environment = {**os.environ, **IDENTITY, "PATH": f"{programs}:{os.environ['PATH']}"}
+    environment.pop("PYTHONPATH", None)
+    printed = ""
+    for line in commands(guide):
+        done = subprocess.run(
+            line,
+            shell=True,
+            cwd=prepared,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"$ {line}\n{done.stdout}{done.stderr}"
+        printed += done.stdout
+    assert [line for line in excerpts(guide) if line not in printed.splitlines()] == []
+
+
+def excerpts(guide: str) -> list[str]:
+    """Return the lines of output that a guide shows, ``...`` standing for lines left out."""
+    text = (ROOT / "docs" / f"{guide}.md").read_text(encoding="utf-8")
+    lines = [line for block in _TEXT.findall(text) for line in block.splitlines()]
+    return [line for line in lines if line not in {"", "..."}]
+
+
+def test_every_page_with_commands_to_run_is_run() -> None:
+    found = [
+        page.removeprefix("docs/").removesuffix(".md")
+        for page in PAGES
+        if _BLOCK.search((ROOT / page).read_text(encoding="utf-8"))
+    ]
+    assert sorted(found) == sorted([*GUIDES, *NOT_RUN])
+
+
+def test_an_environment_has_what_is_locked_and_nothing_else(tmp_path: Path) -> None:
+    programs = make_environment(tmp_path / "environment", DEMO)
+    code = (
+        "import importlib.util as u; print([bool(u.find_spec(n)) for n in ('moto', 'celpy', "
+        "'pytest', 'reconciler')])"
+    )
+    done = subprocess.run(
+        [programs / "python", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[True, False, False, True]"
 
 
 @pytest.mark.parametrize("guide", GUIDES)
