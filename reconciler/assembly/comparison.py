@@ -105,9 +105,25 @@ def with_base_inputs(
         cost_by=Grouping.from_text(request.cost_by),
     )
     against = base_inputs(base, request, facts, resolve)
-    if cluster is not None and against is not None:
+    if against is None:
+        return replace(facts, diagnostics=(*facts.diagnostics, _invalid_base(base)))
+    if cluster is not None:
         against = replace(against, cluster=cluster)
     return replace(facts, against=against)
+
+
+def _invalid_base(base: sources.Base) -> Diagnostic:
+    """Return the finding that there is no plan to compare with."""
+    errors = len(base.errors)
+    why = str(base.errors[0]) if errors else "its region does not exist"
+    more = f" (and {errors - 1:,} more)" if errors > 1 else ""
+    return Diagnostic(
+        Severity.WARNING,
+        "base-invalid",
+        f"the base {(base.head or '')[:8]} has no plan, so what this change costs is not known, "
+        f"and objects of it that cannot be read count as created: {why}{more}",
+        hint="compare with a commit that is valid",
+    )
 
 
 def base_inputs(

@@ -577,13 +577,30 @@ def test_a_summary_of_another_plan_is_rejected(plan, repository: Path, tmp_path:
         read_saved_plan(json.dumps(content).encode(), "plan.json")
 
 
-def test_an_invalid_base_is_still_compared(plan, repository: Path) -> None:
-    (repository / "pool.yaml").write_text("kind: [")
+def test_the_cost_of_a_change_of_an_invalid_base_is_unknown(plan, repository: Path) -> None:
+    """Otherwise, a repair would look like a new fleet, with all of its cost."""
+    (repository / "pool.yaml").write_text(
+        POOL.replace("karpenter.sh/v1\n", "karpenter.sh/v1beta1\n")
+    )
     commit_all(repository)
     (repository / "pool.yaml").write_text(POOL)
     found = json.loads(plan("-o", "json", "--base", "HEAD").out)
     assert [(c["op"], c["kind"]) for c in found["changes"]] == [("create", "NodePool")]
     assert found["cost"]["base"] is None
+    assert "atRest" not in found
+    assert found["summary"]["text"][0] == "Cost of this change unknown: its base has no plan."
+    assert found["summary"]["text"][1].startswith("First pass: launch 1 node")
+    (message,) = [d["message"] for d in found["diagnostics"] if d["code"] == "base-invalid"]
+    assert "pool.yaml:1:13: error: apiVersion: unsupported apiVersion" in message
+
+
+def test_a_base_without_the_folder_names_what_to_do(plan, repository: Path) -> None:
+    (repository / "new").mkdir()
+    for name in ("pool.yaml", "class.yaml", "app.yaml"):
+        (repository / name).rename(repository / "new" / name)
+    answer = plan("--base", "HEAD", folder=repository / "new")
+    assert "does not exist in that commit" in answer.err
+    assert "a new fleet is planned without --base" in answer.err
 
 
 BAD = [

@@ -356,7 +356,11 @@ def find_folder(tree: TreeObject, folder: str, where: str) -> TreeObject:
         return tree
     found = tree.find_entry(folder)
     if found is None or found.kind != "tree":
-        raise UnreadableError(f"folder {folder} does not exist in that commit", where=where)
+        raise UnreadableError(
+            f"folder {folder} does not exist in that commit",
+            where=where,
+            remedy="name a commit that has it; a new fleet is planned without --base",
+        )
     return TreeObject("", "", found.mode, found.oid, found.objects)
 
 

@@ -188,12 +188,13 @@ def stated_durations(request: FleetRequest, fleet: Fleet) -> dict[str, timedelta
 
 
 class Base(NamedTuple):
-    """The commit of ``--base``, its objects and policies, and its fleet if that is valid."""
+    """The commit of ``--base``, its objects and policies, and its fleet, or what is wrong there."""
 
     head: str | None
     objects: tuple[dict[str, Any], ...]
     fleet: Fleet | None
     policies: tuple[Policy, ...] = ()
+    errors: tuple[Diagnostic, ...] = ()
 
 
 def read_base(request: FleetRequest) -> Base | None:
@@ -219,10 +220,11 @@ def read_base(request: FleetRequest) -> Base | None:
         karpenter=stated_karpenter(request.settings),
         known=known_values(layers_of(request)),
     )
-    broken = any(d.severity is Severity.ERROR for d in (*found.diagnostics, *findings))
+    both = (*found.diagnostics, *findings)
+    errors = tuple(finding for finding in both if finding.severity is Severity.ERROR)
     objects = (*(r.data for r in fleet.resources), *file_objects(fleet))
     policies = tuple(replace(policy, source=PolicySource.BASE) for policy in fleet.policies)
-    return Base(found.revision.head, objects, None if broken else fleet, policies)
+    return Base(found.revision.head, objects, None if errors else fleet, policies, errors)
 
 
 def read_desired(

@@ -31,6 +31,11 @@ def headline(plan: Plan) -> str:
     return f"{'; '.join(filter(None, (*facts, forbidding_phrase(plan))))}."
 
 
+def has_invalid_base(plan: Plan) -> bool:
+    """Return whether there is a base, and it cannot be planned."""
+    return any(finding.code == "base-invalid" for finding in plan.diagnostics)
+
+
 NO_WORKLOADS: Final = "no workloads and no snapshot"
 """Why a cost is not known."""
 
@@ -319,6 +324,8 @@ def _plan_facts(plan: Plan) -> list[str]:
     """Return what the first pass does and costs."""
     if is_cost_unknown(plan):
         return [f"Cost unknown: {unknown_cost_reason(plan)}"]
+    if has_invalid_base(plan):
+        return ["Cost of this change unknown: its base has no plan"]
     pods = len(unschedulable_pods(plan))
     return [first_pass(plan), f"{format_count(pods, 'pod')} cannot be scheduled" if pods else ""]
 

@@ -23,6 +23,8 @@ from reconciler.plan.render.headline import (
     cost_change,
     count_actions,
     deletes_every_pool,
+    first_pass,
+    has_invalid_base,
     headline,
     is_cost_unknown,
 )
@@ -134,6 +136,7 @@ def summary_lines(plan: Plan) -> list[str]:
     """Return the headline, then what else decides whether to merge or to apply."""
     return [
         headline(plan),
+        *([f"{first_pass(plan)}."] if has_invalid_base(plan) else []),
         *policy_lines(plan),
         *_unschedulable_lines(plan),
         *_change_lines(plan),
