@@ -188,7 +188,7 @@ def problem_writer(shelf: Shelf) -> Callable[[RevisionProblem | None], None]:
 
 @dataclass
 class FleetSource:
-    """Desired state as the request names it (``engine.desired.DesiredSource``).
+    """Desired state as the request names it (``engine.planning.DesiredSource``).
 
     ``settings`` are those that the adapters were made with: a revision for another fleet, cluster
     or region is refused. If the process ``acts`` and follows revisions, one that changes what the

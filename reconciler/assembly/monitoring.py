@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from reconciler.assembly.assembly import Assembly
     from reconciler.assembly.inputs.request import RunRequest, ServingRequest
-    from reconciler.engine.desired import Desired
+    from reconciler.engine.planning import PlannedFleet
     from reconciler.engine.reconcile import Pass
     from reconciler.engine.world import World
     from reconciler.notifications.observer import NoticeObserver
@@ -177,7 +177,7 @@ class DaemonObserver:
         if self.web is not None:
             self.web.pass_started()
 
-    def pass_ended(self, world: World, desired: Desired, result: Pass) -> None:
+    def pass_ended(self, world: World, desired: PlannedFleet, result: Pass) -> None:
         """Log which problems have ended, and show the pass."""
         if self.traces is not None:
             self.traces.pass_ended(_attributes(desired, result))
@@ -198,7 +198,7 @@ class DaemonObserver:
             self.web.pass_failed(problem)
 
 
-def _attributes(desired: Desired, result: Pass) -> dict[str, str | int | float]:
+def _attributes(desired: PlannedFleet, result: Pass) -> dict[str, str | int | float]:
     """Return the attributes of the span of a pass."""
     plan = result.plan
     versions = result.seen.snapshot.versions

@@ -17,9 +17,9 @@ from hashlib import sha256
 from traceback import walk_tb
 from typing import Final, Protocol
 
-from reconciler.engine.desired import Desired, DesiredSource
 from reconciler.engine.observation import Observation
 from reconciler.engine.ownership import INTENT_TAG
+from reconciler.engine.planning import DesiredSource, PlannedFleet
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.engine.workloadtrace import WorkloadRecorder
 from reconciler.engine.world import World
@@ -109,7 +109,7 @@ class PassObserver(Protocol):
     def pass_started(self) -> None:
         """A pass starts."""
 
-    def pass_ended(self, world: World, desired: Desired, result: Pass) -> None:
+    def pass_ended(self, world: World, desired: PlannedFleet, result: Pass) -> None:
         """The pass has ended."""
 
     def pass_failed(self, problem: str) -> None:
@@ -122,7 +122,7 @@ class NoObserver:
     def pass_started(self) -> None:
         """Do nothing."""
 
-    def pass_ended(self, world: World, desired: Desired, result: Pass) -> None:
+    def pass_ended(self, world: World, desired: PlannedFleet, result: Pass) -> None:
         """Do nothing."""
 
     def pass_failed(self, problem: str) -> None:
@@ -154,7 +154,7 @@ def converge(
     """
     until = world.clock.now() + deadline
     cache = PlanCache()
-    desired: Desired | None = None
+    desired: PlannedFleet | None = None
     failures = 0
     while True:
         try:
@@ -322,14 +322,14 @@ class _CurrentRevision:
 
     world: World
     source: DesiredSource
-    _desired: Desired | None = None
+    _desired: PlannedFleet | None = None
     _tried_fingerprint: str = ""
     _fresh_until: datetime | None = None
     _problem: str = ""
     _invalid_since: datetime | None = None
     _reported_at: datetime | None = None
 
-    def read(self) -> Desired | None:
+    def read(self) -> PlannedFleet | None:
         """Return the current desired state, or the last valid one; None before the first."""
         now, before = self.world.clock.now(), self._desired
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -148,11 +148,12 @@ class PoolBlueprint:
 
 @dataclass(frozen=True)
 class PlannedFleet:
-    """Desired state at a revision (``engine.desired.Desired``).
+    """The fleet as git declares it at one revision, ready to be planned.
 
     ``classes`` are the node classes with their resolved status. ``tree`` is a digest of the files,
-    which distinguishes a dirty working tree from its commit. ``title`` is the subject of the commit
-    with its author, empty if unknown; they are what whoever made the commit has chosen.
+    which distinguishes a dirty working tree from its commit, and ``digests`` are those of the
+    inputs, without the observed cluster. ``title`` is the subject of the commit with its author,
+    empty if unknown; they are what whoever made the commit has chosen.
     """
 
     fleet: Fleet
@@ -460,3 +461,20 @@ def resolved_object(node_class: EC2NodeClass) -> dict[str, object]:
     """Return a resolved node class as an object of the cluster."""
     data: dict[str, object] = msgspec.to_builtins(node_class)
     return {"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", **data}
+
+
+class DesiredSource(Protocol):
+    """Where desired state comes from."""
+
+    def read(self) -> PlannedFleet:
+        """Return the current desired state.
+
+        Raises:
+            InvalidFleetError: it cannot be planned.
+            UnreadableError: it cannot be read; unknown is not empty.
+        """
+        ...
+
+    def fingerprint(self) -> str:
+        """Return a cheap value that changes whenever ``read`` would return something else."""
+        ...

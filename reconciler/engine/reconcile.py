@@ -14,7 +14,6 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from reconciler.engine.desired import Desired
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import (
     Advanced,
@@ -24,6 +23,7 @@ from reconciler.engine.observation import (
     Observed,
     observe,
 )
+from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reboots.advance import advance_reboots
 from reconciler.engine.records import history_of
 from reconciler.engine.shown import announcing, deletioncosts
@@ -107,7 +107,7 @@ class FreshPlan:
 
 
 def reconcile(
-    world: World, desired: Desired, mandate: Mandate, cache: PlanCache | None = None
+    world: World, desired: PlannedFleet, mandate: Mandate, cache: PlanCache | None = None
 ) -> Pass:
     """Run one pass over the fleet. ``cache`` holds what earlier passes of the loop have computed.
 
@@ -172,7 +172,7 @@ def owner_of(settings: Settings) -> Owner:
     return Owner(settings.fleet, settings.cluster_name)
 
 
-def migrate_hashes(world: World, desired: Desired) -> None:
+def migrate_hashes(world: World, desired: PlannedFleet) -> None:
     """Migrate drift hashes of earlier releases to the version of this one."""
     old = desired.migrate_hashes(world.store.node_claims(), world.store.objects())
     if old:
@@ -184,12 +184,12 @@ def _confirm(world: World) -> None:
     world.calls.begin_pass()
 
 
-def _effects(world: World, desired: Desired) -> Effects:
+def _effects(world: World, desired: PlannedFleet) -> Effects:
     """Return the effects that continue what earlier passes began."""
     return Effects(world, desired.revision, world.store.serial())
 
 
-def _advance_commands(effects: Effects, seen: Observed, desired: Desired) -> None:
+def _advance_commands(effects: Effects, seen: Observed, desired: PlannedFleet) -> None:
     if not seen.unclear_owners:
         commands.untaint_stray_nodes(effects, seen)
         commands.advance(effects, seen, lambda c: desired.objection(c, seen), desired.node_pools)
@@ -223,20 +223,20 @@ def _count_forgotten(before: Observed, after: Advanced) -> int:
     return len({c.name for c in before.claims} - {c.name for c in after.claims})
 
 
-def _complete(world: World, seen: Advanced, desired: Desired) -> Complete:
+def _complete(world: World, seen: Advanced, desired: PlannedFleet) -> Complete:
     """Return the observation with the recorded past."""
     history = history_of(world.store, desired.settings, seen.at)
     return Complete(with_fields(seen, history=history))
 
 
-def _plan(world: World, desired: Desired, seen: Complete, cache: PlanCache) -> FreshPlan:
+def _plan(world: World, desired: PlannedFleet, seen: Complete, cache: PlanCache) -> FreshPlan:
     store = world.store
     refused = provision.unavailable_offerings(store, seen.at)
     return FreshPlan(desired.plan(seen, refused, store.objects(), store.serial(), cache))
 
 
 def _apply_mandate(
-    world: World, desired: Desired, fresh: FreshPlan, mandate: Mandate, seen: Complete
+    world: World, desired: PlannedFleet, fresh: FreshPlan, mandate: Mandate, seen: Complete
 ) -> Plan:
     """Return the part of a plan that the pass may apply."""
     plan = fresh.plan
@@ -276,7 +276,7 @@ def _is_started(world: World, approved: Plan) -> bool:
     return known is not None and known.carried_out_at is not None
 
 
-def _reject_stale_plan(world: World, desired: Desired, mandate: Mandate) -> None:
+def _reject_stale_plan(world: World, desired: PlannedFleet, mandate: Mandate) -> None:
     """Reject an approved plan of another desired state before the pass has any effect.
 
     Raises:
@@ -293,7 +293,7 @@ def _reject_stale_plan(world: World, desired: Desired, mandate: Mandate) -> None
 
 def _act(
     world: World,
-    desired: Desired,
+    desired: PlannedFleet,
     plan: Plan,
     seen: Complete,
     mandate: Mandate,
@@ -304,7 +304,7 @@ def _act(
     return failed or ended.all_failed
 
 
-def _record_plan(world: World, desired: Desired, plan: Plan) -> None:
+def _record_plan(world: World, desired: PlannedFleet, plan: Plan) -> None:
     """Record a plan before it is applied; one without actions only if its content is new.
 
     ``explain`` answers from the last plan, which therefore has to state why a pod is pending even
@@ -320,7 +320,7 @@ def _record_plan(world: World, desired: Desired, plan: Plan) -> None:
     world.keep_reasons(plan)
 
 
-def _note_stalled_nodes(world: World, seen: Complete, plan: Plan, desired: Desired) -> None:
+def _note_stalled_nodes(world: World, seen: Complete, plan: Plan, desired: PlannedFleet) -> None:
     bookkeeping.record_drift(world, seen, plan, desired.settings)
     bookkeeping.record_obstacles(world, seen, plan)
 
@@ -337,7 +337,7 @@ def _plan_content(plan: Plan) -> Plan:
 
 
 def _record_objects(
-    world: World, desired: Desired, seen: Complete, plan: Plan, mandate: Mandate
+    world: World, desired: PlannedFleet, seen: Complete, plan: Plan, mandate: Mandate
 ) -> None:
     """Record the objects that are applied.
 
@@ -357,14 +357,14 @@ def _record_objects(
     world.store.put_objects([*desired_objects, *still_needed], desired.revision, world.clock.now())
 
 
-def _delete_unused(effects: Effects, desired: Desired, seen: Complete) -> None:
+def _delete_unused(effects: Effects, desired: PlannedFleet, seen: Complete) -> None:
     if not seen.unclear_owners:
         upkeep.delete_unused(effects, tuple(desired.classes.values()))
 
 
 def _summarise(
     world: World,
-    desired: Desired,
+    desired: PlannedFleet,
     seen: Complete,
     plan: Plan,
     *,
@@ -407,7 +407,7 @@ def _count_blocked(
 
 
 def _count_operations(
-    world: World, desired: Desired, seen: Observation, running: Sequence[RunningCommand]
+    world: World, desired: PlannedFleet, seen: Observation, running: Sequence[RunningCommand]
 ) -> int:
     """Return the number of operations that later passes have to finish."""
     waves = rollouts.count_unsettled(world.store.rollouts(), desired.settings, seen.at)

@@ -17,8 +17,8 @@ from typing import Final
 
 import msgspec
 
-from reconciler.engine.desired import Desired
 from reconciler.engine.observation import Observation
+from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.steps.provision import unavailable_offerings
 from reconciler.engine.world import ReportedProblem, World
 from reconciler.model.errors import StateError
@@ -223,7 +223,7 @@ class WorkloadRecorder:
     _refused: dict[tuple[str, str, str], datetime] = field(default_factory=dict, init=False)
     _problem: ReportedProblem = field(default_factory=ReportedProblem, init=False)
 
-    def record_pass(self, world: World, seen: Observation, desired: Desired) -> None:
+    def record_pass(self, world: World, seen: Observation, desired: PlannedFleet) -> None:
         """Record what a pass observed, if ``history.trace`` enables it. A failure is reported."""
         try:
             self.record(seen, desired, unavailable_offerings(world.store, seen.at))
@@ -233,7 +233,7 @@ class WorkloadRecorder:
         self._problem.report(world, "")
 
     def record(
-        self, seen: Observation, desired: Desired, unavailable: Sequence[Unavailable] = ()
+        self, seen: Observation, desired: PlannedFleet, unavailable: Sequence[Unavailable] = ()
     ) -> None:
         """Record what was observed, if ``history.trace`` enables it.
 
@@ -469,7 +469,7 @@ def _bound_at(pod: Pod, created: datetime, now: datetime) -> datetime:
     return max(created, min(pod.status.start_time or now, now))
 
 
-def _node_arrival(claim: NodeClaim, desired: Desired, now: datetime) -> NodeArrival:
+def _node_arrival(claim: NodeClaim, desired: PlannedFleet, now: datetime) -> NodeArrival:
     labels = claim.metadata.labels
     kind, zone = labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, "")
     capacity_type = labels.get(CAPACITY_TYPE, "")

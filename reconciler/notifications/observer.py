@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from reconciler.engine.desired import Desired
+from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Pass
 from reconciler.engine.world import World
 from reconciler.model.errors import ReconcilerError
@@ -91,7 +91,7 @@ class NoticeObserver:
         """Keep an event for the end of the pass."""
         self._events.append(event)
 
-    def pass_ended(self, world: World, desired: Desired, result: Pass) -> None:
+    def pass_ended(self, world: World, desired: PlannedFleet, result: Pass) -> None:
         """Report the result of the pass, and what happened before and in it."""
         self._fleet, self._revision = desired.settings.fleet, desired.revision
         self._sent.webhooks = desired.settings.webhooks

@@ -25,7 +25,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from reconciler.engine.desired import Desired
+from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Pass
 from reconciler.engine.shown.past import CommitView
 from reconciler.model.billing import HOURS_A_MONTH
@@ -171,7 +171,7 @@ class Dashboard:
         self._health = health
         self._lock = Lock()
         self._events: deque[Progress] = deque(maxlen=EVENTS_MAX)
-        self._last: tuple[Desired, Pass, Inputs | None] | None = None
+        self._last: tuple[PlannedFleet, Pass, Inputs | None] | None = None
         self._view: FleetView | None = None
         self._commits: tuple[CommitView, ...] = ()
         self._titles: dict[str, str] = {}
@@ -186,7 +186,7 @@ class Dashboard:
 
     def show_pass(
         self,
-        desired: Desired,
+        desired: PlannedFleet,
         result: Pass,
         commits: tuple[CommitView, ...] = (),
         inputs: Inputs | None = None,

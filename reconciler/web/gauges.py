@@ -9,7 +9,7 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from reconciler.engine.desired import Desired
+from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Pass
 from reconciler.engine.steps.bookkeeping import workload_costs
 from reconciler.model.karpenter.labels import ARCH, CAPACITY_TYPE, INSTANCE_TYPE, ZONE
@@ -57,7 +57,7 @@ class LastPass(Collector):
         """Show nothing until the next pass."""
         self._families = ()
 
-    def show(self, desired: Desired, result: Pass, in_doubt: int, at: float) -> None:
+    def show(self, desired: PlannedFleet, result: Pass, in_doubt: int, at: float) -> None:
         """Replace the gauges by those of a pass that ended at the Unix time ``at``."""
         state = result.seen.state()
         self._families = (
@@ -84,7 +84,7 @@ def _gauges(
 
 
 def _pass_gauges(
-    desired: Desired, result: Pass, in_doubt: int, at: float
+    desired: PlannedFleet, result: Pass, in_doubt: int, at: float
 ) -> Iterator[GaugeMetricFamily]:
     plan, seen = result.plan, result.seen
     yield _gauge(
@@ -146,7 +146,7 @@ def _cost_gauges(result: Pass) -> Iterator[GaugeMetricFamily]:
     yield _gauge("reconciler_unpriced_nodes", "Nodes without a known price.", cost.unpriced)
 
 
-def _namespace_gauges(desired: Desired, state: ClusterState) -> Iterator[GaugeMetricFamily]:
+def _namespace_gauges(desired: PlannedFleet, state: ClusterState) -> Iterator[GaugeMetricFamily]:
     groups = group_costs(workload_costs(state, desired), BY_NAMESPACE)
     yield _gauges(
         "reconciler_namespace_cost_dollars_per_hour",
@@ -189,7 +189,7 @@ def _pod_gauges(result: Pass, state: ClusterState) -> Iterator[GaugeMetricFamily
 
 
 def _pool_gauges(
-    desired: Desired, result: Pass, state: ClusterState
+    desired: PlannedFleet, result: Pass, state: ClusterState
 ) -> Iterator[GaugeMetricFamily]:
     usage: dict[tuple[str, ...], float] = {}
     for pool in desired.node_pools:

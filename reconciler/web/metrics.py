@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric
 
 from reconciler import __version__
 from reconciler.disruption.methods.staticdrift import RESERVATION_FULL, TERMINATES_FIRST
-from reconciler.engine.desired import Desired
+from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Pass
 from reconciler.engine.world import World
 from reconciler.model.karpenter.budget import DisruptionReason
@@ -84,7 +84,9 @@ class FleetMetrics:
         with self._lock:
             return list(self.registry.collect())
 
-    def record_pass(self, world: World, desired: Desired, result: Pass, seconds: float) -> None:
+    def record_pass(
+        self, world: World, desired: PlannedFleet, result: Pass, seconds: float
+    ) -> None:
         """Record a pass that ended after ``seconds``."""
         in_doubt = len(world.journal.in_doubt())
         with self._lock:

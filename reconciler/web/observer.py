@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from reconciler.engine.desired import Desired
+from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Pass
 from reconciler.engine.shown.past import ENTRIES_MAX, LaunchPrices, commit_views
 from reconciler.engine.world import World
@@ -34,7 +34,7 @@ class WebObserver:
         self._started = time.perf_counter()
         self._metrics.record_start()
 
-    def pass_ended(self, world: World, desired: Desired, result: Pass) -> None:
+    def pass_ended(self, world: World, desired: PlannedFleet, result: Pass) -> None:
         """Show what the pass observed and decided."""
         self._metrics.record_pass(world, desired, result, time.perf_counter() - self._started)
         self._health.record_pass()
@@ -56,7 +56,7 @@ FORESEEN_NODES_MAX: Final = 300
 """Up to how many nodes the dashboard shows what consolidation does later."""
 
 
-def _foreseen(world: World, desired: Desired, result: Pass) -> Inputs | None:
+def _foreseen(world: World, desired: PlannedFleet, result: Pass) -> Inputs | None:
     """Return the inputs of the last plan if a node waits for ``consolidateAfter``."""
     seen, store = result.seen, world.store
     nodes = [node for node in seen.state().nodes if node.is_managed]

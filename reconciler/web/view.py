@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Final
 
 from reconciler.disruption.gates.limits import FleetLimits, Span
-from reconciler.engine.desired import Desired
+from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Pass
 from reconciler.engine.shown.past import WIDTH, position
 from reconciler.engine.steps.bookkeeping import node_usage, workload_costs
@@ -241,7 +241,7 @@ _FORESEEN_WORK: Final = 100_000
 """The work limit of what comes next, in evaluated nodes: about half a second."""
 
 
-def fleet_view(desired: Desired, result: Pass, inputs: Inputs | None = None) -> FleetView:
+def fleet_view(desired: PlannedFleet, result: Pass, inputs: Inputs | None = None) -> FleetView:
     """Return what the dashboard shows of a pass.
 
     ``inputs`` are those of its plan, None if what consolidation does later is not of interest.

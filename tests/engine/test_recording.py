@@ -20,9 +20,9 @@ from reconciler.backtest.recorded import recorded_trace
 from reconciler.backtest.trace import Trace, read_trace
 from reconciler.backtest.writing import encode_trace, summary_of
 from reconciler.catalog.adjusted.adjustment import with_price_factors
-from reconciler.engine.desired import Desired
 from reconciler.engine.loop import PassIntervals, run
 from reconciler.engine.observation import Observation
+from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Mandate, Pass
 from reconciler.engine.steps.provision import mark_unavailable
 from reconciler.engine.workloadtrace import WorkloadRecorder, classify_pod
@@ -72,7 +72,7 @@ class Watching:
     def pass_started(self) -> None:
         """Do nothing."""
 
-    def pass_ended(self, world: Ports, desired: Desired, result: Pass) -> None:
+    def pass_ended(self, world: Ports, desired: PlannedFleet, result: Pass) -> None:
         del world, desired
         pods = result.seen.snapshot.pods
         self.seen[result.seen.at] = frozenset(
@@ -335,7 +335,7 @@ class Kept:
 
 
 @cache
-def _engine() -> tuple[Desired, Ports]:
+def _engine() -> tuple[PlannedFleet, Ports]:
     """Return a fleet and a world for recorders that are asked directly."""
     engine = a_fleet().engine()
     return engine.source.read(), engine.ports

@@ -197,7 +197,7 @@ class Git:
 
 @dataclass
 class Source:
-    """Desired state as ``assembly`` reads it (``engine.desired.DesiredSource``)."""
+    """Desired state as ``assembly`` reads it (``engine.planning.DesiredSource``)."""
 
     git: Git
     compute: Compute

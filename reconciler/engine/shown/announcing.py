@@ -10,9 +10,9 @@ from functools import partial
 from typing import Final
 
 from reconciler.disruption.command import BlockCode
-from reconciler.engine.desired import Desired
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Complete, Observation, Observed
+from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reboots import episode
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
@@ -192,7 +192,7 @@ def mark_deleted_claims(effects: Effects, seen: Observed) -> None:
         world.store.put_node_claims(deleted)
 
 
-def update_mirror(world: World, desired: Desired, plan: Plan) -> None:
+def update_mirror(world: World, desired: PlannedFleet, plan: Plan) -> None:
     """Start to update the copies, and report the result of the last update."""
     answer = world.calls.answer(_NAME)
     if answer is not None:

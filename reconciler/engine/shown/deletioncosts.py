@@ -17,8 +17,8 @@ from itertools import islice
 from typing import Final
 
 from reconciler.disruption.deletioncosts import LEAVING, controlling_kind
-from reconciler.engine.desired import Desired
 from reconciler.engine.observation import Complete
+from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.world import World
 from reconciler.model.karpenter.labels import POD_DELETION_COST
 from reconciler.model.kubernetes.pod import Pod
@@ -43,7 +43,7 @@ class CostRound:
     results: Mapping[str, int] = field(default_factory=dict)
 
 
-def update(world: World, desired: Desired, seen: Complete, plan: Plan) -> CostRound | None:
+def update(world: World, desired: PlannedFleet, seen: Complete, plan: Plan) -> CostRound | None:
     """Start the next round, unless one runs; return None if there is nothing to report."""
     gate = desired.settings.gate(FeatureGate.POD_DELETION_COST_MANAGEMENT)
     answer = world.calls.answer(_NAME)

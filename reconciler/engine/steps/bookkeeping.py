@@ -8,8 +8,8 @@ from typing import Final
 
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets, list_budgets
 from reconciler.disruption.methods.drift import DRIFT_SEEN
-from reconciler.engine.desired import Desired
 from reconciler.engine.observation import Complete, Observation
+from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
 from reconciler.model.history import Obstacle
@@ -85,13 +85,13 @@ def _with_drift_conditions(
 _RESOURCES: Final = (CPU, MEMORY)
 
 
-def record_usage(world: World, seen: Complete, desired: Desired) -> None:
+def record_usage(world: World, seen: Complete, desired: PlannedFleet) -> None:
     """Pass the usage of all nodes to its store."""
     if world.keep_usage is not None:
         world.keep_usage(fleet_usage(seen, desired))
 
 
-def fleet_usage(seen: Observation, desired: Desired) -> FleetUsage:
+def fleet_usage(seen: Observation, desired: PlannedFleet) -> FleetUsage:
     """Return the usage of all nodes, and what each workload costs."""
     state = seen.state()
     nodes = {n.claim.name: node_usage(n, desired) for n in state.nodes if n.claim is not None}
@@ -127,14 +127,14 @@ def _pod_usage(pod: Pod, budgets: PodDisruptionBudgets, now: datetime) -> PodUsa
     )
 
 
-def workload_costs(state: ClusterState, desired: Desired) -> tuple[WorkloadCost, ...]:
+def workload_costs(state: ClusterState, desired: PlannedFleet) -> tuple[WorkloadCost, ...]:
     """Return what each workload costs, at the prices of the nodes that it runs on."""
     return allocate(
         node_cost(node, node_price(node, desired)) for node in state.nodes if node.is_managed
     )
 
 
-def node_usage(node: StateNode, desired: Desired) -> NodeUsage:
+def node_usage(node: StateNode, desired: PlannedFleet) -> NodeUsage:
     """Return the price and the usage of a node."""
     return NodeUsage(
         node_price(node, desired),
@@ -144,7 +144,7 @@ def node_usage(node: StateNode, desired: Desired) -> NodeUsage:
     )
 
 
-def node_price(node: StateNode, desired: Desired) -> float | None:
+def node_price(node: StateNode, desired: PlannedFleet) -> float | None:
     """Return the price of a node in USD an hour, None if it is unknown."""
     labels = node.labels
     kind = desired.instance_type(node.node_pool, labels.get(INSTANCE_TYPE, ""))

@@ -12,9 +12,9 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from reconciler.disruption.consolidation.flapdamping import GAVE_UP, gave_up_annotation
-from reconciler.engine.desired import Desired
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation
+from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.steps import batching, commands, provision, rollouts
 from reconciler.engine.tracking import Records, report_illegal, track_plan
 from reconciler.engine.world import World
@@ -29,7 +29,7 @@ from reconciler.ports.progress import EventKind
 
 def start_plan(
     world: World,
-    desired: Desired,
+    desired: PlannedFleet,
     plan: Plan,
     seen: Observation,
     tags: Mapping[str, str],
@@ -67,7 +67,7 @@ def start_plan(
 
 def _launches(
     world: World,
-    desired: Desired,
+    desired: PlannedFleet,
     plan: Plan,
     seen: Observation,
     tags: Mapping[str, str],
@@ -124,7 +124,7 @@ def _annotate_replaced_nodes(
 
 
 def _declared_claims(
-    desired: Desired, ready: Collection[str | None], now: datetime
+    desired: PlannedFleet, ready: Collection[str | None], now: datetime
 ) -> list[NodeClaim]:
     """Return the NodeClaims that git itself declares and that are ready to be launched."""
     return [
