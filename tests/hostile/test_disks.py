@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
+from reconciler.adapters.database.location import FILE
 from reconciler.adapters.database.state import open_state
 from reconciler.model.errors import ReconcilerError
 from tests.cli.recorded_fleet import record
@@ -217,6 +220,49 @@ def test_a_daemon_does_nothing_without_the_file_of_its_database(
     act_again(fight, daemon)
     assert set(fight.world.instances()) >= before[0] or replace is restored
     fight.close_all()
+
+
+def shortened(state: Path, size: int) -> None:
+    with (state / FILE).open("r+b") as file:
+        file.truncate(size)
+
+
+def halved(state: Path) -> None:
+    shortened(state, (state / FILE).stat().st_size // 2)
+
+
+def without_header(state: Path) -> None:
+    with (state / FILE).open("r+b") as file:
+        file.write(bytes(200))
+
+
+def overwritten(state: Path) -> None:
+    other = state.with_name("another")
+    open_state(str(other), "another").close()
+    (state / FILE).write_bytes((other / FILE).read_bytes())
+
+
+@attack(Threat.OWNERSHIP, "a database file that is cut or overwritten while a daemon uses it")
+@pytest.mark.parametrize(
+    "damage", [lambda state: shortened(state, 0), halved, without_header, overwritten]
+)
+def test_a_daemon_does_nothing_with_a_damaged_file(
+    damage: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """Guard: ``_begin_transaction``, which forgets the pages in memory before a write."""
+    state = tmp_path / "state"
+    fight, daemon = stopped_midway(str(state))
+    with closing(sqlite3.connect(state / FILE)) as raw:
+        ((busy, *_),) = raw.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+    assert not busy, "all is in the file that is damaged"
+    before = effects(fight)
+    damage(state)
+    _, _, more, _ = commits(fight)
+    more()
+    act_again(fight, daemon)
+    assert effects(fight) == before
+    assert any("cannot use the recorded state" in line or "lost" in line for line in fight.log)
+    assert not any("internal error" in line for line in fight.log)
 
 
 @attack(Threat.OWNERSHIP, "a database of a server that is dropped, or made again, under a daemon")

@@ -351,6 +351,9 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
 
 def _begin_transaction(connection: Connection) -> None:
     writes = connection.get_execution_options().get("reconciler_writes")
+    if writes:
+        # Pages in memory would hide that another program has changed or truncated the file.
+        connection.exec_driver_sql("PRAGMA shrink_memory")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
