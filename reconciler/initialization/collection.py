@@ -43,7 +43,7 @@ CLASSES: Final = ("EC2NodeClass", "AWSNodeTemplate")
 _OTHERS: Final = ("NodeOverlay", "CapacityBuffer")
 _READABLE: Final = ("old-version", "wrong-version")
 _OWNED: Final = ("NodeClaim", "Machine")
-_NO_OBJECT: Final = ("missing-kind", "not-an-object")
+_NO_OBJECT: Final = ("missing-kind", "no-object", "not-an-object")
 _ADOPT: Final = "describes a running node; `reconciler state adopt` takes nodes over"
 _ORDER: Final = ("EC2NodeClass", "NodePool", "NodeOverlay", "CapacityBuffer")
 

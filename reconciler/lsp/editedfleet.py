@@ -32,7 +32,7 @@ _YAML: Final = FileLimits(
     documents_max=2_000,
 )  # fmt: skip
 _OF_PATCHES: Final = frozenset(
-    {"missing-field", "missing-kind", "duplicate-name", "not-an-object", "too-few"}
+    {"missing-field", "missing-kind", "no-object", "duplicate-name", "not-an-object", "too-few"}
 )
 """Findings on what a patch of kustomize may be: a part of an object that another file has."""
 _OURS: Final = frozenset(group for group, _ in VALIDATED_KINDS.values())

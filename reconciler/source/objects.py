@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from reconciler.model.diagnostics import Place
+from reconciler.model.diagnostics import Place, Severity
 from reconciler.model.text.nearest import did_you_mean, nearest
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Document, Pointer
@@ -108,7 +108,14 @@ def _entries(
 
 
 def _header_finding(data: dict[str, object]) -> Finding | None:
-    """Return the finding on ``apiVersion`` and ``kind``, one for both."""
+    """Return the finding on ``apiVersion`` and ``kind``, one for both.
+
+    Without any field of an object, it is something else, such as the values of a chart.
+    """
+    if not data.keys() & _FIELDS:
+        message = "is not a Kubernetes object, and is not read"
+        hint = f"it has none of {', '.join(_FIELDS)}"
+        return Finding("no-object", (), message, hint, Severity.WARNING)
     lacking = [field for field in ("apiVersion", "kind") if data.get(field) in (None, "")]
     if lacking:
         names = " and ".join(f"`{field}`" for field in lacking)
@@ -122,6 +129,10 @@ def _header_finding(data: dict[str, object]) -> Finding | None:
                 "wrong-type", (field,), f"must be a string, not {quote_value(data[field])}"
             )
     return None
+
+
+_FIELDS: Final = {"apiVersion": None, "kind": None, "metadata": None, "spec": None}.keys()
+"""The fields of any object, in order."""
 
 
 def _version_finding(kind: str, api_version: str) -> Finding | None:

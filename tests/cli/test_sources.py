@@ -578,8 +578,8 @@ def test_files_that_a_generator_or_a_chart_from_elsewhere_reads_need_no_kind(
         "values/unused.yaml": "replicas: 2\n",
     }
     write(work, files)
-    found = {(f["file"], f["code"]) for f in findings(".", capsys) if f["code"] == "missing-kind"}
-    assert found == {("values/unused.yaml", "missing-kind")}
+    found = {(f["file"], f["code"]) for f in findings(".", capsys) if f["code"] == "no-object"}
+    assert found == {("values/unused.yaml", "no-object")}
 
 
 def test_a_generator_that_reads_objects_hides_none_of_them(

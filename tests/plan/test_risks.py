@@ -116,6 +116,11 @@ def test_a_disruption_budget_that_a_change_closes_is_named(
         ("6h", "1m", None),
         ("Never", "1m", None),
         ("60s", "1m", None),
+        ("1m", "30m WhenEmpty", "NodePool web: only its empty nodes are removed, 30m after their last pod (before, underutilized ones too, after 1m)"),
+        ("6h", "1m WhenEmpty", "NodePool web: only its empty nodes are removed, 1m after their last pod (before, underutilized ones too, after 6h)"),
+        ("1m WhenEmpty", "2m WhenEmpty", "NodePool web: an empty node is removed 2m after its last pod (1m before)"),
+        ("1m WhenEmpty", "1m", None),
+        ("Never", "1m WhenEmpty", None),
     ],
 )  # fmt: skip
 def test_nodes_that_are_consolidated_later_are_named(
@@ -123,9 +128,10 @@ def test_nodes_that_are_consolidated_later_are_named(
 ) -> None:
     def consolidating(after: str | None) -> dict[str, Any]:
         made = pool()
-        made["spec"]["disruption"].pop("consolidateAfter", None)
-        if after is not None:
-            made["spec"]["disruption"]["consolidateAfter"] = after
+        made["spec"]["disruption"] = {"budgets": FREE}
+        for value in () if after is None else after.split():
+            field = "consolidationPolicy" if value == "WhenEmpty" else "consolidateAfter"
+            made["spec"]["disruption"][field] = value
         return made
 
     found = risks([consolidating(base), WEB], [consolidating(head), WEB])

@@ -16,7 +16,7 @@ from reconciler.model.decision.changes import Change
 from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.budget import allowance
-from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.karpenter.nodepool import WHEN_EMPTY, NodePool
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.eviction import desired_healthy
 from reconciler.model.kubernetes.taint import repelling_taints
@@ -201,23 +201,33 @@ def _earlier_expiries(pools: Iterable[_ChangedPool]) -> Iterator[PlanFinding]:
 
 
 def _later_consolidation(pools: Iterable[_ChangedPool]) -> Iterator[PlanFinding]:
-    """Yield the NodePools that consolidate later, which costs more the more often pods change."""
+    """Yield the NodePools that consolidate later, which costs more the more often pods change.
+
+    So do those that consolidate only empty nodes any more.
+    """
     for pool in pools:
         rules, known = pool.after.spec.disruption, pool.before.spec.disruption
         old, new = known.consolidates_after, rules.consolidates_after
-        if old is None or (new is not None and new <= old):
+        only_empty = rules.consolidation_policy == WHEN_EMPTY
+        is_narrower = only_empty and known.consolidation_policy != WHEN_EMPTY
+        if old is None or (new is not None and new <= old and not is_narrower):
             continue
         earlier = known.consolidate_after or "0s"
-        yield pool.finding(
-            "info",
-            code="change-consolidates-later",
-            path="spec.disruption.consolidateAfter",
-            what=f"its nodes are not consolidated any more (consolidateAfter: Never, {earlier} "
-            "before)"
-            if new is None
-            else "a node is consolidated once its pods have not changed for "
-            f"{rules.consolidate_after} ({earlier} before)",
-        )
+        later = rules.consolidate_after or "0s"
+        if new is None:
+            what = f"its nodes are not consolidated any more (consolidateAfter: Never, {earlier} "
+            what += "before)"
+        elif is_narrower:
+            what = f"only its empty nodes are removed, {later} after their last pod (before, "
+            what += f"underutilized ones too, after {earlier})"
+        elif only_empty:
+            what = f"an empty node is removed {later} after its last pod ({earlier} before)"
+        else:
+            what = "a node is consolidated once its pods have not changed for "
+            what += f"{later} ({earlier} before)"
+        field = "consolidationPolicy" if is_narrower else "consolidateAfter"
+        path = f"spec.disruption.{field}"
+        yield pool.finding("info", code="change-consolidates-later", path=path, what=what)
 
 
 def _untolerated_taints(
