@@ -30,6 +30,7 @@ from reconciler.engine.records import Discovery
 from reconciler.engine.steps.commands import unsettled_claims
 from reconciler.engine.steps.interruption import claims_in_ending_blocks, interrupted_claims
 from reconciler.engine.steps.nomination import claims_awaiting_pods
+from reconciler.engine.steps.provision import Blueprint
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.instancetype import InstanceType
@@ -49,13 +50,12 @@ from reconciler.observed.fingerprint import (
     node_class_facts,
 )
 from reconciler.observed.state import ClusterState, StateNode
-from reconciler.placement.question import LaunchCatalog, LaunchPool
+from reconciler.placement.question import LaunchPool
 from reconciler.plan.make.costs import ObservedCoverage
 from reconciler.plan.make.decide import Phase, ignore_phase
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.pools import LaunchFacts, PoolTypes, TypesCache, node_class_of
 from reconciler.plan.plancache import PlanCache
-from reconciler.plan.value.nodes import PlannedNodeClaim
 from reconciler.plan.value.plan import InputDigests, Plan, Revision, input_digest
 from reconciler.ports.cloud import Instance
 from reconciler.ports.state import RecordedObject, RunningCommand, Unavailable
@@ -109,43 +109,6 @@ def _command_facts(command: RunningCommand) -> object:
     return (command.phase, command.node_claims, command.replacements)
 
 
-@dataclass(frozen=True, slots=True)
-class PoolBlueprint:
-    """The facts that launches of one NodePool need.
-
-    ``uncovered`` are the types at prices without commitments, None if there are no commitments.
-    """
-
-    node_pool: NodePool
-    node_class: EC2NodeClass
-    node_pool_hash: tuple[str, str]
-    node_class_hash: tuple[str, str]
-    catalog: LaunchCatalog
-    uncovered: LaunchCatalog | None = None
-
-    def for_claim(self, planned: PlannedNodeClaim) -> PoolBlueprint:
-        """Return the blueprint of a planned claim: commitments count if the plan relies on them."""
-        source = planned.launch.price_source
-        is_covered = source is not None and bool(source.note)
-        if self.uncovered is None or is_covered:
-            return self
-        return replace(self, catalog=self.uncovered)
-
-    @property
-    def types(self) -> Sequence[InstanceType]:
-        """The instance types as resolved by the pool's class and priced by NodeOverlays."""
-        return self.catalog.types
-
-    @property
-    def price_overlaid(self) -> frozenset[str]:
-        """The instance types whose price a NodeOverlay changed."""
-        return getattr(self.catalog, "price_overlaid", frozenset())
-
-    def instance_type(self, name: str) -> InstanceType | None:
-        """Return the instance type with the name, or None."""
-        return self.catalog.get(name)
-
-
 @dataclass(frozen=True)
 class PlannedFleet:
     """The fleet as git declares it at one revision, ready to be planned.
@@ -170,7 +133,7 @@ class PlannedFleet:
     coverage: ObservedCoverage = field(default_factory=ObservedCoverage)
     phase: Phase = ignore_phase
     title: str = ""
-    _blueprints_by_memory: dict[object, Mapping[str, PoolBlueprint]] = field(
+    _blueprints_by_memory: dict[object, Mapping[str, Blueprint]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     _known_types: TypesCache = field(
@@ -200,7 +163,7 @@ class PlannedFleet:
         """Return the node class that the nodes of a NodePool are launched with, None if unknown."""
         return node_class_of(pool, self.classes)
 
-    def blueprints(self, unavailable: Sequence[Unavailable]) -> Mapping[str, PoolBlueprint]:
+    def blueprints(self, unavailable: Sequence[Unavailable]) -> Mapping[str, Blueprint]:
         """Return what launches need, by NodePool, without pools whose class is unknown."""
         types = self._types(unavailable, self.coverage.covers)
         uncovered = self._types(unavailable) if self.coverage.covers else None
@@ -208,7 +171,7 @@ class PlannedFleet:
         for pool in self.node_pools:
             node_class = self.launch_class_of(pool)
             if node_class is not None:
-                found[pool.name] = PoolBlueprint(
+                found[pool.name] = Blueprint(
                     pool,
                     node_class,
                     self._hash("NodePool", pool.name),
@@ -268,7 +231,7 @@ class PlannedFleet:
         return spot_prices(self.catalog.listed)
 
     @property
-    def _blueprints(self) -> Mapping[str, PoolBlueprint]:
+    def _blueprints(self) -> Mapping[str, Blueprint]:
         """What launches need, computed again when more is known about the nodes' memory."""
         memory = tuple(sorted(self.discovery.memory_by_class(self.classes).items()))
         if memory not in self._blueprints_by_memory:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from reconciler.engine.planning import PoolBlueprint
 from reconciler.engine.steps import provision
+from reconciler.engine.steps.provision import Blueprint
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
@@ -15,7 +15,7 @@ from reconciler.plan.value.plan import Plan
 from reconciler.ports.cloud import Launch
 
 
-def launches_of(plan: Plan, inputs: Inputs) -> list[tuple[Launch, PoolBlueprint]]:
+def launches_of(plan: Plan, inputs: Inputs) -> list[tuple[Launch, Blueprint]]:
     """Return the launches of a plan in the order of its actions, each with its pool's blueprint.
 
     Declared NodeClaims that are not launched yet come first. A claim without an offering or
@@ -25,7 +25,7 @@ def launches_of(plan: Plan, inputs: Inputs) -> list[tuple[Launch, PoolBlueprint]
     ready = {pool.node_pool.name for pool in facts.types.ready}
     uncovered = facts.uncovered() if facts.covers else {}
     blueprints = {
-        pool.name: PoolBlueprint(
+        pool.name: Blueprint(
             pool,
             node_class,
             ("", ""),
@@ -50,7 +50,7 @@ def launches_of(plan: Plan, inputs: Inputs) -> list[tuple[Launch, PoolBlueprint]
 
 
 def _planned_claims(
-    plan: Plan, blueprints: Mapping[str, PoolBlueprint], now: datetime
+    plan: Plan, blueprints: Mapping[str, Blueprint], now: datetime
 ) -> list[NodeClaim]:
     return [
         provision.make_node_claim(planned, blueprints[planned.node_pool], now)

@@ -41,6 +41,7 @@ from reconciler.model.karpenter.nodepool import NodePool, requirements_of
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.kubernetes.pod import ResourceRequirements
 from reconciler.model.resources import parse_resources
+from reconciler.placement.question import LaunchCatalog
 from reconciler.plan.make.launch import is_interruptible, launch_choices, reservation_type
 from reconciler.plan.value.nodes import PlannedNodeClaim
 from reconciler.ports.cloud import Instance, Launch, LaunchAnswer, LaunchOption, Refusal
@@ -57,23 +58,41 @@ It is requested again only after that time, so the count is kept longer than the
 """
 
 
-class Blueprint(Protocol):
-    """What a launch needs to know about its NodePool."""
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """The facts that launches of one NodePool need.
+
+    ``uncovered`` are the types at prices without commitments, None if there are no commitments.
+    """
+
+    node_pool: NodePool
+    node_class: EC2NodeClass
+    node_pool_hash: tuple[str, str]
+    node_class_hash: tuple[str, str]
+    catalog: LaunchCatalog
+    uncovered: LaunchCatalog | None = None
+
+    def for_claim(self, planned: PlannedNodeClaim) -> Blueprint:
+        """Return the blueprint of a planned claim: commitments count if the plan relies on them."""
+        source = planned.launch.price_source
+        is_covered = source is not None and bool(source.note)
+        if self.uncovered is None or is_covered:
+            return self
+        return with_fields(self, catalog=self.uncovered)
 
     @property
-    def node_pool(self) -> NodePool: ...
+    def types(self) -> Sequence[InstanceType]:
+        """The instance types as resolved by the pool's class and priced by NodeOverlays."""
+        return self.catalog.types
+
     @property
-    def node_class(self) -> EC2NodeClass: ...
-    @property
-    def node_pool_hash(self) -> tuple[str, str]: ...
-    @property
-    def node_class_hash(self) -> tuple[str, str]: ...
-    @property
-    def types(self) -> Sequence[InstanceType]: ...
-    @property
-    def price_overlaid(self) -> frozenset[str]: ...
-    def instance_type(self, name: str) -> InstanceType | None: ...
-    def for_claim(self, planned: PlannedNodeClaim) -> Blueprint: ...
+    def price_overlaid(self) -> frozenset[str]:
+        """The instance types whose price a NodeOverlay changed."""
+        return getattr(self.catalog, "price_overlaid", frozenset())
+
+    def instance_type(self, name: str) -> InstanceType | None:
+        """Return the instance type with the name, or None."""
+        return self.catalog.get(name)
 
 
 def make_node_claim(planned: PlannedNodeClaim, blueprint: Blueprint, now: datetime) -> NodeClaim:
