@@ -265,7 +265,6 @@ def log_libraries(log: LogNotifier) -> Iterator[None]:
 
 
 def _whole_seconds(span: timedelta) -> timedelta:
-    """Return a span in whole seconds."""
     return timedelta(seconds=round(span.total_seconds()))
 
 

@@ -95,7 +95,6 @@ def _deep_copy(data: object) -> object:
 
 
 def _edit_data(data: object, edit: FieldEdit) -> object:
-    """Return the data with the edit."""
     *above, last = edit.pointer if not isinstance(edit, AddItem) else (*edit.pointer, -1)
     parent = data
     for step in above:

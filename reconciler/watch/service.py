@@ -16,6 +16,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.clock import SystemClock
+from reconciler.adapters.kubernetes.rights import expect_read_only
 from reconciler.adapters.threads import start_thread
 from reconciler.assembly.cluster import api_of
 from reconciler.assembly.decoding import prepare_decoders
@@ -28,7 +29,6 @@ from reconciler.watch.end.simulating import EndSimulations
 from reconciler.watch.livecluster import watched_cluster
 from reconciler.watch.planning import planner_of
 from reconciler.watch.report import describe_miss, report_of, summary_lines
-from reconciler.watch.rights import expect_read_only
 from reconciler.watch.session import KEPT, KarpenterWatch
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from reconciler.adapters.kubernetes.kinds import (
     NODE_POOL,
     POD,
 )
-from reconciler.model.errors import ClusterError
+from reconciler.model.errors import ClusterError, UsageError
 
 _VERBS: Final = ("create", "update", "patch", "delete", "deletecollection")
 _WRITES: Final = (
@@ -34,7 +34,7 @@ _WRITES: Final = (
 """What acts on nodes and pods; any of it lets a mistake do what Karpenter alone should do."""
 
 
-def writing_rights(api: Api) -> tuple[str, ...]:
+def _writing_rights(api: Api) -> tuple[str, ...]:
     """Return what we could write, as ``delete nodeclaims.karpenter.sh``; nothing is tried.
 
     Raises:
@@ -53,3 +53,22 @@ def writing_rights(api: Api) -> tuple[str, ...]:
         if answer.allowed:
             found.append(f"{verb} {resource}{f'.{group}' if group else ''}")
     return tuple(found)
+
+
+def expect_read_only(api: Api, *, may_write: bool) -> None:
+    """Refuse credentials that could change nodes, unless ``may_write``.
+
+    Raises:
+        UsageError: they could; the message lists what.
+        ClusterError: the API server does not say what it would allow.
+    """
+    if may_write:
+        return
+    found = _writing_rights(api)
+    if found:
+        raise UsageError(
+            f"the credentials could write: {', '.join(found)}",
+            where=str(api.access),
+            remedy="use those of docs/kubernetes/clusterrole-watch.yaml, which only reads, or pass "
+            "--allow-write-access",
+        )

@@ -135,7 +135,6 @@ def is_fleet_recorded(request: StateRequest) -> bool:
 
 
 def _fleet_to_read(named: str, known: Sequence[str], resolved: Resolved, place: str) -> str:
-    """Return the fleet to read."""
     from reconciler.desired.settings.layers import DEFAULT
 
     if named in known:
