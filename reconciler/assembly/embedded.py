@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from reconciler.adapters.database.location import SIMULATED
 from reconciler.assembly.environment import clock_of
 from reconciler.assembly.inputs import sources
 from reconciler.assembly.inputs.records import FOLDER, state_location
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reconciler.assembly.inputs.request import FleetRequest
-
-STATE_FOLDER: Final = "simulated"
-"""The folder within ``.reconciler`` that keeps the state of the last simulation."""
 
 _FOREIGN: Final = ("AWS_", "BOTO_", "MOTO_", "RECONCILER_")
 _PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
@@ -104,7 +102,7 @@ def simulated_account(request: FleetRequest) -> Iterator[FleetRequest]:
 def _state_folder(request: FleetRequest) -> Iterator[Path]:
     """Yield a folder below the fleet's own, or a temporary one for a remote repository."""
     if request.repo is None:
-        yield Path(request.path or ".") / FOLDER / STATE_FOLDER
+        yield Path(request.path or ".") / FOLDER / SIMULATED
         return
     with tempfile.TemporaryDirectory(prefix="reconciler-simulated-") as temporary:
         yield Path(temporary)

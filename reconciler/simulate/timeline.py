@@ -239,10 +239,15 @@ def _merge_lines(report: Report) -> list[str]:
 def merge_sentence(merge: Merge) -> str:
     """Return in one sentence the effect of a merge on the nodes of the base and on the cost."""
     change = merge.change
+    replaced = len(merge.replaced)
+    nodes = format_count(replaced + merge.kept, "node")
+    some = (
+        f"{replaced:,} of {nodes} {'is' if replaced == 1 else 'are'}" if replaced else "no node is"
+    )
     return (
-        f"{len(merge.replaced)} of {len(merge.replaced) + merge.kept} nodes are replaced; "
-        f"{hourly_price(change, signed=True)} ({monthly_price(change, signed=True)}) "
-        f"after the rollout, {format_dollars(merge.extra, signed=True)} during it."
+        f"{some} replaced. After the rollout: "
+        f"{hourly_price(change, signed=True)} ({monthly_price(change, signed=True)}). "
+        f"The rollout itself: {format_dollars(merge.extra, signed=True)}."
         f"{_difference_sentence(merge)}"
     )
 
@@ -285,7 +290,7 @@ def _cost_lines(cost: Money) -> list[str]:
     lines = [total]
     for name, pool in cost.by_node_pool.items():
         lines.append(
-            f"  {name}: {pool.nodes_before} → {pool.nodes_after} nodes, "
+            f"  {name}: {pool.nodes_before:,} → {format_count(pool.nodes_after, 'node')}, "
             f"{hourly_price(pool.before)} → {hourly_price(pool.after)}, "
             f"spent {format_dollars(pool.spent)}"
         )
@@ -297,7 +302,7 @@ def _cost_lines(cost: Money) -> list[str]:
 
 def hourly_price(price: float, *, signed: bool = False) -> str:
     """Return a price with its unit: ``$0.8160/hour``."""
-    sign = "" if not round(abs(price), 4) else "-" if price < 0 else "+" if signed else ""
+    sign = "" if not round(abs(price), 4) else "−" if price < 0 else "+" if signed else ""
     return f"{sign}${abs(price):,.4f}/hour"
 
 

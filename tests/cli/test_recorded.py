@@ -387,6 +387,16 @@ def test_without_recorded_state_explain_plans_as_plan_does(
     assert "no recorded state in this folder yet" in err
 
 
+def test_without_recorded_state_that_of_a_simulation_is_named(
+    fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(fleet_folder / ".reconciler" / "simulated")
+    code, _, err = run(capsys, "status", ".")
+    assert code == 1
+    option = err.partition("that of --simulated is read with ")[2].split()
+    assert run(capsys, "status", ".", *option)[0] == 0
+
+
 @pytest.mark.parametrize("option", [["--replicas", "max"], ["-f", "../api.yaml"]])
 def test_explain_plans_again_if_its_pods_are_named(
     option: list[str], fleet_folder: Path, capsys: pytest.CaptureFixture[str]

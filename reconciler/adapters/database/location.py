@@ -8,6 +8,9 @@ from typing import Final
 FILE: Final = "state.db"
 """The file of the embedded database in its folder."""
 
+SIMULATED: Final = "simulated"
+"""The folder, in that of a fleet's state, of the state that ``--simulated`` acts with."""
+
 
 def is_url(location: str) -> bool:
     """Return whether ``location`` names a server rather than a folder."""

@@ -33,7 +33,7 @@ from reconciler.adapters.database.leases.lease import (
 )
 from reconciler.adapters.database.leases.lock import FileLock
 from reconciler.adapters.database.leases.renewal import LeaseRenewals
-from reconciler.adapters.database.location import FILE, is_url
+from reconciler.adapters.database.location import FILE, SIMULATED, is_url
 from reconciler.adapters.database.migration import HEAD, current_migration, migrate
 from reconciler.adapters.database.predictions import DatabasePredictions
 from reconciler.adapters.database.store import DatabaseShelf, DatabaseStateStore
@@ -159,13 +159,16 @@ def _connect(location: str, fleet: str, fence: Fence, *, create: bool) -> Databa
     if create:
         _make_folder(folder)
     elif not (folder / FILE).exists():
+        simulated = folder / SIMULATED
+        elsewhere = (
+            f"that of --simulated is read with --state {simulated}"
+            if (simulated / FILE).exists()
+            else "to use another location, pass --state"
+        )
         raise StateError(
             "no recorded state in this folder yet",
             where=str(folder),
-            remedy=(
-                "it is created by the first `reconciler apply` or `run`; to use another "
-                "location, pass --state"
-            ),
+            remedy=f"it is created by the first `reconciler apply` or `run`; {elsewhere}",
         )
     return Database(connect_sqlite(folder, writes=create), fleet, str(folder / FILE), folder, fence)
 

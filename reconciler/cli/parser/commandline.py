@@ -243,7 +243,7 @@ COMMANDS: Final[dict[str, CommandSpec]] = {
                 "explain": "explain why a pod is unschedulable or a node is (not) disrupted",
                 "watch": "predict what a running Karpenter does next, and keep score",
                 "history": "list past operations with time, commit and reason",
-                "report": "show what a period cost, saved and was blocked by",
+                "report": "show what was spent, saved and blocked in a period",
                 "state": "migrate, check, export, import or prune the state; adopt nodes",
             },
         ),

@@ -1,0 +1,40 @@
+"""What a simulation says of a merge, in one sentence."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from reconciler.simulate.report import Merge, Replaced
+from reconciler.simulate.timeline import merge_sentence
+
+AT = datetime(2026, 3, 2, 12, tzinfo=UTC)
+
+
+def merge(replaced: int, kept: int, after: float) -> Merge:
+    nodes = tuple(
+        Replaced(
+            node_claim=f"web-{n}", node_pool="web", node="", reason="Drifted", command="",
+            started_at=AT, gone_at=AT, replacements=(),
+        )
+        for n in range(replaced)
+    )  # fmt: skip
+    return Merge(
+        base="aaa", head="bbb", base_converged=True, before=1.0, after=after, extra=0.5, kept=kept,
+        replaced=nodes,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("found", "nodes", "cost"),
+    [
+        (merge(1, 0, 1.25), "1 of 1 node is replaced.", "+$0.2500/hour (+$182/month)"),
+        (merge(2, 1, 0.75), "2 of 3 nodes are replaced.", "−$0.2500/hour (−$182/month)"),
+        (merge(0, 3, 1.0), "no node is replaced.", "$0.0000/hour ($0/month)"),
+    ],
+)
+def test_a_merge_is_one_count_and_two_amounts(found: Merge, nodes: str, cost: str) -> None:
+    assert merge_sentence(found) == (
+        f"{nodes} After the rollout: {cost}. The rollout itself: +$0.5000."
+    )
