@@ -28,6 +28,7 @@ from reconciler.model.kubernetes.node import Node, NodeSpec, NodeStatus
 from reconciler.model.kubernetes.pod import Amounts, Pod
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import format_resources, maximum_resources
+from reconciler.observed.fingerprint import Pods
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.inputs import PlacementInputs
 from reconciler.placement.question import Placement, PlannedClaim, Question
@@ -430,8 +431,9 @@ def cluster_after_removal(
     nodes += [planned_node(claim, arriving.get(claim.name, ())) for claim in placement.claims]
     ordered = tuple(sorted(nodes, key=lambda n: n.name))
     placed = {pod.key for pod in placed_pods}
-    remaining = (pod for pod in cluster.pods if pod.key not in placed) if placed else cluster.pods
-    return replace(cluster, nodes=ordered, pods=(*remaining, *placed_pods))
+    remaining = (pod for pod in cluster.pods if pod.key not in placed)
+    pods = Pods((*remaining, *placed_pods)) if placed else cluster.pods
+    return replace(cluster, nodes=ordered, pods=pods)
 
 
 def _movable_pods(cluster: ClusterState, leaving: Collection[str]) -> Iterable[Pod]:

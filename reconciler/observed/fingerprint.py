@@ -24,6 +24,7 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
 from reconciler.model.kubernetes.metadata import Condition, Metadata
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.resources import Resources, add_resources
 
 if TYPE_CHECKING:
     from reconciler.observed.snapshot import Snapshot
@@ -242,24 +243,14 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its 
         What was computed from the pods of a node is valid while it has the same tuple.
         """
         found, known = cls(pods), earlier.by_node
-        by_node = {
+        found.__dict__["by_node"] = {
             name: alike if (alike := known.get(name, on_node)) == on_node else on_node
             for name, on_node in found.by_node.items()
-        }
-        found.__dict__["by_node"] = by_node
-        names, daemons = earlier.workload_names, earlier.daemons_by_node
-        found.__dict__["workload_names"] = {
-            name: names[name] if on_node is known.get(name) else _workload_names(on_node)
-            for name, on_node in by_node.items()
-        }
-        found.__dict__["daemons_by_node"] = {
-            name: daemons[name] if on_node is known.get(name) else _daemons(on_node)
-            for name, on_node in by_node.items()
         }
         return found
 
     @cached_property
-    def _by_place(self) -> Mapping[str, tuple[Pod, ...]]:
+    def _by_place(self) -> Mapping[str, NodePods]:
         """The pods by the name of their node, which is empty for those without one."""
         found: dict[str, list[Pod]] = {}
         for pod in self:
@@ -268,10 +259,10 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its 
             if there is None:
                 there = found[name] = []
             there.append(pod)
-        return {name: tuple(there) for name, there in found.items()}
+        return {name: NodePods(there) for name, there in found.items()}
 
     @cached_property
-    def by_node(self) -> Mapping[str, tuple[Pod, ...]]:
+    def by_node(self) -> Mapping[str, NodePods]:
         """The pods that are bound to each node, by its name, in their order here."""
         return {name: on_node for name, on_node in self._by_place.items() if name}
 
@@ -288,7 +279,7 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its 
         counts from the time at which a pod is bound, completes or begins to terminate (Karpenter
         ``nodeclaim/podevents``). When a terminating pod is finally gone, nothing changes.
         """
-        return {name: _workload_names(pods) for name, pods in self.by_node.items()}
+        return {name: pods.workload_names for name, pods in self.by_node.items()}
 
     @cached_property
     def provisionable(self) -> Mapping[str, Pod]:
@@ -296,14 +287,10 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its 
         return {pod.key: pod for pod in self.unbound if pod.is_provisionable}
 
     @cached_property
-    def daemons_by_node(self) -> Mapping[str, tuple[Pod, ...]]:
-        """The pods of DaemonSets on each node, by its name."""
-        return {name: _daemons(pods) for name, pods in self.by_node.items()}
-
-    @cached_property
     def of_daemons(self) -> tuple[Pod, ...]:
         """The pods of DaemonSets, node by node."""
-        return (*chain.from_iterable(self.daemons_by_node.values()), *_daemons(self.unbound))
+        on_nodes = (pods.daemons for pods in self.by_node.values())
+        return (*chain.from_iterable(on_nodes), *_daemons(self.unbound))
 
     @cached_property
     def namespaces(self) -> frozenset[str]:
@@ -316,9 +303,52 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its 
         return {f"Pod {p.key}": fingerprint(pod_facts(p)) for p in self if not p.is_terminal}
 
 
+class NodePods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its dictionary
+    """The pods of one node, with what is computed from them alone. Equal to any other such tuple.
+
+    A node changes more often than its pods, so these values last longer than those of a node.
+    """
+
+    @classmethod
+    def from_tuple(cls, pods: tuple[Pod, ...]) -> NodePods:
+        """Return the pods with such values; pods that have them are returned unchanged."""
+        return pods if isinstance(pods, NodePods) else cls(pods)
+
+    @cached_property
+    def workload_names(self) -> tuple[str, ...]:
+        """The names of its reschedulable pods that do not terminate."""
+        return tuple([p.key for p in self if p.is_reschedulable and not p.is_terminating])
+
+    @cached_property
+    def daemons(self) -> tuple[Pod, ...]:
+        """Its pods of DaemonSets."""
+        return _daemons(self)
+
+    @cached_property
+    def kinds(self) -> Mapping[tuple[str, frozenset[tuple[str, str]]], int]:
+        """The number of active pods by namespace and labels."""
+        found: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
+        for pod in self:
+            if pod.is_active:
+                kind = (pod.namespace, frozenset(pod.metadata.labels.items()))
+                found[kind] = found.get(kind, 0) + 1
+        return found
+
+    @cached_property
+    def reschedulable(self) -> tuple[Pod, ...]:
+        """The pods that need another node if this one is removed."""
+        return tuple([pod for pod in self if pod.is_reschedulable])
+
+    @cached_property
+    def used(self) -> Resources:
+        """What all pods request together, without finished ones."""
+        return add_resources(*(pod.requests() for pod in self if not pod.is_terminal))
+
+    @cached_property
+    def used_by_daemons(self) -> Resources:
+        """The same for the pods of DaemonSets alone."""
+        return add_resources(*(pod.requests() for pod in self.daemons if not pod.is_terminal))
+
+
 def _daemons(pods: Iterable[Pod]) -> tuple[Pod, ...]:
     return tuple([pod for pod in pods if pod.is_daemon])
-
-
-def _workload_names(pods: Iterable[Pod]) -> tuple[str, ...]:
-    return tuple([p.key for p in pods if p.is_reschedulable and not p.is_terminating])

@@ -46,8 +46,8 @@ from reconciler.model.kubernetes.node import CSINode, Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.storage import claim_keys
 from reconciler.model.kubernetes.taint import Taint
-from reconciler.model.resources import Resources, add_resources, parse_resources, subtract_resources
-from reconciler.observed.fingerprint import Pods
+from reconciler.model.resources import Resources, parse_resources, subtract_resources
+from reconciler.observed.fingerprint import NodePods, Pods
 from reconciler.observed.snapshot import Snapshot
 
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
@@ -197,23 +197,22 @@ class StateNode:
         return {**promised, **{name: amount for name, amount in own.items() if amount}}
 
     @cached_property
+    def _pods(self) -> NodePods:
+        return NodePods.from_tuple(self.pods)
+
+    @property
     def kinds(self) -> Mapping[tuple[str, frozenset[tuple[str, str]]], int]:
         """The number of its pods by namespace and labels, without ended and terminating ones."""
-        found: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
-        for pod in self.pods:
-            if pod.is_active:
-                kind = (pod.namespace, frozenset(pod.metadata.labels.items()))
-                found[kind] = found.get(kind, 0) + 1
-        return found
+        return self._pods.kinds
 
-    @cached_property
+    @property
     def reschedulable(self) -> tuple[Pod, ...]:
         """The pods on it as every count and decision means them: they need another node.
 
         A node without any is empty. Without pods of DaemonSets, static pods, completed pods, and
         those that terminate, unless their StatefulSet starts them again only afterwards.
         """
-        return tuple(pod for pod in self.pods if pod.is_reschedulable)
+        return self._pods.reschedulable
 
     @cached_property
     def eviction_cost(self) -> float:
@@ -226,17 +225,14 @@ class StateNode:
 
         On a node that reboots, terminating pods are gone before any other pod starts.
         """
-        counted = (p for p in self.pods if not (p.is_terminal or self._ends_with_boot(p)))
-        return add_resources(*(pod.requests() for pod in counted))
+        if self.is_rebooting:
+            return NodePods(pod for pod in self.pods if not pod.is_terminating).used
+        return self._pods.used
 
-    def _ends_with_boot(self, pod: Pod) -> bool:
-        return self.is_rebooting and pod.is_terminating
-
-    @cached_property
+    @property
     def daemons_used(self) -> Resources:
-        return add_resources(
-            *(p.requests() for p in self.pods if p.is_daemon and not p.is_terminal)
-        )
+        """What its pods of DaemonSets request."""
+        return self._pods.used_by_daemons
 
     @cached_property
     def available(self) -> Resources:
