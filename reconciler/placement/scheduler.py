@@ -47,7 +47,7 @@ from reconciler.placement.inputs import (
 )
 from reconciler.placement.nodes.claims import Order, unlaunched_targets
 from reconciler.placement.nodes.daemons import daemons
-from reconciler.placement.nodes.existing import Nodes, NodeUse, Target, running_target
+from reconciler.placement.nodes.existing import Nodes, NodeUse, SchedulerMemory, Target
 from reconciler.placement.nodes.space import Demands
 from reconciler.placement.nodes.template import (
     PoolTemplate,
@@ -59,7 +59,7 @@ from reconciler.placement.nodes.template import (
 from reconciler.placement.packing.goal import Depth, Goal
 from reconciler.placement.pods.cohort import Cohort, cohorts_of
 from reconciler.placement.pods.pending import invalid_rejection, without_invalid
-from reconciler.placement.pods.shape import Shape, Shapes, SpecKeys, queue_position
+from reconciler.placement.pods.shape import Shape, Shapes, queue_position
 from reconciler.placement.pods.volumes import volume_needs
 from reconciler.placement.question import LaunchPool, Placement, Question, Rejection
 from reconciler.placement.solve import PlacementPass
@@ -78,7 +78,7 @@ _PodsByShape = Mapping[Shape, list[Pod]]
 class Scheduler:
     """Decides where pods are placed, on existing nodes and on new nodes from ``pools``.
 
-    ``salt`` goes into the names of new NodeClaims; ``spec_keys`` and ``simulated``, the work of
+    ``salt`` goes into the names of new NodeClaims; ``memory`` and ``simulated``, the work of
     simulated removals, may be those of other schedulers.
     """
 
@@ -90,11 +90,11 @@ class Scheduler:
         now: datetime,
         *,
         salt: str = "",
-        spec_keys: SpecKeys | None = None,
+        memory: SchedulerMemory | None = None,
         simulated: SimulatedWork | None = None,
     ) -> None:
         self.simulated = simulated if simulated is not None else SimulatedWork()
-        self._spec_keys = spec_keys if spec_keys is not None else SpecKeys()
+        self._memory = memory if memory is not None else SchedulerMemory()
         self._cluster = cluster = cluster.with_all_namespaces()
         self._settings = settings
         self._now = now
@@ -132,7 +132,7 @@ class Scheduler:
             tolerate_soft_taints=soft,
             one_pod_claims=self._settings.decide is not DecisionRules.KARPENTER,
             claims=self._devices.claims,
-            spec_keys=self._spec_keys,
+            spec_keys=self._memory.spec_keys,
         )
 
     @cached_property
@@ -162,11 +162,10 @@ class Scheduler:
 
     @cached_property
     def _nodes(self) -> Nodes:
-        limit = self._volume_limits.of_node
-        present = (n for n in self._cluster.nodes if not n.is_deleting)
-        running = [running_target(node, limit(node)) for node in present]
+        known, limit = self._memory.targets, self._volume_limits.of_node
+        running = known.of_nodes((n for n in self._cluster.nodes if not n.is_deleting), limit)
         targets = [*running, *self._unlaunched_targets]
-        return Nodes(targets, self._daemons, self._cluster.csi_nodes, self._devices.nodes)
+        return Nodes(targets, self._daemons, self._cluster.csi_nodes, self._devices.nodes, known)
 
     def _devices_of(self, node: StateNode) -> tuple[DeviceTemplate, ...]:
         return devices_of_node({id(t.table): t.table for t in self._all_templates}.values(), node)

@@ -20,6 +20,7 @@ from reconciler.model.resources import format_resources
 from reconciler.model.settings import DEFAULT_FEATURE_GATES, Settings
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import ClusterState, cluster_state
+from reconciler.placement.nodes.existing import SchedulerMemory
 from reconciler.placement.pods.pending import pods_to_place
 from reconciler.placement.question import LaunchPool, Placement, Question
 from reconciler.placement.scheduler import Scheduler
@@ -255,6 +256,7 @@ def a_scheduler(
     types: Sequence[Object] = TYPES,
     gates: dict[str, bool] | None = None,
     cluster: ClusterState | None = None,
+    memory: SchedulerMemory | None = None,
     **settings: Any,
 ) -> tuple[Scheduler, Any]:
     """Return the scheduler of a cluster, and the cluster: the given one, or that of objects."""
@@ -267,7 +269,7 @@ def a_scheduler(
     catalog = a_catalog(types)
     chosen = Settings(feature_gates={**DEFAULT_FEATURE_GATES, **(gates or {})}, **settings)
     launch_pools = [LaunchPool(pool, catalog) for pool in pools]
-    return Scheduler(launch_pools, cluster, chosen, NOW), cluster
+    return Scheduler(launch_pools, cluster, chosen, NOW, memory=memory), cluster
 
 
 def placed(objects: Iterable[Object], **how: Any) -> Placement:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from reconciler.placement.nodes.existing import SchedulerMemory
 from reconciler.placement.pods.pending import pods_to_place
 from reconciler.placement.question import Question
+from tests.examples import examples
 from tests.placement.builders import (
     CAPACITY_TYPE,
     HOST,
@@ -21,6 +25,7 @@ from tests.placement.builders import (
     apart,
     on,
     placed,
+    plan_of,
     pods,
     rule,
     wanted,
@@ -291,3 +296,30 @@ def test_a_missing_hostname_label_defaults_to_the_node_name() -> None:
     del node["metadata"]["labels"][HOST]
     placement = placed([a_pool(), node, claim, runs, a_pod("new", labels={"app": "app"})])
     assert not placement.on_nodes
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.tuples(st.sampled_from("24"), st.booleans()), min_size=1, max_size=3),
+            st.sampled_from(["", "1", "2"]),
+        ),
+        min_size=2,
+        max_size=4,
+    )
+)
+@settings(max_examples=examples(300), deadline=None)
+def test_a_scheduler_with_the_memory_of_others_places_as_a_new_one(
+    courses: list[tuple[list[tuple[str, bool]], str]],
+) -> None:
+    memory, last = SchedulerMemory(), None
+    for nodes, daemon_cpu in courses:
+        world = [a_pool(), *pods(6), *([a_daemon_set("d", daemon_cpu)] if daemon_cpu else ())]
+        for n, (cpu, is_used) in enumerate(nodes):
+            world += a_node(f"n{n}", cpu)
+            world += [a_pod(f"r{n}", node=f"n{n}")] if is_used else []
+        scheduler, cluster = a_scheduler(world)
+        last = cluster.with_shared_nodes(last) if last is not None else cluster
+        similar, _ = a_scheduler(world, cluster=last, memory=memory)
+        asked = Question(pods=pods_to_place(cluster, NOW))
+        assert plan_of(similar.place(asked)) == plan_of(scheduler.place(asked))

@@ -33,7 +33,7 @@ from reconciler.placement.devices.networkuse import NetworkUse
 from reconciler.placement.nodes.daemons import Daemon, daemons
 from reconciler.placement.nodes.ports import UsedPorts
 from reconciler.placement.nodes.space import Demand
-from reconciler.placement.pods.shape import Shape
+from reconciler.placement.pods.shape import Shape, SpecKeys
 
 # Nodes indexed by labels and taints; a set of nodes is one integer in which node *i* is bit *i*.
 #
@@ -291,10 +291,55 @@ def room_beside_daemons(states: Sequence[StateNode], cluster: ClusterState) -> l
     return [nodes.rows[nodes.index[state.name]].left for state in states]
 
 
+class KnownTargets:
+    """Running nodes as targets, for clusters that share most of their nodes with the last ones.
+
+    ``due`` in ``beside`` are the daemons that will run; with others, everything is computed again.
+    """
+
+    def __init__(self) -> None:
+        self._targets: dict[int, tuple[StateNode, Target]] = {}
+        self._beside: dict[int, tuple[Target, Target]] = {}
+        self._due: tuple[Daemon, ...] = ()
+
+    def of_nodes(
+        self, nodes: Iterable[StateNode], volume_limit: Callable[[StateNode], int | None]
+    ) -> list[Target]:
+        """Return the nodes as targets; those of a node that is the same object are the same."""
+        last, self._targets = self._targets, {}
+        for node in nodes:
+            known, limit = last.get(id(node)), volume_limit(node)
+            if known is None or known[1].volume_limit != limit:
+                known = (node, running_target(node, limit))
+            self._targets[id(node)] = known  # the node is kept, so that no other gets its id
+        return [target for _, target in self._targets.values()]
+
+    def beside(self, due: tuple[Daemon, ...], targets: Sequence[Target]) -> list[Target | None]:
+        """Return each target with what is left beside its daemons, None where it is not known."""
+        if due != self._due:
+            self._beside, self._due = {}, due
+        found = [self._beside.get(id(target)) for target in targets]
+        self._beside = {id(known[0]): known for known in found if known is not None}
+        return [known and known[1] for known in found]
+
+    def keep(self, target: Target, beside: Target) -> None:
+        """Remember a target with what is left beside its daemons."""
+        self._beside[id(target)] = (target, beside)
+
+
+@dataclass(frozen=True)
+class SchedulerMemory:
+    """What a scheduler takes over from those of similar clusters; it changes no result."""
+
+    spec_keys: SpecKeys = field(default_factory=SpecKeys)
+    targets: KnownTargets = field(default_factory=KnownTargets)
+
+
 class Nodes:
     """The nodes of a cluster as targets, in the order in which pods try them.
 
     Initialized nodes come first, then by name. Nodes that are being deleted are not included.
+    ``known`` has the targets of similar clusters.
     """
 
     def __init__(
@@ -303,6 +348,7 @@ class Nodes:
         due: Iterable[Daemon],
         csi_nodes: Mapping[str, CSINode] = MappingProxyType({}),
         devices: NodeDevices | None = None,
+        known: KnownTargets | None = None,
     ) -> None:
         self._csi_nodes = csi_nodes
         self._devices = devices
@@ -315,7 +361,7 @@ class Nodes:
         self._suited: dict[tuple[Demand, tuple[Toleration, ...]], int] = {}
         self._roomy: dict[Shape, int] = {}
         self._rich: dict[tuple[str, int], int] = {}
-        self.rows = self._subtract_daemons(tuple(due))
+        self.rows = self._subtract_daemons(tuple(due), known or KnownTargets())
         self.index = {row.name: index for index, row in enumerate(rows)}
         self.cpu = [row.left.get(CPU, 0) for row in self.rows]
         self.memory = [row.left.get(MEMORY, 0) for row in self.rows]
@@ -340,19 +386,24 @@ class Nodes:
                 mask |= 1 << index
         return mask
 
-    def _subtract_daemons(self, running: tuple[Daemon, ...]) -> list[Target]:
+    def _subtract_daemons(self, running: tuple[Daemon, ...], known: KnownTargets) -> list[Target]:
         """Return the targets minus the requests of daemons that do not run there yet."""
-        due: dict[int, list[Resources]] = {}
-        for daemon in running:
+        if not running:
+            return self._rows
+        found = known.beside(running, self._rows)
+        fresh = mask_of_flags(row is None for row in found)
+        due: dict[int, list[Resources]] = {index: [] for index in indices(fresh)}
+        for daemon in running if fresh else ():
             # as in Karpenter, only the first alternative counts on an existing node
             demand = Demand(daemon.terms[0])
-            for index in indices(self.suitable_nodes(demand, daemon.tolerations)):
-                due.setdefault(index, []).append(daemon.requests)
-        if not due:
-            return self._rows
-        rows = list(self._rows)
+            for index in indices(fresh & self.suitable_nodes(demand, daemon.tolerations)):
+                due[index].append(daemon.requests)
+        rows = [row or plain for row, plain in zip(found, self._rows, strict=True)]
         for index, lists in due.items():
             row = rows[index]
+            if not lists:
+                known.keep(row, row)
+                continue
             here = row.state.daemons_used if row.state is not None else {}
             left = dict(row.left)
             for name, amount in add_resources(*lists).items():
@@ -360,6 +411,7 @@ class Nodes:
                 if missing > 0 and name in left:
                     left[name] -= missing
             rows[index] = replace(row, left=left)
+            known.keep(row, rows[index])
         return rows
 
     def mask_of(self, names: Iterable[str]) -> int:

@@ -17,8 +17,8 @@ from reconciler.model.history import History
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import ClusterState
 from reconciler.placement.inputs import PlacementInputs
+from reconciler.placement.nodes.existing import SchedulerMemory
 from reconciler.placement.pods.pending import pods_to_place
-from reconciler.placement.pods.shape import SpecKeys
 from reconciler.placement.question import Placement, Question
 from reconciler.placement.scheduler import Scheduler
 from reconciler.placement.work import SimulatedWork
@@ -39,10 +39,10 @@ def ignore_phase(_: str) -> AbstractContextManager[None]:
 
 
 def lazy_scheduler(
-    facts: Facts, salt: str, spec_keys: SpecKeys | None = None
+    facts: Facts, salt: str, memory: SchedulerMemory | None = None
 ) -> Callable[[], Scheduler]:
     """Return a function for the scheduler of a plan, which is created on first use."""
-    renew = _scheduler_factory(facts, salt, spec_keys)
+    renew = _scheduler_factory(facts, salt, memory)
     return functools.cache(lambda: renew(facts.cluster, 0))
 
 
@@ -86,9 +86,9 @@ def disruption_inputs(
     """Return the question for disruption, which validation of a command asks as well."""
     from reconciler.disruption.inputs import DisruptionInputs
 
-    keys = cache.spec_keys if cache is not None else None
-    first = scheduler() if scheduler is not None else lazy_scheduler(facts, salt, keys)()
-    renew = _scheduler_factory(facts, salt, keys, first.simulated)
+    memory = cache.schedulers if cache is not None else None
+    first = scheduler() if scheduler is not None else lazy_scheduler(facts, salt, memory)()
+    renew = _scheduler_factory(facts, salt, memory, first.simulated)
     return DisruptionInputs(
         cluster=facts.cluster,
         pools=facts.pools,
@@ -116,14 +116,14 @@ def disruption_inputs(
 def _scheduler_factory(
     facts: Facts,
     salt: str,
-    spec_keys: SpecKeys | None = None,
+    memory: SchedulerMemory | None = None,
     simulated: SimulatedWork | None = None,
 ) -> Callable[[ClusterState, int], Scheduler]:
     """Return a function that creates schedulers of a cluster, each with other names.
 
     They share the work of simulated removals.
     """
-    shared = spec_keys if spec_keys is not None else SpecKeys()
+    shared = memory if memory is not None else SchedulerMemory()
     work = simulated if simulated is not None else SimulatedWork()
 
     def renew(cluster: ClusterState, number: int) -> Scheduler:
@@ -134,7 +134,7 @@ def _scheduler_factory(
             facts.settings,
             facts.now,
             salt=name,
-            spec_keys=shared,
+            memory=shared,
             simulated=work,
         )
 

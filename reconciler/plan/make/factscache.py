@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
 from reconciler.disruption.consolidation.rejections import RejectionCache
-from reconciler.placement.pods.shape import SpecKeys
+from reconciler.placement.nodes.existing import SchedulerMemory
 from reconciler.plan.make.pools import TypesCache
 from reconciler.source.resource import Resource
 
@@ -40,12 +40,12 @@ class HashCache:
 class FactsCache:
     """The results for the last inputs of a loop of passes, for inputs that are similar.
 
-    ``spec_keys`` are those of another loop with the same pods. ``refusals`` are what consolidation
-    had rejected. ``disruption_work`` is that of all decisions, in evaluated nodes.
+    ``schedulers`` may be the memory of another loop with the same pods. ``refusals`` are what
+    consolidation had rejected. ``disruption_work`` is that of all decisions, in evaluated nodes.
     """
 
-    def __init__(self, spec_keys: SpecKeys | None = None) -> None:
-        self.spec_keys = spec_keys if spec_keys is not None else SpecKeys()
+    def __init__(self, schedulers: SchedulerMemory | None = None) -> None:
+        self.schedulers = schedulers if schedulers is not None else SchedulerMemory()
         self.types = TypesCache()
         self.hashes = HashCache()
         self.refusals = RejectionCache()

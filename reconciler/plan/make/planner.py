@@ -105,7 +105,8 @@ def make_plan(facts: Facts, phase: Phase = ignore_phase, cache: FactsCache | Non
 
     ``cache`` only saves time.
     """
-    scheduler = lazy_scheduler(facts, facts.salt)
+    memory = cache.schedulers if cache is not None else None
+    scheduler = lazy_scheduler(facts, facts.salt, memory)
     decisions = make_decisions(facts, facts.salt, phase, scheduler, cache)
     static = static_claims(facts.types.ready, facts.cluster, facts.settings, salt=facts.salt)
     if facts.covers:

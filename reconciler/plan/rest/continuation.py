@@ -30,8 +30,8 @@ from reconciler.model.history import History
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState
+from reconciler.placement.nodes.existing import SchedulerMemory
 from reconciler.placement.nodes.static import static_claims
-from reconciler.placement.pods.shape import SpecKeys
 from reconciler.placement.question import Placement, PlannedClaim
 from reconciler.plan.make.actions import Namer
 from reconciler.plan.make.costs import owned_nodes, sum_dollars
@@ -210,23 +210,23 @@ class _FirstPlan:
 class SharedWork:
     """What runs with several seeds have in common; it saves time and changes nothing.
 
-    Caches are kept for each of the inputs, and the first plan for each start of them. The scheduler
-    and the specs are those of all pods.
+    Caches are kept for each of the inputs, and the first plan for each start of them. The binder
+    and the memory of schedulers are those of all.
     """
 
     binder: RestBinder = field(default_factory=RestBinder)
-    spec_keys: SpecKeys = field(default_factory=SpecKeys)
+    schedulers: SchedulerMemory = field(default_factory=SchedulerMemory)
     caches: dict[int, tuple[Inputs, FactsCache]] = field(default_factory=dict)
     first: dict[tuple[int, int], _FirstPlan] = field(default_factory=dict)
 
     def cache(self, inputs: Inputs) -> FactsCache:
         """Return the cache of one of the inputs."""
-        fresh = FactsCache(self.spec_keys)
+        fresh = FactsCache(self.schedulers)
         return self.caches.setdefault(id(inputs), (inputs, fresh))[1]
 
     def for_other_inputs(self) -> SharedWork:
         """Return what runs of the same fleet under other inputs share: pods, nothing decided."""
-        return SharedWork(self.binder, self.spec_keys)
+        return SharedWork(self.binder, self.schedulers)
 
 
 @dataclass(frozen=True)
@@ -237,8 +237,8 @@ class RestResult:
     is whether nothing is left to do, and ``ended`` whether the work limit was reached before that;
     if neither, something waits beyond the horizon. ``decisions`` are the last result, for
     ``facts``; ``cost_first`` (USD an hour), ``drifted_first`` and ``first`` are of the first one.
-    ``later`` are the commands after the first one, and ``spec_keys`` those of its pods. ``work`` is
-    what it took, in evaluated nodes, where somebody counts it.
+    ``later`` are the commands after the first one, and ``schedulers`` the memory of those that
+    placed its pods. ``work`` is what it took, in evaluated nodes, where somebody counts it.
     """
 
     inputs: Inputs
@@ -255,7 +255,7 @@ class RestResult:
     first: Cost | None = None
     decisions: Decisions = field(default_factory=Decisions)
     later: tuple[Command, ...] = ()
-    spec_keys: SpecKeys = field(default_factory=SpecKeys)
+    schedulers: SchedulerMemory = field(default_factory=SchedulerMemory)
     work: int = 0
 
     def node_prices(self) -> dict[str, float]:
@@ -301,7 +301,7 @@ def continue_fleet(
     launcher = InstantLauncher.for_revision(facts, inputs.fleet, inputs.settings)
     rest = RestResult(
         inputs, world, facts, start, start, history, sum_dollars(world.node_prices.values()),
-        spec_keys=shared.spec_keys,
+        schedulers=shared.schedulers,
     )  # fmt: skip
     number = 0
     quiet, seen = rest, set[tuple[bool, ...]]()

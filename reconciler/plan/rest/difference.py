@@ -261,7 +261,7 @@ def _minimum_cost(rest: RestResult) -> float:
     """Return the minimum cost of nodes for all pods of the fleet."""
     empty, pods = without_nodes(rest.world.cluster)
     scheduler = Scheduler(
-        rest.facts.types.ready, empty, rest.inputs.settings, rest.at, spec_keys=rest.spec_keys
+        rest.facts.types.ready, empty, rest.inputs.settings, rest.at, memory=rest.schedulers
     )
     return scheduler.lower_bound(pods).cost
 
