@@ -133,6 +133,6 @@ def _confidence_reasons(
     if change.difference is not None and not change.difference.beyond_chance:
         yield "not every run with another seed saves"
     if change.rollout is None and not judge.request.has_new_nodes:
-        yield "the fleet does not come to rest within 30 days"
+        yield "the fleet does not reach a steady state within 30 days"
     if backtest is not None and backtest.per_month > found.per_month * _KEPT:
         yield "the backtest saves less than half of it"

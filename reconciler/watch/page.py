@@ -29,7 +29,7 @@ _TITLE: Final = "Predictions of what Karpenter does"
 _MONEY: Final = {
     KarpenterActionKind.LAUNCH: "Cost of the launched nodes",
     KarpenterActionKind.COMMAND: "Saved by the commands",
-    KarpenterActionKind.END: "Cost of the fleets at the end",
+    KarpenterActionKind.END: "Cost of the settled fleets",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 
@@ -21,7 +21,7 @@ from reconciler.model.karpenter.prediction import (
     verdicts_of,
 )
 from reconciler.model.text.counting import format_count
-from reconciler.model.text.times import timestamp
+from reconciler.model.text.times import format_seconds, format_time
 from reconciler.model.text.visible import one_line
 from reconciler.watch.scoring import cost_of
 
@@ -102,19 +102,19 @@ def _lines(report: WatchReport) -> Iterator[str]:
         yield f"  {summary} ({parts})"
         unpriced = f"; {kind.unpriced} without a price" if kind.unpriced else ""
         what = _MONEY[kind.kind]
-        yield f"    {what} ${kind.actual:.4f}/h, predicted ${kind.expected:.4f}/h{unpriced}"
+        yield f"    {what} ${kind.actual:.4f}/hour, predicted ${kind.expected:.4f}/hour{unpriced}"
     if report.wrong:
         yield ""
-        yield f"{format_count(len(report.wrong), 'prediction')} wrong:"
+        yield f"{format_count(len(report.wrong), 'wrong prediction')}:"
         for score in report.wrong:
-            yield f"  {timestamp(score.action.at.astimezone(UTC))} {describe_score(score)}"
+            yield f"  {format_seconds(score.action.at)} UTC  {describe_score(score)}"
             yield f"    {one_line(score.cause)}"
             if score.episode:
                 yield f"    reconciler watch replay {one_line(score.episode)}"
 
 
 def _since(report: WatchReport) -> str:
-    return "" if report.since is None else f" since {timestamp(report.since.astimezone(UTC))}"
+    return "" if report.since is None else f" since {format_time(report.since)}"
 
 
 def summary_lines(report: WatchReport) -> list[str]:
@@ -131,19 +131,19 @@ def summary_lines(report: WatchReport) -> list[str]:
 _NOUNS = {
     KarpenterActionKind.LAUNCH: "launch",
     KarpenterActionKind.COMMAND: "command",
-    KarpenterActionKind.END: "fleet at the end",
+    KarpenterActionKind.END: "settled fleet",
 }
 _PLURALS = {
     KarpenterActionKind.LAUNCH: "launches",
     KarpenterActionKind.COMMAND: "commands",
-    KarpenterActionKind.END: "fleets at the end",
+    KarpenterActionKind.END: "settled fleets",
 }
 _MONEY = {
     KarpenterActionKind.LAUNCH: "nodes for",
     KarpenterActionKind.COMMAND: "saved",
     KarpenterActionKind.END: "fleets for",
 }
-_GOOD = {KarpenterActionKind.END: "inside the range"}
+_GOOD = {KarpenterActionKind.END: "inside the predicted range"}
 
 
 def describe_score(score: Score) -> str:
@@ -166,7 +166,7 @@ def describe_action(action: KarpenterAction) -> str:
 
 
 def _describe_end(end: FleetEnd) -> str:
-    cost = "" if end.per_hour is None else f" (${end.per_hour:.4f}/h)"
+    cost = "" if end.per_hour is None else f" (${end.per_hour:.4f}/hour)"
     return f"{format_count(end.nodes, 'node')}{cost}"
 
 
@@ -184,22 +184,24 @@ def _describe_range(end: EndRange) -> str:
     nodes = f"{end.nodes_low} to {format_count(end.nodes_high, 'node')}"
     if end.nodes_low == end.nodes_high:
         nodes = format_count(end.nodes_low, "node")
-    cost = f"${end.per_hour_low:.4f}/h to ${end.per_hour_high:.4f}/h"
+    cost = f"${end.per_hour_low:.4f}/hour to ${end.per_hour_high:.4f}/hour"
     if end.per_hour_low == end.per_hour_high:
-        cost = f"${end.per_hour_low:.4f}/h"
+        cost = f"${end.per_hour_low:.4f}/hour"
     return f"{nodes} ({cost})"
 
 
 def _list_launches(launches: Sequence[NodeFacts]) -> str:
     types = Counter(n.instance_type or "unknown" for n in launches)
-    listed = ", ".join(f"{number} x {kind}" for kind, number in sorted(types.items()))
+    listed = ", ".join(f"{number} × {kind}" for kind, number in sorted(types.items()))
     cost = cost_of(launches)
-    return listed if cost is None else f"{listed} (${cost:.4f}/h)"
+    return listed if cost is None else f"{listed} (${cost:.4f}/hour)"
 
 
 def _describe_command(command: CommandFacts) -> str:
     nodes = ", ".join(node.name for node in command.nodes[:3])
     more = len(command.nodes) - 3
     rest = f" and {more} more" if more > 0 else ""
-    into = format_count(len(command.replacements), "replacement")
-    return one_line(f"{command.reason}, {nodes}{rest}, {into}")
+    if not command.replacements:
+        return one_line(f"{command.reason}: remove {nodes}{rest}")
+    into = format_count(len(command.replacements), "node")
+    return one_line(f"{command.reason}: replace {nodes}{rest} with {into}")

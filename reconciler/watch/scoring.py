@@ -59,7 +59,8 @@ def compare_end(expected: EndRange, actual: FleetEnd) -> Comparison:
         span = _span(str(expected.nodes_low), str(expected.nodes_high))
         causes.append(f"{format_count(actual.nodes, 'node')}, {span} predicted")
     if real is not None and not low * (1 - _SAME) - _SAME <= real <= high * (1 + _SAME) + _SAME:
-        causes.append(f"${real:.4f}/h, {_span(f'${low:.4f}/h', f'${high:.4f}/h')} predicted")
+        span = _span(f"${low:.4f}/hour", f"${high:.4f}/hour")
+        causes.append(f"${real:.4f}/hour, {span} predicted")
     verdict = PredictionVerdict.OUTSIDE if causes else PredictionVerdict.INSIDE
     return Comparison(verdict, "; ".join(causes), (low + high) / 2, real)
 

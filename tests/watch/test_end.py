@@ -260,7 +260,7 @@ def ended(nodes: int, per_hour: float | None) -> Score:
         (3, 0.1 + 0.2, PredictionVerdict.INSIDE, ""),
         (2, None, PredictionVerdict.INSIDE, ""),
         (4, 0.25, PredictionVerdict.OUTSIDE, "4 nodes, 2 to 3 predicted"),
-        (3, 0.4, PredictionVerdict.OUTSIDE, "$0.4000/h, $0.2000/h to $0.3000/h predicted"),
+        (3, 0.4, PredictionVerdict.OUTSIDE, "$0.4000/hour, $0.2000/hour to $0.3000/hour predicted"),
     ],
 )
 def test_a_fleet_is_inside_if_its_nodes_and_its_cost_are(
@@ -273,8 +273,8 @@ def test_a_fleet_is_inside_if_its_nodes_and_its_cost_are(
 def test_report_page_and_metrics_have_the_ends_with_verdicts_of_their_own() -> None:
     scores = [ended(2, 0.2), ended(5, 0.6)]
     text = render_report(report_of(scores))
-    assert "2 fleets at the end: 50.0% inside the range (1 inside, 1 outside)" in text
-    assert "outside: ended with 5 nodes ($0.6000/h)" in text
+    assert "2 settled fleets: 50.0% inside the predicted range (1 inside, 1 outside)" in text
+    assert "outside: ended with 5 nodes ($0.6000/hour)" in text
     assert "5 nodes, 2 to 3 predicted" in render_html(report_of(scores))
     metrics = PredictionMetrics()
     for score in scores:
@@ -287,4 +287,4 @@ def test_report_page_and_metrics_have_the_ends_with_verdicts_of_their_own() -> N
 
 def test_the_end_is_the_last_of_what_karpenter_does_next() -> None:
     lines = describe_prediction(Prediction(START, end=RANGE))
-    assert lines == ("end with 2 to 3 nodes ($0.2000/h to $0.3000/h)",)
+    assert lines == ("end with 2 to 3 nodes ($0.2000/hour to $0.3000/hour)",)

@@ -40,15 +40,15 @@ SCORES = [
 
 def test_the_report_as_text() -> None:
     assert render_report(report_of(SCORES, START)) == (
-        "What Karpenter did since 2026-03-02T09:00:00Z, and what was predicted:\n"
+        "What Karpenter did since 2026-03-02 09:00 UTC, and what was predicted:\n"
         "\n"
         "  4 launches: 75.0% exact or tied (2 exact, 1 tie, 0 equivalent, 1 wrong)\n"
-        "    nodes for $0.3840/h, predicted $0.2880/h; 1 without a price\n"
+        "    nodes for $0.3840/hour, predicted $0.2880/hour; 1 without a price\n"
         "  1 command: 100.0% exact or tied (1 exact, 0 tie, 0 equivalent, 0 wrong)\n"
-        "    saved $0.0960/h, predicted $0.0960/h\n"
+        "    saved $0.0960/hour, predicted $0.0960/hour\n"
         "\n"
-        "1 prediction wrong:\n"
-        "  2026-03-02T09:00:03Z wrong: launched 1 x m5.xlarge ($0.1920/h)\n"
+        "1 wrong prediction:\n"
+        "  2026-03-02 09:00:03 UTC  wrong: launched 1 × m5.xlarge ($0.1920/hour)\n"
         "    instance type m5.large predicted, m5.xlarge launched\n"
     )
 
@@ -58,7 +58,7 @@ def test_the_page_has_the_shares_the_money_and_each_wrong_prediction_with_its_ca
     text = render_html(report_of(scores, START))
     assert "Since 2026-03-02 09:00 UTC" in text
     assert "5 launches: 60.0% exact or tied" in text
-    assert text.count("launched 1 x m5.xlarge ($0.1920/h)") == 2
+    assert text.count("launched 1 × m5.xlarge ($0.1920/hour)") == 2
     assert "instance type m5.large predicted, m5.xlarge launched" in text
     assert "<code>reconciler watch replay misses/a b.json.gz</code>" in text
     assert "&lt;b&gt;&amp;" in text
@@ -68,7 +68,7 @@ def test_the_page_has_the_shares_the_money_and_each_wrong_prediction_with_its_ca
 
 def test_the_page_of_a_report_on_nothing_has_no_tables() -> None:
     text = render_html(report_of([], START))
-    assert "Karpenter has done nothing since 2026-03-02T09:00:00Z that was predicted." in text
+    assert "Karpenter has done nothing since 2026-03-02 09:00 UTC that was predicted." in text
     assert "<table" not in text
 
 
@@ -79,7 +79,7 @@ def test_shares_add_up_to_all_actions() -> None:
 
 def test_a_report_on_nothing_says_so() -> None:
     text = render_report(report_of([], START))
-    assert text == "Karpenter has done nothing since 2026-03-02T09:00:00Z that was predicted.\n"
+    assert text == "Karpenter has done nothing since 2026-03-02 09:00 UTC that was predicted.\n"
 
 
 @pytest.mark.parametrize(

@@ -126,11 +126,11 @@ def test_the_dashboard_shows_the_cluster_and_what_karpenter_does_next(
     pages = pages_of_a_watch(kube, "/", "/predictions", "/nodes", "/metrics", words=ONE)
     overview = words(pages["/"])
     assert re.search(r"Cost \$[1-9][0-9,.]* /month", overview)
-    assert "Karpenter does next: launch 1 x m5.large" in overview
+    assert "Karpenter does next: launch 1 × m5.large" in overview
     assert "web 1 1 2 $" in overview
     assert re.search(r"Who costs what .* shop 1 \$", overview)
     assert "Commit" not in overview
-    assert "Karpenter does next launch 1 x m5.large" in words(pages["/predictions"])
+    assert "Karpenter does next launch 1 × m5.large" in words(pages["/predictions"])
     assert NAME in pages["/nodes"]
     assert 'reconciler_prediction_total{kind="command",verdict="wrong"} 0.0' in pages["/metrics"]
 
@@ -192,7 +192,7 @@ def test_several_clusters_are_watched_in_one_process_with_a_record_each(
     both = ["--context", "shop", "--context", ARN]
     pages = pages_of_a_watch(kube, "/", f"/fleets/{record}/", "/metrics", words=both)
     assert re.search(rf"shop .* {record} ", words(pages["/"]))
-    assert "Karpenter does next: launch 1 x m5.large" in words(pages[f"/fleets/{record}/"])
+    assert "Karpenter does next: launch 1 × m5.large" in words(pages[f"/fleets/{record}/"])
     assert f'reconciler_prediction_total{{fleet="{record}",kind="launch"' in pages["/metrics"]
     printed = capsys.readouterr().err
     assert printed.count("Watching Karpenter in ") == 2
@@ -232,10 +232,10 @@ def test_actions_are_counted_and_listed_with_their_causes() -> None:
     score = words(found["/predictions"])
     assert "Launch 1 1 0 0 0 100%" in score
     assert "Command 1 0 0 0 1 0%" in score
-    assert "Empty, node-&lt;b&gt;, 0 replacements &lt;i&gt;no command&lt;/i&gt; miss.gz" in score
+    assert "Empty: remove node-&lt;b&gt; &lt;i&gt;no command&lt;/i&gt; miss.gz" in score
     history = words(found["/history"])
-    assert history.index("Empty, node") < history.index("launched 2 x m5.large")
-    assert "wrong: Empty, node-&lt;b&gt;" in words(found["/events"])
+    assert history.index("Empty: remove node") < history.index("launched 2 × m5.large")
+    assert "wrong: Empty: remove node-&lt;b&gt;" in words(found["/events"])
     assert 'reconciler_prediction_total{kind="command",verdict="wrong"} 1.0' in found["/metrics"]
 
 

@@ -52,7 +52,7 @@ class _EndOfRun:
             self._runs = SeededRuns(self.inputs, passes_max=PASSES_MAX)
         report = self._runs.run(key)
         if not report.converged:
-            raise ReconcilerError("the fleet does not come to rest", where=f"seed {key}")
+            raise ReconcilerError("the fleet does not settle", where=f"seed {key}")
         return FleetAtRest(nodes=len(report.fleet), per_hour=report.cost.after)
 
     def address(self, key: int) -> None:
