@@ -55,6 +55,7 @@ from reconciler.cli.main import main as reconciler
 from reconciler.cli.parser import commandline
 from reconciler.cli.parser.commandline import COMMANDS
 from reconciler.plan.make.decide import ignore_phase
+from reconciler.plan.make.inputs import RevisionPair
 from reconciler.plan.rest.compare import compare_with_base
 from reconciler.plan.value.costs import AtRest, combine_seeds
 from reconciler.simulate.building import read_simulation
@@ -95,7 +96,8 @@ def planner_cost(folder: Path, words: Iterable[str]) -> float:
     """Return the cost of the change by the planner alone, in USD an hour."""
     inputs = read_inputs(_read_request(folder, words), Timings())
     assert inputs.against is not None, folder
-    return compare_with_base(replace(inputs, simulation=None), inputs.against)[0].per_hour
+    pair = RevisionPair(base=inputs.against, head=replace(inputs, simulation=None))
+    return compare_with_base(pair)[0].per_hour
 
 
 def simulated_change(folder: Path, words: Iterable[str]) -> SeededRuns:

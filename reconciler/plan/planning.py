@@ -11,7 +11,7 @@ from reconciler.plan.make.decide import Phase, ignore_phase
 from reconciler.plan.make.facts import BaseCost, Facts
 from reconciler.plan.make.factscache import FactsCache
 from reconciler.plan.make.gather import facts_of, launch_types
-from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.inputs import Inputs, RevisionPair
 from reconciler.plan.make.planner import make_plan
 from reconciler.plan.rest.peak import with_peak
 from reconciler.plan.value.nodes import OffersChange
@@ -56,14 +56,15 @@ def gather_facts(
     from reconciler.plan.rest.compare import compare_with_base
     from reconciler.plan.rest.risks import risks_of, with_list_costs
 
+    pair = RevisionPair(base=inputs.against, head=inputs)
     with phase("disruption"):
-        at_rest, base = compare_with_base(inputs, inputs.against)
-    at_rest = with_list_costs(at_rest, inputs, inputs.against, facts.changes)
+        at_rest, base = compare_with_base(pair)
+    at_rest = with_list_costs(at_rest, pair, facts.changes)
     offers: Mapping[str, OffersChange] = {}
     if facts.changes:
         before = launch_types(inputs.against).every
         offers = offer_changes(offers_of(before), offers_of(facts.types.every))
-    risks = risks_of(inputs, inputs.against, facts.changes, at_rest)
+    risks = risks_of(pair, facts.changes, at_rest)
     return replace(
         facts, base_cost=BaseCost(at_rest, base, offers), findings=(*risks, *facts.findings)
     )

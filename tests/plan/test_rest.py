@@ -27,7 +27,7 @@ from reconciler.model.history import History
 from reconciler.model.settings import NodeLimit, Settings
 from reconciler.observed.snapshot import snapshot_of
 from reconciler.observed.state import cluster_state
-from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.inputs import Inputs, RevisionPair
 from reconciler.plan.rest.compare import compare_with_base
 from reconciler.plan.rest.continuation import Work, continue_fleet
 from reconciler.plan.rest.world import RestingFleet, with_workloads
@@ -76,7 +76,7 @@ def inputs_of(objects: Objects, **given: Any) -> Inputs:
 def change(base: Objects, head: Objects, most: int | None = None, **given: Any) -> AtRest:
     """Return what a change from one revision to another costs."""
     before = inputs_of(base, **{k: v for k, v in given.items() if k != "allow_removal"})
-    return compare_with_base(inputs_of(head, **given), before, most)[0]
+    return compare_with_base(RevisionPair(base=before, head=inputs_of(head, **given)), most)[0]
 
 
 def a_budget(pods: int) -> dict[str, Any]:
@@ -310,7 +310,7 @@ def test_a_removed_pool_is_drained_once_removal_is_allowed() -> None:
         base=data,
         compared_with="base",
     )
-    found, _ = compare_with_base(head, inputs)
+    found, _ = compare_with_base(RevisionPair(base=inputs, head=head))
     assert (found.after.nodes, found.removed, found.stuck) == (0, 2, ())
 
 

@@ -13,6 +13,7 @@ import pytest
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.file import read_catalog
 from reconciler.model.settings import FeatureGate, Settings
+from reconciler.plan.make.inputs import RevisionPair
 from reconciler.plan.planning import plan_of
 from reconciler.plan.rest.compare import compare_new_nodes
 from tests.engine.world import a_deployment, a_pool, catalog_file
@@ -223,7 +224,7 @@ def test_a_change_without_risks_has_none() -> None:
 
 def test_new_nodes_for_all_pods_show_what_a_change_costs_once_no_present_node_is_left() -> None:
     base, head = ([a_pool("web", template=t, budgets=FREE), WEB] for t in (SMALL, OTHER))
-    found = compare_new_nodes(inputs_of(head), inputs_of(base))
+    found = compare_new_nodes(RevisionPair(base=inputs_of(base), head=inputs_of(head)))
     assert found is not None
     assert (found.before.nodes, found.after.nodes, found.unschedulable) == (4, 4, ())
     assert found.difference.mean == pytest.approx(0.04)
@@ -231,10 +232,14 @@ def test_new_nodes_for_all_pods_show_what_a_change_costs_once_no_present_node_is
 
 def test_new_nodes_show_the_pods_that_a_limit_keeps_out() -> None:
     base = [pool(), WEB]
-    found = compare_new_nodes(inputs_of([pool(limits={"cpu": "4"}), WEB]), inputs_of(base))
+    found = compare_new_nodes(
+        RevisionPair(base=inputs_of(base), head=inputs_of([pool(limits={"cpu": "4"}), WEB]))
+    )
     assert found is not None
     assert (len(found.unschedulable), len(found.limited)) == (2, 2)
-    none = compare_new_nodes(inputs_of([pool(limits={"cpu": "1"}), WEB]), inputs_of(base))
+    none = compare_new_nodes(
+        RevisionPair(base=inputs_of(base), head=inputs_of([pool(limits={"cpu": "1"}), WEB]))
+    )
     assert none is not None
     assert (len(none.unschedulable), none.limited) == (4, ())
 

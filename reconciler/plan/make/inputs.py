@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
@@ -132,3 +133,11 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
         against = self.against.settings.region if self.against is not None else ""
         before = self.region_before or against
         return "" if before == self.settings.region else before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionPair:
+    """Both sides of a change: what ``base`` and ``head`` are planned from."""
+
+    base: Inputs
+    head: Inputs

@@ -22,7 +22,7 @@ from reconciler.model.history import History
 from reconciler.model.karpenter.budget import allowance
 from reconciler.observed.state import ClusterState
 from reconciler.plan.make.assemble import unschedulable_pods
-from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.inputs import Inputs, RevisionPair
 from reconciler.plan.rest.continuation import RestResult, SharedWork, Work, continue_fleet
 from reconciler.plan.rest.difference import difference_of, resting_side, waiting_pods
 from reconciler.plan.rest.world import (
@@ -66,38 +66,37 @@ _SIMULATED_PODS_MAX: Final = 500
 """Up to this size, simulating a change with several seeds takes at most about 20 CPU seconds."""
 
 
-def compare_with_base(
-    inputs: Inputs, base: Inputs, work_max: int | None = None
-) -> tuple[AtRest, Cost]:
-    """Return the cost of the change from ``base`` to ``inputs``, and that after the base's plan.
+def compare_with_base(pair: RevisionPair, work_max: int | None = None) -> tuple[AtRest, Cost]:
+    """Return the cost of the change, and that after the base's plan.
 
     The change of a small fleet is simulated if possible; otherwise ``work_max`` is the work limit.
     In two regions, new nodes for all pods are compared; otherwise these are compared as well.
     """
-    if base.settings.region != inputs.settings.region:
-        return _compare_new_fleets(inputs, base, work_max), _cost_of_first_plan(base)
-    simulation = inputs.simulation
-    if simulation is not None and is_small(base) and is_small(inputs):
-        found = simulation(has_effect=not _has_same_plans(base, inputs))
+    base, head = pair.base, pair.head
+    if base.settings.region != head.settings.region:
+        return _compare_new_fleets(pair, work_max), _cost_of_first_plan(base)
+    simulation = head.simulation
+    if simulation is not None and is_small(base) and is_small(head):
+        found = simulation(has_effect=not _has_same_plans(pair))
         if found is not None:
-            return _with_new_nodes(found, inputs, base), _cost_of_first_plan(base)
-    change, first = _continue_both(inputs, base, work_max)
-    return _with_new_nodes(change, inputs, base), first
+            return _with_new_nodes(found, pair), _cost_of_first_plan(base)
+    change, first = _continue_both(pair, work_max)
+    return _with_new_nodes(change, pair), first
 
 
-def _with_new_nodes(change: AtRest, inputs: Inputs, base: Inputs) -> AtRest:
+def _with_new_nodes(change: AtRest, pair: RevisionPair) -> AtRest:
     """Return the change with new nodes for all pods as well, unless that is known or equal."""
-    if change.new_nodes is not None or _has_same_plans(base, inputs):
+    if change.new_nodes is not None or _has_same_plans(pair):
         return change
-    return replace(change, new_nodes=compare_new_nodes(inputs, base))
+    return replace(change, new_nodes=compare_new_nodes(pair))
 
 
-def _compare_new_fleets(inputs: Inputs, base: Inputs, work_max: int | None) -> AtRest:
+def _compare_new_fleets(pair: RevisionPair, work_max: int | None) -> AtRest:
     """Return the difference of two fleets that launch nodes for all pods."""
     work = (work_max or _WORK) // 2
     base_side, head_side = (
         replace(side, cluster=without_nodes(side.cluster)[0], against=None, region_before="")
-        for side in (base, inputs)
+        for side in (pair.base, pair.head)
     )
     change, _ = RestedBase(base_side, work, has_new_nodes=True).compare_change(head_side)
     return change
@@ -117,7 +116,7 @@ def _cost_of_first_plan(base: Inputs) -> Cost:
     return rest.first
 
 
-def _continue_both(inputs: Inputs, base: Inputs, work_max: int | None) -> tuple[AtRest, Cost]:
+def _continue_both(pair: RevisionPair, work_max: int | None) -> tuple[AtRest, Cost]:
     """Return the change over as many seeds as the work allows, and the cost of the base's plan.
 
     If the limit ends the first search, its bounds are wider than any other seed could show.
@@ -126,24 +125,23 @@ def _continue_both(inputs: Inputs, base: Inputs, work_max: int | None) -> tuple[
     first: Cost | None = None
     while len(changes) < seeds:
         chance = Chance(len(changes))
-        pair = _Pair(inputs, base, work_max or _WORK, chance, shared)
-        change = pair.compare()
+        run = _PairRun(pair, work_max or _WORK, chance, shared)
+        change = run.compare()
         if not changes:
-            first = pair.first
-            seeds = seed_count(pair.used, _SEEDS_WORK) if change.bounds is None else 1
+            first = run.first
+            seeds = seed_count(run.used, _SEEDS_WORK) if change.bounds is None else 1
         changes.append(change)
     assert first is not None, "there is at least one seed"
     return combine_seeds(changes), first
 
 
-class _Pair:
+class _PairRun:
     """Both fleets of a change with one seed. ``used`` is the work, ``first`` the base's plan."""
 
     def __init__(
-        self, inputs: Inputs, base: Inputs, work_max: int, chance: Chance, shared: SharedWork
+        self, pair: RevisionPair, work_max: int, chance: Chance, shared: SharedWork
     ) -> None:
-        self._inputs = inputs
-        self._base = base
+        self._pair = pair
         self._work_max = work_max
         self._chance = chance
         self._shared = shared
@@ -152,19 +150,19 @@ class _Pair:
 
     def compare(self) -> AtRest:
         """Return the cost of the change."""
-        inputs, base, work_max = self._inputs, self._base, self._work_max
+        pair, base, work_max = self._pair, self._pair.base, self._work_max
         work = Work(work_max // 2)
         world = RestingFleet(base.cluster, instances=base.instances)
         before = self._continue(base, world, base.now, base.history or History(), work)
         self.first = before.first
-        if _has_same_plans(base, inputs):
+        if _has_same_plans(pair):
             return difference_of(before, _unchanged_result(before))
         if not before.ended:
             return difference_of(before, self._under_head(before, work, work_max // 2))
         if (
-            _has_same_plans(base, inputs, ignore_budgets=True)
+            _has_same_plans(pair, ignore_budgets=True)
             and _allows_disruption(base)
-            and _allows_disruption(inputs)
+            and _allows_disruption(pair.head)
         ):
             return difference_of(before, _unchanged_result(before))
         work = Work(work_max // 4)
@@ -186,18 +184,18 @@ class _Pair:
 
     def _under_head(self, before: RestResult, work: Work, more: int) -> RestResult:
         """Return the fleet that the head leads to, with what is left of the work and ``more``."""
-        world = _world_under(before, self._inputs, self._base)
+        world = _world_under(before, self._pair)
         return self._continue(
-            self._inputs, world, before.at, before.history, work.increased_by(more)
+            self._pair.head, world, before.at, before.history, work.increased_by(more)
         )
 
 
-def _world_under(before: RestResult, inputs: Inputs, base: Inputs) -> RestingFleet:
+def _world_under(before: RestResult, pair: RevisionPair) -> RestingFleet:
     """Return the fleet of the base with the workloads of the head."""
-    world = before.world
-    if inputs.cluster is base.cluster:
+    world, pods = before.world, pair.head.cluster
+    if pods is pair.base.cluster:
         return world
-    return with_fields(world, cluster=with_workloads(world.cluster, inputs.cluster, before.at))
+    return with_fields(world, cluster=with_workloads(world.cluster, pods, before.at))
 
 
 class RestedBase:
@@ -251,12 +249,13 @@ class RestedBase:
 
     def compare_change(self, inputs: Inputs) -> tuple[AtRest, RestResult]:
         """Return the cost of the change to ``inputs``, and the fleet at rest under it."""
-        if _has_same_plans(self._base, inputs):
+        pair = RevisionPair(base=self._base, head=inputs)
+        if _has_same_plans(pair):
             after = _unchanged_result(self.rest)
         elif self._has_new_nodes:
             after = self._continue_cluster(inputs)
         else:
-            world = _world_under(self._from, inputs, self._base)
+            world = _world_under(self._from, pair)
             after = self._continue(inputs, world, self._from.at, self._from.history)
         change = difference_of(self.rest, after)
         if self._has_new_nodes:  # no node of one side is one of the other
@@ -306,11 +305,12 @@ def _unchanged_result(rest: RestResult) -> RestResult:
     return with_fields(rest, began=rest.at, last=None, ended=False, rested=True, work=0)
 
 
-def _has_same_plans(base: Inputs, head: Inputs, *, ignore_budgets: bool = False) -> bool:
-    """Return whether two inputs have the same plans, now and at every later time.
+def _has_same_plans(pair: RevisionPair, *, ignore_budgets: bool = False) -> bool:
+    """Return whether both revisions have the same plans, now and at every later time.
 
     Comments, the order of files, and workloads beside an observed cluster decide nothing.
     """
+    base, head = pair.base, pair.head
     if base.catalog is not head.catalog and base.catalog.digest != head.catalog.digest:
         return False
     if base.cluster is not head.cluster and base.cluster != head.cluster:
@@ -351,14 +351,14 @@ def _allows_disruption(inputs: Inputs) -> bool:
     )
 
 
-def compare_new_nodes(inputs: Inputs, base: Inputs) -> NewFleets | None:
+def compare_new_nodes(pair: RevisionPair) -> NewFleets | None:
     """Return both sides with new nodes for all pods, None if that takes too long.
 
     Runs have the same seeds on both sides, and there are as many as the work allows.
     """
     sides = [
         replace(side, cluster=without_nodes(side.cluster)[0], against=None)
-        for side in (base, inputs)
+        for side in (pair.base, pair.head)
     ]
     if sum(len(side.cluster.pods) for side in sides) * _POD_WORK > _NEW_NODES_WORK:
         return None

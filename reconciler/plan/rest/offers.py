@@ -26,18 +26,18 @@ from reconciler.placement.explain.constraints import (
 from reconciler.placement.question import LaunchPool
 from reconciler.plan.make.costs import architectures_of
 from reconciler.plan.make.gather import launch_types
-from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.inputs import Inputs, RevisionPair
 from reconciler.plan.render.wording import format_words
 
 _REQUIREMENTS: Final = "spec.template.spec.requirements"
 
 
-def offer_risks(inputs: Inputs, base: Inputs, changes: Iterable[Change]) -> Iterator[PlanFinding]:
+def offer_risks(pair: RevisionPair, changes: Iterable[Change]) -> Iterator[PlanFinding]:
     """Yield what may go wrong with the nodes that NodePools may launch after the change."""
-    before, after = launch_types(base).every, launch_types(inputs).every
+    before, after = launch_types(pair.base).every, launch_types(pair.head).every
     places = {row.name: row for row in changes if row.kind == "NodePool"}
     for name, finding in (
-        *_new_architectures(inputs, before, after),
+        *_new_architectures(pair.head, before, after),
         *_few_spot_types(before, after),
     ):
         place = places.get(name)

@@ -25,7 +25,7 @@ from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_monthly
 from reconciler.observed.state import ClusterState
 from reconciler.placement.explain.reasons import format_amount
-from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.inputs import Inputs, RevisionPair
 from reconciler.plan.render.headline import WORKLOAD_KINDS
 from reconciler.plan.render.windows import disruption_rules
 from reconciler.plan.render.wording import format_words
@@ -37,37 +37,36 @@ _MANY: Final = 100
 
 
 def risks_of(
-    inputs: Inputs, base: Inputs, changes: Iterable[Change], change: AtRest
+    pair: RevisionPair, changes: Iterable[Change], change: AtRest
 ) -> tuple[PlanFinding, ...]:
-    """Return what the change from ``base`` brings about later."""
+    """Return what the change brings about later."""
     changes = tuple(changes)
-    pools = tuple(_pools_of_both(inputs, base, changes))
+    pools, cluster = tuple(_pools_of_both(pair, changes)), pair.head.cluster
     return (
-        *_unread_workloads(inputs, base, changes),
-        *_closed_pools(pools, inputs, base),
-        *_other_times(pools, inputs, base),
+        *_unread_workloads(pair, changes),
+        *_closed_pools(pools, pair),
+        *_other_times(pools, pair),
         *_earlier_expiries(pools),
         *_later_consolidation(pools),
-        *_untolerated_taints(pools, inputs.cluster),
-        *_lower_limits(pools, inputs.cluster),
-        *(offer_risks(inputs, base, changes) if changes else ()),
-        *_blocked_evictions(inputs, base),
-        *_moving_aliases(inputs, base),
+        *_untolerated_taints(pools, cluster),
+        *_lower_limits(pools, cluster),
+        *(offer_risks(pair, changes) if changes else ()),
+        *_blocked_evictions(pair),
+        *_moving_aliases(pair),
         *_overlay_prices(changes, change),
     )
 
 
-def _unread_workloads(
-    inputs: Inputs, base: Inputs, changes: Iterable[Change]
-) -> Iterator[PlanFinding]:
+def _unread_workloads(pair: RevisionPair, changes: Iterable[Change]) -> Iterator[PlanFinding]:
     """Yield that workloads of the files change, while the pods are those of a cluster.
 
     What the files request is then the only measure of the change.
     """
     names = [f"{row.kind} {row.name}" for row in changes if row.kind in WORKLOAD_KINDS]
-    if not names or inputs.observation not in _OBSERVED:
+    observation = pair.head.observation
+    if not names or observation not in _OBSERVED:
         return
-    source = "snapshot" if inputs.observation == "snapshot" else "cluster"
+    source = "snapshot" if observation == "snapshot" else "cluster"
     yield PlanFinding(
         severity="warning",
         code="change-not-included",
@@ -75,7 +74,7 @@ def _unread_workloads(
         f"is not included: pods and budgets are those of the {source}",
         hint="plan without a cluster to compare the workloads of the files",
     )
-    before, after = _requests_of(base), _requests_of(inputs)
+    before, after = _requests_of(pair.base), _requests_of(pair.head)
     yield PlanFinding(
         severity="info", code="change-of-requests", message=_requests_change(before, after)
     )
@@ -136,22 +135,18 @@ class _ChangedPool(NamedTuple):
         )
 
 
-def _pools_of_both(
-    inputs: Inputs, base: Inputs, changes: Iterable[Change]
-) -> Iterator[_ChangedPool]:
-    before = {pool.name: pool for pool in node_pools(base.fleet)}
+def _pools_of_both(pair: RevisionPair, changes: Iterable[Change]) -> Iterator[_ChangedPool]:
+    before = {pool.name: pool for pool in node_pools(pair.base.fleet)}
     places = {row.name: row for row in changes if row.kind == "NodePool"}
-    for pool in node_pools(inputs.fleet):
+    for pool in node_pools(pair.head.fleet):
         if pool.name in before:
             yield _ChangedPool(before[pool.name], pool, places.get(pool.name))
 
 
-def _closed_pools(
-    pools: Iterable[_ChangedPool], inputs: Inputs, base: Inputs
-) -> Iterator[PlanFinding]:
+def _closed_pools(pools: Iterable[_ChangedPool], pair: RevisionPair) -> Iterator[PlanFinding]:
     """Yield the NodePools whose budgets allow no disruption any more."""
     for pool in pools:
-        if _is_closed(pool.before, base) or not _is_closed(pool.after, inputs):
+        if _is_closed(pool.before, pair.base) or not _is_closed(pool.after, pair.head):
             continue
         yield pool.finding(
             "warning",
@@ -162,15 +157,13 @@ def _closed_pools(
         )
 
 
-def _other_times(
-    pools: Iterable[_ChangedPool], inputs: Inputs, base: Inputs
-) -> Iterator[PlanFinding]:
+def _other_times(pools: Iterable[_ChangedPool], pair: RevisionPair) -> Iterator[PlanFinding]:
     """Yield the NodePools whose nodes may be disrupted at other times, or in other numbers."""
     for pool in pools:
-        if _is_closed(pool.after, inputs):
+        if _is_closed(pool.after, pair.head):
             continue
-        before = disruption_rules(pool.before, base.settings)
-        after = disruption_rules(pool.after, inputs.settings)
+        before = disruption_rules(pool.before, pair.base.settings)
+        after = disruption_rules(pool.after, pair.head.settings)
         lost = "; ".join(rule for rule in before if rule not in after)
         new = "; ".join(rule for rule in after if rule not in before)
         if not lost and not new:
@@ -292,16 +285,16 @@ def _is_closed(pool: NodePool, inputs: Inputs) -> bool:
     return all(not allowance(always, reason, _MANY, inputs.now).nodes for reason in reasons)
 
 
-def _blocked_evictions(inputs: Inputs, base: Inputs) -> Iterator[PlanFinding]:
+def _blocked_evictions(pair: RevisionPair) -> Iterator[PlanFinding]:
     """Yield the PodDisruptionBudgets that allow no eviction any more, even of healthy pods."""
-    before = {budget.key: budget for budget in _budgets_of(base)}
-    is_same_cluster = inputs.cluster is base.cluster
-    for budget in _budgets_of(inputs):
+    cluster, cluster_before = pair.head.cluster, pair.base.cluster
+    before = {budget.key: budget for budget in _budgets_of(pair.base)}
+    for budget in _budgets_of(pair.head):
         known = before.get(budget.key)
-        if is_same_cluster and known == budget:
+        if cluster is cluster_before and known == budget:
             continue
-        pods, allowed = _allowed_evictions(budget, inputs.cluster)
-        if not pods or allowed or (known and not _allowed_evictions(known, base.cluster)[1]):
+        pods, allowed = _allowed_evictions(budget, cluster)
+        if not pods or allowed or (known and not _allowed_evictions(known, cluster_before)[1]):
             continue
         yield PlanFinding(
             severity="warning",
@@ -328,11 +321,11 @@ def _allowed_evictions(budget: PodDisruptionBudget, cluster: ClusterState) -> tu
     return pods, max(0, pods - desired_healthy(budget, pods))
 
 
-def _moving_aliases(inputs: Inputs, base: Inputs) -> Iterator[PlanFinding]:
+def _moving_aliases(pair: RevisionPair) -> Iterator[PlanFinding]:
     """Yield the EC2NodeClasses that follow the newest image from now on."""
     before = {found.name: _latest_aliases(found.spec.ami_selector_terms)
-              for found in node_classes(base.fleet)}  # fmt: skip
-    for node_class in node_classes(inputs.fleet):
+              for found in node_classes(pair.base.fleet)}  # fmt: skip
+    for node_class in node_classes(pair.head.fleet):
         new = _latest_aliases(node_class.spec.ami_selector_terms)
         for alias in sorted(new - before.get(node_class.name, frozenset())):
             yield PlanFinding(
@@ -350,9 +343,7 @@ def _latest_aliases(terms: Iterable[object]) -> frozenset[str]:
     return frozenset(a for a in found if a and str(a).endswith("@latest"))
 
 
-def with_list_costs(
-    change: AtRest, inputs: Inputs, base: Inputs, changes: Iterable[Change]
-) -> AtRest:
+def with_list_costs(change: AtRest, pair: RevisionPair, changes: Iterable[Change]) -> AtRest:
     """Return the change with what its nodes cost at list prices, if NodeOverlays change.
 
     Nothing is added if a list price is unknown.
@@ -360,8 +351,8 @@ def with_list_costs(
     if not any(row.kind == "NodeOverlay" for row in changes):
         return change
     pools = change.by_node_pool.values()
-    before = _list_cost(base.catalog, (pool.before for pool in pools))
-    after = _list_cost(inputs.catalog, (pool.after for pool in pools))
+    before = _list_cost(pair.base.catalog, (pool.before for pool in pools))
+    after = _list_cost(pair.head.catalog, (pool.after for pool in pools))
     if before is None or after is None:
         return change
     return replace(change, list_costs=ListCosts(before=before, after=after))
