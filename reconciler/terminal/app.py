@@ -39,7 +39,8 @@ enter, e   why the node is disrupted, or not
 c, u, d    cordon, uncordon, drain the node: asks first, then records a request
 p          pods of the node; again: the nodes
 w          workloads and their cost; again: the nodes
-/          show only rows with a text in any column; esc: all
+/          show only rows with a text in any column
+esc        all rows again; then the nodes again
 s          next order: name, price, cpu, memory, pods, age; of pods also owner, priority, blocker
 r          read the state now (otherwise every 2 seconds)
 q          quit"""
@@ -294,8 +295,11 @@ class FleetApp(App[None]):
         self._table(f"#{self._shows}").focus()
 
     def action_clear(self) -> None:
-        """Show all rows again."""
+        """Show all rows again; without a filter, the nodes again."""
         field = self.query_one("#filter", Input)
+        if not field.has_class("open") and self._shows != "nodes":
+            self._toggle("nodes")
+            return
         field.value = ""
         field.remove_class("open")
         self._table(f"#{self._shows}").focus()

@@ -305,3 +305,23 @@ def test_every_key_is_described(folder: Path) -> None:
         assert {"enter", "c", "p", "w", "/", "s", "r", "q"} <= keys
 
     run(folder, step)
+
+
+@pytest.mark.parametrize("key", ["p", "w"])
+def test_escape_shows_all_rows_and_then_the_nodes(folder: Path, key: str) -> None:
+    async def step(pilot: Pilot[Any]) -> None:
+        await pilot.press(*["down"] * column(pilot, 0).index("ip-web-old2.internal"), key)
+        await pilot.pause()
+        assert not table(pilot).display
+        if key == "p":
+            await pilot.press("slash", "a", "enter", "escape")
+            await pilot.pause()
+            assert table(pilot, "#pods").display
+        await pilot.press("escape")
+        await pilot.pause()
+        assert table(pilot).display
+        await pilot.press("escape")
+        await pilot.pause()
+        assert table(pilot).display
+
+    run(folder, step)
