@@ -33,6 +33,10 @@ _METHOD: Final = (
     "The fleet and the best proposals are simulated, as by `plan --base` and `simulate`; amounts",
     "of other changes and of constraints of workloads are estimates of the planner.",
 )
+_NEW_NODES: Final = (
+    "Fleets of new nodes are compared. Amounts are estimates of the planner; those of `simulate`",
+    "differ, since it also plays how long nodes take to join.",
+)
 _ONE_RUN: Final = (
     "The fleet is far from its steady state. Savings are those of one run from there on; for the",
     "same changes, `plan --base` states wider intervals, since it ends before.",
@@ -77,7 +81,9 @@ def _head(report: AdviceReport) -> Iterator[str]:
     yield f"Limits: {_limits(report)}"
     if base.simulated:
         yield from _METHOD
-    elif base.range.seeds == 1 and not report.new_nodes:
+    elif report.new_nodes:
+        yield from _NEW_NODES
+    elif base.range.seeds == 1:
         yield from _ONE_RUN
 
 

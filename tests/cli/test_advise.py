@@ -224,6 +224,7 @@ def test_a_report_for_the_terminal_has_the_table_and_the_patches(
 ) -> None:
     assert main(["advise", *words(fleet, NEW, "--spot-max", "100", "--top", "1")]) == 0
     text = capsys.readouterr().out
+    assert "Fleets of new nodes are compared. Amounts are estimates of the planner" in text
     assert "Let NodePool web use spot nodes (web-spot)" in text
     assert "2 more proposals" in text
     assert "Buy an EC2 instance savings plan for m7i of $0.3780 an hour" in text
