@@ -100,11 +100,13 @@ def _summary_line(diagnostics: Sequence[Diagnostic], what: str, *, colour: bool)
 
 def render_json(diagnostics: Sequence[Diagnostic], fixes: FixResult | None = None) -> str:
     """Return the reply as JSON, keys sorted; with ``fixes`` also what was rewritten."""
+    from msgspec import to_builtins
+
     from reconciler.cli.output.validationreply import validation_reply
-    from reconciler.render.reply import render_reply
+    from reconciler.render.listing import format_document
 
     reply = validation_reply(diagnostics, is_valid(diagnostics), fixes)
-    return render_reply(reply, (), "json", title="")
+    return format_document(to_builtins(reply), "json")
 
 
 def render_findings_page(diagnostics: Sequence[Diagnostic], output: str) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from reconciler.assembly.inputs.fixing import Fix, FixResult
 from reconciler.model.decision.finding import PlanFinding, finding_of
 from reconciler.model.diagnostics import Diagnostic
+
+if TYPE_CHECKING:
+    from reconciler.assembly.inputs.fixing import Fix, FixResult
 
 
 class FixReply(msgspec.Struct, frozen=True, kw_only=True, rename={"old": "from", "new": "to"}):
