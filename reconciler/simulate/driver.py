@@ -449,6 +449,8 @@ def _next_pass_at(
     ]
     if moved:
         moments.append(now + _MOMENT)
+    elif any(e.intent.verb is Verb.LAUNCH for e in stage.world.journal.in_doubt()):
+        moments.append(now + PASS_INTERVAL_MAX)  # the call is repeated, as by the daemon
     elif ahead is not None:
         moments.append(ahead.next_after(now))
     known = [m for m in moments if m is not None]

@@ -289,6 +289,21 @@ def test_a_script_of_faults_is_followed(capsys: Capture, fleet: Path) -> None:
     assert kinds(report).count("Launched") == 3
 
 
+def test_a_throttled_launch_is_repeated_as_soon_as_the_daemon_does(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    """Its NodeClaim has no instance yet, and must not wait until it would have joined."""
+    fleet = tmp_path
+    write_fleet(fleet, [a_pool("web", template=SMALL), a_deployment("web", "web", 1)])
+    script = {"calls": [{"call": "CreateFleet", "fault": "throttle", "times": 5}]}
+    (fleet / "faults.yaml").write_text(dump(script))
+    report = simulated(capsys, fleet, "--faults", str(fleet / "faults.yaml"))
+    began = datetime.fromisoformat(report["startedAt"])
+    launched = [e["at"] for e in report["events"] if e["kind"] == "Launched"]
+    assert launched
+    assert max(map(datetime.fromisoformat, launched)) - began < timedelta(minutes=5)
+
+
 def test_a_fleet_reacts_to_changing_prices(capsys: Capture, tmp_path: Path) -> None:
     """The cheapest type costs three times as much from the second hour on."""
     pool = a_pool("web", template=SMALL, policy="WhenEmptyOrUnderutilized")
