@@ -327,7 +327,6 @@ class SimulationOutcome:
     """
 
     last: Pass | None
-    ahead: Outlook | None
     converged: bool
     at: datetime
     renamed: Mapping[str, str]
@@ -353,7 +352,7 @@ def play(
     """
     end = until or stage.clock.now() + HORIZON
     passes_max = passes_max or PASSES_MAX
-    last, ahead, failures = None, None, 0
+    last, failures = None, 0
     next_window, plans = NextWindow(), plans or LoopPlans()
     while True:
         if stage.passes >= passes_max:
@@ -371,12 +370,9 @@ def play(
             failures = 0
         if done is not None:
             last = done
-            pools = {p.name: p for p in fleet.node_pools}
-            ahead = look_ahead(
-                done, stage.world.store, stage.world.journal, pools, fleet.settings, now
-            )
             watch(done)
         moved = done is None or _progress_mark(stage) != before
+        ahead = None if done is None or moved else _outlook(stage, done, fleet)
         at_rest = done is not None and done.is_quiet and not moved and plans.due is None
         settled = at_rest and ahead is not None and ahead.is_settled(now)
         if until is None and settled and stage.cluster.next_moment() is None:
@@ -384,7 +380,7 @@ def play(
             ahead = next_window.add_to(ahead, fleet, done, stage.world.store, now)
             if ahead.is_settled(now):
                 renamed = stage.cluster.renamed_pods()
-                return SimulationOutcome(last, ahead, converged=True, at=now, renamed=renamed)
+                return SimulationOutcome(last, converged=True, at=now, renamed=renamed)
         elif moved:
             next_window.forget()
         following = _next_pass_at(stage, ahead, pause, plans.due, moved=moved)
@@ -394,8 +390,14 @@ def play(
             _record_sample(stage)
             settled = at_rest and ahead is not None and ahead.is_settled(end)
             renamed = stage.cluster.renamed_pods()
-            return SimulationOutcome(last, ahead, converged=settled, at=end, renamed=renamed)
+            return SimulationOutcome(last, converged=settled, at=end, renamed=renamed)
         stage.clock.advance((following - now).total_seconds())
+
+
+def _outlook(stage: SimulationStage, done: Pass, fleet: PlannedFleet) -> Outlook:
+    """Return the relevant times after a pass that changed nothing; others are continued at once."""
+    pools, world = {p.name: p for p in fleet.node_pools}, stage.world
+    return look_ahead(done, world.store, world.journal, pools, fleet.settings, stage.clock.now())
 
 
 def _run_pass(

@@ -112,7 +112,9 @@ class PodBook:
         self._record.pods = fresh
         self._record.templates = {make: pod for _, make, pod in rows} if self._has_grace else {}
         self._record.ending = [one for one in ending if one.record is not fresh.get(one.pod)]
-        self._followed, self._places, self._view = workloads.pods, None, None
+        if self._view is not None:
+            self._view.changed.update(k for k, r in fresh.items() if r is not known.get(k))
+        self._followed, self._places = workloads.pods, None
         self._next_end = min(self._ends(), default=None)
         if len(self._shapes) > 2 * len(fresh):
             self._shapes = {key: shape for key, shape in self._shapes.items() if key in fresh}
@@ -279,11 +281,8 @@ class PodBook:
             keys.sort(
                 key=lambda key: (records[key].born, chance.share("creation", self.key_of(key)))
             )
-        return {
-            pod.key: (key, pod)
-            for key in keys
-            for pod in (named_pod(self._by_key[key], records[key]),)
-        }
+        named = ((key, named_pod(self._by_key[key], records[key])) for key in keys)
+        return {pod.key: (key, pod) for key, pod in named}
 
     def _bind_queue(
         self,
