@@ -7,14 +7,18 @@ compares them with those of botocore.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from reconciler.model.diagnostics import Severity
+from reconciler.model.json import JsonObject
+from reconciler.model.karpenter.labels import ZONE
 from reconciler.model.text.nearest import did_you_mean
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
+from reconciler.source.schema import value_at
 
 REGIONS: Final = frozenset({
     "af-south-1",
@@ -42,6 +46,7 @@ REGIONS: Final = frozenset({
 YUAN_FOR_A_DOLLAR: Final = 7.1
 """AWS' prices in China are in yuan. All amounts here are in dollars, so they are converted."""
 
+_ZONE: Final = re.compile(r"[a-z]{2,}(?:-[a-z]+)+-[0-9][a-z]", re.ASCII)
 _SIMILARITY_MIN: Final = 0.7
 _SETTINGS: Final[tuple[Pointer, ...]] = (
     ("aws", "region"),
@@ -50,6 +55,25 @@ _SETTINGS: Final[tuple[Pointer, ...]] = (
     ("commitments", "reservedInstances", "*", "region"),
 )
 """Where the configuration names a region; ``*`` is each element of a list."""
+
+
+def region_of_zone(zone: str) -> str:
+    """Return the region of an availability zone by its name, empty if it is none of AWS'."""
+    return zone[:-1] if _ZONE.fullmatch(zone) and zone[:-1] in REGIONS else ""
+
+
+def region_of_pools(node_pools: Iterable[JsonObject]) -> str:
+    """Return the region of the zones that NodePools require, empty if it is none or several."""
+    found = {region_of_zone(zone) for pool in node_pools for zone in _required_zones(pool)}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _required_zones(node_pool: JsonObject) -> Iterator[str]:
+    requirements = value_at(node_pool, ("spec", "template", "spec", "requirements"))
+    for one in requirements if isinstance(requirements, list) else ():
+        if isinstance(one, dict) and (one.get("key"), one.get("operator")) == (ZONE, "In"):
+            values = one.get("values")
+            yield from map(str, values if isinstance(values, list) else ())
 
 
 def has_yuan_prices(region: str) -> bool:

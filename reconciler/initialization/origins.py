@@ -12,6 +12,7 @@ from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.git.folder import read_folder
 from reconciler.adapters.kubernetes.kinds import Kind
 from reconciler.assembly.inputs.manifests import shown_states
+from reconciler.catalog.regions import region_of_pools
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.migration import controller
 from reconciler.desired.migration.controller import CONFIG_MAP
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
 _TEMPLATED: Final = b"{{"
 _UNQUOTED: Final = re.compile(rb"^[ \t-]*+(?:(?<=[ \t])\{\{|[^\s#\"']++[ \t]++\{\{)", re.MULTILINE)
 _RENDER: Final = "render the template first, such as with `helm template` or `envsubst`"
-_ZONE: Final = "topology.kubernetes.io/zone"
-_ZONE_NAME: Final = re.compile(r"[a-z]{2,}(?:-[a-z]+)+-\d[a-z]")
 _REGION: Final = "topology.kubernetes.io/region"
 _NODES: Final = "/api/v1/nodes"
 
@@ -222,16 +221,8 @@ def _explain_template(file: SourceFile, finding: Diagnostic) -> Diagnostic:
 
 
 def _region_of(found: Collection) -> str:
-    """Return the region of the zones that NodePools name, empty if they name none or several."""
-    regions: set[str] = set()
-    for pool in found.of_kind("NodePool"):
-        requirements = value_at(pool.data, ("spec", "template", "spec", "requirements"))
-        for one in requirements if isinstance(requirements, list) else ():
-            if isinstance(one, dict) and one.get("key") == _ZONE:
-                values = one.get("values")
-                named = map(str, values) if isinstance(values, list) else ()
-                regions |= {zone[:-1] for zone in named if _ZONE_NAME.fullmatch(zone)}
-    return regions.pop() if len(regions) == 1 else ""
+    """Return the region of the zones that NodePools require, empty if it is none or several."""
+    return region_of_pools(pool.data for pool in found.of_kind("NodePool"))
 
 
 def from_cluster(context: str | None) -> FleetOrigin:
@@ -250,7 +241,11 @@ def from_cluster(context: str | None) -> FleetOrigin:
         found.settings["decide"] = DecisionRules.KARPENTER.value
     for message in unread:
         found.leave_out(None, message, "settings that it holds have to be written by hand")
-    return FleetOrigin(found, kinds, _region_of(found) or _region_of_nodes(api))
+    return FleetOrigin(
+        found,
+        kinds,
+        _region_of(found) or _region_of_nodes(api),
+    )
 
 
 def _list_objects(api: Api) -> tuple[list[JsonDict], int, list[str]]:

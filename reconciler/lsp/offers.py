@@ -10,6 +10,7 @@ import msgspec
 
 from reconciler.assembly.inputs.catalogs import catalog_of
 from reconciler.catalog.classfacts import class_facts
+from reconciler.catalog.regions import region_of_pools
 from reconciler.catalog.table import table_of
 from reconciler.desired.objects import node_classes
 from reconciler.desired.settings.layers import resolve
@@ -70,7 +71,8 @@ def fleet_catalog(fleet: Fleet, sets: Sequence[str], node_class: str) -> Catalog
     They are those of the lock or of the bundled data: AWS is not asked.
     """
     try:
-        resolved: Resolved = resolve(fleet.config, os.environ, sets)
+        region = region_of_pools(pool.data for pool in fleet.node_pools)
+        resolved: Resolved = resolve(fleet.config, os.environ, sets, region=region)
         settings = resolved.settings
         catalog = catalog_of(settings, fleet.lock_for(settings.region))
         known = {one.name: one for one in node_classes(fleet)}

@@ -46,6 +46,47 @@ def test_each_setting_shows_its_origin(
     }  # fmt: skip
 
 
+ZONED = """\
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: NAME}
+spec:
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      requirements: [{key: topology.kubernetes.io/zone, operator: OPERATOR, values: [ZONES]}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("pools", "region"),
+    [
+        (["In ap-northeast-2a, ap-northeast-2b"], ("ap-northeast-2", "zones of the NodePools")),
+        (["In eu-west-1a", "In eu-west-1b"], ("eu-west-1", "zones of the NodePools")),
+        (["In eu-west-1a", "In us-west-2b"], ("us-east-1", "default")),
+        (["In eu-west-1a, test-zone-a"], ("us-east-1", "default")),
+        (["NotIn eu-west-1a"], ("us-east-1", "default")),
+        (["In xx-west-1a"], ("us-east-1", "default")),
+    ],
+)
+def test_the_region_is_that_of_the_zones_where_nothing_names_one(
+    pools: list[str],
+    region: tuple[str, str],
+    fleet: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for number, text in enumerate(pools):
+        operator, _, zones = text.partition(" ")
+        pool = ZONED.replace("NAME", f"p{number}").replace("OPERATOR", operator)
+        (fleet / f"p{number}.yaml").write_text(pool.replace("ZONES", zones))
+    assert run(str(fleet), "-o", "json") == 0
+    assert tuple(json.loads(capsys.readouterr().out)["aws.region"].values())[::2] == region
+    monkeypatch.setenv("AWS_REGION", "sa-east-1")
+    assert run(str(fleet), "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["aws.region"]["value"] == "sa-east-1"
+
+
 def test_the_table_hides_passwords_and_truncates_long_values(
     fleet: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

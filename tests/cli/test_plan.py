@@ -478,6 +478,20 @@ def test_another_region_is_not_priced_as_no_effect(plan, other_region: Path) -> 
     assert [d for d in same["diagnostics"] if d["code"] == "region-changed"] == []
 
 
+def test_zones_of_another_region_change_the_region_where_nothing_names_it(
+    plan, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    zone = "        - {key: topology.kubernetes.io/zone, operator: In, values: [us-west-2a]}\n"
+    (repository / "pool.yaml").write_text(POOL + zone)
+    commit_all(repository)
+    (repository / "pool.yaml").write_text(POOL + zone.replace("us-west-2", "eu-central-1"))
+    found = json.loads(plan("-o", "json", "--base", "HEAD", catalog=False).out)
+    (warning,) = [d for d in found["diagnostics"] if d["code"] == "region-changed"]
+    assert "the region changes from us-west-2 to eu-central-1" in warning["message"]
+    assert found["nodeClaims"][0]["launch"]["zone"] == "eu-central-1a"
+
+
 @pytest.mark.parametrize("form", ["text", "markdown", "html"])
 def test_another_region_is_shown_in_every_format(plan, other_region: Path, form: str) -> None:
     out = unescape(plan("-o", form, "--base", "HEAD").out)

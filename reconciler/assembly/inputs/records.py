@@ -208,8 +208,10 @@ def response_cache_folder(path: str | None, resolved: Resolved) -> str:
     return os.path.join(home, "reconciler")
 
 
-def settings_of(request: StateRequest) -> Resolved:
+def settings_of(request: StateRequest, region: str = "") -> Resolved:
     """Return the effective settings of the fleet in a folder.
+
+    ``region`` is that of the zones which its NodePools require: they are not read here.
 
     Raises:
         UnreadableError: the folder does not exist, or its config cannot be read.
@@ -221,7 +223,9 @@ def settings_of(request: StateRequest) -> Resolved:
     folder = Path(os.path.realpath(request.path or "."))
     flags = [*([f"state={request.state}"] if request.state else []), *request.settings]
     operator = operatorfile.read_operator_file(request.config, str(folder))
-    return resolve(_config(folder), os.environ, flags, fleet=folder.name, operator=operator)
+    return resolve(
+        _config(folder), os.environ, flags, fleet=folder.name, region=region, operator=operator
+    )
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -300,10 +300,16 @@ class SettingLayers(NamedTuple):
 
     def resolve(self, fleet: Fleet) -> Resolved:
         """Return the effective settings of a fleet."""
+        from reconciler.catalog.regions import region_of_pools
         from reconciler.desired.settings.layers import resolve
 
         return resolve(
-            fleet.config, self.environment, self.flags, fleet=self.fleet, operator=self.operator
+            fleet.config,
+            self.environment,
+            self.flags,
+            fleet=self.fleet,
+            region=region_of_pools(pool.data for pool in fleet.node_pools),
+            operator=self.operator,
         )
 
 

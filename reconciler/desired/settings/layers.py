@@ -282,13 +282,14 @@ def resolve(
     sets: Sequence[str] = (),
     *,
     fleet: str = "",
+    region: str = "",
     operator: OperatorFile | None = None,
 ) -> Resolved:
     """Return the effective settings of a fleet.
 
     ``config`` is the data of ``reconciler.yaml`` (empty without one), ``operator`` the operator's
     own file, ``sets`` the ``key=value`` texts of the command line, ``fleet`` the name that the
-    fleet has where nothing names it.
+    fleet has where nothing names it, ``region`` that of the zones which its NodePools require.
 
     Raises:
         UsageError: a key is unknown, a value is not allowed, or the repository sets what only
@@ -312,6 +313,9 @@ def resolve(
         origins[entry.key] = entry.origin
     if fleet and "fleet" not in chosen:
         chosen["fleet"] = fleet
+    if region and "aws.region" not in chosen:
+        chosen["aws.region"] = region
+        origins["aws.region"] = Origin(Layer.FILE, "zones of the NodePools")
     chosen = _with_decision_rules(chosen)
     settings = build_settings(chosen)
     values = setting_values(settings, chosen)

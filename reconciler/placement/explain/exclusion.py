@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from reconciler.catalog.regions import region_of_zone
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     RESERVATION_ID,
@@ -28,7 +29,6 @@ NOT_AVAILABLE: Final = (
     "or for a quota of the account; they are tried again in some minutes"
 )
 _KIBI: Final = 1024
-_ZONE_NAME: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9][a-z]", re.ASCII)
 _LOCAL_ZONE: Final = re.compile(
     r"[a-z]{2}(-[a-z]+)+-[0-9](-[a-z]+-[0-9][a-z]|-wl[0-9](-[a-z]+)+-[0-9])", re.ASCII
 )
@@ -122,21 +122,17 @@ def unknown_value_hint(template: PoolTemplate, wanted: Requirement) -> str:
         )
     known = template.table.values(wanted.key)
     if is_plain and wanted.key == ZONE and (elsewhere := _other_region(wanted.values, known)):
-        return f": its zones are those of {elsewhere}, and the plan is for {_region(min(known))}"
+        here = region_of_zone(min(known))
+        return f": its zones are those of {elsewhere}, and the plan is for {here}"
     near = _nearest_value(wanted, known)
     return f"; did you mean {near}?" if near else ""
 
 
 def _other_region(zones: Iterable[str], known: Iterable[str]) -> str:
     """Return the region of all these zones if it is none of the known ones, empty otherwise."""
-    regions, known_regions = set(map(_region, zones)), set(map(_region, known))
+    regions, known_regions = set(map(region_of_zone, zones)), set(map(region_of_zone, known))
     is_known = len(regions) == len(known_regions) == 1 and "" not in regions | known_regions
     return min(regions) if is_known and regions != known_regions else ""
-
-
-def _region(zone: str) -> str:
-    """Return the region of an availability zone, empty if it is named in no region's way."""
-    return zone[:-1] if _ZONE_NAME.fullmatch(zone) else ""
 
 
 def _stated_values(template: PoolTemplate, key: str) -> list[str]:

@@ -49,7 +49,7 @@ def run(request: ConfigRequest) -> int:
     from reconciler.render.listing import truncate
     from reconciler.render.reply import render_reply, table_section
 
-    resolved = settings_of(request.fleet)
+    resolved = settings_of(request.fleet, _region_of_zones(request.fleet.path))
     reply = {
         key: SettingReply(
             value=_without_password(value), origin=origin.layer.value, where=origin.where
@@ -66,6 +66,18 @@ def run(request: ConfigRequest) -> int:
         render_reply(reply, sections, request.output, title="Settings", sort_keys=False)
     )
     return exitcode.DONE
+
+
+def _region_of_zones(path: str | None) -> str:
+    """Return the region of the zones that the NodePools require, whatever else is wrong there."""
+    from reconciler.assembly.inputs.request import FleetRequest
+    from reconciler.assembly.inputs.sources import read_source
+    from reconciler.catalog.regions import region_of_pools
+    from reconciler.desired.fleet import read_fleet
+
+    source = read_source(FleetRequest(path=path, is_emptied=True))
+    fleet, _ = read_fleet(source.files, any_class=True, allow_empty=True)
+    return region_of_pools(pool.data for pool in fleet.node_pools)
 
 
 def _without_password(value: object) -> object:
