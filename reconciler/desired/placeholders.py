@@ -306,7 +306,7 @@ def summary(left: Sequence[tuple[Entry, Finding]]) -> Iterator[Diagnostic]:
     count = f"{len(ordered)} placeholders" if len(ordered) > 1 else "1 placeholder"
     yield Diagnostic(
         Severity.WARNING, CODE, f"complete {count}: {listed}{more}", ordered[0][1],
-        hint="write their values" + (
+        hint=("write their values" if len(ordered) > 1 else "write its value") + (
             ", and the cluster's name as clusterName in reconciler.yaml"
             if any(_is_cluster_name(text) for text in places) else ""
         ),
