@@ -283,8 +283,13 @@ def _pool_changes(report: Report) -> dict[str, PoolChange]:
 
 
 def _last_action(report: Report) -> datetime:
-    """Return when the last node was ready or removed."""
-    moments = (at for life in report.nodes for at in (life.ready_at, life.gone_at))
+    """Return when the last node was ready or terminated.
+
+    The life of a node ends with its drain. Those of the base are gone when they are terminated.
+    """
+    replaced = report.merge.replaced if report.merge is not None else ()
+    moments = [at for life in report.nodes for at in (life.ready_at, life.gone_at)]
+    moments += [node.gone_at for node in replaced]
     return max([report.started_at, *(at for at in moments if at is not None)])
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reconciler.cli.main import main
+from reconciler.model.duration import iso_duration
 from reconciler.simulate import change as simulated_change
 from reconciler.simulate import seeds
 from tests.cli.test_simulate import SMALL, a_cluster
@@ -68,6 +70,16 @@ def test_the_cost_equals_that_of_the_simulation(capsys: Capture, tmp_path: Path,
     assert change["perHour"] == pytest.approx(merge["after"] - merge["before"])
     assert change["replaced"] == len(merge["replaced"])
     assert change["stuck"] == []
+
+
+def test_a_rollout_takes_as_long_as_its_simulation(capsys: Capture, tmp_path: Path) -> None:
+    """It ends when the last node of the base is terminated, not when that is drained."""
+    a_change(tmp_path, *CHANGES["nodes are replaced"])
+    rollout = answer(capsys, "plan", tmp_path)["atRest"]["rollout"]
+    story = answer(capsys, "simulate", tmp_path)
+    began = datetime.fromisoformat(story["startedAt"])
+    ends = [datetime.fromisoformat(node["goneAt"]) for node in story["merge"]["replaced"]]
+    assert rollout == iso_duration(max(ends) - began)
 
 
 def test_a_snapshot_is_read_once(
