@@ -65,6 +65,8 @@ _HEAD: Final = re.compile(r"HEAD(?:[~^][0-9]*)*", re.ASCII)
 _LOCK_WAIT_S: Final = 300.0
 _LOCK_POLL_S: Final = 0.1
 _FETCHING: Final = "reconciler.adapters.git.fetching"
+_PRIVATE: Final = 0o700
+"""The mode of a clone: a token of its owner was needed for what it contains."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -309,6 +311,8 @@ def _fetch_and_use(
     refspecs = (_HEAD_REFSPEC, *_REFSPECS) if of_head else _REFSPECS
     name = REMOTE_HEAD + ref.removeprefix("HEAD") if of_head else ref
     if place.is_dir():
+        with suppress(OSError):  # it is as private as an older release has made it
+            place.chmod(_PRIVATE)
         _fetch(remote, place, refspecs, "" if name.startswith("-") else name)
     else:
         _create_clone(remote, place, refspecs)
@@ -326,6 +330,7 @@ def _create_clone(remote: RemoteAccess, place: Path, refspecs: tuple[str, ...]) 
     with tempfile.TemporaryDirectory(prefix=f".{place.stem}-", dir=place.parent) as beside:
         fresh = Path(beside) / "clone"
         remote.fetch(fresh, refspecs)
+        fresh.chmod(_PRIVATE)
         fresh.rename(place)
 
 

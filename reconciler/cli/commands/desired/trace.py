@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from reconciler import exitcode
-from reconciler.adapters.writing import write_file
+from reconciler.adapters.writing import PRIVATE, write_file
 from reconciler.assembly.inputs.timings import current_time, read_time, read_time_or_span
 from reconciler.cli.commands.desired.plan import write_output
 from reconciler.cli.parser import inputs
@@ -194,7 +194,8 @@ def run(request: TraceRequest) -> int:
     if request.out == "-":
         sys.stdout.write(content.decode())
     else:
-        _write_file(request.out, content)
+        mode = None if request.anonymize else PRIVATE
+        write_file(request.out, content, mode=mode, remedy="pass another file with --out")
     return exitcode.DONE
 
 
@@ -271,7 +272,3 @@ def _print_summary(output: str, summary: object) -> None:
     title, text = "Trace of a workload", render_summary(summary)
     sections = sections_of(summary)
     write_output(render_reply(summary, sections, output, title=title, text=text, compact=True))
-
-
-def _write_file(path: str, content: bytes) -> None:
-    write_file(path, content, remedy="pass another file with --out")

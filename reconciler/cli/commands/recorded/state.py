@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TextIO
 
 from reconciler import exitcode
-from reconciler.adapters.writing import write_file
+from reconciler.adapters.writing import PRIVATE, write_file
 from reconciler.assembly.inputs import records
 from reconciler.cli.parser import inputs
 from reconciler.inspection.replies import (
@@ -178,7 +178,8 @@ def _export(request: MaintenanceRequest) -> int:
             sys.stdout.writelines(lines)
             return exitcode.DONE
         count = itertools.count()
-        write_file(request.file, (line.encode() for line, _ in zip(lines, count, strict=False)))
+        encoded = (line.encode() for line, _ in zip(lines, count, strict=False))
+        write_file(request.file, encoded, mode=PRIVATE)
         rows = next(count) - 2
     text = f"Exported {rows} rows of fleet {recorded.fleet} to {request.file}.\n"
     reply = ExportReply(fleet=recorded.fleet, file=request.file, rows=rows)
