@@ -60,7 +60,7 @@ def write_new_files(files: Sequence[NewFile]) -> None:
         if not isinstance(error, OSError):
             raise
         why = f"cannot be written: {error.strerror or error}"
-        where = str(error.filename or "")
+        where = str(error.filename or (made[-1] if made else ""))
         remedy = "nothing was written; make the folder writable, or name another one"
         raise UnreadableError(why, where=where, remedy=remedy) from error
 

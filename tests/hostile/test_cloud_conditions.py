@@ -94,9 +94,34 @@ def test_what_the_daemon_asks_for_is_allowed(call: Call) -> None:
     assert allows(run_policy(), call)
 
 
+NEEDED: Final = {
+    ("ec2", "aws:RequestTag/karpenter.sh/nodepool"),
+    ("ec2", "aws:ResourceTag/karpenter.sh/nodepool"),
+    ("iam", "aws:RequestTag/karpenter.k8s.aws/ec2nodeclass"),
+    ("iam", "aws:RequestTag/reconciler/fleet"),
+    ("iam", "aws:ResourceTag/reconciler/fleet"),
+}
+"""The tags beside those of the cluster without which a request or a resource is not ours."""
+
+
+def other_tags(call: Call) -> dict[str, Call]:
+    """Return a call without each tag beside that of the cluster, or with one of another cluster."""
+    found: dict[str, Call] = {}
+    cluster = "aws:RequestTag/eks:eks-cluster-name"
+    for key in call.context:
+        if (call.action.partition(":")[0], key) in NEEDED or key == cluster:
+            found[f"no {key}"] = call.with_context({key: None})
+    if cluster in call.context:
+        found["given to another cluster"] = call.with_context({cluster: "other"})
+    if call.action in ("iam:CreateInstanceProfile", "iam:TagInstanceProfile"):
+        of_other = {"aws:ResourceTag/eks:eks-cluster-name": "other"}
+        found["a profile of another cluster"] = call.with_context(of_other)
+    return found
+
+
 def changes(call: Call) -> dict[str, Call]:
     """Return a call with each part changed to what is not ours."""
-    found: dict[str, Call] = {}
+    found = other_tags(call)
     region = call.resource.replace(REGION, "eu-central-1")
     if region != call.resource:
         found["another region"] = call.of(resource=region)

@@ -8,8 +8,8 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +20,9 @@ from reconciler.adapters.database.location import FILE
 from reconciler.adapters.database.state import open_state
 from reconciler.model.errors import ReconcilerError
 from tests.cli.recorded_fleet import record
+from tests.cli.test_lock import endpoint, folder, lock, the_lock
 from tests.cli.test_plan import CLASS, DEPLOYMENT, NOW, POOL
+from tests.cli.test_snapshot import a_kubectl
 from tests.engine.faults import launches
 from tests.hostile.test_fights import Daemon, Fight, commits
 from tests.hostile.test_limits import a_fleet
@@ -28,6 +30,8 @@ from tests.hostile.test_ownership import terminations
 from tests.hostile.threats import Threat, attack
 from tests.postgres import a_database
 from tests.repositories import commit_all, init
+
+__all__ = ["endpoint", "folder"]
 
 PROGRAM: Final = Path(sys.executable).parent / "reconciler"
 FULL: Final = Path("/dev/full")
@@ -110,6 +114,50 @@ def test_a_file_is_written_completely_or_not_at_all(
     assert f"{file}: cannot be written: File too large; free some space" in errors
     assert target.read_text() == "before"
     assert sorted(path.name for path in tmp_path.iterdir() if file[:4] in path.name) == [file]
+
+
+@attack(Threat.EXHAUSTION, "a full disk below a snapshot")
+def test_a_snapshot_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
+    """Guard: ``write_file``, which renames a complete file into its place."""
+    target = tmp_path / "cluster.json"
+    target.write_text("before")
+    kubectl = a_kubectl(tmp_path)
+    code, errors = ran("snapshot", "--kubectl", kubectl, "--out", str(target), bytes_max=60)
+    assert code == 1
+    assert errors.count("\n") == 1
+    assert "File too large" in errors
+    assert "internal error" not in errors
+    assert target.read_text() == "before"
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Let this process write no larger file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@attack(Threat.EXHAUSTION, "a full disk below the lock file of a fleet")
+def test_a_lock_is_written_completely_or_not_at_all(
+    folder: Path, endpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guard: ``write_file``, which renames a complete file into its place."""
+    assert lock(folder, endpoint) == 0
+    before = the_lock(folder)
+    pool = folder / "pool.yaml"
+    pool.write_text(pool.read_text().replace("m7g", "m7i"))
+    capsys.readouterr()
+    with files_of_at_most(400):
+        assert lock(folder, endpoint, "--update") == 1
+    (*_, error) = capsys.readouterr().err.splitlines()
+    assert "reconciler.lock: cannot be written: File too large; free some space" in error
+    assert the_lock(folder) == before
+    assert not [path for path in folder.iterdir() if path.name.endswith(".tmp")]
 
 
 @attack(Threat.EXHAUSTION, "a full disk below the folder for temporary files")

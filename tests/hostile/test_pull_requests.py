@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,28 @@ def test_no_change_of_a_fleet_loses_its_policies_silently(
     assert "internal error" not in err
     assert code != 0 or 'fleet "prod" is no longer in' in out
     assert code != 0 or not named
+
+
+@attack(Threat.HIDDEN, "a folder whose name is not UTF-8, for an error in place of all plans")
+@pytest.mark.parametrize("broken", [False, True], ids=["valid", "invalid"])
+def test_a_name_that_is_not_utf_8_stops_no_other_plan(
+    broken: bool,
+    repository: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Guard: ``encodable`` for the names of a fleet, of its folder, and in outputs of the job."""
+    outputs = repository.parent / "outputs"
+    monkeypatch.setenv("GITHUB_OUTPUT", str(outputs))
+    for folder in (os.fsdecode(b"odd\xff"), "other"):
+        copy_small_web(repository / folder)
+        settings = repository / folder / "reconciler.yaml"
+        settings.write_text(settings.read_text().replace("fleet: web\n", ""))
+        if broken:
+            (repository / folder / "broken.yaml").write_text("kind: [")
+    commit_all(repository)
+    assert main(["ci", "--base", "main", "--out", "plans"]) == (3 if broken else 0)
+    assert "internal error" not in capsys.readouterr().err
+    plans = [json.loads(path.read_text()) for path in Path("plans").glob("*.json")]
+    assert {"odd\N{REPLACEMENT CHARACTER}", "other"} <= {plan["fleet"] for plan in plans}
+    assert "odd\N{REPLACEMENT CHARACTER} other" in outputs.read_text()

@@ -264,7 +264,11 @@ WRITING = [
         for verb in ("create", "update", "patch", "delete", "deletecollection")
     ),
     ("create", "", "pods/eviction"), ("create", "", "pods/exec"), ("create", "", "pods/binding"),
-    ("create", "", "nodes/proxy"), ("impersonate", "", "users"),
+    ("create", "", "pods/attach"), ("patch", "", "pods/status"), ("patch", "", "pods/resize"),
+    ("patch", "", "pods/ephemeralcontainers"), ("patch", "", "nodes/status"),
+    ("create", "", "nodes/proxy"), ("create", "", "serviceaccounts/token"),
+    ("impersonate", "", "users"), ("impersonate", "", "groups"),
+    ("impersonate", "", "serviceaccounts"),
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from reconciler.adapters.checkout import refuse_link_out
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.errors import UnreadableError
+from reconciler.model.text.visible import encodable
 from reconciler.source.document import LIMITS
 from reconciler.source.resource import LOCK_FILE
 
@@ -148,13 +149,8 @@ class _FolderReader:
             self._refuse("unreadable", relative, f"cannot be read: {error.strerror}")
             return
         self.bytes += len(content)
-        self.files.append(SourceFile(_printable(relative), content))
+        self.files.append(SourceFile(encodable(relative), content))
 
     def _refuse(self, code: str, relative: str, message: str) -> None:
-        place = Place(_printable(relative), 1, 1)
+        place = Place(encodable(relative), 1, 1)
         self.findings.append(Diagnostic(Severity.ERROR, code, message, place))
-
-
-def _printable(path: str) -> str:
-    """Return a printable path: undecodable bytes of a name become U+FFFD."""
-    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

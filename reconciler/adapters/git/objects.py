@@ -32,6 +32,7 @@ from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.text.quoting import quote_value
+from reconciler.model.text.visible import encodable
 from reconciler.source.document import LIMITS
 
 _LINK_HOPS_MAX: Final = 8
@@ -387,7 +388,7 @@ class _TreeReader:
                 )
                 self._refuse("too-large", path, message)
                 continue
-            self.files.append(SourceFile(_printable(path), content))
+            self.files.append(SourceFile(encodable(path), content))
 
     def _blobs(self) -> Iterator[tuple[str, TreeObject]]:
         """Yield (path below the root, blob) of the fleet files; loops end."""
@@ -462,8 +463,4 @@ class _TreeReader:
     def _refuse(
         self, code: str, path: str, message: str, severity: Severity = Severity.ERROR
     ) -> None:
-        self.findings.append(Diagnostic(severity, code, message, Place(_printable(path), 1, 1)))
-
-
-def _printable(path: str) -> str:
-    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        self.findings.append(Diagnostic(severity, code, message, Place(encodable(path), 1, 1)))

@@ -18,6 +18,7 @@ from reconciler.adapters.kubernetes.kinds import (
 from reconciler.model.errors import ClusterError, UsageError
 
 _VERBS: Final = ("create", "update", "patch", "delete", "deletecollection")
+_PARTS: Final = ("status", "resize", "ephemeralcontainers")
 _WRITES: Final = (
     *(
         (verb, kind.group, kind.resource)
@@ -28,10 +29,17 @@ _WRITES: Final = (
     ("create", POD.group, f"{POD.resource}/eviction"),
     ("create", POD.group, f"{POD.resource}/binding"),
     ("create", POD.group, f"{POD.resource}/exec"),
+    ("create", POD.group, f"{POD.resource}/attach"),
+    *(("patch", POD.group, f"{POD.resource}/{part}") for part in _PARTS),
+    ("patch", NODE.group, f"{NODE.resource}/status"),
     ("create", NODE.group, f"{NODE.resource}/proxy"),
-    ("impersonate", "", "users"),
+    ("create", "", "serviceaccounts/token"),
+    *(("impersonate", "", who) for who in ("users", "groups", "serviceaccounts")),
 )
-"""What acts on nodes and pods; any of it lets a mistake do what Karpenter alone should do."""
+"""What acts on nodes and pods, or in another name.
+
+Any of it lets a mistake do what Karpenter alone should do.
+"""
 
 
 def _writing_rights(api: Api) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from reconciler.model.diagnostics import Severity
 from reconciler.model.errors import InvalidFleetError, UsageError
 from reconciler.model.policy import PolicySource
 from reconciler.model.text.quoting import quote_value
+from reconciler.model.text.visible import encodable
 from reconciler.source.resource import CONFIG_FILES
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ def read_source(request: FleetRequest) -> SourceFiles:
         found.files, found.diagnostics, request.manifests, is_instead=request.is_instead
     )
     at = found.revision
-    revision = Revision(head=at.head, repo=at.repo, path=at.path, dirty=at.dirty)
+    repo, path = at.repo and encodable(at.repo), at.path and encodable(at.path)
+    revision = Revision(head=at.head, repo=repo, path=path, dirty=at.dirty)
     known = known_values(layers_of(request))
     karpenter = stated_karpenter(request.settings)
     return SourceFiles(
@@ -336,9 +338,9 @@ def fleet_name(request: FleetRequest) -> str:
     """Return the default name of a fleet: that of its folder, or of its repository."""
     if request.repo is not None:
         address: str = request.below or request.repo
-        return address.rstrip("/").rpartition("/")[2].removesuffix(".git")
+        return encodable(address.rstrip("/").rpartition("/")[2].removesuffix(".git"))
     folder = os.path.realpath(os.path.join(request.path or ".", request.below or "."))
-    return os.path.basename(folder)
+    return encodable(os.path.basename(folder))
 
 
 _ACCESS_SETTINGS: Final = frozenset(

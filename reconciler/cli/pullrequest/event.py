@@ -15,6 +15,7 @@ from reconciler.model.decode import describe_mismatch
 from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict
 from reconciler.model.text.identifiers import commit_or_empty, number_or_empty
+from reconciler.model.text.visible import encodable
 from reconciler.source.schema import value_at
 
 _REF: Final = re.compile(r"refs/pull/([0-9]{1,18})/", re.ASCII)
@@ -129,7 +130,7 @@ def append_to_file(variable: str, text: str) -> None:
         return
     try:
         with open(path, "a", encoding="utf-8") as file:
-            file.write(text)
+            file.write(encodable(text))
     except OSError as error:
         remedy = f"unset {variable}, or make the file writable"
         raise UsageError(

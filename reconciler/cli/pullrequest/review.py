@@ -26,6 +26,7 @@ from reconciler.cli.pullrequest.fleets import FleetChange, file_stems
 from reconciler.cli.validation import ValidateRequest, validate_fleet
 from reconciler.model.diagnostics import Severity
 from reconciler.model.errors import InvalidFleetError, PolicyError, ReconcilerError
+from reconciler.model.text.visible import encodable
 from reconciler.plan.render.unplaced import pods_at_fault
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _report_failure(
     revision = working_revision(folder)
     failure = PlanFailure(
         fleet=_fleet_name(request),
-        folder=revision.path or "",
+        folder=encodable(revision.path or ""),
         head=revision.head or "",
         cause=cause,
     )

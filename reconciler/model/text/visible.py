@@ -57,6 +57,11 @@ def escape_invisible(text: str) -> str:
     return DECEPTIVE.sub(_escape_match, text)
 
 
+def encodable(path: str) -> str:
+    """Return a path that can be written as UTF-8: bytes of a name that are not become U+FFFD."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def one_line(text: str) -> str:
     """Return visible text on one line, its runs of white space as one space."""
     return escape_invisible(" ".join(text.split()))
