@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -360,7 +361,8 @@ def _written_lines(outcome: InitOutcome) -> Iterator[str]:
     shown = [f.path for f in outcome.files if f.item is None and not f.path.startswith(".schemas")]
     yield ""
     yield "Written"
-    for path in (*shown, *outcome.other_files):
+    inside = (os.path.normpath(os.path.join(outcome.folder, path)) for path in shown)
+    for path in (*inside, *outcome.other_files):
         yield _line(2, path)
     for line in outcome.advice:
         yield _line(2, f"not changed: {line}")

@@ -383,10 +383,11 @@ def _new_files(
     advice: list[str] = []
     ignore = NewFile(folder, layout.IGNORE, layout.ignore_file())
     if os.path.lexists(ignore.full_path):
-        advice.append(f"{layout.IGNORE} exists; add {', '.join(layout.IGNORED)}")
+        shown = os.path.normpath(os.path.join(folder, layout.IGNORE))
+        advice.append(f"{shown} exists; add {', '.join(layout.IGNORED)}")
     else:
         new.append(ignore)
-        names.append(layout.IGNORE)
+        names.append(os.path.normpath(os.path.join(folder, layout.IGNORE)))
     wanted: list[RepositoryFile] = [
         *pipelines.ci_files(ci, within.replace(os.sep, "/"), build.ref()),
         pipelines.pre_commit_file(within.replace(os.sep, "/")),
@@ -397,7 +398,8 @@ def _new_files(
             advice.append(f"{file_outside.path} exists; {file_outside.why_not}")
         else:
             new.append(file)
-            names.append(os.path.relpath(file.full_path))
+            full = os.path.realpath(file.full_path)
+            names.append(full if os.path.isabs(folder) else os.path.relpath(full))
     return new, names, advice
 
 
