@@ -678,9 +678,16 @@ def test_a_pool_without_its_class_launches_nothing_without_a_catalog(plan, fleet
     assert len(json.loads(plan("-o", "json").out)["nodeClaims"]) > 0
 
 
-def test_price_estimates_and_the_catalog_are_named(plan) -> None:
+@pytest.mark.parametrize(
+    ("allowed", "is_estimated"), [("spot, on-demand", True), ("on-demand", False)]
+)
+def test_price_estimates_of_what_may_be_launched_and_the_catalog_are_named(
+    plan, fleet: Path, allowed: str, is_estimated: bool
+) -> None:
+    (fleet / "pool.yaml").write_text(POOL.replace("[on-demand]", f"[{allowed}]"))
     codes = {d["code"] for d in json.loads(plan("-o", "json", catalog=False).out)["diagnostics"]}
-    assert {"catalog", "spot-estimated"} <= codes
+    assert "catalog" in codes
+    assert ("spot-estimated" in codes) is is_estimated
 
 
 HEAVY = {"numpy", "networkx", "git", "rich", "boto3", "sqlalchemy", "cel", "celpy"}

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from reconciler.catalog.catalog import Catalog
 from reconciler.disruption.methods.drift import drifted_since
 from reconciler.model.decision.changes import Change, DriftedClaim
 from reconciler.model.decision.finding import PlanFinding
@@ -259,8 +258,12 @@ def region_findings(before: str, after: str, changes: Iterable[Change]) -> Itera
     )
 
 
-def catalog_findings(catalog: Catalog, claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanFinding]:
-    """Report where prices come from, and how many launches use an estimate of a spot price."""
+def catalog_findings(facts: Facts, claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanFinding]:
+    """Report where prices come from, and how many launches use an estimate of a spot price.
+
+    Estimates are not mentioned if no node is on spot, and none may be.
+    """
+    catalog = facts.catalog
     for warning in catalog.warnings:
         yield PlanFinding(severity="warning", code="catalog-fallback", message=warning)
     source = catalog.source.rpartition("/")[2]  # the location of the file does not matter
@@ -270,11 +273,20 @@ def catalog_findings(catalog: Catalog, claims: Sequence[PlannedNodeClaim]) -> It
     for note in catalog.notes:
         is_estimate = catalog.spot_is_estimated and note.startswith("spot")
         code = "spot-estimated" if is_estimate else "catalog-note"
+        if is_estimate and not estimated and not _has_spot(facts):
+            continue
         if is_estimate and estimated:
             uses = format_count(estimated, "launch uses", "launches use")
             note = f"{uses} estimated spot prices"
         yield PlanFinding(severity="info", code=code, message=note)
     yield from _price_source_findings(claims)
+
+
+def _has_spot(facts: Facts) -> bool:
+    """Return whether any node is on spot capacity, or may be."""
+    allowed = (pool.requirements().requirement_on(CAPACITY_TYPE) for pool in facts.pools)
+    running = (node.labels.get(CAPACITY_TYPE) for node in facts.cluster.nodes)
+    return any(one.has(SPOT) for one in allowed) or SPOT in running
 
 
 def _price_source_findings(claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanFinding]:

@@ -311,7 +311,7 @@ def _findings(
         *findings.lookup_findings(facts),
         *findings.decision_findings(facts, decisions),
         *findings.lock_findings(facts.lock),
-        *findings.catalog_findings(facts.catalog, claims),
+        *findings.catalog_findings(facts, claims),
         *facts.buffer_findings,
     )
     return tuple(dict.fromkeys(found))
