@@ -690,6 +690,13 @@ def test_price_estimates_of_what_may_be_launched_and_the_catalog_are_named(
     assert ("spot-estimated" in codes) is is_estimated
 
 
+def test_a_class_that_is_never_ready_is_named_at_once(plan, fleet: Path) -> None:
+    (fleet / "class.yaml").write_text(CLASS.replace("al2023@latest", "al2023@v1.31"))
+    text = json.loads(plan("-o", "json").out)["summary"]["text"]
+    expected = "EC2NodeClass default is never ready, and no node of it is launched: no image of "
+    assert any(line.startswith(expected) for line in text)
+
+
 HEAVY = {"numpy", "networkx", "git", "rich", "boto3", "sqlalchemy", "cel", "celpy"}
 
 

@@ -218,6 +218,7 @@ def _memory_findings(entry: JsonDict, here: Pointer) -> Iterator[Finding]:
 
 def check_image_version(data: JsonDict) -> Iterator[Finding]:
     """Yield the alias whose version has not the form of its family's releases."""
+    name = f"EC2NodeClass {value_at(data, ('metadata', 'name'))}"
     for index, term in enumerate(data["spec"].get("amiSelectorTerms") or ()):
         alias = str(term.get("alias") or "")
         family, _, version = alias.partition("@")
@@ -227,8 +228,8 @@ def check_image_version(data: JsonDict) -> Iterator[Finding]:
         yield Finding(
             "image-version",
             ("spec", "amiSelectorTerms", index, "alias"),
-            f"no image of {family} has the version {quote_value(version)}, so the EC2NodeClass is "
-            "never ready",
+            f"{name} is never ready, and no node of it is launched: no image of {family} has the "
+            f"version {quote_value(version)}",
             f"a release such as {family}@{example}",
             Severity.WARNING,
         )

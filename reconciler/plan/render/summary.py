@@ -292,7 +292,8 @@ def _change_lines(plan: Plan) -> list[str]:
     if backtest is not None and backtest.difference is not None:
         replayed.append(backtest_sentence(backtest))
     if change is None or is_cost_unknown(plan):
-        lines = [*_drifting_lines(plan), *_risk_lines(plan)] if change is not None else []
+        drifting = _drifting_lines(plan) if change is not None else []
+        lines = [*drifting, *_risk_lines(plan)]
         return [*replayed, *lines]
     codes = {finding.code for finding in plan.diagnostics}
     if "region-changed" in codes:
@@ -318,6 +319,7 @@ def _drifting_lines(plan: Plan) -> list[str]:
 _DRIFTING_SHOWN: Final = 3
 
 _RISKS: Final = (
+    "image-version",
     "change-not-included",
     "change-never-disrupts",
     "change-blocks-evictions",
