@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from reconciler.cli.main import main
+from reconciler.sweep import cache
 from tests.cli.test_sweeps import command_line, files_in, shown, write_trace
 from tests.engine.world import a_pool
 from tests.hostile.test_disks import ran
 from tests.hostile.threats import Threat, attack
 from tests.repositories import commit_all, git, init
 from tests.simulated.simulations import write_fleet
+
+MIB = 2**20
 
 
 @pytest.fixture
@@ -52,18 +56,29 @@ def test_no_result_of_a_pull_request_is_read(
 @attack(Threat.EXHAUSTION, "a pipe or a device in place of a result that is kept")
 @pytest.mark.parametrize("kind", ["a pipe", "a device"])
 def test_what_is_not_a_file_is_not_a_result(
-    kind: str, fleet: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, fleet: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Guard: only a regular file is read in ``_Folder.read``."""
+    """Guard: only a regular file is read in ``_Folder.read``. The pipe has a result."""
     line = command_line(fleet, "--cache", str(fleet / "cache"))
     shown(line, capsys)
     (kept,) = files_in(fleet / "cache")
+    content = kept.read_bytes()
     kept.unlink()
     if kind == "a pipe":
         os.mkfifo(kept)
     else:
         kept.symlink_to("/dev/zero")
-    assert main(line) == 1
+        monkeypatch.setattr(cache, "RESULT_BYTES_MAX", 64 * MIB)
+    held = os.open(kept, os.O_RDWR | os.O_NONBLOCK)  # a writer, whose pipe has no end yet
+    try:
+        if kind == "a pipe":
+            os.write(held, content)
+        tracemalloc.start()
+        assert main(line) == 1
+        assert tracemalloc.get_traced_memory()[1] < 48 * MIB
+    finally:
+        tracemalloc.stop()
+        os.close(held)
     (error,) = capsys.readouterr().err.splitlines()
     assert "is not a regular file" in error
 

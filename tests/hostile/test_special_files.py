@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import signal
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,20 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "chart" / "Chart.yaml").write_text("apiVersion: v2\nname: c\nversion: 0.1.0\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def ends() -> Iterator[None]:
+    """Fail a test whose command waits for a file without an end, instead of waiting with it."""
+
+    def give_up(*_: object) -> None:
+        pytest.fail("it waits for a file")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(30)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 DEVICES = {"a device": "/dev/zero", "a new terminal": "/dev/ptmx", "the kernel's log": "/proc/kmsg"}

@@ -280,6 +280,7 @@ def test_no_right_to_write_is_accepted(
     verb, group, resource = right
     rules: Any = watch_role("any")["rules"]
     kube.rules = [*rules, {"apiGroups": [group], "resources": [resource], "verbs": [verb]}]
+    stop_after(kube, 2)  # a watch that starts would not end
     assert main(["watch", "--context", "shop", "--set", "aws.region=us-east-1"]) == 1
     error = capsys.readouterr().err
     assert f"could write: {verb} {resource}" in error

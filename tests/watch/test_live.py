@@ -110,6 +110,7 @@ def test_credentials_that_could_write_are_refused_unless_allowed(
 ) -> None:
     kube.rules = [*watch_role("any")["rules"], *cluster_role("any", writes=True)["rules"]]
     words = ["watch", "--context", "shop", "--set", "aws.region=us-east-1"]
+    stop_after(kube, 2)  # a watch that starts would not end
     assert main(words) == 1
     error = capsys.readouterr().err
     assert "the credentials could write: create nodeclaims.karpenter.sh, " in error
@@ -127,6 +128,7 @@ def test_no_episode_is_saved_through_a_link_of_a_checkout(
     (tmp_path / "checkout" / ".git").mkdir(parents=True)
     link = tmp_path / "checkout" / "misses"
     link.symlink_to(tmp_path / "outside")
+    stop_after(kube, 2)  # a watch that starts would not end
     assert main(["watch", "--episodes", str(link / "new")]) == 1
     assert "misses: is a symbolic link in the checkout" in capsys.readouterr().err
     assert list((tmp_path / "outside").iterdir()) == []
