@@ -20,12 +20,17 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol
 from reconciler import DISTRIBUTION, __version__
 from reconciler.model.errors import ReconcilerError, UnreadableError, UsageError
 from reconciler.model.text.quoting import quote_value
+from reconciler.model.text.visible import one_line
 from reconciler.sweep.evaluation import Evaluated, Evaluations, K, V, V_co
 
 if TYPE_CHECKING:
     from distributed import Client
 
 _ADDRESS: Final = re.compile(r"(tcp|tls)://([^/\s@]+):\d{1,5}")
+_CERTIFICATES: Final = tuple(
+    f"DASK_DISTRIBUTED__COMM__TLS__{name}" for name in ("CA_FILE", "CLIENT__CERT", "CLIENT__KEY")
+)
+"""The variables from which Dask reads whom to trust, and who this is."""
 _CONNECT_S: Final = 10
 _WORKERS_S: Final = 60
 """How long a cluster without any worker may take to get one."""
@@ -59,6 +64,8 @@ class DaskCluster:
 
             remedy = install_remedy("dask")
             raise UsageError("needs Dask", where="--scheduler", remedy=remedy) from error
+        if found[1] == "tls":
+            _expect_certificates()
         self._address = address
 
     def outcomes(
@@ -80,6 +87,27 @@ class DaskCluster:
             positions = {future.key: index for index, future in enumerate(futures)}
             for future in as_completed(futures, loop=client.loop):
                 yield positions[future.key], _FinishedFuture(future, self._address)
+
+
+def _expect_certificates() -> None:
+    """Check that Dask's settings name who is trusted, before anything is sent.
+
+    Raises:
+        UsageError: they do not, or the files cannot be used.
+    """
+    from distributed.security import Security
+
+    what = "no certificates are set"
+    try:
+        if Security().get_connection_args("client")["ssl_context"] is not None:
+            return
+    except (OSError, ValueError) as error:
+        what = f"the certificates cannot be used: {one_line(str(error))[:200]}"
+    raise UsageError(
+        f"{what}, without which TLS trusts nobody",
+        where="--scheduler",
+        remedy=f"set {', '.join(_CERTIFICATES)}",
+    )
 
 
 def _is_loopback(host: str) -> bool:
