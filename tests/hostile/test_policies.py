@@ -141,6 +141,34 @@ def test_an_expensive_expression_is_stopped_at_a_limit(
     assert "Traceback" not in captured.err
 
 
+PATTERNS = {
+    "nested repetition": ("(a+)+$", 3, "forbids this plan"),
+    "alternatives of one text": ("^(a|aa|a)+$", 3, "forbids this plan"),
+    "repetitions that multiply": ("(a{1,999}){1,999}$", 1, "not a valid regex"),
+    "a reference back": ("(a+)\\\\1$", 1, "not a valid regex"),
+}
+
+
+@pytest.mark.parametrize("how", PATTERNS)
+@attack(Threat.EXHAUSTION, "a policy whose regular expression never ends")
+def test_a_regular_expression_of_a_policy_ends(
+    how: str,
+    fleet: Path,
+    plan: Plan,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Guard: an evaluator whose regular expressions do not go back; else its limit ends it."""
+    pattern, code, words = PATTERNS[how]
+    monkeypatch.setattr(sandbox, "CPU_SECONDS", 2)
+    expression = f"'{'a' * 1500}b'.matches('{pattern}')"
+    (fleet / "reconciler.yaml").write_text(
+        json.dumps({"policies": [{"name": "slow", "expression": expression}]})
+    )
+    assert plan("-o", "json", base=False) == code
+    assert words in capsys.readouterr().err
+
+
 @attack(Threat.SECRETS, "a policy that reads the environment, files, or the interpreter")
 @pytest.mark.parametrize(
     "expression",
