@@ -64,6 +64,7 @@ class KubeScheduler:
         self.volumes = volumes
         self.hosts: dict[str, HostNode] = {}
         self.aside: dict[str, HostNode] = {}
+        self._positions: dict[str, int] = {}
         self._seed = seed
         self._namespaces = namespaces
         self._suits = suits
@@ -92,6 +93,7 @@ class KubeScheduler:
         self._nominated.clear()
         self._failures.clear()
         self.hosts = {name: self.hosts[name] for name in order}
+        self._positions = {name: position for position, name in enumerate(self.hosts)}
         self._order = None
         self._version += 1
 
@@ -111,6 +113,7 @@ class KubeScheduler:
         number = self._next_number = self._next_number + 1
         if known is None:
             host = HostNode.of(number, node)
+            self._positions[node.name] = number
         else:
             host = known.successor(number, node)
             self._forget(known)
@@ -122,7 +125,7 @@ class KubeScheduler:
         return host
 
     def set_aside(self, name: str) -> None:
-        """Try a node no more until it is added again; meanwhile its pods count for rules."""
+        """Try a node no more until it is added again, at its place; its pods count for rules."""
         self.aside[name] = self.hosts.pop(name)
         self._order = None
         self._version += 1
@@ -140,7 +143,7 @@ class KubeScheduler:
         for key in list(host.pods):
             self.drop_pod(key, host)
         self._forget(host)
-        del self.hosts[name]
+        del self.hosts[name], self._positions[name]
         self._order = None
 
     def _forget(self, host: HostNode) -> None:
@@ -338,7 +341,8 @@ class KubeScheduler:
                 break
             else:
                 found.append(host)
-        self._start = (start + processed) % len(order)
+        if not self.aside:  # a pod of a DaemonSet that has one node to go to moves no start
+            self._start = (start + processed) % len(order)
         return found
 
     def _allowed_positions(self, shape: SchedulingShape) -> list[int]:
@@ -462,8 +466,11 @@ class KubeScheduler:
         """The nodes in the order of the cache: one of each zone in turn."""
         if self._order is None:
             zones: dict[tuple[str, str], list[HostNode]] = {}
-            for host in self.hosts.values():
-                zones.setdefault(_zone(host.node), []).append(host)
+            names = sorted(self.hosts, key=self._positions.__getitem__)
+            for host in map(self.hosts.__getitem__, names):
+                labels = host.node.metadata.labels
+                zone = labels.get(_REGION, ""), labels.get(ZONE, "")
+                zones.setdefault(zone, []).append(host)
             self._order = list(_round_robin(zones.values()))
             self._order_number += 1
         return self._order
@@ -479,11 +486,6 @@ def _round_robin(lists: Iterable[list[HostNode]]) -> Iterator[HostNode]:
                 yield host
                 left.append(row)
         rows = left
-
-
-def _zone(node: Node) -> tuple[str, str]:
-    labels = node.metadata.labels
-    return labels.get(_REGION, ""), labels.get(ZONE, "")
 
 
 _MASK: Final = 2**64 - 1

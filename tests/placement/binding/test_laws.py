@@ -145,6 +145,27 @@ def test_no_pod_is_tried_on_a_node_that_is_set_aside_although_its_pods_count() -
     assert binder.bind([a_pod("r", **spread())])["shop/r"].name == "a", "the other node is gone"
 
 
+def test_nodes_that_were_set_aside_keep_their_places_in_the_search() -> None:
+    """Of more than 100 nodes some are scored, so their order and the start decide."""
+    nodes = {f"n{n}": a_node(f"n{n}", "abc"[n % 3]) for n in range(150)}
+    first, second = ([a_pod(f"{name}{n}", "100m") for n in range(20)] for name in "pq")
+    daemon = a_pod("d", "100m", node_selector={HOST: "n7"})
+    one, other = Cluster(dict(nodes)), Cluster(dict(nodes))
+    for cluster in (one, other):
+        cluster.binder.follow(cluster.infos())
+        cluster.bind(first)
+    infos = [info for info in one.infos() if info.node.name == "n7"]
+    one.binder.follow(infos, sets_aside=True)
+    for cluster in (one, other):
+        cluster.bind([daemon])
+        cluster.binder.follow(cluster.infos())
+        cluster.bind(second)
+    assert one.pods["shop/d"][1] == other.pods["shop/d"][1] == "n7"
+    assert {k: at for k, (_, at) in one.pods.items()} == {
+        k: at for k, (_, at) in other.pods.items()
+    }
+
+
 @given(
     nodes=some_nodes(),
     first=some_pods(),
