@@ -76,7 +76,8 @@ def test_a_wrong_prediction_is_reported_once_in_six_hours_even_across_a_restart(
     assert (notice.kind, notice.fleet) == (NoticeKind.PREDICTION_WRONG, "prod")
     assert notice.title == "Prediction of a launch was wrong"
     assert notice.text.startswith(
-        "launched 1 x m5.xlarge ($0.1920/h): instance type m5.large predicted, m5.xlarge launched. "
+        "launched 1 × m5.xlarge ($0.1920/hour): "
+        "instance type m5.large predicted, m5.xlarge launched. "
     )
     watching(sent, shelf).record_score(launched(NOW + REMINDED_AFTER))
     assert len(sent.notices) == 2
