@@ -219,6 +219,18 @@ def _selecting_devices(count: int) -> list[Object]:
     return made
 
 
+def _taking_eight_devices(count: int) -> list[Object]:
+    """Return n pods with a claim of their own for eight devices, half of those of a node."""
+    made: list[Object] = [a_class()]
+    for number in range(count):
+        claim = a_claim(f"d{number}", *(a_request(f"r{i}") for i in range(8)))
+        claim["metadata"]["namespace"] = TENANT
+        pod = _pod(number, resourceClaims=[{"name": "d", "resourceClaimName": f"d{number}"}])
+        pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "d"}]
+        made += [claim, pod]
+    return made
+
+
 def _sized(operator: str, *values: str) -> Object:
     return wanted("example.com/size", operator, *values)
 
@@ -491,6 +503,7 @@ WAYS: Final[Mapping[str, Awkward]] = {
         lambda i: {"volumes": [_new_volume(f"v{j}", f"s{i}-{j}") for j in range(20)]}
     ),
     "a device with a selector of its own": _selecting_devices,
+    "a claim of its own for eight devices": _taking_eight_devices,
     "a scheduler of its own": _each(lambda i: {"schedulerName": f"scheduler-{i}"}),
     "a priority class of its own": _each(lambda i: {"priorityClassName": f"class-{i}"}),
     "a grace period of its own": _each(lambda i: {"terminationGracePeriodSeconds": i}),

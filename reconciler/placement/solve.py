@@ -419,6 +419,8 @@ class _CohortPlacement:
         order = self.placement_pass.order
         seen, entries, refused = queue.seen, order.entries, self._refused
         cpu, memory, moved = self.shape.cpu, self.shape.memory, self._moved
+        needs = self.shape.devices
+        devices = needs.count_min if needs is not None else 0
         before = queue.checked
         closing = view.stage.closing if view is not None else None
         closed = order.closed.get(closing, 0) if closing is not None else 0
@@ -435,6 +437,8 @@ class _CohortPlacement:
                     closed += 1
                 continue
             if claim.cpu_room < cpu or claim.memory_room < memory or claim.space in refused:
+                continue
+            if claim.device_room < devices and not claim.has_any_of(needs):
                 continue
             if claim in moved:
                 continue  # it is in the queue, at its new place

@@ -8,6 +8,7 @@ devices there as well, so that a plan does not change when they are.
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -156,6 +157,10 @@ class DeviceLoad:
         found.keys = self.keys | keys
         return found
 
+    def count_free(self, types: int) -> int:
+        """Return the most devices that one of the types has left, which may all be unsuitable."""
+        return max((_count_free(p, self.state(p)) for p in self.profiles(types)), default=0)
+
     def profiles(self, types: int) -> list[DeviceProfile]:
         """Return the profiles of ``types``."""
         return [profile for profile in self._profiles if profile.mask & types]
@@ -185,6 +190,16 @@ def _state_after(
 ) -> DeviceState | None:
     states = successive_states(profile.inventory, state, claims, count)
     return states[count] if count < len(states) else None
+
+
+def _count_free(profile: DeviceProfile, state: DeviceState | None) -> int:
+    """Return how many requests for one device could still be met; a shared device meets any."""
+    if state is None:
+        return 0
+    inventory = profile.inventory
+    if inventory.has_shared:
+        return sys.maxsize
+    return len(inventory.devices) - state.used.bit_count()
 
 
 def used_drivers(inventory: Inventory, state: DeviceState) -> Iterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
@@ -122,6 +123,11 @@ class Inventory:
     _matching: dict[tuple[str, ...], tuple[int, str]] = field(default_factory=dict)
     _tolerated: dict[object, int] = field(default_factory=dict)
     known: dict[object, tuple[object, Any]] = field(default_factory=dict)
+
+    @cached_property
+    def has_shared(self) -> bool:
+        """Whether a device can be allocated several times."""
+        return any(device.is_shared for device in self.devices)
 
     def matching(self, conditions: tuple[str, ...]) -> int:
         """Return the devices that meet all conditions; one without a value does not meet it."""

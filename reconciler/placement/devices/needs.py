@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import msgspec
 
@@ -107,7 +108,13 @@ def requests_key(claims: Iterable[ClaimNeeds]) -> tuple[int, ...]:
     return tuple([id(claim.wanted) for claim in claims])
 
 
-@dataclass(frozen=True, slots=True)
+def _count_min(request: tuple[Alternative, ...]) -> int:
+    """Return the fewest devices that one of the alternatives takes from others."""
+    counts = (0 if one.is_admin or one.takes_all else one.count for one in request)
+    return min(counts, default=0)
+
+
+@dataclass(frozen=True)
 class DeviceNeeds:
     """What a pod requests: claims without an allocation, and where allocated ones can be reached.
 
@@ -119,6 +126,13 @@ class DeviceNeeds:
     places: tuple[tuple[Requirements, ...], ...] = ()
     problem: Rejection | None = field(default=None, hash=False)
     uses_network: bool = False
+
+    @cached_property
+    def count_min(self) -> int:
+        """The fewest devices that a pod takes of a node where none of its claims is allocated."""
+        if self.uses_network:
+            return 0
+        return sum(_count_min(request) for claim in self.claims for request in claim.requests)
 
     @property
     def shared(self) -> tuple[str, ...]:

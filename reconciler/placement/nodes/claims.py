@@ -7,6 +7,7 @@ one pod more, and a new claim behind those with one.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Final, NamedTuple
@@ -270,13 +271,14 @@ class OpenClaim:
 
     ``mask`` are the types that still fit all of its pods and daemons. ``host`` is a placeholder for
     the node's future name. ``load`` has its devices in use, ``network`` those of other nodes as
-    well. ``cpu_room`` and ``memory_room`` are the most that any of the types has left; a pod that
-    requests more cannot fit. ``disks`` are its pods' claims for EBS volumes.
+    well. ``cpu_room``, ``memory_room`` and ``device_room`` are the most that any of the types has
+    left; a pod that requests more cannot fit. ``disks`` are its pods' claims for EBS volumes.
     """
 
     __slots__ = (
         "count",
         "cpu_room",
+        "device_room",
         "disks",
         "held",
         "host",
@@ -310,6 +312,7 @@ class OpenClaim:
         self.min_values_relaxed = False
         self.cpu_room = 0
         self.memory_room = 0
+        self.device_room = sys.maxsize
 
     @property
     def entry(self) -> Entry:
@@ -362,6 +365,8 @@ class OpenClaim:
             self.network = share_of(taken, mask)
         if shape.devices is not None and network is None:
             self.load = self._device_load.with_pods(shape.devices.claims, len(pods))
+        if self.load is not None:
+            self.device_room = self.load.count_free(mask)
         self.cpu_room -= shape.cpu * len(pods)
         self.memory_room -= shape.memory * len(pods)
 
@@ -385,6 +390,10 @@ class OpenClaim:
     @property
     def _device_load(self) -> DeviceLoad:
         return self.load or self.template.book.no_devices_in_use
+
+    def has_any_of(self, needs: DeviceNeeds | None) -> bool:
+        """Return whether a claim that its pods share with others is allocated on it."""
+        return needs is not None and not self._device_load.keys.isdisjoint(needs.shared)
 
     def update_room(self) -> None:
         """Recompute its remaining room after its types may have become fewer."""
