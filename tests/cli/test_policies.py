@@ -555,6 +555,19 @@ def test_a_malformed_policy_is_an_error_with_its_position(
     assert words in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n"])
+def test_an_empty_file_of_policies_is_an_error(
+    text: str, fleet: Path, plan: Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A download that was cut would otherwise forbid nothing."""
+    file = fleet.parent / "policies.yaml"
+    file.write_text(text)
+    assert plan("--policy", str(file)) == 1
+    assert "the file of policies is empty" in capsys.readouterr().err
+    file.write_text("policies: []\n")
+    assert plan("--policy", str(file)) == 0
+
+
 def test_two_policies_of_the_operator_with_one_name_are_an_error(
     fleet: Path, plan: Plan, capsys: pytest.CaptureFixture[str]
 ) -> None:

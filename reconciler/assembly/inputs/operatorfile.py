@@ -59,7 +59,7 @@ def read_policies(path: str, folder: str | None) -> tuple[Policy, ...]:
     ``folder`` is the fleet folder on this machine, None for a remote repository.
 
     Raises:
-        UsageError: it lies inside the fleet's repository, or something in it is wrong.
+        UsageError: it lies inside the fleet's repository, is empty, or something in it is wrong.
         UnreadableError: it cannot be read.
     """
     from reconciler.desired.policies import policies_of
@@ -67,7 +67,10 @@ def read_policies(path: str, folder: str | None) -> tuple[Policy, ...]:
     if folder is not None:
         expect_outside(path, folder, "--policy", "the file of policies")
     entry = read_document(path, "policies.v1")
-    return () if entry is None else policies_of(entry, PolicySource.OPERATOR)
+    if entry is None:  # such as a download that was cut: nothing would be forbidden
+        remedy = "write `policies: []` if there are none"
+        raise UsageError("the file of policies is empty", where=f"--policy {path}", remedy=remedy)
+    return policies_of(entry, PolicySource.OPERATOR)
 
 
 def expect_outside(path: str, folder: str, flag: str, what: str) -> None:
