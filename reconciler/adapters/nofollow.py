@@ -36,7 +36,11 @@ def refuse_special_file(path: str | os.PathLike[str]) -> None:
         StateError: it is one.
     """
     refuse_link(path)
-    if os.path.lexists(path) and not os.path.isfile(path):
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:  # there is none, or no longer: another connection has committed
+        return
+    if not stat.S_ISREG(mode):
         raise StateError("is not a regular file", where=os.fspath(path), remedy=_REMEDY)
 
 
@@ -61,9 +65,11 @@ def refuse_linked_journal(path: str) -> None:
     Raises:
         StateError: it is one.
     """
-    if not os.path.lexists(path):
+    try:
+        descriptor = open_file(path, os.O_RDONLY)
+    except FileNotFoundError:  # also one of another connection that commits at this moment
         return
-    with os.fdopen(open_file(path, os.O_RDONLY), "rb") as file:
+    with os.fdopen(descriptor, "rb") as file:
         file.seek(max(os.fstat(file.fileno()).st_size - len(_JOURNAL_MAGIC), 0))
         names_a_file = file.read() == _JOURNAL_MAGIC
     if names_a_file:
