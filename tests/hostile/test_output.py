@@ -32,7 +32,6 @@ from reconciler.notifications.stream import FilteredStream
 from reconciler.plan.render.html import render_html
 from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown, render_mermaid
 from reconciler.plan.render.text import render_text
-from reconciler.plan.value.actions import ActionKind
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.progress import Progress
 from reconciler.render.page import SCRIPT
@@ -103,8 +102,9 @@ def hostile(value: Any, text: str, hint: Any = None) -> Any:
             },
         )
     if isinstance(value, str):
-        is_ours = isinstance(value, Enum) or "Literal" in str(hint)
-        return value if is_ours or hint is ActionKind else f"{text}{value}{text}"
+        is_one_of_ours = isinstance(hint, type) and issubclass(hint, Enum)
+        is_ours = is_one_of_ours or isinstance(value, Enum) or "Literal" in str(hint)
+        return value if is_ours else f"{text}{value}{text}"
     if isinstance(value, (tuple, list)):
         return type(value)(hostile(item, text, hint) for item in value)
     if isinstance(value, dict):

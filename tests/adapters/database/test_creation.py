@@ -28,7 +28,7 @@ def test_fleets_that_open_a_new_state_together_all_get_it(tmp_path: Path) -> Non
 
 
 def test_a_journal_that_another_connection_removes_meanwhile_is_none(tmp_path: Path) -> None:
-    """Thousands of times, so that a step between a look and an opening is hit."""
+    """Thousands of times, so that the moment between a check and an opening is hit."""
     journal, ended = tmp_path / "state.db-journal", Event()
 
     def commit() -> None:
