@@ -214,7 +214,7 @@ def a_cluster(*preload: str) -> LocalCluster:
     return LocalCluster(  # type: ignore[no-untyped-call]
         n_workers=2,
         threads_per_worker=1,
-        dashboard_address=None,
+        dashboard_address=":0",  # another test may have the usual port
         silence_logs=50,
         preload=list(preload),
     )
