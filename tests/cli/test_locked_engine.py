@@ -28,8 +28,8 @@ class Site:
         self.folder = folder
         self.cloud = cloud
         self.url = url
-        self.write("class.yaml", CLASS.replace("{alias: al2023@VERSION}", "{name: golden-*}"))
-        self.write("class.yaml", self.read("class.yaml") + "  amiFamily: AL2023\n")
+        by_name = CLASS.replace("{alias: al2023@v2025061VERSION}", "{name: golden-*}")
+        self.write("class.yaml", by_name + "  amiFamily: AL2023\n")
         budget = "  disruption: {budgets: [{nodes: '100%'}], consolidateAfter: Never}\n"
         self.write("pool.yaml", POOL.replace("FAMILY", "m7g") + budget)
         self.write("api.yaml", WORKLOAD)
