@@ -134,10 +134,12 @@ def run(request: InitRequest) -> int:
     from reconciler.initialization import layout, pipelines
     from reconciler.initialization.completion import complete
 
-    folder = _target_folder(request)
+    is_new = request.source is None and not request.from_cluster
+    existing = _files_in(request.folder or ".") if is_new or request.folder is None else []
+    folder = _target_folder(request, has_yaml=bool(existing))
     _expect_no_fleet(folder)
-    if request.source is None and not request.from_cluster:
-        _expect_no_objects(request.folder or ".")
+    if is_new:
+        _expect_no_objects(request.folder or ".", existing)
     origin = _read_origin(request)
     if origin is not None and not origin.found.of_kind("NodePool", "EC2NodeClass"):
         raise _nothing_found_error(request, origin)
@@ -185,12 +187,12 @@ _UNDECIDED: Final = frozenset({"duplicate-name", "migrated", "refused-object"})
 """The findings on the source that the user has to decide, although the fleet is valid."""
 
 
-def _target_folder(request: InitRequest) -> str:
-    """Return the folder to write."""
+def _target_folder(request: InitRequest, *, has_yaml: bool) -> str:
+    """Return the folder to write; ``has_yaml`` is whether this one has YAML."""
     if request.folder is not None:
         folder = request.folder
     else:
-        folder = "fleet" if _files_in(".") or _is_inside(request.source, ".") else "."
+        folder = "fleet" if has_yaml or _is_inside(request.source, ".") else "."
     if _is_inside(request.source, folder):
         from reconciler.model.errors import UsageError
 
@@ -203,14 +205,13 @@ def _target_folder(request: InitRequest) -> str:
     return folder
 
 
-def _expect_no_objects(folder: str) -> None:
-    """Refuse to start a new fleet in a fleet, or where Karpenter's objects are.
+def _expect_no_objects(folder: str, files: Sequence[SourceFile]) -> None:
+    """Refuse to start a new fleet in a fleet, or where ``files`` have Karpenter's objects.
 
     Raises:
         UsageError: it is one, or a file there has some.
     """
     _expect_no_fleet(folder)
-    files = _files_in(folder)
     first = next((file.path for file in files if _KARPENTER.search(file.content)), None)
     if first is None:
         return
