@@ -267,7 +267,7 @@ class _FleetReader:
             if is_known and (finding is None or finding.code == "old-version"):
                 self._read_known_kind(entry, finding)
             elif finding is not None:
-                self.broken = True
+                self.broken = self.broken or finding.severity is Severity.ERROR
                 self._add(entry, finding)
             elif self.kinds.reads(entry.api_version, entry.kind):
                 self.workloads.append(entry)
@@ -380,7 +380,10 @@ class _FleetReader:
         pools = [entry for (kind, _, _), entry in self.seen.items() if kind == "NodePool"]
         if not pools and not self.broken and not self.has_errors():
             message = "no NodePool in this folder; an empty fleet is not planned"
-            hint = "add a NodePool, or pass the fleet folder as PATH"
+            hint = (
+                "add a NodePool, or pass the fleet folder as PATH; "
+                "`reconciler init` takes over those of Terraform and of a cluster"
+            )
             severity = Severity.WARNING if allow_empty else Severity.ERROR
             self.diagnostics.append(Diagnostic(severity, "empty-fleet", message, hint=hint))
         if not self.any_class and not self.broken:

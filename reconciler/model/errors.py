@@ -46,15 +46,18 @@ def _restore_error(
 
 
 class InvalidFleetError(ReconcilerError):
-    """The desired state cannot be planned; nothing was changed."""
+    """The desired state cannot be planned; nothing was changed.
 
-    def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
+    ``advice`` says what can be planned instead, if anything.
+    """
+
+    def __init__(self, diagnostics: Sequence[Diagnostic], advice: str = "") -> None:
         assert diagnostics, "an invalid fleet must say why"
         self.diagnostics = tuple(sorted(diagnostics, key=lambda d: d.order))
         errors = [d for d in self.diagnostics if d.severity is Severity.ERROR] or self.diagnostics
         more = len(errors) - 1
         rest = f" (and {more} more: `reconciler validate` lists them)" if more else ""
-        super().__init__(f"{errors[0]}{rest}")
+        super().__init__(f"{errors[0]}{rest}{f'; {advice}' if advice else ''}")
 
 
 class UnreadableError(ReconcilerError):

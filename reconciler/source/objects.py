@@ -110,12 +110,13 @@ def _entries(
 def _header_finding(data: dict[str, object]) -> Finding | None:
     """Return the finding on ``apiVersion`` and ``kind``, one for both.
 
-    Without any field of an object, it is something else, such as the values of a chart.
+    Without any field of an object, it is something else, such as the values of a chart. So is a
+    file of Grafana, whose ``apiVersion`` is a number.
     """
     if not data.keys() & _FIELDS:
-        message = "is not a Kubernetes object, and is not read"
-        hint = f"it has none of {', '.join(_FIELDS)}"
-        return Finding("no-object", (), message, hint, Severity.WARNING)
+        return _no_object(f"it has none of {', '.join(_FIELDS)}")
+    if "kind" not in data and isinstance(data.get("apiVersion"), int):
+        return _no_object("its apiVersion is a number, and it has no kind")
     lacking = [field for field in ("apiVersion", "kind") if data.get(field) in (None, "")]
     if lacking:
         names = " and ".join(f"`{field}`" for field in lacking)
@@ -129,6 +130,11 @@ def _header_finding(data: dict[str, object]) -> Finding | None:
                 "wrong-type", (field,), f"must be a string, not {quote_value(data[field])}"
             )
     return None
+
+
+def _no_object(reason: str) -> Finding:
+    message = "is not a Kubernetes object, and is not read"
+    return Finding("no-object", (), message, reason, Severity.WARNING)
 
 
 _FIELDS: Final = {"apiVersion": None, "kind": None, "metadata": None, "spec": None}.keys()

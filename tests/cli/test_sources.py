@@ -228,6 +228,33 @@ def test_what_cannot_be_read_offline_is_named(
 
 
 @needs_kustomize
+def test_a_patch_of_a_remote_object_is_no_second_error(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    patch = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: remote}\n"
+    lines = "resources: ['https://example.com/app.yaml']\npatches: [{path: patch.yaml}]\n"
+    app = {"app/kustomization.yaml": lines, "app/patch.yaml": patch}
+    write(work, {f"nodes/{name}": text for name, text in BASE.items()} | app)
+    assert codes(".", capsys) == ["remote-source"]
+
+
+def test_an_error_elsewhere_names_the_folder_of_the_nodepools(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    advice = "; all valid NodePools are in clusters/blue, which can be passed as PATH"
+    fleet = {"clusters/blue/pools/all.yaml": POOL, "clusters/blue/class.yaml": CLASS}
+    write(work, fleet | {"clusters/blue/spot.yaml": POOL.replace("general", "spot")})
+    write(work, {"apps/web.yaml": "apiVersion: apps/v1\nkind: Deployment\n"})
+    assert main(["plan", "."]) == 1
+    assert advice in "".join(capsys.readouterr())
+    assert main(["plan", "clusters/blue"]) == 0
+    write(work, {"clusters/blue/bad.yaml": "kind: NodePool\n"})
+    capsys.readouterr()
+    assert main(["plan", "."]) == 1
+    assert advice not in "".join(capsys.readouterr())
+
+
+@needs_kustomize
 def test_a_chart_that_kustomize_would_download_hides_nothing_else(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -102,7 +102,6 @@ CASES = [
     pool("a number JSON does not know", "cpu: 100", "cpu: .inf", "bad-number", "21:17"),
     pool("no kind", "kind: NodePool\n", "", "missing-kind", "1:1", "kind"),
     pool("neither kind nor version", POOL[:47], "", "missing-kind", "1:1", "apiVersion"),
-    pool("none of an object's fields", POOL, "replicas: 2\n", "no-object", "1:1"),
     pool("a text for an object", POOL, "hello\n", "not-an-object", "1:1"),
     pool("v1beta1", "karpenter.sh/v1\n", "karpenter.sh/v1beta1\n", "old-version", "1:13", "apiVersion"),
     pool("a Provisioner", "kind: NodePool", "kind: Provisioner", "old-version", "2:7", "kind"),

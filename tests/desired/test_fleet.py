@@ -98,6 +98,23 @@ def test_an_empty_fleet_is_an_error_unless_it_may_be_empty() -> None:
     assert found(a_file(a_class()), allow_empty=True) == [("warning", "empty-fleet", "")]
 
 
+NO_OBJECTS = [
+    pytest.param(b"replicas: 2\n", id="values of a chart"),
+    pytest.param(b"apiVersion: 1\nproviders: []\n", id="a file of Grafana"),
+]
+
+
+@pytest.mark.parametrize("content", NO_OBJECTS)
+def test_a_file_without_any_object_hides_no_other_finding(content: bytes) -> None:
+    other = SourceFile("other.yaml", content)
+
+    assert found(a_file(a_pool(), a_class()), other) == [("warning", "no-object", "")]
+    assert found(a_file(a_class()), other) == [
+        ("error", "empty-fleet", ""),
+        ("warning", "no-object", ""),
+    ]
+
+
 def test_a_syntax_error_is_not_also_an_empty_fleet() -> None:
     assert found(SourceFile("a.yaml", b"a: [")) == [("error", "syntax", "")]
 

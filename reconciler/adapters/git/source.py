@@ -200,7 +200,10 @@ def _source_content(
     files: list[SourceFile], findings: list[Diagnostic], revision: GitRevision, where: str
 ) -> SourceContent:
     if not files and not findings:
-        remedy = "pass the fleet folder; an empty checkout is never planned"
+        remedy = (
+            "pass the fleet folder (an empty checkout is never planned), or take over the "
+            "NodePools of Terraform with `reconciler init`"
+        )
         raise UnreadableError(
             "the folder contains no YAML or JSON file", where=where, remedy=remedy
         )

@@ -360,6 +360,9 @@ class _Expansion:
         command = f"kustomize build {self._shown(folder)}"
         output = self._run(RenderBuild(Tool.KUSTOMIZE, closure.files, root), command, place)
         if output is None:
+            lacks = any(f.code == "remote-source" for f in closure.findings)
+            if lacks and self.findings[-1].code == "render-failed":
+                self.findings.pop()  # it lacks what a patch changes, for example
             return []
         made = self._rendered(output, rendering, closure.files, closure.patches, root, place)
         names = (closure.name_prefix, closure.name_suffix)

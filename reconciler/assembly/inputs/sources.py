@@ -247,7 +247,20 @@ def read_desired(
         karpenter=source.karpenter,
         known=source.known,
     )
-    return fleet, without_errors(findings)
+    return fleet, without_errors(findings, _folder_advice(fleet, findings))
+
+
+def _folder_advice(fleet: Fleet, findings: Sequence[Diagnostic]) -> str:
+    """Return which folder can be planned alone if all errors are outside of it, else ``""``.
+
+    A repository of many applications often has something in one of them that cannot be read.
+    """
+    folders = [os.path.dirname(pool.file) for pool in fleet.node_pools]
+    folder = os.path.commonpath(folders) if folders else ""
+    places = [d.place for d in findings if d.severity is Severity.ERROR]
+    if not folder or any(p is None or p.file.startswith(f"{folder}/") for p in places):
+        return ""
+    return f"all valid NodePools are in {folder}, which can be passed as PATH"
 
 
 def desired_fleet(
@@ -277,15 +290,15 @@ def expect_complete(findings: Iterable[Diagnostic]) -> None:
         raise InvalidFleetError(left)
 
 
-def without_errors(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+def without_errors(findings: Iterable[Diagnostic], advice: str = "") -> tuple[Diagnostic, ...]:
     """Return the findings in order, if none of them is an error.
 
     Raises:
-        InvalidFleetError: one is; it carries them all.
+        InvalidFleetError: one is; it carries them all, and the advice.
     """
     every = tuple(sorted(findings, key=lambda d: d.order))
     if any(d.severity is Severity.ERROR for d in every):
-        raise InvalidFleetError(every)
+        raise InvalidFleetError(every, advice)
     return every
 
 
