@@ -347,8 +347,11 @@ class _FleetReader:
         if first is not entry:
             where = first.place(("metadata", "name"))
             message = f"duplicate {entry.kind} {quote_value(entry.name)}, first defined at {where}"
-            pointer = ("metadata", "name")
-            self._add(entry, Finding("duplicate-name", pointer, message, "rename or remove one"))
+            severity = (
+                Severity.WARNING if kind == "Namespace" else Severity.ERROR
+            )  # the first counts
+            hint, at = "rename or remove one", ("metadata", "name")
+            self._add(entry, Finding("duplicate-name", at, message, hint, severity))
         elif not any(f.severity is Severity.ERROR for f in findings):
             line = entry.place(()).line
             resource = Resource(
@@ -380,10 +383,8 @@ class _FleetReader:
         pools = [entry for (kind, _, _), entry in self.seen.items() if kind == "NodePool"]
         if not pools and not self.broken and not self.has_errors():
             message = "no NodePool in this folder; an empty fleet is not planned"
-            hint = (
-                "add a NodePool, or pass the fleet folder as PATH; "
-                "`reconciler init` takes over those of Terraform and of a cluster"
-            )
+            hint = "add a NodePool, pass the fleet folder as PATH, or take one over with "
+            hint += "`reconciler init --from`, also from Terraform"
             severity = Severity.WARNING if allow_empty else Severity.ERROR
             self.diagnostics.append(Diagnostic(severity, "empty-fleet", message, hint=hint))
         if not self.any_class and not self.broken:

@@ -85,6 +85,9 @@ def _entries(
 ) -> Iterator[tuple[Entry, Finding | None]]:
     entry = Entry(document, base, data)
     if not isinstance(data, dict):
+        if not base and _is_foreign_list(data):
+            yield entry, _no_object("it is a list, such as a playbook of Ansible")
+            return
         message = f"{quote_value(data)} is not a Kubernetes object"
         hint = "an object is a mapping with apiVersion and kind"
         yield entry, Finding("not-an-object", (), message, hint)
@@ -132,6 +135,13 @@ def _header_finding(data: dict[str, object]) -> Finding | None:
     return None
 
 
+def _is_foreign_list(data: object) -> bool:
+    """Return whether data is a list whose items have no field that only an object has."""
+    return isinstance(data, list) and not any(
+        isinstance(item, dict) and item.keys() & {"apiVersion", "kind"} for item in data
+    )
+
+
 def _no_object(reason: str) -> Finding:
     message = "is not a Kubernetes object, and is not read"
     return Finding("no-object", (), message, reason, Severity.WARNING)
@@ -141,20 +151,22 @@ _FIELDS: Final = {"apiVersion": None, "kind": None, "metadata": None, "spec": No
 """The fields of any object, in order."""
 
 
+_MIGRATE: Final = "migrate to {}, as `reconciler init --from` does"
+
+
 def _version_finding(kind: str, api_version: str) -> Finding | None:
     """Return the finding on a version or kind that is no longer supported."""
     group = group_of(api_version)
     successor = SUCCESSORS.get((group, kind))
     if successor is not None:
-        return Finding(
-            "old-version", ("kind",), f"unsupported alpha kind {kind}", f"migrate to {successor}"
-        )
+        hint = _MIGRATE.format(successor)
+        return Finding("old-version", ("kind",), f"unsupported alpha kind {kind}", hint)
     if is_ours(api_version, kind):
         expected = "/".join(VALIDATED_KINDS[kind])
         if api_version != expected and not (is_other_class(api_version, kind)):
             is_old = group == VALIDATED_KINDS[kind][0]
             message = f"unsupported apiVersion {quote_value(api_version)[1:-1]}"
-            hint = f"migrate to {expected}" if is_old else f"{kind} is {expected}"
+            hint = _MIGRATE.format(expected) if is_old else f"{kind} is {expected}"
             return Finding(
                 "old-version" if is_old else "wrong-version", ("apiVersion",), message, hint
             )

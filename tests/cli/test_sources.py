@@ -241,17 +241,19 @@ def test_a_patch_of_a_remote_object_is_no_second_error(
 def test_an_error_elsewhere_names_the_folder_of_the_nodepools(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    advice = "; all valid NodePools are in clusters/blue, which can be passed as PATH"
+    advice = "; all NodePools are in clusters/blue, which can be passed as PATH"
     fleet = {"clusters/blue/pools/all.yaml": POOL, "clusters/blue/class.yaml": CLASS}
     write(work, fleet | {"clusters/blue/spot.yaml": POOL.replace("general", "spot")})
     write(work, {"apps/web.yaml": "apiVersion: apps/v1\nkind: Deployment\n"})
     assert main(["plan", "."]) == 1
     assert advice in "".join(capsys.readouterr())
     assert main(["plan", "clusters/blue"]) == 0
-    write(work, {"clusters/blue/bad.yaml": "kind: NodePool\n"})
-    capsys.readouterr()
-    assert main(["plan", "."]) == 1
-    assert advice not in "".join(capsys.readouterr())
+    for invalid in ("clusters/blue/bad.yaml", "clusters/green/bad.yaml"):
+        write(work, {invalid: "kind: NodePool\n"})
+        capsys.readouterr()
+        assert main(["plan", "."]) == 1
+        assert advice not in "".join(capsys.readouterr())
+        (work / invalid).unlink()
 
 
 @needs_kustomize

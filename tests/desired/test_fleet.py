@@ -101,6 +101,8 @@ def test_an_empty_fleet_is_an_error_unless_it_may_be_empty() -> None:
 NO_OBJECTS = [
     pytest.param(b"replicas: 2\n", id="values of a chart"),
     pytest.param(b"apiVersion: 1\nproviders: []\n", id="a file of Grafana"),
+    pytest.param(b"- hosts: all\n  tasks: []\n", id="a playbook of Ansible"),
+    pytest.param(b"[]\n", id="an empty list"),
 ]
 
 
@@ -159,6 +161,21 @@ def test_both_positions_of_a_duplicate_name_are_reported() -> None:
     assert diagnostic.place is not None
     assert diagnostic.place.file == "b.json"
     assert "a.json:1:76" in diagnostic.message
+
+
+def test_of_a_namespace_that_is_written_twice_the_first_counts() -> None:
+    made = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "web", "labels": labels}}
+            for labels in ({"team": "a"}, {"team": "b"})]  # fmt: skip
+    fleet, (diagnostic,) = read_fleet([a_file(a_pool(), a_class(), *made)])
+
+    assert (diagnostic.severity, diagnostic.code) == (Severity.WARNING, "duplicate-name")
+    assert [r.data["metadata"]["labels"] for r in fleet.resources if r.kind == "Namespace"] == [
+        {"team": "a"}
+    ]
+
+
+def test_a_list_of_objects_without_a_list_kind_is_an_error() -> None:
+    assert found(SourceFile("a.yaml", b"- kind: NodePool\n")) == [("error", "not-an-object", "")]
 
 
 def test_an_invalid_object_in_a_list_has_its_position_in_the_list() -> None:

@@ -202,7 +202,7 @@ def _source_content(
     if not files and not findings:
         remedy = (
             "pass the fleet folder (an empty checkout is never planned), or take over the "
-            "NodePools of Terraform with `reconciler init`"
+            "NodePools of Terraform with `reconciler init --from`"
         )
         raise UnreadableError(
             "the folder contains no YAML or JSON file", where=where, remedy=remedy

@@ -6,7 +6,7 @@ Shared by every command that plans. Anything unreadable stops the command: unkno
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -247,20 +247,33 @@ def read_desired(
         karpenter=source.karpenter,
         known=source.known,
     )
-    return fleet, without_errors(findings, _folder_advice(fleet, findings))
+    return fleet, without_errors(findings, _folder_advice(source, fleet, findings))
 
 
-def _folder_advice(fleet: Fleet, findings: Sequence[Diagnostic]) -> str:
+def _folder_advice(source: SourceFiles, fleet: Fleet, findings: Sequence[Diagnostic]) -> str:
     """Return which folder can be planned alone if all errors are outside of it, else ``""``.
 
     A repository of many applications often has something in one of them that cannot be read.
     """
-    folders = [os.path.dirname(pool.file) for pool in fleet.node_pools]
+    paths = {file.path for file in source.files}
+    folders = [_source_folder(pool.file, paths) for pool in fleet.node_pools]
     folder = os.path.commonpath(folders) if folders else ""
     places = [d.place for d in findings if d.severity is Severity.ERROR]
-    if not folder or any(p is None or p.file.startswith(f"{folder}/") for p in places):
+    others = (f.path for f in source.files if b"kind: NodePool" in f.content)
+    is_alone = folder and all(path == folder or path.startswith(f"{folder}/") for path in others)
+    if not is_alone or any(p is None or p.file.startswith(f"{folder}/") for p in places):
         return ""
-    return f"all valid NodePools are in {folder}, which can be passed as PATH"
+    return f"all NodePools are in {folder}, which can be passed as PATH"
+
+
+def _source_folder(file: str, paths: Collection[str]) -> str:
+    """Return the folder that a file is read from: its own, or that of its chart.
+
+    It is ``""`` for the base of an overlay, which is another fleet without the overlay.
+    """
+    if file in paths:
+        return os.path.dirname(file)
+    return max((path for path in paths if file.startswith(f"{path}/")), key=len, default="")
 
 
 def desired_fleet(
