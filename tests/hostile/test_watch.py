@@ -253,40 +253,6 @@ def test_two_actions_of_one_second_are_two_episodes(tmp_path: Path) -> None:
         assert len({episode["name"] for episode in world.episodes}) == 2
 
 
-WRITING = [
-    *(
-        (verb, group, resource)
-        for group, resource in (
-            ("karpenter.sh", "nodeclaims"), ("karpenter.sh", "nodepools"),
-            ("karpenter.sh", "nodeoverlays"), ("karpenter.k8s.aws", "ec2nodeclasses"),
-            ("", "nodes"), ("", "pods"),
-        )
-        for verb in ("create", "update", "patch", "delete", "deletecollection")
-    ),
-    ("create", "", "pods/eviction"), ("create", "", "pods/exec"), ("create", "", "pods/binding"),
-    ("create", "", "pods/attach"), ("patch", "", "pods/status"), ("patch", "", "pods/resize"),
-    ("patch", "", "pods/ephemeralcontainers"), ("patch", "", "nodes/status"),
-    ("create", "", "nodes/proxy"), ("create", "", "serviceaccounts/token"),
-    ("impersonate", "", "users"), ("impersonate", "", "groups"),
-    ("impersonate", "", "serviceaccounts"),
-]  # fmt: skip
-
-
-@attack(Threat.CLUSTER, "credentials for watch that could change a node or a pod")
-@pytest.mark.parametrize("right", WRITING, ids=" ".join)
-def test_no_right_to_write_is_accepted(
-    right: tuple[str, str, str], kube: Kube, capsys: pytest.CaptureFixture[str]
-) -> None:
-    verb, group, resource = right
-    rules: Any = watch_role("any")["rules"]
-    kube.rules = [*rules, {"apiGroups": [group], "resources": [resource], "verbs": [verb]}]
-    stop_after(kube, 2)  # a watch that starts would not end
-    assert main(["watch", "--context", "shop", "--set", "aws.region=us-east-1"]) == 1
-    error = capsys.readouterr().err
-    assert f"could write: {verb} {resource}" in error
-    assert not [c for c in kube.calls if c.resource != "selfsubjectaccessreviews"]
-
-
 READ = [(verb, kind) for kind in (*OBSERVED, *OF_KARPENTER) for verb in ("list", "watch")]
 
 

@@ -76,7 +76,7 @@ def test_the_role_of_watch_is_enough_and_nothing_is_written(
     assert "Watching Karpenter in " in printed.err
     calls = {(c.method, c.resource) for c in kube.calls}
     assert {method for method, _ in calls} == {"GET", "POST"}
-    assert {name for method, name in calls if method == "POST"} == {"selfsubjectaccessreviews"}
+    assert {name for method, name in calls if method == "POST"} == {"selfsubjectrulesreviews"}
     assert main(["watch", "report"]) == 0
     assert "Karpenter has done nothing since" in capsys.readouterr().out
     assert main(["watch", "report", "-o", "json"]) == 0

@@ -41,6 +41,7 @@ class Kind:
 NODE: Final = Kind("Node", "nodes")
 POD: Final = Kind("Pod", "pods")
 EVENT: Final = Kind("Event", "events", "events.k8s.io")
+NAMESPACE: Final = Kind("Namespace", "namespaces")
 POD_DISRUPTION_BUDGET: Final = Kind("PodDisruptionBudget", "poddisruptionbudgets", "policy")
 VOLUME_ATTACHMENT: Final = Kind("VolumeAttachment", "volumeattachments", "storage.k8s.io")
 OBSERVED: Final = (
@@ -56,7 +57,7 @@ OBSERVED: Final = (
     Kind("ResourceClaim", "resourceclaims", "resource.k8s.io", optional=True),
     Kind("ResourceClaimTemplate", "resourceclaimtemplates", "resource.k8s.io", optional=True),
     Kind("ResourceSlice", "resourceslices", "resource.k8s.io", optional=True),
-    Kind("Namespace", "namespaces"),
+    NAMESPACE,
     Kind("PriorityClass", "priorityclasses", "scheduling.k8s.io"),
     Kind("PodTemplate", "podtemplates"),
     Kind("Deployment", "deployments", "apps"),

@@ -38,6 +38,20 @@ KINDS = {
     (kind.group, kind.resource): kind
     for kind in (*OBSERVED, *OF_KARPENTER, VOLUME_ATTACHMENT, EVENT)
 }
+GRANTED_TO_ALL: list[Object] = [
+    {
+        "apiGroups": ["authorization.k8s.io"],
+        "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
+        "verbs": ["create"],
+    },
+    {
+        "apiGroups": ["authentication.k8s.io"],
+        "resources": ["selfsubjectreviews"],
+        "verbs": ["create"],
+    },
+    {"nonResourceURLs": ["/api", "/api/*", "/healthz", "/version"], "verbs": ["get"]},
+]
+"""The rules of ``system:basic-user`` and ``system:discovery``, which every account has."""
 _PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>v\w+)"
     r"(?:/namespaces/(?P<namespace>[^/]+))?/(?P<resource>[a-z0-9]+)"
@@ -94,14 +108,18 @@ class Kube:
     """The objects of a cluster, and the permissions.
 
     ``fault`` is called before each call and may raise. ``rules`` are those of a ClusterRole, None
-    if everything is allowed. ``leaving`` keeps deleted pods of a node as terminating until
-    ``sweep``. A watch sends the existing objects, or the events after its ``resourceVersion``, then
-    ``told`` line by line and a bookmark, and ends, unless it continues (``watches``) with changes
-    until its timeout. Lists omit ``hidden`` objects. ``date`` is stated in place of the time.
+    if everything is allowed. ``namespaced`` has those of Roles by namespace. ``lists_rules`` is
+    whether the server can list the rules of its client completely. ``leaving`` keeps deleted pods
+    of a node as terminating until ``sweep``. A watch sends the existing objects, or the events
+    after its ``resourceVersion``, then ``told`` line by line and a bookmark, and ends, unless it
+    continues (``watches``) with changes until its timeout. Lists omit ``hidden`` objects. ``date``
+    is stated in place of the time.
     """
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     rules: list[Object] | None = None
+    namespaced: dict[str, list[Object]] = field(default_factory=dict)
+    lists_rules: bool = True
     fault: Callable[[Call], None] = lambda _: None
     page_max: int = 500
     token: str = TOKEN
@@ -204,6 +222,8 @@ class Kube:
             return {"gitVersion": "v1.33.2"}
         if call.resource == "selfsubjectaccessreviews":
             return self._reviewed(call.body["spec"]["resourceAttributes"])
+        if call.resource == "selfsubjectrulesreviews":
+            return self._listed_rules(call.body["spec"]["namespace"])
         if not self._allows(*call.permission):
             message = f"{call.resource} is forbidden: User cannot {call.verb} {call.resource}"
             raise RefusedError(403, "Forbidden", message)
@@ -236,12 +256,28 @@ class Kube:
         return self.rules is None or any(
             group in r["apiGroups"] and resource in r["resources"] and verb in r["verbs"]
             for r in self.rules
+            if "nonResourceURLs" not in r
         )
 
     def _reviewed(self, review: Object) -> Object:
         part = f"/{review['subresource']}" if "subresource" in review else ""
         allowed = self._allows(review["verb"], review["group"], review["resource"] + part)
         return {"kind": "SelfSubjectAccessReview", "status": {"allowed": allowed}}
+
+    def _listed_rules(self, namespace: str) -> Object:
+        """Return the rules in a namespace; a server with a webhook lists only those of RBAC."""
+        everything = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+        rules = everything if self.rules is None else self.rules
+        found = [*GRANTED_TO_ALL, *rules, *self.namespaced.get(namespace, ())]
+        status: Object = {
+            "resourceRules": [rule for rule in found if "nonResourceURLs" not in rule],
+            "nonResourceRules": [rule for rule in found if "nonResourceURLs" in rule],
+            "incomplete": not self.lists_rules,
+        }
+        if not self.lists_rules:
+            status["resourceRules"] = [*GRANTED_TO_ALL[:2]]
+            status["evaluationError"] = "webhook authorizer does not support user rule resolution"
+        return {"kind": "SelfSubjectRulesReview", "status": status}
 
     def _list(self, call: Call) -> Object:
         kind = KINDS[call.group, call.resource]

@@ -133,7 +133,7 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
     add("--anonymize", action="store_true", help="save and publish without names")
     add(
         "--allow-write-access", action="store_true",
-        help="start although the credentials could change nodes; nothing is ever written",
+        help="start although the credentials could write; nothing is ever written",
     )  # fmt: skip
     serving.add_serving(parser)
     inputs.add_flags(parser, inputs.ACTING)
