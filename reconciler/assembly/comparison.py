@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from reconciler.assembly.inputs import sources
 from reconciler.assembly.snapshots import read_cluster
+from reconciler.desired.fleet import Fleet
 from reconciler.desired.objects import node_pools
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import InvalidFleetError, UsageError
@@ -15,6 +16,7 @@ from reconciler.model.settings import DataSource, DecisionRules
 from reconciler.model.text.counting import format_list
 from reconciler.model.text.quoting import quote_value
 from reconciler.observed.allocation import Grouping
+from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import cluster_state
 from reconciler.source.resource import EC2
 
@@ -23,12 +25,10 @@ if TYPE_CHECKING:
 
     from reconciler.assembly.inputs.request import FleetRequest
     from reconciler.catalog.catalog import Catalog
-    from reconciler.desired.fleet import Fleet
     from reconciler.desired.lock import Lock
     from reconciler.desired.settings.layers import Resolved
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
-    from reconciler.observed.snapshot import Snapshot
     from reconciler.observed.state import ClusterState
     from reconciler.plan.make.inputs import Inputs
 
@@ -96,6 +96,8 @@ def with_base_inputs(
 
     ``cluster`` is a captured one with the replicas of the base, None if they are those of the head.
     """
+    if is_new_fleet(base, facts):
+        return _with_new_fleet(base, facts)
     facts = replace(
         facts,
         base=base.objects,
@@ -110,6 +112,51 @@ def with_base_inputs(
     if cluster is not None:
         against = replace(against, cluster=cluster)
     return replace(facts, against=against)
+
+
+def is_new_fleet(base: sources.Base, head: Inputs) -> bool:
+    """Return whether the head has the first NodePools of a fleet.
+
+    If nodes are observed, those of a base without a NodePool are of NodePools that it deleted.
+    """
+    if not head.fleet.node_pools:
+        return False
+    is_empty = base.fleet is not None and not base.fleet.node_pools
+    return base.is_missing or (is_empty and not head.cluster.nodes)
+
+
+def _with_new_fleet(base: sources.Base, head: Inputs) -> Inputs:
+    """Return the facts of a fleet that the base does not have.
+
+    Without a node, all of its cost is that of the change.
+    """
+    finding = Diagnostic(
+        Severity.INFO,
+        "fleet-new",
+        f"the base {(base.head or '')[:8]} has no NodePool in this folder: the fleet is new, "
+        "so there is nothing to compare it with",
+        hint="if its folder was renamed, `reconciler ci` finds its base by the name of the fleet",
+    )
+    head = replace(
+        head,
+        revision=replace(head.revision, base=base.head),
+        base_policies=base.policies,
+        diagnostics=(*head.diagnostics, finding),
+    )
+    if head.cluster.nodes:
+        return head
+    before = head.fleet
+    nothing = replace(
+        head,
+        fleet=Fleet(config=before.config, config_file=before.config_file, lock=before.lock),
+        cluster=cluster_state(Snapshot()),
+        base=None,
+        live=(),
+        diagnostics=(),
+        scaled=(),
+        maximum=None,
+    )
+    return replace(head, base=base.objects, compared_with="base", against=nothing)
 
 
 def _invalid_base(base: sources.Base) -> Diagnostic:

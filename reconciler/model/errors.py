@@ -64,6 +64,10 @@ class UnreadableError(ReconcilerError):
     """An input cannot be read or is malformed; unknown is not empty, so we stop."""
 
 
+class MissingFleetError(UnreadableError):
+    """The folder of a fleet does not exist, or has no file of one: at a base, the fleet is new."""
+
+
 class OutputError(ReconcilerError):
     """Standard output cannot be written: its device is full or fails."""
 

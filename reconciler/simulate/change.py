@@ -164,7 +164,7 @@ PASSES_MAX: Final = 2_000
 
 @dataclass(frozen=True)
 class SimulatedChange:
-    """The change of a request with ``--base``, ready to be simulated.
+    """The change of a request with ``--base``, or its whole fleet, ready to be simulated.
 
     It starts at ``now`` from the ``snapshot``, or without nodes if that is None. Then the head is
     also simulated alone, which shows the nodes that it launches for all pods.
@@ -188,7 +188,7 @@ class SimulatedChange:
         if not changes:
             return None
         found = combine_seeds(changes)
-        if not has_effect or self.snapshot is not None:
+        if not has_effect or self.snapshot is not None or inputs.base is None:
             return found
         pairs = [
             (_new_base(change), _new_head(runs.run_alone(seed)))
@@ -232,16 +232,20 @@ def _new_head(report: Report) -> NewFleet:
 
 
 def at_rest_of(report: Report) -> AtRest | None:
-    """Return the cost of the simulated change, None if a side did not converge."""
-    merge = report.merge
-    if merge is None or not merge.base_converged or not report.converged:
+    """Return the cost of the simulated change, None if a side did not converge.
+
+    Without a base it is that of all nodes that are launched.
+    """
+    merge, cost = report.merge, report.cost
+    if not report.converged or (merge is not None and not merge.base_converged):
         return None
     had = {life.node_claim for life in report.nodes if life.launched_at is None}
     has = {claim.node_claim for claim in report.fleet}
-    change = merge.change
+    before, after = (merge.before, merge.after) if merge is not None else (cost.before, cost.after)
+    change = merge.change if merge is not None else after - before
     return AtRest(
-        before=FleetAtRest(nodes=len(had), per_hour=merge.before),
-        after=FleetAtRest(nodes=len(has), per_hour=merge.after),
+        before=FleetAtRest(nodes=len(had), per_hour=before),
+        after=FleetAtRest(nodes=len(has), per_hour=after),
         per_hour=change,
         per_month=sum_dollars([change * HOURS_A_MONTH]),
         unschedulable=tuple(sorted(s.name for s in report.stuck if s.kind == "Pod")),
@@ -249,8 +253,8 @@ def at_rest_of(report: Report) -> AtRest | None:
         rollout=iso_duration(_last_action(report) - report.started_at),
         stuck=tuple(_stuck_nodes(report)),
         by_node_pool=_pool_changes(report),
-        unschedulable_before=merge.unschedulable,
-        shares=merge.shares or None,
+        unschedulable_before=merge.unschedulable if merge is not None else (),
+        shares=(merge.shares or None) if merge is not None else None,
         evictions=sum(event.kind == EventKind.POD_EVICTED for event in report.events),
     )
 

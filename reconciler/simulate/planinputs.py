@@ -14,6 +14,7 @@ from reconciler.assembly.capturing import (
 from reconciler.assembly.comparison import (
     emptied_request,
     has_other_provider,
+    is_new_fleet,
     learned_types,
     read_types,
     with_base_inputs,
@@ -154,9 +155,20 @@ def _read_inputs(
     if base is not None:
         own = _cluster_of_base(base, request, cluster, now)
         facts = with_base_inputs(base, request, facts, cluster=own)
-    if facts.against is None and not for_changes:
+    supposes = what_if is not None or bool(request.overrides)
+    if not (facts.against or for_changes or (facts.observation == "workloads" and not supposes)):
         return facts
+    request = _without_missing_base(request, base, facts)
     return _with_simulated_change(facts, request, cluster.captured or cluster.snapshot)
+
+
+def _without_missing_base(
+    request: FleetRequest, base: sources.Base | None, facts: Inputs
+) -> FleetRequest:
+    """Return the request without a base in which there is nothing that could be simulated."""
+    if base is None or (facts.against is not None and not is_new_fleet(base, facts)):
+        return request
+    return replace(request, base=None)
 
 
 def _read_head(

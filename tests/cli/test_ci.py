@@ -92,11 +92,18 @@ def test_several_fleets_are_planned_at_once(repository: Path) -> None:
     assert sorted(p.stem for p in Path("plans").glob("*.json")) == ["a", "b"]
 
 
-def test_a_new_fleet_is_planned_without_a_base(repository: Path) -> None:
+def test_a_new_fleet_begins_with_its_steady_state(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     copy_small_web(repository / "c")
     commit_all(repository)
     assert main(["ci", "--base", "main", "--out", "plans"]) == 0
-    assert json.loads(Path("plans/c.json").read_text()).get("atRest") is None
+    assert "c: New fleet: " in capsys.readouterr().out
+    plan = json.loads(Path("plans/c.json").read_text())
+    assert plan["summary"]["perMonth"] == plan["atRest"]["perMonth"] > 0
+    (_, _, line, *_) = Path("plans/c.md").read_text().splitlines()
+    assert line.startswith(f"**New fleet: {plan['atRest']['after']['nodes']} node")
+    assert "/month in steady state" in line
 
 
 POLICY = """\

@@ -608,13 +608,74 @@ def test_the_cost_of_a_change_of_an_invalid_base_is_unknown(plan, repository: Pa
     assert "pool.yaml:1:13: error: apiVersion: unsupported apiVersion" in message
 
 
-def test_a_base_without_the_folder_names_what_to_do(plan, repository: Path) -> None:
-    (repository / "new").mkdir()
-    for name in ("pool.yaml", "class.yaml", "app.yaml"):
-        (repository / name).rename(repository / "new" / name)
-    answer = plan("--base", "HEAD", folder=repository / "new")
-    assert "does not exist in that commit" in answer.err
-    assert "a new fleet is planned without --base" in answer.err
+def a_fleet_in(folder: Path) -> Path:
+    """Write the files of a fleet into a folder."""
+    folder.mkdir(exist_ok=True)
+    for name, text in (("pool", POOL), ("class", CLASS), ("app", DEPLOYMENT)):
+        (folder / f"{name}.yaml").write_text(text)
+    return folder
+
+
+NEW_FLEETS = {
+    "no folder": {},
+    "no file of a fleet": {"new/README.md": "a fleet"},
+    "no NodePool": {"new/app.yaml": DEPLOYMENT},
+}
+
+
+@pytest.mark.parametrize("there", NEW_FLEETS.values(), ids=NEW_FLEETS)
+def test_a_fleet_that_the_base_does_not_have_is_new(
+    plan, repository: Path, there: dict[str, str]
+) -> None:
+    new = repository / "new"
+    new.mkdir()
+    for name, text in there.items():
+        (repository / name).write_text(text)
+    head = commit_all(repository)
+    a_fleet_in(new)
+    answer = plan("--base", "HEAD", folder=new)
+    (line,) = [one for one in answer.out.splitlines() if one.startswith("New fleet")]
+    assert line == "New fleet: 1 node, $73/month in steady state."
+    assert "Rollout: adds 1 node, in about " in answer.out
+    assert "--base" not in answer.out.rpartition("Next: reconciler simulate ")[2]
+    found = json.loads(plan("--base", "HEAD", "-o", "json", folder=new).out)
+    (message,) = [d["message"] for d in found["diagnostics"] if d["code"] == "fleet-new"]
+    assert message == (
+        f"the base {head[:8]} has no NodePool in this folder: the fleet is new, so there is "
+        "nothing to compare it with"
+    )
+    assert found["revision"]["base"] == head
+
+
+def test_a_new_fleet_of_unknown_cost_has_what_it_may_launch(plan, repository: Path) -> None:
+    new = a_fleet_in(repository / "new")
+    (new / "app.yaml").unlink()
+    answer = plan("--base", "HEAD", folder=new)
+    line = " ".join(answer.out.split("New fleet")[1].split())
+    assert line.startswith(
+        "of unknown cost: no workloads and no snapshot; NodePool general: 2 instance types, "
+        "cheapest vCPU $31.94 a month."
+    )
+
+
+def test_pods_that_a_new_fleet_cannot_place_are_its_fault(plan, repository: Path) -> None:
+    new = a_fleet_in(repository / "new")
+    (new / "app.yaml").write_text(DEPLOYMENT.replace("cpu: 500m", 'cpu: "64"'))
+    answer = plan("--base", "HEAD", "--fail-on", "unschedulable", folder=new)
+    assert answer.code == 3
+    assert "New fleet: 0 nodes, $0/month in steady state; 3 pods cannot be scheduled." in answer.out
+
+
+def test_a_new_fleet_beside_a_cluster_is_planned_from_its_nodes(
+    plan, repository: Path, tmp_path: Path
+) -> None:
+    new = a_fleet_in(repository / "new")
+    snapshot = tmp_path / "cluster.json"
+    snapshot.write_text(json.dumps({"kind": "List", "items": a_node("web-1")}))
+    answer = plan("--base", "HEAD", "--snapshot", str(snapshot), folder=new)
+    assert answer.code == 0
+    assert "New fleet. " in answer.out
+    assert "This change" not in answer.out
 
 
 BAD = [

@@ -19,7 +19,7 @@ from reconciler.plan.approval import read_saved_plan
 from reconciler.plan.render.summary import summary_lines
 from reconciler.plan.value.plan import from_json
 from tests.engine.world import a_deployment, a_pool
-from tests.repositories import commit_all, init
+from tests.repositories import commit_all, git, init
 from tests.simulated.simulations import words, write_fleet
 
 COLUMNS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time,scheduled_time"
@@ -66,6 +66,20 @@ def test_the_plan_has_the_backtest_that_simulate_shows(
     simulated = json.loads(capsys.readouterr().out)["backtest"]
     assert plan["backtest"] == simulated
     assert plan["backtest"]["difference"]["dollars"] < 0, "spot costs less"
+
+
+def test_a_trace_is_not_replayed_for_a_new_fleet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_fleet(tmp_path, [pool("spot"), a_deployment("web", "web", 2)])
+    (tmp_path / "trace.csv").write_text("\n".join([COLUMNS, *ROWS, ""]))
+    init(tmp_path)
+    git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", "empty")
+    more = ("--base", "HEAD", "--trace", str(tmp_path / "trace.csv"))
+    assert main(["plan", *words(tmp_path, *more)]) == 0
+    out = capsys.readouterr().out
+    assert "New fleet: " in out
+    assert "would have cost" not in out
 
 
 def test_both_schemas_describe_the_same_object() -> None:

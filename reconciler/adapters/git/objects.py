@@ -30,7 +30,7 @@ from reconciler.adapters.git.command import (
 from reconciler.adapters.git.repository import RepositoryView
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
-from reconciler.model.errors import UnreadableError, UsageError
+from reconciler.model.errors import MissingFleetError, UnreadableError, UsageError
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.visible import encodable
 from reconciler.source.document import LIMITS
@@ -351,16 +351,16 @@ def find_folder(tree: TreeObject, folder: str, where: str) -> TreeObject:
     """Return a folder of a commit as the root of a fleet: paths below are relative to it.
 
     Raises:
-        UnreadableError: the folder does not exist.
+        MissingFleetError: the folder does not exist.
     """
     if folder in ("", "."):
         return tree
     found = tree.find_entry(folder)
     if found is None or found.kind != "tree":
-        raise UnreadableError(
+        raise MissingFleetError(
             f"folder {folder} does not exist in that commit",
             where=where,
-            remedy="name a commit that has it; a new fleet is planned without --base",
+            remedy="name a commit that has it, or none for a new fleet",
         )
     return TreeObject("", "", found.mode, found.oid, found.objects)
 

@@ -27,7 +27,7 @@ from reconciler.adapters.git.trees import CommitTree, FolderTree, trees_around
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.sources.tree import Tree
 from reconciler.model.diagnostics import Diagnostic
-from reconciler.model.errors import UnreadableError, UsageError
+from reconciler.model.errors import MissingFleetError, UnreadableError, UsageError
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.urls import without_secrets
 
@@ -204,7 +204,7 @@ def _source_content(
             "pass the fleet folder (an empty checkout is never planned), or take over the "
             "NodePools of Terraform with `reconciler init --from`"
         )
-        raise UnreadableError(
+        raise MissingFleetError(
             "the folder contains no YAML or JSON file", where=where, remedy=remedy
         )
     return SourceContent(tuple(files), tuple(findings), revision)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from reconciler.assembly.inputs import operatorfile
 from reconciler.assembly.inputs.files import clones_folder
 from reconciler.model.diagnostics import Severity
-from reconciler.model.errors import InvalidFleetError, UsageError
+from reconciler.model.errors import InvalidFleetError, MissingFleetError, UsageError
 from reconciler.model.policy import PolicySource
 from reconciler.model.text.quoting import quote_value
 from reconciler.model.text.visible import encodable
@@ -190,13 +190,17 @@ def stated_durations(request: FleetRequest, fleet: Fleet) -> dict[str, timedelta
 
 
 class Base(NamedTuple):
-    """The commit of ``--base``, its objects and policies, and its fleet, or what is wrong there."""
+    """The commit of ``--base``, its objects and policies, and its fleet, or what is wrong there.
+
+    ``is_missing`` is whether it has no file of the fleet.
+    """
 
     head: str | None
     objects: tuple[dict[str, Any], ...]
     fleet: Fleet | None
     policies: tuple[Policy, ...] = ()
     errors: tuple[Diagnostic, ...] = ()
+    is_missing: bool = False
 
 
 def read_base(request: FleetRequest) -> Base | None:
@@ -206,14 +210,17 @@ def read_base(request: FleetRequest) -> Base | None:
     """
     if request.base is None:
         return None
-    from reconciler.adapters.git.source import read
+    from reconciler.adapters.git.source import head_of, read
     from reconciler.assembly.inputs.manifests import with_manifests
     from reconciler.assembly.inputs.rendering import expansion
     from reconciler.desired.fleet import read_fleet
     from reconciler.desired.objects import file_objects
 
     source = source_of(request.at_base)
-    found = read(source, expansion(source))
+    try:
+        found = read(source, expansion(source))
+    except MissingFleetError:
+        return Base(head_of(source), (), None, is_missing=True)
     files, _ = with_manifests(found.files, (), request.manifests, is_instead=request.is_instead)
     fleet, findings = read_fleet(
         files,

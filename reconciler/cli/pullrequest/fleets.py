@@ -28,7 +28,7 @@ _STEM_MAX: Final = 100
 class FleetChange(NamedTuple):
     """A fleet to plan.
 
-    ``base`` is None if the fleet is new, or without a comparison. ``base_path`` is its folder at
+    ``base`` is None without a comparison; a new fleet is not there. ``base_path`` is its folder at
     the base if that was another one. ``is_removed`` is whether it exists only at the base, and
     ``problem`` why the job cannot succeed, empty if it can.
     """
@@ -173,8 +173,7 @@ class _Comparison:
     def _change_of(self, one: _Known, before: _Known | None) -> FleetChange:
         folder = self._existing.get(one.path) or self._shown(one.path)
         if before is None:
-            is_known = one.path in self._was_there
-            return FleetChange(folder, self._base if is_known else None)
+            return FleetChange(folder, self._base)
         if before.path == one.path:
             return FleetChange(folder, self._base)
         problem = ""

@@ -195,6 +195,7 @@ def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findin
     from reconciler.assembly.inputs import planfile, policies
     from reconciler.backtest.change import with_backtest
     from reconciler.plan.planning import plan_of
+    from reconciler.plan.render.headline import is_new_fleet
     from reconciler.plan.render.html import render_html
     from reconciler.plan.render.markdown import render_markdown
     from reconciler.plan.render.summary import summary_of
@@ -205,7 +206,7 @@ def _plan_fleet(request: FleetRequest, stem: str, options: ReviewRequest, findin
     inputs = read_inputs(request, timings)
     rules = policies.policies_of(operator, inputs)
     plan = plan_of(msgspec.structs.replace(inputs, finds_steady_state=True), timings)
-    if options.trace is not None and request.base is not None:
+    if options.trace is not None and request.base is not None and not is_new_fleet(plan):
         plan = with_backtest(plan, request, options.trace, timings)
     plan = policies.judge(plan, rules, current_time(request.now))
     refused = policies.blocking_policies(plan, options.fail_on)

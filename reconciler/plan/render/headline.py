@@ -36,6 +36,11 @@ def has_invalid_base(plan: Plan) -> bool:
     return any(finding.code == "base-invalid" for finding in plan.diagnostics)
 
 
+def is_new_fleet(plan: Plan) -> bool:
+    """Return whether there is a base, and it has no NodePool of the fleet."""
+    return any(finding.code == "fleet-new" for finding in plan.diagnostics)
+
+
 NO_WORKLOADS: Final = "no workloads and no snapshot"
 """Why a cost is not known."""
 
@@ -98,10 +103,13 @@ def _offers_phrase(plan: Plan) -> str:
     if before.types and not after.types:
         return f"NodePool {without_backticks(name)} can launch no node any more"
     types = format_count(after.types, "instance type")
-    if before.types != after.types:
-        types = f"{before.types:,} → {types}"
     prices = list(dict.fromkeys(map(format_vcpu_price, (before, after))))
-    price = f", cheapest vCPU {' → '.join(prices)} a month" if len(prices) > 1 else ""
+    if not before.types:
+        prices = prices[1:]  # those of a new NodePool
+    elif before.types != after.types:
+        types = f"{before.types:,} → {types}"
+    has_price = len(prices) > 1 or not before.types
+    price = f", cheapest vCPU {' → '.join(prices)} a month" if has_price and prices else ""
     others = len(plan.offers) - 1
     more = f" (and {format_count(others, 'other NodePool')})" if others else ""
     return f"NodePool {without_backticks(name)}: {types}{price}{more}"
@@ -123,8 +131,12 @@ def _change_facts(plan: Plan) -> list[str]:
     assert change is not None, "the caller has seen one"
     if is_cost_unknown(plan):
         unknown = f"Cost unknown: {unknown_cost_reason(plan)}"
+        if is_new_fleet(plan):
+            unknown = f"New fleet of unknown cost: {unknown_cost_reason(plan)}"
         more = _requests_phrase(plan) if _has_unread_workloads(plan) else _offers_phrase(plan)
         return [unknown, more]
+    if is_new_fleet(plan):
+        return _new_fleet_facts(change)
     if only_budgets_change(plan):
         return _budget_facts(plan)
     if any(finding.code == "region-changed" for finding in plan.diagnostics):
@@ -150,6 +162,24 @@ def _change_facts(plan: Plan) -> list[str]:
         _unknown_replacement(plan),
         "changed workloads not included" if _has_unread_workloads(plan) else "",
     ]
+
+
+def _new_fleet_facts(change: AtRest) -> list[str]:
+    """Return what a fleet is in steady state that the base does not have."""
+    nodes, pods = format_count(change.after.nodes, "node"), len(change.unschedulable)
+    lost = f"{format_count(pods, 'pod')} cannot be scheduled" if pods else ""
+    if change.bounds is not None:
+        low, high = (format_monthly(bound) for bound in change.bounds)
+        what = f"about {nodes}, {low} to {high}/month (the search reached its work limit)"
+        return [f"New fleet: {what}", lost]
+    runs = ""
+    if change.range is not None:
+        span = change.range.per_hour
+        low, high = format_monthly(span.low), format_monthly(span.high)
+        if low != high:
+            runs = f" ({low} to {high} in {format_count(change.range.seeds, 'run')})"
+    amount = format_monthly(change.after.per_hour)
+    return [f"New fleet: {nodes}, {amount}/month in steady state{runs}", lost]
 
 
 def _budget_facts(plan: Plan) -> list[str]:
@@ -327,7 +357,8 @@ def _plan_facts(plan: Plan) -> list[str]:
     if has_invalid_base(plan):
         return ["Cost of this change unknown: its base has no plan"]
     pods = len(unschedulable_pods(plan))
-    return [first_pass(plan), f"{format_count(pods, 'pod')} cannot be scheduled" if pods else ""]
+    done = f"New fleet. {first_pass(plan)}" if is_new_fleet(plan) else first_pass(plan)
+    return [done, f"{format_count(pods, 'pod')} cannot be scheduled" if pods else ""]
 
 
 def first_pass(plan: Plan) -> str:

@@ -86,7 +86,8 @@ def compare_with_base(pair: RevisionPair, work_max: int | None = None) -> tuple[
 
 def _with_new_nodes(change: AtRest, pair: RevisionPair) -> AtRest:
     """Return the change with new nodes for all pods as well, unless that is known or equal."""
-    if change.new_nodes is not None or _has_same_plans(pair):
+    is_new = not pair.base.fleet.node_pools and not pair.base.cluster.nodes
+    if change.new_nodes is not None or is_new or _has_same_plans(pair):
         return change
     return replace(change, new_nodes=compare_new_nodes(pair))
 

@@ -223,10 +223,11 @@ def run(request: PlanRequest) -> int:
         from msgspec.structs import replace
 
         from reconciler.plan.planning import plan_of
+        from reconciler.plan.render.headline import is_new_fleet
 
         durations = stated_durations(request.fleet, inputs.fleet)
         plan = plan_of(replace(inputs, finds_steady_state=True, durations=durations), timings)
-        if request.trace is not None:
+        if request.trace is not None and not is_new_fleet(plan):
             plan = with_backtest(plan, request.fleet, request.trace, timings)
         with timings("render"):
             plan = policies.judge(plan, rules, current_time(request.fleet.now))
@@ -346,8 +347,9 @@ def next_command(plan: Plan, request: PlanRequest, observation: object) -> str:
     if observation == "snapshot":
         return "save this plan with `--out plan.json`, then run `reconciler apply plan.json`"
     if observation == "workloads":
-        moves = any(finding.code == "region-changed" for finding in plan.diagnostics)
-        base = ("--base", request.fleet.base) if request.fleet.base and not moves else ()
+        ref, codes = request.fleet.base, {finding.code for finding in plan.diagnostics}
+        is_alone = ref is None or codes & {"region-changed", "fleet-new", "base-invalid"}
+        base = () if is_alone else ("--base", ref)
         return _command_line("reconciler", "simulate", *words, *base)
     return _command_line("reconciler", "apply", *words)
 
