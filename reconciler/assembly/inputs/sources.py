@@ -262,10 +262,11 @@ def _folder_advice(source: SourceFiles, fleet: Fleet, findings: Sequence[Diagnos
 
     A repository of many applications often has something in one of them that cannot be read.
     """
-    paths = {file.path for file in source.files}
-    folders = [_source_folder(pool.file, paths) for pool in fleet.node_pools]
-    folder = os.path.commonpath(folders) if folders else ""
     places = [d.place for d in findings if d.severity is Severity.ERROR]
+    if not places or not fleet.node_pools:
+        return ""
+    paths = {file.path for file in source.files}
+    folder = os.path.commonpath([_source_folder(pool.file, paths) for pool in fleet.node_pools])
     others = (f.path for f in source.files if b"kind: NodePool" in f.content)
     is_alone = folder and all(path == folder or path.startswith(f"{folder}/") for path in others)
     if not is_alone or any(p is None or p.file.startswith(f"{folder}/") for p in places):
