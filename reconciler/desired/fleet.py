@@ -25,7 +25,7 @@ from reconciler.model.text.quoting import quote_value
 from reconciler.source import schema
 from reconciler.source.document import Document, Pointer, parse_documents
 from reconciler.source.finding import Finding, field_path, without_reported
-from reconciler.source.objects import Entry, entries, lines_of_document
+from reconciler.source.objects import Entry, entries, lines_of_document, without_foreign_json
 from reconciler.source.resource import (
     AUTO_MODE,
     CONFIG_FILES,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 RENAMED: Final = "name-reference"
 """The finding on a class that kustomize has renamed, in place of one that it was not found."""
 UNREADABLE_CODES: Final = frozenset({"bad-key", "bad-number", "bad-tag", "unsupported-tag"})
-"""Codes of values that the document could not parse: findings about their shape add nothing."""
+"""Codes of values that could not be parsed: findings about their shape add nothing."""
 FINDINGS_MAX: Final = 1000
 """The maximum number of findings that are reported for a folder."""
 
@@ -59,7 +59,8 @@ class SourceFile(NamedTuple):
 
     def documents(self) -> tuple[list[Document], list[Diagnostic]]:
         """Return the documents of the file, and what cannot be read of it."""
-        return parse_documents(self.path, self.content)
+        documents, findings = parse_documents(self.path, self.content)
+        return documents, without_foreign_json(self.content, findings)
 
 
 class FolderEntries(NamedTuple):
@@ -150,7 +151,7 @@ def read_fleet(
             continue
         documents, findings = file.documents()
         reader.diagnostics += findings
-        reader.broken = reader.broken or bool(findings)
+        reader.broken |= any(found.severity is Severity.ERROR for found in findings)
         reader.unread += [d.place for d in findings if d.place and d.code in UNREADABLE_CODES]
         if file.path in CONFIG_FILES:
             reader.read_config(documents)
@@ -383,8 +384,7 @@ class _FleetReader:
         pools = [entry for (kind, _, _), entry in self.seen.items() if kind == "NodePool"]
         if not pools and not self.broken and not self.has_errors():
             message = "no NodePool in this folder; an empty fleet is not planned"
-            hint = "add a NodePool, pass the fleet folder as PATH, or take one over with "
-            hint += "`reconciler init --from`, also from Terraform"
+            hint = "add one, pass the fleet folder as PATH, or run `reconciler init --from`"
             severity = Severity.WARNING if allow_empty else Severity.ERROR
             self.diagnostics.append(Diagnostic(severity, "empty-fleet", message, hint=hint))
         if not self.any_class and not self.broken:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from reconciler.model.diagnostics import Place, Severity
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.text.nearest import did_you_mean, nearest
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.document import Document, Pointer
@@ -108,6 +108,19 @@ def _entries(
             yield from _entries(document, (*base, "items", index), item, depth + 1)
         return
     yield Entry(document, base, data, kind, api_version), _version_finding(kind, api_version)
+
+
+def without_foreign_json(content: bytes, findings: list[Diagnostic]) -> list[Diagnostic]:
+    """Return what cannot be read of a file, as one warning if it is JSON of another program.
+
+    Compilers and editors allow comments in their JSON, which are an error in YAML. An object has
+    an apiVersion, so none is lost.
+    """
+    place = findings[0].place if findings else None
+    if place is None or not place.file.endswith(".json") or b"apiVersion" in content:
+        return findings
+    found = _no_object("it is not JSON, and has no apiVersion")
+    return [Diagnostic(found.severity, found.code, found.message, place, hint=found.hint)]
 
 
 def _header_finding(data: dict[str, object]) -> Finding | None:

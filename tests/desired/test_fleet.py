@@ -103,12 +103,13 @@ NO_OBJECTS = [
     pytest.param(b"apiVersion: 1\nproviders: []\n", id="a file of Grafana"),
     pytest.param(b"- hosts: all\n  tasks: []\n", id="a playbook of Ansible"),
     pytest.param(b"[]\n", id="an empty list"),
+    pytest.param(b'{"strict": true /* yes */}', id="JSON with comments"),
 ]
 
 
 @pytest.mark.parametrize("content", NO_OBJECTS)
 def test_a_file_without_any_object_hides_no_other_finding(content: bytes) -> None:
-    other = SourceFile("other.yaml", content)
+    other = SourceFile("other.json", content)
 
     assert found(a_file(a_pool(), a_class()), other) == [("warning", "no-object", "")]
     assert found(a_file(a_class()), other) == [
@@ -119,6 +120,7 @@ def test_a_file_without_any_object_hides_no_other_finding(content: bytes) -> Non
 
 def test_a_syntax_error_is_not_also_an_empty_fleet() -> None:
     assert found(SourceFile("a.yaml", b"a: [")) == [("error", "syntax", "")]
+    assert found(SourceFile("a.json", b'{"apiVersion": ')) == [("error", "syntax", "")]
 
 
 def test_other_kinds_are_skipped_and_counted_in_one_finding() -> None:
