@@ -46,7 +46,7 @@ class ValidationResult(NamedTuple):
 
 def validate_fleet(request: ValidateRequest) -> ValidationResult:
     """Return every finding on the files of a fleet."""
-    from reconciler.adapters.git.folder import read_folder
+    from reconciler.adapters.git.source import read_checked_folder
     from reconciler.assembly.inputs.checking import check_context, check_files
     from reconciler.assembly.inputs.manifests import with_manifests
     from reconciler.assembly.inputs.rendering import expanded_folder
@@ -55,7 +55,7 @@ def validate_fleet(request: ValidateRequest) -> ValidationResult:
 
     context = check_context(request.settings)  # a wrong setting is wrong usage
     files, refused = with_manifests(
-        *read_folder(request.path), request.manifests, is_instead=request.is_instead
+        *read_checked_folder(request.path), request.manifests, is_instead=request.is_instead
     )
     fixes = None
     if request.fix:
@@ -63,7 +63,7 @@ def validate_fleet(request: ValidateRequest) -> ValidationResult:
 
         fixes = fix_folder(request.path, files)
         files, refused = with_manifests(
-            *read_folder(request.path), request.manifests, is_instead=request.is_instead
+            *read_checked_folder(request.path), request.manifests, is_instead=request.is_instead
         )
     files, refused = expanded_folder(request.path, files, refused)
     fleet, diagnostics = check_files(context, files, refused, allow_empty=request.allow_empty)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def test_a_submodule_is_neither_fetched_nor_read(
         assert [(f.code, f.place and f.place.file) for f in found.diagnostics] == [
             ("submodule", "vendor")
         ]
-    assert main(["plan", place, "--base", "HEAD~1", "-o", "json"]) in (0, 1)
+    assert main(["plan", place, "--ref", "HEAD", "-o", "json"]) == 1
     assert "internal error" not in capsys.readouterr().err
     assert not ran.exists()
 
@@ -76,3 +77,77 @@ def test_no_file_comes_through_a_submodule(name: str, repository: Repository) ->
         found = read(AtRef(str(repository.path / "fleet"), "HEAD"))
         assert {file.path for file in found.files} == {"pool.yaml", "class.yaml"}
         assert [finding.code for finding in found.diagnostics] == ["submodule"]
+
+
+BATCH = POOL.replace("general", "batch")
+REPLACED = {
+    "a file": ("pools/pool.yaml", "fleet/pools/pool.yaml"),
+    "a folder": ("pools", "fleet/pools"),
+}
+
+
+def checked_out(repository: Repository, path: str, *, has_content: bool) -> None:
+    """Leave the folder of a submodule as a checkout does, without or with its content."""
+    place = repository.path / path
+    if place.is_file():
+        place.unlink()
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    if has_content:
+        other = Repository(place)
+        other.commit({"batch.yaml": BATCH})
+
+
+@attack(Threat.HIDDEN, "a submodule in the place of NodePools, which then look removed")
+@pytest.mark.parametrize("has_content", [False, True], ids=["empty", "checked out"])
+@pytest.mark.parametrize("what", REPLACED)
+def test_no_nodepool_is_replaced_by_a_submodule(
+    what: str, has_content: bool, repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guards: the severity in ``submodule_error``, and the submodules of ``working_state``."""
+    shown, path = REPLACED[what]
+    repository.git("rm", "--quiet", "fleet/pool.yaml")
+    repository.commit({"fleet/pools/pool.yaml": BATCH, "fleet/other/pool.yaml": POOL})
+    repository.git("rm", "-r", "--quiet", "--cached", path)
+    linked(repository, "a" * 40, path, f'[submodule "x"]\n\tpath = {path}\n\turl = x\n')
+    checked_out(repository, path, has_content=has_content)
+    place = str(repository.path / "fleet")
+    for line in (
+        ["plan", place, "--base", "HEAD~1", "--set", "cluster=none"],
+        ["plan", place, "--ref", "HEAD", "--set", "cluster=none"],
+        ["validate", place],
+    ):
+        assert main(line) == (3 if line[0] == "validate" else 1), line
+        printed = capsys.readouterr()
+        both = printed.out + printed.err
+        assert f"{shown}:1:1: error: is a git submodule" in both
+        assert "[submodule]" in both
+        assert "NodePool batch" not in both
+        assert "passed as PATH" not in both
+
+
+@attack(Threat.HIDDEN, "a submodule in the place of NodePools, in a job of CI")
+def test_a_job_fails_for_a_submodule_in_the_place_of_nodepools(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository.commit({"fleet/pools/pool.yaml": BATCH, "fleet/reconciler.yaml": "fleet: web\n"})
+    repository.git("rm", "-r", "--quiet", "--cached", "fleet/pools")
+    linked(repository, "a" * 40, "fleet/pools", '[submodule "x"]\n\tpath = x\n\turl = x\n')
+    checked_out(repository, "fleet/pools", has_content=False)
+    monkeypatch.chdir(repository.path)
+    assert main(["ci", "--base", "HEAD~1", "--set", "cluster=none"]) == 3
+    printed = capsys.readouterr().out
+    assert "is a git submodule" in printed
+    assert "is a git submodule" in Path("reconciler-plans/fleet.md").read_text()
+
+
+def test_a_submodule_that_files_replace_or_that_is_hidden_is_no_error(
+    repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its author can plan the files that are to be committed in its place."""
+    for path in ("fleet/pools", "fleet/.tools", "other"):
+        linked(repository, "a" * 40, path, '[submodule "x"]\n\tpath = x\n\turl = x\n')
+        checked_out(repository, path, has_content=False)
+    repository.write({"fleet/pools/batch.yaml": BATCH})
+    assert main(["validate", str(repository.path / "fleet")]) == 0, capsys.readouterr().out
+    assert "2 NodePools" in capsys.readouterr().out

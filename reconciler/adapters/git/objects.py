@@ -426,8 +426,7 @@ class _TreeReader:
             return None
         for _ in range(_LINK_HOPS_MAX):
             if entry.kind == "submodule":
-                message = "submodules are not read; their files are not part of the fleet"
-                self._refuse("submodule", path, message, Severity.WARNING)
+                self.findings.append(submodule_error(path))
                 return None
             if entry.kind != "link":
                 return entry
@@ -460,7 +459,17 @@ class _TreeReader:
         if code == "outside-link" or limits.is_fleet_file(path):
             self._refuse(code, path, message)
 
-    def _refuse(
-        self, code: str, path: str, message: str, severity: Severity = Severity.ERROR
-    ) -> None:
-        self.findings.append(Diagnostic(severity, code, message, Place(encodable(path), 1, 1)))
+    def _refuse(self, code: str, path: str, message: str) -> None:
+        place = Place(encodable(path), 1, 1)
+        self.findings.append(Diagnostic(Severity.ERROR, code, message, place))
+
+
+def submodule_error(path: str) -> Diagnostic:
+    """Return the error about a submodule: NodePools that it replaces must not look removed."""
+    return Diagnostic(
+        Severity.ERROR,
+        "submodule",
+        "is a git submodule, which is not read: its files would be missing from the fleet",
+        Place(encodable(path), 1, 1),
+        hint="commit the files themselves, or move the submodule out of the fleet folder",
+    )

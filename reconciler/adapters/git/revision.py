@@ -84,8 +84,28 @@ def _time_of(commit: Commit) -> datetime | None:
         return None
 
 
+class WorkingState(NamedTuple):
+    """The revision of a working tree, and the submodules below the folder.
+
+    A submodule counts if its folder is as git leaves it: empty, or a repository. One that was
+    replaced by files is on its way out.
+    """
+
+    revision: GitRevision
+    submodules: tuple[str, ...] = ()
+
+
 def working_revision(path: str, files: Sequence[SourceFile] | None = None) -> GitRevision:
-    """Return the revision of the working tree at ``path``.
+    """Return the revision of the working tree at ``path``, as ``working_state`` does.
+
+    Raises:
+        UnreadableError: git cannot or will not read the repository.
+    """
+    return working_state(path, files).revision
+
+
+def working_state(path: str, files: Sequence[SourceFile] | None = None) -> WorkingState:
+    """Return the revision of the working tree at ``path``, and the submodules below it.
 
     Without git, and outside any repository, nothing is known: every part is empty. Only files
     that belong to a fleet make it dirty, and files that the repository ignores do not. ``files``
@@ -96,16 +116,17 @@ def working_revision(path: str, files: Sequence[SourceFile] | None = None) -> Gi
     """
     repository = find_repository(path)
     if repository is None:
-        return GitRevision()
+        return WorkingState(GitRevision())
     top, name = repository.top, repository.name
     below = os.path.relpath(os.path.realpath(path), top).replace(os.sep, "/")
     try:
         with repository_view(repository, path) as view:
             comparison = _Comparison(view, below, lambda: read_files(path, files))
             head, dirty = comparison.compare()
-            return GitRevision(head, dirty, name, below)
+            submodules = tuple(sorted(comparison.submodules))
+            return WorkingState(GitRevision(head, dirty, name, below), submodules)
     except GitMissingError:
-        return GitRevision(repo=name, path=below)
+        return WorkingState(GitRevision(repo=name, path=below))
 
 
 def read_files(path: str, files: Sequence[SourceFile] | None) -> Mapping[str, bytes]:
@@ -124,6 +145,7 @@ class _Comparison:
         self._prefix = "" if below == "." else f"{below}/"
         self._read = files
         self._files: Mapping[str, bytes] | None = None
+        self.submodules: list[str] = []
 
     @property
     def _contents(self) -> Mapping[str, bytes]:
@@ -142,7 +164,9 @@ class _Comparison:
             converts = "" if "core.autocrlf" in self._view.config else self._users_autocrlf()
             if converts in ("true", "input"):
                 head, is_changed = self._status("-c", f"core.autocrlf={converts}")
-        return head, is_changed or (head is not None and self._is_hidden_change(head))
+        if head is not None:
+            is_changed = self._compare_tree(head, is_changed=is_changed)
+        return head, is_changed
 
     def _users_autocrlf(self) -> str:
         return self._view.users_setting("core.autocrlf").lower()
@@ -167,20 +191,32 @@ class _Comparison:
             return is_fleet_file(path)
         return any(name.startswith(path) for name in self._contents)
 
-    def _is_hidden_change(self, head: str) -> bool:
+    def _compare_tree(self, head: str, *, is_changed: bool) -> bool:
         """Return whether a file differs, whatever git has recorded about it in its index.
 
         The objects are compared with their names, so what ``_status`` has read is genuine as well.
+        Submodules are noted on the way.
         """
         with closing(open_objects(self._view, self._view.where)) as objects:
             root = objects.root(head)
             folder = root if self._below == "." else root.find_entry(self._below)
             if folder is None or folder.kind != "tree":
-                return False
-            return any(map(self._is_changed, walk_files(folder)))
+                return is_changed
+            for file in walk_files(folder):
+                name = file.path.removeprefix(self._prefix)
+                if file.kind == "submodule" and self._is_left(name):
+                    self.submodules.append(name)
+                is_changed = is_changed or self._is_changed(name, file)
+        return is_changed
 
-    def _is_changed(self, file: TreeObject) -> bool:
-        name = file.path.removeprefix(self._prefix)
+    def _is_left(self, name: str) -> bool:
+        """Return whether the folder of a submodule is as git leaves it, and part of the fleet."""
+        real = os.path.join(self._view.repository.top, self._prefix + name)
+        if any(part.startswith(".") for part in name.split("/")) or not os.path.isdir(real):
+            return False
+        return os.path.lexists(os.path.join(real, ".git")) or not os.listdir(real)
+
+    def _is_changed(self, name: str, file: TreeObject) -> bool:
         if file.kind == "submodule":
             return self._submodule_differs(name, file.oid)
         return is_fleet_file(name) and self._differs(name, file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from reconciler.adapters.git.folder import read_folder
@@ -14,6 +14,7 @@ from reconciler.adapters.git.objects import (
     find_folder,
     open_objects,
     read_commit,
+    submodule_error,
     walk_files,
 )
 from reconciler.adapters.git.repository import (
@@ -22,7 +23,12 @@ from reconciler.adapters.git.repository import (
     find_repository,
     repository_view,
 )
-from reconciler.adapters.git.revision import GitRevision, revision_of, working_revision
+from reconciler.adapters.git.revision import (
+    GitRevision,
+    revision_of,
+    working_revision,
+    working_state,
+)
 from reconciler.adapters.git.trees import CommitTree, FolderTree, trees_around
 from reconciler.desired.fleet import SourceFile
 from reconciler.desired.sources.tree import Tree
@@ -94,13 +100,39 @@ def read(source: Source, expand: Expand | None = None) -> SourceContent:
     """
     match source:
         case WorkingTree(path):
-            files, findings = read_folder(path)
-            content = _source_content(files, findings, working_revision(path, files), path)
+            content = read_working_tree(path)
+            _expect_files(content, path)
             return content if expand is None else expand_folder(content, path, expand)
         case AtRef(path, ref):
             return _read_ref(path, ref, expand)
         case Remote():
             return _read_remote(source, expand)
+
+
+def read_working_tree(path: str) -> SourceContent:
+    """Return the content of a folder as it is on disk, which may have no file, not rendered.
+
+    Raises:
+        UnreadableError: it cannot be read.
+    """
+    files, findings = read_folder(path)
+    state = working_state(path, files)
+    findings += map(submodule_error, state.submodules)
+    return SourceContent(tuple(files), tuple(findings), state.revision)
+
+
+def read_checked_folder(path: str) -> tuple[list[SourceFile], list[Diagnostic]]:
+    """Return the files of a folder on disk and findings, also those on submodules.
+
+    The files can be checked also if git refuses the repository around them.
+
+    Raises:
+        UnreadableError: the folder cannot be read.
+    """
+    files, findings = read_folder(path)
+    with suppress(UnreadableError):
+        findings += map(submodule_error, working_state(path, files).submodules)
+    return files, findings
 
 
 def expand_folder(content: SourceContent, path: str, expand: Expand) -> SourceContent:
@@ -199,7 +231,18 @@ def repository_of(path: str) -> Repository:
 def _source_content(
     files: list[SourceFile], findings: list[Diagnostic], revision: GitRevision, where: str
 ) -> SourceContent:
-    if not files and not findings:
+    content = SourceContent(tuple(files), tuple(findings), revision)
+    _expect_files(content, where)
+    return content
+
+
+def _expect_files(content: SourceContent, where: str) -> None:
+    """Refuse a folder without any file, unless findings say why.
+
+    Raises:
+        UnreadableError: there is no file.
+    """
+    if not content.files and not content.diagnostics:
         remedy = (
             "pass the fleet folder (an empty checkout is never planned), or take over the "
             "NodePools of Terraform with `reconciler init --from`"
@@ -207,7 +250,6 @@ def _source_content(
         raise MissingFleetError(
             "the folder contains no YAML or JSON file", where=where, remedy=remedy
         )
-    return SourceContent(tuple(files), tuple(findings), revision)
 
 
 def find_folders(source: Source, names: Collection[str]) -> list[str]:

@@ -60,10 +60,10 @@ def read_source(request: FleetRequest) -> SourceFiles:
         UnreadableError: there is nothing to read.
     """
     from reconciler.adapters.git.source import (
-        SourceContent,
         WorkingTree,
         expand_folder,
         read,
+        read_working_tree,
     )
     from reconciler.assembly.inputs.rendering import expansion
     from reconciler.plan.value.plan import Revision
@@ -74,11 +74,7 @@ def read_source(request: FleetRequest) -> SourceFiles:
     if request.is_removed:
         found = _remains_of_removed(request)
     elif is_partial and isinstance(source, WorkingTree):
-        from reconciler.adapters.git.folder import read_folder
-        from reconciler.adapters.git.revision import working_revision
-
-        files, refused = read_folder(source.path)
-        found = SourceContent(tuple(files), tuple(refused), working_revision(source.path))
+        found = read_working_tree(source.path)
         if not request.is_instead:
             found = expand_folder(found, source.path, expand)
     else:
@@ -260,8 +256,11 @@ def read_desired(
 def _folder_advice(source: SourceFiles, fleet: Fleet, findings: Sequence[Diagnostic]) -> str:
     """Return which folder can be planned alone if all errors are outside of it, else ``""``.
 
-    A repository of many applications often has something in one of them that cannot be read.
+    A repository of many applications often has something in one of them that cannot be read. What a
+    submodule replaces is unknown, so that it can be a NodePool.
     """
+    if any(finding.code == "submodule" for finding in findings):
+        return ""
     places = [d.place for d in findings if d.severity is Severity.ERROR]
     if not places or not fleet.node_pools:
         return ""
