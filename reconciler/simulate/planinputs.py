@@ -155,8 +155,7 @@ def _read_inputs(
     if base is not None:
         own = _cluster_of_base(base, request, cluster, now)
         facts = with_base_inputs(base, request, facts, cluster=own)
-    supposes = what_if is not None or bool(request.overrides)
-    if not (facts.against or for_changes or (facts.observation == "workloads" and not supposes)):
+    if facts.against is None and not for_changes:
         return facts
     request = _without_missing_base(request, base, facts)
     return _with_simulated_change(facts, request, cluster.captured or cluster.snapshot)

@@ -175,48 +175,6 @@ def test_the_examples_have_the_same_figures_in_a_plan_and_in_a_simulation(
     assert main(["plan", str(fleet), "--base", "HEAD", "--set", "cluster=none", *more]) == 0
     plan = json.loads(capsys.readouterr().out)["atRest"]
     assert (plan["range"], plan["perHour"]) == (simulation["range"], 0)
-    if name == "web":  # the new nodes of the other one are not far from its steady state
-        assert main(["plan", str(fleet), *more]) == 0
-        alone = json.loads(capsys.readouterr().out)["steadyState"]
-        assert (alone["isEstimate"], alone["range"]) == (True, simulation["range"])
-
-
-def separated(replicas: int) -> dict[str, Any]:
-    """Return a Deployment whose pods prefer a node each."""
-    workload = a_deployment("apart", "web", replicas, cpu="600m")
-    term = {
-        "topologyKey": "kubernetes.io/hostname",
-        "labelSelector": {"matchLabels": {"app": "apart"}},
-    }
-    rule = {"weight": 100, "podAffinityTerm": term}
-    workload["spec"]["template"]["spec"]["affinity"] = {
-        "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [rule]}
-    }
-    return workload
-
-
-def test_a_plan_without_a_base_states_the_steady_state_of_a_simulation(
-    capsys: Capture, tmp_path: Path
-) -> None:
-    write_fleet(tmp_path, [MIXED[0], separated(5)])
-    assert main(["plan", *words(tmp_path, "-o", "json")]) == 0
-    state = json.loads(capsys.readouterr().out)["steadyState"]
-    found = simulated(capsys, tmp_path)["range"]
-    assert (state["perHour"], state["nodes"]) == (
-        found["perHour"]["mean"],
-        round(found["nodes"]["mean"]),
-    )
-
-
-def test_what_is_only_supposed_is_not_simulated(capsys: Capture, tmp_path: Path) -> None:
-    """A simulation reads the files, so it would state the cost of the replicas there."""
-    write_fleet(tmp_path, [MIXED[0], separated(6)])
-    assert main(["plan", *words(tmp_path, "-o", "json")]) == 0
-    expected = json.loads(capsys.readouterr().out)["steadyState"]
-    write_fleet(tmp_path, [MIXED[0], separated(3)])
-    more = ("--scale", "deploy/apart=6", "-o", "json")
-    assert main(["plan", *words(tmp_path, *more)]) == 0
-    assert json.loads(capsys.readouterr().out)["steadyState"] == expected
 
 
 def test_a_new_fleet_costs_what_a_simulation_of_it_alone_states(

@@ -28,7 +28,6 @@ from reconciler.model.text.money import format_monthly
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.pools import STATIC_CODE
-from reconciler.plan.rest.compare import is_small
 from reconciler.plan.rest.continuation import RestResult, SharedWork, Work, continue_fleet
 from reconciler.plan.rest.difference import (
     named_alike,
@@ -39,7 +38,7 @@ from reconciler.plan.rest.difference import (
 from reconciler.plan.rest.world import RestingFleet
 from reconciler.plan.value.costs import SEEDS_MIN, SteadyState
 from reconciler.plan.value.plan import Plan
-from reconciler.plan.value.ranges import FleetAtRest, FleetRange, fleet_range, mean_fleet
+from reconciler.plan.value.ranges import FleetAtRest, fleet_range, mean_fleet
 
 _OPENED_LATER: Final = frozenset(
     {"PodAffinity", "PodAntiAffinity", "TopologySpread", "ReservedCapacityTaken", STATIC_CODE}
@@ -93,17 +92,18 @@ def with_prospect(plan: Plan, inputs: Inputs, cluster: ClusterState) -> Plan:
 def _with_estimate(plan: Plan, inputs: Inputs) -> Plan:
     """Return the plan of an empty cluster with the fleet that consolidation makes of its nodes.
 
-    Chance decides the end, so it is an estimate over several courses of events. It is that of
-    ``simulate`` where that is quick, and only made if a faster one is far from the first pass.
+    Chance decides the end, so it is an estimate over a few courses of events, and only stated if it
+    is far from the first pass. ``simulate`` shows what happens with all latencies.
     """
     gap = plan.cost.bound_gap
     if inputs.cluster.nodes or gap is None or gap < _ESTIMATED_FROM:
         return plan
-    found = _estimated_range(plan, inputs)
-    if found is None:
+    fleets = _estimated_ends(inputs)
+    if not fleets:
         return plan
+    found = fleet_range(fleets)
     mean = mean_fleet(found)
-    if format_monthly(mean.per_hour) == format_monthly(plan.cost.after):
+    if abs(mean.per_hour - plan.cost.after) < _NOTABLE * plan.cost.after:
         return plan
     state = SteadyState(
         nodes=mean.nodes,
@@ -114,24 +114,7 @@ def _with_estimate(plan: Plan, inputs: Inputs) -> Plan:
     return replace(plan, steady_state=state)
 
 
-def _estimated_range(plan: Plan, inputs: Inputs) -> FleetRange | None:
-    """Return the fleets at rest of several seeds, None if they are near the first pass."""
-    simulation = inputs.simulation if is_small(inputs) else None
-    fleets = _estimated_ends(inputs, 1 if simulation is not None else SEEDS_MIN)
-    if not fleets:
-        return None
-    found, first = fleet_range(fleets), plan.cost.after
-    if abs(found.per_hour.mean - first) < _NOTABLE * first:
-        return None
-    if simulation is None:
-        return found
-    change = simulation(has_effect=True)
-    if change is None:
-        return found
-    return None if change.unschedulable else change.range
-
-
-def _estimated_ends(inputs: Inputs, seeds: int) -> list[FleetAtRest]:
+def _estimated_ends(inputs: Inputs) -> list[FleetAtRest]:
     """Return the fleets at rest of a few seeds, as many as the work allows; nothing without any.
 
     Nothing either if the first run leaves pods without a node.
@@ -139,7 +122,7 @@ def _estimated_ends(inputs: Inputs, seeds: int) -> list[FleetAtRest]:
     work, shared, history = Work(_ESTIMATE_WORK), SharedWork(), inputs.history or History()
     fleets: list[FleetAtRest] = []
     used = 0
-    while len(fleets) < seeds and work.remaining >= used:
+    while len(fleets) < SEEDS_MIN and work.remaining >= used:
         world, before = RestingFleet(inputs.cluster, instances=inputs.instances), work.used
         chance = Chance(len(fleets))
         rest = continue_fleet(
