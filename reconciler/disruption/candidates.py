@@ -312,7 +312,7 @@ def pod_refusal(
             if UNREADABLE in pod.metadata.annotations:
                 text = f"pod cannot be read (Pod={pod.key})"
             return CandidateRefusal(BlockCode.POD_DO_NOT_DISRUPT, text)
-    for pod in on_node:
+    for pod in filter(budgets.budgets_selecting, on_node):
         text_or_none = budgets.refusal(pod, now)
         if text_or_none is not None:
             return CandidateRefusal(BlockCode.PDB, text_or_none)

@@ -28,7 +28,7 @@ from reconciler.model.kubernetes.node import Node, NodeSpec, NodeStatus
 from reconciler.model.kubernetes.pod import Amounts, Pod
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import format_resources, maximum_resources
-from reconciler.observed.fingerprint import Pods
+from reconciler.observed.fingerprint import PodKind, Pods
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.inputs import PlacementInputs
 from reconciler.placement.question import Placement, PlannedClaim, Question
@@ -39,10 +39,6 @@ from reconciler.placement.question import Placement, PlannedClaim, Question
 # command, and the nodes that the command affected are excluded from later simulations, so that room
 # is never used twice. This is exact unless the simulated pods have rules about moved pods, or a
 # limit or a reservation was used; then the scheduler is rebuilt.
-
-
-PodKind = tuple[str, frozenset[tuple[str, str]]]
-"""Namespace and labels: the parts of a pod that selectors match."""
 
 
 class CommandMoves:

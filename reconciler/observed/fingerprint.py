@@ -11,7 +11,7 @@ defines what counts. Conditions that change with time alone do not count either:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from hashlib import blake2b
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
@@ -50,6 +50,9 @@ others."""
 _POD_CONDITIONS: Final = frozenset({"PodScheduled", "Ready"})
 _TIMED: Final = frozenset({"Consolidatable"})
 """Conditions of a NodeClaim that follow from the clock and from facts that count separately."""
+
+PodKind = tuple[str, frozenset[tuple[str, str]]]
+"""Namespace and labels: the parts of a pod that selectors match."""
 
 _SIZE: Final = 8
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
@@ -295,7 +298,8 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its 
     @cached_property
     def namespaces(self) -> frozenset[str]:
         """The namespaces that these pods are in."""
-        return frozenset({pod.metadata.namespace or "default" for pod in self})
+        waiting = {pod.namespace for pod in self.unbound}
+        return frozenset(waiting.union(*(pods.namespaces for pods in self.by_node.values())))
 
     @cached_property
     def fingerprints(self) -> Mapping[str, str]:
@@ -325,14 +329,24 @@ class NodePods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in 
         return _daemons(self)
 
     @cached_property
-    def kinds(self) -> Mapping[tuple[str, frozenset[tuple[str, str]]], int]:
+    def namespaces(self) -> frozenset[str]:
+        """The namespaces that these pods are in."""
+        return frozenset({pod.namespace for pod in self})
+
+    @cached_property
+    def kinds(self) -> Mapping[PodKind, int]:
         """The number of active pods by namespace and labels."""
-        found: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
+        found: dict[PodKind, int] = {}
         for pod in self:
             if pod.is_active:
-                kind = (pod.namespace, frozenset(pod.metadata.labels.items()))
+                kind = _shared_kind(pod.namespace, frozenset(pod.metadata.labels.items()))
                 found[kind] = found.get(kind, 0) + 1
         return found
+
+    @cached_property
+    def with_anti_affinity(self) -> tuple[Pod, ...]:
+        """The pods that have anti-affinity, required or preferred."""
+        return tuple([pod for pod in self if _has_anti_affinity(pod)])
 
     @cached_property
     def reschedulable(self) -> tuple[Pod, ...]:
@@ -348,6 +362,20 @@ class NodePods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in 
     def used_by_daemons(self) -> Resources:
         """The same for the pods of DaemonSets alone."""
         return add_resources(*(pod.requests() for pod in self.daemons if not pod.is_terminal))
+
+
+_KINDS_MAX: Final = 10_000
+
+
+@lru_cache(_KINDS_MAX)
+def _shared_kind(namespace: str, labels: frozenset[tuple[str, str]]) -> PodKind:
+    """Return the same object for equal kinds, of which others are compared label by label."""
+    return namespace, labels
+
+
+def _has_anti_affinity(pod: Pod) -> bool:
+    affinity = pod.spec.affinity
+    return affinity is not None and affinity.pod_anti_affinity is not None
 
 
 def _daemons(pods: Iterable[Pod]) -> tuple[Pod, ...]:

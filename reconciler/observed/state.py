@@ -47,7 +47,7 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.storage import claim_keys
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import Resources, parse_resources, subtract_resources
-from reconciler.observed.fingerprint import NodePods, Pods
+from reconciler.observed.fingerprint import NodePods, PodKind, Pods
 from reconciler.observed.snapshot import Snapshot
 
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
@@ -201,9 +201,14 @@ class StateNode:
         return NodePods.from_tuple(self.pods)
 
     @property
-    def kinds(self) -> Mapping[tuple[str, frozenset[tuple[str, str]]], int]:
+    def kinds(self) -> Mapping[PodKind, int]:
         """The number of its pods by namespace and labels, without ended and terminating ones."""
         return self._pods.kinds
+
+    @property
+    def with_anti_affinity(self) -> tuple[Pod, ...]:
+        """Its pods that have anti-affinity."""
+        return self._pods.with_anti_affinity
 
     @property
     def reschedulable(self) -> tuple[Pod, ...]:

@@ -73,6 +73,7 @@ def test_the_index_agrees_with_the_pods(pods: tuple[Pod, ...]) -> None:
         )
         for n in nodes
     }
+    assert found.namespaces == {p.metadata.namespace or "default" for p in pods}
     assert found.fingerprints == fingerprints(Snapshot(pods=pods))
 
 

@@ -112,13 +112,13 @@ class EmbeddedCluster:
         volumes = volumes_of(workloads, self._record.volume_zones, csi_nodes, claimed)
         self._pods.follow(workloads, now)
         self._pods.bind(workloads, volumes, now, self._arrivals(instances, now))
-        pods = self._pods.objects(workloads, now)
+        pods = self._index_pods(self._pods.objects(workloads, now))
         volume_claims, made = volumes.objects()
         self._save()
         return Snapshot(
             nodes=tuple(self._nodes()),
             node_claims=tuple(sorted(claims, key=lambda c: c.name)),
-            pods=self._index_pods(pods),
+            pods=pods,
             daemon_sets=workloads.daemon_sets,
             pod_disruption_budgets=self._budgets.with_allowed_evictions(
                 workloads.pod_disruption_budgets, pods

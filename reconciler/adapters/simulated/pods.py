@@ -30,6 +30,7 @@ from reconciler.model.kubernetes.controllers import (
 )
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.observed.fingerprint import Pods
 from reconciler.placement.binding import scheduler
 from reconciler.placement.binding.scheduler import JoiningNodes, NodeBinder, NodeInfo, node_infos
 from reconciler.placement.binding.selection import Volumes
@@ -86,6 +87,12 @@ class PodBook:
         self._binder: tuple[tuple[object, ...], NodeBinder] | None = None
         self._failed_attempt: tuple[object, ...] | None = None
         self._view: _View | None = None
+        self._moved: dict[str, tuple[str, str]] | None = None
+
+    def watch_moves(self) -> Mapping[str, tuple[str, str]]:
+        """Return the name and node that pods had before their first change from now on, by key."""
+        self._moved = {}
+        return self._moved
 
     def follow(self, workloads: Workloads, now: datetime) -> None:
         """Add pods and let pods terminate as the workloads change, and remove terminated ones.
@@ -109,11 +116,12 @@ class PodBook:
             elif self._is_over(pod, record, now):
                 record = self._successor(key, record, now)
             fresh[key] = record
+        for key in (key for key, record in fresh.items() if record is not known.get(key)):
+            self._mark_changed(key)
         self._record.pods = fresh
-        self._record.templates = {make: pod for _, make, pod in rows} if self._has_grace else {}
+        takes_time = self.leaving is None or bool(self.leaving)  # to terminate
+        self._record.templates = {make: pod for _, make, pod in rows} if takes_time else {}
         self._record.ending = [one for one in ending if one.record is not fresh.get(one.pod)]
-        if self._view is not None:
-            self._view.changed.update(k for k, r in fresh.items() if r is not known.get(k))
         self._followed, self._places = workloads.pods, None
         self._next_end = min(self._ends(), default=None)
         if len(self._shapes) > 2 * len(fresh):
@@ -165,11 +173,6 @@ class PodBook:
         leaving = self._record.pods[key].leaving
         pod = self._by_key.get(key)
         return pod is not None and leaving is not None and now >= leaving + self._grace(pod)
-
-    @property
-    def _has_grace(self) -> bool:
-        """Whether any pod takes time to terminate."""
-        return self.leaving is None or bool(self.leaving)
 
     def _grace(self, pod: Pod) -> timedelta:
         return grace_period(pod) if self.leaving is None else self.leaving
@@ -242,10 +245,7 @@ class PodBook:
         attempt = (pending, nodes, placed, workloads)
         if attempt == self._failed_attempt:
             return
-        pods_by_node: dict[str, list[Pod]] = {}
-        for pod in placed:
-            pods_by_node.setdefault(pod.spec.node_name, []).append(pod)
-        infos = {info.node.name: info for info in node_infos(nodes, pods_by_node)}
+        infos = {info.node.name: info for info in node_infos(nodes, Pods(placed).by_node)}
         binder = self._binder_for(workloads)
         joining = []
         for after, names in arrivals if pending else ():
@@ -297,11 +297,10 @@ class PodBook:
         bound = binder.bind([pod for _, pod in pending.values()], joining)
         for name, node in bound.items():
             key, _ = pending.pop(name)
+            self._mark_changed(key)
             record = self._record.pods[key]
             record.node, record.bound = node.name, now
-            self._mark_changed(key)
-        if bound:
-            self._places = None
+        self._places = None if bound else self._places
         return bool(bound)
 
     def _binder_for(self, workloads: Workloads) -> NodeBinder:
@@ -384,9 +383,12 @@ class PodBook:
         return record.bound is not None and now < record.bound + self.starting
 
     def _mark_changed(self, key: str) -> None:
-        """Record that a pod has changed."""
+        """Record that a pod is about to change."""
         if self._view is not None:
             self._view.changed.add(key)
+        if self._moved is not None and key not in self._moved:
+            record = self._record.pods.get(key)
+            self._moved[key] = ("", "") if record is None else (record.name, record.node)
 
     def keys_on_node(self, node: str) -> Sequence[str]:
         """Return the keys of the pods on a node, in the order of the workloads."""

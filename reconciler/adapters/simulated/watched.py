@@ -291,10 +291,10 @@ class WatchedCluster(EmbeddedCluster):
         """Return what runs now, and notify about pods that got or lost their nodes."""
         self._instances = tuple(instances)
         self._claims = {c.status.provider_id: c for c in claims if c.status.provider_id}
-        before = {key: (record.name, record.node) for key, record in self._record.pods.items()}
+        moved = self._pods.watch_moves()
         snapshot = super().observe(claims, (*instances, *self._first.foreign))
-        for key, record in self._record.pods.items():
-            name, was = before.get(key, ("", ""))
+        for key in [key for key in self._record.pods if key in moved]:
+            record, (name, was) = self._record.pods[key], moved[key]
             if was and was != record.node and was not in self._record.nodes:
                 pod = present_key(key, name)
                 self._notify(

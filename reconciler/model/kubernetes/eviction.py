@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.controllers import grace_period, is_replaced_at_once
@@ -58,20 +58,39 @@ def remaining_grace(deadline: datetime, now: datetime) -> int:
     return max(int((deadline - now).total_seconds()), 1)
 
 
-def disruptions_allowed(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> int:
+class CoveredPods(NamedTuple):
+    """How many pods of a budget are healthy, and how many their controllers want."""
+
+    healthy: int = 0
+    expected: int = 0
+
+    def plus(self, other: CoveredPods) -> CoveredPods:
+        """Return the sum of both."""
+        return CoveredPods(self.healthy + other.healthy, self.expected + other.expected)
+
+
+def count_covered(pods: Iterable[Pod]) -> CoveredPods:
+    """Return what counts of the pods that a budget selects.
+
+    Completed ones do not count, and controllers do not want those that have successors.
+    """
+    covered = [pod for pod in pods if not pod.is_terminal]
+    leaving = sum(1 for pod in covered if pod.is_terminating and is_replaced_at_once(pod))
+    return CoveredPods(sum(map(is_healthy, covered)), len(covered) - leaving)
+
+
+def evictions_left(budget: PodDisruptionBudget, covered: CoveredPods) -> int:
     """Return how many more pods of a budget may be evicted now.
 
-    ``pods`` are all pods of the cluster. Percentages are rounded up, for ``minAvailable`` and
-    ``maxUnavailable`` alike, as in Kubernetes' disruption controller.
+    Percentages are rounded up, for ``minAvailable`` and ``maxUnavailable`` alike, as in Kubernetes'
+    disruption controller.
     """
-    covered = [pod for pod in pods if budget.selects(pod) and not pod.is_terminal]
-    healthy = sum(1 for pod in covered if is_healthy(pod))
-    return max(healthy - desired_healthy(budget, _count_expected(covered)), 0)
+    return max(covered.healthy - desired_healthy(budget, covered.expected), 0)
 
 
-def _count_expected(pods: Iterable[Pod]) -> int:
-    """Return how many pods their controllers want; those that have successors do not count."""
-    return sum(1 for pod in pods if not (pod.is_terminating and is_replaced_at_once(pod)))
+def disruptions_allowed(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> int:
+    """Return the same for all ``pods`` of the cluster."""
+    return evictions_left(budget, count_covered(filter(budget.selects, pods)))
 
 
 def desired_healthy(budget: PodDisruptionBudget, expected: int) -> int:
@@ -102,9 +121,8 @@ def may_evict(pod: Pod, budgets: Sequence[PodDisruptionBudget], pods: Sequence[P
     if not is_healthy(pod):
         if budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
             return True
-        covered = [p for p in pods if budget.selects(p) and not p.is_terminal]
-        needed = desired_healthy(budget, _count_expected(covered))
-        return sum(1 for p in covered if is_healthy(p)) >= needed > 0
+        covered = count_covered(filter(budget.selects, pods))
+        return covered.healthy >= desired_healthy(budget, covered.expected) > 0
     return disruptions_allowed(budget, pods) > 0
 
 

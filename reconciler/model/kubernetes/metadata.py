@@ -80,6 +80,12 @@ def is_true(conditions: tuple[Condition, ...], kind: str) -> bool:
     return False
 
 
+def true_types(conditions: tuple[Condition, ...]) -> frozenset[str]:
+    """Return the types of the conditions that are True."""
+    statuses = {c.type: c.status for c in reversed(conditions)}  # of equal types the first counts
+    return frozenset([kind for kind, status in statuses.items() if status == "True"])
+
+
 class SelectorExpression(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One expression of a label selector."""
 

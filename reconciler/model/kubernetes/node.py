@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import msgspec
 
-from reconciler.model.kubernetes.metadata import Condition, Metadata, is_true
+from reconciler.model.kubernetes.metadata import Condition, Metadata, true_types
 from reconciler.model.kubernetes.pod import Amounts
 from reconciler.model.kubernetes.taint import Taint
 
@@ -23,11 +24,16 @@ class NodeSystemInfo(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     boot_id: str = msgspec.field(default="", name="bootID")
 
 
-class NodeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class NodeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, dict=True):
     capacity: Amounts = {}
     allocatable: Amounts = {}
     conditions: tuple[Condition, ...] = ()
     node_info: NodeSystemInfo = NodeSystemInfo()
+
+    @cached_property
+    def true_conditions(self) -> frozenset[str]:
+        """The types of its conditions that are True."""
+        return true_types(self.conditions)
 
 
 class Node(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -43,7 +49,7 @@ class Node(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     @property
     def is_ready(self) -> bool:
-        return is_true(self.status.conditions, "Ready")
+        return "Ready" in self.status.true_conditions
 
     @property
     def boot_id(self) -> str:

@@ -52,13 +52,11 @@ def daemons(cluster: ClusterState, *, ignores_claims: bool = True) -> tuple[Daem
     """
     if not cluster.daemon_sets:
         return ()
-    newest: dict[tuple[str, str], Pod] = {}
+    running: dict[tuple[str, str], list[Pod]] = {}
     for pod in Pods.from_tuple(cluster.pods).of_daemons:
         for owner in pod.metadata.owner_references:
-            key = (pod.namespace, owner.name)
-            known = newest.get(key)
-            if known is None or queue_position(pod) > queue_position(known):
-                newest[key] = pod
+            running.setdefault((pod.namespace, owner.name), []).append(pod)
+    newest = {key: max(pods, key=queue_position) for key, pods in running.items()}
     found = ((d, newest.get(_key(d), d.pod())) for d in cluster.daemon_sets)
     return tuple(
         _daemon(d, pod) for d, pod in found if not (ignores_claims and pod.spec.claims_devices)

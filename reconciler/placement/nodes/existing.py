@@ -53,7 +53,7 @@ class LabelIndex:
         self._names = names
         self._labels = labels
         self._by_key: dict[str, dict[str | None, int]] = {}
-        self._keys = frozenset(key for row in labels for key in row).union((HOSTNAME,))
+        self._keys = frozenset((HOSTNAME,)).union(*labels)
         by_taints: dict[tuple[Taint, ...], list[int]] = {}
         for index, row in enumerate(taints):
             by_taints.setdefault(row, []).append(index)

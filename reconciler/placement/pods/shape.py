@@ -20,6 +20,7 @@ from reconciler.model.kubernetes.pod import Container, HostPort, Pod, PodSpec
 from reconciler.model.kubernetes.taint import Toleration
 from reconciler.model.resources import CPU, MEMORY, Resources
 from reconciler.model.text.quoting import quote_value
+from reconciler.observed.fingerprint import Pods
 from reconciler.observed.state import ClusterState
 from reconciler.placement.devices.needs import ClaimReader, DeviceNeeds
 from reconciler.placement.nodes.space import Demand, Demands
@@ -386,9 +387,8 @@ def queue_position(pod: Pod) -> tuple[datetime, str, str]:
 
 def anti_affinity_keys(cluster: ClusterState) -> Iterator[str]:
     """Yield the label keys that required anti-affinity of bound pods reads."""
-    for pod in cluster.pods:
-        affinity = pod.spec.affinity
-        if affinity is not None and affinity.pod_anti_affinity is not None and pod.spec.node_name:
+    for on_node in Pods.from_tuple(cluster.pods).by_node.values():
+        for pod in on_node.with_anti_affinity:
             yield from _selector_keys(pod.spec)
 
 

@@ -313,11 +313,8 @@ class Census:
         """The nodes of the running pods with a rule, by their namespace and the rule."""
         found: dict[tuple[str, Rule], list[int]] = {}
         for index, node in enumerate(self._nodes):
-            for pod in node.pods:
-                affinity = pod.spec.affinity
-                if affinity is None or affinity.pod_anti_affinity is None or not pod.is_active:
-                    continue
-                for rule in self._repelling_rules_of(pod):
+            for pod in node.with_anti_affinity:
+                for rule in self._repelling_rules_of(pod) if pod.is_active else ():
                     found.setdefault((pod.namespace, rule), []).append(index)
         return found
 

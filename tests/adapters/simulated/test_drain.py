@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reconciler.adapters.simulated.cluster import SHELF_NAME
 from reconciler.adapters.simulated.records import decode_record
-from reconciler.model.kubernetes.eviction import desired_healthy
+from reconciler.model.kubernetes.eviction import desired_healthy, disruptions_allowed
 from tests.adapters.simulated.builders import Sandbox, a_budget, a_daemon, a_pod, a_sandbox, pods
 from tests.examples import examples
 
@@ -177,7 +177,9 @@ def test_no_drain_exceeds_the_budget(
     floor = desired_healthy(rule, count)
     for number, look in steps:
         if look:
-            sandbox.observe()
+            seen = sandbox.observe()
+            (shown,) = seen.pod_disruption_budgets
+            assert shown.status.disruptions_allowed == disruptions_allowed(rule, seen.pods)
         before = bound(sandbox)
         sandbox.cluster.drain(f"n{number}.internal", None, sandbox.now)
         assert bound(sandbox) >= min(floor, before)
