@@ -385,6 +385,8 @@ class _FleetReader:
         if not pools and not self.broken and not self.has_errors():
             message = "no NodePool in this folder; an empty fleet is not planned"
             hint = "add one, pass the fleet folder as PATH, or run `reconciler init --from`"
+            if chart := next((d for d in self.diagnostics if d.code == "empty-chart"), None):
+                message, hint = f"no NodePool in this folder: {chart.message}", chart.hint
             severity = Severity.WARNING if allow_empty else Severity.ERROR
             self.diagnostics.append(Diagnostic(severity, "empty-fleet", message, hint=hint))
         if not self.any_class and not self.broken:

@@ -567,7 +567,10 @@ def test_every_format_begins_with_the_headline_of_the_json(
     assert lines[0] == (
         "This change: −$73/month in steady state; 1 → 0 nodes; 3 pods become unschedulable (0 → 3)."
     )
-    assert lines[1] == "3 pods cannot be scheduled because of this change: web/api-*\xa0(3)."
+    assert lines[1] == (
+        "3 pods cannot be scheduled because of this change: web/api-*\xa0(3). "
+        "NodePool general: requests 100 cpu, but the largest allowed instance type has 7.9."
+    )
     page = unescape(plan("-o", form, "--base", "HEAD").out)
     shown = " ".join(re.sub(r"</p><p>|\*\*|^- ", " ", page, flags=re.MULTILINE).split())
     assert " ".join(" ".join(lines).split()).replace("*", "") in shown.replace("*", "")
@@ -653,7 +656,7 @@ def test_a_new_fleet_of_unknown_cost_has_what_it_may_launch(plan, repository: Pa
     answer = plan("--base", "HEAD", folder=new)
     line = " ".join(answer.out.split("New fleet")[1].split())
     assert line.startswith(
-        "of unknown cost: no workloads and no snapshot; NodePool general: 2 instance types, "
+        "of unknown cost: no workloads and no snapshot; new NodePool general: 2 instance types, "
         "cheapest vCPU $31.94 a month."
     )
 

@@ -187,6 +187,58 @@ def test_unknown_is_not_zero() -> None:
     assert summary_of(a_plan(at_rest=change(1, 2))).per_month == 100
 
 
+@pytest.mark.parametrize(
+    ("op", "counts", "expected"),
+    [
+        ("delete", (1, 0), "NodePool general is deleted, with its nodes"),
+        ("update", (1, 0), "NodePool general can launch no node any more"),
+        (
+            "create",
+            (0, 12),
+            "new NodePool general: 12 instance types, cheapest vCPU $146.00 a month",
+        ),
+    ],
+)
+def test_what_becomes_of_a_node_pool_is_named(
+    op: Any, counts: tuple[int, int], expected: str
+) -> None:
+    sides = [OfferedTypes(types=n, per_vcpu=0.2 if n else None) for n in counts]
+    offers = OffersChange(before=sides[0], after=sides[1])
+    plan = a_plan(
+        at_rest=change(0, 0, (0, 0)), diagnostics=(NOBODY,), offers={"general": offers},
+        changes=(Change(kind="NodePool", name="general", op=op),),
+    )  # fmt: skip
+    assert headline(plan) == f"Cost unknown: no workloads and no snapshot; {expected}."
+
+
+TAINT = Reason(code="TaintNotTolerated", message="the pods do not tolerate team=a:NoSchedule")
+LIMIT = Reason(code="LimitReached", message="NodePool web has reached its limits")
+
+
+@pytest.mark.parametrize(
+    ("reasons", "why"),
+    [
+        ([(TAINT,), (TAINT,)], " the pods do not tolerate team=a:NoSchedule."),
+        ([(TAINT,), (LIMIT,)], ""),
+        ([(TAINT, LIMIT), (TAINT,)], ""),
+    ],
+)
+def test_pods_that_a_change_breaks_for_one_reason_have_it_beside_them(
+    reasons: list[tuple[Reason, ...]], why: str
+) -> None:
+    waiting = tuple(
+        UnschedulablePod(pod=f"web/{name}-9", reasons=each)
+        for name, each in zip(("api", "db"), reasons, strict=True)
+    )
+    broken = change(1, 1, unschedulable=("web/api-1", "web/db-1"))
+    plan = a_plan(at_rest=broken, unschedulable=waiting)
+    assert summary_lines(plan)[1] == (
+        f"2 pods cannot be scheduled because of this change: web/api-1, web/db-1.{why}"
+    )
+    other = change(1, 1, unschedulable=("web/api-1", "web/gone-1"))
+    assert "team=a" not in summary_lines(a_plan(at_rest=other, unschedulable=waiting))[1]
+
+
 def test_the_first_pass_is_not_beside_the_steady_state() -> None:
     """It also does what is due without the change, and would contradict the headline."""
     pools = {"web": PoolCost(nodes_before=2, nodes_after=2, before=0.2, after=0.2)}

@@ -134,9 +134,11 @@ def empty_chart(
     templates = [c for path, c in files.items() if "/templates/" in f"/{path}"]
     if MAKES_NODES.search(output) or not any(MAKES_NODES.search(c) for c in templates):
         return
-    message = f"chart {folder} makes no NodePool and no EC2NodeClass with these values"
+    chart, at = (f"chart {folder}", folder) if folder != "." else ("the chart", "CHART")
+    message = f"{chart} makes no NodePool and no EC2NodeClass with these values"
     named = values_of_chart(files) or "FILE"
-    hint = f"pass its values: `reconciler init --from {folder} --values {named}`"
+    hint = f"pass its values: `reconciler init --from {at} --values {named}`, or list them in "
+    hint += "reconciler.yaml, under sources"
     yield Diagnostic(Severity.WARNING, "empty-chart", message, place, hint=hint)
 
 

@@ -100,8 +100,14 @@ def _offers_phrase(plan: Plan) -> str:
         return "the instance types of NodePools and their prices do not change"
     name, change = min(plan.offers.items(), key=lambda pair: _types_left(pair[1]))
     before, after = change.sides
+    op = next((c.op for c in plan.changes if (c.kind, c.name) == ("NodePool", name)), "")
+    pool = f"NodePool {without_backticks(name)}"
+    if op == "delete":
+        return f"{pool} is deleted, with its nodes{_other_pools(plan)}"
     if before.types and not after.types:
-        return f"NodePool {without_backticks(name)} can launch no node any more"
+        return f"{pool} can launch no node any more{_other_pools(plan)}"
+    if op == "create":
+        pool = f"new {pool}"
     types = format_count(after.types, "instance type")
     prices = list(dict.fromkeys(map(format_vcpu_price, (before, after))))
     if not before.types:
@@ -110,9 +116,13 @@ def _offers_phrase(plan: Plan) -> str:
         types = f"{before.types:,} → {types}"
     has_price = len(prices) > 1 or not before.types
     price = f", cheapest vCPU {' → '.join(prices)} a month" if has_price and prices else ""
+    return f"{pool}: {types}{price}{_other_pools(plan)}"
+
+
+def _other_pools(plan: Plan) -> str:
+    """Return how many other NodePools have other instance types or prices than before."""
     others = len(plan.offers) - 1
-    more = f" (and {format_count(others, 'other NodePool')})" if others else ""
-    return f"NodePool {without_backticks(name)}: {types}{price}{more}"
+    return f" (and {format_count(others, 'other NodePool')})" if others else ""
 
 
 def _types_left(change: OffersChange) -> float:

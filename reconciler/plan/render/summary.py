@@ -196,8 +196,12 @@ def _unschedulable_lines(plan: Plan) -> list[str]:
     others = [pod for pod in unschedulable_pods(plan) if pod not in set(new)]
     stays = "cannot be scheduled, with or without this change"
     lines = [
-        _pods_line(new, "cannot be scheduled because of this change"),
-        _pods_line(others, stays if change is not None else "cannot be scheduled"),
+        _pods_line(new, "cannot be scheduled because of this change", _sole_reason(plan, new)),
+        _pods_line(
+            others,
+            stays if change is not None else "cannot be scheduled",
+            _sole_reason(plan, others) if change is not None else "",
+        ),
     ]
     if change is None:
         lines.append(_pods_line(pods_placed_later(plan), "placed in a later pass"))
@@ -221,11 +225,25 @@ def _stranded_lines(plan: Plan, change: AtRest) -> Iterator[str]:
         yield _pods_line(found, f"{until}, {one if len(found) == 1 else several}")
 
 
-def _pods_line(pods: Sequence[str], what: str) -> str:
+def _pods_line(pods: Sequence[str], what: str, why: str = "") -> str:
     if not pods:
         return ""
     names = truncate(without_backticks(format_pods(pods)), _PODS_WIDTH)
-    return f"{format_count(len(pods), 'pod')} {what}: {names}."
+    reason = f" {truncate(without_backticks(why), _PODS_WIDTH)}." if why else ""
+    return f"{format_count(len(pods), 'pod')} {what}: {names}.{reason}"
+
+
+def _sole_reason(plan: Plan, pods: Sequence[str]) -> str:
+    """Return why the pods cannot be scheduled, empty if there are several reasons.
+
+    The first pass may know another replica of the same workload.
+    """
+    workloads = {pod.rpartition("-")[0] for pod in pods}
+    found = [pod for pod in plan.unschedulable if pod.pod.rpartition("-")[0] in workloads]
+    if {pod.pod.rpartition("-")[0] for pod in found} != workloads:
+        return ""
+    reasons = {reason.message for pod in found for reason in pod.reasons}
+    return reasons.pop() if len(reasons) == 1 else ""
 
 
 def _steady_state_lines(plan: Plan) -> list[str]:
