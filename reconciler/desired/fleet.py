@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from reconciler.desired import automode, placeholders, policies, sizes, snapshots, spellings
 from reconciler.desired.rules.versions import check_settings_version, check_version
 from reconciler.desired.settings import checks
-from reconciler.desired.sources import listed
+from reconciler.desired.sources import chart, listed
 from reconciler.desired.workloads.entries import pods_in, select_entries
 from reconciler.desired.workloads.kinds import kind_table
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
@@ -383,12 +383,8 @@ class _FleetReader:
         self._read_workloads()
         pools = [entry for (kind, _, _), entry in self.seen.items() if kind == "NodePool"]
         if not pools and not self.broken and not self.has_errors():
-            message = "no NodePool in this folder; an empty fleet is not planned"
-            hint = "add one, pass the fleet folder as PATH, or run `reconciler init --from`"
-            if chart := next((d for d in self.diagnostics if d.code == "empty-chart"), None):
-                message, hint = f"no NodePool in this folder: {chart.message}", chart.hint
             severity = Severity.WARNING if allow_empty else Severity.ERROR
-            self.diagnostics.append(Diagnostic(severity, "empty-fleet", message, hint=hint))
+            self.diagnostics.append(chart.empty_fleet(self.diagnostics, severity))
         if not self.any_class and not self.broken:
             for resource, entry in self._resources_of_kinds("NodePool"):
                 self._check_class(resource, entry, is_complete=is_complete)

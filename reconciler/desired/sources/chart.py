@@ -142,6 +142,17 @@ def empty_chart(
     yield Diagnostic(Severity.WARNING, "empty-chart", message, place, hint=hint)
 
 
+def empty_fleet(known: Iterable[Diagnostic], severity: Severity) -> Diagnostic:
+    """Return the finding on a folder without a NodePool, with the chart that makes none if any."""
+    message = "no NodePool in this folder; an empty fleet is not planned"
+    hint = "add one, pass the fleet folder as PATH, or run `reconciler init --from`"
+    for found in known:
+        if found.code == "empty-chart":
+            message, hint = f"no NodePool in this folder: {found.message}", found.hint
+            break
+    return Diagnostic(severity, "empty-fleet", message, hint=hint)
+
+
 def values_of_chart(files: Iterable[str]) -> str:
     """Return a file with values other than the chart's own, empty if it has none.
 
