@@ -14,6 +14,7 @@ from reconciler.assembly.inputs import sources
 from reconciler.assembly.inputs.sources import digests_of, source_of
 from reconciler.desired.lock import with_locked_resources
 from reconciler.model.errors import SettingsChangedError, UsageError
+from reconciler.ports.progress import CommitName
 from reconciler.ports.state import REVISION_PROBLEM_RECORD
 
 if TYPE_CHECKING:
@@ -209,6 +210,7 @@ class FleetSource:
     _changes: int = 0
     _polled_at: float = float("-inf")
     _head: str = ""
+    _last_read: CommitName = field(default_factory=CommitName)
 
     def read(self) -> PlannedFleet:
         """Return desired state with its node classes looked up.
@@ -223,7 +225,10 @@ class FleetSource:
         from reconciler.desired.workloads.pods import workloads_of
         from reconciler.engine.records import Discovery
 
+        self._last_read = CommitName()
         source, self.first = self.first or sources.read_source(self.request), None
+        if source.revision.head is not None and not source.revision.dirty:
+            self._last_read = CommitName(source.revision.head, source.title)
         fleet, findings = sources.read_desired(source, any_class=False)
         sources.expect_complete(findings)
         resolved = sources.settings_of(self.request, fleet)
@@ -287,6 +292,10 @@ class FleetSource:
             self._polled_at = now
             self._head = head_of(source_of(self.request)) or ""
         return self._head
+
+    def last_read(self) -> CommitName:
+        """Return the commit that the last ``read`` was of, unless its files differ from it."""
+        return self._last_read
 
     @property
     def _is_polled(self) -> bool:

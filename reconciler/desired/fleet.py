@@ -25,7 +25,7 @@ from reconciler.model.text.quoting import quote_value
 from reconciler.source import schema
 from reconciler.source.document import Document, Pointer, parse_documents
 from reconciler.source.finding import Finding, field_path, without_reported
-from reconciler.source.objects import Entry, entries, lines_of_document, without_foreign_json
+from reconciler.source.objects import Entry, entries, foreign_file, lines_of_document
 from reconciler.source.resource import (
     AUTO_MODE,
     CONFIG_FILES,
@@ -60,7 +60,8 @@ class SourceFile(NamedTuple):
     def documents(self) -> tuple[list[Document], list[Diagnostic]]:
         """Return the documents of the file, and what cannot be read of it."""
         documents, findings = parse_documents(self.path, self.content)
-        return documents, without_foreign_json(self.content, findings)
+        foreign = foreign_file(self.content, findings)
+        return (documents, findings) if foreign is None else ([], [foreign])
 
 
 class FolderEntries(NamedTuple):

@@ -41,7 +41,7 @@ from reconciler.plan.plancache import PlanCache
 from reconciler.plan.render.wording import removal_texts
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.clock import Clock
-from reconciler.ports.progress import EventKind
+from reconciler.ports.progress import CommitName, EventKind
 from reconciler.ports.state import RevisionProblem
 
 # The daemon prunes once a day, after a pass that has observed EC2: recovery has used the records of
@@ -331,18 +331,20 @@ class _CurrentRevision:
 
     def read(self) -> PlannedFleet | None:
         """Return the current desired state, or the last valid one; None before the first."""
-        now, before = self.world.clock.now(), self._desired
+        now, before, is_read = self.world.clock.now(), self._desired, False
         try:
             fingerprint = self.source.fingerprint()
             is_fresh = self._fresh_until is not None and now < self._fresh_until
             if is_fresh and fingerprint == self._tried_fingerprint:
                 return before
             self._tried_fingerprint, self._fresh_until = fingerprint, None
+            is_read = True
             desired = self.source.read()
         except (LeaseLostError, SettingsChangedError):
             raise
         except Exception as error:  # noqa: BLE001 - an unreadable revision must not end the daemon
-            self._report_problem(describe_error(error))
+            at = self.source.last_read() if is_read else CommitName()
+            self._report_problem(describe_error(error), at)
             return before
         if before is None or desired.revision != before.revision or self._problem:
             self.world.notify(EventKind.REVISION, f"synced to commit {desired.revision[:12]}")
@@ -359,8 +361,8 @@ class _CurrentRevision:
         except Exception:  # noqa: BLE001 - the next read reports the problem
             return False
 
-    def _report_problem(self, problem: str) -> None:
-        """Report a problem and what stays in effect, again every few minutes with its age."""
+    def _report_problem(self, problem: str, at: CommitName) -> None:
+        """Report a problem of a commit and what stays in effect, again every few minutes."""
         now = self.world.clock.now()
         since = self._invalid_since = self._invalid_since or now
         if (
@@ -372,7 +374,8 @@ class _CurrentRevision:
         last, age = self._desired, now - since
         fallback = f"; {last.revision[:12]} stays in effect" if last is not None else ""
         lasting = f" (for {format_duration(age)})" if age >= _SECOND else ""
-        self.world.notify(EventKind.INVALID_REVISION, f"{problem}{fallback}{lasting}")
+        message = f"{problem}{fallback}{lasting}"
+        self.world.notify(EventKind.INVALID_REVISION, message, facts=at._asdict())
         self._keep_problem(RevisionProblem(problem, since))
         self._problem, self._reported_at = problem, now
 

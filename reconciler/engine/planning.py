@@ -62,6 +62,7 @@ from reconciler.ports.state import RecordedObject, RunningCommand, Unavailable
 
 if TYPE_CHECKING:
     from reconciler.catalog.commitments.coverage import Cover
+    from reconciler.ports.progress import CommitName
 
 _OWNERSHIP: Final = ("reconciler/", "karpenter.sh/", "eks:eks-cluster-name")
 """Prefixes of the tags that name the owner of an instance and the launch that made it."""
@@ -440,4 +441,8 @@ class DesiredSource(Protocol):
 
     def fingerprint(self) -> str:
         """Return a cheap value that changes whenever ``read`` would return something else."""
+        ...
+
+    def last_read(self) -> CommitName:
+        """Return the commit that the last ``read`` was of, also if it failed."""
         ...

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class EventKind(StrEnum):
@@ -89,6 +89,13 @@ class Progress:
     command: str = ""
     reason: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
+
+
+class CommitName(NamedTuple):
+    """A commit for people: its id, and its subject with its author; both are empty if unknown."""
+
+    commit: str = ""
+    title: str = ""
 
 
 class CallMeter(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
@@ -110,17 +110,22 @@ def _entries(
     yield Entry(document, base, data, kind, api_version), _version_finding(kind, api_version)
 
 
-def without_foreign_json(content: bytes, findings: list[Diagnostic]) -> list[Diagnostic]:
-    """Return what cannot be read of a file, as one warning if it is JSON of another program.
+def foreign_file(content: bytes, findings: Sequence[Diagnostic]) -> Diagnostic | None:
+    """Return one warning in place of the ``findings`` if the file is that of another program.
 
-    Compilers and editors allow comments in their JSON, which are an error in YAML. An object has
-    an apiVersion, so none is lost.
+    Compilers and editors allow comments in their JSON, which are an error in YAML, and templates of
+    CloudFormation have tags of their own. An object has an apiVersion, so none is lost.
     """
     place = findings[0].place if findings else None
-    if place is None or not place.file.endswith(".json") or b"apiVersion" in content:
-        return findings
-    found = _no_object("it is not JSON, and has no apiVersion")
-    return [Diagnostic(found.severity, found.code, found.message, place, hint=found.hint)]
+    if place is None or b"apiVersion" in content:
+        return None
+    if place.file.endswith(".json"):
+        found = _no_object("it is not JSON, and has no apiVersion")
+    elif all(finding.code == "unsupported-tag" for finding in findings):
+        found = _no_object("it has tags of another program, and no apiVersion")
+    else:
+        return None
+    return Diagnostic(found.severity, found.code, found.message, place, hint=found.hint)
 
 
 def _header_finding(data: dict[str, object]) -> Finding | None:

@@ -16,16 +16,17 @@ import pytest
 import reconciler
 from reconciler.adapters.aws.clients import connector
 from reconciler.assembly.environment import Environment
-from reconciler.assembly.fleetsource import IDENTITY, PROCESS_SETTINGS, FleetSource
+from reconciler.assembly.fleetsource import IDENTITY, PROCESS_SETTINGS, FleetSource, follow_commits
 from reconciler.daemon import daemon
 from reconciler.desired.settings.keys import KEYS
 from reconciler.model.duration import Duration
-from reconciler.model.errors import SettingsChangedError, UsageError
+from reconciler.model.errors import InvalidFleetError, SettingsChangedError, UsageError
 from reconciler.model.settings import FeatureGate, Settings
 from reconciler.source.plainyaml import dump
 from tests.cli.commandlines import request_of
 from tests.cli.test_end_to_end import CONFIG, Shop
 from tests.cli.test_kubernetes_end_to_end import EventRecorder
+from tests.repositories import commit_all, init
 
 ATTRIBUTES = tuple(f.name for f in fields(Settings) if not f.name.startswith("_"))
 CODE = Path(reconciler.__file__).parent
@@ -86,6 +87,22 @@ def a_source(shop: Shop, *, acts: bool) -> FleetSource:
     context = context_of(request, environment)
     compute = compute_of(context.settings, context.catalog, environment)
     return FleetSource(request, compute, context.catalog, context.settings, acts=acts)
+
+
+def test_an_invalid_commit_can_be_named_unless_files_differ_from_it(shop: Shop) -> None:
+    init(shop.folder)
+    source = a_source(shop, acts=True)
+    (shop.folder / "broken.yaml").write_text("apiVersion: karpenter.sh/v1\nkind: NodePool\n")
+    head = commit_all(shop.folder, "Break it")
+    source.request = follow_commits(source.request)
+    with pytest.raises(InvalidFleetError):
+        source.read()
+    assert source.last_read() == (head, "Break it (a@example.com)")
+    (shop.folder / "broken.yaml").write_text("apiVersion: karpenter.sh/v1\n")
+    source.request = replace(source.request, ref=None, is_watched=False)
+    with pytest.raises(InvalidFleetError):
+        source.read()
+    assert source.last_read() == ("", "")
 
 
 def settings_read_in(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:

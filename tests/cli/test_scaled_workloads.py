@@ -107,7 +107,9 @@ def test_the_headline_has_one_line_about_the_maximum(
         assert main(["plan", str(fleet), "--now", NOW, "--set", "cluster=none", "-o", output]) == 0
         text = capsys.readouterr().out.replace("&#36;", "$")
         found = [line.strip("- ") for line in text.splitlines() if "every autoscaler" in line]
-        assert found == ["If every autoscaler is at its maximum: 10 nodes, $2.02 an hour."]
+        assert found == [
+            ("If every autoscaler is at its maximum: 10 nodes at first, $1,472/month.")
+        ]
 
 
 def test_limits_that_stop_the_maximum_are_a_warning(
@@ -122,7 +124,7 @@ def test_limits_that_stop_the_maximum_are_a_warning(
     assert "4 pods cannot be scheduled" in warning["message"]
     assert main(["plan", str(fleet), "--now", NOW, "--set", "cluster=none"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "6 nodes, $1.21 an hour, and 4 pods do not fit into the NodePools' limits." in text
+    assert "6 nodes at first, $883/month, and 4 pods do not fit into the NodePools' limits." in text
 
 
 def test_a_quota_that_stops_the_maximum_is_a_warning(

@@ -104,12 +104,16 @@ NO_OBJECTS = [
     pytest.param(b"- hosts: all\n  tasks: []\n", id="a playbook of Ansible"),
     pytest.param(b"[]\n", id="an empty list"),
     pytest.param(b'{"strict": true /* yes */}', id="JSON with comments"),
+    pytest.param(
+        b"Resources:\n  Role:\n    Name: !Sub '${Cluster}-nodes'\n    Arn: !GetAtt Role.Arn\n",
+        id="a template of CloudFormation",
+    ),
 ]
 
 
 @pytest.mark.parametrize("content", NO_OBJECTS)
 def test_a_file_without_any_object_hides_no_other_finding(content: bytes) -> None:
-    other = SourceFile("other.json", content)
+    other = SourceFile("other.json" if content.startswith((b"{", b"[")) else "other.yaml", content)
 
     assert found(a_file(a_pool(), a_class()), other) == [("warning", "no-object", "")]
     assert found(a_file(a_class()), other) == [

@@ -26,6 +26,7 @@ from reconciler.model.errors import (
     UnreadableError,
 )
 from reconciler.placement import work
+from reconciler.ports.progress import CommitName
 from reconciler.ports.state import RevisionProblem
 from tests.engine.faults import commit_drift, three_nodes
 from tests.engine.test_crash import LARGE
@@ -170,6 +171,9 @@ def test_the_daemon_survives_an_unreachable_git_repository() -> None:
                 raise UnreadableError("the remote does not answer")
             return engine.source.fingerprint()
 
+        def last_read(self) -> CommitName:
+            return engine.source.last_read()
+
     passes = iter(range(20))
     run(
         engine.ports,
@@ -231,6 +235,41 @@ def test_a_permanently_invalid_revision_is_reported_again_with_its_age() -> None
         "10m)",
         "15m)",
     ]
+
+
+def test_an_invalid_commit_is_named_unless_git_itself_does_not_answer() -> None:
+    world = three_nodes()
+    engine = world.engine()
+    answers = iter([True, True, False, True])
+
+    class Source:
+        def read(self) -> Any:
+            return engine.source.read()
+
+        def fingerprint(self) -> str:
+            if not next(answers, True):
+                raise UnreadableError("the remote does not answer")
+            return engine.source.fingerprint()
+
+        def last_read(self) -> CommitName:
+            return engine.source.last_read()
+
+    passes = iter(range(8))
+    world.git.unreadable = UnreadableError("the checkout is empty")
+    run(
+        engine.ports,
+        Source(),
+        Mandate(TAGS),
+        intervals=PassIntervals(busy=5.0, quiet=5.0),
+        stop=lambda: next(passes, None) is None,
+        next_change=lambda _: None,
+    )
+    named = {
+        event.message.partition(";")[0].partition(" (for")[0]: event.facts["commit"]
+        for event in world.recorder.events
+        if event.kind == "InvalidRevision"
+    }
+    assert named == {"the checkout is empty": world.git.head, "the remote does not answer": ""}
 
 
 def test_the_problem_of_a_revision_is_kept_until_a_later_one_is_valid() -> None:

@@ -37,7 +37,7 @@ from reconciler.model.settings import ClusterKind, Settings
 from reconciler.plan.value.plan import InputDigests, Revision
 from reconciler.ports.cloud import Compute
 from reconciler.ports.journal import Journal
-from reconciler.ports.progress import Progress
+from reconciler.ports.progress import CommitName, Progress
 from reconciler.ports.state import Shelf, StateStore
 from reconciler_embedded.ec2 import EmbeddedEC2
 from tests.yamltext import dump_all
@@ -228,6 +228,9 @@ class Source:
 
     def fingerprint(self) -> str:
         return self.git.head
+
+    def last_read(self) -> CommitName:
+        return CommitName(self.git.head, "Raise the limit (Ada)")
 
 
 class EventRecorder:

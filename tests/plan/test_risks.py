@@ -343,8 +343,8 @@ def of_types(types: int, *capacity: str) -> dict[str, Any]:
 
 
 FEW = (
-    "NodePool web may launch spot nodes of only {}: EC2 may reclaim many of them at once, {} "
-    "launched while it has no capacity of {}, and consolidation of spot nodes needs 15 types"
+    "NodePool web may launch spot nodes of only {}: EC2 may reclaim many of them at once, and {} "
+    "launched while it has no capacity of {}"
 )
 
 
@@ -369,6 +369,26 @@ def test_spot_nodes_of_few_types_are_a_risk(
 ) -> None:
     found = risks([base, WEB], [head, WEB], catalog=of_many_types())
     assert found.get("change-of-spot-types") == (words and FEW.format(*words))
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_on", "needs"),
+    [
+        ("WhenEmptyOrUnderutilized", True, True),
+        ("WhenEmptyOrUnderutilized", False, False),
+        ("WhenEmpty", True, False),
+    ],
+)
+def test_consolidation_needs_many_types_only_where_it_replaces_spot_nodes(
+    policy: str, is_on: bool, needs: bool
+) -> None:
+    head = of_types(3, "spot")
+    head["spec"]["disruption"]["consolidationPolicy"] = policy
+    settings = Settings(feature_gates={FeatureGate.SPOT_TO_SPOT_CONSOLIDATION: is_on})
+    before = of_types(3, "on-demand")
+    found = risks([before, WEB], [head, WEB], catalog=of_many_types(), settings=settings)
+    message = found["change-of-spot-types"]
+    assert ("consolidation of spot nodes needs 15 types" in message) is needs
 
 
 def of_many_types() -> Catalog:

@@ -151,13 +151,17 @@ def test_a_commit_that_is_not_in_effect_is_shown_until_the_next_one_is() -> None
     site = Site(three_nodes())
     site.passes(1)
     at = datetime(2026, 11, 22, 9, tzinfo=UTC)
+    facts = {"commit": "0123456789abcdef", "title": "Raise <the> limit (Ada)"}
     for minute in (0, 5):
         late = at + timedelta(minutes=minute)
-        site.dashboard.record_event(Progress(late, EventKind.INVALID_REVISION, "fleet.yaml:3: bad"))
+        site.dashboard.record_event(
+            Progress(late, EventKind.INVALID_REVISION, "fleet.yaml:3: bad", facts=facts)
+        )
     text = words(site.page("/"))
     assert re.search(r"invalid the newest commit; [0-9a-f]{12} stays in effect", text), text
     banner = (
-        "The newest commit is invalid and not in effect (since 2026-11-22 09:00:00 UTC). "
+        "The newest commit 0123456789ab “Raise &lt;the&gt; limit (Ada)” is invalid "
+        "and not in effect (since 2026-11-22 09:00:00 UTC). "
         "fleet.yaml:3: bad."
     )
     assert all(banner in words(site.page(path)) for path in ("/", "/nodes", "/history", "/events"))

@@ -152,8 +152,8 @@ def _maximum_line(plan: Plan) -> list[str]:
     most = plan.at_maximum
     if most is None:
         return []
-    nodes, dollars = format_count(most.nodes, "node"), format_dollars(most.per_hour)
-    text = f"If every autoscaler is at its maximum: {nodes}, {dollars} an hour"
+    nodes, dollars = format_count(most.nodes, "node"), format_monthly(most.per_hour)
+    text = f"If every autoscaler is at its maximum: {nodes} at first, {dollars}/month"
     pods = len(most.unschedulable)
     limited = any(finding.code == "maximum-limited" for finding in plan.diagnostics)
     if pods and limited:

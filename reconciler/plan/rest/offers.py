@@ -13,9 +13,10 @@ from reconciler.disruption.consolidation.proposal import SPOT_FLEXIBILITY
 from reconciler.model.decision.changes import Change
 from reconciler.model.decision.finding import PlanFinding
 from reconciler.model.karpenter.labels import ARCH, ON_DEMAND, SPOT, WELL_KNOWN_AWS
-from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.karpenter.nodepool import WHEN_EMPTY, NodePool
 from reconciler.model.karpenter.requirements import Requirements
 from reconciler.model.kubernetes.taint import repelling_taints
+from reconciler.model.settings import FeatureGate
 from reconciler.model.text.counting import format_count
 from reconciler.observed.state import ClusterState
 from reconciler.placement.explain.constraints import (
@@ -35,17 +36,18 @@ _REQUIREMENTS: Final = "spec.template.spec.requirements"
 def offer_risks(pair: RevisionPair, changes: Iterable[Change]) -> Iterator[PlanFinding]:
     """Yield what may go wrong with the nodes that NodePools may launch after the change."""
     before, after = launch_types(pair.base).every, launch_types(pair.head).every
+    replaces_spot = pair.head.settings.gate(FeatureGate.SPOT_TO_SPOT_CONSOLIDATION)
     places = {row.name: row for row in changes if row.kind == "NodePool"}
     for name, finding in (
         *_new_architectures(pair.head, before, after),
-        *_few_spot_types(before, after),
+        *_few_spot_types(before, after, replaces_spot=replaces_spot),
     ):
         place = places.get(name)
         yield finding if place is None else replace(finding, file=place.file, line=place.line)
 
 
 def _few_spot_types(
-    before: Iterable[LaunchPool], after: Iterable[LaunchPool]
+    before: Iterable[LaunchPool], after: Iterable[LaunchPool], *, replaces_spot: bool
 ) -> Iterator[tuple[str, PlanFinding]]:
     """Yield the NodePools whose spot nodes are of few instance types, and of fewer than before.
 
@@ -59,13 +61,16 @@ def _few_spot_types(
             continue
         number = format_count(count, "instance type") + (f" ({old} before)" if old else "")
         instead = "on-demand nodes are" if capacity[ON_DEMAND] else "no node is"
+        policy = pool.node_pool.spec.disruption.consolidation_policy
+        more = ""
+        if replaces_spot and policy != WHEN_EMPTY:
+            more = f", and consolidation of spot nodes needs {SPOT_FLEXIBILITY} types"
         finding = PlanFinding(
             severity="warning",
             code="change-of-spot-types",
             message=f"NodePool {name} may launch spot nodes of only {number}: EC2 may reclaim many "
-            f"of them at once, {instead} launched while it has no capacity of "
-            f"{'it' if count == 1 else 'them'}, and consolidation of spot nodes needs "
-            f"{SPOT_FLEXIBILITY} types",
+            f"of them at once, {'' if more else 'and '}{instead} launched while it has no capacity "
+            f"of {'it' if count == 1 else 'them'}{more}",
             path=_REQUIREMENTS,
             hint=f"allow at least {SPOT_FLEXIBILITY} instance types",
         )
