@@ -80,6 +80,18 @@ def entries(document: Document) -> Iterator[tuple[Entry, Finding | None]]:
     yield from _entries(document, (), document.data, 0)
 
 
+_LFS: Final = "version https://git-lfs.github.com/spec/"
+
+
+def _not_an_object(data: object) -> Finding:
+    if isinstance(data, str) and data.startswith(_LFS):
+        hint = "run `git lfs pull` in the checkout, or commit the file itself"
+        return Finding("lfs-pointer", (), "is a pointer of Git LFS, not the file", hint)
+    message = f"{quote_value(data)} is not a Kubernetes object"
+    hint = "an object is a mapping with apiVersion and kind"
+    return Finding("not-an-object", (), message, hint)
+
+
 def _entries(
     document: Document, base: Pointer, data: object, depth: int
 ) -> Iterator[tuple[Entry, Finding | None]]:
@@ -88,9 +100,7 @@ def _entries(
         if not base and _is_foreign_list(data):
             yield entry, _no_object("it is a list, such as a playbook of Ansible")
             return
-        message = f"{quote_value(data)} is not a Kubernetes object"
-        hint = "an object is a mapping with apiVersion and kind"
-        yield entry, Finding("not-an-object", (), message, hint)
+        yield entry, _not_an_object(data)
         return
     finding = _header_finding(data)
     if finding is not None:

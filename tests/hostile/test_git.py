@@ -432,6 +432,24 @@ def _borrowed_twice(tree: Path, private: Path) -> None:
     (tree / ".git/objects/info/alternates").write_text("../../vendor/.git/objects\n")
 
 
+def _borrowed_after_a_long_list(tree: Path, private: Path) -> None:
+    """The list is longer than what is read of it."""
+    _borrowed_objects(tree, private)
+    line = f"{private}/.git/objects\n"
+    (tree / ".git/objects/info/alternates").write_text(f"{'# harmless' * 10}\n" * 2_000 + line)
+
+
+def _borrowed_in_quotation_marks(tree: Path, private: Path) -> None:
+    """Git takes what is quoted, and a reader without quotes a repository of the tree."""
+    _borrowed_objects(tree, private)
+    line = f'"{private}/.git/objects"/objects'
+    own = tree / ".git/objects" / line
+    for folder in (own, own.parent / "refs"):
+        folder.mkdir(parents=True)
+    (own.parent / "HEAD").write_text("ref: refs/heads/main\n")
+    (tree / ".git/objects/info/alternates").write_text(f"{line}\n")
+
+
 def _linked_loose_objects(tree: Path, private: Path) -> None:
     _borrowed_objects(tree, private)
     (tree / ".git/objects/info/alternates").unlink()
@@ -465,6 +483,8 @@ FOREIGN: dict[str, Callable[[Path, Path], None]] = {
     "commondir": _common_folder,
     "alternates": _borrowed_objects,
     "alternates of alternates": _borrowed_twice,
+    "alternates after a long list": _borrowed_after_a_long_list,
+    "alternates in quotation marks": _borrowed_in_quotation_marks,
 }
 
 

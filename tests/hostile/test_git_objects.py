@@ -352,7 +352,49 @@ def test_no_message_shows_what_a_list_of_alternates_leads_to(
         assert main(["plan", str(repository.path), *NOW, *words]) == exitcode.FAILED
         shown = capsys.readouterr()
         assert "correct-horse" not in shown.out + shown.err
+        assert "internal error" not in shown.err
         assert len(shown.err.splitlines()) == 1
+
+
+NO_STORES = {
+    "a folder with another name": ("HEAD", "refs/x", "secrets/x"),
+    "objects without refs": ("HEAD", "objects/x"),
+    "objects without a head": ("refs/x", "objects/x"),
+}
+
+
+@attack(Threat.SECRETS, "alternates that are no repository, in the folder that may lend objects")
+@pytest.mark.parametrize("files", NO_STORES.values(), ids=NO_STORES)
+def test_only_repositories_lend_objects(
+    files: tuple[str, ...],
+    repository: Repository,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Guards: ``is_store`` and the head in ``_check_objects``."""
+    monkeypatch.setenv(ALTERNATES_VARIABLE, str(tmp_path / "lent"))
+    for name in files:
+        path = tmp_path / "lent" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("ref: refs/heads/main\n")
+    lent = path.parent
+    (repository.path / ".git/objects/info/alternates").write_text(f"{lent}\n")
+    assert main(["plan", str(repository.path), *NOW, "--ref", "HEAD"]) == exitcode.FAILED
+    assert "names a folder without the objects of a repository" in capsys.readouterr().err
+
+
+@attack(Threat.SECRETS, "a relative folder in the variable that allows alternates")
+@pytest.mark.parametrize("value", [".", "", "..:"])
+def test_no_relative_folder_lends_objects(
+    value: str, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be one of the current folder, which is often the checkout of a stranger."""
+    repository.git("clone", "--quiet", "--shared", str(repository.path), str(tmp_path / "one"))
+    monkeypatch.setenv(ALTERNATES_VARIABLE, value)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnreadableError, match="outside the repository"):
+        read(AtRef(str(tmp_path / "one"), "HEAD"))
 
 
 def test_a_shared_clone_has_the_objects_of_its_source_if_the_user_allows_it(

@@ -30,13 +30,33 @@ NOW = ["--now", "2026-03-01T00:00:00Z"]
     ],
 )
 def test_a_pointer_is_not_a_file_without_objects(
-    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    files: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """Guards: ``not-an-object`` is an error, and the tools refuse what is no YAML mapping."""
     write(tmp_path, files)
     (tmp_path / ".gitattributes").write_text("*.yaml filter=lfs diff=lfs merge=lfs -text\n")
     monkeypatch.chdir(tmp_path)
     assert main(["validate", "."]) == 3
+    printed = capsys.readouterr().out
+    if set(files) == {"class.yaml", "pool.yaml", "more.yaml"} or files.get("pool.yaml") == POINTER:
+        assert "is a pointer of Git LFS, not the file (run `git lfs pull`" in printed
     assert main(["plan", ".", "-o", "json", *NOW]) != 0
+
+
+@attack(Threat.HIDDEN, "a pointer of Git LFS in place of a file that is taken over")
+def test_a_pointer_is_not_left_out_of_a_takeover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guard: its own code, as that of other files without objects only names them."""
+    write(tmp_path, below("old", {"class.yaml": CLASS, "pool.yaml": POOL, "more.yaml": POINTER}))
+    monkeypatch.chdir(tmp_path)
+    main(["init", "new", "--from", "old"])
+    printed = capsys.readouterr()
+    assert "more.yaml:1:1" in printed.out + printed.err
+    assert "git lfs pull" in printed.out + printed.err
 
 
 @attack(Threat.EXHAUSTION, "a pointer of Git LFS in place of a snapshot, catalog, trace or plan")
