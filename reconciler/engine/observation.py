@@ -32,7 +32,7 @@ from reconciler.model.ownership import NO_OWNER, NODE_FINALIZER, Owner
 from reconciler.observed.fingerprint import Pods
 from reconciler.observed.identity import identify_nodes
 from reconciler.observed.snapshot import Snapshot
-from reconciler.observed.state import ClusterState, cluster_state
+from reconciler.observed.state import ClusterState, KnownNodes, cluster_state
 from reconciler.ports.calls import UnansweredError
 from reconciler.ports.cloud import Instance
 from reconciler.ports.progress import EventKind
@@ -138,7 +138,7 @@ class Observation:
     ``history`` is the recorded past. ``owner`` is the fleet that observes, and ``unclear_owners``
     has the instances that may or may not belong to it. ``disputed`` are the claims that several
     Nodes match. ``before`` holds our records before the observation. The list of instances was
-    begun at ``listed_at``; None means at the same time.
+    begun at ``listed_at``; None means at the same time. ``known_nodes`` are those of the last one.
     """
 
     at: datetime
@@ -152,6 +152,7 @@ class Observation:
     disputed: frozenset[str] = frozenset()
     before: RecordsBefore = NO_RECORDS
     listed_at: datetime | None = None
+    known_nodes: KnownNodes | None = None
 
     @property
     def claims(self) -> tuple[NodeClaim, ...]:
@@ -199,7 +200,9 @@ class Observation:
     @cached_property
     def _state(self) -> ClusterState:
         return cluster_state(
-            with_nominated_pods(self.snapshot, self.at), marked_claims(self.commands)
+            with_nominated_pods(self.snapshot, self.at),
+            marked_claims(self.commands),
+            self.known_nodes,
         )
 
     @cached_property
@@ -207,7 +210,7 @@ class Observation:
         if not any(moves_pods(command) for command in self.commands):
             return self._state
         ahead = with_nominated_pods(self.snapshot, self.at, self.commands)
-        return cluster_state(ahead, marked_claims(self.commands))
+        return cluster_state(ahead, marked_claims(self.commands), self.known_nodes)
 
 
 Observed = NewType("Observed", Observation)
@@ -289,6 +292,7 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observed:
             disputed=matched.disputed,
             before=RecordsBefore(recorded, commands),
             listed_at=listed.at,
+            known_nodes=world.known_nodes,
         )
     )
 

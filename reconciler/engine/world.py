@@ -13,6 +13,7 @@ from reconciler.engine.listing import InstanceLists
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.observed.identity import CorrectNodes
+from reconciler.observed.state import KnownNodes
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.calls import Calls, InlineCalls
 from reconciler.ports.clock import Clock
@@ -178,10 +179,10 @@ class World:
     the number of removed rows. ``confirm`` raises LeaseLostError unless this process still
     holds the lease of the fleet. ``calls`` decides how calls are made, ``requested`` are the
     launches of this process whose answers no pass has read yet, ``lists`` has what EC2 listed
-    last, and ``correct_nodes`` the Nodes that the last pass has checked. ``span`` is entered
-    around each step of a pass, for traces of the calls. ``trace`` keeps how the workload
-    changes, None where nothing does. Without ``allows_karpenter``, a Karpenter that runs in the
-    cluster suspends the fleet; a simulated one decides nothing.
+    last, ``correct_nodes`` the Nodes that the last pass has checked, and ``known_nodes`` the nodes
+    of its state. ``span`` is entered around each step of a pass, for traces of the calls. ``trace``
+    keeps how the workload changes, None where nothing does. Without ``allows_karpenter``, a
+    Karpenter that runs in the cluster suspends the fleet; a simulated one decides nothing.
     """
 
     clock: Clock
@@ -203,6 +204,7 @@ class World:
     requested: dict[str, RequestedLaunches] = field(default_factory=dict)
     lists: InstanceLists = field(default_factory=InstanceLists)
     correct_nodes: CorrectNodes = field(default_factory=CorrectNodes)
+    known_nodes: KnownNodes = field(default_factory=KnownNodes)
     trace: TraceLog | None = None
     allows_karpenter: bool = True
     announcer: Announcer = field(default_factory=NoAnnouncer)

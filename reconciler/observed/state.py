@@ -367,10 +367,32 @@ class ClusterState:
         return replace(self, nodes=nodes)
 
 
-def cluster_state(snapshot: Snapshot, marked: Iterable[str] = ()) -> ClusterState:
+class KnownNodes:
+    """The nodes of the last state of a loop.
+
+    Where none of its objects has changed, a node is the same one in the next state, with all that
+    was computed from it.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[int, int, int, bool], StateNode] = {}
+
+    def share(self, nodes: Iterable[StateNode]) -> list[StateNode]:
+        """Return the nodes, and those of the last state instead of the ones that are equal."""
+        last, self._last = self._last, {}
+        for node in nodes:
+            key = id(node.node), id(node.claim), id(node.pods), node.marked
+            self._last[key] = last.get(key, node)  # the node keeps the ids in use
+        return list(self._last.values())
+
+
+def cluster_state(
+    snapshot: Snapshot, marked: Iterable[str] = (), known: KnownNodes | None = None
+) -> ClusterState:
     """Return the state that a snapshot shows.
 
-    ``marked`` are names of NodeClaims (or Nodes) that a command of ours is removing.
+    ``marked`` are names of NodeClaims (or Nodes) that a command of ours is removing. ``known`` has
+    the nodes of an earlier state of the same cluster.
     """
     removed = frozenset(marked)
     pods_by_node = Pods.from_tuple(snapshot.pods).by_node
@@ -387,6 +409,7 @@ def cluster_state(snapshot: Snapshot, marked: Iterable[str] = ()) -> ClusterStat
         )
         for node, claim in _pair_nodes_and_claims(snapshot)
     ]
+    nodes = known.share(nodes) if known is not None else nodes
     return ClusterState(
         nodes=tuple(sorted(nodes, key=lambda n: n.name)),
         unlaunched=tuple(c for c in snapshot.node_claims if not c.status.provider_id),

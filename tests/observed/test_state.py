@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.observed.fingerprint import Pods
 from reconciler.observed.snapshot import snapshot_of
-from reconciler.observed.state import StateNode, cluster_state
+from reconciler.observed.state import KnownNodes, StateNode, cluster_state
 
 POOL = {"karpenter.sh/nodepool": "general"}
 
@@ -115,3 +117,24 @@ def test_equal_nodes_of_an_earlier_state_are_reused() -> None:
     assert shared == later
     assert shared.by_name["a"] is earlier.by_name["a"]
     assert [pod.metadata.name for pod in shared.by_name["b"].pods] == ["new", "q"]
+
+
+def test_a_node_is_the_same_as_in_the_last_state_until_one_of_its_objects_changes() -> None:
+    objects = [a_node("n", providerID="aws:///a/i-1"), a_node("m", providerID="aws:///a/i-2")]
+    pods = (a_pod("p", "n"), a_pod("q", "m"))
+    known = KnownNodes()
+    first = snapshot_of([*objects, *pods])
+    m, n = cluster_state(first, known=known).nodes
+
+    def nodes_after(*changed: Any, marked: tuple[str, ...] = ()) -> tuple[StateNode, ...]:
+        found = snapshot_of([*objects, *changed])
+        shared = Pods.index_after(found.pods, first.indexed_pods)
+        return cluster_state(replace(found, pods=shared), marked, known).nodes
+
+    assert list(map(id, nodes_after(*pods))) == [id(m), id(n)]
+    same, other = nodes_after(pods[1], a_pod("p2", "n"))
+    assert same is m
+    assert [pod.metadata.name for pod in other.pods] == ["p2"]
+    marked, _ = nodes_after(*pods, marked=("m",))
+    assert marked.is_deleting
+    assert not nodes_after(*pods)[0].is_deleting
