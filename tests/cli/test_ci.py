@@ -182,11 +182,16 @@ def test_the_deletion_of_every_node_pool_says_which_nodes_go_and_which_pods_have
     first, *others = plan["summary"]["text"]
     before = plan["atRest"]["before"]
     nodes = before["nodes"]
-    goes = "its node is removed" if nodes == 1 else f"all {nodes} nodes are removed"
+    goes = {1: "its node is removed", 2: "both nodes are removed"}.get(
+        nodes, f"all {nodes} nodes are removed"
+    )
     assert first.startswith(f"This change deletes every NodePool: {goes}; 2 pods then have no node")
     assert plan["summary"]["perMonth"] == pytest.approx(-before["perHour"] * 730)
     assert not any("no node is replaced" in line or "cannot be removed" in line for line in others)
     assert first in out
+    text = Path("plans/a.md").read_text()
+    for part in ("By namespace", "Cost by namespace", "NodePools in steady state", "autoscaler"):
+        assert part not in text, "nodes stay there while their pods have no other"
     more = ["--base", "main", "--fail-on", "unschedulable"]
     assert main(["plan", "a", *more, "-o", "json"]) == 3, "as the job with `fail-on`"
     assert json.loads(capsys.readouterr().out)["summary"]["text"][0] == first

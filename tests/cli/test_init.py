@@ -478,6 +478,19 @@ def test_a_cluster_without_karpenter_is_an_error(
     assert "no NodePool, EC2NodeClass, Provisioner or AWSNodeTemplate" in capsys.readouterr().err
 
 
+def test_a_folder_without_karpenter_is_an_error_with_its_first_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    unnamed = "apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadata:\nname: default\n"
+    (given / "provisioner.yaml").write_text(unnamed)
+    assert main(["init", str(tmp_path / "fleet"), "--from", str(given)]) == 1
+    error = capsys.readouterr().err
+    assert "no NodePool, EC2NodeClass, Provisioner or AWSNodeTemplate in 1 file; the first" in error
+    assert "the Provisioner has no name" in error
+
+
 @pytest.mark.parametrize("there", ["reconciler.yaml", "nodes/nodepool-web.yaml"])
 def test_nothing_is_overwritten(there: str, capsys: pytest.CaptureFixture[str]) -> None:
     file = Path("fleet") / there

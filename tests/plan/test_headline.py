@@ -12,10 +12,21 @@ from msgspec.structs import replace
 from reconciler.model.decision.changes import Change, FieldChange
 from reconciler.model.decision.finding import PlanFinding
 from reconciler.plan.render.headline import headline
+from reconciler.plan.render.markdown import render_markdown
 from reconciler.plan.render.sections.pods import unschedulable_pods as unschedulable_section
 from reconciler.plan.render.summary import summary_lines, summary_of
 from reconciler.plan.render.unplaced import pods_at_fault
-from reconciler.plan.value.costs import AtRest, Cost, ListCosts, PoolCost, StuckNode, combine_seeds
+from reconciler.plan.value.costs import (
+    AtRest,
+    Cost,
+    FleetAtMaximum,
+    ListCosts,
+    PoolAtRest,
+    PoolChange,
+    PoolCost,
+    StuckNode,
+    combine_seeds,
+)
 from reconciler.plan.value.nodes import OfferedTypes, OffersChange, Reason, UnschedulablePod
 from reconciler.plan.value.plan import JudgedPolicy
 from reconciler.plan.value.ranges import (
@@ -28,6 +39,7 @@ from reconciler.plan.value.ranges import (
     NewFleets,
     new_fleets,
 )
+from reconciler.plan.value.shares import CostShares, ShareChange
 from reconciler.render.cells import Name
 from tests.plan.builders import a_plan
 
@@ -209,6 +221,38 @@ def test_what_becomes_of_a_node_pool_is_named(
         changes=(Change(kind="NodePool", name="general", op=op),),
     )  # fmt: skip
     assert headline(plan) == f"Cost unknown: no workloads and no snapshot; {expected}."
+
+
+@pytest.mark.parametrize(
+    ("nodes", "what"),
+    [(1, "its node is removed"), (2, "both nodes are removed"), (3, "all 3 nodes are removed")],
+)
+def test_a_fleet_without_node_pools_shows_no_state_in_which_it_still_has_nodes(
+    nodes: int, what: str
+) -> None:
+    """Its nodes stay while their pods have no other, and cost nothing in the end."""
+    shares = CostShares(
+        by="namespace",
+        groups={name: ShareChange(before=HOUR, after=HOUR / 2) for name in ("dev", "prod")},
+    )
+    pools = {
+        "web": PoolChange(
+            before=PoolAtRest(nodes=nodes, per_hour=2 * HOUR),
+            after=PoolAtRest(nodes=1, per_hour=HOUR),
+        )
+    }
+    emptied = PlanFinding(severity="warning", code="fleet-emptied", message="no NodePool any more")
+    plan = a_plan(
+        at_rest=change(2, 1, (nodes, 1), shares=shares, by_node_pool=pools),
+        diagnostics=(emptied,),
+        at_maximum=FleetAtMaximum(nodes=0, per_hour=0.0, unschedulable=("prod/web-1",)),
+    )
+    first, rollout = summary_lines(plan)
+    assert first == (
+        f"This change deletes every NodePool: {what}; −$200/month once the nodes are gone."
+    )
+    assert rollout.startswith("Rollout: a node is removed once its pods are gone")
+    assert "steady state" not in render_markdown(plan)
 
 
 TAINT = Reason(code="TaintNotTolerated", message="the pods do not tolerate team=a:NoSchedule")

@@ -233,7 +233,8 @@ def _emptied_facts(plan: Plan, change: AtRest) -> list[str]:
     """Return that all nodes go, what that saves then, and the pods that have no node then."""
     cost, nodes = format_monthly(-change.before.per_hour, signed=True), change.before.nodes
     pods = len({*change.newly_unschedulable, *stranded_pods(plan)})
-    what = "its node is removed" if nodes == 1 else f"all {format_count(nodes, 'node')} are removed"
+    counts = {1: "its node is removed", 2: "both nodes are removed"}
+    what = counts.get(nodes, f"all {format_count(nodes, 'node')} are removed")
     verb = "has" if pods == 1 else "have"
     return [
         f"This change deletes every NodePool: {what}"

@@ -150,7 +150,7 @@ def summary_lines(plan: Plan) -> list[str]:
 def _maximum_line(plan: Plan) -> list[str]:
     """Return what the fleet would be with every autoscaler at its maximum."""
     most = plan.at_maximum
-    if most is None:
+    if most is None or deletes_every_pool(plan):
         return []
     nodes, dollars = format_count(most.nodes, "node"), format_monthly(most.per_hour)
     text = f"If every autoscaler is at its maximum: {nodes} at first, {dollars}/month"
@@ -319,8 +319,7 @@ def _change_lines(plan: Plan) -> list[str]:
     return [
         *replayed,
         *_rollout_lines(plan, change),
-        *_shares_line(change),
-        *([] if deletes_every_pool(plan) else stuck_lines(change.stuck)),
+        *([] if deletes_every_pool(plan) else [*_shares_line(change), *stuck_lines(change.stuck)]),
         *_risk_lines(plan),
     ]
 

@@ -21,7 +21,7 @@ from reconciler.initialization.writing import NewFile, existing_files, write_new
 from reconciler.model.diagnostics import Severity
 from reconciler.model.errors import ReconcilerError, UnreadableError, UsageError
 from reconciler.model.settings import NEWEST
-from reconciler.model.text.counting import format_list
+from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.quoting import quote_value
 from reconciler.source.resource import CONFIG_FILES
 
@@ -277,13 +277,12 @@ _OF_NODES: Final = re.compile(
 
 def _nothing_found_error(request: InitRequest, origin: FleetOrigin) -> Exception:
     where = request.source or "the cluster"
-    what = "files" if request.source else "kinds"
+    count = format_count(origin.sources, "file" if request.source else "kind")
     causes = [d for d in origin.found.left_out if d.code in _CAUSES] or origin.found.left_out
     relevant = [d for d in causes if _OF_NODES.search(str(d))] or causes
     first = f"; the first finding is: {relevant[0]}" if relevant else ""
     return UnreadableError(
-        f"no NodePool, EC2NodeClass, Provisioner or AWSNodeTemplate in {origin.sources} {what}"
-        f"{first}",
+        f"no NodePool, EC2NodeClass, Provisioner or AWSNodeTemplate in {count}{first}",
         where=where,
         remedy="nothing was written; without --from, `reconciler init` starts a new fleet",
     )

@@ -9,7 +9,11 @@ from typing import Final
 from reconciler.model.text.counting import format_count, format_list
 from reconciler.model.text.money import format_hourly, format_monthly, format_percent_change
 from reconciler.observed.isolation import CODE as UNREADABLE_OBJECT
-from reconciler.plan.render.headline import format_vcpu_price, is_cost_unknown
+from reconciler.plan.render.headline import (
+    deletes_every_pool,
+    format_vcpu_price,
+    is_cost_unknown,
+)
 from reconciler.plan.render.wording import NoteText, note_texts
 from reconciler.plan.value.costs import PoolChange, PoolCost, sum_pools
 from reconciler.plan.value.nodes import OfferedTypes, OffersChange
@@ -113,9 +117,12 @@ def _pools_row(pairs: Sequence[_Pair], name: Cell | None = None) -> SectionRow:
 
 
 def steady_pools(plan: Plan) -> Section | None:
-    """Return the NodePools in steady state, without the change and with it."""
+    """Return the NodePools in steady state, without the change and with it.
+
+    Nodes of deleted NodePools stay there while their pods have no other, unlike in the headline.
+    """
     change = plan.at_rest
-    if change is None or not change.by_node_pool:
+    if change is None or not change.by_node_pool or deletes_every_pool(plan):
         return None
     columns = ("nodes", "$/month", "change")
     pairs = sorted(
@@ -189,6 +196,8 @@ def who_pays(plan: Plan) -> Section | None:
     """Return the workloads whose cost a change affects, those with the largest change first."""
     change = plan.at_rest
     if change is None or change.shares is None or is_cost_unknown(plan):
+        return None
+    if deletes_every_pool(plan):
         return None
     pairs = change.shares.changes()
     if not pairs or len(change.shares.groups) == 1:
